@@ -16,7 +16,7 @@ from interp_toolkit.models.loading.loader import load
 from interp_toolkit.options import Options, read_options
 from interp_toolkit.registry import Analysis, find, load_all
 from interp_toolkit.results import Result
-from interp_toolkit.state import as_found
+from interp_toolkit.state import preserve_state
 
 if TYPE_CHECKING:
     from interp_toolkit.circuits.collapse import CollapseFinding
@@ -112,7 +112,7 @@ def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Resul
     early = options.pop("early", None) or (lambda finding: None)
     chosen = read_options(analysis.options, options, name)
     columns = () if reads_features(chosen) else None
-    with as_found(model), shown_early(early):
+    with preserve_state(model), shown_early(early):
         model = load(model)
         return run(analysis, model, as_data(data, model, columns), chosen, progress)
 

@@ -50,13 +50,13 @@ def mobius(table: str) -> dict[tuple[int, ...], int]:
     for k in range(n_inputs):  # one input after the other: subtract the value without it
         bit = 1 << (n_inputs - 1 - k)
         values = [v - values[i ^ bit] if i & bit else v for i, v in enumerate(values)]
-    found = {}
+    coefficients = {}
     for size in range(n_inputs + 1):
         for chosen in combinations(range(n_inputs), size):
             coefficient = values[sum(1 << (n_inputs - 1 - k) for k in chosen)]
             if coefficient:
-                found[chosen] = coefficient
-    return found
+                coefficients[chosen] = coefficient
+    return coefficients
 
 
 MOST_BITS = 6
@@ -140,16 +140,17 @@ def _polynomial(table: str, n: int, degree: int) -> dict[Monomial, int] | None:
     """Integer coefficients with the function's signs, as few and small as a programme finds."""
     signed = signs(table)[:, None] * monomial_values(n, degree)
     k = signed.shape[1]
-    found = linprog(
+    solution = linprog(
         np.ones(2 * k),  # the least sum of absolute coefficients
         A_ub=-np.hstack([signed, -signed]),
         b_ub=-np.ones(len(signed)),
         method="highs",
     )
-    if found.x is None:
+    if solution.x is None:
         return None
     fractions = [
-        Fraction(float(x)).limit_denominator(LARGEST_DENOMINATOR) for x in found.x[:k] - found.x[k:]
+        Fraction(float(x)).limit_denominator(LARGEST_DENOMINATOR)
+        for x in solution.x[:k] - solution.x[k:]
     ]
     scale = math.lcm(*(x.denominator for x in fractions))
     coefficients = [int(x * scale) for x in fractions]
@@ -161,15 +162,15 @@ def _polynomial(table: str, n: int, degree: int) -> dict[Monomial, int] | None:
 def _weights(table: str, n: int, degree: int) -> Int[np.ndarray, " input"]:
     """Integer weights under which every monomial of the degree balances between the classes."""
     signed = signs(table)[:, None] * monomial_values(n, degree)
-    found = linprog(
+    solution = linprog(
         np.zeros(len(signed)),
         A_eq=np.vstack([signed.T, np.ones(len(signed))]),
         b_eq=np.eye(signed.shape[1] + 1)[-1],
         method="highs-ds",  # ends at a vertex, whose support settles it
     )
-    if found.x is None:
+    if solution.x is None:
         raise AssertionError(f"{table}: neither a polynomial nor weights of degree {degree}")
-    support = np.flatnonzero(found.x > SUPPORT * found.x.max())
+    support = np.flatnonzero(solution.x > SUPPORT * solution.x.max())
     weights = np.zeros(len(signed), dtype=np.int64)
     weights[support] = _integers(signed[support])
     if weights.min() < 0 or not weights.any() or (weights @ signed).any():
@@ -180,8 +181,8 @@ def _weights(table: str, n: int, degree: int) -> Int[np.ndarray, " input"]:
 def _integers(signed: Int[np.ndarray, "input monomial"]) -> list[int]:
     """The one combination of the rows that vanishes, as positive integers without a divisor."""
     matrix = DomainMatrix(signed.T.tolist(), signed.T.shape, ZZ).convert_to(QQ)
-    [found] = matrix.nullspace().to_list()
-    fractions = [Fraction(int(x.numerator), int(x.denominator)) for x in found]
+    [nullvector] = matrix.nullspace().to_list()
+    fractions = [Fraction(int(x.numerator), int(x.denominator)) for x in nullvector]
     scale = math.lcm(*(x.denominator for x in fractions))
     whole = [int(x * scale) for x in fractions]
     divisor = math.gcd(*whole) * (1 if whole[0] > 0 else -1)
@@ -221,11 +222,11 @@ def after_offset(
     """
     spread = np.maximum(on_high - on_low, off_high - off_low)
     room = (on_low - off_high) + spread
-    known = ~np.isnan(room)
+    defined = ~np.isnan(room)
     least = np.full(np.shape(room), 0.5)
-    useful = known & (room > 0)
+    useful = defined & (room > 0)
     least[useful] = np.minimum(0.5, spread[useful] / (2 * room[useful]))
-    least[~known] = np.nan
+    least[~defined] = np.nan
     return least
 
 
@@ -253,10 +254,10 @@ def epsilon(
         raise InputError("there is no readout to measure: no inputs or no gates")
     errors = np.abs(scores - truth)
     least = gate_after_offset(scores, truth)
-    known = least[~np.isnan(least)]
+    defined = least[~np.isnan(least)]
     return Epsilon(
         worst=float(errors.max()),
         q99=float(np.quantile(errors, 0.99)),
         rms=float(np.sqrt(np.mean(errors**2))),
-        worst_after_offset=float(known.max()) if len(known) else float("nan"),
+        worst_after_offset=float(defined.max()) if len(defined) else float("nan"),
     )

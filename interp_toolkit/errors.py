@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -55,32 +56,37 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of what an error says; its class where it says nothing."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+def first_line(error: BaseException, most: int = 120) -> str:
+    """The first line of an error's message, shortened; the error's class if the message is empty.
+
+    Long words are echoed input (a name in a damaged file, say): 60 characters of each are kept.
+    """
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    line = re.sub(r"(\S{59})\S{2,}", r"\1…", line)
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, names: Iterable[str]) -> str:
     """`'; did you mean X?'` for a near miss, else `'; known: A, B, C'`; for error messages.
 
     Of names with a slash, those that begin alike go before all others.
     """
-    known = sorted(set(known))
+    names = sorted(set(names))
     prefix, _, end = name.rpartition("/")
-    alike = [one for one in known if one.startswith(f"{prefix or name}/")]
+    alike = [one for one in names if one.startswith(f"{prefix or name}/")]
     if alike:
         near = _near_ends(end, alike) if prefix else []
     else:
-        near = difflib.get_close_matches(name, known, n=1) or _near_ends(name, known)
+        near = difflib.get_close_matches(name, names, n=1) or _near_ends(name, names)
     if near:
         return f"; did you mean {' or '.join(near)}?"
-    return f"; known: {', '.join(alike or known)}" if known else ""
+    return f"; known: {', '.join(alike or names)}" if names else ""
 
 
-def _near_ends(end: str, known: Iterable[str]) -> list[str]:
+def _near_ends(end: str, names: Iterable[str]) -> list[str]:
     """Of the names with a slash, those that end nearly so."""
     ends: dict[str, list[str]] = {}
-    for one in known:
+    for one in names:
         if "/" in one:
             ends.setdefault(one.rpartition("/")[2], []).append(one)
     return [one for near in difflib.get_close_matches(end, ends, n=3) for one in ends[near]]
@@ -105,14 +111,14 @@ def takes(**kinds: Any) -> Callable[[Function], Function]:
 
         @functools.wraps(function)
         def checked(*args: Any, **options: Any) -> Any:
-            given = signature.bind(*args, **options).arguments
+            arguments = signature.bind(*args, **options).arguments
             for name, kind in kinds.items():
-                if name in given and given[name] is not signature.parameters[name].default:
-                    _check_kind(name, given[name], kind)
+                if name in arguments and arguments[name] is not signature.parameters[name].default:
+                    _check_kind(name, arguments[name], kind)
             try:
                 return function(*args, **options)
             except AttributeError as error:
-                refuse_missing_part(error, given.get("model"))
+                refuse_missing_part(error, arguments.get("model"))
                 raise
 
         return cast("Function", checked)
@@ -125,8 +131,8 @@ def _check_kind(name: str, value: Any, kind: Any) -> None:
         kind(value)
     elif not isinstance(value, kind):
         kinds = [one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,))]
-        wanted = " or ".join(_NAMES.get(one, one) for one in kinds)
-        raise InputError(f"{name} is {a_kind(value)}: give a {wanted}")
+        expected = " or ".join(_NAMES.get(one, one) for one in kinds)
+        raise InputError(f"{name} is {a_kind(value)}: give a {expected}")
 
 
 def a_kind(value: Any) -> str:

@@ -98,15 +98,15 @@ def control_of_copies(
         >>> control_of_copies("shuffled copies", 0.5, 0.4, np.array([0, 0.1, 0, 0.1])).outcome
         'passed'
     """
-    known = copies[~np.isnan(copies)]
-    n = len(known)
+    defined = copies[~np.isnan(copies)]
+    n = len(defined)
     if n < LEAST_COPIES:
         return Control(name, "powerless", f"{name}: {n} of them, fewer than {LEAST_COPIES}")
-    spread = float(known.std(ddof=1)) * math.sqrt(1 + 1 / n)
-    limit = float(known.mean() + stats.t.ppf(1 - level, n - 1) * spread)
+    spread = float(defined.std(ddof=1)) * math.sqrt(1 + 1 / n)
+    limit = float(defined.mean() + stats.t.ppf(1 - level, n - 1) * spread)
     if low > limit:
         return Control(name, "passed")
-    if limit >= largest and mean > known.max():
+    if limit >= largest and mean > defined.max():
         return Control(name, "powerless", f"{name}: they differ too much to be exceeded")
     if mean <= limit:
         return Control(name, "failed", f"no more than {name} give ({mean:.2g} against {limit:.2g})")
@@ -149,9 +149,9 @@ def effect_status(
     if low < threshold:
         return "undecided", f"the interval of the effect includes {threshold:g}"
     for outcome, status in _NOT_CONFIRMED:
-        found = [control for control in counting if control.outcome == outcome]
-        if found:
-            return status, found[0].reason
+        matching = [control for control in counting if control.outcome == outcome]
+        if matching:
+            return status, matching[0].reason
     return "detected", None
 
 
@@ -179,11 +179,11 @@ def comparisons_status(
         >>> comparisons_status(np.array([np.nan]), 0.05)
         ('undecided', 'no comparison could be made')
     """
-    known = p_adjusted[~np.isnan(p_adjusted)]
-    if not len(known):
+    defined = p_adjusted[~np.isnan(p_adjusted)]
+    if not len(defined):
         return "undecided", "no comparison could be made"
-    if (known <= level).any():
+    if (defined <= level).any():
         return "detected", None
     if smallest > level:
         return "undecided", f"no p-value could have fallen below {smallest:.2g}"
-    return "not_detected", f"adjusted p above {level:g} in all {len(known)} comparisons"
+    return "not_detected", f"adjusted p above {level:g} in all {len(defined)} comparisons"

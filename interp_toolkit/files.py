@@ -83,10 +83,10 @@ def read_whole(path: Path, most: int = RECORD) -> bytes:
 
 def check_file(path: Path, most: int | None = None) -> None:
     """Refuse what is there and is not a regular file, or is larger than so many bytes; OSError."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):  # opening says that
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):  # opening says that
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    if most is not None and found.st_size > most:
+    if most is not None and status.st_size > most:
         raise OSError(errno.EFBIG, f"it is larger than {in_words(most)}", str(path))
 
 
@@ -138,22 +138,22 @@ def in_words(n_bytes: int) -> str:
 
 def machine_memory() -> int | None:
     """Bytes of memory that this process may use at most; None where the system does not say."""
-    found = []
+    limits = []
     with contextlib.suppress(AttributeError, ValueError, OSError):
-        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     for path in _LIMITS:
         try:
-            found.append(int(path.read_text()))
+            limits.append(int(path.read_text()))
         except (OSError, ValueError):  # not there, or "max"
             continue
-    return min((n for n in found if n > 0), default=None)
+    return min((n for n in limits if n > 0), default=None)
 
 
 MOST_DIGITS = 300  # of a whole number, beyond which no float holds it
 
 
 def read_json(path: Path, source: str) -> Any:
-    """What a UTF-8 file of JSON holds.
+    """The content of a UTF-8 file of JSON.
 
     Args:
         path: of the file.
@@ -179,8 +179,8 @@ def parsed(text: bytes | str, source: str, *, nan: bool = True) -> Any:
             some.
     """
     try:
-        said = text if isinstance(text, str) else text.decode("utf-8")
-        return json.loads(said, parse_int=_whole, parse_constant=None if nan else _not_nan)
+        content = text if isinstance(text, str) else text.decode("utf-8")
+        return json.loads(content, parse_int=_whole, parse_constant=None if nan else _not_nan)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{source} is not JSON: {error}") from error
 
@@ -240,7 +240,7 @@ def _unreadable(path: Path, error: Exception) -> InputError:
         return InputError(
             f"{path}: it holds pickled objects, which could run code; save plain arrays"
         )
-    reason = first_line(error)[:200]
+    reason = first_line(error)
     return InputError(f"{path}: this is no readable {path.suffix} file ({reason})")
 
 
@@ -248,7 +248,7 @@ LARGEST = 2**20  # bytes; to read as many takes ten seconds
 
 
 def read_yaml(path: Path) -> Any:
-    """What a file of YAML (or JSON, which YAML includes) holds.
+    """The content of a file of YAML (or JSON, which YAML includes).
 
     Raises:
         InputError: it cannot be read, is too large, no YAML in UTF-8, has an alias or a key twice.
@@ -284,13 +284,13 @@ def _plain_loader() -> type[yaml.SafeLoader]:
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            known: set[str] = set()
+            keys: set[str] = set()
             for key_node, _ in node.value:
                 key = repr(self.construct_object(key_node, deep=True))
-                if key in known:
+                if key in keys:
                     line = key_node.start_mark.line + 1
                     raise InputError(f"the key {key} stands twice (line {line})")
-                known.add(key)
+                keys.add(key)
             return super().construct_mapping(node, deep)
 
     return PlainLoader

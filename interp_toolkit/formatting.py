@@ -18,9 +18,9 @@ ITEMS = 4
 class OneRepr:
     """Base of dataclasses that keep the `repr` of their base."""
 
-    def __init_subclass__(cls, **given: Any) -> None:
+    def __init_subclass__(cls, **options: Any) -> None:
         """Keep `dataclass` from writing one with every field."""
-        super().__init_subclass__(**given)
+        super().__init_subclass__(**options)
         if "__repr__" not in vars(cls):
             cls.__repr__ = cls.__repr__  # type: ignore[method-assign]
 
@@ -29,8 +29,8 @@ class Brief(OneRepr):
     """Base of dataclasses that hold arrays."""
 
     def __repr__(self) -> str:
-        said = (f"{name}={brief(value)}" for name, value in shown_fields(self))
-        return f"{type(self).__name__}({', '.join(said)})"
+        fields = (f"{name}={brief(value)}" for name, value in shown_fields(self))
+        return f"{type(self).__name__}({', '.join(fields)})"
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -181,8 +181,8 @@ def so_far(done: float, total: float, since: float, unit: str = "passes") -> str
         unit: what a step is, in the plural.
     """
     left = time_left(time.monotonic() - since, done, total - done)
-    told = f", {left} left" if left else ""
-    return f"{_number(done)} of {_number(total)} {unit}{told}"
+    remaining = f", {left} left" if left else ""
+    return f"{_number(done)} of {_number(total)} {unit}{remaining}"
 
 
 def time_left(spent: float, done: float, rest: float) -> str | None:

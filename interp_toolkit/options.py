@@ -74,8 +74,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     for name in ("source", "name"):
-        if isinstance(said := getattr(value, name, None), str):
-            return said
+        if isinstance(text := getattr(value, name, None), str):
+            return text
     if getattr(value, "ndim", 0):
         return f"{type(value).__name__} {list(value.shape)}"
     try:
@@ -112,38 +112,38 @@ Position = Annotated[
 
 
 def read_options(
-    options: type[Chosen], given: Mapping[str, Any], name: str, *, as_flags: bool = False
+    options: type[Chosen], values: Mapping[str, Any], name: str, *, as_flags: bool = False
 ) -> Chosen:
     """The options given, checked.
 
     Args:
         options: the analysis' class.
-        given: by field; texts are read by the field's type.
+        values: by field; texts are read by the field's type.
         name: the analysis'.
         as_flags: call options by their flags in messages, as the command line does.
 
     Raises:
         InputError: an unknown option, one that is missing, or a value that does not fit.
     """
-    known = {flag.field: flag for flag in flags(options)}
-    for field in given:
-        if field not in known:
-            raise InputError(f"{name} takes no option {field!r}{suggestion(field, known)}")
-    for flag in known.values():
-        if flag.required and given.get(flag.field) is None:
+    flags_by_field = {flag.field: flag for flag in flags(options)}
+    for field in values:
+        if field not in flags_by_field:
+            raise InputError(f"{name} takes no option {field!r}{suggestion(field, flags_by_field)}")
+    for flag in flags_by_field.values():
+        if flag.required and values.get(flag.field) is None:
             raise InputError(f"{name} needs {flag.field!r} ({flag.positive})")
     try:
-        return options(**given)
+        return options(**values)
     except ValidationError as error:
         first = error.errors()[0]
         reason = reason_of(error)
         if not first["loc"]:
             raise InputError(f"{name}: {reason}") from error
         field = str(first["loc"][0])
-        value = given.get(field)
-        said = known[field].positive if as_flags else field
+        value = values.get(field)
+        flag_name = flags_by_field[field].positive if as_flags else field
         shown = value if isinstance(value, str | int | float) else jsonable_or_type(value)
-        raise InputError(f"{name}: {said} {shown!r} cannot be used: {reason}") from error
+        raise InputError(f"{name}: {flag_name} {shown!r} cannot be used: {reason}") from error
 
 
 def jsonable_or_type(value: Any) -> Any:
@@ -203,7 +203,7 @@ def flags(options: type[Options]) -> list[OptionFlag]:
 
 def _flag(field: str, info: FieldInfo) -> OptionFlag:
     kinds, extras = _members(info.annotation, info.metadata)
-    given = _said_first([extra for extra in extras if isinstance(extra, Flag)])
+    flag = _first_attributes([extra for extra in extras if isinstance(extra, Flag)])
     boolean = kinds == [bool]
     choices = tuple(str(c) for kind in kinds if get_origin(kind) is Literal for c in get_args(kind))
     several = any(get_origin(kind) in (tuple, list, Sequence) or kind is tuple for kind in kinds)
@@ -211,17 +211,17 @@ def _flag(field: str, info: FieldInfo) -> OptionFlag:
     required = info.default is PydanticUndefined and info.default_factory is None
     default = "" if required or info.default in (None, ()) else _text(info.default)
     dashed = f"--{field.replace('_', '-')}"
-    metavar = None if boolean else given.metavar or ("|".join(choices) if only_choices else None)
+    metavar = None if boolean else flag.metavar or ("|".join(choices) if only_choices else None)
     help_text = info.description or ""
     if default and "default:" not in help_text:
         help_text = f"{help_text.rstrip('.')}; default: {default}."
     return OptionFlag(
         field=field,
-        name=given.name or (f"{dashed}/--no-{dashed[2:]}" if boolean else dashed),
+        name=flag.name or (f"{dashed}/--no-{dashed[2:]}" if boolean else dashed),
         metavar=metavar or (None if boolean else _word_of(kinds)),
         help=help_text,
         choices=choices if only_choices else (),
-        repeated=several if given.repeated is None else given.repeated,
+        repeated=several if flag.repeated is None else flag.repeated,
         boolean=boolean,
         required=required,
         default=default,
@@ -229,14 +229,14 @@ def _flag(field: str, info: FieldInfo) -> OptionFlag:
     )
 
 
-def _said_first(given: Sequence[Flag]) -> Flag:
+def _first_attributes(candidates: Sequence[Flag]) -> Flag:
     """One of several: each attribute from the first that has it, the field before its type."""
-    said: dict[str, Any] = {}
-    for flag in given:
+    attributes: dict[str, Any] = {}
+    for flag in candidates:
         for name, value in vars(flag).items():
             if value is not None:
-                said.setdefault(name, value)
-    return Flag(**said)
+                attributes.setdefault(name, value)
+    return Flag(**attributes)
 
 
 def _members(annotation: Any, metadata: Sequence[Any]) -> tuple[list[Any], list[Any]]:

@@ -36,9 +36,9 @@ def translucent(color: str, alpha: float = 0.16) -> str:
     return f"rgba({red}, {green}, {blue}, {alpha:g})"
 
 
-def shade(place: int, n: int) -> str:
-    """The colour of the `place`-th of n ordered things, from the one class colour to the other."""
-    share = place / max(1, n - 1)
+def shade(index: int, n: int) -> str:
+    """The colour of the `index`-th of n ordered things, from the one class colour to the other."""
+    share = index / max(1, n - 1)
     ends = [[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in CLASS_COLORS]
     mixed = [round(a + share * (b - a)) for a, b in zip(*ends, strict=True)]
     return "#" + "".join(f"{channel:02x}" for channel in mixed)
@@ -74,7 +74,7 @@ def line(
     dash: str | None = None,
 ) -> Part:
     """A line through the points (x, y)."""
-    look = _given(color=color, width=width, dash=dash)
+    look = _set_only(color=color, width=width, dash=dash)
     return _scatter("lines", x, y, name) | {"line": look}
 
 
@@ -85,7 +85,7 @@ def dashed(x: Values, y: Values, name: str) -> Part:
 
 def marked(symbol: str | None = None, size: float | None = None, color: str | None = None) -> Part:
     """A line's points marked too; in the line's colour, unless another is given."""
-    look = _given(symbol=symbol, size=size, color=color)
+    look = _set_only(symbol=symbol, size=size, color=color)
     return {"mode": "lines+markers"} | ({"marker": look} if look else {})
 
 
@@ -99,7 +99,7 @@ def markers(
     size: float,
 ) -> Part:
     """A mark at each point (x, y); one symbol for all, or one for each."""
-    look = _given(color=color, symbol=symbol, size=size)
+    look = _set_only(color=color, symbol=symbol, size=size)
     return _scatter("markers", x, y, name) | {"marker": look}
 
 
@@ -114,15 +114,15 @@ def labels(texts: Iterable[str], position: str | Sequence[str]) -> Part:
     return {"mode": "markers+text", "text": list(texts), "textposition": position}
 
 
-def symbol(place: int) -> str:
-    """The marker of the `place`-th line of a figure."""
-    return SYMBOLS[place % len(SYMBOLS)]
+def symbol(index: int) -> str:
+    """The marker of the `index`-th line of a figure."""
+    return SYMBOLS[index % len(SYMBOLS)]
 
 
 def bars(x: Values, y: Values, color: str, name: str | None = None) -> Part:
     """A bar of height y at each x."""
     made = {"type": "bar", "x": _plain(x), "y": _plain(y), "marker": {"color": color}}
-    return made | _given(name=name)
+    return made | _set_only(name=name)
 
 
 def spread(above: Iterable[float], below: Iterable[float]) -> Part:
@@ -164,20 +164,20 @@ def heatmap(
     """
     sides = {side: _plain(names) for side, names in (("x", x), ("y", y)) if names is not None}
     scale = {"title": {"text": title}, "outlinewidth": 0}
-    return {"type": "heatmap", "z": z, "colorbar": scale} | sides | _given(zmin=low, zmax=high)
+    return {"type": "heatmap", "z": z, "colorbar": scale} | sides | _set_only(zmin=low, zmax=high)
 
 
 def signed_heatmap(x: Values | None, y: Values | None, z: Sequence[Any], title: str) -> Part:
     """A map of numbers around 0: the second class colour below it, the first above."""
-    known = [abs(value) for row in z for value in row if value is not None]
-    most = max(known, default=0.0) or 1.0
+    values = [abs(value) for row in z for value in row if value is not None]
+    most = max(values, default=0.0) or 1.0
     colors = [[0, CLASS_COLORS[1]], [0.5, "#f7f7f7"], [1, CLASS_COLORS[0]]]
     return heatmap(x, y, z, title, low=-most, high=most) | TILES | {"colorscale": colors}
 
 
 def hover(text: str, data: Sequence[Any] | None = None, *, box: str = "") -> Part:
     """What a trace says of the point under the pointer, of its `customdata`, and beside it."""
-    return {"hovertemplate": f"{text}<extra>{box}</extra>"} | _given(customdata=data)
+    return {"hovertemplate": f"{text}<extra>{box}</extra>"} | _set_only(customdata=data)
 
 
 def grouped(group: str, *, listed: bool) -> Part:
@@ -187,7 +187,7 @@ def grouped(group: str, *, listed: bool) -> Part:
 
 def axis(title: str, kind: str | None = None) -> Part:
     """An axis; `kind` is "log", "category" or "linear" where plotly should not guess."""
-    return {"title": {"text": title}} | _given(type=kind)
+    return {"title": {"text": title}} | _set_only(type=kind)
 
 
 def whole(n: int) -> Part:
@@ -217,7 +217,7 @@ def at_y(value: float) -> Part:
 
 @dataclass(frozen=True)
 class Panel:
-    """Where one of several panels lies in its figure.
+    """The position of one of several panels in its figure.
 
     Attributes:
         number: among the panels, from 0.
@@ -238,7 +238,7 @@ class Panel:
         return {"xaxis": f"x{self._suffix}", "yaxis": f"y{self._suffix}"}
 
     def layout(self, x: Part, y: Part) -> Part:
-        """Its part of the figure's layout, from its axes."""
+        """The panel's part of the figure's layout, from its axes."""
         return {
             f"xaxis{self._suffix}": x | {"domain": self.x, "anchor": self.trace["yaxis"]},
             f"yaxis{self._suffix}": y | {"domain": self.y, "anchor": self.trace["xaxis"]},
@@ -260,7 +260,7 @@ class Panel:
 
 
 def beside(n: int, per_row: int, share: float = SHARE) -> list[Panel]:
-    """Where n panels lie, in rows of at most `per_row`."""
+    """The positions of n panels, in rows of at most `per_row`."""
     columns, rows = min(n, per_row), -(-n // per_row)
     width, height = (1 - GAP * (columns - 1)) / columns, 1 / rows
     panels = []
@@ -289,7 +289,7 @@ def _number(value: float | None, digits: int) -> float | None:
 
 
 def _scatter(mode: str, x: Values, y: Values, name: str | None) -> Part:
-    return {"type": "scatter", "mode": mode, "x": _plain(x), "y": _plain(y)} | _given(name=name)
+    return {"type": "scatter", "mode": mode, "x": _plain(x), "y": _plain(y)} | _set_only(name=name)
 
 
 def _across(ends: Part) -> Part:
@@ -301,6 +301,6 @@ def _plain(values: Values) -> list[Any]:
     return list(values.tolist() if hasattr(values, "tolist") else values)
 
 
-def _given(**parts: Any) -> Part:
-    """Those that are not None."""
+def _set_only(**parts: Any) -> Part:
+    """The parts that are not None."""
     return {name: part for name, part in parts.items() if part is not None}

@@ -126,7 +126,7 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def _unsaid(said: object) -> None:
+def _ignore(ignored: object) -> None:
     """Say nothing."""
 
 
@@ -166,7 +166,7 @@ class Analysis:
         model: Any,
         *,
         data: FeatureData | None = None,
-        progress: Callable[[str], None] = _unsaid,
+        progress: Callable[[str], None] = _ignore,
         **options: Any,
     ) -> Any:
         """Run it on a live model; raises InputError as `read_options` and `run` do."""
@@ -179,15 +179,15 @@ class Analysis:
         model: Any,
         data: FeatureData | None,
         options: Options,
-        progress: Callable[[str], None] = _unsaid,
+        progress: Callable[[str], None] = _ignore,
     ) -> Any:
         """Run it with checked options; the model is handed back as it was (see `state.as_found`).
 
         Raises InputError as `run` and `as_found` do.
         """
-        from interp_toolkit.state import as_found
+        from interp_toolkit.state import preserve_state
 
-        with as_found(model):
+        with preserve_state(model):
             return self.run(model, data, options, progress)
 
 
@@ -251,7 +251,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a training run is.
+    """The progress of a training run.
 
     Attributes:
         seed: the one that is being trained.
@@ -283,14 +283,14 @@ class Session:
 
     folder: Path | None = None
     resume: bool = False
-    report: Callable[[Progress], None] = _unsaid
-    say: Callable[[str], None] = _unsaid
-    log: Callable[[Mapping[str, Any]], None] = _unsaid
+    report: Callable[[Progress], None] = _ignore
+    say: Callable[[str], None] = _ignore
+    log: Callable[[Mapping[str, Any]], None] = _ignore
 
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """What a recipe returns.
+    """The result of a recipe.
 
     Attributes:
         model: the best seed's model.
@@ -339,17 +339,17 @@ def _entries(group: Group) -> dict[str, EntryPoint]:
     """Entries by name: the catalogue's, which keep their names, and the plugins'."""
     full = f"interp_toolkit.{group}"
     ours = {name: f"interp_toolkit.{at}" for name, at in CATALOGUE.get(group, {}).items()}
-    found = {name: EntryPoint(name, value, full) for name, value in ours.items()}
+    entries = {name: EntryPoint(name, value, full) for name, value in ours.items()}
     for entry in entry_points(group=full):
         if entry.name not in ours:
-            found[entry.name] = entry
+            entries[entry.name] = entry
         elif not entry.value.startswith("interp_toolkit."):  # an installation from before
             warnings.warn(
                 f"{entry.value} is left out: its name, {entry.name!r}, is taken by a "
                 f"{group[:-1]} of interp_toolkit",
                 stacklevel=2,
             )
-    return found
+    return entries
 
 
 def names(group: Group) -> list[str]:
@@ -376,13 +376,13 @@ def find(group: Group, name: str) -> Any:
 
 def load_all(group: Group) -> dict[str, Any]:
     """Every registered object of a group; one that fails to import is warned about and left out."""
-    found = {}
+    objects = {}
     for name in names(group):
         try:
-            found[name] = find(group, name)
+            objects[name] = find(group, name)
         except InputError as error:
             warnings.warn(str(error), stacklevel=2)
-    return found
+    return objects
 
 
 @dataclass(frozen=True)
@@ -414,18 +414,18 @@ class TaskRecord:
     @classmethod
     def from_json(cls, written: Mapping[str, Any] | None) -> TaskRecord:
         """The record that a file holds; None: nothing is known."""
-        found = dict(written or {})
-        distinct = found.get("distinct")
+        fields = dict(written or {})
+        distinct = fields.get("distinct")
         return cls(
-            name=found.get("name"),
-            function=found.get("function"),
-            tokens=found.get("tokens"),
-            layout=found.get("layout"),
+            name=fields.get("name"),
+            function=fields.get("function"),
+            tokens=fields.get("tokens"),
+            layout=fields.get("layout"),
             distinct=None if distinct is None else bool(distinct),
-            n_features=_whole(found.get("n_features")),
-            most_on=_whole(found.get("most_on")),
-            gates=found.get("gates"),
-            written=found,
+            n_features=_whole(fields.get("n_features")),
+            most_on=_whole(fields.get("most_on")),
+            gates=fields.get("gates"),
+            written=fields,
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -183,7 +183,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a verdict rests on; an analysis' own evidence adds fields, numbers as numbers.
+    """The evidence of a verdict; an analysis adds fields of its own, numbers as numbers.
 
     Attributes:
         status: the verdict in one machine word (see `STATUS_TONES`).

@@ -35,7 +35,7 @@ from interp_toolkit.errors import InputError, refuse_missing_part
 Undo = Callable[[], None]
 
 #: attributes of a module's own in which hooks and interventions live
-_KEPT = (
+_HOOK_ATTRIBUTES = (
     *("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"),
     *("_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs"),
     *("_forward_hooks_always_called", "fwd_hooks", "bwd_hooks", "forward"),
@@ -68,7 +68,7 @@ def uncompiled(model: Any) -> Any:
 
 
 @contextmanager
-def as_found(model: Any) -> Iterator[None]:
+def preserve_state(model: Any) -> Iterator[None]:
     """Run what is inside on this model, in eval mode, and hand it back as it was.
 
     Args:
@@ -81,10 +81,10 @@ def as_found(model: Any) -> Iterator[None]:
     with _one_at_a_time:
         modules = modules_of(model)
         _refuse_weights(modules)
-        found = _Found(modules)
+        record = _SavedState(modules)
         with _Interrupts() as interrupts:
             try:
-                found.set_aside()
+                record.set_aside()
                 interrupts.heed()
                 yield
             except AttributeError as error:
@@ -92,7 +92,7 @@ def as_found(model: Any) -> Iterator[None]:
                 raise
             finally:
                 interrupts.held = True
-                found.put_back()
+                record.put_back()
 
 
 @contextmanager
@@ -152,12 +152,12 @@ class _Interrupts:
             self._before(number, frame)
 
 
-class _Found:
+class _SavedState:
     """How things were, taken down without a change; what is set aside; all put back."""
 
     def __init__(self, modules: list[nn.Module]) -> None:
         self.modules = [
-            (module, module.training, {name: _own(module, name) for name in _KEPT})
+            (module, module.training, {name: _own(module, name) for name in _HOOK_ATTRIBUTES})
             for module in modules
         ]
         parameters = {id(p): p for module in modules for p in module.parameters(recurse=False)}
@@ -185,7 +185,7 @@ class _Found:
 
     def set_aside(self) -> None:
         """Eval mode, no gradients from before, PyTorch as it is where nothing is set."""
-        _notes.set(tuple(dict.fromkeys((*self.notes, *self._said()))))
+        _notes.set(tuple(dict.fromkeys((*self.notes, *self._changes()))))
         _pending.set(self.pending)
         for module, training, _ in self.modules:
             if training:
@@ -219,7 +219,7 @@ class _Found:
         if wrong:
             raise wrong[0]
 
-    def _said(self) -> Iterator[str]:
+    def _changes(self) -> Iterator[str]:
         if any(training for module, training, _ in self.modules if not _is_wrapper(module)):
             yield "training mode"
         if any(self.autocast.values()):
@@ -243,9 +243,9 @@ class _Found:
                 _give(module, name, value)
 
     def _grads_back(self) -> None:
-        for parameter, wanted, grad in self.parameters:
-            if parameter.requires_grad is not wanted:
-                parameter.requires_grad_(wanted)
+        for parameter, required, grad in self.parameters:
+            if parameter.requires_grad is not required:
+                parameter.requires_grad_(required)
             if parameter.grad is not grad:
                 parameter.grad = grad
 

@@ -54,7 +54,7 @@ def holm(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
     Raises:
         ValueError: values outside 0 to 1.
     """
-    return _of_known(p, _holm)
+    return _ignoring_nan(p, _holm)
 
 
 def benjamini_hochberg(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
@@ -65,7 +65,7 @@ def benjamini_hochberg(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " tes
     Raises:
         ValueError: values outside 0 to 1.
     """
-    return _of_known(p, stats.false_discovery_control)
+    return _ignoring_nan(p, stats.false_discovery_control)
 
 
 def benjamini_yekutieli(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
@@ -74,7 +74,7 @@ def benjamini_yekutieli(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " te
     Raises:
         ValueError: values outside 0 to 1.
     """
-    return _of_known(p, partial(stats.false_discovery_control, method="by"))
+    return _ignoring_nan(p, partial(stats.false_discovery_control, method="by"))
 
 
 def clopper_pearson(
@@ -128,13 +128,13 @@ def _holm(p: Float[np.ndarray, " known"]) -> Float[np.ndarray, " known"]:
     return adjusted
 
 
-def _of_known(
+def _ignoring_nan(
     p: Float[np.ndarray, " test"], adjust: Callable[[np.ndarray], np.ndarray]
 ) -> Float[np.ndarray, " test"]:
-    """What `adjust` makes of the p-values that are not NaN, each at its place."""
-    known = ~np.isnan(p)
-    if ((p[known] < 0) | (p[known] > 1)).any():
+    """Adjust the p-values that are not NaN, each at its index."""
+    defined = ~np.isnan(p)
+    if ((p[defined] < 0) | (p[defined] > 1)).any():
         raise ValueError("p-values lie between 0 and 1; these do not")
     adjusted = np.full(len(p), np.nan)
-    adjusted[known] = adjust(p[known])
+    adjusted[defined] = adjust(p[defined])
     return adjusted

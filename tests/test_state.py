@@ -28,7 +28,7 @@ import interp_toolkit as it
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.interventions import reinitialised
-from interp_toolkit.state import as_found, notes, undoing
+from interp_toolkit.state import notes, preserve_state, undoing
 
 MODELS = ("own", "hooked", "gpt2")
 #: with options that keep them short; one of each kind of reading
@@ -196,7 +196,7 @@ def test_after_an_error_all_is_as_it_was(zoo) -> None:
         torch.manual_seed(3)
         raise StoppedError
 
-    with pytest.raises(StoppedError), as_found(model):
+    with pytest.raises(StoppedError), preserve_state(model):
         spoil()
     assert state_of(model) == before
     model.eval()
@@ -211,10 +211,10 @@ def test_what_is_undone_in_part_is_undone_again() -> None:
         if len(tries) == 1:
             raise StoppedError
 
-    with pytest.raises(StoppedError), as_found(None), undoing(undo):
+    with pytest.raises(StoppedError), preserve_state(None), undoing(undo):
         pass
     assert tries == [0, 1]
-    with as_found(None), undoing(undo):
+    with preserve_state(None), undoing(undo):
         pass
     assert tries == [0, 1, 2]
 
@@ -234,7 +234,7 @@ def test_what_fails_to_be_undone_keeps_nothing_else_from_it(times: int) -> None:
         with undoing(lambda: undo("outer")), undoing(lambda: undo("inner")):
             model.blocks[0].eval()
 
-    with pytest.raises(StoppedError), as_found(model):
+    with pytest.raises(StoppedError), preserve_state(model):
         change()
     assert found == ["inner", "outer", "inner", "outer"]
     assert all(module.training for module in model.modules())
@@ -243,7 +243,7 @@ def test_what_fails_to_be_undone_keeps_nothing_else_from_it(times: int) -> None:
 def test_gradients_that_are_added_to_meanwhile_are_the_users_again() -> None:
     layer = nn.Linear(2, 2)
     layer.weight.grad = torch.zeros(2, 2)
-    with as_found(layer):
+    with preserve_state(layer):
         layer(torch.ones(1, 2)).sum().backward()
     assert layer.weight.grad.sum() == 0
     assert layer.bias.grad is None
@@ -264,7 +264,7 @@ def test_a_scripted_module_and_a_wrapper_are_in_eval_mode() -> None:
         dropping = nn.Sequential(torch.jit.script(nn.Dropout(0.5)))
     ones = torch.ones(1_000)
     for model in (dropping, Wrapper(dropping)):
-        with as_found(model):
+        with preserve_state(model):
             assert torch.equal(dropping(ones), ones)
         assert not torch.equal(dropping(ones), ones)  # their sums may be the same by chance
         assert dropping[0].training
@@ -273,7 +273,7 @@ def test_a_scripted_module_and_a_wrapper_are_in_eval_mode() -> None:
 def test_pytorchs_settings_are_put_back_whoever_changed_them() -> None:
     model = it.load("toy:induction")
     before = state_of(model)
-    with as_found(model):
+    with preserve_state(model):
         torch.set_default_dtype(torch.float64)
         torch.set_grad_enabled(False)
         torch.set_autocast_enabled("cpu", True)
@@ -286,7 +286,7 @@ def test_ctrl_c_at_any_moment_leaves_pytorch_as_it_was() -> None:
     model = it.load("toy:induction").train()
 
     def guarded() -> None:
-        with as_found(model), undoing(lambda: None):
+        with preserve_state(model), undoing(lambda: None):
             pass
 
     with default_dtype(model), default_device(model), torch.autocast("cpu", torch.bfloat16):
@@ -314,7 +314,7 @@ def test_ctrl_c_waits_for_what_is_put_back() -> None:
         done.append("all of it")
 
     handler = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), as_found(model), undoing(undo):
+    with pytest.raises(KeyboardInterrupt), preserve_state(model), undoing(undo):
         model.train()
     assert done == ["all of it"]
     assert state_of(model) == before

@@ -72,7 +72,7 @@ def compared_job(
         readout = UANDReadout(n_jobs=1).fit(activations[:fitted], on[:fitted])
         errors = readout.errors(activations[fitted:], on[fitted:])
         squares = [rms**2 for rms in errors.rms_by_class.values()]
-        worst = errors.worst_after_offset[errors.seen]
+        worst = errors.worst_after_offset[errors.observed]
         values[name] = {
             "rms": math.sqrt(sum(squares) / len(squares)),
             "read": float((worst < AFFINE).mean()),

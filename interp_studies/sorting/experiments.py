@@ -19,7 +19,7 @@ from interp_toolkit.circuits.sorting.analysis import sorting_fingerprint
 from interp_toolkit.circuits.sorting.evaluation import counterexamples, hard_lists, hardest
 from interp_toolkit.circuits.sorting.measures import sorting_evolution
 from interp_toolkit.registry import find
-from interp_toolkit.training.engine.run_files import end_run, kept_checkpoints
+from interp_toolkit.training.engine.run_files import end_run, saved_checkpoints
 from interp_toolkit.training.sorting import TESTED_ON, held_out_right
 
 SEARCHED = 1_000_000  # lists, for each model
@@ -120,7 +120,7 @@ def sorting_model(
         "held_out": held_out_right(run.model, config),
         "curve": run.training["curve"],
     }
-    if kept_checkpoints(folder):
+    if saved_checkpoints(folder):
         values["evolution"] = sorting_evolution(folder, layout, distinct=distinct)
     end_run(folder)
     return Outcome(values, run.model, run.task, run.training)

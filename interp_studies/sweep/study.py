@@ -48,7 +48,7 @@ def train_point(
     """
     began = time.monotonic()
     nowhere = {"to": None, "folder": None, "name": ""}
-    with tracked(**(log or nowhere), anew=not has_unfinished(folder)) as send:
+    with tracked(**(log or nowhere), restart=not has_unfinished(folder)) as send:
         _, run = train_seed(recipe, settings, seed, device, folder, send)
     end_run(folder)
     loss = run.training["loss"]

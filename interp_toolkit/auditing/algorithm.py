@@ -34,7 +34,7 @@ def audit_algorithm(claim: AlgorithmClaim, ground: Ground) -> list[Part]:
     Raises:
         InputError: a model of several layers, no layout, or one that does not fit.
     """
-    found = [
+    parts = [
         sorting_fingerprint(
             ground.model,
             claim.layout,
@@ -45,20 +45,20 @@ def audit_algorithm(claim: AlgorithmClaim, ground: Ground) -> list[Part]:
         )
         for seed, nulls in ((ground.seed, NULLS), (ground.seed + 1, 0))
     ]
-    first, second = found
+    first, second = parts
     sorting = _sorts(first)
     lists = "; ".join(f"{a.lists_right:.1%} of {n} lists" for n, a in first.accuracy.items())
     there = Part("there", "confirmed" if sorting else "refuted", f"right: {lists}", "observed")
     if not sorting:
-        said = "the model does not sort, so it does not by any algorithm"
-        return [there, Part("matters", "not_testable", said, "intervened", True)]
-    answers = [_answer(claim.algorithm, one) for one in found]
+        text = "the model does not sort, so it does not by any algorithm"
+        return [there, Part("matters", "not_testable", text, "intervened", True)]
+    answers = [_answer(claim.algorithm, one) for one in parts]
     answer: Answer = answers[0] if answers[0] == answers[1] else "undecided"
     own, other = claim.algorithm, _OTHER[claim.algorithm]
-    said = (
+    text = (
         f"the marks name {first.algorithm.replace('_', ' ')}: of this one "
-        f"{count_there(first.criteria, own)} of {_known(first, own)} are there, of the other "
-        f"{count_there(first.criteria, other)} of {_known(first, other)}"
+        f"{count_there(first.criteria, own)} of {_n_measured(first, own)} are there, of the other "
+        f"{count_there(first.criteria, other)} of {_n_measured(first, other)}"
     )
     alike, copies = first.evidence.nulls_alike, first.evidence.nulls
     special = Part(
@@ -75,22 +75,22 @@ def audit_algorithm(claim: AlgorithmClaim, ground: Ground) -> list[Part]:
         f"lists drawn anew give {'the same' if same else second.algorithm.replace('_', ' ')}",
         "observed",
     )
-    return [there, Part("matters", answer, said, "intervened", True), special, stable]
+    return [there, Part("matters", answer, text, "intervened", True), special, stable]
 
 
-def _sorts(found: SortingFinding) -> bool:
-    right, guess = (found.metrics[name] for name in ("items_right", "items_guessed"))
+def _sorts(fingerprint: SortingFinding) -> bool:
+    right, guess = (fingerprint.metrics[name] for name in ("items_right", "items_guessed"))
     return sorts(right or 0.0, guess or 0.0)
 
 
-def _answer(claimed: Algorithm, found: SortingFinding) -> Answer:
+def _answer(claimed: Algorithm, fingerprint: SortingFinding) -> Answer:
     other = _OTHER[claimed]
-    if found.algorithm == claimed:
+    if fingerprint.algorithm == claimed:
         return "confirmed"
-    none = not count_there(found.criteria, claimed)
-    other_only = found.algorithm == other and not shown(found.criteria, claimed)
+    none = not count_there(fingerprint.criteria, claimed)
+    other_only = fingerprint.algorithm == other and not shown(fingerprint.criteria, claimed)
     return "refuted" if other_only or none else "undecided"
 
 
-def _known(found: SortingFinding, algorithm: Algorithm) -> int:
-    return sum(m.algorithm == algorithm and m.state != "unknown" for m in found.criteria)
+def _n_measured(fingerprint: SortingFinding, algorithm: Algorithm) -> int:
+    return sum(m.algorithm == algorithm and m.state != "unknown" for m in fingerprint.criteria)

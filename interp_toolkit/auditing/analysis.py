@@ -45,7 +45,7 @@ from interp_toolkit.auditing.result import (
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import digest_of_tokens, provenance
 from interp_toolkit.models.loading.loader import load
-from interp_toolkit.state import as_found
+from interp_toolkit.state import preserve_state
 
 
 def audit(
@@ -90,7 +90,7 @@ def audit(
     if sealed is not None:
         seed, level = sealed.seed, sealed.level
     every = single(listed)
-    with as_found(model):
+    with preserve_state(model):
         model = load(model)
         ground, notes = ground_on(
             model,
@@ -123,13 +123,13 @@ def audit(
 
 def _listed(claims: Any) -> list[BaseClaim]:
     several = isinstance(claims, Sequence) and not isinstance(claims, str)
-    found: list[BaseClaim] = []
+    listed_claims: list[BaseClaim] = []
     for number, one in enumerate(claims if several else [claims], start=1):
         if isinstance(one, Path) or (isinstance(one, str) and Path(one).is_file()):
-            found += read_claims(Path(one))
+            listed_claims += read_claims(Path(one))
         else:
-            found.append(as_claim(one, f"claim {number}"))
-    return found
+            listed_claims.append(as_claim(one, f"claim {number}"))
+    return listed_claims
 
 
 def _tested(claim: BaseClaim, ground: Ground, *, sealed: bool) -> AuditedClaim:

@@ -98,7 +98,7 @@ class _CircuitAudit:
 
     @cached_property
     def objective(self) -> Objective:
-        """What each row is judged by."""
+        """The objective by which rows are judged."""
         return objective(self.ground.model, self.ground.prompts, self.ground.memory)[0]
 
     @property
@@ -130,7 +130,7 @@ class _CircuitAudit:
 
     @cached_property
     def values_intact(self) -> np.ndarray:
-        """Of each row in the whole model."""
+        """The metric of each row in the whole model."""
         return self.trial.intact()
 
     @cached_property
@@ -139,26 +139,26 @@ class _CircuitAudit:
 
     @property
     def values_alone(self) -> np.ndarray:
-        """Of each row in the circuit alone."""
+        """The metric of each row in the circuit alone."""
         return self._alone[:, 0]
 
     @property
     def values_cut(self) -> np.ndarray:
-        """Of each row with all edges cut."""
+        """The metric of each row with all edges ablated."""
         return self._alone[:, 1]
 
     def there(self) -> Part:
         """The edges are this model's, and lead somewhere."""
         on_paths = self.engine.wiring.connected(self.edges)
         n, idle = len(self.edges), len(self.edges) - len(on_paths)
-        said = f"{n} of the model's {len(self.engine.wiring.edges):,} edges"
-        said += f"; {idle} of them lie on no path from the input to the logits" if idle else ""
-        return Part("there", "confirmed" if on_paths else "refuted", said, "computed")
+        text = f"{n} of the model's {len(self.engine.wiring.edges):,} edges"
+        text += f"; {idle} of them lie on no path from the input to the logits" if idle else ""
+        return Part("there", "confirmed" if on_paths else "refuted", text, "computed")
 
     def share(
         self, part: np.ndarray, coverage: float, of: tuple[np.ndarray, np.ndarray] | None = None
     ) -> Share:
-        """Of the behaviour, from values by row: what `part` keeps above all edges cut."""
+        """The fraction of the metric that `part` retains, relative to ablating all edges."""
         intact, nothing = (self.values_intact, self.values_cut) if of is None else of
         left, whole = part - nothing, intact - nothing
         return ratio_share(left, whole, coverage)
@@ -166,65 +166,65 @@ class _CircuitAudit:
     def all_of_it(self) -> Part:
         """The circuit alone."""
         coverage = self.ground.coverage(len(self.asserted))
-        found, within = self.share(self.values_alone, coverage), self.claim.within
-        answer = sufficient(found, within)
+        share, within = self.share(self.values_alone, coverage), self.claim.within
+        answer = sufficient(share, within)
         others = []
         for kind in kinds_for(self.ground.prompts)[1:]:
             trial = self._trial(kind)
             alone, nothing = trial.alone([self.edges, ()], self.ground.progress).T
             other = self.share(alone, coverage, (trial.intact(), nothing))
             others.append(f"{percent(other)} with {WORDS[kind]}")
-        said = (
+        text = (
             f"alone, with {WORDS[self.trial.stand_in.kind]} over all other edges, it keeps "
-            f"{percent(found)} of the {self.objective.name}; claimed: {1 - within:.0%} to "
+            f"{percent(share)} of the {self.objective.name}; claimed: {1 - within:.0%} to "
             f"{1 + within:.0%}. It keeps {' and '.join(others)}"
         )
         return measured(
-            "all", answer, said, "intervened", found, 1 - within, coverage, "all" in self.asserted
+            "all", answer, text, "intervened", share, 1 - within, coverage, "all" in self.asserted
         )
 
     def matters(self) -> Part:
         """The model without the circuit's edges."""
         coverage = self.ground.coverage(len(self.asserted))
         without = self.trial.values([self.edges], self.ground.progress)[:, 0]
-        kept = self.share(without, coverage)
-        lost = Share(1 - kept.mean, 1 - kept.high, 1 - kept.low)
-        said = (
+        share = self.share(without, coverage)
+        lost = Share(1 - share.mean, 1 - share.high, 1 - share.low)
+        text = (
             f"without these edges the model loses {percent(lost)} of the {self.objective.name}; "
             f"needed: at least {NEEDED:.0%}"
         )
         answer = answer_of(lost.low, lost.high, NEEDED)
         asserted = "matters" in self.asserted
-        return measured("matters", answer, said, "intervened", lost, NEEDED, coverage, asserted)
+        return measured("matters", answer, text, "intervened", lost, NEEDED, coverage, asserted)
 
     def special(self) -> Part:
         """Random circuits of the same shape."""
         seed, progress = self.ground.seed, self.ground.progress
-        exchanged, drawn = rivals(self.trial, self.edges, seed, progress, RIVALS)
-        shares = [*exchanged, *drawn]
+        exchanged, random = rivals(self.trial, self.edges, seed, progress, RIVALS)
+        shares = [*exchanged, *random]
         if not shares:
-            said = "there is no other circuit of its shape"
-            return Part("special", "not_testable", said, "intervened")
+            text = "there is no other circuit of its shape"
+            return Part("special", "not_testable", text, "intervened")
         own = float(
             (self.values_alone - self.values_cut).mean()
             / (self.values_intact - self.values_cut).mean()
         )
         target = min(own, 1 - self.claim.within)
         good = sum(share >= target for share in shares)
-        said = f"{good} of {len(shares)} random circuits of its shape keep as much"
+        text = f"{good} of {len(shares)} random circuits of its shape keep as much"
         coverage = self.ground.coverage(1)
-        return share_of_random(good, len(shares), said, "intervened", coverage)
+        return share_of_random(good, len(shares), text, "intervened", coverage)
 
     def stable(self) -> Part:
         """Rows drawn anew, and groups."""
         left, whole = self.values_alone - self.values_cut, self.values_intact - self.values_cut
         n, within = len(left), self.claim.within
-        drawn = self.ground.rng(5).integers(n, size=(DRAWS, n))
+        samples = self.ground.rng(5).integers(n, size=(DRAWS, n))
         with np.errstate(invalid="ignore", divide="ignore"):
-            ratios = left[drawn].mean(1) / whole[drawn].mean(1)
+            ratios = left[samples].mean(1) / whole[samples].mean(1)
         share = float((np.abs(ratios - 1) <= within).mean())
-        said = f"in {share:.0%} of {DRAWS} draws of the rows it keeps {1 - within:.0%} or more"
-        said += " (and no more than the model has)"
+        text = f"in {share:.0%} of {DRAWS} draws of the rows it keeps {1 - within:.0%} or more"
+        text += " (and no more than the model has)"
         answer: Answer = "confirmed" if share >= STABLE else "undecided"
         groups = self.ground.groups
         if groups is not None:
@@ -235,17 +235,17 @@ class _CircuitAudit:
                 ratio = left[here].mean() / whole[here].mean()
                 below += [f"{name} ({ratio:.0%})"] if not abs(ratio - 1) <= within else []
             if len(names) > 1:
-                said += f"; in {len(names) - len(below)} of {len(names)} groups"
-                said += f", not in {', '.join(below[:4])}" if below else ""
+                text += f"; in {len(names) - len(below)} of {len(names)} groups"
+                text += f", not in {', '.join(below[:4])}" if below else ""
                 answer = "undecided" if below and answer == "confirmed" else answer
-        return Part("stable", answer, said, "intervened", value=share, bound=STABLE)
+        return Part("stable", answer, text, "intervened", value=share, bound=STABLE)
 
 
-def sufficient(found: Share, within: float) -> Answer:
+def sufficient(share: Share, within: float) -> Answer:
     """Whether a share of the behaviour is all of it, give or take."""
-    if found.low >= 1 - within and found.high <= 1 + within:
+    if share.low >= 1 - within and share.high <= 1 + within:
         return "confirmed"
-    return "refuted" if found.high < 1 - within or found.low > 1 + within else "undecided"
+    return "refuted" if share.high < 1 - within or share.low > 1 + within else "undecided"
 
 
 def edges_of(names: Sequence[str], wiring: Wiring) -> list[Edge]:
@@ -263,14 +263,16 @@ def edges_of(names: Sequence[str], wiring: Wiring) -> list[Edge]:
             raise InputError(f"the model has no node {missing[0]}; it has {_extent(wiring)}")
         inside = {*names, "input", "logits"}
         return [e for e in wiring.edges if {e.source.name, e.target.name} <= inside]
-    known = {edge.name: edge for edge in wiring.edges}
-    found: dict[Edge, None] = {}
+    edges_by_name = {edge.name: edge for edge in wiring.edges}
+    edges: dict[Edge, None] = {}
     for name in names:
-        several = [name] if name in known else [f"{name}<{channel}>" for channel in CHANNELS]
-        if several[0] not in known:
+        several = (
+            [name] if name in edges_by_name else [f"{name}<{channel}>" for channel in CHANNELS]
+        )
+        if several[0] not in edges_by_name:
             raise InputError(f"the model has no edge {name}; it has {_extent(wiring)}")
-        found |= {known[one]: None for one in several}
-    return list(found)
+        edges |= {edges_by_name[one]: None for one in several}
+    return list(edges)
 
 
 def _extent(wiring: Wiring) -> str:

@@ -1,4 +1,4 @@
-"""What an audit stands on: the model, the rows, what the model does there, and how sure to be.
+"""The context of an audit: the model, the rows, its performance there, and the level.
 
 Rows that are there twice are one: what happens on copies is no second witness.
 """
@@ -50,13 +50,13 @@ class Ground:
 
     def correcting(self, claims: int) -> Ground:
         """The same ground, with so many claims judged together."""
-        found = replace(self, claims=claims)
-        kept = ("prompts", "task", "home", "readings")
-        found.__dict__.update({n: self.__dict__[n] for n in kept if n in self.__dict__})
-        return found
+        copy = replace(self, claims=claims)
+        cached = ("prompts", "task", "home", "readings")
+        copy.__dict__.update({n: self.__dict__[n] for n in cached if n in self.__dict__})
+        return copy
 
     def coverage(self, asserted: int, alternatives: int = 1) -> float:
-        """Of each interval of a claim that asserts so many parts."""
+        """The coverage of each interval of a claim that asserts so many parts."""
         return coverage_of(self.level, self.claims, asserted, alternatives)
 
     @cached_property
@@ -74,18 +74,18 @@ class Ground:
 
     @cached_property
     def task(self) -> tuple[RowTask | None, str | None]:
-        """What is measured on the rows, or why nothing is."""
+        """The metric on the rows, or the reason why there is none."""
         return task_of(self.model, self.prompts)
 
     @cached_property
     def home(self) -> AtHome | None:
-        """What the model does on them; None where nothing is measured."""
+        """The model's performance on these rows; None without a metric."""
         task, _ = self.task
         return None if task is None else task.at_home(self.readings)
 
     @cached_property
     def readings(self) -> Float[np.ndarray, "row column"]:
-        """What the task reads off each row in the whole model."""
+        """The task's readings of each row in the intact model."""
         task, _ = self.task
         assert task is not None
         self.progress("does the model do its task here?")
@@ -93,7 +93,7 @@ class Ground:
 
     @property
     def groups(self) -> Shaped[np.ndarray, " row"] | None:
-        """What each row belongs to; None where nobody says."""
+        """The group of each row, or None."""
         return (
             None if self.data is None or self.data.groups is None else np.asarray(self.data.groups)
         )
@@ -109,7 +109,7 @@ class Ground:
 
     @property
     def asked_home(self) -> AtHome | None:
-        """What the model does, if that was asked already."""
+        """The model's performance, if it was measured already."""
         return self.__dict__.get("home")
 
     @property
@@ -124,8 +124,8 @@ class Ground:
 
     def mean(self, values: Float[np.ndarray, " row"], coverage: float) -> Share:
         """The mean of one number a row."""
-        found = estimate(values, coverage)
-        return Share(found.mean, found.low, found.high)
+        interval = estimate(values, coverage)
+        return Share(interval.mean, interval.low, interval.high)
 
     def rng(self, *key: int) -> np.random.Generator:
         """A generator of the audit's seed and these numbers."""
@@ -151,11 +151,11 @@ def ground_on(
         raise InputError(f"the level {level} must lie between 0 and 0.5")
     notes = []
     if data is not None:
-        kept = _distinct(data)
-        if len(kept) < len(data):
-            copies = len(data) - len(kept)
+        distinct = _distinct(data)
+        if len(distinct) < len(data):
+            copies = len(data) - len(distinct)
             notes.append(f"{copies} of {len(data)} rows are copies of others and were left out")
-            data = data.at(kept)
+            data = data.at(distinct)
         if len(data) > MOST_ROWS:
             notes.append(f"{MOST_ROWS} of {len(data)} rows were drawn")
             order = np.random.default_rng([seed, 1]).permutation(len(data))
@@ -165,11 +165,11 @@ def ground_on(
 
 def _distinct(data: FeatureData) -> np.ndarray:
     """The first of each group of rows that are equal in all but what they belong to."""
-    seen: dict[tuple[object, ...], int] = {}
-    given = (data.positions, data.answers, data.answer_positions, data.wrong, data.features)
-    columns = [np.asarray(column) for column in given if column is not None]
+    first_rows: dict[tuple[object, ...], int] = {}
+    parts = (data.positions, data.answers, data.answer_positions, data.wrong, data.features)
+    columns = [np.asarray(column) for column in parts if column is not None]
     for i, row in enumerate(data.tokens):
         other = b"" if data.corrupted is None else np.asarray(data.corrupted[i]).tobytes()
         rest = tuple(column[i].tobytes() for column in columns)
-        seen.setdefault((np.asarray(row).tobytes(), other, *rest), i)
-    return np.array(sorted(seen.values()))
+        first_rows.setdefault((np.asarray(row).tobytes(), other, *rest), i)
+    return np.array(sorted(first_rows.values()))

@@ -103,13 +103,13 @@ class _HeadAudit:
 
     @property
     def claimed(self) -> float:
-        """What the claim's word claims at least."""
-        given = self.claim.at_least
-        return BOUNDS[self.claim.says] if given is None else given
+        """The smallest effect that the claim's word asserts."""
+        at_least = self.claim.at_least
+        return BOUNDS[self.claim.says] if at_least is None else at_least
 
     @property
     def bound(self) -> float:
-        """Of the behaviour."""
+        """The claimed fraction of the metric."""
         return NEGLIGIBLE if self.claim.says == "attends" else self.claimed
 
     @property
@@ -119,12 +119,12 @@ class _HeadAudit:
 
     @property
     def name(self) -> str:
-        """Of the head."""
+        """The head's name."""
         return head_name(*self.head)
 
     @cached_property
     def detector(self) -> Detector:
-        """Of the relation."""
+        """The detector of the head's type."""
         return as_detector(self.claim.relation, self.claim.hops)
 
     def parts(self) -> list[Part]:
@@ -137,7 +137,7 @@ class _HeadAudit:
         if not self.cutter.targets[self.detector.name](task.rows).any():
             return [there, *self._not_testable(f"no {self.detector.name} pattern is in the rows")]
         try:
-            self.cutter.check([self.head, *self.kin])
+            self.cutter.check([self.head, *self.same_type])
         except InterventionError as error:
             return [there, *self._not_testable(str(error))]
         matters, special = self._matters(), self._special()
@@ -165,19 +165,19 @@ class _HeadAudit:
         scores = self._scores
         asserted = "there" in self.asserted
         if np.isnan(scores.score[self.head]):
-            said = f"these rows have no place where a {self.detector.name} head would look"
-            return Part("there", "not_testable", said, "observed", asserted)
+            text = f"these rows have no place where a {self.detector.name} head would look"
+            return Part("there", "not_testable", text, "observed", asserted)
         alone = self.claim.says == "attends"
         bound = self.claimed if alone else _ABOVE_NOTHING
         uniform = float(scores.uniform[self.head])
         by_row = scores.by_row[self.head.layer, :, self.head.head]
         excess = (by_row[~np.isnan(by_row)] - uniform) / (1 - uniform)
         if len(excess) < 2:
-            said = f"one row alone has a place where a {self.detector.name} head would look"
-            return Part("there", "not_testable", said, "observed", asserted)
+            text = f"one row alone has a place where a {self.detector.name} head would look"
+            return Part("there", "not_testable", text, "observed", asserted)
         coverage = self.ground.coverage(len(self.asserted), 2)
-        found, p = self.ground.mean(excess, coverage), float(scores.p_value[self.head])
-        answer = answer_of(found.low, found.high, bound)
+        share, p = self.ground.mean(excess, coverage), float(scores.p_value[self.head])
+        answer = answer_of(share.low, share.high, bound)
         if answer == "confirmed" and not p <= (1 - coverage) / 2:
             answer = "undecided"  # a control has as much, or none could be compared
         elif not alone and answer == "refuted":
@@ -186,15 +186,15 @@ class _HeadAudit:
         if p > LEVEL:
             rival = RIVALS[scores.weakest[self.head.layer][self.head.head]]
             controls += f", not distinguishable from attention to {rival}"
-        said = (
+        text = (
             f"{self.name} pays {float(scores.score[self.head]):.1%} of its attention to the "
             f"pattern's keys, uniform attention would pay {uniform:.1%}; "
             f"matched controls: {controls}"
         )
-        return measured("there", answer, said, "observed", found, bound, coverage, asserted)
+        return measured("there", answer, text, "observed", share, bound, coverage, asserted)
 
     @cached_property
-    def kin(self) -> list[Head]:
+    def same_type(self) -> list[Head]:
         """The other heads that attend to the relation, as far as attention alone tells."""
         return [head for head in candidates(self._scores) if head != self.head]
 
@@ -225,46 +225,46 @@ class _HeadAudit:
         task, _ = self.ground.task
         assert task is not None
         assert self.ground.home is not None
-        found = Knockouts(
+        built = Knockouts(
             self.cutter,
             self.detector.name,
-            [self.head, *self.kin],
+            [self.head, *self.same_type],
             self.ground.home,
             lambda lost: self.ground.share(lost, coverage),
         )
-        found.rows = len(task.rows)
-        found.known = self._known
-        return found
+        built.rows = len(task.rows)
+        built.known = self._readings_cache
+        return built
 
     @cached_property
-    def _known(self) -> dict[Any, Any]:
+    def _readings_cache(self) -> dict[Any, Any]:
         """Knockouts that were made, whatever the coverage of intervals."""
         return {}
 
     @cached_property
     def companies(self) -> dict[str, Heads]:
-        """In whose company the pattern is knocked out, by name."""
-        kin = frozenset(self.kin)
-        layer = frozenset(h for h in kin if h.layer == self.head.layer)
-        found = {"alone": frozenset[Head](), "layer": layer, "all": kin}
-        if layer == kin:
-            del found["layer"]
-        return {name: heads for name, heads in found.items() if name == "alone" or heads}
+        """The groups of heads whose pattern is knocked out together, by name."""
+        same_type = frozenset(self.same_type)
+        layer = frozenset(h for h in same_type if h.layer == self.head.layer)
+        groups = {"alone": frozenset[Head](), "layer": layer, "all": same_type}
+        if layer == same_type:
+            del groups["layer"]
+        return {name: heads for name, heads in groups.items() if name == "alone" or heads}
 
     @cached_property
     def judged(self) -> dict[str, tuple[Answer, Effect]]:
-        """By company: the answer, and the effects by way."""
+        """The answer and the effects by ablation method, for each group."""
         knockouts, own = self.knockouts(self.coverage), frozenset([self.head])
-        found = {}
+        by_group = {}
         for company, heads in self.companies.items():
             effect = knockouts.effect(own, heads)
             answers = [answer_of(s.low, s.high, self.bound) for s in effect.values()]
-            found[company] = (of_requirements(answers), effect)
-        return found
+            by_group[company] = (of_requirements(answers), effect)
+        return by_group
 
     @property
     def coverage(self) -> float:
-        """Of the intervals of `matters`."""
+        """The coverage of the intervals of `matters`."""
         return self.ground.coverage(len(self.asserted), len(self.companies))
 
     @cached_property
@@ -273,14 +273,14 @@ class _HeadAudit:
         return max(self.judged, key=lambda name: min(s.low for s in self.judged[name][1].values()))
 
     def _matters(self) -> Part:
-        answer = of_alternatives([found for found, _ in self.judged.values()])
+        answer = of_alternatives([answer_of for answer_of, _ in self.judged.values()])
         least = min(self.judged[self.telling][1].values(), key=lambda s: s.mean)
         company = {
             "alone": "",
             "layer": ", once it is knocked out in the other heads of its layer that have it",
             "all": ", once it is knocked out in all other heads that have it",
         }[self.telling]
-        said = (
+        text = (
             f"without {self.name}'s attention to the pattern's keys the metric loses "
             f"{percent(least)}{company}; claimed: at least {self.bound:.0%}"
         )
@@ -290,15 +290,15 @@ class _HeadAudit:
             within = all(s.high < self.bound for s in output.values())
             answer = "refuted" if within else "undecided"
             smallest = min(output.values(), key=lambda s: s.mean)
-            said += f", but replacing all that it writes costs {percent(smallest)}"
+            text += f", but replacing all that it writes costs {percent(smallest)}"
         elif answer != "refuted" and self._reversed(knockouts):
             answer = "undecided"
-            said += ", but with another prompt's value in its place it gains"
+            text += ", but with another prompt's value in its place it gains"
         elif answer != "refuted" and knockouts.cancelled(self.head):
             answer = "undecided"
-            said += ", but knocked out in all heads that have it, it costs nothing: they cancel"
+            text += ", but knocked out in all heads that have it, it costs nothing: they cancel"
         return measured(
-            "matters", answer, f"{said}. {self._taken_out()}", "intervened", least, self.bound,
+            "matters", answer, f"{text}. {self._taken_out()}", "intervened", least, self.bound,
             self.coverage, "matters" in self.asserted,
         )  # fmt: skip
 
@@ -311,7 +311,7 @@ class _HeadAudit:
     def _taken_out(self) -> str:
         """The whole head taken out, three ways."""
         task, _ = self.ground.task
-        found = []
+        effects_text = []
         for how in HOWS:
             effects = ablation_effects(
                 self.ground.model,
@@ -324,56 +324,56 @@ class _HeadAudit:
                 memory=self.ground.memory,
             )
             (one,) = effects.heads
-            home = effects.home
-            found.append(f"{how} {min(one.effect / home.whole, home.most):.0%}")
-        return f"The whole head taken out costs, by {', '.join(found)} of the metric"
+            task_check = effects.home
+            effects_text.append(f"{how} {min(one.effect / task_check.whole, task_check.most):.0%}")
+        return f"The whole head taken out costs, by {', '.join(effects_text)} of the metric"
 
     def _special(self) -> Part:
         """More than attention elsewhere in this head, where its effect is clearest."""
         asserted = "special" in self.asserted
         coverage = self.ground.coverage(len(self.asserted), 2 * len(self.companies))
         knockouts, company = self.knockouts(coverage), self.companies[self.telling]
-        found = knockouts.beyond_control(frozenset([self.head]), company)
-        if not found:
-            said = "the head attends to nothing else that could be knocked out instead"
-            return Part("special", "not_testable", said, "intervened", False)
+        share = knockouts.beyond_control(frozenset([self.head]), company)
+        if not share:
+            text = "the head attends to nothing else that could be knocked out instead"
+            return Part("special", "not_testable", text, "intervened", False)
         answers = {
             kind: of_requirements([answer_of(s.low, s.high, _ABOVE_NOTHING) for s in by.values()])
-            for kind, by in found.items()
+            for kind, by in share.items()
         }
         telling = next((k for k, a in answers.items() if a == "confirmed"), next(iter(answers)))
-        least = min(found[telling].values(), key=lambda s: s.mean)
-        said = f"this costs {percent(least)} of the metric more than "
+        least = min(share[telling].values(), key=lambda s: s.mean)
+        text = f"this costs {percent(least)} of the metric more than "
         if telling == "displaced":
-            said += (
+            text += (
                 f"{TIMES:g} times what knocking out displaced keys costs (those of another row, or "
                 "one position further)"
             )
             if "elsewhere" in answers:
-                said += "; not so beside as much of its attention elsewhere"
+                text += "; not so beside as much of its attention elsewhere"
         else:
-            said += "knocking out as much of its attention elsewhere in the intact model"
+            text += "knocking out as much of its attention elsewhere in the intact model"
         answer = of_alternatives(list(answers.values()))
-        return measured("special", answer, said, "intervened", least, 0.0, coverage, asserted)
+        return measured("special", answer, text, "intervened", least, 0.0, coverage, asserted)
 
     def _all(self) -> Part:
-        """What other heads still carry by the pattern."""
+        """Test for other heads that carry the metric by the pattern."""
         coverage = self.ground.coverage(1)
-        if not self.kin:
+        if not self.same_type:
             if np.isnan(self._scores.p_value).any():
-                said = "whether other heads have the pattern could not be compared with controls"
-                return Part("all", "undecided", said, "observed")
-            said = "no other head is seen to have the pattern"
-            return Part("all", "confirmed", said, "observed")
-        found = self.knockouts(coverage).effect(frozenset(self.kin), frozenset([self.head]))
-        widest = max(found.values(), key=lambda s: s.high)
-        answer = of_requirements([_no_more(s) for s in found.values()])
-        said = (
-            f"once it is knocked out here, the pattern in {len(self.kin)} other "
-            f"{'head' if len(self.kin) == 1 else 'heads'} still carries {percent(widest)} of the "
-            "metric"
+                text = "whether other heads have the pattern could not be compared with controls"
+                return Part("all", "undecided", text, "observed")
+            text = "no other head is seen to have the pattern"
+            return Part("all", "confirmed", text, "observed")
+        share = self.knockouts(coverage).effect(frozenset(self.same_type), frozenset([self.head]))
+        widest = max(share.values(), key=lambda s: s.high)
+        answer = of_requirements([_no_more(s) for s in share.values()])
+        text = (
+            f"once it is knocked out here, the pattern in {len(self.same_type)} other "
+            f"{'head' if len(self.same_type) == 1 else 'heads'} still carries "
+            f"{percent(widest)} of the metric"
         )
-        return measured("all", answer, said, "intervened", widest, LEFT, coverage, False)
+        return measured("all", answer, text, "intervened", widest, LEFT, coverage, False)
 
     def _stable(self) -> Part:
         """The clearest effect on rows drawn anew and in groups."""

@@ -84,7 +84,7 @@ class _PairAudit:
 
     @property
     def bound(self) -> float:
-        """What is claimed at least."""
+        """The smallest effect that is claimed."""
         return CLAIMED if self.claim.at_least is None else self.claim.at_least
 
     def there(self) -> Part:
@@ -103,22 +103,22 @@ class _PairAudit:
         alpha = (1 - self.ground.coverage(1)) / 2
         answer: Answer = "confirmed" if t > 0 and p <= alpha else "undecided"
         where = "below" if t < 0 else "above"
-        said = (
+        text = (
             f"in the weights its score stands {abs(t):.2f} deviations {where} its row's and "
             f"column's (p = {p:.2g})"
         )
-        return Part("there", answer, said, "computed", value=t)
+        return Part("there", answer, text, "computed", value=t)
 
     @cached_property
     def first(self) -> int | None:
         """The token that rows begin with; None: none."""
         token = getattr(getattr(self.ground.model, "tokenizer", None), "bos_token_id", None)
-        wanted = getattr(self.ground.model.cfg, "default_prepend_bos", True)
-        return int(token) if token is not None and wanted else None
+        prepends_bos = getattr(self.ground.model.cfg, "default_prepend_bos", True)
+        return int(token) if token is not None and prepends_bos else None
 
     @cached_property
     def effects(self) -> Float[np.ndarray, " row"]:
-        """Of the claimed pair: attention to the key's place, less with another token there."""
+        """Attention to the claimed key, less that to another token at its position."""
         pair = self.claim.pair
         self.ground.progress("attention to the key token")
         keys, queries = np.full(ROWS, pair.key), np.full(ROWS, pair.query)
@@ -141,17 +141,17 @@ class _PairAudit:
         if self.first is not None:
             rows[:, 0] = self.first
         rows[:, -1] = queries
-        places = rng.integers(first, n_pos - 1, size=n)
-        at = np.arange(n), places
+        positions = rng.integers(first, n_pos - 1, size=n)
+        at = np.arange(n), positions
         with_key, without = rows.copy(), rows.copy()
         with_key[at] = keys
         other = rng.integers(d_vocab, size=n)
         without[at] = np.where(other == keys, (other + 1) % d_vocab, other)
-        found: np.ndarray = self._paid(with_key, places) - self._paid(without, places)
-        return found
+        differences: np.ndarray = self._paid(with_key, positions) - self._paid(without, positions)
+        return differences
 
     def _paid(
-        self, rows: Int[np.ndarray, "row pos"], places: Int[np.ndarray, " row"]
+        self, rows: Int[np.ndarray, "row pos"], positions: Int[np.ndarray, " row"]
     ) -> Float[np.ndarray, " row"]:
         """The log odds of the last query's attention to one place a row."""
         head: Head = self.claim.pair.head
@@ -161,23 +161,23 @@ class _PairAudit:
             hook
         ]
         paid = pattern[:, head.head].double().numpy()
-        at = np.arange(len(rows)), places
+        at = np.arange(len(rows)), positions
         here = paid[at]
         paid[at] = 0.0
-        found: np.ndarray = np.log(here + TINY) - np.log(paid.sum(1) + TINY)
-        return found
+        log_odds: np.ndarray = np.log(here + TINY) - np.log(paid.sum(1) + TINY)
+        return log_odds
 
     def matters(self) -> Part:
         """The key's score above other tokens', in their standard deviations."""
         coverage = self.ground.coverage(1)
-        found = standardised(self.effects, coverage)
-        answer = answer_of(found.low, found.high, self.bound)
-        said = (
-            f"the query's score for the key lies {_deviations(found)} standard deviations above "
+        share = standardised(self.effects, coverage)
+        answer = answer_of(share.low, share.high, self.bound)
+        text = (
+            f"the query's score for the key lies {_deviations(share)} standard deviations above "
             f"its scores for other tokens at the same place ({self.effects.mean():.2g} nats of "
             f"attention's log odds, {ROWS} random rows); claimed: at least {self.bound:g}"
         )
-        return measured("matters", answer, said, "intervened", found, self.bound, coverage, True)
+        return measured("matters", answer, text, "intervened", share, self.bound, coverage, True)
 
     def special(self) -> Part:
         """Random pairs of tokens."""
@@ -188,16 +188,16 @@ class _PairAudit:
         )
         each = effects.reshape(OTHERS, ROWS_OF_OTHER)
         good = sum(standardised(one, COVERAGE).mean >= self.bound for one in each)
-        said = f"{good} of {OTHERS} random pairs of tokens are looked for as much"
-        return share_of_random(good, OTHERS, said, "intervened", self.ground.coverage(1))
+        text = f"{good} of {OTHERS} random pairs of tokens are looked for as much"
+        return share_of_random(good, OTHERS, text, "intervened", self.ground.coverage(1))
 
     def stable(self) -> Part:
         """Over rows drawn anew, in the units of the claim."""
-        found = standardised(self.effects, COVERAGE)
-        if math.isnan(found.mean):
-            said = "the query scores most other tokens alike, so there is no scale"
-            return Part("stable", "undecided", said, "intervened")
-        units = self.effects * (found.mean / float(np.median(self.effects)))
+        share = standardised(self.effects, COVERAGE)
+        if math.isnan(share.mean):
+            text = "the query scores most other tokens alike, so there is no scale"
+            return Part("stable", "undecided", text, "intervened")
+        units = self.effects * (share.mean / float(np.median(self.effects)))
         return stable_part(units, self.bound, None, self.ground.rng(15), percent=False)
 
 
@@ -218,5 +218,5 @@ def standardised(values: Float[np.ndarray, " row"], coverage: float) -> Share:
     return Share(z, z - wide, z + wide)
 
 
-def _deviations(found: Share) -> str:
-    return f"{found.mean:.2g} [{found.low:.2g}, {found.high:.2g}]"
+def _deviations(share: Share) -> str:
+    return f"{share.mean:.2g} [{share.low:.2g}, {share.high:.2g}]"

@@ -121,16 +121,16 @@ def of_claim(parts: Sequence[Part]) -> Answer:
 
 
 def coverage_of(level: float, claims: int, asserted: int, alternatives: int = 1) -> float:
-    """Of each interval; see the module."""
+    """The coverage of each interval; see the module."""
     return 1 - 2 * level / (claims * asserted * alternatives)
 
 
-def least_seen(found: Share, coverage: float, power: float = POWER) -> float | None:
+def least_seen(share: Share, coverage: float, power: float = POWER) -> float | None:
     """How far from the bound an effect must lie to be seen with this chance.
 
     From the interval's half-width, w = z_c s: one needs (z_c + z_power) s.
     """
-    width = (found.high - found.low) / 2
+    width = (share.high - share.low) / 2
     if not math.isfinite(width):
         return None
     z = float(stats.norm.ppf((1 + coverage) / 2))
@@ -140,25 +140,25 @@ def least_seen(found: Share, coverage: float, power: float = POWER) -> float | N
 def measured(
     question: Question,
     answer: Answer,
-    said: str,
+    text: str,
     deed: Deed,
-    found: Share,
+    share: Share,
     bound: float,
     coverage: float,
     asserted: bool,
 ) -> Part:
     """A part whose answer rests on an interval of this coverage."""
-    ends = found.mean, found.low, found.high
-    seen = least_seen(found, coverage)
-    return Part(question, answer, said, deed, asserted, *ends, bound, seen)
+    ends = share.mean, share.low, share.high
+    detectable = least_seen(share, coverage)
+    return Part(question, answer, text, deed, asserted, *ends, bound, detectable)
 
 
 def percent(share: Share) -> str:
-    """Such as `43% [31%, 55%]`."""
+    """An effect as text, such as `43% [31%, 55%]`."""
     return f"{share.mean:.0%} [{share.low:.0%}, {share.high:.0%}]"
 
 
-def share_of_random(good: int, of: int, said: str, deed: Deed, coverage: float) -> Part:
+def share_of_random(good: int, of: int, text: str, deed: Deed, coverage: float) -> Part:
     """Whether few enough random claims of the same shape do as well."""
     low, high = clopper_pearson(good, of, coverage)
     answer: Answer = "undecided"
@@ -166,5 +166,5 @@ def share_of_random(good: int, of: int, said: str, deed: Deed, coverage: float) 
         answer = "confirmed"
     elif low > AS_GOOD:
         answer = "refuted"
-    said = f"{said} (at most {high:.0%} of all such)"
-    return Part("special", answer, said, deed, False, good / of, low, high, AS_GOOD)
+    text = f"{text} (at most {high:.0%} of all such)"
+    return Part("special", answer, text, deed, False, good / of, low, high, AS_GOOD)

@@ -47,7 +47,7 @@ class AuditedClaim:
 
 @dataclass(frozen=True)
 class AuditEvidence(Evidence):
-    """What an audit's verdict rests on.
+    """The evidence of an audit's verdict.
 
     Attributes:
         confirmed, refuted, undecided, not_testable: claims with each answer.
@@ -189,16 +189,16 @@ def _word(answer: Answer) -> str:
 def evidence_of(
     claims: Sequence[AuditedClaim], ground: Ground, sealed: Sealed | None
 ) -> AuditEvidence:
-    """What the verdict rests on."""
+    """The evidence of the verdict."""
     counts = {answer: sum(c.answer == answer for c in claims) for answer in _ORDER}
-    home = ground.asked_home
+    task_check = ground.asked_home
     return AuditEvidence(
         status=_status(counts),
         reason=_reason(claims),
         **counts,
         level=ground.level,
         correction=_correction(claims),
-        home=None if home is None else home.said,
+        home=None if task_check is None else task_check.said,
         seal=None if sealed is None else sealed.sha256,
         sealed_at=None if sealed is None else sealed.sealed_at,
     )
@@ -231,7 +231,7 @@ def _reason(claims: Sequence[AuditedClaim]) -> str | None:
 
 
 MOST = 40  # rows that a figure can show
-_LOOKS: tuple[tuple[Answer, str, str], ...] = (
+_ANSWER_STYLES: tuple[tuple[Answer, str, str], ...] = (
     ("confirmed", CLASS_COLORS[0], "circle"),
     ("refuted", CLASS_COLORS[1], "diamond"),
     ("undecided", NEUTRAL, "square"),
@@ -250,20 +250,24 @@ def interval_figure(claims: Sequence[AuditedClaim]) -> list[Figure]:
         return []
     deviations = any(claim.kind == "pair" for claim in claims)
     traces = []
-    for answer, color, symbol in _LOOKS:
+    for answer, color, symbol in _ANSWER_STYLES:
         chosen = [(i, part) for i, (_, part) in enumerate(rows) if part.answer == answer]
         if not chosen:
             continue
-        found = [(i, part.value or 0.0, part.low or 0.0, part.high or 0.0) for i, part in chosen]
+        intervals = [
+            (i, part.value or 0.0, part.low or 0.0, part.high or 0.0) for i, part in chosen
+        ]
         marks = plots.markers(
-            [value for _, value, _, _ in found],
-            [i for i, _, _, _ in found],
+            [value for _, value, _, _ in intervals],
+            [i for i, _, _, _ in intervals],
             color,
             name=answer,
             symbol=symbol,
             size=10,
         )
-        ends = plots.spread([h - v for _, v, _, h in found], [v - low for _, v, low, _ in found])
+        ends = plots.spread(
+            [h - v for _, v, _, h in intervals], [v - low for _, v, low, _ in intervals]
+        )
         traces.append(marks | {"error_x": ends})
     bounds = plots.markers(
         [part.bound for _, part in rows],

@@ -48,13 +48,13 @@ class VectorSite:
     head: int | None
 
     def read(self, tokens: Int[Tensor, "row pos"]) -> Float[Tensor, "row d"]:
-        """What stands there on rows of the same positions, on the CPU, in double precision."""
+        """Activations at the site on rows of the same positions, on the CPU, in float64."""
         data = _placed(tokens, self.positions)
         model, memory = self.ground.model, self.ground.memory
-        found = self._flat(collect(model, data, self.hook, None, memory=memory)[self.hook])
-        if not bool(found.isfinite().all()):
+        vectors = self._flat(collect(model, data, self.hook, None, memory=memory)[self.hook])
+        if not bool(vectors.isfinite().all()):
             raise InputError(f"what stands at {self.hook} is not finite on these rows")
-        return found.double()
+        return vectors.double()
 
     def require_effect(self) -> None:
         """Raise InterventionError where edits at the hook do not reach the logits."""
@@ -63,19 +63,19 @@ class VectorSite:
     def values(
         self, judged: AskedObjective, tokens: Int[Tensor, "row pos"], change: Change | None = None
     ) -> Float[np.ndarray, " row"]:
-        """What each row is worth, with the site changed or as it is."""
-        worth = []
+        """The metric of each row, with the site edited or intact."""
+        metric = []
         for rows in self._batches():
             hooks = [] if change is None else [(self._point, self._edit(change, rows))]
             logits = run(self.ground.model, tokens[rows], hooks)
             assert logits is not None
             number = torch.arange(len(rows), device=logits.device)[:, None]
-            asked = logits[number, judged.places[rows].to(logits.device)]
-            worth.append(judged.of_asked(asked, rows).double().cpu().numpy())
-        found: np.ndarray = np.concatenate(worth)
-        if not np.isfinite(found).all():
+            asked = logits[number, judged.positions[rows].to(logits.device)]
+            metric.append(judged.of_asked(asked, rows).double().cpu().numpy())
+        joined: np.ndarray = np.concatenate(metric)
+        if not np.isfinite(joined).all():
             raise InputError(f"the answers are not finite with {self.hook} changed like that")
-        return found
+        return joined
 
     def gradients(
         self,
@@ -84,8 +84,8 @@ class VectorSite:
         rows: Int[Tensor, " chosen"],
         x: Float[Tensor, "chosen d"],
     ) -> Float[Tensor, "chosen d"]:
-        """Of the worth of these rows by what stands at the site, with x standing there."""
-        found: list[Tensor] = []
+        """Gradient of the metric with respect to the activation at the site, evaluated at x."""
+        parts: list[Tensor] = []
         size = max(1, self._batches()[0].numel() // 4)
         for batch, here in zip(torch.split(rows, size), torch.split(x, size), strict=True):
             leaf = here.detach().clone().requires_grad_()
@@ -99,10 +99,10 @@ class VectorSite:
                 output = model(tokens[batch].to(device_of(model)))
                 logits = getattr(output, "logits", output)
                 number = torch.arange(len(batch), device=logits.device)[:, None]
-                asked = logits[number, judged.places[batch].to(logits.device)]
+                asked = logits[number, judged.positions[batch].to(logits.device)]
                 (gradient,) = torch.autograd.grad(judged.of_asked(asked, batch).sum(), leaf)
-            found.append(gradient.double().cpu())
-        return torch.cat(found)
+            parts.append(gradient.double().cpu())
+        return torch.cat(parts)
 
     @property
     def _point(self) -> Any:
@@ -124,15 +124,15 @@ class VectorSite:
         at = torch.from_numpy(self.positions[rows.numpy()])
 
         def edit(value: Tensor, hook: Any) -> Tensor:
-            number, places = torch.arange(len(rows), device=value.device), at.to(value.device)
-            here = value[number, places]
+            number, positions = torch.arange(len(rows), device=value.device), at.to(value.device)
+            here = value[number, positions]
             part = here if self.head is None else here[:, self.head]
             new = change(part.flatten(1).double(), rows).to(part).reshape(part.shape)
             edited = value.clone()
             if self.head is None:
-                edited[number, places] = new
+                edited[number, positions] = new
             else:
-                edited[number, places, self.head] = new
+                edited[number, positions, self.head] = new
             return edited
 
         return edit
@@ -160,19 +160,19 @@ def site_of(
     if names[0].rpartition(".")[2] in _QUERY_BY_KEY:
         raise InputError(f"{names[0]} holds no vector a position; give a hook that does")
     prompts = ground.prompts
-    given = None if ground.data is None else ground.data.positions
-    if position is None and given is not None:
-        positions = np.asarray(given, dtype=np.int64)
+    own_positions = None if ground.data is None else ground.data.positions
+    if position is None and own_positions is not None:
+        positions = np.asarray(own_positions, dtype=np.int64)
     else:
-        place = -1 if position is None else position
-        if not -prompts.n_pos <= place < prompts.n_pos:
-            raise InputError(f"rows of {prompts.n_pos} tokens have no position {place}")
-        positions = np.full(len(prompts), place % prompts.n_pos, dtype=np.int64)
-    found = VectorSite(ground, names[0], positions, head)
-    width = found.read(prompts.tokens[:2]) if len(prompts) < 2 else _first_two(found, prompts)
+        index = -1 if position is None else position
+        if not -prompts.n_pos <= index < prompts.n_pos:
+            raise InputError(f"rows of {prompts.n_pos} tokens have no position {index}")
+        positions = np.full(len(prompts), index % prompts.n_pos, dtype=np.int64)
+    site = VectorSite(ground, names[0], positions, head)
+    width = site.read(prompts.tokens[:2]) if len(prompts) < 2 else _first_two(site, prompts)
     if width.shape[1] != d:
         raise InputError(f"the direction has {d} components; {names[0]} has {width.shape[1]}")
-    return found
+    return site
 
 
 def _first_two(site: VectorSite, prompts: Prompts) -> Tensor:

@@ -43,7 +43,7 @@ def best_threshold(
         >>> best_threshold(np.array([0.0, 1.0, 4.0, 5.0]), np.array([True, True, False, False]))
         (Threshold(at=-2.5, sign=-1), 1.0)
     """
-    best, found = (-np.inf, -np.inf), Threshold(0.0, 1)
+    best, threshold = (-np.inf, -np.inf), Threshold(0.0, 1)
     for sign in (1, -1):
         values, which = np.unique(sign * scores, return_inverse=True)
         cuts = (values[1:] + values[:-1]) / 2
@@ -54,11 +54,11 @@ def best_threshold(
         right_on, right_off = above_on / max(on.sum(), 1), 1 - above_off / max((~on).sum(), 1)
         worse = np.minimum(right_on, right_off)
         gaps = values[1:] - values[:-1]
-        place = int(np.lexsort((gaps, worse))[-1])
-        if (worse[place], gaps[place]) > best:
-            best = (worse[place], gaps[place])
-            found = Threshold(float(cuts[place]), sign)
-    return found, max(float(best[0]), 0.0)
+        index = int(np.lexsort((gaps, worse))[-1])
+        if (worse[index], gaps[index]) > best:
+            best = (worse[index], gaps[index])
+            threshold = Threshold(float(cuts[index]), sign)
+    return threshold, max(float(best[0]), 0.0)
 
 
 def right_by_class(
@@ -107,7 +107,7 @@ def stable_part(
     means = effect[rng.integers(n, size=(DRAWS, n))].mean(1)
     share = float((means >= bound).mean())
     least = f"{bound:.0%}" if percent else f"{bound:g}"
-    said = f"in {share:.0%} of {DRAWS} draws of the rows the effect is at least {least}"
+    text = f"in {share:.0%} of {DRAWS} draws of the rows the effect is at least {least}"
     answer: Answer = "confirmed" if share >= STABLE else "undecided"
     if groups is not None:
         below, asked = [], 0
@@ -117,7 +117,7 @@ def stable_part(
                 asked += 1
                 below += [f"{name} ({rows.mean():.0%})"] if rows.mean() < bound else []
         if asked > 1:
-            said += f"; {asked - len(below)} of {asked} groups reach it"
-            said += f", not {', '.join(below[:4])}" if below else ""
+            text += f"; {asked - len(below)} of {asked} groups reach it"
+            text += f", not {', '.join(below[:4])}" if below else ""
             answer = "undecided" if below and answer == "confirmed" else answer
-    return Part("stable", answer, said, deed, value=share, bound=STABLE)
+    return Part("stable", answer, text, deed, value=share, bound=STABLE)

@@ -27,9 +27,9 @@ from interp_toolkit.circuits.behaviour.advantage import Estimate, estimate, with
 from interp_toolkit.circuits.behaviour.prompts import SHORTEST
 from interp_toolkit.circuits.similarity import (
     Similarity,
-    places_of,
     random_rows,
     similarity_by_depth,
+    sites_of,
 )
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError, InterventionError
@@ -52,13 +52,13 @@ class CollapseOptions(Options):
     )
 
 
-def mean_of_known(values: Sequence[float | None] | np.ndarray) -> float | None:
+def nanmean(values: Sequence[float | None] | np.ndarray) -> float | None:
     """Mean without NaN and None; None if nothing is left."""
-    numbers = known(np.array(values, dtype=float))
+    numbers = without_missing(np.array(values, dtype=float))
     return float(numbers.mean()) if len(numbers) else None
 
 
-def known(values: Float[np.ndarray, " value"]) -> Float[np.ndarray, " number"]:
+def without_missing(values: Float[np.ndarray, " value"]) -> Float[np.ndarray, " number"]:
     """The values that are not NaN."""
     numbers: np.ndarray = values[~np.isnan(values)]
     return numbers
@@ -77,7 +77,7 @@ class LayerSimilarity:
     cosine: float | None = column("cosine")
     low: float | None = column("low")
     high: float | None = column("high")
-    reinitialised_cosine: Sequence[float | None] = column("cosine, shuffled", format=mean_of_known)
+    reinitialised_cosine: Sequence[float | None] = column("cosine, shuffled", format=nanmean)
     dimensions: float | None = column("dimensions")
     reinitialised_dimensions: float | None = column("shuffled")
     centred_dimensions: float | None = column("dimensions, centered")
@@ -135,7 +135,7 @@ def analyze(run: Run[CollapseOptions]) -> CollapseFinding:
         notes.append(f"{len(data) - len(first)} prompts repeat others and are not counted again")
     prompts = data.at(first) if len(first) < len(data) else data
     own = similarity_by_depth(model, prompts, memory=run.memory, progress=run.progress)
-    rise = within(estimate(known(own.rises)), 2.0)
+    rise = within(estimate(without_missing(own.rises)), 2.0)
     copies, n_copies = [], run.options.reinitialisations
     for copy in range(n_copies):
         run.progress(f"shuffled copy {copy + 1} of {n_copies}")
@@ -146,8 +146,8 @@ def analyze(run: Run[CollapseOptions]) -> CollapseFinding:
             continue
     if len(copies) < n_copies:
         notes.append(f"{n_copies - len(copies)} copies gave no usable hidden states")
-    rises = [float(known(copy.rises).mean()) for copy in copies]
-    largest = 1 - float(known(own.cosines[0]).mean())
+    rises = [float(without_missing(copy.rises).mean()) for copy in copies]
+    largest = 1 - float(without_missing(own.cosines[0]).mean())
     control = control_of_copies(
         "models with shuffled weights", rise.mean, rise.low, np.array(rises), largest
     )
@@ -155,7 +155,7 @@ def analyze(run: Run[CollapseOptions]) -> CollapseFinding:
     shuffled = "every weight tensor's entries in random order"
     of_rise = (rise.mean, rise.low, rise.high, rise.n, RISE, shuffled, rises)
     evidence = CollapseEvidence(status, *of_rise, reason=reason)
-    layers = [layer_similarity(own, copies, site) for site in range(len(own.places))]
+    layers = [layer_similarity(own, copies, site) for site in range(len(own.sites))]
     spread = 1 / math.sqrt(int(model.cfg.d_model))
     return CollapseFinding(
         headline=HEADLINES.get(status, HEADLINES["undecided"]),
@@ -194,7 +194,7 @@ def sentences(
         spanned = low if low == high else f"{low} to {high}"
         copies = f"{len(rises)} copies" if len(rises) > 1 else "1 copy"
         beside = f"With shuffled weights the rise is {spanned} ({copies})."
-    said = [
+    parts = [
         f"The mean cosine rises by {rise.mean:.2f} [{rise.low:.2f}, {rise.high:.2f}] from the "
         f"embedding to the last block, n = {rise.n}; {RISE:g} counts as a rise.",
         beside,
@@ -202,13 +202,13 @@ def sentences(
         f"independent directions have 0, a single cosine ± {spread:.2f}.",
     ]
     if first.dimensions is not None and last.dimensions is not None:
-        said.append(
+        parts.append(
             f"The participation ratio goes from {first.dimensions:.1f} to {last.dimensions:.1f} "
             "dimensions."
         )
     if evidence.status == "undecided":
-        said.insert(0, f"Undecided: {evidence.reason}.")
-    return said
+        parts.insert(0, f"Undecided: {evidence.reason}.")
+    return parts
 
 
 def _interval(layer: LayerSimilarity) -> str:
@@ -217,21 +217,19 @@ def _interval(layer: LayerSimilarity) -> str:
 
 def layer_similarity(own: Similarity, copies: Sequence[Similarity], site: int) -> LayerSimilarity:
     """A site of the model beside the same site in each of its copies."""
-    values = known(own.cosines[site])
+    values = without_missing(own.cosines[site])
     cosine = within(estimate(values), 1.0) if len(values) > 1 else None
     return LayerSimilarity(
-        place=own.places[site].name,
-        hook=own.places[site].hook,
+        place=own.sites[site].name,
+        hook=own.sites[site].hook,
         cosine=None if cosine is None else cosine.mean,
         low=None if cosine is None else cosine.low,
         high=None if cosine is None else cosine.high,
-        reinitialised_cosine=[mean_of_known(copy.cosines[site]) for copy in copies],
-        dimensions=mean_of_known([own.dimensions[site]]),
-        centred_dimensions=mean_of_known([own.centred_dimensions[site]]),
-        reinitialised_dimensions=mean_of_known([c.dimensions[site] for c in copies]),
-        reinitialised_centred_dimensions=mean_of_known(
-            [c.centred_dimensions[site] for c in copies]
-        ),
+        reinitialised_cosine=[nanmean(copy.cosines[site]) for copy in copies],
+        dimensions=nanmean([own.dimensions[site]]),
+        centred_dimensions=nanmean([own.centred_dimensions[site]]),
+        reinitialised_dimensions=nanmean([c.dimensions[site] for c in copies]),
+        reinitialised_centred_dimensions=nanmean([c.centred_dimensions[site] for c in copies]),
     )
 
 
@@ -289,7 +287,7 @@ def _line(
 def unfit(model: Any, data: FeatureData | None) -> str | None:
     """Why the analysis cannot run on this model and data; None where it can."""
     try:
-        places_of(model)
+        sites_of(model)
         if data is None:
             random_rows(model, rows=1)
     except InputError as error:

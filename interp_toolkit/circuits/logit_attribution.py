@@ -49,7 +49,7 @@ class LogitAttributionOptions(Options):
 
 @dataclass(frozen=True)
 class Component:
-    """What one component writes; heads and MLPs are tested (`q_value`, `status`)."""
+    """The output of one component; heads and MLPs are tested (`q_value`, `status`)."""
 
     name: str = column("component")
     kind: str = column()
@@ -111,10 +111,10 @@ def attribute(
     U, b = (part.double() for part in readout(view, asks.at_hand))
     directions, biases = both @ U.mT, (both @ b).numpy()
     streams, mlps = contributions.streams(view), not getattr(model.cfg, "attn_only", False)
-    data = FeatureData(asks.tokens, np.zeros((len(asks), 0), bool), (), positions=asks.place)
+    data = FeatureData(asks.tokens, np.zeros((len(asks), 0), bool), (), positions=asks.position)
     effects, lens = dict[ResidualPart, np.ndarray](), np.empty((len(streams), len(asks)))
     for batch in activations(model, data, contributions.part_hooks(view), memory=memory):
-        rows, tokens = batch.index.numpy(), asks.tokens[batch.index, asks.place[batch.index]]
+        rows, tokens = batch.index.numpy(), asks.tokens[batch.index, asks.position[batch.index]]
         towards = directions[:, batch.index].to(batch[streams[0]].device)
         scales = [norm_scale(view.final_norm, batch[hook].double()) for hook in streams]
         parts = contributions.residual_parts(view, batch, torch.from_numpy(tokens), mlps=mlps)
@@ -229,8 +229,8 @@ def lens_figure(lens: Sequence[LensStep]) -> Figure:
     ends = [step.low for step in lens], [step.high for step in lens]
     axes = plots.axis("residual stream after", "category"), plots.axis("metric (logits)")
     caption = "What the final norm and the unembedding read from the residual stream by depth."
-    drawn = plots.with_band(sites, values, *ends, plots.CLASS_COLORS[0], "metric")
-    return Figure("Logit lens", caption, drawn, plots.layout(*axes))
+    traces = plots.with_band(sites, values, *ends, plots.CLASS_COLORS[0], "metric")
+    return Figure("Logit lens", caption, traces, plots.layout(*axes))
 
 
 def unfit(model: Model, data: FeatureData | None) -> str | None:

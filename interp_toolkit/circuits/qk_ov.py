@@ -142,7 +142,7 @@ class SingularComponent:
 
 @dataclass(frozen=True)
 class QKComponent(SingularComponent):
-    """Its tokens as queries and as keys."""
+    """The component's tokens as queries and as keys."""
 
     query: str = column("query")
     key: str = column("key")
@@ -150,7 +150,7 @@ class QKComponent(SingularComponent):
 
 @dataclass(frozen=True)
 class OVComponent(SingularComponent):
-    """Its tokens as sources and as outputs."""
+    """The component's tokens as sources and as outputs."""
 
     source: str = column("source")
     logit: str = column("logit")
@@ -232,7 +232,7 @@ class OVFinding(HeadCircuitFinding):
 
 
 class KindOfCircuit(NamedTuple):
-    """What the QK and the OV analysis call the same things."""
+    """The terms that differ between the QK and the OV analysis."""
 
     name: Literal["qk", "ov"]
     score: str

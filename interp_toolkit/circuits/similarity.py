@@ -30,7 +30,7 @@ from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.memory import format_size, itemsize_of, parse_memory
-from interp_toolkit.models.running.streaming import activations, kept_numbers
+from interp_toolkit.models.running.streaming import activations, numbers_stored
 from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import weights
 
@@ -60,7 +60,7 @@ class Similarity(Brief):
         positions, pairs: hidden states at each site, and pairs of different tokens.
     """
 
-    places: Sequence[ResidualSite]
+    sites: Sequence[ResidualSite]
     cosines: Float[np.ndarray, "place row"]
     dimensions: Float[np.ndarray, " place"]
     centred_dimensions: Float[np.ndarray, " place"]
@@ -70,7 +70,7 @@ class Similarity(Brief):
     @property
     def last(self) -> int:
         """The site after the last block, before the final norm."""
-        return max(n for n, place in enumerate(self.places) if not place.normed)
+        return max(n for n, site in enumerate(self.sites) if not site.normed)
 
     @property
     def rises(self) -> Float[np.ndarray, " row"]:
@@ -79,7 +79,7 @@ class Similarity(Brief):
         return rises
 
 
-def places_of(model: Model) -> list[ResidualSite]:
+def sites_of(model: Model) -> list[ResidualSite]:
     """The embedding, the end of every block, and the final norm if the model has one.
 
     Raises InputError for a model without blocks, or without the usual hook points.
@@ -143,16 +143,16 @@ def similarity_by_depth(
         >>> [place.name for place in similarity.places], similarity.cosines.shape
         (['embedding', 'block 0', 'block 1'], (3, 2))
     """
-    sites, budget, bos = places_of(model), parse_memory(memory), bos_token(model)
+    sites, budget, bos = sites_of(model), parse_memory(memory), bos_token(model)
     counted = [np.arange(len(row)) >= (row[0] == bos) for row in data.tokens]
-    kept = [row[keep] for row, keep in zip(data.tokens, counted, strict=True)]
-    counts = [np.unique(row, return_counts=True)[1] for row in kept]
+    prefixes = [row[keep] for row, keep in zip(data.tokens, counted, strict=True)]
+    counts = [np.unique(row, return_counts=True)[1] for row in prefixes]
     pairs = sum(int(n.sum() ** 2 - (n**2).sum()) // 2 for n in counts)
     if not pairs:
         raise InputError(f"{data.source}: no row has two different tokens to compare")
     d_model, longest, itemsize = int(model.cfg.d_model), int(data.lengths.max()), itemsize_of(model)
     moment_bytes = 8 * d_model**2
-    read = kept_numbers(model.cfg, [sites[0].hook], longest, longest)
+    read = numbers_stored(model.cfg, [sites[0].hook], longest, longest)
     site_bytes = moment_bytes + itemsize * read  # moments, and what is read of a prompt
     states = max(1, min(STATES, budget // 4 // (STATE_COPIES * itemsize * d_model)))
     beside = STATE_COPIES * itemsize * d_model * states + moment_bytes  # and one being finished
@@ -173,7 +173,7 @@ def similarity_by_depth(
         for moment in _read(model, data, group, counted, filled, budget - sums, states):
             dimensions.append((moment.dimensions(centred=False), moment.dimensions(centred=True)))
     plain, centred = np.array(dimensions).T
-    return Similarity(sites, cosines, plain, centred, sum(map(len, kept)), pairs)
+    return Similarity(sites, cosines, plain, centred, sum(map(len, prefixes)), pairs)
 
 
 def _read(

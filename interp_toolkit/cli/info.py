@@ -57,17 +57,17 @@ def info(
     from interp_toolkit.cli.progress import progress
     from interp_toolkit.models.about.info import describe
     from interp_toolkit.models.loading.loader import load
-    from interp_toolkit.models.loading.parameters.infer import UnsaidError
+    from interp_toolkit.models.loading.parameters.infer import MissingSettingError
 
     try:
         with progress(quiet=False) as say:
             loaded = load(model, progress=say, **how)
-    except UnsaidError as open_:
+    except MissingSettingError as open_:
         asked = [f"--set {n}={need.example}: {need.what}" for n, need in open_.needed.items()]
         _print_rows(
             {
                 "name": model,
-                "the file says": {n: _said(value) for n, value in open_.known.items()},
+                "the file says": {n: _said(value) for n, value in open_.shown.items()},
                 "would be assumed": open_.assumptions,
                 "has to be given": asked,
             }

@@ -71,7 +71,7 @@ def train(
     try:
         with (
             training_progress(quiet or not first) as (report, say),
-            tracked(log if first else None, folder, recipe, anew=not resume) as send,
+            tracked(log if first else None, folder, recipe, restart=not resume) as send,
         ):
             run = found.train(config, Session(folder, resume, report, say, send))
     except KeyboardInterrupt:

@@ -34,11 +34,11 @@ ARRAYS = (
 )
 
 
-def data_from_arrays(given: Any, feature_names: Sequence[str] | None = None) -> FeatureData:
+def data_from_arrays(source: Any, feature_names: Sequence[str] | None = None) -> FeatureData:
     """Rows in memory, without a file.
 
     Args:
-        given: rows of token ids (an integer array or tensor [n pos], or a list of rows, which may
+        source: rows of token ids (an integer array or tensor [n pos], or a list of rows, which may
             differ in length), or a mapping of the arrays above.
         feature_names: which features to take, in this order; None: all that there are; empty:
             none.
@@ -53,7 +53,7 @@ def data_from_arrays(given: Any, feature_names: Sequence[str] | None = None) -> 
         >>> data_from_arrays(rows).column("odd").tolist()
         [True, False]
     """
-    arrays = given if isinstance(given, Mapping) else {"tokens": given}
+    arrays = source if isinstance(source, Mapping) else {"tokens": source}
     read = {
         str(name): _columns(value) if name == "features" else _rows(str(name), value)
         for name, value in arrays.items()
@@ -127,10 +127,10 @@ def _columns_by_own_name(path: str | Path, arrays: Mapping[str, Any]) -> dict[st
     columns = {name: array for name, array in arrays.items() if name not in ARRAYS}
     for name, array in columns.items():
         if not isinstance(array, np.ndarray) or array.dtype.kind != "b" or array.ndim != 1:
-            found = _form(array) if isinstance(array, np.ndarray) else type(array).__name__
+            form = _form(array) if isinstance(array, np.ndarray) else type(array).__name__
             raise InputError(
                 f"{path}: unknown array {name!r}{suggestion(name, ARRAYS)}; as a feature of that "
-                f"name it would be booleans [row], not {found}"
+                f"name it would be booleans [row], not {form}"
             )
     return columns
 

@@ -23,7 +23,7 @@ MOST_BYTES = 2**31
 
 
 def count_composites(n_features: int, most_on: int) -> int:
-    """How many inputs have at most `most_on` features on."""
+    """The number of inputs with at most `most_on` features on."""
     return sum(comb(n_features, k) for k in range(most_on + 1))
 
 
@@ -139,17 +139,17 @@ def random_subsets(
     n: int, n_features: int, size: int, rng: np.random.Generator
 ) -> Int[np.ndarray, "n size"]:
     """Uniform sets of a size, one a row: draws with repeats are drawn again."""
-    drawn = rng.integers(0, n_features, (n, size))
+    subsets = rng.integers(0, n_features, (n, size))
     while True:
-        ordered = np.sort(drawn, axis=1)
+        ordered = np.sort(subsets, axis=1)
         repeats = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
         if not len(repeats):
-            return drawn
+            return subsets
         if 4 * size > n_features:  # few sets without repeats: rank random keys instead
             keys = rng.random((len(repeats), n_features))
-            drawn[repeats] = np.argpartition(keys, size - 1, axis=1)[:, :size]
+            subsets[repeats] = np.argpartition(keys, size - 1, axis=1)[:, :size]
         else:
-            drawn[repeats] = rng.integers(0, n_features, (len(repeats), size))
+            subsets[repeats] = rng.integers(0, n_features, (len(repeats), size))
 
 
 def _check(n_features: int, most_on: int) -> None:

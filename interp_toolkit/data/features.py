@@ -122,13 +122,13 @@ class FeatureData(Brief):
 
     def within_context(self, n_ctx: int) -> FeatureData:
         """The rows of at most so many tokens; all of them where most are longer."""
-        kept = np.flatnonzero(self.lengths <= n_ctx)
-        if len(kept) == len(self) or 2 * len(kept) < len(self):
+        short = np.flatnonzero(self.lengths <= n_ctx)
+        if len(short) == len(self) or 2 * len(short) < len(self):
             return self
         left = (
-            f"{len(self) - len(kept)} of {len(self)} prompts left out: longer than {n_ctx} tokens"
+            f"{len(self) - len(short)} of {len(self)} prompts left out: longer than {n_ctx} tokens"
         )
-        return dataclasses.replace(self.at(kept), source=f"{self.source} ({left})")
+        return dataclasses.replace(self.at(short), source=f"{self.source} ({left})")
 
     def column(self, name: str) -> Bool[np.ndarray, " n"]:
         """One feature by name. Raises InputError when there is none of that name."""
@@ -154,21 +154,21 @@ class FeatureData(Brief):
             sha.update(np.ascontiguousarray(values.astype("<i8")).tobytes())
         return sha.hexdigest()
 
-    def _rows(self, name: str, given: Any, of: str) -> tuple[np.ndarray, ...]:
+    def _rows(self, name: str, value: Any, of: str) -> tuple[np.ndarray, ...]:
         """Rows of tokens; `of` follows a row's number in messages."""
         try:
-            rows = list(given)
+            rows = list(value)
         except TypeError:
             raise InputError(f"{self.source}: {name} are no rows of tokens") from None
         return tuple(_row(row, f"{self._named(number)}{of}") for number, row in enumerate(rows))
 
     def _settle_integers(self, name: str) -> None:
         """A part as an array of whole numbers; a list of them is taken too."""
-        given = getattr(self, name)
-        if given is None:
+        value = getattr(self, name)
+        if value is None:
             return
         try:
-            values = np.asarray(given)
+            values = np.asarray(value)
         except ValueError:  # lists of different lengths
             raise InputError(f"{self.source}: {name} are no array of whole numbers") from None
         if values.dtype.kind not in "iu" and values.size:
@@ -192,23 +192,23 @@ class FeatureData(Brief):
             )
         if answers.min() < 0:
             raise InputError(f"{self.source}: the answer {answers.min()} is no token id")
-        places = self.answer_positions
-        if places is None:
+        positions = self.answer_positions
+        if positions is None:
             if answers.shape[1] > 1:
                 raise InputError(
                     f"{self.source}: {answers.shape[1]} answers a row need answer_positions, where "
                     "the logits should name them"
                 )
-            places = np.full(answers.shape, -1)
+            positions = np.full(answers.shape, -1)
         try:
-            places = np.broadcast_to(places, answers.shape)
+            positions = np.broadcast_to(positions, answers.shape)
         except ValueError:
             raise InputError(
-                f"{self.source}: answer_positions {list(places.shape)} do not fit answers "
+                f"{self.source}: answer_positions {list(positions.shape)} do not fit answers "
                 f"{list(answers.shape)}"
             ) from None
-        places = np.stack([self._from_start(column) for column in places.T], axis=1)
-        in_order = np.sort(places, axis=1)
+        positions = np.stack([self._from_start(column) for column in positions.T], axis=1)
+        in_order = np.sort(positions, axis=1)
         twice = np.argwhere(in_order[:, 1:] == in_order[:, :-1])
         if len(twice):
             row, number = twice[0].tolist()
@@ -217,7 +217,7 @@ class FeatureData(Brief):
                 "answer a place of its own"
             )
         object.__setattr__(self, "answers", answers)
-        object.__setattr__(self, "answer_positions", places)
+        object.__setattr__(self, "answer_positions", positions)
 
     def _settle_wrong(self) -> None:
         """Wrong answers as [n k], one for each answer."""

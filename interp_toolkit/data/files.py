@@ -119,7 +119,7 @@ def _read_parquet(
         columns = {name: table.column(name).to_pylist() for name in table.column_names}
     except Exception as error:  # pyarrow meets a broken file in many ways
         raise InputError(
-            f"{path}: this is no readable parquet file ({first_line(error)[:200]})"
+            f"{path}: this is no readable parquet file ({first_line(error)})"
         ) from error
     if len(columns) != len(table.column_names):
         raise InputError(f"{path}: two columns have the same name")
@@ -130,8 +130,8 @@ def _unpacked(file: Any, size: int) -> Any:
     """The table of a parquet file, unless that is too much: values are counted, then bytes."""
     from pyarrow import Table
 
-    told = file.metadata
-    groups = [told.row_group(number) for number in range(told.num_row_groups)]
+    metadata = file.metadata
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     values = sum(group.column(n).num_values for group in groups for n in range(group.num_columns))
     check_claim(VALUE * values, size)
     batches, held = [], 0
@@ -185,7 +185,7 @@ def _separated(path: Path) -> tuple[Mapping[str, Sequence[Any]], str, int]:
     try:
         header, *rows = list(csv.reader(text, delimiter=delimiter, strict=True))
     except (csv.Error, ValueError) as error:
-        raise InputError(f"{path}: this is no table ({first_line(error)[:100]})") from error
+        raise InputError(f"{path}: this is no table ({first_line(error)})") from error
     rows = [row for row in rows if row]
     if len(set(header)) != len(header):
         raise InputError(f"{path}: two columns have the same name")
@@ -232,7 +232,7 @@ def _parsed(path: Path, text: str, what: str) -> Any:
     try:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: {what} ({first_line(error)[:200]})") from error
+        raise InputError(f"{path}: {what} ({first_line(error)})") from error
 
 
 def _no_constant(name: str) -> None:

@@ -54,8 +54,8 @@ def check_wrong(
     """Raise InputError where a wrong answer is the answer; `where` names a row, by its number."""
     same = np.argwhere(answers == wrong)
     if len(same):
-        row, place = same[0].tolist()
+        row, column = same[0].tolist()
         raise InputError(
-            f"{where(row)}: the wrong answer is the answer (token {answers[row, place]}); give "
+            f"{where(row)}: the wrong answer is the answer (token {answers[row, column]}); give "
             "another token"
         )

@@ -43,18 +43,18 @@ def as_read(columns: Mapping[str, Sequence[Any]]) -> tuple[Columns, str]:
     renamed: dict[str, str] = {}
     for ours, others in _NAMES.items():
         texts = (plain[name] for name in others if name in plain and _are_texts(read[plain[name]]))
-        theirs = next(texts, None)
+        original = next(texts, None)
         taken = ours in read or (ours in ("text", "clean") and bool(prompts))
-        if theirs is not None and not taken and theirs not in renamed.values():
-            renamed[ours] = theirs
+        if original is not None and not taken and original not in renamed.values():
+            renamed[ours] = original
             prompts |= {ours} & {"text", "clean"}
     if "answer" not in {*read, *renamed}:
         renamed.pop("wrong", None)  # such as a column "s" of something else
-    read = {**read, **{ours: read.pop(theirs) for ours, theirs in renamed.items()}}
+    read = {**read, **{ours: read.pop(original) for ours, original in renamed.items()}}
     if "answer" in renamed:
         _as_words(read)
-    told = ", ".join(f"{theirs} as {ours}" for ours, theirs in renamed.items())
-    return read, f"read {told}" if told else ""
+    renames = ", ".join(f"{original} as {ours}" for ours, original in renamed.items())
+    return read, f"read {renames}" if renames else ""
 
 
 def cell_values(columns: Mapping[str, Sequence[str]]) -> Columns:
@@ -135,7 +135,7 @@ def _are_texts(values: Sequence[Any]) -> bool:
 
 
 def _first(value: Any) -> Any:
-    """Of a list of texts, or of texts between semicolons, the first."""
+    """The first of a list of texts, or of texts between semicolons."""
     if isinstance(value, list) and value and isinstance(value[0], str):
         return value[0]
     return value.split(";")[0].strip() if isinstance(value, str) and ";" in value else value

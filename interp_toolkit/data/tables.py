@@ -150,39 +150,45 @@ def data_of_columns(
         _prompt(path, "corrupted", row, tokenizer, f"{unit} {i}")
         for i, row in enumerate(corrupted, first)
     ]
-    places = id_lists(path, "answer_position", columns.get("answer_position"), unit, first)
-    if places is None and answers is not None and answers.shape[1] == 1:
-        places = _ends(columns, tokenizer)
+    answer_positions = id_lists(
+        path, "answer_position", columns.get("answer_position"), unit, first
+    )
+    if answer_positions is None and answers is not None and answers.shape[1] == 1:
+        answer_positions = _ends(columns, tokenizer)
     misfits = _misfits(path, rows, counterparts, answers, against, unit, first)
     notes = [renamed, words]
     if cut or more:
         notes.append(f"{cut + more} answers of several tokens count by their first")
-    kept = [number for number in range(len(rows)) if number not in misfits]
+    row_numbers = [number for number in range(len(rows)) if number not in misfits]
     if misfits:
         reason = next(iter(misfits.values()))
-        if len(kept) < len(misfits):
+        if len(row_numbers) < len(misfits):
             several = f" ({len(misfits)} of {len(rows)} prompts do not fit)" if rows[1:] else ""
             raise InputError(reason + several)
         left = f"{len(misfits)} of {len(rows)} prompts left out"
         notes.append(f"{left}: {reason.removeprefix(f'{path}: ')}")
-    told = "; ".join(note for note in notes if note)
+    note_text = "; ".join(note for note in notes if note)
 
-    def of_kept(column: Any) -> Any:
+    def of_rows(column: Any) -> Any:
         if column is None or not misfits:
             return column
-        return column[kept] if isinstance(column, np.ndarray) else [column[i] for i in kept]
+        return (
+            column[row_numbers]
+            if isinstance(column, np.ndarray)
+            else [column[i] for i in row_numbers]
+        )
 
     return FeatureData(
-        of_kept(rows),
-        of_kept(matrix(path, chosen, features, len(rows), unit, first)),
+        of_rows(rows),
+        of_rows(matrix(path, chosen, features, len(rows), unit, first)),
         tuple(chosen),
-        of_kept(None if position is None else integers(path, "position", position, unit, first)),
-        of_kept(None if group is None else group_names(path, group, unit, first)),
-        f"{path} ({told})" if told else str(path),
-        of_kept(answers),
-        of_kept(places),
-        of_kept(against),
-        of_kept(counterparts),
+        of_rows(None if position is None else integers(path, "position", position, unit, first)),
+        of_rows(None if group is None else group_names(path, group, unit, first)),
+        f"{path} ({note_text})" if note_text else str(path),
+        of_rows(answers),
+        of_rows(answer_positions),
+        of_rows(against),
+        of_rows(counterparts),
     )
 
 
@@ -208,8 +214,8 @@ def _features(
     if feature_names is not None:
         return chosen, features, ""
     words = [name for name in chosen if all(map(_is_description, features[name]))]
-    told = f"columns not read: {', '.join(words)}" if words else ""
-    return [name for name in chosen if name not in words], features, told
+    note = f"columns not read: {', '.join(words)}" if words else ""
+    return [name for name in chosen if name not in words], features, note
 
 
 def _is_description(value: Any) -> bool:
@@ -243,12 +249,12 @@ def _prompt_rows(
             f"{path}: there is no column 'tokens' or 'text' (or 'clean'); a valid line: "
             f"{EXAMPLE if tokenizer is not None else EXAMPLE_OF_IDS}"
         )
-    places = [(row, f"{unit} {number}") for number, row in enumerate(columns[name], first)]
+    origins = [(row, f"{unit} {number}") for number, row in enumerate(columns[name], first)]
     if name == "tokens":
-        return [_token_row(path, row, where) for row, where in places]
+        return [_token_row(path, row, where) for row, where in origins]
     if name == "text":
-        return [_encode(path, row, tokenizer, where) for row, where in places]
-    return [_prompt(path, name, row, tokenizer, where) for row, where in places]
+        return [_encode(path, row, tokenizer, where) for row, where in origins]
+    return [_prompt(path, name, row, tokenizer, where) for row, where in origins]
 
 
 def _prompt_column(columns: Mapping[str, Sequence[Any]]) -> str | None:
@@ -281,7 +287,7 @@ def _misfits(
         return f"{path}: {unit} {number + first}"
 
     _check_answered(where(0), {"wrong": wrong, "corrupted": corrupted, "answer": answers})
-    found: dict[int, str] = {}
+    problems: dict[int, str] = {}
     for number, row in enumerate(rows):
         at, named = slice(number, number + 1), partial(_same, where(number))
         try:
@@ -290,8 +296,8 @@ def _misfits(
             if answers is not None and wrong is not None and answers.shape == wrong.shape:
                 check_wrong(answers[at], wrong[at], named)
         except InputError as error:
-            found[number] = str(error)
-    return found
+            problems[number] = str(error)
+    return problems
 
 
 def _same(name: str, number: int) -> str:

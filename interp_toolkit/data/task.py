@@ -36,8 +36,8 @@ def task_data(
     Raises:
         InputError: no such record, or sizes that are not there.
     """
-    known = TaskRecord.from_json(task)
-    n_features, most_on = known.n_features, known.most_on
+    record = TaskRecord.from_json(task)
+    n_features, most_on = record.n_features, record.most_on
     if n_features is None or most_on is None:
         raise InputError(
             "no data: this model records no task on sparse boolean inputs, so give prompts "
@@ -46,9 +46,9 @@ def task_data(
     source = f"with at most {most_on} of {n_features} features on"
     if 1 <= most_on <= n_features and count_composites(n_features, most_on) > most:
         rng = np.random.default_rng(seed)
-        if known.gates:
-            drawn = sample_about(most, known.gates, n_features, most_on, rng)
-            return composite_data(drawn, most_on, f"{most:,} random inputs about gates, {source}")
-        drawn = sample_composites(most, n_features, most_on, rng)
-        return composite_data(drawn, most_on, f"{most:,} random inputs {source}")
+        if record.gates:
+            sample = sample_about(most, record.gates, n_features, most_on, rng)
+            return composite_data(sample, most_on, f"{most:,} random inputs about gates, {source}")
+        sample = sample_composites(most, n_features, most_on, rng)
+        return composite_data(sample, most_on, f"{most:,} random inputs {source}")
     return composite_data(all_composites(n_features, most_on), most_on, f"all inputs {source}")

@@ -39,17 +39,17 @@ def truth_table(task: Mapping[str, Any], d_vocab: int | None = None) -> FeatureD
         >>> data.tokens[1].tolist(), data.features[1].tolist()
         ([5, 7, 9], [False, True])
     """
-    known = TaskRecord.from_json(task)
-    tokens = _token_ids(known.tokens)
-    layout = _words(DEFAULT_LAYOUT if known.layout is None else known.layout)
+    record = TaskRecord.from_json(task)
+    tokens = _token_ids(record.tokens)
+    layout = _words(DEFAULT_LAYOUT if record.layout is None else record.layout)
     names = _features(layout, tokens)
     bits = np.array(list(itertools.product((False, True), repeat=len(names))))
     rows = np.empty((len(bits), len(layout)), dtype=np.int64)
-    for place, word in enumerate(layout):
+    for i, word in enumerate(layout):
         if word in names:
-            rows[:, place] = np.where(bits[:, names.index(word)], tokens["1"], tokens["0"])
+            rows[:, i] = np.where(bits[:, names.index(word)], tokens["1"], tokens["0"])
         else:
-            rows[:, place] = tokens[word]
+            rows[:, i] = tokens[word]
     query = layout.index("query") if "query" in layout else len(layout) - 1
     data = FeatureData(
         rows,

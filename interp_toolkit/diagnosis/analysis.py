@@ -17,7 +17,7 @@ import torch
 from interp_toolkit.diagnosis.bench import (
     NOISE_BASIS,
     Bench,
-    Seen,
+    Recorded,
     breaking,
     eps_of,
     noise,
@@ -32,14 +32,14 @@ from interp_toolkit.diagnosis.fresh import Fresh, fresh_copy
 from interp_toolkit.diagnosis.result import NAME, DoctorFinding, evidence_of, findings, headline
 from interp_toolkit.diagnosis.sections import (
     conditions,
+    configuration,
+    faults,
     firing,
-    known,
     methods,
     present,
     rebuilt,
     reload,
     sums,
-    told,
 )
 from interp_toolkit.diagnosis.sections.original import NAME as ORIGINAL
 from interp_toolkit.diagnosis.sections.original import check_original, find_original
@@ -51,7 +51,7 @@ from interp_toolkit.models.loading.loader import load
 from interp_toolkit.models.loading.quietly import one_line
 from interp_toolkit.models.model import check_model
 from interp_toolkit.models.running.forward import device_of
-from interp_toolkit.state import as_found, uncompiled
+from interp_toolkit.state import preserve_state, uncompiled
 
 #: copies of the model that live at the same time, itself among them
 COPIES = 3
@@ -96,7 +96,7 @@ def doctor(
     live: Any = model if not isinstance(model, str | Path) else load(model, **load_options)
     check_model(live)
     prompts = [prompt] if isinstance(prompt, str) else [] if rows is not None else list(prompt)
-    with as_found(live):
+    with preserve_state(live):
         live = uncompiled(live)
         return _Examination(live, prompts, original, say, rows).result()
 
@@ -116,12 +116,12 @@ class _Examination:
         rows: torch.Tensor | None = None,
     ) -> None:
         self.model, self.prompts, self.say = model, prompts, say
-        self.given = None if original is None else _named(original)
+        self.named_original = None if original is None else _named(original)
         self.original: tuple[Any, str] | None = None
         if original is not None:  # what is wrong with it is the user's to know
             self.original = find_original(model, original)
-        given = self._prompt_tokens() if rows is None else rows
-        self.bench = Bench(probe_rows(model, given, None if rows is None else rows.shape[1]))
+        prompt_rows = self._prompt_tokens() if rows is None else rows
+        self.bench = Bench(probe_rows(model, prompt_rows, None if rows is None else rows.shape[1]))
         self.points = points_of(model)
         self.checks: list[Check] = []
         self.noise = 0.0
@@ -150,18 +150,18 @@ class _Examination:
         bench = self.bench
         if not bool(self.plain.isfinite().all()):
             raise InputError("the model's own logits are not finite, so nothing can be compared")
-        self.seen = self._recorded()
-        self.seen.values["tokens"] = bench.tokens
+        self.recorded = self._recorded()
+        self.recorded.values["tokens"] = bench.tokens
         self.noise = noise(bench, model, self.points, self.plain)
         self.say("a fresh copy")
         self.fresh, self.why = self._fresh()
         self.fresh_points = points_of(self.fresh.model) if self.fresh else {}
         self.fresh_hooks = present.hooks_on(self.fresh_points)
         self.fresh_points = {n: p for n, p in self.fresh_points.items() if n in self.points}
-        self.fresh_seen: Seen | None = None
+        self.fresh_recorded: Recorded | None = None
         if self.fresh is not None:
-            self.fresh_seen = record(bench, self.fresh.model, self.fresh_points)
-            self.fresh_seen.values["tokens"] = bench.tokens
+            self.fresh_recorded = record(bench, self.fresh.model, self.fresh_points)
+            self.fresh_recorded.values["tokens"] = bench.tokens
         self._ask("hooks", present.FREE, self._free)
         self._ask("hooks", present.THERE, self._there)
         self._ask("hooks", "hook points fire", self._hooks)
@@ -169,13 +169,13 @@ class _Examination:
         self._ask("hooks", methods.CACHE, self._cached)
         self._ask("sums", "sums", self._sums)
         self._ask("weights", "steps from weights", self._weights)
-        self._ask("told", "norms are folded as told", lambda: told.check_folding(model))
+        self._ask("told", "norms are folded as told", lambda: configuration.check_folding(model))
         n_pos = bench.tokens.shape[1]
         for name, asked in (
-            ("norms use cfg's eps", told.check_eps),
-            ("rotary tables", partial(told.check_rotary, n_pos=n_pos)),
+            ("norms use cfg's eps", configuration.check_eps),
+            ("rotary tables", partial(configuration.check_rotary, n_pos=n_pos)),
         ):
-            self._ask("told", name, partial(self._as_told, asked))
+            self._ask("told", name, partial(self._against_copy, asked))
         self._ask(
             "conditions",
             "a row alone is the row in a batch",
@@ -195,11 +195,13 @@ class _Examination:
         self._ask(
             "original",
             ORIGINAL,
-            lambda: check_original(bench, model, self.original, self.seen, self.plain, self.noise),
+            lambda: check_original(
+                bench, model, self.original, self.recorded, self.plain, self.noise
+            ),
         )
         self._ask("reload", "saving and loading", self._reload)
         self._ask("hooks", "hooks are gone afterwards", self._gone)
-        return self._told()
+        return self._finding()
 
     def _first_pass(self) -> torch.Tensor:
         """The logits; of a model that fails on short rows, on rows of its whole context."""
@@ -214,7 +216,7 @@ class _Examination:
         self.bench = Bench(probe_rows(self.model, n_pos=n_ctx))
         return self.bench.run(self.model)
 
-    def _recorded(self) -> Seen:
+    def _recorded(self) -> Recorded:
         """A recorded pass; hook points that make the model fail are left out, and told."""
         try:
             return record(self.bench, self.model, self.points)
@@ -227,9 +229,11 @@ class _Examination:
         for name in names:
             del self.points[name]
         reason = next(iter(broken.values()), "not alone, only together")
-        said = f"a hook at {listed(list(broken))} makes the model fail ({reason.splitlines()[0]})"
+        reason_text = (
+            f"a hook at {listed(list(broken))} makes the model fail ({reason.splitlines()[0]})"
+        )
         self.checks.append(
-            Check("hooks", "the model runs with hooks", "failed", said, places=names)
+            Check("hooks", "the model runs with hooks", "failed", reason_text, places=names)
         )
         return record(self.bench, self.model, self.points)
 
@@ -251,9 +255,11 @@ class _Examination:
             return None, f"no fresh copy could be made: {type(error).__name__}: {one_line(error)}"
 
     def _hooks(self) -> Iterator[Check]:
-        model, bench, seen = self.model, self.bench, self.seen
-        yield from firing.check_firing(model, self.points, seen, self.fresh_seen, bench.tokens)
-        difference = float((seen.logits - self.plain).abs().max())
+        model, bench, recorded = self.model, self.bench, self.recorded
+        yield from firing.check_firing(
+            model, self.points, recorded, self.fresh_recorded, bench.tokens
+        )
+        difference = float((recorded.logits - self.plain).abs().max())
         scale = float(self.plain.abs().max())
         yield measured(
             "hooks",
@@ -265,20 +271,20 @@ class _Examination:
             "handing back a copy changes the logits",
         )
         linked = firing.links(bench, model, self.points)
-        rows = firing.edited_rows(bench, model, self.points, seen, self.plain, self.noise)
-        theirs = None
+        rows = firing.edited_rows(bench, model, self.points, recorded, self.plain, self.noise)
+        in_copy = None
         if self.fresh is not None:
-            theirs = firing.links(bench, self.fresh.model, self.fresh_points)
-        joined = None if theirs is None else theirs.joined
+            in_copy = firing.links(bench, self.fresh.model, self.fresh_points)
+        joined = None if in_copy is None else in_copy.joined
         yield from firing.check_reach(model, self.points, linked.joined, joined, rows)
-        if theirs is not None and self._copy_agrees():
-            yield from firing.check_whole(linked, theirs)
+        if in_copy is not None and self._copy_agrees():
+            yield from firing.check_whole(linked, in_copy)
 
     def _free(self) -> Iterator[Check]:
-        theirs = None if self.fresh is None else self.fresh_hooks
-        left = present.more(self.hooks_before, theirs or {})
+        in_copy = None if self.fresh is None else self.fresh_hooks
+        left = present.more(self.hooks_before, in_copy or {})
         same = bool(left) and self._copy_shows_the_same()
-        yield present.check_free(left, theirs is not None, same)
+        yield present.check_free(left, in_copy is not None, same)
 
     def _there(self) -> Iterator[Check]:
         if self.fresh is None:
@@ -287,7 +293,7 @@ class _Examination:
         yield present.check_there(self.model, self.fresh.model)
 
     def _by_name(self) -> Iterator[Check]:
-        return methods.check_edits(*self._compared(), points=self.points, seen=self.seen)
+        return methods.check_edits(*self._compared(), points=self.points, recorded=self.recorded)
 
     def _cached(self) -> Iterator[Check]:
         fresh = None if self.fresh is None else (self.fresh.model, self.fresh_points)
@@ -295,58 +301,60 @@ class _Examination:
 
     def _copy_shows_the_same(self) -> bool:
         """Whether hooks on the fresh copy see what they see here."""
-        if self.fresh_seen is None or not self._copy_agrees():
+        if self.fresh_recorded is None or not self._copy_agrees():
             return False
-        both = self.seen.values.keys() & self.fresh_seen.values.keys()
-        theirs = {name: self.fresh_seen.values[name] for name in both}
+        both = self.recorded.values.keys() & self.fresh_recorded.values.keys()
+        in_copy = {name: self.fresh_recorded.values[name] for name in both}
         share = share_of(self.noise, float(self.plain.abs().max()))
-        return not unlike_values(self.seen.values, theirs, share)
+        return not unlike_values(self.recorded.values, in_copy, share)
 
     def _copy_agrees(self) -> bool:
         """Whether the fresh copy is the same model."""
-        if self.fresh_seen is None:
+        if self.fresh_recorded is None:
             return False
-        gap = (self.fresh_seen.logits - self.plain).abs().max()
+        gap = (self.fresh_recorded.logits - self.plain).abs().max()
         return bool(gap <= self.noise)
 
-    def _as_told(self, asked: Callable[[Any], Iterator[Check]]) -> Iterator[Check]:
-        theirs = None if self.fresh is None else asked(self.fresh.model)
-        return told.by_design(asked(self.model), self.model, theirs)
+    def _against_copy(self, asked: Callable[[Any], Iterator[Check]]) -> Iterator[Check]:
+        in_copy = None if self.fresh is None else asked(self.fresh.model)
+        return configuration.by_design(asked(self.model), self.model, in_copy)
 
     def _sums(self) -> Iterator[Check]:
-        yield from sums.check_residual(self.model, self.seen, self.fresh_seen)
-        yield from sums.check_patterns(self.model, self.seen, self.fresh_seen)
+        yield from sums.check_residual(self.model, self.recorded, self.fresh_recorded)
+        yield from sums.check_patterns(self.model, self.recorded, self.fresh_recorded)
 
     def _weights(self) -> Iterator[Check]:
-        own = rebuilt.steps(self.model, self.seen)
+        own = rebuilt.steps(self.model, self.recorded)
         wrong = any(step.holds is False for step in own)
-        theirs = None
-        if wrong and self.fresh is not None and self.fresh_seen is not None:
-            theirs = rebuilt.steps(self.fresh.model, self.fresh_seen)
-        yield from rebuilt.check_rebuilt(self.model, own, theirs, "")
-        edits = rebuilt.stress(self.model, self.seen)
+        in_copy = None
+        if wrong and self.fresh is not None and self.fresh_recorded is not None:
+            in_copy = rebuilt.steps(self.fresh.model, self.fresh_recorded)
+        yield from rebuilt.check_rebuilt(self.model, own, in_copy, "")
+        edits = rebuilt.stress(self.model, self.recorded)
         if not edits:
             return
         own_large = self._stressed(self.model, self.points, edits)
-        theirs = None
+        in_copy = None
         if any(s.holds is False for s in own_large) and self.fresh is not None:
-            theirs = self._stressed(self.fresh.model, self.fresh_points, edits)
-        yield from rebuilt.check_rebuilt(self.model, own_large, theirs, ", made large")
+            in_copy = self._stressed(self.fresh.model, self.fresh_points, edits)
+        yield from rebuilt.check_rebuilt(self.model, own_large, in_copy, ", made large")
 
     def _stressed(self, model: Any, points: Any, edits: Any) -> list[rebuilt.Step]:
-        seen = record(self.bench, model, points, edits)
-        seen.values |= {"tokens": self.bench.tokens, **rebuilt.factors(edits)}
-        return rebuilt.steps(model, seen, ("pattern", "logits"))
+        recorded = record(self.bench, model, points, edits)
+        recorded.values |= {"tokens": self.bench.tokens, **rebuilt.factors(edits)}
+        return rebuilt.steps(model, recorded, ("pattern", "logits"))
 
     def _reload(self) -> Iterator[Check]:
         model, bench, fresh = self.model, self.bench, self.fresh
         yield from guarded(
             "reload", "a file gives back the same tensors", lambda: reload.check_file(model)
         )
-        if fresh is None or self.fresh_seen is None:
+        if fresh is None or self.fresh_recorded is None:
             yield Check("reload", reload.SAME, "undecided", self.why)
             return
-        yield from reload.check_reload(model, fresh, self.fresh_seen.logits, self.plain, self.noise)
+        yield from reload.check_reload(
+            model, fresh, self.fresh_recorded.logits, self.plain, self.noise
+        )
         name = "this object's load_state_dict sets every tensor"
         yield from guarded("reload", name, lambda: reload.check_own_loading(model))
         yield from guarded(
@@ -368,8 +376,8 @@ class _Examination:
     def _gone(self) -> Iterator[Check]:
         left = present.more(present.hooks_on(self.points), self.hooks_before)
         if left:
-            said = f"{sum(left.values())} more than before at {listed(list(left))}"
-            yield Check("hooks", "hooks are gone afterwards", "failed", said, places=list(left))
+            text = f"{sum(left.values())} more than before at {listed(list(left))}"
+            yield Check("hooks", "hooks are gone afterwards", "failed", text, places=list(left))
             return
         after = self.bench.run(self.model)
         yield measured(
@@ -382,8 +390,8 @@ class _Examination:
             "the logits are not what they were",
         )
 
-    def _told(self) -> DoctorFinding:
-        checks = [self._known(check) for check in self.checks]
+    def _finding(self) -> DoctorFinding:
+        checks = [self._with_fault(check) for check in self.checks]
         evidence = evidence_of(checks, self.bench.passes, self.bench.calls, self.noise)
         tokens = self.bench.tokens
         data = {
@@ -392,7 +400,7 @@ class _Examination:
             "positions": tokens.shape[1],
             "tokens_sha256": digest_of_tokens(tokens),
         }
-        settings = {"prompt": self.prompts, "original": self.given}
+        settings = {"prompt": self.prompts, "original": self.named_original}
         return DoctorFinding(
             probe=NAME,
             headline=headline(checks, evidence),
@@ -407,9 +415,9 @@ class _Examination:
             checks=checks,
         )
 
-    def _known(self, check: Check) -> Check:
-        seen = known.seen_in(self.model, check)
-        return check if seen is None else replace(check, said=f"{check.said} ({seen})")
+    def _with_fault(self, check: Check) -> Check:
+        fault = faults.present_in(self.model, check)
+        return check if fault is None else replace(check, said=f"{check.said} ({fault})")
 
 
 def _named(original: Any) -> str:

@@ -1,4 +1,4 @@
-"""What the model is run on, how passes are counted, and where tolerances come from.
+"""The test bench: the model's inputs, the count of passes, and the tolerances.
 
 The probe is 16 rows of 8 tokens. A *bare pass* is the model on the probe; what runs on fewer or
 more tokens counts by their share, a backward pass counts as two forward ones, and passes of copies
@@ -98,8 +98,8 @@ class Bench:
 
 
 @dataclass
-class Seen:
-    """What a recorded pass showed.
+class Recorded:
+    """The activations and logits of a recorded pass.
 
     Attributes:
         values: by hook point's name, as it fired last.
@@ -112,7 +112,7 @@ class Seen:
     logits: Tensor = field(default_factory=lambda: torch.empty(0))
 
     def get(self, name: str) -> Tensor:
-        """What was seen there; raises InputError where nothing was."""
+        """The activation recorded at a hook; raises InputError if there is none."""
         if name not in self.values:
             raise InputError(f"{name} does not fire")
         return self.values[name]
@@ -127,15 +127,15 @@ def points_of(model: Model) -> dict[str, Any]:
 Edit = Callable[[Tensor], Tensor]
 
 
-def keeper(seen: Seen, name: str, edit: Edit = Tensor.clone) -> Callable[..., Any]:
+def keeper(recorded: Recorded, name: str, edit: Edit = Tensor.clone) -> Callable[..., Any]:
     """A hook that keeps what it is shown, edited, and hands that back; by default a copy."""
 
     def keep(value: Any, hook: Any) -> Any:
-        seen.fired[name] = seen.fired.get(name, 0) + 1
+        recorded.fired[name] = recorded.fired.get(name, 0) + 1
         if not isinstance(value, Tensor):
             return None
         value = edit(value)
-        seen.values[name] = value.detach().clone()
+        recorded.values[name] = value.detach().clone()
         return value
 
     return keep
@@ -147,7 +147,7 @@ def record(
     points: Mapping[str, Any],
     edits: Mapping[str, Edit] | None = None,
     tokens: Tensor | None = None,
-) -> Seen:
+) -> Recorded:
     """A pass that keeps what every hook point shows and hands back a copy of it, a zero edit.
 
     Args:
@@ -157,12 +157,13 @@ def record(
         edits: name -> a function of the value whose result is handed back instead, and kept.
         tokens: the rows; the probe by default.
     """
-    seen, edits = Seen(), edits or {}
+    recorded, edits = Recorded(), edits or {}
     at = [
-        (point, keeper(seen, name, edits.get(name, Tensor.clone))) for name, point in points.items()
+        (point, keeper(recorded, name, edits.get(name, Tensor.clone)))
+        for name, point in points.items()
     ]
-    seen.logits = bench.run(model, tokens, at=at)
-    return seen
+    recorded.logits = bench.run(model, tokens, at=at)
+    return recorded
 
 
 def breaking(bench: Bench, model: Any, kinds: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -170,14 +171,14 @@ def breaking(bench: Bench, model: Any, kinds: Mapping[str, Mapping[str, Any]]) -
 
     Found by halves, on two rows. `kinds`: the hook points of each, by name.
     """
-    few, found = Bench(bench.tokens[:2]), dict[str, str]()
+    few, failures = Bench(bench.tokens[:2]), dict[str, str]()
 
     def look(some: list[str]) -> None:
         try:
             record(few, model, {n: point for kind in some for n, point in kinds[kind].items()})
         except Exception as error:  # whatever the model raises
             if len(some) == 1:
-                found[some[0]] = f"{type(error).__name__}: {error}"
+                failures[some[0]] = f"{type(error).__name__}: {error}"
                 return
             middle = len(some) // 2
             look(some[:middle])
@@ -186,7 +187,7 @@ def breaking(bench: Bench, model: Any, kinds: Mapping[str, Mapping[str, Any]]) -
     look(list(kinds))
     bench.passes += few.passes * len(few.tokens) / len(bench.tokens)
     bench.calls += few.calls
-    return found
+    return failures
 
 
 def probe_rows(model: Model, prompt: Tensor | None = None, n_pos: int | None = None) -> Tensor:
@@ -206,13 +207,13 @@ def probe_rows(model: Model, prompt: Tensor | None = None, n_pos: int | None = N
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(d_vocab, (ROWS, n_pos), generator=generator)
     if prompt is not None:
-        given = prompt.reshape(-1, prompt.shape[-1])[:ROWS, :n_pos].cpu()
-        tokens[: len(given), : given.shape[1]] = given
+        rows = prompt.reshape(-1, prompt.shape[-1])[:ROWS, :n_pos].cpu()
+        tokens[: len(rows), : rows.shape[1]] = rows
     return tokens.to(device_of(model))
 
 
 def noise(bench: Bench, model: Any, points: Mapping[str, Any], plain: Tensor) -> float:
-    """What rounding may do to the logits; see the module."""
+    """The rounding error of the logits; see the module."""
     dtype = next(iter(model.parameters())).dtype
     eps = eps_of(dtype, device_of(model))
     generator = torch.Generator().manual_seed(1)
@@ -241,12 +242,12 @@ def share_of(tolerance: float, scale: float) -> float:
 
 
 def unlike_values(
-    found: Mapping[str, Any], expected: Mapping[str, Tensor], share: float
+    actual: Mapping[str, Any], expected: Mapping[str, Tensor], share: float
 ) -> list[str]:
     """The tensors that are off by more than this share of their largest number."""
     wrong = []
     for name, value in expected.items():
-        other = found.get(name)
+        other = actual.get(name)
         if not isinstance(other, Tensor):
             continue
         size = (

@@ -18,7 +18,7 @@ SMALL = 0.02
 
 @dataclass(frozen=True)
 class Check:
-    """What one check found.
+    """The result of one check.
 
     Attributes:
         section: what it belongs to: hooks, sums, weights, told, reload, original, conditions,

@@ -53,13 +53,13 @@ def fresh_copy(model: Model) -> Fresh:
             name: value.detach().clone() if isinstance(value, Tensor) else value
             for name, value in model.state_dict().items()
         }
-        wanted = set(new.state_dict())
+        names = set(new.state_dict())
         new.load_state_dict(weights, strict=False)
     return Fresh(
         new,
         unset=tuple(unset(new)),
-        unused=tuple(sorted(set(weights) - wanted)),
-        absent=tuple(sorted(wanted - set(weights))),
+        unused=tuple(sorted(set(weights) - names)),
+        absent=tuple(sorted(names - set(weights))),
     )
 
 
@@ -92,19 +92,19 @@ def _bridge_again(model: Any, original: Any) -> Any:
     return bridge
 
 
-def move(model: Any, place: torch.device | torch.dtype) -> None:
+def move(model: Any, target: torch.device | torch.dtype) -> None:
     """Put a copy on a device, or into a dtype.
 
     Not by a bridge's own `to`, whose time grows with the square of the number of parameters.
     """
     if not hasattr(model, "original_model"):
-        model.to(place)
+        model.to(target)
         return
-    torch.nn.Module.to(model, place)
-    if isinstance(place, torch.dtype):
-        model.cfg.dtype = place
+    torch.nn.Module.to(model, target)
+    if isinstance(target, torch.dtype):
+        model.cfg.dtype = target
     else:
-        model.cfg.device = str(place)
+        model.cfg.device = str(target)
 
 
 def poison(model: Any) -> None:
@@ -119,7 +119,7 @@ def poison(model: Any) -> None:
 
 
 def unset(model: Any) -> list[str]:
-    """What of the state dict is still NaN.
+    """The entries of the state dict that are still NaN.
 
     Not all parameters: bridges keep fused and split projections side by side and save one of them.
     """

@@ -110,7 +110,7 @@ def evidence_of(
 
 
 def headline(checks: Sequence[Check], evidence: DoctorEvidence) -> str:
-    """How many of the checks that were made passed, and the first fault."""
+    """The number of passed checks, and the first fault."""
     made = evidence.passed + evidence.failed + evidence.differs + evidence.undecided
     faults = [check.name for check in checks if check.answer == "failed"]
     if faults:

@@ -43,16 +43,16 @@ if TYPE_CHECKING:
             """Logits [batch pos d_vocab], or a loss, of tokens [batch pos]."""
 
         def parameters(self) -> Iterator[nn.Parameter]:
-            """What is trained."""
+            """The parameters."""
 
         def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-            """What is trained, by name."""
+            """The parameters, by name."""
 
         def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
-            """What is not trained, by name."""
+            """The buffers, by name."""
 
         def state_dict(self) -> Mapping[str, Any]:
-            """What a file of weights holds."""
+            """The parameters and buffers, as saved in a file."""
 
         def modules(self) -> Iterable[nn.Module]:
             """The modules, itself among them."""
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
         @property
         def tokenizer(self) -> Any:
-            """What makes tokens of text; None where it has none."""
+            """The tokenizer, or None."""
 
         def run_with_hooks(self, *args: Any, **kwargs: Any) -> Any:
             """Logits, with functions at hook points for this pass alone."""
@@ -147,8 +147,8 @@ def sizes(model: Any, *names: str) -> tuple[int, ...]:
     """Whole numbers of a model's configuration; raises InputError for one that it does not have."""
     if not hasattr(model, "cfg"):
         check_model(model)
-    found = [getattr(model.cfg, name, None) for name in names]
-    for name, value in zip(names, found, strict=True):
+    values = [getattr(model.cfg, name, None) for name in names]
+    for name, value in zip(names, values, strict=True):
         if value is None:
             raise InputError(f"the cfg of this {type(model).__name__} has no {name}, needed here")
-    return tuple(int(value) for value in found if value is not None)
+    return tuple(int(value) for value in values if value is not None)

@@ -1,4 +1,4 @@
-"""What is linearly readable: estimators on arrays, and analyses of models.
+"""Linear readability: estimators on arrays, and analyses of models.
 
 - `estimators`: separability certificates, logistic probes and their scores; no model needed
 - `boolean`: where a boolean function can be read (`--probe xor`, `and`, `or`, `boolean`)

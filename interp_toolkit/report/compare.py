@@ -86,7 +86,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class ComparisonEvidence(Evidence):
-    """What a comparison rests on.
+    """The evidence of a comparison.
 
     Attributes:
         compared: results that both files have.
@@ -137,7 +137,7 @@ class ComparisonFinding(Finding):
         """The verdicts, then words, numbers with and without intervals, and what is alone."""
         first, second = self.provenance.settings["first"], self.provenance.settings["second"]
         changed = {n for n, (_, _, a, b) in enumerate(self.verdicts) if a != b}
-        found = [
+        all_tables = [
             Table(
                 "Verdicts",
                 ["analysis", "model", first, second],
@@ -148,21 +148,23 @@ class ComparisonFinding(Finding):
         ]
         words, sure, plain = by_kind(self.differences)
         several = len({model for _, model, _, _ in self.verdicts}) > 1
-        place = ["analysis", *(["model"] if several else []), "of", "field", first, second]
+        headings = ["analysis", *(["model"] if several else []), "of", "field", first, second]
 
         def row(d: Difference) -> list[Any]:
             model = [d.model] if several else []
             return [d.probe, *model, d.of, label_of(d.field), d.first, d.second]
 
         if words:
-            found.append(
-                Table("Outcomes that differ, or that one file lacks", place, list(map(row, words)))
+            all_tables.append(
+                Table(
+                    "Outcomes that differ, or that one file lacks", headings, list(map(row, words))
+                )
             )
         if sure:
-            found.append(
+            all_tables.append(
                 Table(
                     "Numbers with intervals",
-                    [*place, "difference, from", "to"],
+                    [*headings, "difference, from", "to"],
                     [[*row(d), d.low, d.high] for d in sure],
                     "The interval is of second minus first and holds however the two depend on "
                     "each other; each is tested by itself. In bold: 0 lies outside.",
@@ -170,18 +172,18 @@ class ComparisonFinding(Finding):
                 )
             )
         if plain:
-            found.append(
+            all_tables.append(
                 Table(
                     "Numbers without intervals",
-                    [*place, "difference"],
+                    [*headings, "difference"],
                     [[*row(d), d.second - d.first] for d in plain],
                     "Without an interval, a difference is not tested.",
                 )
             )
         if self.alone:
             columns = ["analysis", "model", "entry", "only in"]
-            found.append(Table("In one file only", columns, [list(row) for row in self.alone]))
-        return found
+            all_tables.append(Table("In one file only", columns, [list(row) for row in self.alone]))
+        return all_tables
 
 
 def by_kind(
@@ -210,8 +212,8 @@ def compare(first: str | Path, second: str | Path) -> ComparisonFinding:
     """
     files = [Path(first), Path(second)]
     texts = [_read(path) for path in files]
-    found = [_results(path, text) for path, text in zip(files, texts, strict=True)]
-    pairs, only = matched(*found)
+    results = [_results(path, text) for path, text in zip(files, texts, strict=True)]
+    pairs, only = matched(*results)
     if not pairs:
         raise InputError(f"{first} and {second} have no analysis in common")
     names = _labels(files)
@@ -220,15 +222,17 @@ def compare(first: str | Path, second: str | Path) -> ComparisonFinding:
     for a, b in pairs:
         probe, model = a["probe"], _model(a)
         verdicts.append((probe, model, a["evidence"]["status"], b["evidence"]["status"]))
-        (mine, left), (theirs, also_left) = entries_of(a), entries_of(b)
+        (first_entries, left), (second_entries, also_left) = entries_of(a), entries_of(b)
         unnamed += left + also_left
-        for entry in mine.keys() | theirs.keys():
-            if entry not in theirs or entry not in mine:
-                alone.append((probe, model, entry, names[entry in theirs]))
-        for of in mine:
-            if of in theirs:
+        for entry in first_entries.keys() | second_entries.keys():
+            if entry not in second_entries or entry not in first_entries:
+                alone.append((probe, model, entry, names[entry in second_entries]))
+        for of in first_entries:
+            if of in second_entries:
                 n_entries += bool(of)
-                for difference, has_interval in _between((probe, model, of), mine[of], theirs[of]):
+                for difference, has_interval in _between(
+                    (probe, model, of), first_entries[of], second_entries[of]
+                ):
                     with_interval += has_interval
                     if difference is not None:
                         differences.append(difference)
@@ -331,7 +335,7 @@ def _read(path: Path) -> bytes:
 
 
 def _results(path: Path, text: bytes) -> list[dict[str, Any]]:
-    """What a file of results holds; raises InputError where it is none."""
+    """Read a file of results; raises InputError if it is none."""
     document = parsed(text, str(path), nan=False)
     if not isinstance(document, dict) or document.get("schema") not in (SCHEMA, BEFORE):
         raise InputError(f"{path} is no file of results: its schema is not {SCHEMA!r}")
@@ -353,13 +357,13 @@ def _in_words_of_now(value: Any) -> Any:
     return list(map(_in_words_of_now, value)) if isinstance(value, list) else value
 
 
-def _is_result(found: Any) -> bool:
+def _is_result(value: Any) -> bool:
     return (
-        isinstance(found, dict)
-        and all(isinstance(found.get(key), str) for key in ("probe", "verdict"))
-        and isinstance(found.get("evidence"), dict)
-        and isinstance(found["evidence"].get("status"), str)
-        and isinstance(found.get("provenance"), dict)
+        isinstance(value, dict)
+        and all(isinstance(value.get(key), str) for key in ("probe", "verdict"))
+        and isinstance(value.get("evidence"), dict)
+        and isinstance(value["evidence"].get("status"), str)
+        and isinstance(value.get("provenance"), dict)
     )
 
 
@@ -382,19 +386,19 @@ def matched(
     pairs = []
     alone: tuple[list[str], list[str]] = ([], [])
     for probe in dict.fromkeys(r["probe"] for r in [*first, *second]):
-        mine, theirs = ([r for r in side if r["probe"] == probe] for side in (first, second))
-        if len(mine) == len(theirs) == 1:
-            pairs.append((mine[0], theirs[0]))
+        in_first, in_second = ([r for r in side if r["probe"] == probe] for side in (first, second))
+        if len(in_first) == len(in_second) == 1:
+            pairs.append((in_first[0], in_second[0]))
             continue
         for key in (_hash, _path, _model):
-            for result in list(mine):
-                like = [other for other in theirs if key(other) == key(result)]
-                own = [other for other in mine if key(other) == key(result)]
+            for result in list(in_first):
+                like = [other for other in in_second if key(other) == key(result)]
+                own = [other for other in in_first if key(other) == key(result)]
                 if key(result) and len(like) == len(own) == 1:
                     pairs.append((result, like[0]))
-                    mine.remove(result)
-                    theirs.remove(like[0])
-        for side, left in zip(alone, (mine, theirs), strict=True):
+                    in_first.remove(result)
+                    in_second.remove(like[0])
+        for side, left in zip(alone, (in_first, in_second), strict=True):
             side.extend(f"{probe} of {_model(result)}" for result in left)
     return pairs, alone
 
@@ -417,43 +421,43 @@ def _model(result: Mapping[str, Any]) -> str:
 
 
 def _between(
-    entry: tuple[str, str, str], mine: Mapping[str, Any], theirs: Mapping[str, Any]
+    entry: tuple[str, str, str], first: Mapping[str, Any], second: Mapping[str, Any]
 ) -> Iterator[tuple[Difference | None, bool]]:
     """Every word and number of an entry: the difference, if any; whether it has an interval."""
-    for field in dict.fromkeys([*mine, *theirs]):
-        value, other = mine.get(field), theirs.get(field)
-        place = (*entry, field)
+    for field in dict.fromkeys([*first, *second]):
+        value, other = first.get(field), second.get(field)
+        where = (*entry, field)
         if field in NAMES or (not entry[2] and field == "status"):
             continue
         if is_word(field, value) or is_word(field, other):
-            yield (Difference(*place, value, other) if value != other else None), False
+            yield (Difference(*where, value, other) if value != other else None), False
         elif is_number(value) and is_number(other):
-            yield from _numbers(place, mine, theirs, plain=not entry[2])
+            yield from _numbers(where, first, second, plain=not entry[2])
         elif is_number(value) or is_number(other):
-            told = not entry[2] or _interval(field, mine) or _interval(field, theirs)
+            comparable = not entry[2] or _interval(field, first) or _interval(field, second)
             bound = field.endswith(BOUNDS) or field in ("low", "high")
-            if told and not bound and (value is None or other is None):
-                yield Difference(*place, value, other), False
+            if comparable and not bound and (value is None or other is None):
+                yield Difference(*where, value, other), False
 
 
 def _numbers(
-    place: tuple[str, str, str, str],
-    mine: Mapping[str, Any],
-    theirs: Mapping[str, Any],
+    where: tuple[str, str, str, str],
+    first: Mapping[str, Any],
+    second: Mapping[str, Any],
     *,
     plain: bool,
 ) -> Iterator[tuple[Difference | None, bool]]:
     """A number's difference; without an interval only where `plain`."""
-    field = place[-1]
-    value, other = float(mine[field]), float(theirs[field])
-    bounds = _interval(field, mine), _interval(field, theirs)
+    field = where[-1]
+    value, other = float(first[field]), float(second[field])
+    bounds = _interval(field, first), _interval(field, second)
     if bounds[0] is not None and bounds[1] is not None:
         low, high = bounds[1][0] - bounds[0][1], bounds[1][1] - bounds[0][0]
         same = value == other and bounds[0] == bounds[1]
         beyond = low > 0 or high < 0
-        yield (None if same else Difference(*place, value, other, low, high, beyond)), True
+        yield (None if same else Difference(*where, value, other, low, high, beyond)), True
     elif plain and value != other and not field.endswith(BOUNDS):
-        yield Difference(*place, value, other), False
+        yield Difference(*where, value, other), False
 
 
 def _interval(field: str, entry: Mapping[str, Any]) -> tuple[float, float] | None:
@@ -476,18 +480,18 @@ def is_word(field: str, value: Any) -> bool:
 
 
 def _name(entry: Mapping[str, Any]) -> str:
-    """What names an entry: `induction L1H0`."""
-    said = {name: str(entry[name]) for name in NAMES if entry.get(name) is not None}
+    """The name of an entry, such as `induction L1H0`."""
+    fields = {name: str(entry[name]) for name in NAMES if entry.get(name) is not None}
     layer, head = entry.get("layer"), entry.get("head")
     if isinstance(layer, int) and isinstance(head, int):
-        said["layer"] = head_name(layer, head)
-        del said["head"]
-    return " ".join(said.values())
+        fields["layer"] = head_name(layer, head)
+        del fields["head"]
+    return " ".join(fields.values())
 
 
 def entries_of(result: Mapping[str, Any]) -> tuple[dict[str, Mapping[str, Any]], int]:
     """The evidence as "", and the named entries of the result's lists; how many have no name."""
-    found: dict[str, Mapping[str, Any]] = {"": result["evidence"]}
+    named: dict[str, Mapping[str, Any]] = {"": result["evidence"]}
     unnamed = 0
     for key, value in result.items():
         if key in NOT_COMPARED or not isinstance(value, list):
@@ -497,7 +501,7 @@ def entries_of(result: Mapping[str, Any]) -> tuple[dict[str, Mapping[str, Any]],
         times = Counter(names)
         for name, entry in zip(names, entries, strict=True):
             if name and times[name] == 1:
-                found[f"{key}: {name}"] = entry
+                named[f"{key}: {name}"] = entry
             else:
                 unnamed += 1
-    return found, unnamed
+    return named, unnamed

@@ -74,8 +74,8 @@ def render(results: Sequence[Result], console: Console, *, quiet: bool = False) 
     for name, result in zip(names, results, strict=True):
         if quiet:
             of = f"{result.probe} of {name}: " if several else ""
-            said = Text.assemble(_plain(of, console), _verdict(result, console))
-            console.print(said, soft_wrap=True)
+            text = Text.assemble(_plain(of, console), _verdict(result, console))
+            console.print(text, soft_wrap=True)
         else:
             _render_one(result, name, console)
     if results and not quiet:
@@ -147,8 +147,8 @@ def _print_table(table: Table, console: Console) -> None:
         for header, column in zip(headers, texts, strict=True)
     ]
     floors = [max(FOLDED, *map(cell_len, header.split("\n"))) for header in headers]
-    kept = {0, deciding(cells)}
-    fitted = fit(widths, floors, numeric, console.width, kept)
+    required = {0, deciding(cells)}
+    fitted = fit(widths, floors, numeric, console.width, required)
 
     rule = _ASCII_RULE if console.options.ascii_only else _RULE
     grid = Grid(box=rule, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
@@ -181,7 +181,7 @@ def fit(
     floors: Sequence[int],
     fixed: Sequence[bool],
     available: int,
-    kept: Collection[int | None] = (),
+    required: Collection[int | None] = (),
 ) -> dict[int, int]:
     """The columns that fit beside each other, each with its width.
 
@@ -194,7 +194,7 @@ def fit(
         if foldable:
             fitted[max(foldable, key=fitted.__getitem__)] -= 1
         else:
-            last = max([i for i in fitted if i not in kept] or fitted)
+            last = max([i for i in fitted if i not in required] or fitted)
             fitted = {i: widths[i] for i in fitted if i != last}
     return fitted
 

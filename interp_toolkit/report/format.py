@@ -1,4 +1,4 @@
-"""How values read, in the terminal and on the page alike.
+"""Formats of values, for the terminal and the page.
 
 A float has four significant digits, an integer all of its own, a missing value is a dash. The
 floats of one column share their decimals where their sizes allow, so that the points line up.
@@ -82,7 +82,7 @@ ALIGNED = (1e-2, 1e4)  # sizes within can share their decimals and still say eno
 
 
 def tone_of(value: Any) -> Tone | None:
-    """Which way a status word goes; None for anything that is no known status."""
+    """The tone of a status word; None for other words."""
     return STATUS_TONES.get(value) if isinstance(value, str) else None
 
 
@@ -190,11 +190,11 @@ def evidence_of(result: Result) -> dict[str, Any]:
     evidence = jsonable(result.evidence)
     for key in ("status", *result.evidence.in_tables):
         evidence.pop(key, None)
-    found = {label_of(k, result.evidence): v for k, v in evidence.items() if _is_said(v)}
-    return found | ({"notes": "; ".join(result.notes)} if result.notes else {})
+    values = {label_of(k, result.evidence): v for k, v in evidence.items() if _is_shown(v)}
+    return values | ({"notes": "; ".join(result.notes)} if result.notes else {})
 
 
-def _is_said(value: Any) -> bool:
+def _is_shown(value: Any) -> bool:
     return value is not None and value not in ({}, [])
 
 
@@ -221,6 +221,6 @@ def model_names(results: Sequence[Result]) -> list[str]:
         alike = [names.count(name) > 1 for name in names]
         longer = [str(Path(*path.parts[-depth:])) for path in paths]
         names = [new if two else old for old, new, two in zip(names, longer, alike, strict=True)]
-    before = [names[:place].count(name) for place, name in enumerate(names)]
+    before = [names[:i].count(name) for i, name in enumerate(names)]
     names = [f"{name} ({n + 1})" if n else name for name, n in zip(names, before, strict=True)]
     return [names[different.index(model)] for model in models]

@@ -49,7 +49,7 @@ from interp_toolkit.results import Figure, Result, Table, check_results, jsonabl
 
 _IDENTIFIER = re.compile(r"(?=.*[._:/])[A-Za-z/][\w.:/*\[\]-]*|[0-9a-f]{32,}")
 #: plotly's traces that compile code as they draw, which the page's policy forbids, or fetch maps
-NOT_DRAWN = re.compile(r".*gl|splom|parcoords|.*geo|.*map(box)?|choropleth.*")
+UNSUPPORTED_TRACES = re.compile(r".*gl|splom|parcoords|.*geo|.*map(box)?|choropleth.*")
 # In a sentence, an underscore tells the name of a hook from `e.g.` and `and/or`; the other
 # alternative is a number with an exponent, which a browser would break after its minus.
 _IN_PROSE = re.compile(r"(\w[\w.:/*\[\]-]*_[\w.:/*\[\]-]*\w|\d[\d.]*e[+-]?\d+)")
@@ -108,7 +108,7 @@ def to_html(results: Sequence[Result]) -> str:
     *before, _ = accumulate(map(len, of_results), initial=len(beside_figures))  # each result's
     for trace in (trace for figure in figures for trace in figure["data"]):
         kind = str(trace.get("type", "scatter"))
-        if NOT_DRAWN.fullmatch(kind) and kind not in ("heatmap", "treemap"):
+        if UNSUPPORTED_TRACES.fullmatch(kind) and kind not in ("heatmap", "treemap"):
             raise ValueError(f"a page without network cannot draw a {kind} trace")
     scripts = {
         "plotly": script_text(get_plotlyjs()) if figures else "",

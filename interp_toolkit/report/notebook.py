@@ -37,7 +37,7 @@ def html_of(result: Result, plotly: str = "cdn") -> str:
     """
     parts = [_verdict(result)]
     for figure in result.figures()[:1]:
-        parts += [_drawn(figure, plotly), _macro("caption", figure)]
+        parts += [_rendered(figure, plotly), _macro("caption", figure)]
     parts.append(_macro("findings", result))
     parts += [_table(table, SHOWN_ROWS) for table in result.tables()[:1]]
     return "<div>\n{}</div>".format("".join([*parts, _macro("source", result)]))
@@ -57,8 +57,8 @@ def show(result: Result) -> None:
     display(HTML(_verdict(result)))
     for figure in result.figures():
         renders = find_spec("nbformat")  # plotly's own renderer needs it
-        drawn = figure.to_plotly() if renders else HTML(_drawn(figure))
-        display(drawn, HTML(_macro("caption", figure)))
+        output = figure.to_plotly() if renders else HTML(_rendered(figure))
+        display(output, HTML(_macro("caption", figure)))
     if result.findings:
         display(HTML(_macro("findings", result)))
     for table in result.tables():
@@ -72,7 +72,7 @@ def in_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
-def _drawn(figure: Figure, plotly: str = "cdn") -> str:
+def _rendered(figure: Figure, plotly: str = "cdn") -> str:
     return str(figure.to_plotly().to_html(full_html=False, include_plotlyjs=plotly))
 
 

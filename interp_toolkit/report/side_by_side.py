@@ -28,8 +28,8 @@ def tables(results: Sequence[Result], names: Sequence[str]) -> list[Table]:
 
 def figures(results: Sequence[Result], names: Sequence[str]) -> list[Figure]:
     """A figure for every analysis whose models are numbered, over their numbers."""
-    drawn = (_figure(*shown) for shown in _of_several(results, names))
-    return [figure for figure in drawn if figure is not None]
+    figures_shown = (_figure(*shown) for shown in _of_several(results, names))
+    return [figure for figure in figures_shown if figure is not None]
 
 
 def _of_several(
@@ -57,15 +57,15 @@ def _numbers(results: Sequence[Result]) -> dict[str, list[float]]:
         for key in evidence[0]
         if all(is_number(each.get(key)) for each in evidence)
     }
-    found: dict[str, list[float]] = {}
+    by_key: dict[str, list[float]] = {}
     for key, values in shared.items():
         bounds = [key + bound for bound in BOUNDS]
         if key.endswith(BOUNDS) and key.rsplit("_", 1)[0] in shared:
             continue
         held = {name: shared[name] for name in bounds} if set(bounds) <= set(shared) else {}
         if any(len(set(each)) > 1 for each in (values, *held.values())):
-            found |= {key: values, **held}
-    return found
+            by_key |= {key: values, **held}
+    return by_key
 
 
 def _table(probe: str, names: Sequence[str], results: Sequence[Result]) -> Table:
@@ -101,16 +101,16 @@ def _figure(probe: str, names: Sequence[str], results: Sequence[Result]) -> Figu
     banded = False
     for panel, key in zip(panels, keys, strict=True):
         low, high = (numbers.get(key + bound) for bound in BOUNDS)
-        for run, (name, places) in enumerate(runs.items()):
-            steps, at = list(places), list(places.values())
+        for run, (name, indices) in enumerate(runs.items()):
+            steps, at = list(indices), list(indices.values())
             color = shade(run, len(runs))
             if low is not None and high is not None:
                 banded = True
                 below, above = ([values[n] for n in at] for values in (low, high))
                 traces.append(plots.band(steps, below, above, translucent(color)) | panel.trace)
-            drawn = plots.line(steps, [numbers[key][n] for n in at], color, name)
+            curve = plots.line(steps, [numbers[key][n] for n in at], color, name)
             listed = plots.grouped(name, listed=panel.number == 0)
-            traces.append(drawn | plots.marked() | listed | panel.trace)
+            traces.append(curve | plots.marked() | listed | panel.trace)
         layout |= panel.layout(
             plots.axis("number in the name"), plots.axis(label_of(key, results[0].evidence))
         )
@@ -130,14 +130,14 @@ def numbered(names: Sequence[str]) -> dict[str, dict[int, int]] | None:
     the same, or where a run has too few for a line.
     """
     runs: dict[str, dict[int, int]] = {}
-    for place, name in enumerate(names):
+    for i, name in enumerate(names):
         match = re.fullmatch(r"(.*?)(?<![\d.])(\d+)(?!\.\d)(\D*)", name)
         if match is None:
             return None
         steps = runs.setdefault(f"{match[1]}…{match[3]}", {})
         if int(match[2]) in steps:
             return None
-        steps[int(match[2])] = place
+        steps[int(match[2])] = i
     if not runs or min(map(len, runs.values())) < FEWEST_POINTS:
         return None
     return {name: dict(sorted(steps.items())) for name, steps in runs.items()}

@@ -21,7 +21,7 @@ import numpy as np
 from interp_toolkit.data import FeatureData
 from interp_toolkit.data.text.tokenization import Tokenizer
 from interp_toolkit.registry import PromptTask
-from interp_toolkit.tasks.rows import PromptPair, Words, cannot_hold, drawn_rows
+from interp_toolkit.tasks.rows import PromptPair, Words, cannot_hold, sample_rows
 
 LENGTH = 24  # tokens a row, without what the tokenizer puts before every text
 SEGMENT = (14, 20)  # tokens before the repeat, from and below
@@ -43,7 +43,7 @@ def make_copy_random(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData:
         others = [token for token in segment if token not in (segment[again], segment[again - 1])]
         return PromptPair(clean, corrupted, segment[again], int(rng.choice(others)))
 
-    return drawn_rows(draw, 1, rows, seed, "copy-random")
+    return sample_rows(draw, 1, rows, seed, "copy-random")
 
 
 COPY_RANDOM = PromptTask(
@@ -70,15 +70,15 @@ NOUNS = (
 def make_copy_text(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData:
     """Rows of the task."""
     words = Words(tokenizer)
-    nouns = words.known(NOUNS, "nouns")
+    nouns = words.single_tokens(NOUNS, "nouns")
 
     def draw(template: int, rng: np.random.Generator) -> PromptPair | None:
-        *said, last, another = rng.choice(nouns, 5, replace=False).tolist()
-        start = SENTENCES[template].format(*said)
+        *mentioned, last, another = rng.choice(nouns, 5, replace=False).tolist()
+        start = SENTENCES[template].format(*mentioned)
         clean, corrupted = (f"{start} {noun}. {start}" for noun in (last, another))
-        return words.pair(clean, corrupted, f" {last}", f" {rng.choice(said)}")
+        return words.pair(clean, corrupted, f" {last}", f" {rng.choice(mentioned)}")
 
-    return drawn_rows(draw, len(SENTENCES), rows, seed, "copy-text")
+    return sample_rows(draw, len(SENTENCES), rows, seed, "copy-text")
 
 
 COPY_TEXT = PromptTask(

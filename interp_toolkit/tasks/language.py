@@ -65,7 +65,7 @@ from interp_toolkit.tasks.rows import (
     PromptPair,
     Words,
     cannot_hold,
-    drawn_rows,
+    sample_rows,
 )
 
 IOI_TEMPLATES = (
@@ -80,28 +80,31 @@ IOI_NAMES = (
     "Jason Eric Scott Frank Adam Henry Ryan Jane Susan Karen Linda Helen Sandra Rachel Anna Amy "
     "Julia Maria Diana Martin Charles Simon Ben Sam Luke Alex Max Victoria Elizabeth"
 )
-PLACES = "store park school office house station market garden hospital restaurant library"
+LOCATIONS = "store park school office house station market garden hospital restaurant library"
 OBJECTS = "drink ring book basket computer ball letter key cup picture box snack"
 
 
 def make_indirect_object(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData:
     """Rows of the task; templates with either order of names count as templates of their own."""
     words = Words(tokenizer)
-    names = words.known(IOI_NAMES, "names")
-    places, objects = words.known(PLACES, "places", 1), words.known(OBJECTS, "objects", 1)
+    names = words.single_tokens(IOI_NAMES, "names")
+    locations, objects = (
+        words.single_tokens(LOCATIONS, "places", 1),
+        words.single_tokens(OBJECTS, "objects", 1),
+    )
 
     def draw(template: int, rng: np.random.Generator) -> PromptPair | None:
         number, subject_first = divmod(template, 2)
         subject, other, third = rng.choice(names, 3, replace=False)
         first, second = (subject, other) if subject_first else (other, subject)
-        said = {"first": first, "second": second, "place": rng.choice(places)}
-        said["object"] = rng.choice(objects)
+        slots = {"first": first, "second": second, "place": rng.choice(locations)}
+        slots["object"] = rng.choice(objects)
         clean, corrupted = (
-            IOI_TEMPLATES[number].format(subject=name, **said) for name in (subject, third)
+            IOI_TEMPLATES[number].format(subject=name, **slots) for name in (subject, third)
         )
         return words.pair(clean, corrupted, f" {other}", f" {subject}")
 
-    return drawn_rows(draw, 2 * len(IOI_TEMPLATES), rows, seed, "indirect-object")
+    return sample_rows(draw, 2 * len(IOI_TEMPLATES), rows, seed, "indirect-object")
 
 
 INDIRECT_OBJECT = PromptTask(
@@ -124,7 +127,7 @@ _CORRUPTED = "01"
 def make_greater_than(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData:
     """Rows of the task."""
     words = Words(tokenizer)
-    nouns = words.known(SPAN_NOUNS, "nouns")
+    nouns = words.single_tokens(SPAN_NOUNS, "nouns")
     digits = _digits(words, nouns[0])
 
     def draw(template: int, rng: np.random.Generator) -> PromptPair | None:
@@ -134,13 +137,13 @@ def make_greater_than(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData
         else:
             tens = year // 10
             above, below = int(rng.integers(tens + 1, 10)), int(rng.integers(0, tens))
-        said = {"noun": rng.choice(nouns), "century": rng.choice(CENTURIES)}
+        slots = {"noun": rng.choice(nouns), "century": rng.choice(CENTURIES)}
         clean, corrupted = (
-            SPAN_TEMPLATE.format(year=end, **said) for end in (f"{year:02}", _CORRUPTED)
+            SPAN_TEMPLATE.format(year=end, **slots) for end in (f"{year:02}", _CORRUPTED)
         )
         return words.pair(clean, corrupted, f"{above:0{digits}}", f"{below:0{digits}}")
 
-    return drawn_rows(draw, 1, rows, seed, "greater-than")
+    return sample_rows(draw, 1, rows, seed, "greater-than")
 
 
 def _digits(words: Words, noun: str) -> int:
@@ -198,7 +201,7 @@ def make_subject_verb(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData
         )
         return words.pair(clean, corrupted, f" {VERBS[number]}", f" {VERBS[1 - number]}")
 
-    return drawn_rows(draw, 4 * len(AGREEMENT_TEMPLATES), rows, seed, "subject-verb-agreement")
+    return sample_rows(draw, 4 * len(AGREEMENT_TEMPLATES), rows, seed, "subject-verb-agreement")
 
 
 SUBJECT_VERB = PromptTask(
@@ -232,10 +235,10 @@ def make_gendered_pronoun(tokenizer: Tokenizer, rows: int, seed: int) -> Feature
     """Rows of the task; a template with names of either gender counts as two."""
     words = Words(tokenizer)
     names = {
-        pronoun: words.known(of, f"names that go with {pronoun!r}")
+        pronoun: words.single_tokens(of, f"names that go with {pronoun!r}")
         for pronoun, of in PRONOUN_NAMES.items()
     }
-    nouns = words.known(PRONOUN_NOUNS, "nouns", 1)
+    nouns = words.single_tokens(PRONOUN_NOUNS, "nouns", 1)
 
     def draw(template: int, rng: np.random.Generator) -> PromptPair | None:
         text, number = divmod(template, 2)
@@ -247,7 +250,7 @@ def make_gendered_pronoun(tokenizer: Tokenizer, rows: int, seed: int) -> Feature
         )
         return words.pair(clean, corrupted, f" {answer}", f" {wrong}")
 
-    return drawn_rows(draw, 2 * len(PRONOUN_TEMPLATES), rows, seed, "gendered-pronoun")
+    return sample_rows(draw, 2 * len(PRONOUN_TEMPLATES), rows, seed, "gendered-pronoun")
 
 
 GENDERED_PRONOUN = PromptTask(
@@ -275,16 +278,16 @@ LEAST_WORDS = 16  # a row has twelve
 def make_docstring(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData:
     """Rows of the task."""
     words = Words(tokenizer)
-    known = words.known(WORDS, "words", LEAST_WORDS)
+    vocabulary = words.single_tokens(WORDS, "words", LEAST_WORDS)
 
     def draw(template: int, rng: np.random.Generator) -> PromptPair | None:
-        *said, another = rng.choice(known, 12, replace=False).tolist()
-        clean = DOCSTRING_TEMPLATE.format(*said)
+        *mentioned, another = rng.choice(vocabulary, 12, replace=False).tolist()
+        clean = DOCSTRING_TEMPLATE.format(*mentioned)
         definition, rest = clean.split("\n", 1)
-        corrupted = definition.replace(f", {said[3]})", f", {another})") + "\n" + rest
-        return words.pair(clean, corrupted, f" {said[3]}", f" {said[rng.integers(1, 3)]}")
+        corrupted = definition.replace(f", {mentioned[3]})", f", {another})") + "\n" + rest
+        return words.pair(clean, corrupted, f" {mentioned[3]}", f" {mentioned[rng.integers(1, 3)]}")
 
-    return drawn_rows(draw, 1, rows, seed, "docstring")
+    return sample_rows(draw, 1, rows, seed, "docstring")
 
 
 DOCSTRING = PromptTask(
@@ -328,7 +331,7 @@ def make_successor(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData:
         clean, corrupted = (SUCCESSOR_TEMPLATES[text].format(word) for word in (one, another))
         return words.pair(clean, corrupted, f" {after}", f" {wrong}")
 
-    return drawn_rows(draw, len(SUCCESSOR_TEMPLATES) * len(held), rows, seed, "successor")
+    return sample_rows(draw, len(SUCCESSOR_TEMPLATES) * len(held), rows, seed, "successor")
 
 
 def _steps(words: Words, sequence: list[str]) -> list[tuple[str, str]]:

@@ -47,7 +47,7 @@ def cannot_hold(why: str) -> InputError:
 
 
 class Words:
-    """What a tokenizer makes of words.
+    """The tokens of words under one tokenizer.
 
     Attributes:
         first: ids that the tokenizer puts before every text.
@@ -67,18 +67,18 @@ class Words:
         before, both = self.ids(_BEFORE), self.ids(f"{_BEFORE} {word}")
         return both[:-1] == before and both[-1] not in self._unknown
 
-    def known(self, words: str, what: str, least: int = LEAST) -> list[str]:
+    def single_tokens(self, words: str, what: str, least: int = LEAST) -> list[str]:
         """Those of the words in a text that are one token, in their order.
 
         Raises InputError when there are fewer than `least`; `what` says what they are, in plural.
         """
         asked = list(dict.fromkeys(words.split()))
-        found = [word for word in asked if self.is_one(word)]
-        if len(found) < least:
+        single_tokens = [word for word in asked if self.is_one(word)]
+        if len(single_tokens) < least:
             raise cannot_hold(
-                f"of {len(asked)} {what} {len(found)} are one token, and {least} are needed"
+                f"of {len(asked)} {what} {len(single_tokens)} are one token, and {least} are needed"
             )
-        return found
+        return single_tokens
 
     def next_id(self, prompt: str, end: str, before: tuple[int, ...]) -> int | None:
         """The token that `end` is behind the prompt, whose ids are `before`.
@@ -101,8 +101,9 @@ class Words:
             return None
         if len(ids) != len(others) or ids == others:
             return None
-        said = {*ids[len(self.first) :], *others[len(self.first) :]}
-        if self._unknown & said:  # what stands before every text may be the same token, as in GPT-2
+        mentioned = {*ids[len(self.first) :], *others[len(self.first) :]}
+        # the token before every text may be the unknown token, as in GPT-2
+        if self._unknown & mentioned:
             return None
         return PromptPair(ids, others, right, bad)
 
@@ -115,7 +116,7 @@ class Words:
         return sorted({*get_vocab().values()} - special)
 
     def _first(self) -> Sequence[int]:
-        """What stands before every text."""
+        """The tokens before every text."""
         whole, bare = (encode(self._tokenizer, _BEFORE) for encode in (whole_text, bare_text))
         starts = range(len(whole) - len(bare) + 1)
         start = next((i for i in starts if whole[i : i + len(bare)] == bare), 0)
@@ -124,8 +125,8 @@ class Words:
 
 def _unknown(tokenizer: Tokenizer) -> frozenset[int]:
     """The id of unknown words, where there is one."""
-    found = getattr(tokenizer, "unk_token_id", None)
-    return frozenset() if found is None else frozenset({int(found)})
+    token_id = getattr(tokenizer, "unk_token_id", None)
+    return frozenset() if token_id is None else frozenset({int(token_id)})
 
 
 FEWEST = 4  # rows of a set, and of a template before another one is used
@@ -136,7 +137,7 @@ TRIES, MORE_TRIES = 6, 48  # drafts for each row wanted, and beyond
 Draw = Callable[[int, np.random.Generator], PromptPair | None]
 
 
-def drawn_rows(draw: Draw, templates: int, rows: int, seed: int, source: str) -> FeatureData:
+def sample_rows(draw: Draw, templates: int, rows: int, seed: int, source: str) -> FeatureData:
     """A set of rows.
 
     Args:
@@ -152,9 +153,9 @@ def drawn_rows(draw: Draw, templates: int, rows: int, seed: int, source: str) ->
     """
     _check(rows, seed)
     used = min(templates, rows // FEWEST)
-    wanted = -(-rows // used)
+    per_template = -(-rows // used)
     drafts = [
-        _distinct(draw, template, np.random.default_rng([seed, template]), wanted)
+        _distinct(draw, template, np.random.default_rng([seed, template]), per_template)
         for template in range(used)
     ]
     lengths = {len(pair.clean) for pairs in drafts for pair in pairs}
@@ -164,21 +165,23 @@ def drawn_rows(draw: Draw, templates: int, rows: int, seed: int, source: str) ->
         length: [[pair for pair in pairs if len(pair.clean) == length] for pairs in drafts]
         for length in sorted(lengths)
     }
-    chosen = max(by_length.values(), key=lambda pools: sum(min(len(p), wanted) for p in pools))
-    found = _in_turn([pool for pool in chosen if pool], rows)
-    if len(found) < rows:
+    chosen = max(
+        by_length.values(), key=lambda pools: sum(min(len(p), per_template) for p in pools)
+    )
+    sampled = _in_turn([pool for pool in chosen if pool], rows)
+    if len(sampled) < rows:
         raise cannot_hold(
-            f"it has tokens for {len(found)} different rows of one length, not {rows}; ask for "
+            f"it has tokens for {len(sampled)} different rows of one length, not {rows}; ask for "
             "fewer"
         )
     return FeatureData(
-        np.array([pair.clean for pair in found]),
+        np.array([pair.clean for pair in sampled]),
         np.zeros((rows, 0), dtype=bool),
         (),
         source=f"{source}, {rows} rows, seed {seed}",
-        answers=np.array([pair.answer for pair in found]),
-        wrong=np.array([pair.wrong for pair in found]),
-        corrupted=np.array([pair.corrupted for pair in found]),
+        answers=np.array([pair.answer for pair in sampled]),
+        wrong=np.array([pair.wrong for pair in sampled]),
+        corrupted=np.array([pair.corrupted for pair in sampled]),
     )
 
 
@@ -201,23 +204,23 @@ def _whole(value: object) -> bool:
 
 
 def _distinct(
-    draw: Draw, template: int, rng: np.random.Generator, wanted: int
+    draw: Draw, template: int, rng: np.random.Generator, count: int
 ) -> Sequence[PromptPair]:
     """Drafts of a template, no clean prompt twice."""
-    found: dict[tuple[int, ...], PromptPair] = {}
-    for _ in range(TRIES * wanted + MORE_TRIES):
+    distinct: dict[tuple[int, ...], PromptPair] = {}
+    for _ in range(TRIES * count + MORE_TRIES):
         pair = draw(template, rng)
         if pair is not None:
-            found.setdefault(pair.clean, pair)
-    return list(found.values())
+            distinct.setdefault(pair.clean, pair)
+    return list(distinct.values())
 
 
 def _in_turn(pools: Sequence[Sequence[PromptPair]], rows: int) -> list[PromptPair]:
     """So many rows, two of each template at a time; templates that have run out are passed over."""
     turns: dict[int, list[PromptPair]] = defaultdict(list)
     for pool in pools:
-        for place, pair in enumerate(pool):
-            turns[place // 2].append(pair)
+        for i, pair in enumerate(pool):
+            turns[i // 2].append(pair)
     in_turn = [pair for turn in sorted(turns) for pair in turns[turn]]
     return list({pair.clean: pair for pair in in_turn}.values())[:rows]
 
@@ -254,11 +257,11 @@ cannot be made for it; give rows of token ids (--data)
             f"this model has no tokenizer, so the task {name!r} cannot be made for it; give rows "
             "of token ids (--data)"
         )
-    found: FeatureData = maker.make(tokenizer, rows, seed)
+    sampled: FeatureData = maker.make(tokenizer, rows, seed)
     n_ctx = int(model.cfg.n_ctx)
-    if found.lengths.max() > n_ctx:
+    if sampled.lengths.max() > n_ctx:
         raise InputError(
-            f"rows of the task {name!r} have {found.lengths.max()} tokens, and the model's context "
-            f"is {n_ctx}"
+            f"rows of the task {name!r} have {sampled.lengths.max()} tokens, and the "
+            f"model's context is {n_ctx}"
         )
-    return found.check_vocabulary(int(model.cfg.d_vocab))
+    return sampled.check_vocabulary(int(model.cfg.d_vocab))

@@ -105,7 +105,7 @@ class InductionRows(NamedTuple):
     """Prompts: token ids, and whether each row's next token is told by the context."""
 
     tokens: Int[Tensor, "row pos"]
-    known: Bool[Tensor, "row next"]
+    repeated: Bool[Tensor, "row next"]
     first: Bool[Tensor, "row next"]
 
 
@@ -129,12 +129,12 @@ def draw_rows(config: InductionTraining, n_rows: int, generator: torch.Generator
     share = torch.rand(n_rows, 1, **drawing)
     prefix = (share * (n_pos - 2 * period + 1)).long()
     order = torch.rand(n_rows, -(-n_pos // d_vocab), d_vocab, **drawing)
-    drawn = order.argsort(-1).flatten(1)
-    place = torch.arange(n_pos, device=generator.device)
-    source = torch.where(place < prefix, place, prefix + (place - prefix) % period)
-    known = place[:-1] >= prefix + period
-    first = place[:-1] < prefix + period - 1
-    return InductionRows(drawn.gather(1, source), known, first)
+    letters = order.argsort(-1).flatten(1)
+    positions = torch.arange(n_pos, device=generator.device)
+    source = torch.where(positions < prefix, positions, prefix + (positions - prefix) % period)
+    repeated = positions[:-1] >= prefix + period
+    first = positions[:-1] < prefix + period - 1
+    return InductionRows(letters.gather(1, source), repeated, first)
 
 
 def evaluate(model: Transformer, rows: InductionRows) -> InductionScores:
@@ -144,9 +144,9 @@ def evaluate(model: Transformer, rows: InductionRows) -> InductionScores:
     losses = next_token_loss(logits, rows.tokens, per_token=True)
     right = logits[:, :-1].argmax(-1) == rows.tokens[:, 1:]
     return InductionScores(
-        losses[rows.known].mean().item(),
+        losses[rows.repeated].mean().item(),
         losses[rows.first].mean().item(),
-        right[rows.known].double().mean().item(),
+        right[rows.repeated].double().mean().item(),
     )
 
 
@@ -166,15 +166,15 @@ class InductionProblem(Problem):
     def loss(self, batch: InductionRows) -> Float[Tensor, ""]:
         """The mean cross-entropy of the tokens that are told."""
         losses = next_token_loss(self.model(batch.tokens), batch.tokens, per_token=True)
-        return (losses * batch.known).sum() / batch.known.sum()
+        return (losses * batch.repeated).sum() / batch.repeated.sum()
 
 
 def train(config: InductionTraining, session: Session | None = None) -> TrainingRun:
     """Train every seed and keep the best; raises InputError when the device is not there."""
-    drawn = draw_rows(config, TEST_ROWS, torch.Generator().manual_seed(TEST_SEED))
+    test_rows = draw_rows(config, TEST_ROWS, torch.Generator().manual_seed(TEST_SEED))
 
     def score(problem: Problem, fitted: Fitted) -> dict[str, Any]:
-        test = InductionRows(*(tensor.to(config.device) for tensor in drawn))
+        test = InductionRows(*(tensor.to(config.device) for tensor in test_rows))
         scores = evaluate(problem.model, test)
         return {**scores._asdict(), "solved": scores.accuracy > SOLVED}
 

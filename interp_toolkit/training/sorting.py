@@ -215,7 +215,7 @@ class Sorting(Problem):
         return self.layout.rows(self.trained_on.to(device).take(rows).shuffled(generator))
 
     def logits(self, batch: ListRows) -> Float[Tensor, "row item logit"]:
-        """What the model answers where it is read."""
+        """The logits at the read positions."""
         if self.through_tables:
             return table_logits(self.model, batch.tokens, batch.read, self.reads)
         return at_positions(self.model(batch.tokens), batch.read)
@@ -272,7 +272,7 @@ TESTED_ON: Mapping[ListKind, str] = {
 
 
 class SeedScores(NamedTuple):
-    """How a trained model does.
+    """The accuracy of a trained model.
 
     Attributes:
         loss: nats an item, on the test lists of the kind it was trained on.
@@ -301,10 +301,10 @@ def evaluate(model: Transformer, config: SortTraining) -> SeedScores:
     pairs = None if config.distinct else two_valued_sets(config.layout)
     if pairs is not None:
         lists["two_values"] = pairs
-    found = {name: list_accuracy(model, config.layout, some) for name, some in lists.items()}
+    accuracy = {name: list_accuracy(model, config.layout, some) for name, some in lists.items()}
     kind = TESTED_ON[config.source.kind]
-    trained_on = found.get(kind, found["random"])
-    shares = {name: f.lists_right for name, f in found.items()}
+    trained_on = accuracy.get(kind, accuracy["random"])
+    shares = {name: f.lists_right for name, f in accuracy.items()}
     return SeedScores(trained_on.loss, **shares, held_out=held_out_right(model, config))
 
 

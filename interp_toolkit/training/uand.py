@@ -104,7 +104,7 @@ class UandTraining(TrainingSettings):
 
 
 TRAINED = ("blocks.0.mlp.W_in", "blocks.0.mlp.b_in", "blocks.0.mlp.W_out")
-READOFF_STD = 0.1  # of the initial readoffs, times the root of the neurons' number
+READOUT_STD = 0.1  # of the initial readoffs, times the root of the neurons' number
 TEST_ROWS = 20_000  # inputs to measure on, where there are more
 TEST_SEED = 2**31  # of the inputs measured on
 
@@ -125,7 +125,7 @@ class UandProblem(Problem):
         generator = torch.Generator().manual_seed(seed + 1)
         shape, dtype = (len(self.pairs), config.n_neurons), torch.float64
         readoffs = torch.randn(shape, generator=generator, dtype=dtype)
-        readoffs *= READOFF_STD / config.n_neurons**0.5
+        readoffs *= READOUT_STD / config.n_neurons**0.5
         model = layer_model(self.layer, readoffs, config.most_on, "uand")
         self.model = model.to(DTYPES[config.dtype]).to(config.device)
         for name, parameter in self.model.named_parameters():
@@ -138,7 +138,7 @@ class UandProblem(Problem):
         self.positive_weight = self._positive_weight()
 
     def draw(self, generator: torch.Generator) -> Bool[Tensor, "input feature"]:
-        """Which features are on."""
+        """Draw the active features."""
         if self.all is not None:
             return self.all
         return draw_composites(
@@ -146,7 +146,7 @@ class UandProblem(Problem):
         )
 
     def readouts(self, on: Bool[Tensor, "input feature"]) -> Float[Tensor, "input pair"]:
-        """What the model's logits are at its last position."""
+        """The model's logits at its last position."""
         mlp, d_in = self.model.blocks[0].mlp, self.features.shape[1]
         x = on.to(self.features) @ self.features
         readouts: Tensor = (x @ mlp.W_in[:d_in] + mlp.b_in).relu() @ mlp.W_out[:, d_in:]
@@ -216,9 +216,9 @@ def draw_composites(
     sizes = torch.randint(0, most_on + 1, (n, 1), generator=generator, device=device)
     keys = torch.rand(n, n_features, generator=generator, device=device)
     chosen = keys.topk(most_on, dim=1).indices
-    kept = torch.arange(most_on, device=device) < sizes
+    used = torch.arange(most_on, device=device) < sizes
     nothing = torch.zeros(n, n_features, dtype=torch.bool, device=device)
-    return nothing.scatter(1, chosen, kept)
+    return nothing.scatter(1, chosen, used)
 
 
 def p_norm(
@@ -282,8 +282,10 @@ def untrained(n_features: int, n_neurons: int, most_on: int) -> Untrained:
     generator = torch.Generator().manual_seed(0)
 
     def median(density: float) -> float:
-        drawn = torch.rand(DRAWS, n_features, n_neurons, generator=generator) < density
-        return statistics.median(exact_epsilon(connections, most_on).worst for connections in drawn)
+        connected = torch.rand(DRAWS, n_features, n_neurons, generator=generator) < density
+        return statistics.median(
+            exact_epsilon(connections, most_on).worst for connections in connected
+        )
 
     return min((Untrained(p, median(p)) for p in DENSITIES), key=lambda tried: tried.worst)
 

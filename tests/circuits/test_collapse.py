@@ -16,9 +16,9 @@ from interp_toolkit.circuits.similarity import (
     DirectionMoments,
     directions,
     mean_cosines,
-    places_of,
     random_rows,
     similarity_by_depth,
+    sites_of,
 )
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
@@ -111,13 +111,13 @@ def test_every_kind_of_model_by_loops(model, count_hooks) -> None:
     found = similarity_by_depth(model, data)
     assert count_hooks(model) == before
     names = ["embedding", *(f"block {n}" for n in range(int(model.cfg.n_layers)))]
-    assert [place.name for place in found.places][: len(names)] == names
+    assert [place.name for place in found.sites][: len(names)] == names
     unembedded: list[torch.Tensor] = []
     handle = model.unembed.register_forward_pre_hook(lambda _, inputs: unembedded.append(inputs[0]))
     for number, row in enumerate(data.tokens):
         with torch.no_grad():
             cache = model.run_with_cache(torch.from_numpy(row)[None], remove_batch_dim=False)[1]
-        for place, cosines in zip(found.places, found.cosines, strict=True):
+        for place, cosines in zip(found.sites, found.cosines, strict=True):
             hidden = unembedded[-1] if place.normed else cache[place.hook]
             expected = by_loops(hidden[0].double().numpy(), row)
             assert cosines[number] == pytest.approx(expected, abs=2e-5)
@@ -257,7 +257,7 @@ def test_what_does_not_fit() -> None:
     blockless = untrained("standard", 0)
     assert "no blocks" in str(COLLAPSE.unfit(blockless, None))
     with pytest.raises(InputError, match="no blocks"):
-        places_of(blockless)
+        sites_of(blockless)
     with pytest.raises(InputError, match="do not fit"):
         random_rows(random_model(0, n_ctx=1))
 

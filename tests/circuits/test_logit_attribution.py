@@ -51,14 +51,14 @@ def as_data(prompts: Prompts, answers: torch.Tensor | None = None) -> FeatureDat
 def logits_of(model, asks: Asks) -> np.ndarray:
     with torch.no_grad():
         logits = model(torch.from_numpy(asks.tokens)).double().numpy()
-    return logits[np.arange(len(asks)), asks.place]
+    return logits[np.arange(len(asks)), asks.position]
 
 
 @pytest.mark.parametrize("wrong", [True, False])
 def test_components_sum_to_the_models_own_logits(model, request, count_hooks, wrong: bool) -> None:
     asks = asks_of_random()
     if not wrong:
-        asks = Asks(asks.tokens, asks.place, asks.answer, None, 1)
+        asks = Asks(asks.tokens, asks.position, asks.answer, None, 1)
     if request.node.callspec.params["model"] in NOT_ADDITIVE:
         with pytest.raises(InputError, match=r"normalises the|masked-language"):
             attribute(model, asks)
@@ -114,7 +114,7 @@ def test_a_norm_with_weights_as_transformer_lens_scales_it(zoo, has_hooked_trans
         theirs = {}
         for stack, names in (heads, parts):
             for name, values in zip(names, stack, strict=True):
-                at = values[torch.arange(len(asks)), asks.place]
+                at = values[torch.arange(len(asks)), asks.position]
                 theirs[name] = (at * model.ln_final.w * directions.T).sum(-1)
     compare(attribute(model, asks)[0], theirs)
 

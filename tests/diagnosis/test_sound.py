@@ -15,7 +15,7 @@ from torch import nn
 import interp_toolkit as it
 from interp_toolkit.diagnosis.bench import Bench, breaking, points_of, probe_rows
 from interp_toolkit.diagnosis.checks import judged, listed
-from interp_toolkit.diagnosis.sections.known import KNOWN
+from interp_toolkit.diagnosis.sections.faults import FAULTS
 from interp_toolkit.report.files import write_json
 from interp_toolkit.report.html import write_report
 
@@ -141,7 +141,7 @@ def test_a_difference_beside_its_tolerance(difference, tolerance, scale, answer)
 
 
 def test_known_faults_name_releases() -> None:
-    assert all(fault.releases and fault.gone not in fault.releases for fault in KNOWN)
+    assert all(fault.releases and fault.gone not in fault.releases for fault in FAULTS)
     assert listed(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
 
 
@@ -171,7 +171,7 @@ def test_norms_behind_the_sums_are_a_design_not_a_fault(recwarn, has_hooked_tran
 def test_learned_sinks_take_the_rest_of_a_pattern() -> None:
     from types import SimpleNamespace
 
-    from interp_toolkit.diagnosis.bench import Seen
+    from interp_toolkit.diagnosis.bench import Recorded
     from interp_toolkit.diagnosis.sections.sums import check_patterns
 
     def answers(sinks):
@@ -184,7 +184,7 @@ def test_learned_sinks_take_the_rest_of_a_pattern() -> None:
         block.attn = attn
         cfg = SimpleNamespace(n_layers=1, attention_dir="causal")
         model = SimpleNamespace(blocks=[block], cfg=cfg)
-        seen = Seen({"blocks.0.attn.hook_pattern": pattern})
+        seen = Recorded({"blocks.0.attn.hook_pattern": pattern})
         return {check.name: check.answer for check in check_patterns(model, seen, None)}
 
     assert answers(torch.zeros(4))["patterns sum to 1"] == "differs"

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.tasks.rows import PromptPair, drawn_rows
+from interp_toolkit.tasks.rows import PromptPair, sample_rows
 
 
 def drawing(length_of=lambda template: 3, most=10_000):
@@ -27,7 +27,7 @@ def drawing(length_of=lambda template: 3, most=10_000):
 @settings(max_examples=60)
 @given(templates=st.integers(1, 12), rows=st.integers(4, 90), seed=st.integers(0, 3))
 def test_every_half_holds_every_template(templates, rows, seed):
-    data = drawn_rows(drawing(), templates, rows, seed, "made")
+    data = sample_rows(drawing(), templates, rows, seed, "made")
     tokens = np.array(data.tokens)
     assert len(np.unique(tokens, axis=0)) == len(tokens) == rows
     used = min(templates, rows // 4)
@@ -40,13 +40,13 @@ def test_every_half_holds_every_template(templates, rows, seed):
 
 
 def test_the_seed_decides():
-    tokens = [np.array(drawn_rows(drawing(), 3, 16, s, "made").tokens) for s in (0, 0, 1)]
+    tokens = [np.array(sample_rows(drawing(), 3, 16, s, "made").tokens) for s in (0, 0, 1)]
     np.testing.assert_array_equal(tokens[0], tokens[1])
     assert (tokens[0] != tokens[2]).any()
 
 
 def test_the_length_that_gives_most_is_taken():
-    data = drawn_rows(drawing(lambda template: 5 if template == 1 else 4), 3, 12, 0, "made")
+    data = sample_rows(drawing(lambda template: 5 if template == 1 else 4), 3, 12, 0, "made")
     assert set(data.lengths) == {4}
     assert {int(row[0]) for row in data.tokens} == {0, 2}
 
@@ -55,18 +55,18 @@ def test_templates_that_run_out_are_passed_over():
     def draw(template, rng):
         return drawing(most=3 if template else 10_000)(template, rng)
 
-    counts = Counter(int(row[0]) for row in drawn_rows(draw, 2, 16, 0, "made").tokens)
+    counts = Counter(int(row[0]) for row in sample_rows(draw, 2, 16, 0, "made").tokens)
     assert counts == {0: 13, 1: 3}
 
 
 def test_too_few_rows_are_one_line():
     with pytest.raises(InputError, match="3 rows of a task are too few; ask for 4 or more"):
-        drawn_rows(drawing(), 1, 3, 0, "made")
+        sample_rows(drawing(), 1, 3, 0, "made")
     with pytest.raises(InputError, match="cannot hold this task: it has tokens for 5 different"):
-        drawn_rows(drawing(most=5), 1, 8, 0, "made")
+        sample_rows(drawing(most=5), 1, 8, 0, "made")
     with pytest.raises(InputError, match="cannot hold this task: no prompt has words"):
-        drawn_rows(drawing(lambda template: None), 1, 8, 0, "made")
-    assert len(drawn_rows(drawing(most=5), 1, 5, 0, "made")) == 5
+        sample_rows(drawing(lambda template: None), 1, 8, 0, "made")
+    assert len(sample_rows(drawing(most=5), 1, 5, 0, "made")) == 5
 
 
 def test_the_same_row_again_does_not_count():
@@ -75,4 +75,4 @@ def test_the_same_row_again_does_not_count():
         row = (int(rng.integers(2)), 0) if often else (int(rng.integers(10_000)), 0, 0)
         return PromptPair(row, (10_001, *row[1:]), 1, 2)
 
-    assert set(drawn_rows(draw, 1, 12, 0, "made").lengths) == {3}
+    assert set(sample_rows(draw, 1, 12, 0, "made").lengths) == {3}

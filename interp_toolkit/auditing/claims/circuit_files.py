@@ -64,10 +64,10 @@ def circuit_names(names: Iterable[Any]) -> tuple[str, ...]:
         >>> circuit_names(["A0.1->A1.0.K", "a1.h0->logits"])
         ('a0.h1->a1.h0<k>', 'a1.h0->logits')
     """
-    found = tuple(dict.fromkeys(_named(name) for name in names))
-    if len({"->" in name for name in found}) > 1:
+    edge_names = tuple(dict.fromkeys(_named(name) for name in names))
+    if len({"->" in name for name in edge_names}) > 1:
         raise InputError("give names of edges, or of nodes, not both")
-    return found
+    return edge_names
 
 
 def _named(name: Any) -> str:
@@ -77,26 +77,26 @@ def _named(name: Any) -> str:
     if not arrow:
         return _node(source.strip(), name)
     target, channel = target.strip(), ""
-    if found := _CHANNEL.match(target):
-        target, channel = found[1], f"<{(found[2] or found[3]).lower()}>"
+    if match := _CHANNEL.match(target):
+        target, channel = match[1], f"<{(match[2] or match[3]).lower()}>"
     return f"{_node(source.strip(), name)}->{_node(target, name)}{channel}"
 
 
 def _node(name: str, whole: str) -> str:
     for pattern, kind in _NODES:
-        if found := pattern.match(name):
-            numbers = [int(part) for part in found.groups() if part is not None]
+        if match := pattern.match(name):
+            numbers = [int(part) for part in match.groups() if part is not None]
             if kind == "head":
                 return f"a{numbers[0]}.h{numbers[1]}"
             return f"m{numbers[0]}" if kind == "mlp" else kind
-    raise InputError(f"{whole[:80]!r} is no name of an edge or node, such as a0.h1->a1.h0<k>")
+    raise InputError(f"{whole[:60]!r} is no name of an edge or node, such as a0.h1->a1.h0<k>")
 
 
 def _of_json(path: Path, text: str) -> list[Any]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON ({str(error).splitlines()[0][:80]})") from error
+        raise InputError(f"{path} is not JSON ({str(error).splitlines()[0][:60]})") from error
     if isinstance(data, Mapping) and "edges" in data:
         data = data["edges"]
         if isinstance(data, list) and all(isinstance(e, Mapping) for e in data):
@@ -140,6 +140,6 @@ def _of_graphml(path: Path, text: str) -> list[Any]:
     try:
         graph = nx.parse_graphml(text)
     except Exception as error:  # the parser, and networkx behind it, fail in many ways
-        reason = first_line(error)[:80]
+        reason = first_line(error)
         raise InputError(f"{path} is no readable GraphML ({reason})") from error
     return _linked((source, target, data) for source, target, data in graph.edges(data=True))

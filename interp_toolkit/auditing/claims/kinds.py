@@ -52,8 +52,8 @@ _IN_TEXT = re.compile(r"\bL(\d{1,4})H(\d{1,4})\b")
 
 def as_head(value: Any) -> Any:
     """A head from `L5H1`, `a5.h1`, `5.1` or `[5, 1]`; raises ValueError for anything else."""
-    if isinstance(value, str) and (found := _HEAD.match(value.strip())):
-        layer, head = (int(part) for part in found.groups() if part is not None)
+    if isinstance(value, str) and (match := _HEAD.match(value.strip())):
+        layer, head = (int(part) for part in match.groups() if part is not None)
         return Head(layer, head)
     pair = isinstance(value, list | tuple) and len(value) == 2
     if pair and all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in value):
@@ -78,7 +78,7 @@ def _as_numbers(value: Any) -> Any:
 
 
 class BaseClaim(BaseModel):
-    """What every claim may say beside what it is about.
+    """The fields that all claims share.
 
     Attributes:
         text: the words of whoever made it.
@@ -90,7 +90,7 @@ class BaseClaim(BaseModel):
 
     @property
     def about(self) -> str:
-        """In a few words, for tables."""
+        """The claim in a few words, for tables."""
         raise NotImplementedError
 
     def each(self) -> Sequence[BaseClaim]:
@@ -119,7 +119,7 @@ class HeadsClaim(BaseClaim):
 
     @property
     def about(self) -> str:
-        """Such as `L5H1's induction attention contributes to the task`."""
+        """The claim as text, such as `L5H1's induction attention contributes to the task`."""
         names = ", ".join(head_name(*head) for head in self.heads)
         if self.says == "attends":
             return f"{names} {'has' if len(self.heads) == 1 else 'have'} {self.relation} attention"
@@ -147,7 +147,7 @@ class CircuitClaim(BaseClaim):
 
     @property
     def about(self) -> str:
-        """Such as `a circuit of 8 edges is sufficient`."""
+        """The claim as text, such as `a circuit of 8 edges is sufficient`."""
         edges = all("->" in name for name in self.circuit)
         n, what = len(self.circuit), "edge" if edges else "node"
         word = "sufficient and necessary" if self.says == "both" else self.says
@@ -184,13 +184,13 @@ class DirectionClaim(BaseClaim):
 
     @property
     def about(self) -> str:
-        """Such as `a direction at blocks.0.hook_resid_post reads 0110 of a, b`."""
+        """The claim as text: `a direction at blocks.0.hook_resid_post reads 0110 of a, b`."""
         what = f" {self.function}" if self.says == "reads" else " the answers"
         return f"a direction at {self.hook} {self.says}{what}"
 
     @property
     def function(self) -> str:
-        """What is read, in a few words."""
+        """The function that is read, in a few words."""
         names = ", ".join(self.features)
         return names if self.table is None else f"{self.table} of {names}"
 
@@ -217,7 +217,7 @@ class PairClaim(BaseClaim):
 
     @property
     def about(self) -> str:
-        """Such as `L0H3 has the skip-bigram 12 ... 7`."""
+        """The claim as text, such as `L0H3 has the skip-bigram 12 ... 7`."""
         return (
             f"{head_name(*self.pair.head)} has the skip-bigram {self.pair.key} … {self.pair.query}"
         )
@@ -236,7 +236,7 @@ class AlgorithmClaim(BaseClaim):
 
     @property
     def about(self) -> str:
-        """Such as `the model sorts by argmax_piecewise_linear`."""
+        """The claim as text, such as `the model sorts by argmax_piecewise_linear`."""
         return f"the model sorts by {self.algorithm}"
 
 
@@ -263,23 +263,23 @@ def read_claims(path: Path) -> list[BaseClaim]:
         data = data["claims"]
         if not isinstance(data, list):
             raise InputError(f"{path}: claims must be a list of claims")
-    given = data if isinstance(data, list) else [data]
-    if not given:
+    items = data if isinstance(data, list) else [data]
+    if not items:
         raise InputError(f"{path} holds no claim")
-    if len(given) > MOST_CLAIMS:
-        raise InputError(f"{path} holds {len(given)} claims; {MOST_CLAIMS} at most")
-    several = len(given) > 1
+    if len(items) > MOST_CLAIMS:
+        raise InputError(f"{path} holds {len(items)} claims; {MOST_CLAIMS} at most")
+    several = len(items) > 1
     return [
         as_claim(one, f"{path}, claim {n}" if several else str(path), path.parent)
-        for n, one in enumerate(given, start=1)
+        for n, one in enumerate(items, start=1)
     ]
 
 
-def as_claim(given: Any, source: str = "the claim", folder: Path | None = None) -> BaseClaim:
+def as_claim(content: Any, source: str = "the claim", folder: Path | None = None) -> BaseClaim:
     """A claim from a mapping, as a file has it, or a sentence.
 
     Args:
-        given: the mapping, the sentence, or a claim as it is.
+        content: the mapping, the sentence, or a claim as it is.
         source: where it comes from, for errors.
         folder: where files that it names must lie; None: anywhere (for claims of one's own).
 
@@ -292,18 +292,18 @@ def as_claim(given: Any, source: str = "the claim", folder: Path | None = None) 
         >>> as_claim("L5H1 and L6H9 are induction heads").about
         'L5H1, L6H9 contributes by induction'
     """
-    if isinstance(given, BaseClaim):
-        return given
-    if isinstance(given, str):
-        return claim_in_words(given)
-    if not isinstance(given, Mapping):
+    if isinstance(content, BaseClaim):
+        return content
+    if isinstance(content, str):
+        return claim_in_words(content)
+    if not isinstance(content, Mapping):
         raise InputError(f"{source} must be a mapping that begins with {', '.join(KINDS)}")
-    keys = [str(key) for key in given]
+    keys = [str(key) for key in content]
     kinds = [key for key in keys if key in KINDS]
     if len(kinds) != 1:
-        said = f"says {' and '.join(kinds)}" if kinds else "does not say what it is about"
-        raise InputError(f"{source} {said}; give one of {', '.join(KINDS)}")
-    fields = {str(key): value for key, value in given.items()}
+        problem = f"says {' and '.join(kinds)}" if kinds else "does not say what it is about"
+        raise InputError(f"{source} {problem}; give one of {', '.join(KINDS)}")
+    fields = {str(key): value for key, value in content.items()}
     try:
         return KINDS[kinds[0]](**_resolved(fields, folder))
     except ValidationError as error:
@@ -325,16 +325,16 @@ def claim_in_words(sentence: str) -> HeadsClaim:
     """
     from interp_toolkit.registry import names
 
-    if found := _MORE_THAN_A_CLAIM.search(sentence.lower()):
+    if match := _MORE_THAN_A_CLAIM.search(sentence.lower()):
         raise InputError(
-            f"a sentence with {found[0]!r} is not understood; claim what is so, as a file or flags"
+            f"a sentence with {match[0]!r} is not understood; claim what is so, as a file or flags"
         )
     heads = [Head(int(layer), int(head)) for layer, head in _IN_TEXT.findall(sentence)]
     plain = re.sub(r"[\s_-]+", " ", sentence.lower())
     relations = [name for name in names("detectors") if name.replace("-", " ") in plain]
     if not heads or len(relations) != 1:
         raise InputError(
-            f"{sentence[:80]!r} is no file, and no sentence such as 'L5H1 is an induction head' "
+            f"{sentence[:60]!r} is no file, and no sentence such as 'L5H1 is an induction head' "
             f"(relations: {', '.join(names('detectors'))})"
         )
     says: Literal["attends", "contributes", "carries"] = "contributes"
@@ -384,17 +384,17 @@ def _vector(name: str, folder: Path | None) -> list[float]:
     matrix, _ = read_directions(path, one=True)
     if len(matrix) != 1:
         raise InputError(f"{path} holds {len(matrix)} directions; a claim is about one")
-    found: list[float] = matrix[0].double().tolist()
-    return found
+    vector: list[float] = matrix[0].double().tolist()
+    return vector
 
 
 def _explained(error: ValidationError, kind: type[BaseClaim]) -> str:
     """The first thing wrong, by its key."""
-    first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+    first = min(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        return f"there is no key {key[:80]!r}{suggestion(key[:80], kind.model_fields)}"
+        return f"there is no key {key[:60]!r}{suggestion(key[:60], kind.model_fields)}"
     if first["type"] == "missing":
         return f"the key {key!r} is missing"
     message = first["msg"].removeprefix("Value error, ").replace("Input should", "it must")
-    return f"{key[:80]}: {message}"
+    return f"{key[:60]}: {message}"

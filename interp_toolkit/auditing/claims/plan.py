@@ -39,10 +39,10 @@ def single(claims: Sequence[BaseClaim]) -> list[BaseClaim]:
 
     Raises InputError for more than MOST_CLAIMS.
     """
-    found = [one for claim in claims for one in claim.each()]
-    if len(found) > MOST_CLAIMS:
-        raise InputError(f"these are {len(found)} claims, one a head; {MOST_CLAIMS} at most")
-    return found
+    singles = [one for claim in claims for one in claim.each()]
+    if len(singles) > MOST_CLAIMS:
+        raise InputError(f"these are {len(singles)} claims, one a head; {MOST_CLAIMS} at most")
+    return singles
 
 
 def plan_of(claims: Sequence[BaseClaim], level: float) -> list[dict[str, Any]]:

@@ -109,13 +109,13 @@ def read_seal(path: Path) -> Sealed:
     if content.get("sha256") != digest:
         raise InputError(f"{path} has been changed since it was sealed: its hash does not fit")
     try:
-        found = _sealed(content)
-        same = content["plan"] == plan_of(found.claims, found.level)
+        sealed = _sealed(content)
+        same = content["plan"] == plan_of(sealed.claims, sealed.level)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} is no sealed audit: {error}") from error
-    if found.version == __version__ and not same:
+    if sealed.version == __version__ and not same:
         raise InputError(f"{path}: its plan is not how these claims would be tested")
-    return found
+    return sealed
 
 
 def _sealed(content: dict[str, Any]) -> Sealed:

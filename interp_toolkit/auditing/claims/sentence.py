@@ -41,13 +41,13 @@ _OF_WORD = {
 
 def sentence_part(claim: BaseClaim, parts: Sequence[Part]) -> Part:
     """Whether the claim's words are as strong as its tests allow, and what they allow."""
-    wanted, word = strength_of(claim)
+    strength, word = strength_of(claim)
     earned = _earned(claim, parts)
-    answer: Answer = "confirmed" if earned >= wanted else "refuted"
+    answer: Answer = "confirmed" if earned >= strength else "refuted"
     supported = "; ".join(_supported(part) for part in parts if _counts(part)) or "nothing yet"
     had = "nothing was confirmed" if earned < 0 else f"the tests were {STRENGTHS[earned]}"
-    said = f"{word!r} is {STRENGTHS[wanted]}, {had}. What they support: {supported}"
-    return Part("sentence", answer, said, "computed")
+    text = f"{word!r} is {STRENGTHS[strength]}, {had}. What they support: {supported}"
+    return Part("sentence", answer, text, "computed")
 
 
 def strength_of(claim: BaseClaim) -> tuple[int, str]:
@@ -60,12 +60,12 @@ def strength_of(claim: BaseClaim) -> tuple[int, str]:
     """
     if claim.text:
         for number in reversed(range(len(_WORDS))):
-            if found := re.search(rf"\b(?:{_WORDS[number]})\b", claim.text.lower()):
-                return number, found[0]
+            if match := re.search(rf"\b(?:{_WORDS[number]})\b", claim.text.lower()):
+                return number, match[0]
     if isinstance(claim, AlgorithmClaim):
         return 2, "algorithm"
-    said = getattr(claim, "says", "has")
-    return _OF_WORD[said], said
+    verb = getattr(claim, "says", "has")
+    return _OF_WORD[verb], verb
 
 
 def _counts(part: Part) -> bool:

@@ -54,51 +54,51 @@ class CarryingAudit(MovingAudit):
 
     @cached_property
     def corrupted(self) -> Float[Tensor, "row d"]:
-        """What stands at the site on the corrupted rows."""
+        """Activations at the site on the corrupted rows."""
         assert self.ground.prompts.corrupted is not None
         return self.site.read(self.ground.prompts.corrupted)
 
     @cached_property
-    def corrupted_worth(self) -> Values:
-        """Of each corrupted row."""
+    def corrupted_metric(self) -> Values:
+        """The metric of each corrupted row."""
         assert self.ground.prompts.corrupted is not None
         return self.site.values(self.judged, self.ground.prompts.corrupted)
 
     def exchanged(self, unit: Float[Tensor, " d"]) -> Values:
-        """Of each row, with the component along a direction exchanged."""
+        """The metric of each row with the component along a direction exchanged."""
         return self.changed(partial(_put, unit, self.corrupted @ unit))
 
     @cached_property
     def whole(self) -> Values:
-        """What corruption moves."""
-        found: np.ndarray = self.worth - self.corrupted_worth
-        return found
+        """The effect of corruption on the metric."""
+        difference: np.ndarray = self.metric - self.corrupted_metric
+        return difference
 
     def moved(self, values: Values, coverage: float, less: Values | float = 0.0) -> Share:
         """The share of the way from the clean rows' worth to the corrupted rows'."""
-        part = self.worth - values - less
+        part = self.metric - values - less
         return ratio_share(part, self.whole, coverage)
 
     def moving(self) -> list[Part]:
         """Interchange along it."""
         low, high = ratio_interval(self.whole, np.ones(len(self.whole)))
         if low <= 0 <= high:
-            said = "corrupting the rows is not certain to move the answers, so nothing is carried"
+            text = "corrupting the rows is not certain to move the answers, so nothing is carried"
             return [
-                Part("matters", "not_testable", said, "intervened", True),
-                Part("special", "not_testable", said, "intervened", True),
+                Part("matters", "not_testable", text, "intervened", True),
+                Part("special", "not_testable", text, "intervened", True),
             ]
         self.ground.progress("exchanging the direction")
         values = self.exchanged(self.unit)
         coverage = self.ground.coverage(2)
-        found = self.moved(values, coverage)
-        answer = answer_of(found.low, found.high, self.bound)
-        said = (
+        share = self.moved(values, coverage)
+        answer = answer_of(share.low, share.high, self.bound)
+        text = (
             f"exchanged with the corrupted rows', it moves the {self.judged.name} "
-            f"{percent(found)} of the way; claimed: at least {self.bound:.0%}. {self._other_ways()}"
+            f"{percent(share)} of the way; claimed: at least {self.bound:.0%}. {self._other_ways()}"
         )
-        matters = measured("matters", answer, said, "intervened", found, self.bound, coverage, True)
-        effect = (self.worth - values) / self.whole.mean()
+        matters = measured("matters", answer, text, "intervened", share, self.bound, coverage, True)
+        effect = (self.metric - values) / self.whole.mean()
         stable = stable_part(effect, self.bound, self.ground.groups, self.ground.rng(9))
         return [matters, self._read_part(values), self._rest(), self._random_movers(), stable]
 
@@ -112,8 +112,8 @@ class CarryingAudit(MovingAudit):
         back = self.site.values(self.judged, self.ground.prompts.corrupted, put)
         whole = self.changed(lambda x, rows: self.corrupted[rows].to(x))
         total = float(self.whole.mean())
-        restored = float((back - self.corrupted_worth).mean()) / total
-        shares = [float((self.worth - values).mean()) / total for values in (mean, zero, whole)]
+        restored = float((back - self.corrupted_metric).mean()) / total
+        shares = [float((self.metric - values).mean()) / total for values in (mean, zero, whole)]
         return (
             f"At the mean of all rows it moves {shares[0]:.0%}, at zero {shares[1]:.0%}; put into "
             f"the corrupted rows it brings back {restored:.0%}. All that stands at the site, "
@@ -123,8 +123,8 @@ class CarryingAudit(MovingAudit):
     def _read_part(self, values: Values) -> Part:
         """The part that later layers read, exchanged by itself; see the module."""
         prompts, coverage = self.ground.prompts, self.ground.coverage(2)
-        drawn = self.ground.rng(16).permutation(len(prompts))[:GRADED]
-        rows = torch.from_numpy(np.sort(drawn))
+        sample = self.ground.rng(16).permutation(len(prompts))[:GRADED]
+        rows = torch.from_numpy(np.sort(sample))
         clean, corrupted = self.clean[rows], self.corrupted[rows]
         gradients = torch.cat(
             [
@@ -136,25 +136,25 @@ class CarryingAudit(MovingAudit):
         )
         inside = read_part(self.unit, gradients)
         if inside is None:
-            said = f"no gradient of the answers has a part along it, on {len(rows)} rows"
-            return Part("special", "undecided", said, "intervened", True, 0.0, bound=KEEPS)
+            text = f"no gradient of the answers has a part along it, on {len(rows)} rows"
+            return Part("special", "undecided", text, "intervened", True, 0.0, bound=KEEPS)
         share, unit = inside
         alone = self.exchanged(unit)
-        found = self.moved(alone, coverage)
-        less = KEEPS * (self.worth - values)
+        moved = self.moved(alone, coverage)
+        less = KEEPS * (self.metric - values)
         more = self.moved(alone, coverage, less)
         answer = answer_of(more.low, more.high, 0.0)
-        said = (
+        text = (
             f"{share:.0%} of it (squared length) lies where later layers read; exchanged by "
-            f"itself, that part moves {percent(found)} of the way"
+            f"itself, that part moves {percent(moved)} of the way"
             + {
                 "confirmed": "",
                 "refuted": ": what they read of it does not vary with the rows, it is dormant",
             }.get(answer, ", so it is not told apart from a dormant one")
         )
-        bound = found.mean - more.mean
+        bound = moved.mean - more.mean
         return Part(
-            "special", answer, said, "intervened", True, found.mean, found.low, found.high,
+            "special", answer, text, "intervened", True, moved.mean, moved.low, moved.high,
             bound, least_seen(more, coverage),
         )  # fmt: skip
 
@@ -166,25 +166,25 @@ class CarryingAudit(MovingAudit):
             return other + ((x - other) @ u)[:, None] * u
 
         coverage = self.ground.coverage(1)
-        found = self.moved(self.changed(change), coverage)
+        share = self.moved(self.changed(change), coverage)
         answer: Answer = "undecided"
-        if found.high <= 1 - self.bound:
+        if share.high <= 1 - self.bound:
             answer = "confirmed"
-        elif found.low > 1 - self.bound:
+        elif share.low > 1 - self.bound:
             answer = "refuted"
-        said = f"everything at the site but it, exchanged, moves {percent(found)} of the way"
-        return measured("all", answer, said, "intervened", found, 1 - self.bound, coverage, False)
+        text = f"everything at the site but it, exchanged, moves {percent(share)} of the way"
+        return measured("all", answer, text, "intervened", share, 1 - self.bound, coverage, False)
 
     def _random_movers(self) -> Part:
         """Random directions with the activations' covariance, exchanged."""
-        drawn = random_directions(self.clean, MOVED, self.ground.rng(10))
+        directions = random_directions(self.clean, MOVED, self.ground.rng(10))
         total = float(self.whole.mean())
         good = sum(
-            float((self.worth - self.exchanged(unit)).mean()) / total >= self.bound
-            for unit in drawn
+            float((self.metric - self.exchanged(unit)).mean()) / total >= self.bound
+            for unit in directions
         )
-        said = f"{good} of {MOVED} random directions of these activations move as much"
-        return share_of_random(good, MOVED, said, "intervened", self.ground.coverage(1))
+        text = f"{good} of {MOVED} random directions of these activations move as much"
+        return share_of_random(good, MOVED, text, "intervened", self.ground.coverage(1))
 
 
 def read_part(
@@ -207,8 +207,8 @@ def read_part(
 
 
 def _put(
-    unit: Float[Tensor, " d"], wanted: Float[Tensor, " all"], x: Float[Tensor, "row d"], rows: Rows
+    unit: Float[Tensor, " d"], target: Float[Tensor, " all"], x: Float[Tensor, "row d"], rows: Rows
 ) -> Float[Tensor, "row d"]:
     """The component along a direction replaced."""
     u = unit.to(x)
-    return x + (wanted[rows].to(x) - x @ u)[:, None] * u
+    return x + (target[rows].to(x) - x @ u)[:, None] * u

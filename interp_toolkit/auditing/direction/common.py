@@ -43,7 +43,7 @@ class DirectionAudit(ABC):
 
     @property
     def bound(self) -> float:
-        """What is claimed at least."""
+        """The smallest effect that is claimed."""
         return self.least if self.claim.at_least is None else self.claim.at_least
 
     @cached_property
@@ -56,7 +56,7 @@ class DirectionAudit(ABC):
 
     @cached_property
     def clean(self) -> Float[Tensor, "row d"]:
-        """What stands at the site."""
+        """Activations at the site on the clean rows."""
         self.ground.progress(f"activations at {self.site.hook}")
         return self.site.read(self.ground.prompts.tokens)
 
@@ -67,6 +67,6 @@ def random_directions(
     """Unit vectors drawn with the covariance of these activations: where they vary, more often."""
     centred = x - x.mean(0)
     weights = torch.from_numpy(rng.standard_normal((n, len(x))))
-    drawn = weights @ centred
-    norms = drawn.norm(dim=1, keepdim=True)
-    return drawn / torch.where(norms > 0, norms, torch.ones_like(norms))
+    directions = weights @ centred
+    norms = directions.norm(dim=1, keepdim=True)
+    return directions / torch.where(norms > 0, norms, torch.ones_like(norms))

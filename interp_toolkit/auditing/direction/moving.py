@@ -51,16 +51,16 @@ class MovingAudit(DirectionAudit):
 
     @cached_property
     def judged(self) -> AskedObjective:
-        """What a row is worth."""
-        found, _ = objective(self.ground.model, self.ground.prompts, self.ground.memory)
-        assert isinstance(found, AskedObjective)
-        return found
+        """The objective that gives a row's metric."""
+        judge, _ = objective(self.ground.model, self.ground.prompts, self.ground.memory)
+        assert isinstance(judge, AskedObjective)
+        return judge
 
     @cached_property
-    def worth(self) -> Values:
-        """Of each row as it is."""
+    def metric(self) -> Values:
+        """The metric of each clean row."""
         return self.site.values(self.judged, self.ground.prompts.tokens)
 
     def changed(self, change: Change) -> Values:
-        """Of each row, changed."""
+        """The metric of each row after the change."""
         return self.site.values(self.judged, self.ground.prompts.tokens, change)

@@ -49,12 +49,12 @@ class ReadingAudit(DirectionAudit):
         """The parts of a claim that it reads a function."""
         labels = self._labels()
         if labels.all() or not labels.any():
-            said = f"{self.claim.function} is the same on all rows"
-            return [Part("there", "not_testable", said, "observed", True)]
+            text = f"{self.claim.function} is the same on all rows"
+            return [Part("there", "not_testable", text, "observed", True)]
         train, test = self._split(labels)
         if test is None:
-            said = f"{int(labels.sum())} of {len(labels)} rows are on: too few to set a threshold"
-            return [Part("there", "not_testable", said, "observed", True)]
+            text = f"{int(labels.sum())} of {len(labels)} rows are on: too few to set a threshold"
+            return [Part("there", "not_testable", text, "observed", True)]
         right = right_by_class((self.clean @ self.unit).numpy(), labels, train, test)
         _, reachable = best_threshold(
             (self.clean @ self.unit).numpy()[test], np.asarray(labels[test])
@@ -106,25 +106,25 @@ class ReadingAudit(DirectionAudit):
             answer = "confirmed"
         off, on = shares
         worse = min(shares, key=lambda s: s.mean)
-        said = (
+        text = (
             f"a threshold on it tells {percent(on)} of the rows where {self.claim.function} holds "
             f"and {percent(off)} of the others; claimed: at least {self.bound:.0%} of each"
         )
-        part = measured("there", answer, said, "observed", worse, self.bound, coverage, True)
+        part = measured("there", answer, text, "observed", worse, self.bound, coverage, True)
         return part, right[shares.index(worse)]
 
     def _random_readers(
         self, labels: Bool[np.ndarray, " row"], train: np.ndarray, test: np.ndarray
     ) -> Part:
         """Random directions with the activations' covariance."""
-        drawn = random_directions(self.clean, RANDOM, self.ground.rng(8))
-        scores = (self.clean @ drawn.T).numpy()
+        directions = random_directions(self.clean, RANDOM, self.ground.rng(8))
+        scores = (self.clean @ directions.T).numpy()
         good = sum(
             worst_class(right_by_class(scores[:, i], labels, train, test)) >= self.bound
             for i in range(scores.shape[1])
         )
-        said = f"{good} of {RANDOM} random directions of these activations read it as well"
-        return share_of_random(good, RANDOM, said, "observed", self.ground.coverage(1))
+        text = f"{good} of {RANDOM} random directions of these activations read it as well"
+        return share_of_random(good, RANDOM, text, "observed", self.ground.coverage(1))
 
     def _elsewhere(
         self, labels: Bool[np.ndarray, " row"], train: np.ndarray, test: np.ndarray
@@ -133,7 +133,7 @@ class ReadingAudit(DirectionAudit):
         data, names = self.ground.data, self.claim.features
         assert data is not None
         scores = (self.clean @ self.unit).numpy()
-        said = ""
+        text = ""
         if len(names) <= MOST_FEATURES:
             columns = np.stack([data.column(name) for name in names], 1)
             tables = [f"{n:0{2 ** len(names)}b}" for n in range(1, 2 ** (2 ** len(names)) - 1)]
@@ -143,8 +143,8 @@ class ReadingAudit(DirectionAudit):
             read = sum(
                 worst_class(right_by_class(scores, f, train, test)) >= self.bound for f in others
             )
-            said = f"of {len(others)} other functions of these features it reads {read}; "
-        found = []
+            text = f"of {len(others)} other functions of these features it reads {read}; "
+        readable = []
         for seed in range(NULLS):
             try:
                 with reinitialised(self.ground.model, seed):
@@ -152,11 +152,11 @@ class ReadingAudit(DirectionAudit):
             except InterventionError:
                 continue
             if np.isfinite(values).all():
-                found.append(worst_class(right_by_class(values, labels, train, test)))
-        good = sum(value >= self.bound for value in found)
-        said += f"in {good} of {len(found)} re-initialised models it reads it too"
+                readable.append(worst_class(right_by_class(values, labels, train, test)))
+        good = sum(value >= self.bound for value in readable)
+        text += f"in {good} of {len(readable)} re-initialised models it reads it too"
         answer: Answer = "refuted" if good else "undecided"
-        return Part("special", answer, said, "intervened")
+        return Part("special", answer, text, "intervened")
 
 
 def function_of(

@@ -39,31 +39,31 @@ class SteeringAudit(MovingAudit):
             raise InputError(
                 f"the direction times by={self.claim.by:g} is too long to be added to activations"
             )
-        before = self.worth > 0
+        before = self.metric > 0
         if before.sum() < 4:
-            said = "the model prefers the answer on fewer than 4 rows: there is little to steer"
-            return [Part("matters", "not_testable", said, "intervened", True)]
+            text = "the model prefers the answer on fewer than 4 rows: there is little to steer"
+            return [Part("matters", "not_testable", text, "intervened", True)]
         self.ground.progress("steering along the direction")
         turned = (self.changed(partial(_add, step)) < 0)[before]
         coverage = self.ground.coverage(1)
         hit, n = int(turned.sum()), len(turned)
-        found = Share(hit / n, *clopper_pearson(hit, n, coverage))
-        answer = answer_of(found.low, found.high, self.bound)
+        share = Share(hit / n, *clopper_pearson(hit, n, coverage))
+        answer = answer_of(share.low, share.high, self.bound)
         size = float(step.norm())
         spread = float((self.clean @ self.unit).std()) or float("nan")
-        said = (
+        text = (
             f"added with length {size:.3g} ({size / spread:.2g} standard deviations along it) it "
-            f"turns {percent(found)} of {n} rows to the wrong answer; claimed: at least "
+            f"turns {percent(share)} of {n} rows to the wrong answer; claimed: at least "
             f"{self.bound:.0%}"
         )
-        matters = measured("matters", answer, said, "intervened", found, self.bound, coverage, True)
-        drawn = random_directions(self.clean, MOVED, self.ground.rng(11)) * size
+        matters = measured("matters", answer, text, "intervened", share, self.bound, coverage, True)
+        directions = random_directions(self.clean, MOVED, self.ground.rng(11)) * size
         good = sum(
             float((self.changed(partial(_add, one)) < 0)[before].mean()) >= self.bound
-            for one in drawn
+            for one in directions
         )
-        said = f"{good} of {MOVED} random directions of that length turn as many"
-        special = share_of_random(good, MOVED, said, "intervened", self.ground.coverage(1))
+        text = f"{good} of {MOVED} random directions of that length turn as many"
+        special = share_of_random(good, MOVED, text, "intervened", self.ground.coverage(1))
         groups = None if self.ground.groups is None else self.ground.groups[before]
         effect = turned.astype(float)
         return [matters, special, stable_part(effect, self.bound, groups, self.ground.rng(12))]

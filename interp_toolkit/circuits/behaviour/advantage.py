@@ -69,9 +69,9 @@ def estimate(values: Float[np.ndarray, " row"], coverage: float = COVERAGE) -> E
     return Estimate(mean, mean - half, mean + half, p_value, n)
 
 
-def within(found: Estimate, most: float) -> Estimate:
+def within(estimate: Estimate, most: float) -> Estimate:
     """The same, its interval no wider than from -most to most, where no row can lie beyond."""
-    return replace(found, low=max(found.low, -most), high=min(found.high, most))
+    return replace(estimate, low=max(estimate.low, -most), high=min(estimate.high, most))
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,16 +86,16 @@ class Behaviour:
         losses: nats, of the next token at each position where the context tells it; else NaN.
     """
 
-    loss_known: Float[np.ndarray, " row"]
+    loss_repeated: Float[np.ndarray, " row"]
     loss_unknown: Float[np.ndarray, " row"]
     loss_others: Float[np.ndarray, " row"]
-    accuracy_known: Float[np.ndarray, " row"]
+    accuracy_repeated: Float[np.ndarray, " row"]
     losses: Float[np.ndarray, "row pos"] = field(repr=False)
 
     @property
     def advantage(self) -> Float[np.ndarray, " row"]:
         """Nats by which the second time round is easier than the first."""
-        nats: np.ndarray = self.loss_unknown - self.loss_known
+        nats: np.ndarray = self.loss_unknown - self.loss_repeated
         return nats
 
     def is_there(self) -> bool:
@@ -104,8 +104,8 @@ class Behaviour:
         The advantage must be LEAST_ADVANTAGE on average, with a confidence interval above zero,
         and the told token must be preferred to the row's other tokens, by the same rule.
         """
-        found = (estimate(self.advantage), estimate(self.loss_others - self.loss_known))
-        return all(e.low > 0 and e.mean >= LEAST_ADVANTAGE for e in found)
+        estimates = (estimate(self.advantage), estimate(self.loss_others - self.loss_repeated))
+        return all(e.low > 0 and e.mean >= LEAST_ADVANTAGE for e in estimates)
 
 
 def behaviour(model: Model, prompts: Prompts, memory: int | str | None = None) -> Behaviour:
@@ -163,7 +163,11 @@ def repeating(prompts: Prompts) -> Int[Tensor, " row"]:
 
 
 def row_batches(
-    model: Model, prompts: Prompts, rows: Int[Tensor, " row"], kept: int, memory: int | str | None
+    model: Model,
+    prompts: Prompts,
+    rows: Int[Tensor, " row"],
+    n_stored: int,
+    memory: int | str | None,
 ) -> Sequence[Int[Tensor, " _"]]:
     """These rows, in batches whose full forward pass fits in memory.
 
@@ -171,14 +175,14 @@ def row_batches(
         model: any TransformerLens model.
         prompts: what the rows are of.
         rows: which of them.
-        kept: numbers kept of each row during the pass.
+        n_stored: numbers kept of each row during the pass.
         memory: bytes or a size in words.
 
     Raises:
         InputError: not even one row fits.
     """
     itemsize = itemsize_of(model)
-    row_bytes = bytes_per_row(model.cfg, prompts.n_pos, itemsize, logits=True, kept=kept)
+    row_bytes = bytes_per_row(model.cfg, prompts.n_pos, itemsize, logits=True, n_stored=n_stored)
     size = rows_that_fit(parse_memory(memory), row_bytes, prompts.n_pos)
     return torch.split(rows, size)
 
@@ -187,18 +191,18 @@ def measured(
     logits: Float[Tensor, "batch pos d_vocab"], prompts: Prompts, rows: Int[Tensor, " batch"]
 ) -> Behaviour:
     """The behaviour of a batch, from its logits; a row at a time, so that copies are small."""
-    known, unknown = prompts.known()[rows], prompts.unknown()[rows]
-    values, losses = [], np.full(known.shape, np.nan)
+    repeated, unknown = prompts.known()[rows], prompts.unknown()[rows]
+    values, losses = [], np.full(repeated.shape, np.nan)
     for i, row in enumerate(rows.tolist()):
         tokens = prompts.tokens[row].to(logits.device)
         end = prompts.first + int(prompts.periods[row])
         segment = torch.unique(tokens[prompts.first : end])
-        found, loss = _row(logits[i], tokens, segment, known[i], unknown[i])
-        values.append(found)
-        told = known[i, :-1].numpy()
-        losses[i, :-1][told] = loss.cpu().numpy()[told]
-    known_loss, unknown_loss, others, accuracy = torch.stack(values, dim=1).cpu().numpy()
-    return Behaviour(known_loss, unknown_loss, others, accuracy, losses)
+        correct, loss = _row(logits[i], tokens, segment, repeated[i], unknown[i])
+        values.append(correct)
+        scored = repeated[i, :-1].numpy()
+        losses[i, :-1][scored] = loss.cpu().numpy()[scored]
+    repeated_loss, unknown_loss, others, accuracy = torch.stack(values, dim=1).cpu().numpy()
+    return Behaviour(repeated_loss, unknown_loss, others, accuracy, losses)
 
 
 def next_losses(
@@ -207,8 +211,8 @@ def next_losses(
     """Loss (nats) of each next token, in doubles: a row at a time, so that copies are small."""
     following = tokens[:, 1:].to(logits.device)
     losses = [
-        F.cross_entropy(own[:-1].double(), wanted, reduction="none")
-        for own, wanted in zip(logits, following, strict=True)
+        F.cross_entropy(own[:-1].double(), targets, reduction="none")
+        for own, targets in zip(logits, following, strict=True)
     ]
     return torch.stack(losses)
 
@@ -224,22 +228,22 @@ def _row(
     logits: Float[Tensor, "pos d_vocab"],
     tokens: Int[Tensor, " pos"],
     segment: Int[Tensor, " token"],
-    known: Tensor,
+    repeated: Tensor,
     unknown: Tensor,
 ) -> tuple[Float[Tensor, "4"], Float[Tensor, " next"]]:
     """One row's entries of a `Behaviour`, and the loss of each next token."""
-    known, unknown = known[:-1].to(logits.device), unknown[:-1].to(logits.device)
+    repeated, unknown = repeated[:-1].to(logits.device), unknown[:-1].to(logits.device)
     targets = tokens[1:]
     logits = logits[:-1].to(torch.promote_types(logits.dtype, torch.float32))
     total = logits.logsumexp(-1)
     loss = total - logits.gather(-1, targets[:, None])[:, 0]
-    others = segment != targets[known][:, None]
-    of_segment = total[known][:, None] - logits[known][:, segment]
-    found = logits[known].argmax(-1) == targets[known]
+    others = segment != targets[repeated][:, None]
+    of_segment = total[repeated][:, None] - logits[repeated][:, segment]
+    correct = logits[repeated].argmax(-1) == targets[repeated]
     entries = [
-        loss[known].mean(),
+        loss[repeated].mean(),
         loss[unknown].mean(),
         of_segment[others].mean(),
-        found.to(loss).mean(),
+        correct.to(loss).mean(),
     ]
     return torch.stack(entries).double(), loss.double()

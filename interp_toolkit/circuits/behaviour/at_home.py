@@ -73,7 +73,7 @@ class CheckedHome:
 
     @property
     def said(self) -> str:
-        """In one sentence."""
+        """The performance in one sentence."""
         if self.corrupted is None:
             return self.clean.said
         value = self.corrupted.value
@@ -148,10 +148,10 @@ class Way:
     ids: tuple[int, ...] | None = None
 
     def said(self) -> str:
-        """In a few words."""
+        """The prompt format in a few words."""
         begin = "no first token" if self.first is None else f"first token {self.first}"
-        drawn = "" if self.ids is None else f", {len(self.ids)} ids"
-        return f"{begin}, {self.n_pos} positions{drawn}"
+        n_ids = "" if self.ids is None else f", {len(self.ids)} ids"
+        return f"{begin}, {self.n_pos} positions{n_ids}"
 
 
 def home_prompts(
@@ -198,7 +198,7 @@ def home_prompts(
     if plainly.is_there():
         if length is not None:
             return prompts, plain, None
-        return _as_long_as_known(model, prompts, plain, plainly, seed, memory)
+        return _as_long_as_trained(model, prompts, plain, plainly, seed, memory)
     ways = [way for way in _ways(model, plain, bos, length) if way != plain][:MOST_WAYS]
     for number, way in enumerate(ways, start=1):
         progress(f"looking for rows the model is at home on, {number} of {len(ways)}")
@@ -208,17 +208,17 @@ def home_prompts(
             continue
         if not behaviour(model, tried, memory).is_there():
             continue
-        found = made(model, way, rows=rows, seed=seed + 1)  # rows that took no part in choosing
-        if behaviour(model, found, memory).is_there():
+        fresh = made(model, way, rows=rows, seed=seed + 1)  # rows that took no part in choosing
+        if behaviour(model, fresh, memory).is_there():
             note = (
                 f"prompts were made with {way.said()}: the model makes use of repetition there, "
                 f"and none is seen with {plain.said()}"
             )
-            return found, way, note
+            return fresh, way, note
     return prompts, plain, None
 
 
-def _as_long_as_known(
+def _as_long_as_trained(
     model: Model,
     prompts: Prompts,
     way: Way,
@@ -227,21 +227,21 @@ def _as_long_as_known(
     memory: int | str | None,
 ) -> tuple[Prompts, Way, str | None]:
     """The prompts, shortened where the loss on repeated tokens rises along the row."""
-    place = rising_place(plainly.losses)
-    if place is None or place < SHORTEST + 1:
+    position = rising_position(plainly.losses)
+    if position is None or position < SHORTEST + 1:
         return prompts, way, None
-    shorter = replace(way, n_pos=place)
-    found = made(model, shorter, rows=len(prompts), seed=seed)
-    if not behaviour(model, found, memory).is_there():
+    shorter = replace(way, n_pos=position)
+    shortened = made(model, shorter, rows=len(prompts), seed=seed)
+    if not behaviour(model, shortened, memory).is_there():
         return prompts, way, None
     note = (
-        f"prompts have {place} positions: from there on the model's loss on repeated tokens rises, "
+        f"prompts have {position} positions: from there on its loss on repeated tokens rises, "
         "as if it was trained on no longer rows (--length chooses)"
     )
-    return found, shorter, note
+    return shortened, shorter, note
 
 
-def rising_place(losses: Float[np.ndarray, "row pos"]) -> int | None:
+def rising_position(losses: Float[np.ndarray, "row pos"]) -> int | None:
     """Where the loss rises to stay: by RISE nats at least, in every row with an interval above it.
 
     Of all places the one with the largest difference of the means after and before; None where
@@ -251,13 +251,15 @@ def rising_place(losses: Float[np.ndarray, "row pos"]) -> int | None:
     n_pos = losses.shape[1]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # rows that do not repeat that early
-        for place in range(1, n_pos - FEWEST_AFTER):
-            rises = np.nanmean(losses[:, place:], axis=1) - np.nanmean(losses[:, :place], axis=1)
+        for position in range(1, n_pos - FEWEST_AFTER):
+            rises = np.nanmean(losses[:, position:], axis=1) - np.nanmean(
+                losses[:, :position], axis=1
+            )
             rises = rises[~np.isnan(rises)]
             if len(rises) < FEWEST_ROWS or rises.mean() <= best:
                 continue
             if estimate(rises).low >= RISE:
-                best, where = float(rises.mean()), place
+                best, where = float(rises.mean()), position
     return where
 
 
@@ -269,8 +271,8 @@ def assumption_note(model: Model, data: FeatureData) -> str | None:
     nothing = not record_of(model).alternatives
     if nothing or data.answers is None or len(np.unique(data.lengths)) > 1:
         return None
-    places = np.asarray(data.answer_positions)
-    check = check_assumptions(model, data.token_matrix(), np.asarray(data.answers), places)
+    positions = np.asarray(data.answer_positions)
+    check = check_assumptions(model, data.token_matrix(), np.asarray(data.answers), positions)
     return check.sentence
 
 

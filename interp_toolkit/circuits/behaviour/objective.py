@@ -97,13 +97,13 @@ class Advantage(Objective):
 
 
 class AskedObjective(Objective):
-    """An objective that reads the logits at some places of each row only.
+    """An objective that reads the logits at some positions of each row only.
 
     Attributes:
-        places: positions.
+        positions: of the tokens whose logits it reads.
     """
 
-    places: Int[Tensor, "row asked"]
+    positions: Int[Tensor, "row asked"]
 
     def __call__(
         self,
@@ -113,7 +113,7 @@ class AskedObjective(Objective):
     ) -> Float[Tensor, " row"]:
         """The value of each row."""
         number = torch.arange(len(rows), device=logits.device)[:, None]
-        return self.of_asked(logits[number, self.places[rows].to(logits.device)], rows)
+        return self.of_asked(logits[number, self.positions[rows].to(logits.device)], rows)
 
     @abstractmethod
     def of_asked(
@@ -128,7 +128,7 @@ class LogitDifference(AskedObjective):
 
     answers: Int[Tensor, "row asked"]
     wrong: Int[Tensor, "row asked"]
-    places: Int[Tensor, "row asked"]
+    positions: Int[Tensor, "row asked"]
     name: str = "logit difference"
     definition: str = "logit of the answer less that of the wrong one"
     unit: str = "logits an answer"
@@ -150,7 +150,7 @@ class AnswerLikelihood(AskedObjective):
     """Log-probability of the rows' answers, no lower than `floor`."""
 
     answers: Int[Tensor, "row asked"]
-    places: Int[Tensor, "row asked"]
+    positions: Int[Tensor, "row asked"]
     floor: float
     name: str = "answers"
     definition: str = "log-probability of the answers, no lower than a guess"
@@ -161,8 +161,8 @@ class AnswerLikelihood(AskedObjective):
         self, asked: Float[Tensor, "row asked d_vocab"], rows: Int[Tensor, " row"]
     ) -> Float[Tensor, " row"]:
         """The mean over each row's answers."""
-        wanted = self.answers[rows, :, None].to(asked.device)
-        likely = asked.double().log_softmax(-1).gather(-1, wanted)[..., 0]
+        answers = self.answers[rows, :, None].to(asked.device)
+        likely = asked.double().log_softmax(-1).gather(-1, answers)[..., 0]
         return likely.clamp(min=self.floor).mean(1)
 
 
@@ -257,10 +257,10 @@ def objective(
     repeat = len(repeating(prompts)) == len(prompts)
     if repeat and why_none(model, prompts) is None:
         task = RepeatTask(prompts, repeating(prompts))
-        home = measured_home(model, task, memory)
-        if home.yes:
+        task_check = measured_home(model, task, memory)
+        if task_check.yes:
             judged = Advantage(torch.as_tensor(prompts.tokens), prompts.known(), prompts.unknown())
-            return judged, home
+            return judged, task_check
         return Closeness(because="the model makes no certain use of repetition here"), None
     return Closeness(), None
 
@@ -269,12 +269,14 @@ def _chosen(prompts: Prompts, metric: str | OwnFunction) -> Objective:
     """The objective of a metric that looks at the answers, or of a function."""
     if not isinstance(metric, str):
         name = getattr(metric, "__name__", type(metric).__name__)
-        said = (getattr(metric, "__doc__", None) or "").strip().partition("\n")[0].rstrip(".")
-        return OwnMetric(metric, name, said or "a function that was given")
+        description = (
+            (getattr(metric, "__doc__", None) or "").strip().partition("\n")[0].rstrip(".")
+        )
+        return OwnMetric(metric, name, description or "a function that was given")
     if metric not in METRICS:
         raise InputError(f"there is no metric {metric!r}{suggestion(metric, METRICS)}")
-    answers, places, wrong = prompts.answers, prompts.answer_positions, prompts.wrong
-    if answers is None or places is None:
+    answers, positions, wrong = prompts.answers, prompts.answer_positions, prompts.wrong
+    if answers is None or positions is None:
         raise InputError(
             f"the metric {metric} needs rows with answers; give answers, or the metric kl"
         )
@@ -284,13 +286,13 @@ def _chosen(prompts: Prompts, metric: str | OwnFunction) -> Objective:
                 "the metric logit-difference needs rows with a wrong answer beside the answer; "
                 "give 'wrong', or the metric log-probability"
             )
-        return LogitDifference(answers, wrong, places)
+        return LogitDifference(answers, wrong, positions)
     floor = -math.log(max(len(torch.unique(answers)), 2))
-    return AnswerLikelihood(answers, places, floor)
+    return AnswerLikelihood(answers, positions, floor)
 
 
 def _home(model: Model, prompts: Prompts, memory: int | str | None) -> AtHome | None:
-    """What the model does on rows with answers; None for other rows."""
+    """The model's performance on rows with answers; None for other rows."""
     if prompts.answers is None:
         return None
     task, _ = task_of(model, prompts)

@@ -27,7 +27,7 @@ from interp_toolkit.models.model import Model, sizes
 ROWS = 16
 LONGEST = 128  # positions a row, where the context allows
 SHORTEST = 8  # positions: fewer hold no repeat and no controls
-SHORTEST_GIVEN = 2  # of a user's own rows: one place to attend from, one to attend to
+SHORTEST_USER_PROMPT = 2  # of a user's own rows: one place to attend from, one to attend to
 VISITS = 8  # of each token in a random walk, about
 LENGTHS_NAMED = 6  # in a sentence
 FEWEST_TOKENS = 3  # with two, neighbours that differ leave one sequence only
@@ -68,7 +68,7 @@ class Prompts(Brief):
         return int(self.tokens.shape[1])
 
     def some(self, n: int) -> Prompts:
-        """So many rows, evenly spread."""
+        """A number of rows, evenly spread."""
         rows = np.linspace(0, len(self) - 1, n).round().astype(int)
         return replace(self.at(rows), source=f"{self.source}, {n} of the rows")
 
@@ -100,15 +100,15 @@ class Prompts(Brief):
 
     def known(self) -> Bool[Tensor, "row pos"]:
         """Positions whose *next* token the context tells: it followed the same token before."""
-        places = torch.arange(self.n_pos)
+        positions = torch.arange(self.n_pos)
         periods = torch.from_numpy(self.periods)[:, None]
-        return (periods > 0) & (places >= self.first + periods) & (places < self.n_pos - 1)
+        return (periods > 0) & (positions >= self.first + periods) & (positions < self.n_pos - 1)
 
     def unknown(self) -> Bool[Tensor, "row pos"]:
         """Positions of the first time round, whose next token nothing tells."""
-        places = torch.arange(self.n_pos)
+        positions = torch.arange(self.n_pos)
         periods = torch.from_numpy(self.periods)[:, None]
-        return (periods > 0) & (places >= self.first) & (places < self.first + periods - 1)
+        return (periods > 0) & (positions >= self.first) & (positions < self.first + periods - 1)
 
 
 @takes(rows=Integral)
@@ -154,8 +154,8 @@ def repeated_prompts(
     if start is not None and not 0 <= start < d_vocab:
         raise InputError(f"the BOS token {start} is outside the vocabulary of {d_vocab}")
     pool = plain_ids(model) if ids is None else np.array(sorted(ids), dtype=np.int64)
-    drawn = pool[pool != (-1 if start is None else start)]
-    if len(drawn) < FEWEST_TOKENS:
+    candidates = pool[pool != (-1 if start is None else start)]
+    if len(candidates) < FEWEST_TOKENS:
         raise InputError(
             f"a vocabulary of {d_vocab} tokens is too small for random prompts that repeat; "
             f"{FEWEST_TOKENS} are needed besides BOS"
@@ -165,7 +165,7 @@ def repeated_prompts(
     tokens = np.empty((rows, n_pos), dtype=np.int64)
     tokens[:, :first] = 0 if start is None else start
     for row, period in enumerate(periods):
-        tokens[row, first:] = np.resize(_segment(drawn, int(period), rng), n_pos - first)
+        tokens[row, first:] = np.resize(_segment(candidates, int(period), rng), n_pos - first)
     source = f"repeated random tokens, {rows} × {n_pos}, periods {min(periods)} to {max(periods)}"
     return Prompts(torch.from_numpy(tokens), first, periods, source)
 
@@ -237,11 +237,11 @@ def prompts_from_data(data: FeatureData, model: Model) -> Prompts:
     )
 
 
-def copies_note(given: Prompts, distinct: Prompts) -> str | None:
+def copies_note(prompts: Prompts, distinct: Prompts) -> str | None:
     """That some prompts were left out as copies of others; None where none was."""
-    copies = len(given) - len(distinct)
+    copies = len(prompts) - len(distinct)
     return (
-        f"{copies} of {len(given)} prompts are copies of others and were left out"
+        f"{copies} of {len(prompts)} prompts are copies of others and were left out"
         if copies
         else None
     )
@@ -283,10 +283,9 @@ def prompts_from_tokens(tokens: Any, model: Model) -> Prompts:
     d_vocab, n_ctx = int(model.cfg.d_vocab), int(model.cfg.n_ctx)
     if len(values) < 2:
         raise InputError("one row of tokens is too little; heads are judged on 2 rows or more")
-    if not SHORTEST_GIVEN <= values.shape[1] <= n_ctx:
+    if not SHORTEST_USER_PROMPT <= values.shape[1] <= n_ctx:
         raise InputError(
-            f"rows have {values.shape[1]} tokens; {SHORTEST_GIVEN} are needed, and the context is "
-            f"{n_ctx}"
+            f"rows have {values.shape[1]} tokens; {SHORTEST_USER_PROMPT} to {n_ctx} are needed"
         )
     if values.min() < 0 or values.max() >= d_vocab:
         raise InputError(f"tokens lie outside the vocabulary, 0 to {d_vocab - 1}")
@@ -309,16 +308,16 @@ def plain_ids(model: Model) -> Int[np.ndarray, " token"]:
     added = getattr(tokenizer, "added_tokens_decoder", {})
     special = {number for number, token in added.items() if getattr(token, "special", False)}
     special |= set(getattr(tokenizer, "all_special_ids", ()))
-    known = {number for number in tokenizer.get_vocab().values() if 0 <= number < d_vocab}
-    plain = np.array(sorted(known - special), dtype=np.int64)
+    valid = {number for number in tokenizer.get_vocab().values() if 0 <= number < d_vocab}
+    plain = np.array(sorted(valid - special), dtype=np.int64)
     return plain if len(plain) > FEWEST_TOKENS else every
 
 
 def bos_token(model: Model) -> int | None:
     """The id every row should begin with: the tokenizer's BOS, if the model wants it."""
     token = getattr(getattr(model, "tokenizer", None), "bos_token_id", None)
-    wanted = getattr(model.cfg, "default_prepend_bos", True)
-    return int(token) if token is not None and wanted else None
+    prepends_bos = getattr(model.cfg, "default_prepend_bos", True)
+    return int(token) if token is not None and prepends_bos else None
 
 
 def _periods(n_pos: int, rows: int, rng: np.random.Generator) -> Int[np.ndarray, " row"]:

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import run
-from interp_toolkit.models.running.hooks import hook_points, keep_in
+from interp_toolkit.models.running.hooks import hook_points, store_in
 from interp_toolkit.models.running.streaming import position_sums
 
 
 def hook_z(layer: int) -> str:
-    """Where the heads of a layer are read and edited."""
+    """The hook point at which the heads of a layer are read and edited."""
     return f"blocks.{layer}.attn.hook_z"
 
 
@@ -27,12 +27,12 @@ def capture(
     model: Model, tokens: Int[Tensor, "batch pos"], names: Sequence[str]
 ) -> tuple[Float[Tensor, "batch pos d_vocab"], dict[str, Tensor]]:
     """The logits, and what these hook points carry: one full pass."""
-    seen: dict[str, Tensor] = {}
+    values: dict[str, Tensor] = {}
 
     points = hook_points(model)
-    logits = run(model, tokens, [(points[name], keep_in(seen, name)) for name in names])
+    logits = run(model, tokens, [(points[name], store_in(values, name)) for name in names])
     assert logits is not None
-    return logits, seen
+    return logits, values
 
 
 class OtherRows:

@@ -87,8 +87,8 @@ class AtHome:
         above = self.above[: len(lost)]
         if math.isinf(self.most):
             return Share(float(lost.mean() / above.mean()), *ratio_interval(lost, above, coverage))
-        found = ratio_share(lost, above, coverage)
-        return Share(*(min(end, self.most) for end in (found.mean, found.low, found.high)))
+        share = ratio_share(lost, above, coverage)
+        return Share(*(min(end, self.most) for end in (share.mean, share.low, share.high)))
 
     def share(self, effect: Estimate) -> Share:
         """An effect as a share of the behaviour, whose own interval widens the effect's.
@@ -104,7 +104,7 @@ class AtHome:
 
 
 class RowTask(ABC):
-    """What is measured on rows; see the module.
+    """The metric of rows; see the module.
 
     Attributes:
         prompts: the rows.
@@ -139,7 +139,7 @@ class RowTask(ABC):
         self,
         logits: Float[Tensor, "batch place d_vocab"],
         rows: Int[Tensor, " batch"],
-        places: Int[Tensor, " place"],
+        positions: Int[Tensor, " place"],
     ) -> Float[np.ndarray, "batch 2"]:
         """Of each row its value and loss, as `read`, from the logits at these positions."""
 
@@ -154,7 +154,7 @@ class RowTask(ABC):
 
 @dataclass(frozen=True, eq=False)
 class AskedTask(RowTask):
-    """What is measured as a share of the answers that rows ask for."""
+    """A metric of the answers that rows ask for."""
 
     prompts: Prompts
     rows: Int[Tensor, " row"]
@@ -170,7 +170,7 @@ class AskedTask(RowTask):
         return mean_of_shares(values, coverage)
 
     def places(self, rows: Int[Tensor, " batch"]) -> Int[Tensor, " place"]:
-        """Where these rows have answers."""
+        """The positions at which these rows have answers."""
         places: Tensor = torch.unique(_asked(self.prompts)[1][rows])
         return places
 
@@ -184,26 +184,26 @@ class AskedTask(RowTask):
         self,
         logits: Float[Tensor, "batch place d_vocab"],
         rows: Int[Tensor, " batch"],
-        places: Int[Tensor, " place"],
+        positions: Int[Tensor, " place"],
     ) -> Float[np.ndarray, "batch 2"]:
         """Share right or preferred, and loss."""
         answers, asked_at = _asked(self.prompts)
         _require_finite(logits)
-        where = torch.searchsorted(places, asked_at[rows]).to(logits.device)
+        where = torch.searchsorted(positions, asked_at[rows]).to(logits.device)
         asked = logits[torch.arange(len(rows), device=logits.device)[:, None], where]
         asked = asked.to(torch.promote_types(asked.dtype, torch.float32))
-        wanted = answers[rows].to(logits.device)
-        right = self._right(asked, wanted, rows)
-        loss = -asked.log_softmax(-1).gather(-1, wanted[..., None])[..., 0]
+        targets = answers[rows].to(logits.device)
+        right = self._right(asked, targets, rows)
+        loss = -asked.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
         columns = torch.stack([right.double().mean(1), loss.double().mean(1)], dim=1)
-        found: np.ndarray = columns.cpu().numpy()
-        return found
+        values: np.ndarray = columns.cpu().numpy()
+        return values
 
     @abstractmethod
     def _right(
         self,
         asked: Float[Tensor, "batch asked d_vocab"],
-        wanted: Int[Tensor, "batch asked"],
+        targets: Int[Tensor, "batch asked"],
         rows: Int[Tensor, " batch"],
     ) -> Float[Tensor, "batch asked"]:
         """1 where these logits name the answer, 0 where they do not."""
@@ -218,10 +218,10 @@ class AnswerTask(AskedTask):
     def _right(
         self,
         asked: Float[Tensor, "batch asked d_vocab"],
-        wanted: Int[Tensor, "batch asked"],
+        targets: Int[Tensor, "batch asked"],
         rows: Int[Tensor, " batch"],
     ) -> Float[Tensor, "batch asked"]:
-        return (asked.argmax(-1) == wanted).to(asked)
+        return (asked.argmax(-1) == targets).to(asked)
 
     def guesses(self) -> Float[np.ndarray, " row"]:
         """Of each row, the share right of the best guess that does not look at it.
@@ -231,7 +231,7 @@ class AnswerTask(AskedTask):
         to.
         """
         answers = _asked(self.prompts)[0].numpy()[self.rows.numpy()]
-        found = np.empty(len(answers))
+        chances = np.empty(len(answers))
         halves = np.arange(len(answers)) % 2
         for half in (0, 1):
             others, own = answers[halves != half], answers[halves == half]
@@ -240,8 +240,8 @@ class AnswerTask(AskedTask):
             one = _commonest(others)
             each = np.array([_commonest(column) for column in others.T])
             best = max((one, each), key=lambda guess: float((others == guess).mean()))
-            found[halves == half] = (own == best).mean(1)
-        return found
+            chances[halves == half] = (own == best).mean(1)
+        return chances
 
     def at_home(self, readings: Float[np.ndarray, "row column"]) -> AtHome:
         """Right more often than the best guess that does not look at the row."""
@@ -249,14 +249,14 @@ class AnswerTask(AskedTask):
         value = _of_shares(values)
         above = values - guesses
         chance = float(guesses.mean())
-        said = (
+        text = (
             f"{value.mean:.1%} of the answers are right "
             f"({COVERAGE:.0%} interval {value.low:.1%} to {value.high:.1%}, {len(readings)} rows); "
             f"the best guess without the row gets {chance:.1%}"
         )
         yes = self.interval(above, COVERAGE).low > 0
         loss = float(readings[:, 1].mean())
-        return AtHome(yes, value, chance, loss, said, self.unit, above, 1.0)
+        return AtHome(yes, value, chance, loss, text, self.unit, above, 1.0)
 
 
 def _commonest(ids: Int[np.ndarray, "..."]) -> int:
@@ -283,13 +283,13 @@ class PreferenceTask(AskedTask):
     def _right(
         self,
         asked: Float[Tensor, "batch asked d_vocab"],
-        wanted: Int[Tensor, "batch asked"],
+        targets: Int[Tensor, "batch asked"],
         rows: Int[Tensor, " batch"],
     ) -> Float[Tensor, "batch asked"]:
         """Equal logits count one half."""
         assert self.prompts.wrong is not None
         unwanted = self.prompts.wrong[rows].to(asked.device)
-        good, bad = (asked.gather(-1, ids[..., None])[..., 0] for ids in (wanted, unwanted))
+        good, bad = (asked.gather(-1, ids[..., None])[..., 0] for ids in (targets, unwanted))
         return ((good - bad).sign() + 1) / 2
 
     def at_home(self, readings: Float[np.ndarray, "row column"]) -> AtHome:
@@ -301,7 +301,7 @@ class PreferenceTask(AskedTask):
             ids[self.rows].numpy() for ids in (_asked(self.prompts)[0], self.prompts.wrong)
         )
         blind = fixed_preferences(answers, wrong)
-        said = (
+        text = (
             f"{value.mean:.1%} prefer the answer to the wrong one "
             f"({COVERAGE:.0%} interval {value.low:.1%} to {value.high:.1%}, {len(readings)} rows); "
             f"chance is {chance:.0%}"
@@ -309,10 +309,10 @@ class PreferenceTask(AskedTask):
         above = values - chance
         if clopper_pearson(float(blind.sum()), len(blind), COVERAGE)[0] > chance:
             above, chance = values - blind, float(blind.mean())
-            said += f", and a preference among the answers that ignores the row gets {chance:.1%}"
+            text += f", and a preference among the answers that ignores the row gets {chance:.1%}"
         yes = value.low > 0.5 and self.interval(above, COVERAGE).low > 0
         loss = float(readings[:, 1].mean())
-        return AtHome(yes, value, chance, loss, said, self.unit, above, 1.0)
+        return AtHome(yes, value, chance, loss, text, self.unit, above, 1.0)
 
 
 def fixed_preferences(
@@ -330,12 +330,12 @@ def fixed_preferences(
     """
     ids, numbers = np.unique(np.stack([answers, wrong]), return_inverse=True)
     answers, wrong = numbers.reshape(2, *answers.shape)
-    worth = np.zeros(len(ids))
-    np.add.at(worth, answers, 1)
-    np.add.at(worth, wrong, -1)
+    counts = np.zeros(len(ids))
+    np.add.at(counts, answers, 1)
+    np.add.at(counts, wrong, -1)
     right = []
     for good, bad in zip(answers, wrong, strict=True):
-        others = worth.copy()
+        others = counts.copy()
         np.add.at(others, good, -1)
         np.add.at(others, bad, 1)
         right.append((1 + np.sign(others[good] - others[bad]).mean()) / 2)
@@ -363,30 +363,35 @@ class RepeatTask(RowTask):
     ) -> Float[np.ndarray, "batch column"]:
         """Value and loss where the row repeats, the loss before, that of the row's other tokens."""
         _require_finite(logits)
-        found = measured(logits, self.prompts, rows)
-        columns = [-found.loss_known, found.loss_known, found.loss_unknown, found.loss_others]
+        behaviour = measured(logits, self.prompts, rows)
+        columns = [
+            -behaviour.loss_repeated,
+            behaviour.loss_repeated,
+            behaviour.loss_unknown,
+            behaviour.loss_others,
+        ]
         return np.stack(columns, axis=1)
 
     def places(self, rows: Int[Tensor, " batch"]) -> Int[Tensor, " place"]:
-        """Where one of these rows or more tells its next token."""
+        """The positions at which one of these rows or more determines its next token."""
         return self.prompts.known()[rows, :-1].any(0).nonzero()[:, 0]
 
     def read_at(
         self,
         logits: Float[Tensor, "batch place d_vocab"],
         rows: Int[Tensor, " batch"],
-        places: Int[Tensor, " place"],
+        positions: Int[Tensor, " place"],
     ) -> Float[np.ndarray, "batch 2"]:
         """Value and loss where the row repeats; a row at a time, so that copies are small."""
         _require_finite(logits)
         last = self.prompts.n_pos - 1
-        following = self.prompts.tokens[rows][:, (places + 1).clamp(max=last)].to(logits.device)
-        known = (self.prompts.known()[rows][:, places] & (places < last)).to(logits.device)
+        following = self.prompts.tokens[rows][:, (positions + 1).clamp(max=last)].to(logits.device)
+        repeated = (self.prompts.known()[rows][:, positions] & (positions < last)).to(logits.device)
         wider = torch.promote_types(logits.dtype, torch.float32)
         loss = torch.stack(
             [
-                F.cross_entropy(own[told].to(wider), wanted[told])
-                for own, wanted, told in zip(logits, following, known, strict=True)
+                F.cross_entropy(own[scored].to(wider), targets[scored])
+                for own, targets, scored in zip(logits, following, repeated, strict=True)
             ]
         )
         columns: np.ndarray = torch.stack([-loss, loss], dim=1).double().cpu().numpy()
@@ -394,25 +399,26 @@ class RepeatTask(RowTask):
 
     def at_home(self, readings: Float[np.ndarray, "row column"]) -> AtHome:
         """Whether repetition makes tokens likelier: than before, and than the row's others."""
-        known, unknown, others = readings[:, 1:].T
-        advantage = self.interval(unknown - known, COVERAGE)
-        preferred = self.interval(others - known, COVERAGE)
+        repeated, unknown, others = readings[:, 1:].T
+        advantage = self.interval(unknown - repeated, COVERAGE)
+        preferred = self.interval(others - repeated, COVERAGE)
         yes = all(e.low > 0 and e.mean >= LEAST_ADVANTAGE for e in (advantage, preferred))
         n_ids = len(torch.unique(self.prompts.tokens[:, self.prompts.first :]))
-        above, guess = unknown - known, float(unknown.mean())
-        if LEAST_ADVANTAGE <= float(np.log(n_ids)) - float(known.mean()) < float(above.mean()):
+        above, guess = unknown - repeated, float(unknown.mean())
+        if LEAST_ADVANTAGE <= float(np.log(n_ids)) - float(repeated.mean()) < float(above.mean()):
             guess = float(np.log(n_ids))
-            above = guess - known
-        said = (
+            above = guess - repeated
+        text = (
             f"repetition makes the next token likelier by {advantage.mean:.3g} nats "
             f"({COVERAGE:.0%} interval {advantage.low:.3g} to {advantage.high:.3g}, "
-            f"{len(readings)} rows); its loss is {known.mean():.3g} nats, a guess has {guess:.3g}"
+            f"{len(readings)} rows); its loss is {repeated.mean():.3g} nats, that of a guess "
+            f"{guess:.3g}"
         )
         if not yes and advantage.low > 0:
-            said += ", and it is not certain to be likelier than the row's other tokens"
+            text += ", and it is not certain to be likelier than the row's other tokens"
         value = self.interval(readings[:, 0], COVERAGE)
-        loss = float(known.mean())
-        return AtHome(yes, value, -guess, loss, said, self.unit, above)
+        loss = float(repeated.mean())
+        return AtHome(yes, value, -guess, loss, text, self.unit, above)
 
     def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
         """The t interval."""
@@ -420,7 +426,7 @@ class RepeatTask(RowTask):
 
 
 def task_of(model: Model, prompts: Prompts) -> tuple[RowTask | None, str | None]:
-    """What can be measured on these rows; or why nothing can.
+    """The task of these rows; or the reason why there is none.
 
     Args:
         model: any TransformerLens model.
@@ -452,7 +458,7 @@ def measured_home(model: Model, task: RowTask, memory: int | str | None = None) 
 def intact_readings(
     model: Model, task: RowTask, memory: int | str | None = None
 ) -> Float[np.ndarray, "row column"]:
-    """What the task reads off each of its rows in the whole model: one pass."""
+    """The task's readings of its rows in the intact model: one pass."""
     parts = []
     for batch in row_batches(model, task.prompts, task.rows, 0, memory):
         logits = run(model, task.prompts.tokens[batch])
@@ -463,8 +469,8 @@ def intact_readings(
 
 def first_rows(task: RowTask, n: int) -> RowTask:
     """The task on the first so many of its rows."""
-    found: RowTask = replace(task, rows=task.rows[:n])  # type: ignore[type-var]
-    return found
+    shortened: RowTask = replace(task, rows=task.rows[:n])  # type: ignore[type-var]
+    return shortened
 
 
 def mean_of_shares(values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
@@ -539,10 +545,10 @@ def _asked(prompts: Prompts) -> tuple[Int[Tensor, "row asked"], Int[Tensor, "row
     return prompts.answers, prompts.answer_positions
 
 
-def rows_needed(found: Estimate, half: float, most: int = 10**7) -> int | None:
+def rows_needed(estimate: Estimate, half: float, most: int = 10**7) -> int | None:
     """About how many rows would narrow the interval to this half-width; None where it cannot be."""
-    now = (found.high - found.low) / 2
+    now = (estimate.high - estimate.low) / 2
     if not (half > 0 and now > 0):
         return None
-    needed = int(np.ceil(found.n * (now / half) ** 2))
-    return needed if found.n < needed <= most else None
+    needed = int(np.ceil(estimate.n * (now / half) ** 2))
+    return needed if estimate.n < needed <= most else None

@@ -66,23 +66,23 @@ def judged(claims: Sequence[Claim], bound: float = NEGLIGIBLE) -> tuple[CausalWo
     A claim with an interval that is missing (NaN) is none. "Negligible" rests on all claims
     (the number of the one whose intervals reach furthest is given), "undecided" likewise.
     """
-    known = [
+    words = [
         (number, claim)
         for number, claim in enumerate(claims)
         if claim and not any(math.isnan(end) for s in claim for end in (s.mean, s.low, s.high))
     ]
-    if not known:
+    if not words:
         return "not_tested", None
-    lowest = [(min(s.low for s in claim), number) for number, claim in known]
+    lowest = [(min(s.low for s in claim), number) for number, claim in words]
     best, number = max(lowest)
     if best >= MAJOR:
         return "major", number
     if best > 0:
         return "contributes", number
-    against = [(max(s.high for s in c), n) for n, c in known if all(s.high < 0 for s in c)]
-    if against and not any(s.low > 0 for _, claim in known for s in claim):
+    against = [(max(s.high for s in c), n) for n, c in words if all(s.high < 0 for s in c)]
+    if against and not any(s.low > 0 for _, claim in words for s in claim):
         return "suppresses", min(against)[1]
-    reach = [(max(max(-s.low, s.high) for s in claim), number) for number, claim in known]
+    reach = [(max(max(-s.low, s.high) for s in claim), number) for number, claim in words]
     furthest, number = max(reach)
     return ("negligible" if furthest <= bound else "undecided"), number
 
@@ -93,5 +93,5 @@ def matters(word: CausalWord | None) -> bool:
 
 
 def in_words(word: CausalWord) -> str:
-    """For people: spaces instead of underscores."""
+    """A name for display: spaces instead of underscores."""
     return word.replace("_", " ")

@@ -215,7 +215,7 @@ class CircuitFinding(Finding):
 
 
 def check_table(e: CircuitEvidence) -> Table:
-    """What the circuit was checked for; see `edges.checks`."""
+    """The table of robustness checks; see `edges.checks`."""
 
     def fraction(part: int | None, whole: int | None) -> float | None:
         return part / whole if part is not None and whole else None
@@ -251,9 +251,9 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
         InputError: as `composition_graph`; prompts of different lengths.
     """
     model, data, options = run.model, run.data, run.options
-    given = None if data is None else prompts_from_data(data, model)
-    prompts = circuit_prompts(model, given, run.seed)
-    n_given, prompts = len(prompts), different_prompts(model, prompts)
+    user_prompts = None if data is None else prompts_from_data(data, model)
+    prompts = circuit_prompts(model, user_prompts, run.seed)
+    n_user_prompts, prompts = len(prompts), different_prompts(model, prompts)
     circuit = find_circuit(
         model,
         prompts,
@@ -267,8 +267,8 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
     composition = composition_of(model, circuit, run.memory)
     graph = as_graph(circuit, prompts, composition, options.level)
     notes = [] if data is None else [assumption_note(model, data)]
-    if len(prompts) < n_given:
-        notes.append(f"{n_given - len(prompts)} rows repeat others, and do not count again")
+    if len(prompts) < n_user_prompts:
+        notes.append(f"{n_user_prompts - len(prompts)} rows repeat others, and do not count again")
     figures = []
     if circuit.kept:
         figures.append(circuit_figure(graph))
@@ -277,7 +277,7 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
         if circuit.screening is not None:
             figures += [head_map(circuit), size_figure(circuit.screening)]
     sha256 = digest_of_tokens(prompts.tokens) if data is None else data.digest()
-    about = run.provenance(source=prompts.source, rows=n_given, sha256=sha256)
+    about = run.provenance(source=prompts.source, rows=n_user_prompts, sha256=sha256)
     return CircuitFinding(
         headline=headline(circuit),
         findings=sentences(circuit),
@@ -366,7 +366,7 @@ def _is_uncertain(held_out: Faithfulness) -> bool:
 def evidence_of(circuit: Circuit) -> CircuitEvidence:
     """Status, reason, and what they rest on."""
     held_out, chosen_on, checks = circuit.held_out, circuit.chosen_on, circuit.checks
-    known: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if circuit.nothing is None and held_out is not None and chosen_on is not None:
         test = "Holm-adjusted p at most the level, " if circuit.objective.is_behaviour else ""
         rule = f"{test}effect at least {SHARE:.0%} of what cutting every edge costs"
@@ -375,7 +375,7 @@ def evidence_of(circuit: Circuit) -> CircuitEvidence:
                 f"the fewest nodes that with all edges between them keep {NODES_KEEP:.0%}, then "
                 f"the fewest of these edges that keep {EDGES_KEEP:.0%}, largest estimates first"
             )
-        known |= {
+        values |= {
             "edges_cut_one_by_one": circuit.n_measured,
             "edges_estimated_only": len(circuit.edges) - circuit.n_measured,
             "faithfulness": held_out.share,
@@ -386,7 +386,7 @@ def evidence_of(circuit: Circuit) -> CircuitEvidence:
         }
     if held_out is not None and checks is not None:
         rivals = [*checks.exchanged, *checks.drawn]
-        known |= {
+        values |= {
             "equivalent": equivalent(held_out),
             "equivalent_within": EQUAL,
             "rest_keeps": checks.rest.share,
@@ -401,11 +401,13 @@ def evidence_of(circuit: Circuit) -> CircuitEvidence:
             "rivals_as_good": checks.as_good(held_out.share),
             "best_rival_keeps": max(rivals, default=None),
             "runner_up_keeps": None if checks.runner_up is None else checks.runner_up.share,
-            "keeps_with": {kind: kept.share for kind, kept in checks.by_kind.items()},
+            "keeps_with": {
+                kind: faithfulness.share for kind, faithfulness in checks.by_kind.items()
+            },
             "jaccard_with": dict(checks.jaccard_by_kind),
         }
     if circuit.screening is not None:
-        known["screening"] = vars(circuit.screening)
+        values["screening"] = vars(circuit.screening)
     status, reason = status_of(circuit)
     return CircuitEvidence(
         status=status,
@@ -416,7 +418,7 @@ def evidence_of(circuit: Circuit) -> CircuitEvidence:
         every_edge_cut=circuit.all_cut,
         edges=len(circuit.edges),
         cut_edges_get=WORDS[circuit.stand_in],
-        **known,
+        **values,
     )
 
 
@@ -426,18 +428,18 @@ def _finite(end: float) -> float | None:
 
 def headline(circuit: Circuit) -> str:
     """How many edges there are, of which nodes, and what they carry alone."""
-    status, name, kept = status_of(circuit)[0], circuit.objective.name, circuit.kept
+    status, name, edges = status_of(circuit)[0], circuit.objective.name, circuit.kept
     if circuit.nothing is not None:
         return {
             "not_tested": "No circuit is tested: the model is not seen to perform the task.",
             "undecided": "Whether there is a circuit is undecided.",
         }.get(status, "No circuit: the edges make no difference here.")
     held_out = circuit.held_out
-    if not kept or held_out is None:
+    if not edges or held_out is None:
         return "No circuit is found: no edge that matters alone lies on a path to the logits."
-    writers = dict.fromkeys(e.edge.source for e in kept if e.edge.source.kind != "input")
+    writers = dict.fromkeys(e.edge.source for e in edges if e.edge.source.kind != "input")
     through = f", through {listed([label_of(n.name) for n in writers], NODES_NAMED)}"
-    start = f"{len(kept):,} of {len(circuit.edges):,} edges"
+    start = f"{len(edges):,} of {len(circuit.edges):,} edges"
     if status == "detected":
         return f"{start} alone carry the {name}{through if writers else ''}."
     if status == "described" and only_output(circuit) is not None:
@@ -558,20 +560,22 @@ def _screened(screening: Screening) -> str:
     cut = f"{screening.in_order} edges were cut one by one, largest estimates first: {ended}"
     if not screening.sampled:
         return cut
-    seen = "none is" if not screening.sample_matters else f"{screening.sample_matters} are"
+    matters = "none is" if not screening.sample_matters else f"{screening.sample_matters} are"
     return (
-        f"{cut}; of {screening.sampled} sampled from the rest {seen} seen to (at most "
+        f"{cut}; of {screening.sampled} sampled from the rest {matters} seen to (at most "
         f"{screening.missed_at_most:.0%} of the rest, one-sided {COVERAGE:.0%})"
     )
 
 
-def _with_interval(kept: Faithfulness) -> str:
+def _with_interval(faithfulness: Faithfulness) -> str:
     """A decimal where a bound of the verdict is so near that whole percents would hide it."""
     bounds = (1 - EQUAL, 1, 1 + EQUAL)
-    near = any(abs(end - bound) < 0.01 for end in (kept.low, kept.high) for bound in bounds)
+    near = any(
+        abs(end - bound) < 0.01 for end in (faithfulness.low, faithfulness.high) for bound in bounds
+    )
     share, low, high = (
         f"{100 * value:.1f}" if near else f"{round(100 * value):d}"
-        for value in (kept.share, kept.low, kept.high)
+        for value in (faithfulness.share, faithfulness.low, faithfulness.high)
     )
     return f"{share} % [{low}, {high}]"
 

@@ -96,25 +96,25 @@ class Checks:
         return control_of_p(name, (1 + self.as_good(share)) / (1 + n), LEVEL)
 
 
-def equivalent(found: Faithfulness) -> bool:
+def equivalent(faithfulness: Faithfulness) -> bool:
     """Whether the circuit does what the model does: its share certainly lies within EQUAL of 1."""
-    return found.low >= 1 - EQUAL and found.high <= 1 + EQUAL
+    return faithfulness.low >= 1 - EQUAL and faithfulness.high <= 1 + EQUAL
 
 
-def rest_of(trial: CutObjective, kept: Collection[Edge]) -> Faithfulness:
-    """What the model keeps with a circuit's edges cut."""
-    return share_of(trial.intact(), trial.values([kept])[:, 0], trial.alone([()])[:, 0])
+def rest_of(trial: CutObjective, edges: Collection[Edge]) -> Faithfulness:
+    """The faithfulness of the complement: a circuit's edges are ablated."""
+    return share_of(trial.intact(), trial.values([edges])[:, 0], trial.alone([()])[:, 0])
 
 
 def minimality(
-    trial: CutObjective, kept: Sequence[Edge], seed: int, progress: Callable[[str], None]
+    trial: CutObjective, edges: Sequence[Edge], seed: int, progress: Callable[[str], None]
 ) -> tuple[int, int, float]:
     """Edges tested, how many the circuit needs, and what counts as idle; see `Checks`."""
     rng = np.random.default_rng([seed, 1])
-    inside = set(kept)
-    nodes = {node for e in kept for node in (e.source, e.target)}
+    inside = set(edges)
+    nodes = {node for e in edges for node in (e.source, e.target)}
     outside = [e for e in trial.edges if {e.source, e.target} <= nodes and e not in inside]
-    out = [kept[i] for i in rng.permutation(len(kept))[:TESTED]]
+    out = [edges[i] for i in rng.permutation(len(edges))[:TESTED]]
     into = [outside[i] for i in rng.permutation(len(outside))[:TESTED]]
     if not out or not into:
         return 0, 0, float("nan")
@@ -146,17 +146,17 @@ def stability(
     inside = wiring.mask(chosen)
     again, alike = np.zeros(len(inside)), []
     for _ in range(DRAWS):
-        drawn = rng.integers(len(members), size=len(members))
-        anew = select(np.concatenate([members[group] for group in drawn]))
-        again += anew
-        alike.append(jaccard(anew, inside))
+        sample = rng.integers(len(members), size=len(members))
+        selected = select(np.concatenate([members[group] for group in sample]))
+        again += selected
+        alike.append(jaccard(selected, inside))
     rates = dict(zip(wiring.masked(inside), (again[inside] / DRAWS).tolist(), strict=True))
     return rates, float(np.mean(alike))
 
 
 def rivals(
     trial: CutObjective,
-    kept: Collection[Edge],
+    circuit: Collection[Edge],
     seed: int,
     progress: Callable[[str], None],
     count: int = RIVALS,
@@ -167,8 +167,8 @@ def rivals(
     """
     rng = np.random.default_rng([seed, 3])
     wiring = trial.engine.wiring
-    seen = {frozenset(kept)}
-    inside = set(kept)
+    tried = {frozenset(circuit)}
+    inside = set(circuit)
 
     def differs(edges: list[Edge]) -> bool:
         return len(inside & set(edges)) <= SHARED * len(inside) and bool(wiring.connected(edges))
@@ -176,11 +176,13 @@ def rivals(
     def as_large(edges: list[Edge]) -> bool:
         return len(edges) >= len(inside) and differs(edges)
 
-    exchanged = _others(lambda: _exchanged(kept, wiring, rng), seen, count // 2, differs)
-    drawn = _others(lambda: _drawn(kept, wiring, rng), seen, count - len(exchanged), differs)
-    left = count - len(exchanged) - len(drawn)
-    drawn += _others(lambda: _paths(kept, wiring, rng), seen, left, as_large)
-    circuits = [*exchanged, *drawn]
+    exchanged = _others(lambda: _exchanged(circuit, wiring, rng), tried, count // 2, differs)
+    random = _others(
+        lambda: _random_circuit(circuit, wiring, rng), tried, count - len(exchanged), differs
+    )
+    left = count - len(exchanged) - len(random)
+    random += _others(lambda: _paths(circuit, wiring, rng), tried, left, as_large)
+    circuits = [*exchanged, *random]
     if not circuits:
         return [], []
     values = trial.alone([(), *circuits], progress).mean(0)
@@ -190,20 +192,20 @@ def rivals(
 
 def _others(
     make: Callable[[], list[Edge]],
-    seen: set[frozenset[Edge]],
+    tried: set[frozenset[Edge]],
     count: int,
     fits: Callable[[list[Edge]], bool] = bool,
 ) -> list[list[Edge]]:
     """As many as asked that differ from each other and from all seen, if so many come up."""
-    found: list[list[Edge]] = []
+    others: list[list[Edge]] = []
     for _ in range(TRIES * count):
         one = make()
-        if frozenset(one) not in seen:
-            seen.add(frozenset(one))
-            found += [one] if fits(one) else []
-        if len(found) == count:
+        if frozenset(one) not in tried:
+            tried.add(frozenset(one))
+            others += [one] if fits(one) else []
+        if len(others) == count:
             break
-    return found
+    return others
 
 
 def jaccard(a: Bool[np.ndarray, " edge"], b: Bool[np.ndarray, " edge"]) -> float:
@@ -212,47 +214,49 @@ def jaccard(a: Bool[np.ndarray, " edge"], b: Bool[np.ndarray, " edge"]) -> float
     return int((a & b).sum()) / either if either else 1.0
 
 
-def _exchanged(kept: Collection[Edge], wiring: Wiring, rng: np.random.Generator) -> list[Edge]:
+def _exchanged(edges: Collection[Edge], wiring: Wiring, rng: np.random.Generator) -> list[Edge]:
     """The same edges, with the heads of every layer exchanged at random."""
-    places = [rng.permutation(wiring.n_heads) for _ in range(wiring.n_layers)]
+    permutations = [rng.permutation(wiring.n_heads) for _ in range(wiring.n_layers)]
 
     def renamed(node: Node) -> Node:
         if node.layer is None or node.head is None:
             return node
-        return Node("head", node.layer, int(places[node.layer][node.head]))
+        return Node("head", node.layer, int(permutations[node.layer][node.head]))
 
-    return [Edge(renamed(e.source), renamed(e.target), e.channel) for e in kept]
+    return [Edge(renamed(e.source), renamed(e.target), e.channel) for e in edges]
 
 
-def _paths(kept: Collection[Edge], wiring: Wiring, rng: np.random.Generator) -> list[Edge]:
+def _paths(edges: Collection[Edge], wiring: Wiring, rng: np.random.Generator) -> list[Edge]:
     """Edges of random paths from input to logits, until they are as many, or more."""
     into: dict[Node, list[Edge]] = {}
     for edge in wiring.edges:
         into.setdefault(edge.target, []).append(edge)
-    found: set[Edge] = set()
-    for _ in kept:
+    on_paths: set[Edge] = set()
+    for _ in edges:
         node = Node("logits")
         while node in into:
             edge = into[node][rng.integers(len(into[node]))]
-            found.add(edge)
+            on_paths.add(edge)
             node = edge.source
-        if len(found) >= len(kept):
+        if len(on_paths) >= len(edges):
             break
-    return list(found)
+    return list(on_paths)
 
 
-def _drawn(kept: Collection[Edge], wiring: Wiring, rng: np.random.Generator) -> list[Edge]:
+def _random_circuit(
+    edges: Collection[Edge], wiring: Wiring, rng: np.random.Generator
+) -> list[Edge]:
     """As many edges into each layer's queries, keys, values and MLP, and the logits, at random."""
     counts: dict[tuple[int, str | None], int] = {}
-    for e in kept:
-        place = (wiring.stage_of(e), e.channel)
-        counts[place] = counts.get(place, 0) + 1
-    found: list[Edge] = []
+    for e in edges:
+        group = (wiring.stage_of(e), e.channel)
+        counts[group] = counts.get(group, 0) + 1
+    sampled: list[Edge] = []
     for (number, channel), count in sorted(counts.items(), key=str):
         stage = wiring.stages[number]
         targets = [t for t, c in wiring.readers(stage) if c == channel]
         n = len(targets) * stage.n_sources
         for i in rng.choice(n, count, replace=False).tolist():
             source = wiring.writers[i % stage.n_sources]
-            found.append(Edge(source, targets[i // stage.n_sources], channel))  # type: ignore[arg-type]
-    return found
+            sampled.append(Edge(source, targets[i // stage.n_sources], channel))  # type: ignore[arg-type]
+    return sampled

@@ -23,7 +23,7 @@ from interp_toolkit.stats import holm
 
 @dataclass(frozen=True)
 class EdgeEffect:
-    """What one edge is worth on the rows that edges were chosen on.
+    """The effect of one edge on the rows that edges were chosen on.
 
     Attributes:
         edge: which.
@@ -69,7 +69,7 @@ class Nothing:
 
 @dataclass(frozen=True, eq=False)
 class Circuit:
-    """What was found.
+    """The result of a search.
 
     Attributes:
         wiring: the model's nodes and edges.
@@ -108,20 +108,20 @@ class Circuit:
     @property
     def kept(self) -> list[EdgeEffect]:
         """The circuit's edges, the largest effect first; those only estimated come last."""
-        kept = [e for e in self.edges if e.kept]
-        return sorted(kept, key=lambda e: (e.effect is None, -abs(e.weight)))
+        chosen = [e for e in self.edges if e.kept]
+        return sorted(chosen, key=lambda e: (e.effect is None, -abs(e.weight)))
 
     @property
     def n_measured(self) -> int:
-        """How many edges were cut one by one; the others were estimated only."""
+        """The number of edges ablated one by one; the others were estimated only."""
         return sum(e.effect is not None for e in self.edges)
 
 
 def described(
     edges: Sequence[Edge],
     attributions: Float[np.ndarray, " edge"] | None,
-    found: Measured,
-    kept: Collection[Edge],
+    measurement: Measured,
+    included: Collection[Edge],
     *,
     test: bool,
 ) -> list[EdgeEffect]:
@@ -130,22 +130,22 @@ def described(
     Args:
         edges: all of the model's.
         attributions: estimates of their effects, if there are any.
-        found: those that were measured.
-        kept: those in the circuit.
+        measurement: those that were measured.
+        included: those in the circuit.
         test: whether a mean of 0 is a null hypothesis.
     """
     p = np.ones(len(edges))
-    p[found.edges] = p_values(found.losses)
+    p[measurement.edges] = p_values(measurement.losses)
     adjusted = holm(p)
-    low, high = found.intervals()
-    column = {edge: i for i, edge in enumerate(found.edges.tolist())}
-    means = found.losses.mean(0)
+    low, high = measurement.intervals()
+    column = {edge: i for i, edge in enumerate(measurement.edges.tolist())}
+    means = measurement.losses.mean(0)
     rows = []
     for i, edge in enumerate(edges):
         estimate = None if attributions is None else float(attributions[i])
         at = column.get(i)
         if at is None:
-            rows.append(EdgeEffect(edge, estimate, None, None, edge in kept))
+            rows.append(EdgeEffect(edge, estimate, None, None, edge in included))
             continue
         rows.append(
             EdgeEffect(
@@ -153,7 +153,7 @@ def described(
                 attribution=estimate,
                 effect=float(means[at]),
                 p_value=float(adjusted[i]) if test else None,
-                kept=edge in kept,
+                kept=edge in included,
                 low=float(low[at]),
                 high=float(high[at]),
             )

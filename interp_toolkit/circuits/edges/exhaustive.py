@@ -32,7 +32,7 @@ MOST_ROUNDS = 3  # of adding edges
 MOST_TRIED = 256  # of additions in a round
 
 
-def kept_edges(
+def selected_edges(
     effects: Float[np.ndarray, " edge"],
     p_adjusted: Float[np.ndarray, " edge"],
     total: float,
@@ -45,8 +45,8 @@ def kept_edges(
     KL divergence every cut that changes anything costs on every row: p-values are NaN there and
     the share alone decides.
     """
-    kept: Bool[np.ndarray, " edge"] = np.nan_to_num(np.abs(effects)) >= SHARE * abs(total)
-    return kept & ~(p_adjusted > level)
+    large: Bool[np.ndarray, " edge"] = np.nan_to_num(np.abs(effects)) >= SHARE * abs(total)
+    return large & ~(p_adjusted > level)
 
 
 def measured_edges(
@@ -66,27 +66,27 @@ def measured_edges(
         progress("attributing to edges")
         attributions = trial.attributions().mean(0)
         chosen = np.sort(np.argsort(-np.abs(attributions), kind="stable")[:max_edges])
-    found = measured(trial, chosen, intact, progress)
+    measurement = measured(trial, chosen, intact, progress)
     total = float(intact.mean() - all_cut.mean())
 
     def select(rows: Int[np.ndarray, " row"]) -> Bool[np.ndarray, " edge"]:
-        return _by_effect(found.at(rows), len(everything), total, level, test=test)
+        return _by_effect(measurement.at(rows), len(everything), total, level, test=test)
 
     wiring = trial.engine.wiring
-    kept = set(wiring.masked(wiring.on_paths(select(np.arange(len(intact))))))
-    edges = described(everything, attributions, found, kept, test=test)
+    on_paths = set(wiring.masked(wiring.on_paths(select(np.arange(len(intact))))))
+    edges = described(everything, attributions, measurement, on_paths, test=test)
     return edges, select
 
 
 def _by_effect(
-    found: Measured, n_edges: int, total: float, level: float, *, test: bool
+    measurement: Measured, n_edges: int, total: float, level: float, *, test: bool
 ) -> Bool[np.ndarray, " edge"]:
     """The rule on these rows."""
     effects, p = np.full(n_edges, np.nan), np.ones(n_edges)
-    effects[found.edges] = found.losses.mean(0)
-    p[found.edges] = p_values(found.losses)
+    effects[measurement.edges] = measurement.losses.mean(0)
+    p[measurement.edges] = p_values(measurement.losses)
     adjusted = holm(p) if test else np.full(n_edges, np.nan)
-    return kept_edges(effects, adjusted, total, level)
+    return selected_edges(effects, adjusted, total, level)
 
 
 def completed(
@@ -101,27 +101,29 @@ def completed(
     """Edges added that others make up for when they alone are cut (step 3 of the module)."""
     everything = trial.edges
     total = float(intact.mean() - all_cut.mean())
-    kept = {e.edge for e in edges if e.kept or _by_rule(e, total, level)}
+    included = {e.edge for e in edges if e.kept or _by_rule(e, total, level)}
     added: dict[Edge, float] = {}
     for number in range(MOST_ROUNDS):
-        alone = trial.alone([kept])[:, 0]
+        alone = trial.alone([included])[:, 0]
         if (alone - all_cut).mean() >= ENOUGH * total:
             break
-        sets = _additions(everything, kept)[: min(max_edges, MOST_TRIED)]
+        sets = _additions(everything, included)[: min(max_edges, MOST_TRIED)]
         if not sets:
             break
         progress(f"edges that others make up for, round {number + 1}")
-        circuits = [kept | more for more in sets]
-        gains = trial.alone(circuits, progress, near=kept) - alone[:, None]
-        chosen = kept_edges(gains.mean(0), holm(p_values(gains)), total, level / (1 + MOST_ROUNDS))
+        circuits = [included | more for more in sets]
+        gains = trial.alone(circuits, progress, near=included) - alone[:, None]
+        chosen = selected_edges(
+            gains.mean(0), holm(p_values(gains)), total, level / (1 + MOST_ROUNDS)
+        )
         chosen &= gains.mean(0) > 0
         if not chosen.any():
             break
         for more, gain, keep in zip(sets, gains.mean(0).tolist(), chosen, strict=True):
             if keep:
-                added |= {e: gain for e in more if e not in kept and e not in added}
-        kept |= added.keys()
-    on_path = set(trial.engine.wiring.connected(kept))
+                added |= {e: gain for e in more if e not in included and e not in added}
+        included |= added.keys()
+    on_path = set(trial.engine.wiring.connected(included))
     return [
         dataclasses.replace(e, kept=True, added=added.get(e.edge)) if e.edge in on_path else e
         for e in edges
@@ -133,13 +135,13 @@ def _by_rule(effect: EdgeEffect, total: float, level: float) -> bool:
     if effect.effect is None:
         return False
     p = np.array([np.nan if effect.p_value is None else effect.p_value])
-    return bool(kept_edges(np.array([effect.effect]), p, total, level)[0])
+    return bool(selected_edges(np.array([effect.effect]), p, total, level)[0])
 
 
-def _additions(everything: Sequence[Edge], kept: Collection[Edge]) -> list[set[Edge]]:
+def _additions(everything: Sequence[Edge], included: Collection[Edge]) -> list[set[Edge]]:
     """What may be added: single edges between the kept nodes, and nodes with all edges to them."""
-    nodes = {n for e in kept for n in (e.source, e.target)} | {Node("input"), Node("logits")}
-    single = [{e} for e in everything if e not in kept and {e.source, e.target} <= nodes]
+    nodes = {n for e in included for n in (e.source, e.target)} | {Node("input"), Node("logits")}
+    single = [{e} for e in everything if e not in included and {e.source, e.target} <= nodes]
     by_node: dict[Node, set[Edge]] = {}
     for edge in everything:
         new = {edge.source, edge.target} - nodes

@@ -44,7 +44,7 @@ class Measured:
         return Measured(self.edges, self.losses[rows])
 
     def intervals(self) -> Float[np.ndarray, "2 chosen"]:
-        """Of the mean losses, by Student's t over rows."""
+        """Intervals of the mean losses, by Student's t over rows."""
         n = len(self.losses)
         half = stats.t.ppf((1 + COVERAGE) / 2, n - 1) * self.losses.std(0, ddof=1) / np.sqrt(n)
         return np.stack([self.losses.mean(0) - half, self.losses.mean(0) + half])
@@ -56,13 +56,13 @@ def measured(
     intact: Float[np.ndarray, " row"],
     progress: Callable[[str], None],
 ) -> Measured:
-    """These edges, cut one by one."""
+    """Ablate these edges one by one."""
     values = trial.values([[trial.edges[i]] for i in chosen.tolist()], progress)
     return Measured(chosen, intact[:, None] - values)
 
 
 def joined(a: Measured, b: Measured) -> Measured:
-    """Both."""
+    """Concatenate two sets of measured edges."""
     return Measured(
         np.concatenate([a.edges, b.edges]), np.concatenate([a.losses, b.losses], axis=1)
     )
@@ -83,7 +83,7 @@ SHARE = 0.01  # of what cutting every edge costs: the least effect of an edge th
 
 @dataclass(frozen=True)
 class Faithfulness:
-    """How much of the behaviour the circuit has alone.
+    """The fraction of the metric that a circuit retains by itself.
 
     Attributes:
         intact: mean value of the whole model.
@@ -103,14 +103,14 @@ class Faithfulness:
     n_rows: int
 
 
-def faithfulness(trial: CutObjective, kept: Collection[Edge]) -> Faithfulness:
-    """Of a circuit, on a trial's rows.
+def faithfulness(trial: CutObjective, edges: Collection[Edge]) -> Faithfulness:
+    """The faithfulness of a circuit on a trial's rows.
 
     Args:
         trial: the rows, and what stands in for what is cut.
-        kept: the circuit's edges.
+        edges: the circuit's edges.
     """
-    circuit, all_cut = trial.alone([kept, ()]).T
+    circuit, all_cut = trial.alone([edges, ()]).T
     return share_of(trial.intact(), circuit, all_cut)
 
 
@@ -119,7 +119,7 @@ def share_of(
     circuit: Float[np.ndarray, " row"],
     all_cut: Float[np.ndarray, " row"],
 ) -> Faithfulness:
-    """From the values of the same rows in the whole model, in a circuit, and with all edges cut."""
+    """Faithfulness from the values of rows in the whole model, in a circuit, and without edges."""
     left, whole = circuit - all_cut, intact - all_cut
     with np.errstate(invalid="ignore", divide="ignore"):
         share = left.mean() / whole.mean()

@@ -25,31 +25,37 @@ WIDEST, NARROWEST = 7.0, 1.0
 DASHES = {"q": "dot", "k": "dash", "v": "solid", "": "solid"}
 BENDS = {"q": -0.14, "k": 0.0, "v": 0.14, "": 0.07}  # of an edge's height, so that none hides one
 
-Place = tuple[float, float]
+Point = tuple[float, float]
 
 
 def circuit_figure(graph: nx.DiGraph) -> Figure:
     """The graph that `composition_graph` returned, as a picture."""
     lines = sorted(_lines(graph), key=lambda line: -abs(_weight(line[3])))
-    drawn = lines[:MOST_EDGES]
-    ends = {"input", "logits"} | {end for source, target, *_ in drawn for end in (source, target)}
+    lines_shown = lines[:MOST_EDGES]
+    ends = {"input", "logits"} | {
+        end for source, target, *_ in lines_shown for end in (source, target)
+    }
     shown = graph.subgraph([name for name in graph if name in ends])
     levels = _levels(shown)
-    places = _places(shown, levels)
+    coordinates = _layout(shown, levels)
     widest = max((abs(_weight(values)) for *_, values in lines), default=1.0) or 1.0
     data = []
     middles = []
-    for source, target, channel, values in drawn:
-        path = _path(places[source], places[target], channel)
+    for source, target, channel, values in lines_shown:
+        path = _path(coordinates[source], coordinates[target], channel)
         data.append(_line(path, channel, _weight(values), widest))
         middles.append((path[1], _words(source, target, channel, values, graph.graph["unit"])))
-    data += [_middles(middles), _nodes(shown, places)]
+    data += [_middles(middles), _nodes(shown, coordinates)]
     left_out = len(lines) - MOST_EDGES
     caption = (
         "L1H0: head 0 of layer 1; MLP1: its MLP. Edges are as wide as what is lost when each alone "
         "is cut; dotted: read by the query, dashed: by the key, solid: by the value, an MLP or the "
         "logits."
-        + (" The other colour: cutting it helps." if any(_weight(v) < 0 for *_, v in drawn) else "")
+        + (
+            " The other colour: cutting it helps."
+            if any(_weight(v) < 0 for *_, v in lines_shown)
+            else ""
+        )
         + (
             f" The {left_out:,} edges with the smallest effects are left out."
             if left_out > 0
@@ -64,7 +70,7 @@ def circuit_figure(graph: nx.DiGraph) -> Figure:
 
 
 def head_map(circuit: Circuit) -> Figure:
-    """What each head that was cut alone is worth, by layer and head."""
+    """The effect of each head that was ablated alone, by layer and head."""
     wiring = circuit.wiring
     cells: list[list[float | None]] = [[None] * wiring.n_heads for _ in range(wiring.n_layers)]
     for node, effect in circuit.node_effects.items():
@@ -81,9 +87,9 @@ def head_map(circuit: Circuit) -> Figure:
     return Figure("Heads, cut one at a time", caption, [data], layout)
 
 
-def size_figure(found: Screening) -> Figure:
+def size_figure(screening: Screening) -> Figure:
     """What circuits of each size keep alone, where edges are chosen."""
-    by = {"nodes": found.node_sizes, "edges between them": found.edge_sizes}
+    by = {"nodes": screening.node_sizes, "edges between them": screening.edge_sizes}
     data = [
         plots.line(list(sizes), list(sizes.values()), CLASS_COLORS[i], name) | plots.marked()
         for i, (name, sizes) in enumerate(by.items())
@@ -105,19 +111,19 @@ def _levels(graph: nx.DiGraph) -> dict[int, float]:
     return {layer: float(i) for i, layer in enumerate(sorted(present))}
 
 
-def _places(graph: nx.DiGraph, levels: dict[int, float]) -> dict[str, Place]:
+def _layout(graph: nx.DiGraph, levels: dict[int, float]) -> dict[str, Point]:
     """Heads of a layer side by side; its MLP half a step above, of a deep model to the right."""
     n_heads = graph.graph["cfg"]["n_heads"]
     aside = (n_heads + 1) / 2 + 1 if graph.graph["cfg"]["n_layers"] > DEEP else 0.0
-    places: dict[str, Place] = {}
+    coordinates: dict[str, Point] = {}
     for name, node in graph.nodes.items():
         if node["kind"] == "head":
-            places[name] = (node["head"] - (n_heads - 1) / 2, levels[node["layer"]])
+            coordinates[name] = (node["head"] - (n_heads - 1) / 2, levels[node["layer"]])
         elif node["kind"] == "mlp":
-            places[name] = (aside, levels[node["layer"]] + (0.25 if aside else 0.5))
+            coordinates[name] = (aside, levels[node["layer"]] + (0.25 if aside else 0.5))
         else:
-            places[name] = (0.0, -1.0 if node["kind"] == "input" else float(len(levels)))
-    return places
+            coordinates[name] = (0.0, -1.0 if node["kind"] == "input" else float(len(levels)))
+    return coordinates
 
 
 def _lines(graph: nx.DiGraph) -> list[tuple[str, str, str, dict[str, Any]]]:
@@ -137,13 +143,13 @@ def _weight(values: dict[str, Any]) -> float:
     return float(values.get("effect", values.get("estimate", 0.0)))
 
 
-def _path(start: Place, end: Place, channel: str) -> list[Place]:
+def _path(start: Point, end: Point, channel: str) -> list[Point]:
     """Start, a point to the side of the middle, end."""
     bend = BENDS[channel] * (end[1] - start[1])
     return [start, ((start[0] + end[0]) / 2 + bend, (start[1] + end[1]) / 2), end]
 
 
-def _line(path: Sequence[Place], channel: str, effect: float, widest: float) -> plots.Part:
+def _line(path: Sequence[Point], channel: str, effect: float, widest: float) -> plots.Part:
     width = max(NARROWEST, WIDEST * abs(effect) / widest)
     line = plots.line(
         [x for x, _ in path],
@@ -166,23 +172,23 @@ def _words(source: str, target: str, channel: str, values: dict[str, Any], unit:
     return "<br>".join(lines)
 
 
-def _middles(middles: Sequence[tuple[Place, str]]) -> plots.Part:
+def _middles(middles: Sequence[tuple[Point, str]]) -> plots.Part:
     """Small marks in the middle of each edge, to hover over."""
     marks = plots.markers(
-        [place[0] for place, _ in middles], [place[1] for place, _ in middles], NEUTRAL, size=7
+        [point[0] for point, _ in middles], [point[1] for point, _ in middles], NEUTRAL, size=7
     )
     return marks | plots.hover("%{text}") | {"text": [words for _, words in middles]}
 
 
-def _nodes(graph: nx.DiGraph, places: dict[str, Place]) -> plots.Part:
+def _nodes(graph: nx.DiGraph, coordinates: dict[str, Point]) -> plots.Part:
     symbols = defaultdict(lambda: "square", head="circle", mlp="diamond")
     effects = [
         f"effect {node['effect']:.3g} {graph.graph['unit']}" if "effect" in node else ""
         for node in graph.nodes.values()
     ]
     marks = plots.markers(
-        [places[name][0] for name in graph],
-        [places[name][1] for name in graph],
+        [coordinates[name][0] for name in graph],
+        [coordinates[name][1] for name in graph],
         NEUTRAL,
         symbol=[symbols[node["kind"]] for node in graph.nodes.values()],
         size=14,

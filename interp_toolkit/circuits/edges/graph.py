@@ -107,8 +107,8 @@ def circuit_prompts(model: Any, tokens: Any, seed: int) -> Prompts:
     ones. Raises InputError for given tokens that do not fit the model.
     """
     if tokens is not None:
-        given = tokens if isinstance(tokens, Prompts) else prompts_from_tokens(tokens, model)
-        return given if len(given) <= MOST_ROWS else given.some(MOST_ROWS)
+        prompts = tokens if isinstance(tokens, Prompts) else prompts_from_tokens(tokens, model)
+        return prompts if len(prompts) <= MOST_ROWS else prompts.some(MOST_ROWS)
     n_ctx = int(model.cfg.n_ctx)
     try:
         return repeated_prompts(model, rows=ROWS, n_pos=min(n_ctx, LONGEST), seed=seed)
@@ -140,13 +140,13 @@ def as_graph(
     """
     graph = nx.DiGraph(**_graph_attributes(circuit, prompts, level))
     nodes = {n for e in circuit.kept for n in (e.edge.source, e.edge.target)}
-    for node in [Node("input"), *sorted(nodes, key=_place), Node("logits")]:
+    for node in [Node("input"), *sorted(nodes, key=_order), Node("logits")]:
         graph.add_node(node.name, **_node_attributes(node, circuit.node_effects.get(node)))
     for effect in circuit.kept:
         edge = effect.edge
         ends = edge.source.name, edge.target.name
         if ends not in graph.edges:
-            graph.add_edge(*ends, **_known(_values(effect, "")))
+            graph.add_edge(*ends, **_without_missing(_values(effect, "")))
         if edge.channel is not None:
             attributes = graph.edges[ends]
             attributes["channels"] = "".join(
@@ -169,23 +169,23 @@ def composition_of_edge(
     return None if np.isnan(score) or np.isnan(p) else (score, p)
 
 
-def _place(node: Node) -> tuple[int, bool, int]:
+def _order(node: Node) -> tuple[int, bool, int]:
     """The order of the forward pass."""
     layer = {"input": -1, "logits": 10**9}.get(node.kind, node.layer)
     return layer or 0, node.kind == "mlp", node.head or 0
 
 
-def _known(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+def _without_missing(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return {key: value for key, value in pairs if value is not None}
 
 
 def _node_attributes(node: Node, effect: Estimate | None) -> dict[str, Any]:
-    found = (
+    attributes = (
         []
         if effect is None
         else [("effect", effect.mean), ("effect_low", effect.low), ("effect_high", effect.high)]
     )
-    return _known([*node._asdict().items(), *found])
+    return _without_missing([*node._asdict().items(), *attributes])
 
 
 def _channel_attributes(
@@ -193,7 +193,7 @@ def _channel_attributes(
 ) -> dict[str, Any]:
     channel = effect.edge.channel
     score, p = composition_of_edge(effect, composition) or (None, None)
-    return _known(
+    return _without_missing(
         [
             *_values(effect, f"_{channel}"),
             (f"composition_{channel}", score),
@@ -203,7 +203,7 @@ def _channel_attributes(
 
 
 def _values(effect: EdgeEffect, end: str) -> list[tuple[str, float | None]]:
-    """Its effect and p-value; of an edge that was not measured its estimate."""
+    """An edge's effect and p-value; the estimate of an edge that was not measured."""
     estimate = effect.attribution if effect.effect is None else None
     return [
         (f"effect{end}", effect.effect),

@@ -125,9 +125,9 @@ def selected(
     whole = float((intact - all_cut).mean())
 
     def keeps(selection: Selection) -> float:
-        kept = trial.engine.wiring.masked(selection(scores))
-        progress(f"circuits of {len(kept):,} edges")
-        return float((trial.alone([kept])[:, 0] - all_cut).mean()) / whole
+        chosen_edges = trial.engine.wiring.masked(selection(scores))
+        progress(f"circuits of {len(chosen_edges):,} edges")
+        return float((trial.alone([chosen_edges])[:, 0] - all_cut).mean()) / whole
 
     wiring = trial.engine.wiring
     n_nodes = len(wiring.writers) - 1
@@ -142,7 +142,7 @@ def selected(
 
 
 def least_enough(
-    keeps: Callable[[int], float], fewest: int, most: int, wanted: float
+    keeps: Callable[[int], float], fewest: int, most: int, target: float
 ) -> tuple[int, dict[int, float]]:
     """The least size found that keeps as much as is wanted, and what each that was tried keeps.
 
@@ -152,7 +152,7 @@ def least_enough(
 
     def enough(size: int) -> bool:
         shares[size] = keeps(size)
-        return shares[size] >= wanted
+        return shares[size] >= target
 
     size = min(fewest, most)
     while not enough(size):
@@ -180,14 +180,14 @@ def until_none_matters(
     progress: Callable[[str], None],
 ) -> tuple[Measured, bool]:
     """Edges cut in this order, and whether they end with a block of none that could matter."""
-    found = Measured(order[:0], np.empty((len(intact), 0)))
-    while len(found.edges) < min(most, len(order)):
-        block = order[len(found.edges) : min(len(found.edges) + BLOCK, most)]
+    measurement = Measured(order[:0], np.empty((len(intact), 0)))
+    while len(measurement.edges) < min(most, len(order)):
+        block = order[len(measurement.edges) : min(len(measurement.edges) + BLOCK, most)]
         new = measured(trial, block, intact, progress)
-        found = joined(found, new)
+        measurement = joined(measurement, new)
         if not matter(new, total).any():
-            return found, True
-    return found, len(found.edges) == len(order)
+            return measurement, True
+    return measurement, len(measurement.edges) == len(order)
 
 
 def screening(
@@ -198,15 +198,15 @@ def screening(
     total: float,
 ) -> Screening:
     """What is told of the choice; see `Screening`."""
-    found, ended = in_order
+    measurement, ended = in_order
     n, n_matter = len(sample.edges), int(matter(sample, total).sum())
-    estimates, effects = scores.mean(0)[found.edges], found.losses.mean(0)
+    estimates, effects = scores.mean(0)[measurement.edges], measurement.losses.mean(0)
     correlation = stats.spearmanr(np.abs(estimates), np.abs(effects)).statistic
     return Screening(
         node_sizes=dict(sorted(sizes[0].items())),
         edge_sizes=dict(sorted(sizes[1].items())),
         reached=max(sizes[0].values()) >= NODES_KEEP and max(sizes[1].values()) >= EDGES_KEEP,
-        in_order=len(found.edges),
+        in_order=len(measurement.edges),
         last_block_idle=ended,
         rank_correlation=float(correlation),
         sampled=n,
@@ -215,9 +215,9 @@ def screening(
     )
 
 
-def matter(found: Measured, total: float) -> Bool[np.ndarray, " chosen"]:
+def matter(measurement: Measured, total: float) -> Bool[np.ndarray, " chosen"]:
     """Which have an effect that certainly is not 0 and reaches SHARE of the behaviour."""
-    low, high = found.intervals()
-    large = np.abs(found.losses.mean(0)) >= SHARE * abs(total)
-    found_to: Bool[np.ndarray, " chosen"] = large & ((low > 0) | (high < 0))
-    return found_to
+    low, high = measurement.intervals()
+    large = np.abs(measurement.losses.mean(0)) >= SHARE * abs(total)
+    significant: Bool[np.ndarray, " chosen"] = large & ((low > 0) | (high < 0))
+    return significant

@@ -58,7 +58,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, eq=False)
 class _Choice:
-    """What was chosen.
+    """The chosen edges.
 
     Attributes:
         edges: every edge, with what is known of it.
@@ -111,7 +111,7 @@ def find_circuit(
     if not 0 < level < 1 or max_edges < 1:
         raise InputError(f"level {level} must lie between 0 and 1, max_edges {max_edges} above 0")
     engine = PatchedModel(model)
-    judged_by, home = objective(model, prompts, memory, metric=metric)
+    judged_by, task_check = objective(model, prompts, memory, metric=metric)
     limit = parse_memory(memory)
     progress("the intact model")
     halves = _halves(groups, seed, shuffle=prompts.answers is not None)
@@ -120,7 +120,7 @@ def find_circuit(
         for half, other in (halves, halves[::-1])
     )
     intact, all_cut = choosing.intact(), choosing.alone([()])[:, 0]
-    found = Circuit(
+    circuit = Circuit(
         wiring=engine.wiring,
         objective=judged_by,
         stand_in=choosing.stand_in.kind,
@@ -130,34 +130,34 @@ def find_circuit(
         chosen_on=None,
         intact=float(intact.mean()),
         all_cut=float(all_cut.mean()),
-        nothing=_nothing(home, intact - all_cut),
-        home=home,
+        nothing=_nothing(task_check, intact - all_cut),
+        home=task_check,
     )
-    if found.nothing is not None:
-        return found
+    if circuit.nothing is not None:
+        return circuit
     if len(engine.wiring.edges) > MANY:
         choice = _screened(choosing, prompts, (intact, all_cut), max_edges, seed, progress)
     else:
         choice = _exhaustive(choosing, (intact, all_cut), level, max_edges, judged_by, progress)
-    found = replace(found, edges=choice.edges, screening=choice.screening, chosen=choice.chosen)
-    kept = [e.edge for e in choice.edges if e.kept]
+    circuit = replace(circuit, edges=choice.edges, screening=choice.screening, chosen=choice.chosen)
+    edges = [e.edge for e in choice.edges if e.kept]
     progress("the nodes of the circuit")
-    found = replace(
-        found,
+    circuit = replace(
+        circuit,
         node_effects=_node_effects(choosing, choice.edges, intact, progress),
-        chosen_on=faithfulness(choosing, kept),
+        chosen_on=faithfulness(choosing, edges),
     )
     choosing.release()
-    found = replace(found, held_out=faithfulness(judging, kept))
-    if kept:
+    circuit = replace(circuit, held_out=faithfulness(judging, edges))
+    if edges:
         chosen_on = equal_inputs(groups[halves[0].numpy(), None])
-        checked = _checks(judging, kept, choice, prompts, chosen_on, seed, progress)
-        found = replace(found, checks=checked)
+        checked = _checks(judging, edges, choice, prompts, chosen_on, seed, progress)
+        circuit = replace(circuit, checks=checked)
     judging.release()
     if isinstance(judged_by, AskedObjective):
         patching = patched_stream(engine, prompts, judged_by, limit, progress)
-        found = replace(found, patching=patching)
-    return found
+        circuit = replace(circuit, patching=patching)
+    return circuit
 
 
 def different_prompts(model: Any, prompts: Prompts) -> Prompts:
@@ -178,8 +178,8 @@ def _equal_prompts(
     model: Any, prompts: Prompts, tokens: Int[Tensor, "row pos"]
 ) -> Int[np.ndarray, " row"]:
     """Groups of rows that are equal up to the last position that is judged."""
-    places = prompts.answer_positions
-    last = np.full(len(prompts), -1) if places is None else places.numpy().max(axis=1)
+    positions = prompts.answer_positions
+    last = np.full(len(prompts), -1) if positions is None else positions.numpy().max(axis=1)
     causal = getattr(model.cfg, "attention_dir", "causal") != "bidirectional"
     return equal_up_to(list(tokens.numpy()), last, causal=causal)
 
@@ -200,18 +200,18 @@ def _halves(
     return torch.tensor(halves[0]), torch.tensor(halves[1])
 
 
-def _nothing(home: AtHome | None, lost: Float[np.ndarray, " row"]) -> Nothing | None:
+def _nothing(task_check: AtHome | None, lost: Float[np.ndarray, " row"]) -> Nothing | None:
     """Why there is nothing to explain on these rows, or None."""
-    if home is not None and not home.yes:
-        return Nothing("not_tested", f"the model is not seen to do the task: {home.said}")
+    if task_check is not None and not task_check.yes:
+        return Nothing("not_tested", f"the model is not seen to do the task: {task_check.said}")
     cost = estimate(lost)
     if cost.low > 0:
         return None
     if not lost.any():
         return Nothing("not_detected", "cutting every edge at once changes nothing")
     interval = f"{cost.mean:.3g}, {COVERAGE:.0%} interval {cost.low:.3g} to {cost.high:.3g}"
-    said = f"cutting every edge at once is not certain to cost anything ({interval})"
-    return Nothing("undecided", said)
+    text = f"cutting every edge at once is not certain to cost anything ({interval})"
+    return Nothing("undecided", text)
 
 
 def _exhaustive(
@@ -248,20 +248,20 @@ def _screened(
     most = min(max_edges, screened.MOST_CUT)
     in_order = screened.until_none_matters(trial, order, intact, total, most, progress)
     rest = order[len(in_order[0].edges) :]
-    drawn = np.random.default_rng([seed, 4]).permutation(rest)[: screened.SAMPLE]
-    sample = measured(trial, drawn, intact, progress)
+    sampled = np.random.default_rng([seed, 4]).permutation(rest)[: screened.SAMPLE]
+    sample = measured(trial, sampled, intact, progress)
     trial.release()
     chosen = selection(scores)
-    kept = set(trial.engine.wiring.masked(chosen))
-    found = joined(in_order[0], sample)
-    edges = described(trial.edges, scores.mean(0), found, kept, test=False)
+    selected = set(trial.engine.wiring.masked(chosen))
+    measurement = joined(in_order[0], sample)
+    edges = described(trial.edges, scores.mean(0), measurement, selected, test=False)
     alike: dict[Kind, float] = {}
     for kind in kinds_for(prompts)[1:]:
         progress(f"attribution with cut edges at {kind}")
         again = trial.with_stand_in(kind).attributions(1)
         alike[kind] = checks.jaccard(chosen, selection(again))
-    told = screened.screening(scores, (sizes[0], sizes[1]), in_order, sample, total)
-    return _Choice(edges, lambda rows: selection(scores[rows]), kept, told, alike)
+    screening = screened.screening(scores, (sizes[0], sizes[1]), in_order, sample, total)
+    return _Choice(edges, lambda rows: selection(scores[rows]), selected, screening, alike)
 
 
 def _node_effects(
@@ -286,7 +286,7 @@ def _node_effects(
 
 def _checks(
     trial: CutObjective,
-    kept: list[Edge],
+    edges: list[Edge],
     choice: _Choice,
     prompts: Prompts,
     groups: Int[np.ndarray, " row"],
@@ -295,21 +295,21 @@ def _checks(
 ) -> Checks:
     """What the circuit must stand up to, on held-out rows."""
     progress("what the rest of the model keeps")
-    rest = checks.rest_of(trial, kept)
-    tested, needed, idle = checks.minimality(trial, kept, seed, progress)
+    rest = checks.rest_of(trial, edges)
+    tested, needed, idle = checks.minimality(trial, edges, seed, progress)
     again, alike = checks.stability(choice.select, groups, choice.chosen, trial.engine.wiring, seed)
     progress("circuits of the same size")
-    exchanged, drawn = checks.rivals(trial, kept, seed, progress)
-    inside = set(kept)
+    exchanged, random = checks.rivals(trial, edges, seed, progress)
+    inside = set(edges)
     others = [e for e in choice.edges if e.edge not in inside]
     others.sort(key=lambda e: -abs(e.weight))
-    runner_up = trial.engine.wiring.connected([e.edge for e in others[: len(kept)]])
+    runner_up = trial.engine.wiring.connected([e.edge for e in others[: len(edges)]])
     best_other = faithfulness(trial, runner_up) if runner_up else None
     by_kind = {}
     trial.release()
     for kind in kinds_for(prompts)[1:]:
         progress(f"with cut edges at {kind}")
-        by_kind[kind] = faithfulness(trial.with_stand_in(kind), kept)
+        by_kind[kind] = faithfulness(trial.with_stand_in(kind), edges)
     return Checks(
         rest=rest,
         tested=tested,
@@ -320,6 +320,6 @@ def _checks(
         by_kind=by_kind,
         jaccard_by_kind=choice.jaccard_by_kind or {},
         exchanged=exchanged,
-        drawn=drawn,
+        drawn=random,
         runner_up=best_other,
     )

@@ -40,7 +40,7 @@ class Node(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As EAP-IG writes it."""
+        """The name in the notation of EAP-IG."""
         if self.kind == "head":
             return f"a{self.layer}.h{self.head}"
         return f"m{self.layer}" if self.kind == "mlp" else self.kind
@@ -55,7 +55,7 @@ class Edge(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As EAP-IG writes it."""
+        """The name in the notation of EAP-IG."""
         channel = "" if self.channel is None else f"<{self.channel}>"
         return f"{self.source.name}->{self.target.name}{channel}"
 
@@ -77,7 +77,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Wiring:
-    """Which nodes a model has and what each can read.
+    """The nodes of a model and the edges between them.
 
     Attributes:
         n_layers, n_heads, d_model: sizes.
@@ -93,7 +93,7 @@ class Wiring:
 
     @cached_property
     def writers(self) -> tuple[Node, ...]:
-        """In the order of the forward pass."""
+        """The writers, in the order of the forward pass."""
         nodes = [Node("input")]
         for layer in range(self.n_layers):
             nodes += [Node("head", layer, head) for head in range(self.n_heads)]
@@ -111,10 +111,10 @@ class Wiring:
         stages, written = [], 1
         for layer in range(self.n_layers):
             stages.append(Stage("attention", layer, written))
-            seen = written
+            readable = written
             written += self.n_heads
             if self.mlps[layer]:
-                stages.append(Stage("mlp", layer, seen if self.parallel else written))
+                stages.append(Stage("mlp", layer, readable if self.parallel else written))
                 written += 1
         return (*stages, Stage("logits", self.n_layers, written))
 
@@ -160,11 +160,11 @@ class Wiring:
         return [self.edges[i] for i in np.flatnonzero(inside).tolist()]
 
     def connected(self, some: Collection[Edge]) -> list[Edge]:
-        """Those of some edges that lie on a path of them from the input to the logits."""
+        """Drop edges that lie on no path from the input to the logits."""
         return self.masked(self.on_paths(self.mask(some)))
 
     def on_paths(self, inside: Bool[np.ndarray, " edge"]) -> Bool[np.ndarray, " edge"]:
-        """As `connected`, of masks."""
+        """Drop edges on no input-to-logits path, for masks."""
         sources, targets = (ends[inside].tolist() for ends in self.ends)
         begun, ended = [False] * (len(self.writers) + 1), [False] * (len(self.writers) + 1)
         begun[0] = ended[-1] = True
@@ -172,11 +172,11 @@ class Wiring:
             begun[target] |= begun[source]
         for source, target in zip(reversed(sources), reversed(targets), strict=True):
             ended[source] |= ended[target]
-        found = inside.copy()
-        found[inside] = [
+        reachable = inside.copy()
+        reachable[inside] = [
             begun[source] and ended[target] for source, target in zip(sources, targets, strict=True)
         ]
-        return found
+        return reachable
 
     def beside_attention(self, stage: Stage) -> bool:
         """Whether a stage reads what attention of its layer reads, not what it writes."""

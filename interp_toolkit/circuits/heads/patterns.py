@@ -67,7 +67,7 @@ def pattern_sums(
     points = pattern_points(model)
     n_rows, n_pos = controls.tokens.shape
     itemsize = itemsize_of(model)
-    per_row = bytes_per_row(cfg, n_pos, itemsize, logits=False, kept=0)
+    per_row = bytes_per_row(cfg, n_pos, itemsize, logits=False, n_stored=0)
     size = rows_that_fit(parse_memory(memory), per_row, n_pos)
     sums = np.zeros((n_layers, n_rows, n_heads, controls.n_sets))
     kinds: list[RowKind] = ["softmax"] * n_layers

@@ -64,16 +64,16 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
     if data is None:
         raise InputError(_NO_ROWS)
     progress("does the model do its task here?")
-    given, prompts, home = asked(model, data, options.memory)
+    user_prompts, prompts, task_check = asked(model, data, options.memory)
     described = {"source": data.source, "rows": len(prompts), "sha256": data.digest()}
     about = provenance(model, described, options.settings(), options.seed)
-    if not home.yes:
+    if not task_check.yes:
         return RolesFinding(
             headline="Not tested: the model is not seen to perform the task on these prompts.",
-            findings=[f"Task: {home.said}."],
-            evidence=not_tested(home),
+            findings=[f"Task: {task_check.said}."],
+            evidence=not_tested(task_check),
             provenance=about,
-            home=home,
+            home=task_check,
             difference=None,
             heads=[],
             writers=[],
@@ -91,9 +91,9 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
     return RolesFinding(
         headline=headline(roles),
         findings=findings(roles),
-        evidence=evidence_of(home, roles),
+        evidence=evidence_of(task_check, roles),
         provenance=about,
-        home=home,
+        home=task_check,
         difference=roles.difference,
         heads=roles.heads,
         writers=roles.writers,
@@ -102,7 +102,7 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
         notes=[
             *(f"{name} is not tested: {why}" for name, why in roles.untested.items()),
             *roles.notes,
-            *filter(None, [copies_note(given, prompts)]),
+            *filter(None, [copies_note(user_prompts, prompts)]),
         ],
         plots=[figures.direct_map(roles), *figures.attention_panels(roles)],
     )
@@ -115,13 +115,13 @@ def asked(
 
     Raises InputError for prompts that ask nothing, too few of them, or all for the same.
     """
-    given = prompts_from_data(data, model)
-    prompts = given.distinct()
+    user_prompts = prompts_from_data(data, model)
+    prompts = user_prompts.distinct()
     asks_of(prompts)
     task, reason = task_of(model, prompts)
     if task is None:
         raise InputError(str(reason))
-    return given, prompts, measured_home(model, task, memory)
+    return user_prompts, prompts, measured_home(model, task, memory)
 
 
 _NO_ROWS = "roles of heads are told by what rows ask; give rows with answers (--data)"

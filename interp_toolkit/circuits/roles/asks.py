@@ -22,25 +22,25 @@ class Asks:
 
     Attributes:
         tokens: of the row that asks.
-        place: where it asks.
+        position: where it asks.
         answer: the token that should be named there.
         wrong: the token that should not, or None.
         slots: how many answers a row asks for: entries of one row stand together.
 
     Examples:
-        >>> tokens, place = np.array([[3, 4, 3, 5]]), np.array([3])
-        >>> Asks(tokens, place, np.array([4]), np.array([3]), 1).last_repeat(np.array([3]))
+        >>> tokens, position = np.array([[3, 4, 3, 5]]), np.array([3])
+        >>> Asks(tokens, position, np.array([4]), np.array([3]), 1).last_repeat(np.array([3]))
         array([[False, False,  True, False]])
     """
 
     tokens: Int[np.ndarray, "ask pos"]
-    place: Int[np.ndarray, " ask"]
+    position: Int[np.ndarray, " ask"]
     answer: Int[np.ndarray, " ask"]
     wrong: Int[np.ndarray, " ask"] | None
     slots: int
 
     def __len__(self) -> int:
-        return len(self.place)
+        return len(self.position)
 
     @property
     def at_hand(self) -> Int[np.ndarray, " token"]:
@@ -51,17 +51,17 @@ class Asks:
 
     @property
     def earlier(self) -> Bool[np.ndarray, "ask pos"]:
-        """Places before the asked one."""
-        before: np.ndarray = np.arange(self.tokens.shape[1]) < self.place[:, None]
+        """Positions before the asked one."""
+        before: np.ndarray = np.arange(self.tokens.shape[1]) < self.position[:, None]
         return before
 
     def holding(self, ids: Int[np.ndarray, " ask"]) -> Bool[np.ndarray, "ask pos"]:
-        """Earlier places that hold these tokens, one for each ask."""
+        """Earlier positions that hold these tokens, one for each ask."""
         held: np.ndarray = self.earlier & (self.tokens == ids[:, None])
         return held
 
     def last_repeat(self, ids: Int[np.ndarray, " ask"]) -> Bool[np.ndarray, "ask pos"]:
-        """The last earlier place of these tokens, where there are two or more."""
+        """The last earlier position of these tokens, where there are two or more."""
         held = self.holding(ids)
         last = np.zeros_like(held)
         number = np.flatnonzero(held.sum(1) > 1)
@@ -69,23 +69,23 @@ class Asks:
         return last
 
     def first(self) -> Bool[np.ndarray, "ask pos"]:
-        """The first place, where it is an earlier one."""
-        found: np.ndarray = self.earlier & (np.arange(self.tokens.shape[1]) == 0)
-        return found
+        """The first position, where it is an earlier one."""
+        at_first: np.ndarray = self.earlier & (np.arange(self.tokens.shape[1]) == 0)
+        return at_first
 
     def by_row(self, values: Float[np.ndarray, "*some ask"]) -> Float[np.ndarray, "*some row"]:
         """The mean over each row's answers; those that are NaN take no part."""
         slots = values.reshape(*values.shape[:-1], -1, self.slots)
         if self.slots == 1:
             return slots[..., 0]
-        known = ~np.isnan(slots)
+        filled = ~np.isnan(slots)
         with np.errstate(invalid="ignore"):
-            mean: np.ndarray = np.where(known, slots, 0).sum(-1) / known.sum(-1)
+            mean: np.ndarray = np.where(filled, slots, 0).sum(-1) / filled.sum(-1)
         return mean
 
 
 def asks_of(prompts: Prompts) -> Asks:
-    """What these rows ask.
+    """The questions of these rows.
 
     Raises InputError for rows that ask nothing, too few of them, or all for the same.
     """
@@ -100,7 +100,7 @@ def asks_of(prompts: Prompts) -> Asks:
     wrong = None if prompts.wrong is None else prompts.wrong.numpy().reshape(-1)
     asks = Asks(
         tokens=prompts.tokens.numpy().repeat(slots, axis=0),
-        place=prompts.answer_positions.numpy().reshape(-1),
+        position=prompts.answer_positions.numpy().reshape(-1),
         answer=prompts.answers.numpy().reshape(-1),
         wrong=wrong,
         slots=slots,

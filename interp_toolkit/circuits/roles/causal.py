@@ -46,7 +46,7 @@ HeadSet = frozenset[Head]
 
 @dataclass(frozen=True)
 class RoleCheck:
-    """What the preference for the answer loses without some heads.
+    """The loss of preference for the answer without some heads.
 
     Attributes:
         heads: which.
@@ -94,26 +94,26 @@ class RoleChecks:
             return []
         require_heads(self.model, sorted(frozenset[Head]().union(*sets)))
         asks, n = self.writing.asks, len(self.writing.asks)
-        stand_in = _means_of_others(self.writing.reading.z, asks)
+        ablation_value = _means_of_others(self.writing.reading.z, asks)
         lost, shifts = np.empty((len(sets), n)), np.full((len(sets), n), np.nan)
         intact = self.writing.difference()
         restart = can_restart(self.model)
         for start in range(0, n, self._size()):
             at = slice(start, min(start + self._size(), n))
-            kept = self._entries(sets, at) if restart else {}
+            entries = self._entries(sets, at) if restart else {}
             for number, out in enumerate(sets):
                 self.progress(f"without {number + 1} of {len(sets)} sets of heads")
-                final, seen = self._without(out, at, stand_in, kept)
+                final, patterns = self._without(out, at, ablation_value, entries)
                 lost[number, at] = intact[at] - self.writing.difference_of(final, at)
-                shifts[number, at] = self._watched(out, seen, at)
-        direct = np.stack([self._direct(out, stand_in) for out in sets])
+                shifts[number, at] = self._watched(out, patterns, at)
+        direct = np.stack([self._direct(out, ablation_value) for out in sets])
         return _conclude(asks, sets, intact, lost, direct, shifts)
 
     def _size(self) -> int:
         n_pos = self.writing.asks.tokens.shape[1]
         itemsize = itemsize_of(self.model)
-        kept = self.writing.view.n_layers * self.writing.view.d_model * n_pos
-        row = bytes_per_row(self.model.cfg, n_pos, itemsize, logits=True, kept=kept)
+        n_stored = self.writing.view.n_layers * self.writing.view.d_model * n_pos
+        row = bytes_per_row(self.model.cfg, n_pos, itemsize, logits=True, n_stored=n_stored)
         return rows_that_fit(parse_memory(self.memory), row, n_pos)
 
     def _tokens(self, at: slice) -> Tensor:
@@ -123,41 +123,46 @@ class RoleChecks:
         """What enters the first layer of each set, in the intact model: one pass for all."""
         points = hook_points(self.model)
         names = sorted({entry(min(out).layer) for out in sets})
-        seen: dict[str, Tensor] = {}
+        entries: dict[str, Tensor] = {}
 
         def keep(value: Tensor, hook: Any, *, name: str) -> None:
-            seen[name] = value.detach().clone()
-            if len(seen) == len(names):
+            entries[name] = value.detach().clone()
+            if len(entries) == len(names):
                 raise StopForwardError
 
         run(self.model, self._tokens(at), [(points[n], partial(keep, name=n)) for n in names])
-        return seen
+        return entries
 
     def _without(
-        self, out: HeadSet, at: slice, stand_in: Tensor, kept: dict[str, Tensor]
+        self, out: HeadSet, at: slice, ablation_value: Tensor, entries: dict[str, Tensor]
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """The last layer's stream at the asked place, and the movers' attention from it."""
         points, patterns = hook_points(self.model), pattern_points(self.model)
-        place = torch.from_numpy(self.writing.asks.place[at])
+        positions = torch.from_numpy(self.writing.asks.position[at])
         first = min(out).layer
         hooks: list[tuple[Any, Callable[..., Any]]] = []
         for layer in sorted({head.layer for head in out}):
             heads = sorted(head.head for head in out if head.layer == layer)
-            values = stand_in[layer, at][:, heads]
-            put = partial(_put, place=place, heads=heads, values=values)
+            values = ablation_value[layer, at][:, heads]
+            put = partial(_put, positions=positions, heads=heads, values=values)
             hooks.append((points[hook_z(layer)], put))
         last = f"blocks.{self.writing.view.n_layers - 1}.hook_resid_post"
         ends: list[Tensor] = []
-        seen: dict[int, Tensor] = {}
+        by_layer: dict[int, Tensor] = {}
         for layer in {mover.layer for mover in self._behind(out)}:
-            hooks.append((patterns[layer], partial(_keep, seen=seen, layer=layer, place=place)))
-        hooks.append((points[last], partial(_end, ends=ends, place=place)))
+            hooks.append(
+                (
+                    patterns[layer],
+                    partial(_keep, patterns=by_layer, layer=layer, positions=positions),
+                )
+            )
+        hooks.append((points[last], partial(_end, ends=ends, positions=positions)))
         tokens = self._tokens(at)
-        if entry(first) in kept:
-            run_from(self.model, kept[entry(first)], first, tokens, hooks)
+        if entry(first) in entries:
+            run_from(self.model, entries[entry(first)], first, tokens, hooks)
         else:
             run(self.model, tokens, hooks)
-        return ends[0], seen
+        return ends[0], by_layer
 
     def _behind(self, out: HeadSet) -> list[Head]:
         """The movers that can hear of it."""
@@ -165,7 +170,7 @@ class RoleChecks:
         return [mover for mover in self.movers if mover.layer > last and mover not in out]
 
     def _watched(
-        self, out: HeadSet, seen: dict[int, Tensor], at: slice
+        self, out: HeadSet, patterns: dict[int, Tensor], at: slice
     ) -> Float[np.ndarray, " ask"]:
         """The movers' attention to the wrong token less the answer, above the intact model's."""
         asks, behind = self.writing.asks, self._behind(out)
@@ -174,18 +179,18 @@ class RoleChecks:
         weight = (asks.holding(asks.wrong).astype(float) - asks.holding(asks.answer))[at]
         rises = []
         for layer, head in behind:
-            now = seen[layer][:, head].numpy()
+            now = patterns[layer][:, head].numpy()
             before = self.writing.reading.attention[layer, head, at]
             rises.append(((now - before) * weight).sum(-1))
         mean: np.ndarray = np.mean(rises, axis=0)
         return mean
 
-    def _direct(self, out: HeadSet, stand_in: Tensor) -> Float[np.ndarray, " ask"]:
-        """What the logits lose at once."""
+    def _direct(self, out: HeadSet, ablation_value: Tensor) -> Float[np.ndarray, " ask"]:
+        """The direct effect on the logits."""
         asks, hand = self.writing.asks, self.writing.asks.at_hand
         total = np.zeros(len(asks))
         for layer, head in sorted(out):
-            change = self.writing.reading.z[layer] - stand_in[layer]
+            change = self.writing.reading.z[layer] - ablation_value[layer]
             written = self.writing.of_heads(layer, change)
             total += preference(self.writing.on(written, hand), hand, asks)[:, head]
         return total
@@ -194,8 +199,8 @@ class RoleChecks:
 def behaviour_of(difference: Float[np.ndarray, " row"]) -> AtHome:
     """The logit difference as a behaviour that effects are shares of; chance is no difference."""
     value = estimate(difference)
-    said = f"the logit difference is {value.mean:.3g}"
-    return AtHome(value.low > 0, value, 0.0, float("nan"), said, "logits")
+    text = f"the logit difference is {value.mean:.3g}"
+    return AtHome(value.low > 0, value, 0.0, float("nan"), text, "logits")
 
 
 def _means_of_others(
@@ -208,25 +213,27 @@ def _means_of_others(
     return flat
 
 
-def _put(z: Tensor, hook: Any, *, place: Tensor, heads: list[int], values: Tensor) -> Tensor:
+def _put(z: Tensor, hook: Any, *, positions: Tensor, heads: list[int], values: Tensor) -> Tensor:
     edited = z.clone()
     rows = torch.arange(len(z), device=z.device)[:, None]
-    edited[rows, place.to(z.device)[:, None], torch.tensor(heads, device=z.device)] = values.to(z)
+    edited[rows, positions.to(z.device)[:, None], torch.tensor(heads, device=z.device)] = values.to(
+        z
+    )
     return edited
 
 
 def _keep(
-    pattern: Tensor, hook: Any, *, seen: dict[int, Tensor], layer: int, place: Tensor
+    pattern: Tensor, hook: Any, *, patterns: dict[int, Tensor], layer: int, positions: Tensor
 ) -> None:
     rows = torch.arange(len(pattern), device=pattern.device)
-    at = pattern.detach().movedim(2, 1)[rows, place.to(pattern.device)]
-    seen[layer] = at.to(torch.promote_types(at.dtype, torch.float32)).cpu()
+    at = pattern.detach().movedim(2, 1)[rows, positions.to(pattern.device)]
+    patterns[layer] = at.to(torch.promote_types(at.dtype, torch.float32)).cpu()
 
 
-def _end(stream: Tensor, hook: Any, *, ends: list[Tensor], place: Tensor) -> None:
+def _end(stream: Tensor, hook: Any, *, ends: list[Tensor], positions: Tensor) -> None:
     """What the unembedding would read at the asked place; it need not run."""
     rows = torch.arange(len(stream), device=stream.device)
-    ends.append(at_least_single(stream.detach()[rows, place.to(stream.device)]).cpu())
+    ends.append(at_least_single(stream.detach()[rows, positions.to(stream.device)]).cpu())
     raise StopForwardError
 
 
@@ -238,7 +245,7 @@ def _conclude(
     direct: Float[np.ndarray, "set ask"],
     shifts: Float[np.ndarray, "set ask"],
 ) -> list[RoleCheck]:
-    home = behaviour_of(asks.by_row(intact))
+    task_check = behaviour_of(asks.by_row(intact))
     coverage = 1 - (1 - COVERAGE) / max(len(sets), 1)
 
     def over_rows(values: Float[np.ndarray, " ask"]) -> Estimate:
@@ -246,14 +253,14 @@ def _conclude(
 
     checks = []
     for out, loss, at_once, shift in zip(sets, lost, direct, shifts, strict=True):
-        share = home.share(over_rows(loss))
+        share = task_check.share(over_rows(loss))
         moved = None if bool(np.isnan(shift).any()) else over_rows(shift)
         checks.append(
             RoleCheck(
                 heads=tuple(sorted(out)),
                 loss=share,
-                direct=home.share(over_rows(at_once)),
-                downstream=home.share(over_rows(loss - at_once)),
+                direct=task_check.share(over_rows(at_once)),
+                downstream=task_check.share(over_rows(loss - at_once)),
                 shift=None if moved is None else Share(moved.mean, moved.low, moved.high),
                 word=causal_word([[share]]),
             )

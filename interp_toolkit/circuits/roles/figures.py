@@ -16,12 +16,12 @@ def direct_map(roles: Roles) -> Figure:
     """Layers by heads: the direct effect on the preference for the answer, with its sign."""
     mean = roles.direct.mean
     n_layers, n_heads = mean.shape
-    said: dict[tuple[int, int], list[str]] = {}
+    labels: dict[tuple[int, int], list[str]] = {}
     for head in roles.heads:
         if head.named:
-            said.setdefault((head.layer, head.head), []).append(head.kind)
+            labels.setdefault((head.layer, head.head), []).append(head.kind)
     texts = [
-        [_hover(roles, layer, head, said.get((layer, head), [])) for head in range(n_heads)]
+        [_hover(roles, layer, head, labels.get((layer, head), [])) for head in range(n_heads)]
         for layer in range(n_layers)
     ]
     axes = list(range(n_heads)), list(range(n_layers))
@@ -46,10 +46,10 @@ def direct_map(roles: Roles) -> Figure:
 
 
 def _hover(roles: Roles, layer: int, head: int, kinds: list[str]) -> str:
-    found = roles.direct
-    ends = f"{found.low[layer, head]:.3g} to {found.high[layer, head]:.3g}"
+    direct = roles.direct
+    ends = f"{direct.low[layer, head]:.3g} to {direct.high[layer, head]:.3g}"
     kind = f"<br>{', '.join(kinds)}" if kinds else ""
-    return f"L{layer}H{head}: {found.mean[layer, head]:.3g} ({ends}){kind}"
+    return f"L{layer}H{head}: {direct.mean[layer, head]:.3g} ({ends}){kind}"
 
 
 def attention_panels(roles: Roles) -> list[Figure]:
@@ -73,8 +73,8 @@ def attention_panels(roles: Roles) -> list[Figure]:
     }
     for panel, head in zip(panels, heads, strict=True):
         paid = roles.attention[head.layer, head.head]
-        places = list(range(len(paid)))
-        data.append(plots.bars(places, plots.rounded(paid), CLASS_COLORS[0]) | panel.trace)
+        order = list(range(len(paid)))
+        data.append(plots.bars(order, plots.rounded(paid), CLASS_COLORS[0]) | panel.trace)
         layout |= panel.layout(
             plots.axis("place" if panel.lowest else ""),
             plots.axis("attention" if panel.leftmost else "") | {"range": [0, 1]},

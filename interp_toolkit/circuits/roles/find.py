@@ -35,7 +35,7 @@ from interp_toolkit.circuits.roles.reading import read
 from interp_toolkit.circuits.roles.result import HeadRole, PlainWriter
 from interp_toolkit.circuits.roles.token_lists import (
     ListCircuits,
-    delimiter_places,
+    delimiter_positions,
     list_circuits,
     lists_of,
     successions,
@@ -52,7 +52,7 @@ PARKED = (SINK.name, DELIMITER.name)
 
 @dataclass(frozen=True, eq=False)
 class Roles:
-    """What was found of every head.
+    """The roles of all heads.
 
     Attributes:
         heads: one entry a head and kind that could be judged, in the order of kinds, then heads.
@@ -116,13 +116,13 @@ def find_roles(
     """
     asks, view = asks_of(prompts), weights(model)
     follows = successions(asks, lists_of(model, lists))
-    delimiters = delimiter_places(model, asks)
+    delimiters = delimiter_positions(model, asks)
     reading = read(model, view, asks, answer_sources(asks), memory=memory, progress=progress)
     writing = Writing(view, reading, asks)
-    found = measured(writing, follows, delimiters)
-    used = [name for name in _used() if name in found.of_rows]
-    means = means_of(found, used, seed=seed)
-    difference = float(found.difference.mean())
+    measures = measured(writing, follows, delimiters)
+    used = [name for name in _used() if name in measures.of_rows]
+    means = means_of(measures, used, seed=seed)
+    difference = float(measures.difference.mean())
     judged = {k.name: sides_of(k, means, difference) for k in KINDS}
     circuits = list_circuits(view, follows.lists, seed=seed) if follows.lists else None
     heads = _in_front(
@@ -218,15 +218,15 @@ def _writers(
     heads: Sequence[HeadRole], direct: MeasureMeans, difference: float
 ) -> list[PlainWriter]:
     """Heads of no kind that moves, whose direct effect is certain and large; the largest first."""
-    told = {(h.layer, h.head) for h in heads if h.kind not in PARKED and h.word != "no"}
-    found = []
+    named = {(h.layer, h.head) for h in heads if h.kind not in PARKED and h.word != "no"}
+    writers = []
     for layer, head in np.ndindex(*direct.mean.shape):
         share = _share(direct, (layer, head))
         certain = direct.p_value[layer, head] <= LEVEL and (share.low > 0 or share.high < 0)
         large = abs(share.mean) >= MUCH * abs(difference)
-        if certain and large and (layer, head) not in told:
-            found.append(PlainWriter(layer, head, share))
-    return sorted(found, key=lambda writer: -abs(writer.direct.mean))
+        if certain and large and (layer, head) not in named:
+            writers.append(PlainWriter(layer, head, share))
+    return sorted(writers, key=lambda writer: -abs(writer.direct.mean))
 
 
 def _checked(
@@ -241,13 +241,13 @@ def _checked(
 ) -> tuple[dict[Head, RoleCheck], dict[str, RoleCheck], int]:
     """The causal check of named heads and candidates, and of kinds as groups."""
     movers = [Head(h.layer, h.head) for h in heads if h.kind == NAME_MOVER.name and h.named]
-    wanted = sorted(
+    heads_to_test = sorted(
         (h for h in heads if h.word in ("named", "candidate") and h.kind not in PARKED),
         key=lambda h: (h.word != "named", -abs((h.writing or h.attention).mean)),
     )
-    named = [Head(h.layer, h.head) for h in wanted if h.named]
+    named = [Head(h.layer, h.head) for h in heads_to_test if h.named]
     rest = [Head(w.layer, w.head) for w in writers]
-    singles = list(dict.fromkeys([*named, *rest, *(Head(h.layer, h.head) for h in wanted)]))
+    singles = list(dict.fromkeys([*named, *rest, *(Head(h.layer, h.head) for h in heads_to_test)]))
     if not singles or not behaviour_of(writing.asks.by_row(writing.difference())).yes:
         if singles:
             notes.append("no head was taken out: the preference for the answer may be none")
@@ -256,19 +256,19 @@ def _checked(
         notes.append(f"{len(singles) - most} of {len(singles)} heads were not taken out")
     chosen = singles[:most]
     by_kind: dict[str, frozenset[Head]] = {}
-    for kind in dict.fromkeys(h.kind for h in wanted):
-        members = {Head(h.layer, h.head) for h in wanted if h.kind == kind and h.named}
+    for kind in dict.fromkeys(h.kind for h in heads_to_test):
+        members = {Head(h.layer, h.head) for h in heads_to_test if h.kind == kind and h.named}
         if len(members) > 1:
             by_kind[kind] = frozenset(members)
     run = RoleChecks(model, writing, movers, memory, progress)
     sets = [*(frozenset([head]) for head in chosen), *by_kind.values()]
     try:
-        found = run.of(sets)
+        effects = run.of(sets)
     except InterventionError as error:
         notes.append(f"no head was taken out: {error}")
         return {}, {}, 0
-    singly = dict(zip(chosen, found, strict=False))
-    groups = dict(zip(by_kind, found[len(chosen) :], strict=True))
+    singly = dict(zip(chosen, effects, strict=False))
+    groups = dict(zip(by_kind, effects[len(chosen) :], strict=True))
     return singly, groups, 1 + len(sets)
 
 

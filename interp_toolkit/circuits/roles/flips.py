@@ -33,9 +33,9 @@ def flip_p_values(
         >>> bool(found[0] < 0.01), bool(found[1] > 0.9)
         (True, True)
     """
-    known = ~np.isnan(contrasts)
-    values = np.where(known, contrasts, 0.0)
-    size = np.sqrt(known.sum(1) * np.square(values).sum(1))
+    defined = ~np.isnan(contrasts)
+    values = np.where(defined, contrasts, 0.0)
+    size = np.sqrt(defined.sum(1) * np.square(values).sum(1))
     scaled = (values / np.where(size > 0, size, 1.0)[:, None]).astype(np.float32)
     rng = np.random.default_rng(seed)
     largest = np.zeros(draws)
@@ -44,7 +44,7 @@ def flip_p_values(
         signs = rng.integers(0, 2, (scaled.shape[1], stop - start)).astype(np.float32) * 2 - 1
         largest[start:stop] = np.abs(scaled @ signs).max(0, initial=0.0)
     observed = np.abs(scaled.sum(1)).astype(float) - TIE
-    observed[~known.any(1)] = np.nan
+    observed[~defined.any(1)] = np.nan
     return among_largest(observed, largest)
 
 

@@ -70,7 +70,7 @@ class KindSides:
     left_out: tuple[str, ...]
 
     def word(self, layer: int, head: int) -> RoleWord:
-        """What is said of a head before any causal check."""
+        """The verdict on a head before any causal check."""
         at = layer, head
         sides = [self.attention] if self.writing is None else [self.attention, self.writing]
         if all(side.passes[at] for side in sides):
@@ -78,9 +78,11 @@ class KindSides:
         return "undecided" if all(side.reaches[at] for side in sides) else "no"
 
 
-def means_of(found: HeadMeasures, used: Sequence[str], *, seed: int = 0) -> dict[str, MeasureMeans]:
+def means_of(
+    measures: HeadMeasures, used: Sequence[str], *, seed: int = 0
+) -> dict[str, MeasureMeans]:
     """Every used measure over rows, with p-values that are adjusted for all of them together."""
-    cleaned = {name: _without_rounding(found.of_rows[name]) for name in used}
+    cleaned = {name: _without_rounding(measures.of_rows[name]) for name in used}
     stacked = [values.reshape(-1, values.shape[-1]) for values in cleaned.values()]
     enough = [np.where((~np.isnan(v)).sum(1) >= FEWEST_ROWS, 1.0, np.nan) for v in stacked]
     tests = np.concatenate([v * e[:, None] for v, e in zip(stacked, enough, strict=True)])
@@ -111,19 +113,19 @@ def _side(
 ) -> RoleSide | None:
     passes, reaches, p_values, size = [], [], [], None
     for need in needs:
-        found = means.get(need.measure)
-        if found is None or bool(np.isnan(found.mean).all()):
+        mean = means.get(need.measure)
+        if mean is None or bool(np.isnan(mean.mean).all()):
             if not need.optional:
                 return None
             left_out.append(need.measure)
             continue
-        size = size or found
+        size = size or mean
         floor = need.floor * (abs(difference) if need.of_difference else 1.0)
-        low, high = (found.low, found.high) if need.sign > 0 else (-found.high, -found.low)
+        low, high = (mean.low, mean.high) if need.sign > 0 else (-mean.high, -mean.low)
         with np.errstate(invalid="ignore"):
-            passes.append((found.p_value <= LEVEL) & (low > 0) & (low >= floor))
+            passes.append((mean.p_value <= LEVEL) & (low > 0) & (low >= floor))
             reaches.append((high > 0) & (high >= floor))
-        p_values.append(found.p_value)
+        p_values.append(mean.p_value)
     assert size is not None
     return RoleSide(size, np.max(p_values, axis=0), np.all(passes, axis=0), np.all(reaches, axis=0))
 
@@ -136,11 +138,11 @@ def _without_rounding(values: OfRows) -> OfRows:
 
 
 def _mean(values: OfRows, p_value: OfHeads) -> MeasureMeans:
-    known = ~np.isnan(values)
-    n = known.sum(-1)
+    defined = ~np.isnan(values)
+    n = defined.sum(-1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.where(n >= FEWEST_ROWS, np.where(known, values, 0).sum(-1) / n, np.nan)
-        squares = np.where(known, values - mean[..., None], 0) ** 2
+        mean = np.where(n >= FEWEST_ROWS, np.where(defined, values, 0).sum(-1) / n, np.nan)
+        squares = np.where(defined, values - mean[..., None], 0) ** 2
         error = np.sqrt(squares.sum(-1) / (n - 1) / n)
         half = stats.t.ppf((1 + COVERAGE) / 2, np.maximum(n - 1, 1)) * error
     return MeasureMeans(mean, mean - half, mean + half, p_value, int(n.max(initial=0)))

@@ -63,8 +63,8 @@ def against_displaced(
     row = np.arange(len(asks)) // asks.slots
     control = np.zeros(targets.shape)
     for ask in range(len(asks)):
-        theirs = targets[(slot == slot[ask]) & (row != row[ask])]
-        moved = theirs & ~targets[ask] & asks.earlier[ask]
+        displaced = targets[(slot == slot[ask]) & (row != row[ask])]
+        moved = displaced & ~targets[ask] & asks.earlier[ask]
         moved = moved[moved.any(1)]
         if len(moved):
             control[ask] = (moved / moved.sum(1, keepdims=True)).mean(0)
@@ -78,10 +78,10 @@ def against(
 ) -> Float[np.ndarray, "*some ask"]:
     """Attention to the targets less as much of the control's weighted mean; NaN: none of either."""
     count, size = targets.sum(1), control.sum(1)
-    known = (count > 0) & (size > 0)
+    defined = (count > 0) & (size > 0)
     weight = targets - control * (count / np.where(size > 0, size, 1))[:, None]
-    found: np.ndarray = np.einsum("...ap,ap->...a", attention, weight)
-    return np.where(known, found, np.nan)
+    difference: np.ndarray = np.einsum("...ap,ap->...a", attention, weight)
+    return np.where(defined, difference, np.nan)
 
 
 OfRows = Float[np.ndarray, "layer head row"]
@@ -129,7 +129,7 @@ def _attention(
     follows: Successions,
     delimiters: Bool[np.ndarray, "ask pos"] | None,
 ) -> dict[str, Float[np.ndarray, "layer head ask"]]:
-    found = {}
+    attention = {}
     targets = {"answer": asks.holding(asks.answer)}
     if asks.wrong is not None:
         targets["repeat"] = asks.last_repeat(asks.wrong)
@@ -137,28 +137,30 @@ def _attention(
         targets["before"] = asks.holding(follows.before)
     if delimiters is not None:
         targets["delimiter"] = delimiters
-    for name, places in targets.items():
-        found[f"{name}: attention"] = against_like(reading.attention, asks, places)
-        found[f"{name}: attention, displaced"] = against_displaced(reading.attention, asks, places)
+    for name, positions in targets.items():
+        attention[f"{name}: attention"] = against_like(reading.attention, asks, positions)
+        attention[f"{name}: attention, displaced"] = against_displaced(
+            reading.attention, asks, positions
+        )
     first = asks.first()
     others = (asks.earlier & ~first).astype(float)
-    found["first: attention"] = against(reading.attention, first, others)
+    attention["first: attention"] = against(reading.attention, first, others)
     for name, parked in (("first", first), ("delimiter", delimiters)):
         if parked is not None:
-            found[f"{name}: quiet"] = _quiet(asks, reading, parked)
-    return found
+            attention[f"{name}: quiet"] = _quiet(asks, reading, parked)
+    return attention
 
 
 def _quiet(
-    asks: Asks, reading: Reading, places: Bool[np.ndarray, "ask pos"]
+    asks: Asks, reading: Reading, positions: Bool[np.ndarray, "ask pos"]
 ) -> Float[np.ndarray, "layer head ask"]:
     """1 less what is written from these places over what attending elsewhere would write."""
-    visible = np.arange(places.shape[1]) <= asks.place[:, None]
-    others = visible & ~places
-    paid = np.einsum("...ap,...ap,ap->...a", reading.attention, reading.reach, places)
+    visible = np.arange(positions.shape[1]) <= asks.position[:, None]
+    others = visible & ~positions
+    paid = np.einsum("...ap,...ap,ap->...a", reading.attention, reading.reach, positions)
     with np.errstate(invalid="ignore", divide="ignore"):
         elsewhere = np.einsum("...ap,ap->...a", reading.reach, others) / others.sum(1)
-        quiet: np.ndarray = np.where(places.any(1), 1 - paid / elsewhere, np.nan)
+        quiet: np.ndarray = np.where(positions.any(1), 1 - paid / elsewhere, np.nan)
     return np.where(np.isfinite(quiet), quiet, np.nan)
 
 
@@ -169,15 +171,15 @@ def _of_layer(
     written = writing.of_heads(layer, reading.z[layer])
     on_hand = writing.on(written, hand)
     direct = preference(on_hand, hand, asks)
-    found = {
+    measures = {
         "direct": direct.T,
         "direct, displaced": (direct - displaced_preference(on_hand, hand, asks)).T,
         "copies": _copies(writing, layer).T,
     }
     if follows.asked.any():
         for name, values in _next(writing, follows, written).items():
-            found[name] = values.T
-    return found | _suppressed(writing, layer, written)
+            measures[name] = values.T
+    return measures | _suppressed(writing, layer, written)
 
 
 def _copies(writing: Writing, layer: int) -> Float[np.ndarray, "ask head"]:
@@ -185,7 +187,7 @@ def _copies(writing: Writing, layer: int) -> Float[np.ndarray, "ask head"]:
     asks, hand = writing.asks, writing.asks.at_hand
     wrong = asks.answer if asks.wrong is None else asks.wrong
     parts = []
-    for places, values, own in zip(
+    for positions, values, own in zip(
         answer_sources(asks),
         writing.reading.sources[:, layer],
         (asks.answer, wrong),
@@ -194,11 +196,11 @@ def _copies(writing: Writing, layer: int) -> Float[np.ndarray, "ask head"]:
         on_hand = writing.on(writing.of_heads(layer, values), hand)
         column = np.searchsorted(hand, own)[:, None, None]
         rise = np.take_along_axis(on_hand, column, 2)[..., 0] - mean_of_others(on_hand, [own], hand)
-        parts.append(np.where(places.any(1)[:, None], rise, np.nan))
+        parts.append(np.where(positions.any(1)[:, None], rise, np.nan))
     stacked = np.stack(parts)
-    known = ~np.isnan(stacked)
+    defined = ~np.isnan(stacked)
     with np.errstate(invalid="ignore"):
-        mean: np.ndarray = np.where(known, stacked, 0).sum(0) / known.sum(0)
+        mean: np.ndarray = np.where(defined, stacked, 0).sum(0) / defined.sum(0)
     return mean
 
 
@@ -229,42 +231,42 @@ def _suppressed(
     """Attention to the row's token that the stream already predicts, and what is written of it."""
     asks, reading = writing.asks, writing.reading
     number = np.arange(len(asks))
-    candidates = candidate_places(asks)
+    candidates = candidate_positions(asks)
     lens = np.where(candidates, writing.lens(layer), -np.inf)
     top = np.where(candidates.any(1), asks.tokens[number, lens.argmax(1)], -1)
-    places = asks.holding(top) & candidates
+    positions = asks.holding(top) & candidates
     attention = reading.attention[layer]
     effects = writing.on_own(written, asks.tokens)
-    others = candidates & ~places
+    others = candidates & ~positions
     tokens = np.unique(top[top >= 0])
-    found = {
-        "predicted: attention": against_like(attention, asks, places),
-        "predicted: attention, displaced": against_displaced(attention, asks, places),
-        "predicted: written": _mean_at(effects, places) - _mean_at(effects, others),
+    measures = {
+        "predicted: attention": against_like(attention, asks, positions),
+        "predicted: attention, displaced": against_displaced(attention, asks, positions),
+        "predicted: written": _mean_at(effects, positions) - _mean_at(effects, others),
     }
     if len(tokens) > 1:
         on_tops = writing.on(written, tokens)
-        own = _mean_at(effects, places)
-        theirs = _of_other_rows(on_tops, np.searchsorted(tokens, top), top)
-        found["predicted: written, displaced"] = own - theirs
+        own = _mean_at(effects, positions)
+        on_other_rows = _of_other_rows(on_tops, np.searchsorted(tokens, top), top)
+        measures["predicted: written, displaced"] = own - on_other_rows
     else:
-        found["predicted: written, displaced"] = np.full(attention.shape[:2], np.nan)
-    return found
+        measures["predicted: written, displaced"] = np.full(attention.shape[:2], np.nan)
+    return measures
 
 
-def candidate_places(asks: Asks) -> Bool[np.ndarray, "ask pos"]:
+def candidate_positions(asks: Asks) -> Bool[np.ndarray, "ask pos"]:
     """Earlier places but those of the first token and of the asking one: no sinks, no self."""
-    own = asks.tokens[np.arange(len(asks)), asks.place]
+    own = asks.tokens[np.arange(len(asks)), asks.position]
     apart = (asks.tokens != own[:, None]) & (asks.tokens != asks.tokens[:, :1])
-    found: np.ndarray = asks.earlier & apart
-    return found
+    candidates: np.ndarray = asks.earlier & apart
+    return candidates
 
 
 def _mean_at(
-    values: Float[np.ndarray, "ask head pos"], places: Bool[np.ndarray, "ask pos"]
+    values: Float[np.ndarray, "ask head pos"], positions: Bool[np.ndarray, "ask pos"]
 ) -> Float[np.ndarray, "head ask"]:
     with np.errstate(invalid="ignore"):
-        mean: np.ndarray = np.einsum("ahp,ap->ha", values, places) / places.sum(1)
+        mean: np.ndarray = np.einsum("ahp,ap->ha", values, positions) / positions.sum(1)
     return mean
 
 
@@ -276,8 +278,8 @@ def _of_other_rows(
     """The mean effect on the other rows' tokens, where they are other tokens."""
     counts = np.bincount(column[top >= 0], minlength=effects.shape[2]).astype(float)
     weights = np.broadcast_to(counts, (len(top), len(counts))).copy()
-    known = top >= 0
-    weights[np.flatnonzero(known), column[known]] = 0
+    defined = top >= 0
+    weights[np.flatnonzero(defined), column[defined]] = 0
     with np.errstate(invalid="ignore"):
         mean: np.ndarray = np.einsum("aht,at->ha", effects, weights) / weights.sum(1)
     return mean

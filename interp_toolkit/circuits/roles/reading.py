@@ -86,7 +86,7 @@ def read(
     """
     layers = [additive(view, layer) for layer in range(view.n_layers)]
     n_asks, n_pos = asks.tokens.shape
-    kept = _Kept(view, layers, asks, sources)
+    recorder = _Recorder(view, layers, asks, sources)
     points, patterns = hook_points(model), pattern_points(model)
     last = f"blocks.{view.n_layers - 1}.hook_resid_post"
     names = [name(n) for n in range(view.n_layers) for name in (entry, hook_z)] + [last]
@@ -95,27 +95,33 @@ def read(
             raise InputError(f"the model has no hook point {name}, so its heads cannot be read")
     itemsize = itemsize_of(model)
     of_values = 2 * n_pos * view.n_heads * view.d_head
-    row = bytes_per_row(model.cfg, n_pos, itemsize, logits=False, kept=of_values)
+    row = bytes_per_row(model.cfg, n_pos, itemsize, logits=False, n_stored=of_values)
     size = rows_that_fit(parse_memory(memory), row, n_pos)
     for start in range(0, n_asks, size):
         progress(f"what heads attend to and write, row {start + 1} of {n_asks}")
         batch = slice(start, min(start + size, n_asks))
-        seen: set[str] = set()
+        hooks_read: set[str] = set()
         hooks: list[tuple[Any, Callable[..., Any]]] = []
         for n in range(view.n_layers):
             hooks += [
-                (points[entry(n)], partial(kept.residual, layer=n, at=batch, seen=seen)),
-                (patterns[n], partial(kept.pattern, layer=n, at=batch, seen=seen)),
-                (points[hook_z(n)], partial(kept.heads, layer=n, at=batch, seen=seen)),
+                (
+                    points[entry(n)],
+                    partial(recorder.residual, layer=n, at=batch, hooks_read=hooks_read),
+                ),
+                (patterns[n], partial(recorder.pattern, layer=n, at=batch, hooks_read=hooks_read)),
+                (
+                    points[hook_z(n)],
+                    partial(recorder.heads, layer=n, at=batch, hooks_read=hooks_read),
+                ),
             ]
-        hooks.append((points[last], partial(kept.end, at=batch, seen=seen)))
+        hooks.append((points[last], partial(recorder.end, at=batch, hooks_read=hooks_read)))
         run(model, torch.from_numpy(asks.tokens[batch]), hooks)
-        kept.check_seen(seen)
-        kept.check_values(batch)
-    return kept.reading()
+        recorder.check_hooks(hooks_read)
+        recorder.check_values(batch)
+    return recorder.reading()
 
 
-class _Kept:
+class _Recorder:
     """Fills in a `Reading`, batch by batch."""
 
     def __init__(
@@ -127,7 +133,7 @@ class _Kept:
     ):
         L, H, D = view.n_layers, view.n_heads, view.d_head
         n, n_pos = asks.tokens.shape
-        self.layers, self.place = layers, torch.from_numpy(asks.place)
+        self.layers, self.position = layers, torch.from_numpy(asks.position)
         self.dtype = at_least_single(layers[0].W_V[:0]).dtype
         zeros = partial(torch.zeros, dtype=self.dtype)
         self.attention, self.reach = zeros(L, n, H, n_pos), zeros(L, n, H, n_pos)
@@ -140,9 +146,11 @@ class _Kept:
 
     def _at(self, value: Tensor, at: slice) -> Tensor:
         rows = torch.arange(len(value), device=value.device)
-        return value[rows, self.place[at].to(value.device)].detach()
+        return value[rows, self.position[at].to(value.device)].detach()
 
-    def residual(self, value: Tensor, hook: Any, *, layer: int, at: slice, seen: set[str]) -> None:
+    def residual(
+        self, value: Tensor, hook: Any, *, layer: int, at: slice, hooks_read: set[str]
+    ) -> None:
         """The stream in front of a layer: what its heads' values are made of."""
         w = self.layers[layer]
         self.ahead[layer, at] = self._at(value, at).to(self.ahead)
@@ -155,43 +163,47 @@ class _Kept:
         share = self.share[:, at].to(v)
         self.sources[:, layer, at] = torch.einsum("snp,nphd->snhd", share, v).to(self.sources)
         self.values[layer] = v
-        self._sum(layer, at, seen)
-        seen.add(f"{layer} residual")
+        self._sum(layer, at, hooks_read)
+        hooks_read.add(f"{layer} residual")
 
-    def pattern(self, value: Tensor, hook: Any, *, layer: int, at: slice, seen: set[str]) -> None:
+    def pattern(
+        self, value: Tensor, hook: Any, *, layer: int, at: slice, hooks_read: set[str]
+    ) -> None:
         """Attention from the asked place."""
         if not isinstance(value, Tensor) or value.ndim != 4:
             raise InputError(f"layer {layer} shows no attention pattern [batch head query key]")
         n = at.stop - at.start
         value = value.expand(n, -1, -1, -1) if len(value) == 1 else value
         self.attention[layer, at] = self._at(value.movedim(2, 1), at).to(self.attention)
-        seen.add(f"{layer} pattern")
-        self._sum(layer, at, seen)
+        hooks_read.add(f"{layer} pattern")
+        self._sum(layer, at, hooks_read)
 
-    def _sum(self, layer: int, at: slice, seen: set[str]) -> None:
+    def _sum(self, layer: int, at: slice, hooks_read: set[str]) -> None:
         """Attention times values, once both are there."""
-        if layer in self.values and f"{layer} pattern" in seen:
+        if layer in self.values and f"{layer} pattern" in hooks_read:
             v = self.values.pop(layer)
             paid = self.attention[layer, at].to(v)
             self.summed[layer, at] = torch.einsum("nhp,nphd->nhd", paid, v).to(self.summed)
 
-    def heads(self, value: Tensor, hook: Any, *, layer: int, at: slice, seen: set[str]) -> None:
-        """What heads hold."""
+    def heads(
+        self, value: Tensor, hook: Any, *, layer: int, at: slice, hooks_read: set[str]
+    ) -> None:
+        """Record the heads' outputs."""
         held = self._at(value, at)
         self.z[layer, at] = held.reshape(self.z[layer, at].shape).to(self.z)
-        seen.add(f"{layer} z")
+        hooks_read.add(f"{layer} z")
 
-    def end(self, value: Tensor, hook: Any, *, at: slice, seen: set[str]) -> None:
+    def end(self, value: Tensor, hook: Any, *, at: slice, hooks_read: set[str]) -> None:
         """The stream behind the last layer; the unembedding need not run."""
         self.final[at] = self._at(value, at).to(self.final)
-        wanted = 3 * len(self.layers)
-        if len(seen) >= wanted:
+        n_expected = 3 * len(self.layers)
+        if len(hooks_read) >= n_expected:
             raise StopForwardError
 
-    def check_seen(self, seen: set[str]) -> None:
+    def check_hooks(self, hooks_read: set[str]) -> None:
         for layer in range(len(self.layers)):
             for what in ("residual", "pattern", "z"):
-                if f"{layer} {what}" not in seen:
+                if f"{layer} {what}" not in hooks_read:
                     raise InputError(
                         f"layer {layer} shows no {what}: fused attention hides it; load the model "
                         "with interp_toolkit.load, or with attn_implementation='eager'"

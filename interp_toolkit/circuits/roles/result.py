@@ -1,4 +1,4 @@
-"""What the analysis of roles returns."""
+"""The result of the analysis of roles."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class HeadRole:
 
     @property
     def name(self) -> str:
-        """Such as L1H0."""
+        """The head's name, such as L1H0."""
         return head_name(self.layer, self.head)
 
     @property
@@ -77,13 +77,13 @@ class PlainWriter:
 
     @property
     def name(self) -> str:
-        """Such as L1H0."""
+        """The head's name, such as L1H0."""
         return head_name(self.layer, self.head)
 
 
 @dataclass(frozen=True)
 class RolesEvidence(Evidence):
-    """What the verdict on roles rests on.
+    """The evidence of the verdict on roles.
 
     Attributes:
         behaviour: how well the model performs the task, in a sentence.
@@ -157,15 +157,15 @@ class RolesFinding(Finding):
 
 
 def _record(head: HeadRole) -> dict[str, object]:
-    found: dict[str, object] = {
+    record: dict[str, object] = {
         name: getattr(head, name) for name in ("layer", "head", "kind", "word", "p_value")
     }
     for name, share in (("attention", head.attention), ("writing", head.writing)):
         for end in ("mean", "low", "high"):
-            found[f"{name}_{end}"] = None if share is None else getattr(share, end)
-    found["loss"] = None if head.check is None else head.check.loss.mean
-    found["effect"] = None if head.check is None else head.check.word
-    return found
+            record[f"{name}_{end}"] = None if share is None else getattr(share, end)
+    record["loss"] = None if head.check is None else head.check.loss.mean
+    record["effect"] = None if head.check is None else head.check.word
+    return record
 
 
 def _table(heads: Sequence[HeadRole]) -> Table:

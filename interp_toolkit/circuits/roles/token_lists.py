@@ -28,7 +28,7 @@ from interp_toolkit.models.weights.view import ModelWeights
 from interp_toolkit.stats import LEVEL
 
 
-def delimiter_places(model: Model, asks: Asks) -> Bool[np.ndarray, "ask pos"] | None:
+def delimiter_positions(model: Model, asks: Asks) -> Bool[np.ndarray, "ask pos"] | None:
     """Earlier places of delimiters, but the first of a row; None without a tokenizer."""
     tokenizer = getattr(model, "tokenizer", None)
     if tokenizer is None:
@@ -39,9 +39,9 @@ def delimiter_places(model: Model, asks: Asks) -> Bool[np.ndarray, "ask pos"] | 
     except Exception:  # strangers' tokenizers, ids beyond theirs
         return None
     marks = ids[[is_delimiter(text) for text in texts]]
-    places: np.ndarray = asks.earlier & np.isin(asks.tokens, marks)
-    places[:, 0] = False
-    return places
+    at_delimiter: np.ndarray = asks.earlier & np.isin(asks.tokens, marks)
+    at_delimiter[:, 0] = False
+    return at_delimiter
 
 
 def is_delimiter(text: str) -> bool:
@@ -86,19 +86,21 @@ class Successions:
     @property
     def asked(self) -> Bool[np.ndarray, " ask"]:
         """Whether an ask is for a successor."""
-        found: np.ndarray = self.which >= 0
-        return found
+        has_list: np.ndarray = self.which >= 0
+        return has_list
 
 
-def lists_of(model: Model, given: Sequence[Sequence[int]] | None) -> list[Int[np.ndarray, " m"]]:
+def lists_of(
+    model: Model, token_lists: Sequence[Sequence[int]] | None
+) -> list[Int[np.ndarray, " m"]]:
     """Lists of tokens in order: those given, or the tokenizer's; none without either.
 
     Raises InputError for a list that is too short, or has a token twice or outside the vocabulary.
     """
-    if given is None:
+    if token_lists is None:
         tokenizer = getattr(model, "tokenizer", None)
         return [] if tokenizer is None else _of_tokenizer(tokenizer)
-    lists = [np.asarray(members, dtype=np.int64) for members in given]
+    lists = [np.asarray(members, dtype=np.int64) for members in token_lists]
     d_vocab = int(model.cfg.d_vocab)
     for members in lists:
         if members.ndim != 1 or len(np.unique(members)) != len(members) or len(members) < FEWEST:
@@ -114,8 +116,8 @@ def successions(asks: Asks, lists: Sequence[Int[np.ndarray, " m"]]) -> Successio
     for number, members in enumerate(lists):
         follows = dict(zip(members[1:].tolist(), members[:-1].tolist(), strict=True))
         token = np.array([follows.get(answer, -1) for answer in asks.answer.tolist()])
-        found = (which < 0) & (token >= 0) & asks.holding(token).any(1)
-        which[found], before[found] = number, token[found]
+        starts = (which < 0) & (token >= 0) & asks.holding(token).any(1)
+        which[starts], before[starts] = number, token[starts]
     used = [number for number in range(len(lists)) if (which == number).any()]
     renamed = np.array([used.index(n) if n in used else -1 for n in which.tolist()], dtype=int)
     return Successions(tuple(lists[n] for n in used), renamed, before)
@@ -126,9 +128,11 @@ def _of_tokenizer(tokenizer: Any) -> list[Int[np.ndarray, " member"]]:
     for text in LISTS:
         for space in (" ", ""):
             ids = [_single(tokenizer, space + word) for word in text.split()]
-            kept = _longest(ids)
-            if len(kept) >= FEWEST and not any(np.array_equal(kept, other) for other in lists):
-                lists.append(np.array(kept))
+            longest = _longest(ids)
+            if len(longest) >= FEWEST and not any(
+                np.array_equal(longest, other) for other in lists
+            ):
+                lists.append(np.array(longest))
     return lists
 
 
@@ -177,14 +181,14 @@ class ListCircuits:
     @property
     def passes(self) -> Bool[np.ndarray, "layer head"]:
         """Whether a circuit takes tokens to their successors."""
-        found: np.ndarray = (self.p_value <= LEVEL) & self.may
-        return found
+        passing: np.ndarray = (self.p_value <= LEVEL) & self.may
+        return passing
 
     @property
     def may(self) -> Bool[np.ndarray, "layer head"]:
         """Whether it does so more than any other shift, whether by chance or not."""
-        found: np.ndarray = (self.score > 0) & self.best_shift
-        return found
+        possible: np.ndarray = (self.score > 0) & self.best_shift
+        return possible
 
 
 @torch.no_grad()
@@ -194,8 +198,8 @@ def list_circuits(
     """Successor scores of every head; raises InputError for weights that cannot be read."""
     tables, note = [], None
     for members in lists:
-        embedded, said = effective_embedding(view, torch.from_numpy(members))
-        note = note or said
+        embedded, embedding_note = effective_embedding(view, torch.from_numpy(members))
+        note = note or embedding_note
         tables.append(_tables(view, members, embedded))
     flat = [_centred(table) for table in tables]  # layer head source target
     size = np.sqrt(sum(np.square(t).sum((-1, -2)) for t in flat))
@@ -207,8 +211,8 @@ def list_circuits(
     null = np.empty(DRAWS)
     for draw in range(DRAWS):
         orders = [rng.permutation(t.shape[-1]) for t in flat]
-        drawn = sum(_at_shift(t[..., o], 1) for t, o in zip(flat, orders, strict=True)) / size
-        null[draw] = drawn.max()
+        shuffled = sum(_at_shift(t[..., o], 1) for t, o in zip(flat, orders, strict=True)) / size
+        null[draw] = shuffled.max()
     p_value = among_largest(score - TIE, null)
     return ListCircuits(score, p_value, np.all(score > rivals, axis=0), note)
 

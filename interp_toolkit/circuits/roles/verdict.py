@@ -24,13 +24,13 @@ ERROR = "any head wrongly named by attention and writing: at most the level (lar
 _MOVING = (NAME_MOVER.name, SUCCESSOR.name)
 
 
-def not_tested(home: AtHome) -> RolesEvidence:
+def not_tested(task_check: AtHome) -> RolesEvidence:
     """The evidence where the model is not seen to perform the task."""
-    reason = f"the model is not seen to perform the task: {home.said}"
-    return _evidence("not_tested", reason, home, {}, 1)
+    reason = f"the model is not seen to perform the task: {task_check.said}"
+    return _evidence("not_tested", reason, task_check, {}, 1)
 
 
-def evidence_of(home: AtHome, roles: Roles) -> RolesEvidence:
+def evidence_of(task_check: AtHome, roles: Roles) -> RolesEvidence:
     """Counts of named heads, and the task."""
     named = {
         kind.name: sum(h.named for h in roles.heads if h.kind == kind.name)
@@ -39,12 +39,12 @@ def evidence_of(home: AtHome, roles: Roles) -> RolesEvidence:
     }
     moving = [head for head in roles.heads if head.kind not in PARKED]
     if any(head.named for head in moving):
-        return _evidence("detected", None, home, named, roles.passes + 1)
+        return _evidence("detected", None, task_check, named, roles.passes + 1)
     if any(head.word == "undecided" for head in moving):
         reason = "no head passes by attention and by writing, and some may"
-        return _evidence("undecided", reason, home, named, roles.passes + 1)
+        return _evidence("undecided", reason, task_check, named, roles.passes + 1)
     reason = "no head both attends and writes as these kinds do"
-    return _evidence("not_detected", reason, home, named, roles.passes + 1)
+    return _evidence("not_detected", reason, task_check, named, roles.passes + 1)
 
 
 def headline(roles: Roles) -> str:
@@ -109,14 +109,14 @@ NOBODY = "No head is seen both to attend to the answer's token and to write it"
 
 def _of_kind(heads: Sequence[HeadRole], kind: str) -> str:
     """The named heads of a kind, the first few with what their absence does."""
-    found = sorted(
+    matching = sorted(
         (head for head in heads if head.kind == kind and head.named),
         key=lambda head: -abs((head.writing or head.attention).mean),
     )
-    if not found:
+    if not matching:
         return ""
-    names = listed([f"{h.name}{_lost(h.check)}" for h in found], NAMED)
-    return f"{_counted(len(found), next(k for k in KINDS if k.name == kind))}, {names}"
+    names = listed([f"{h.name}{_lost(h.check)}" for h in matching], NAMED)
+    return f"{_counted(len(matching), next(k for k in KINDS if k.name == kind))}, {names}"
 
 
 def _counted(count: int, kind: HeadKind) -> str:
@@ -148,18 +148,18 @@ def _rest(roles: Roles) -> str:
         if kind.name in PARKED and kind.name not in roles.untested:
             count = sum(head.named for head in roles.heads if head.kind == kind.name)
             parts.append(_counted(count, kind))
-    said = "; ".join(parts)
-    return capital(said)
+    text = "; ".join(parts)
+    return capital(text)
 
 
 def _evidence(
-    status: Status, reason: str | None, home: AtHome, named: Mapping[str, int], passes: int
+    status: Status, reason: str | None, task_check: AtHome, named: Mapping[str, int], passes: int
 ) -> RolesEvidence:
     return RolesEvidence(
         status=status,
         reason=reason,
-        behaviour=home.said,
-        performs_task=home.yes,
+        behaviour=task_check.said,
+        performs_task=task_check.yes,
         null=NULL,
         error=ERROR,
         level=LEVEL,

@@ -39,7 +39,7 @@ class Writing:
         self.scale = norm_scale(view.final_norm, reading.final)
 
     def columns(self, tokens: Int[np.ndarray, "..."]) -> Int[Tensor, "..."]:
-        """Where tokens stand among `ids`."""
+        """The indices of tokens among `ids`."""
         return torch.from_numpy(np.searchsorted(self.ids, tokens).clip(max=len(self.ids) - 1))
 
     def of_heads(
@@ -53,16 +53,16 @@ class Writing:
         self, written: Float[Tensor, "ask head d_model"], tokens: Int[np.ndarray, " token"]
     ) -> Float[np.ndarray, "ask head token"]:
         """Effects on some tokens' logits, the same for all asks."""
-        found: np.ndarray = (written @ self.U[:, self.columns(tokens)].to(written)).numpy()
-        return found
+        logits: np.ndarray = (written @ self.U[:, self.columns(tokens)].to(written)).numpy()
+        return logits
 
     def on_own(
         self, written: Float[Tensor, "ask head d_model"], tokens: Int[np.ndarray, "ask token"]
     ) -> Float[np.ndarray, "ask head token"]:
         """Effects on tokens' logits, each ask's own tokens."""
         own = self.U.T[self.columns(tokens)].to(written)  # ask token d_model
-        found: np.ndarray = torch.einsum("nhm,ntm->nht", written, own).numpy()
-        return found
+        logits: np.ndarray = torch.einsum("nhm,ntm->nht", written, own).numpy()
+        return logits
 
     def lens(self, layer: int) -> Float[np.ndarray, "ask pos"]:
         """The logit lens in front of a layer, at the asked place, on the row's own tokens."""
@@ -71,8 +71,8 @@ class Writing:
         columns = self.columns(self.asks.tokens)
         U = self.U.T[columns].to(read)
         logits = torch.einsum("nm,npm->np", read, U) + self.b_U[columns].to(read)
-        found: np.ndarray = logits.numpy()
-        return found
+        values: np.ndarray = logits.numpy()
+        return values
 
     def difference(self) -> Float[np.ndarray, " ask"]:
         """The model's own logits: the answer's less what stands against it."""
@@ -85,8 +85,10 @@ class Writing:
         read = final.double() / norm_scale(self.view.final_norm, final.double())[:, None]
         columns = self.columns(self.asks.at_hand)
         logits = read @ self.U[:, columns].to(read) + self.b_U[columns].to(read)
-        found: np.ndarray = (logits.numpy() * _preferred(self.asks.at_hand, self.asks)[at]).sum(1)
-        return found
+        difference: np.ndarray = (
+            logits.numpy() * _preferred(self.asks.at_hand, self.asks)[at]
+        ).sum(1)
+        return difference
 
 
 def readout(
@@ -107,8 +109,8 @@ def preference(
     logits: Float[np.ndarray, "ask some token"], tokens: Int[np.ndarray, " token"], asks: Asks
 ) -> Float[np.ndarray, "ask some"]:
     """The answer's logit less the wrong one's; without those, less the mean of other answers'."""
-    found: np.ndarray = np.einsum("ast,at->as", logits, _preferred(tokens, asks))
-    return found
+    preferences: np.ndarray = np.einsum("ast,at->as", logits, _preferred(tokens, asks))
+    return preferences
 
 
 def displaced_preference(
@@ -152,7 +154,7 @@ def _preferred(tokens: Int[np.ndarray, " token"], asks: Asks) -> Float[np.ndarra
 
 
 def norm_scale(norm: NormWeights, stream: Float[Tensor, "*some d_model"]) -> Float[Tensor, "*some"]:
-    """What the norm divides by."""
+    """The divisor of the norm."""
     x = at_least_single(stream)
     if norm.kind is None:
         return torch.ones_like(x[..., 0])
@@ -166,9 +168,9 @@ def mean_of_others(
     tokens: Int[np.ndarray, " token"],
 ) -> Float[np.ndarray, "ask some"]:
     """The mean over tokens but those left out; NaN where none is left."""
-    kept = np.ones((len(values), len(tokens)), dtype=bool)
+    included = np.ones((len(values), len(tokens)), dtype=bool)
     for ids in left_out:
-        kept &= tokens != ids[:, None]
+        included &= tokens != ids[:, None]
     with np.errstate(invalid="ignore"):
-        mean: np.ndarray = np.einsum("ast,at->as", values, kept) / kept.sum(1)[:, None]
+        mean: np.ndarray = np.einsum("ast,at->as", values, included) / included.sum(1)[:, None]
     return mean

@@ -234,67 +234,67 @@ def analyze(run: Run[SkipBigramOptions]) -> SkipBigramFinding:
     view = weights(run.model)
     at = distance[0] if distance is not None and len(distance) == 1 else distance
     views, notes = head_views(run.model, view, options.layer, options.head, at)
-    found = [
+    heads = [
         search_view(view, one, query, key, options.level, run.memory, run.seed, run.progress)
         for one in views
     ]
-    evidence = evidence_of(found)
-    first = clearest(found)[0]
+    evidence = evidence_of(heads)
+    first = clearest(heads)[0]
     settings = options.settings(**{n: None if f is None else f.source for n, f in chosen.items()})
     described = {"query features": query.described(), "key features": key.described()}
     about = run.provenance(**(query.described() if query is key else described))
     return SkipBigramFinding(
-        headline=headline(found, evidence.status),
-        findings=sentences(found, evidence),
+        headline=headline(heads, evidence.status),
+        findings=sentences(heads, evidence),
         evidence=evidence,
         provenance=dataclasses.replace(about, settings=settings),
-        heads=[HeadRecord.of(head) for head in found],
-        found=found,
-        notes=[*notes_of(found, evidence), *notes],
+        heads=[HeadRecord.of(head) for head in heads],
+        found=heads,
+        notes=[*notes_of(heads, evidence), *notes],
         plots=bigram_figures(first),
     )
 
 
-def evidence_of(found: Sequence[HeadBigrams]) -> SkipBigramEvidence:
+def evidence_of(heads: Sequence[HeadBigrams]) -> SkipBigramEvidence:
     """The status over all heads and distances, and what it rests on."""
-    tails = {head.tail for head in found} - {"none"}
-    cosines = [c for head in found for c in head.shared if c is not None]
-    status, reason = _status(found)
+    tails = {head.tail for head in heads} - {"none"}
+    cosines = [c for head in heads for c in head.shared if c is not None]
+    status, reason = _status(heads)
     return SkipBigramEvidence(
         status=status,
         reason=reason,
         null=NULL,
         adjusted=ADJUSTED,
-        level=found[0].level,
-        pairs=found[0].n_pairs,
+        level=heads[0].level,
+        pairs=heads[0].n_pairs,
         capacity=CAPACITY,
-        looks=len(found),
-        expected_by_chance=found[0].level * len(found),
+        looks=len(heads),
+        expected_by_chance=heads[0].level * len(heads),
         tail="empirical" if "empirical" in tails else next(iter(tails), None),
         shared_cosine=max(cosines, default=None),
-        alike=sum(bool(bigram.alternatives) for head in found for bigram in head.bigrams),
+        alike=sum(bool(bigram.alternatives) for head in heads for bigram in head.bigrams),
         control=CONTROL,
-        heads_with_bigrams=sum(bool(head.bigrams) for head in found),
-        beyond_control=len(beyond_control(found)),
+        heads_with_bigrams=sum(bool(head.bigrams) for head in heads),
+        beyond_control=len(beyond_control(heads)),
     )
 
 
-def _status(found: Sequence[HeadBigrams]) -> tuple[Status, str | None]:
-    with_bigrams = [head for head in found if head.bigrams]
+def _status(heads: Sequence[HeadBigrams]) -> tuple[Status, str | None]:
+    with_bigrams = [head for head in heads if head.bigrams]
     if not with_bigrams:
-        if all(head.tail == "none" for head in found):
+        if all(head.tail == "none" for head in heads):
             return "not_detected", "every pair of features scores 0"
-        if any(head.tail == "empirical" for head in found):
+        if any(head.tail == "empirical" for head in heads):
             reason = "no score is far beyond the spread of its row and its column"
             return "not_detected", reason
         return "not_detected", "the scores are what features independent of the weights give"
-    if not beyond_chance(found):
+    if not beyond_chance(heads):
         reason = (
-            f"as no more stands out than chance lets stand out in {len(found)} looks without any "
+            f"as no more stands out than chance lets stand out in {len(heads)} looks without any "
             "skip-bigram"
         )
         return "undecided", reason
-    if beyond_chance(beyond_control(found), len(found)):
+    if beyond_chance(beyond_control(heads), len(heads)):
         return "detected", None
     if all(np.isnan(head.control_p) for head in with_bigrams):
         return "undecided", f"with so many features no {CONTROL} were looked at"
@@ -303,9 +303,9 @@ def _status(found: Sequence[HeadBigrams]) -> tuple[Status, str | None]:
     return "uninformative", f"{CONTROL} stand out as far"
 
 
-def beyond_control(found: Sequence[HeadBigrams]) -> list[HeadBigrams]:
+def beyond_control(heads: Sequence[HeadBigrams]) -> list[HeadBigrams]:
     """Heads whose bigrams stand out farther than those of copies, at the level over all (Holm)."""
-    with_bigrams = [head for head in found if head.bigrams]
+    with_bigrams = [head for head in heads if head.bigrams]
     compared = [head for head in with_bigrams if not np.isnan(head.control_p)]
     compared.sort(key=lambda head: head.control_p)
     for i, head in enumerate(compared):
@@ -314,16 +314,18 @@ def beyond_control(found: Sequence[HeadBigrams]) -> list[HeadBigrams]:
     return compared
 
 
-def beyond_chance(found: Sequence[HeadBigrams], looks: int | None = None) -> bool:
+def beyond_chance(bigrams: Sequence[HeadBigrams], n_comparisons: int | None = None) -> bool:
     """Whether these heads together show more than chance would, of as many as were compared.
 
     Of each head Simes' p-value over its pairs; of the heads Simes' again.
     """
     heads = []
-    for head in found:
+    for head in bigrams:
         p: np.ndarray = 2 * stats.norm.sf(np.abs([bigram.z for bigram in head.bigrams]))
         heads.append(_simes(p, head.n_pairs))
-    return bool(found) and _simes(np.array(heads), looks or len(found)) <= found[0].level
+    return (
+        bool(bigrams) and _simes(np.array(heads), n_comparisons or len(bigrams)) <= bigrams[0].level
+    )
 
 
 def _simes(p: Float[np.ndarray, " test"], n: int) -> float:
@@ -331,16 +333,16 @@ def _simes(p: Float[np.ndarray, " test"], n: int) -> float:
     return float(min(1.0, *(n * np.sort(p) / np.arange(1, len(p) + 1)))) if len(p) else 1.0
 
 
-def notes_of(found: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list[str]:
+def notes_of(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list[str]:
     """Limits of the p-values, of the features, and of the comparison of several heads."""
     notes = []
     if evidence.status == "detected" and evidence.beyond_control < evidence.heads_with_bigrams:
-        names = {head.name for head in beyond_control(found)}
-        others = [head.name for head in found if head.bigrams and head.name not in names]
+        names = {head.name for head in beyond_control(heads)}
+        others = [head.name for head in heads if head.bigrams and head.name not in names]
         notes.append(f"{CONTROL} stand out as far in {', '.join(others)}")
-    if len(found) > 1:
+    if len(heads) > 1:
         notes.append(
-            f"the level holds for each {_each(found)}: without any bigram, up to "
+            f"the level holds for each {_each(heads)}: without any bigram, up to "
             f"{evidence.expected_by_chance:.2g} of {evidence.looks} would show one by chance"
         )
     if evidence.tail == "empirical":
@@ -358,29 +360,29 @@ def notes_of(found: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list
     return notes
 
 
-def _n_heads(found: Sequence[HeadBigrams]) -> int:
-    return len({(head.layer, head.head) for head in found})
+def _n_heads(heads: Sequence[HeadBigrams]) -> int:
+    return len({(head.layer, head.head) for head in heads})
 
 
-def _each(found: Sequence[HeadBigrams]) -> str:
-    return "head" if _n_heads(found) == len(found) else "head and distance"
+def _each(heads: Sequence[HeadBigrams]) -> str:
+    return "head" if _n_heads(heads) == len(heads) else "head and distance"
 
 
-def headline(found: Sequence[HeadBigrams], status: Status) -> str:
+def headline(bigrams: Sequence[HeadBigrams], status: Status) -> str:
     """Which head checks for how many skip-bigrams; or that none is shown to."""
-    n_heads, first = _n_heads(found), found[0]
+    n_heads, first = _n_heads(bigrams), bigrams[0]
     where = first.name
-    if n_heads == 1 and len(found) > 1 and first.layer is not None and first.head is not None:
-        where = f"{head_name(first.layer, first.head)} at {len(found)} distances"
+    if n_heads == 1 and len(bigrams) > 1 and first.layer is not None and first.head is not None:
+        where = f"{head_name(first.layer, first.head)} at {len(bigrams)} distances"
     heads = f"any of {n_heads} heads" if n_heads > 1 else where
     if status == "not_detected":
         return f"No skip-bigram stands out in {heads}."
     if status == "undecided":
         return f"Whether {heads} checks for skip-bigrams is undecided."
     if status == "uninformative":
-        names = listed([head.name for head in clearest(found) if head.bigrams], NAMED)
+        names = listed([head.name for head in clearest(bigrams) if head.bigrams], NAMED)
         return f"Pairs of features stand out in {names} with permuted residual coordinates too."
-    beyond = clearest(beyond_control(found))
+    beyond = clearest(beyond_control(bigrams))
     name, n_bigrams, n_beyond = beyond[0].name, len(beyond[0].bigrams), _n_heads(beyond)
     if n_beyond > 1:
         return (
@@ -391,15 +393,15 @@ def headline(found: Sequence[HeadBigrams], status: Status) -> str:
     return f"From weights alone, {name} checks for {n_bigrams:,} skip-bigram{plural}."
 
 
-def sentences(found: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list[str]:
+def sentences(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list[str]:
     """How many bigrams, which are the strongest, what they are compared with; or why none."""
-    n_heads = _n_heads(found)
-    each = f" for each {_each(found)}" if len(found) > 1 else ""
-    level = f"false discovery rate {found[0].level:.0%}{each}"
+    n_heads = _n_heads(heads)
+    each = f" for each {_each(heads)}" if len(heads) > 1 else ""
+    level = f"false discovery rate {heads[0].level:.0%}{each}"
     reason = (evidence.reason or "").removeprefix("as ")
-    with_bigrams = [head for head in clearest(found) if head.bigrams]
+    with_bigrams = [head for head in clearest(heads) if head.bigrams]
     if not with_bigrams:
-        return [f"{capital(reason)} ({found[0].n_pairs:,} pairs, {level})."]
+        return [f"{capital(reason)} ({heads[0].n_pairs:,} pairs, {level})."]
     first = with_bigrams[0]
     names = listed([f"{head.name} ({len(head.bigrams):,})" for head in with_bigrams], NAMED)
     estimate = f"Their number in {first.name} cannot be estimated: {first.count_note}; capacity"
@@ -423,7 +425,7 @@ def sentences(found: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> lis
     if evidence.status == "detected":
         facts.append(
             f"{evidence.beyond_control} of {evidence.heads_with_bigrams} stand out more than "
-            f"{COPIES} copies with permuted residual coordinates (Holm, {found[0].level:.0%})."
+            f"{COPIES} copies with permuted residual coordinates (Holm, {heads[0].level:.0%})."
         )
     elif evidence.status == "undecided":
         facts.insert(0, f"Undecided: {reason}.")

@@ -58,7 +58,7 @@ class CompleteBlock:
 
     @property
     def size(self) -> int:
-        """How many bigrams it holds."""
+        """The number of bigrams."""
         return len(self.keys) * len(self.queries)
 
 
@@ -129,10 +129,10 @@ class Count:
     note: str
 
 
-def count(found: Pursuit, n_pairs: int, rank: int, level: float) -> Count:
+def count(pursuit: Pursuit, n_pairs: int, rank: int, level: float) -> Count:
     """The number of bigrams, from those found and what remains."""
-    t, after, n = found.t, found.after, len(found.t)
-    if found.stopped:
+    t, after, n = pursuit.t, pursuit.after, len(pursuit.t)
+    if pursuit.stopped:
         return _none("there were more to find")
     if n < FEWEST:
         return _none(f"fewer than {FEWEST} were found")
@@ -140,7 +140,7 @@ def count(found: Pursuit, n_pairs: int, rank: int, level: float) -> Count:
     if (sign * t > 0).mean() < ONE_SIGN:
         return _none("those found have both signs, so what remains cannot be counted by sign")
     threshold = t_at(min(1.0, 2 * QUARTER * n / n_pairs), after.d)
-    rest = after.sweep(threshold, found.pairs).t
+    rest = after.sweep(threshold, pursuit.pairs).t
     along, against = int((sign * rest > 0).sum()), int((sign * rest < 0).sum())
     net, error = along - against, float(np.sqrt(along + against + 1))
     if net > max(BEYOND * error, REMAINING * n):
@@ -148,11 +148,11 @@ def count(found: Pursuit, n_pairs: int, rank: int, level: float) -> Count:
     clear = t_at(level * n / n_pairs, after.d) + CLEAR
     if np.quantile(np.abs(t), 0.25) < clear:
         return _none("those found are barely significant, so as many may be missed")
-    strength = np.abs(found.strength)
+    strength = np.abs(pursuit.strength)
     weakest, lower, middle, upper = np.quantile(strength, [0.1, 0.25, 0.5, 0.75])
     if upper - lower > SPREAD * middle or weakest < WEAK * middle:
         return _none("those found are unequally strong, so weaker ones may be missed")
-    if found.rest.norm() > middle and (found.rest.effective_rank() < min(FEW * rank, MOST_FEW)):
+    if pursuit.rest.norm() > middle and (pursuit.rest.effective_rank() < min(FEW * rank, MOST_FEW)):
         return _none("what remains lies in few directions, as bigrams do that hide each other")
     tail = (1 - COVERAGE) / 2
     false = level * n

@@ -64,10 +64,10 @@ class FeatureSide:
         """Without the shared direction."""
         return rows if self.shared is None else rows - torch.outer(rows @ self.shared, self.shared)
 
-    def random(self, count: int, drawn: torch.Generator) -> Float[Tensor, "random d_model"]:
+    def random(self, count: int, generator: torch.Generator) -> Float[Tensor, "random d_model"]:
         """Random unit features in the dimensions that `scored` may point in."""
         d_model = self.unit.shape[1]
-        rows = torch.randn((count, d_model), generator=drawn, dtype=torch.float64)
+        rows = torch.randn((count, d_model), generator=generator, dtype=torch.float64)
         if self.d + (self.shared is not None) < d_model:  # behind LN
             rows = rows - rows.mean(1, keepdim=True)
         return torch.nn.functional.normalize(self.drop(rows), dim=1)
@@ -90,7 +90,7 @@ def side(unit: Float[Tensor, "feature d_model"], d: int) -> FeatureSide:
 
 
 def dimensions_of(query: FeatureSide, key: FeatureSide) -> int:
-    """Of both; the fewer make the larger p-values."""
+    """The dimensions of both sides; the fewer give the larger p-values."""
     return min(query.d, key.d)
 
 
@@ -121,14 +121,14 @@ def alternatives(
     features: FeatureSide, numbers: Int[Tensor, " pair"], names: Sequence[str], what: str
 ) -> dict[int, list[Alternative]]:
     """Of each of these features, others of the same side that are alike; the most alike first."""
-    found: dict[int, list[Alternative]] = {}
+    by_feature: dict[int, list[Alternative]] = {}
     for number in torch.unique(numbers).tolist():
         cosines = features.scored @ features.scored[number]
         cosines[number] = 0.0
         size, others = cosines.abs().topk(min(MOST_NAMED, len(cosines)))
         near = others[size > ALIKE].tolist()
-        found[number] = [Alternative(what, names[i], float(cosines[i])) for i in near]
-    return found
+        by_feature[number] = [Alternative(what, names[i], float(cosines[i])) for i in near]
+    return by_feature
 
 
 Directions = Tensor | np.ndarray

@@ -17,26 +17,26 @@ LEAST = 0.5  # of an expected count, that a logarithmic axis shows
 ROW = 18  # pixels of a feature's name
 
 
-def bigram_figures(found: HeadBigrams) -> list[Figure]:
+def bigram_figures(head: HeadBigrams) -> list[Figure]:
     """The pictures of one head; of one without bigrams the histogram alone."""
-    name, figures = found.name, [_histogram(found, found.name)]
-    if found.bigrams:
-        figures += [_graph(found.bigrams, name), _heat(found, name)]
+    name, figures = head.name, [_histogram(head, head.name)]
+    if head.bigrams:
+        figures += [_graph(head.bigrams, name), _heat(head, name)]
     return figures
 
 
-def _histogram(found: HeadBigrams, name: str) -> Figure:
-    edges = np.array(found.histogram.edges)
+def _histogram(head: HeadBigrams, name: str) -> Figure:
+    edges = np.array(head.histogram.edges)
     middles = (edges[:-1] + edges[1:]) / 2
-    deviates = np.clip([b.z for b in found.bigrams], edges[0], edges[-1])
+    deviates = np.clip([b.z for b in head.bigrams], edges[0], edges[-1])
     marked = np.histogram(deviates, edges)[0]
-    pairs = [n or None for n in found.histogram.pairs]
-    chance = [float(n) if n >= LEAST else None for n in found.histogram.null]
+    pairs = [n or None for n in head.histogram.pairs]
+    chance = [float(n) if n >= LEAST else None for n in head.histogram.null]
     data = [
         plots.bars(middles, pairs, CLASS_COLORS[0], "all pairs, before") | {"opacity": 0.6},
         plots.line(middles, chance, NEUTRAL, "random features"),
     ]
-    if found.bigrams:
+    if head.bigrams:
         marks = plots.markers(
             middles[marked > 0],
             marked[marked > 0],
@@ -57,14 +57,14 @@ def _histogram(found: HeadBigrams, name: str) -> Figure:
 
 
 def _graph(bigrams: Sequence[Bigram], name: str) -> Figure:
-    drawn = sorted(bigrams, key=lambda b: -abs(b.z))[:MOST_EDGES]
-    keys, queries = _ordered(drawn)
+    shown = sorted(bigrams, key=lambda b: -abs(b.z))[:MOST_EDGES]
+    keys, queries = _ordered(shown)
     rows = max(len(keys), len(queries))
     height = {
         side: {feature: (i + 0.5) * rows / len(names) for i, feature in enumerate(names)}
         for side, names in (("k", keys), ("q", queries))
     }
-    widest = max(abs(b.strength) for b in drawn) or 1.0
+    widest = max(abs(b.strength) for b in shown) or 1.0
     data = [
         plots.line(
             [0, 1],
@@ -74,17 +74,17 @@ def _graph(bigrams: Sequence[Bigram], name: str) -> Figure:
         )
         | plots.NO_HOVER
         | {"opacity": 0.7}
-        for b in drawn
+        for b in shown
     ]
     for x, side, names in ((0, "k", keys), (1, "q", queries)):
         heights = [height[side][feature] for feature in names]
         marks = plots.markers([x] * len(names), heights, NEUTRAL, symbol=CLASS_SYMBOLS[x], size=9)
         words = plots.labels(names, "middle left" if side == "k" else "middle right")
         data.append(marks | words | plots.hover("%{text}"))
-    left_out = len(bigrams) - len(drawn)
+    left_out = len(bigrams) - len(shown)
     caption = (
         "Keys at the left, queries at the right; a line is a bigram, as wide as its strength."
-        + (" The other colour: attends less." if any(b.z < 0 for b in drawn) else "")
+        + (" The other colour: attends less." if any(b.z < 0 for b in shown) else "")
         + (f" The {left_out} with the smallest z are left out." if left_out else "")
     )
     layout = plots.layout(
@@ -108,14 +108,14 @@ def _by_partners(
     own: Sequence[str], others: Sequence[str], joined: Sequence[tuple[str, str]]
 ) -> list[str]:
     at = {feature: i for i, feature in enumerate(others)}
-    places: dict[str, list[int]] = {feature: [] for feature in own}
+    rows_of: dict[str, list[int]] = {feature: [] for feature in own}
     for feature, other in joined:
-        places[feature].append(at[other])
-    return sorted(own, key=lambda feature: sum(places[feature]) / len(places[feature]))
+        rows_of[feature].append(at[other])
+    return sorted(own, key=lambda feature: sum(rows_of[feature]) / len(rows_of[feature]))
 
 
-def _heat(found: HeadBigrams, name: str) -> Figure:
-    heat = found.heat
+def _heat(head: HeadBigrams, name: str) -> Figure:
+    heat = head.heat
     size = float(np.abs(heat.scores).max()) or 1.0
     trace = plots.heatmap(
         heat.keys, heat.queries, plots.rounded(heat.scores), "score", low=-size, high=size

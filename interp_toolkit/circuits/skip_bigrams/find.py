@@ -31,7 +31,7 @@ from interp_toolkit.circuits.skip_bigrams.scores import (
 )
 from interp_toolkit.circuits.weights.permutations import coordinate_units, reciprocal
 from interp_toolkit.circuits.weights.qk import QKCircuit, qk_circuit
-from interp_toolkit.circuits.weights.token_scores import seen_by, seen_dimensions
+from interp_toolkit.circuits.weights.token_scores import normalized_by, read_dimensions
 from interp_toolkit.errors import InputError, takes
 from interp_toolkit.formatting import listed
 from interp_toolkit.models.features.feature_sets import EMBEDDINGS, FeatureSet, read_features
@@ -141,10 +141,10 @@ def search_view(
     circuit = qk_circuit(None, head_view.layer, head_view.head, view=view)
     if head_view.distance is not None:
         circuit = circuit.at_distance(head_view.distance)
-    queries = _seen(circuit, query)
-    keys = queries if key is query else _seen(circuit, key)
+    queries = _normalized(circuit, query)
+    keys = queries if key is query else _normalized(circuit, key)
     units, dimensions = units_of(circuit.norm, queries, keys)
-    found = skip_bigrams_of(
+    bigrams = skip_bigrams_of(
         (circuit.W_Q / circuit.attn_scale, circuit.W_K),
         queries,
         None if key is query else keys,
@@ -158,7 +158,7 @@ def search_view(
         progress=lambda step: progress(f"{head_view.name}: {step}"),
     )
     return dataclasses.replace(
-        found, layer=head_view.layer, head=head_view.head, distance=head_view.distance
+        bigrams, layer=head_view.layer, head=head_view.head, distance=head_view.distance
     )
 
 
@@ -172,17 +172,17 @@ def units_of(
     Units are about 1: the root mean square of those that features write to is.
     """
     if norm.kind is not None:
-        return None, seen_dimensions(norm, queries.shape[1])
+        return None, read_dimensions(norm, queries.shape[1])
     units = coordinate_units(queries.square().sum(0) + keys.square().sum(0))
     dimensions = max(int((units > 0).sum()), 1)
     return units / (units.norm() / dimensions**0.5).clamp_min(TINY), dimensions
 
 
-def _seen(circuit: QKCircuit, features: FeatureSet) -> Tensor:
+def _normalized(circuit: QKCircuit, features: FeatureSet) -> Tensor:
     """Directions as the norm in front of the head lets them through."""
     if features.directions is None:
         raise InputError(f"{features.source} have no directions, which skip-bigrams need")
-    return seen_by(circuit.norm, features.directions.detach().double())
+    return normalized_by(circuit.norm, features.directions.detach().double())
 
 
 class HeadView(NamedTuple):
@@ -194,7 +194,7 @@ class HeadView(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Such as L1H0, or L1H0 at distance 2."""
+        """The circuit's name, such as L1H0 or L1H0 at distance 2."""
         at = "" if self.distance is None else f" at distance {self.distance}"
         return head_name(self.layer, self.head) + at
 
@@ -314,12 +314,16 @@ def token_pair_score(
     circuit = qk_circuit(model, head.layer, head.head)
     if circuit.rotary is not None:
         circuit = circuit.at_distance(distance)
-    seen = seen_by(circuit.norm, features.directions.detach().double())
-    units, dimensions = units_of(circuit.norm, seen, seen)
+    normalized = normalized_by(circuit.norm, features.directions.detach().double())
+    units, dimensions = units_of(circuit.norm, normalized, normalized)
     W_Q, W_K = (circuit.W_Q / circuit.attn_scale).double(), circuit.W_K.double()
     if units is not None:
-        seen, W_Q, W_K = seen * reciprocal(units), W_Q * units[:, None], W_K * units[:, None]
-    form, unit = Form(W_Q, W_K), torch.nn.functional.normalize(seen, dim=1)
+        normalized, W_Q, W_K = (
+            normalized * reciprocal(units),
+            W_Q * units[:, None],
+            W_K * units[:, None],
+        )
+    form, unit = Form(W_Q, W_K), torch.nn.functional.normalize(normalized, dim=1)
     pairs = Features(unit, unit, dimensions)
     scores = PairScores(form, pairs, FLOOR * form.norm() / pairs.d, seed, parse_memory(memory))
     t = scores.block(torch.tensor([query]), torch.tensor([key]))

@@ -101,7 +101,7 @@ def alternatives_text(alternatives: Sequence[Alternative]) -> str:
 
 
 class Histogram(NamedTuple):
-    """How many pairs have which z.
+    """The numbers of pairs by z.
 
     Attributes:
         edges: of the bins.
@@ -229,15 +229,15 @@ def skip_bigrams_of(
         >>> found.key_feature, found.query_feature
         ('f7', 'f3')
     """
-    given, rank = read_form(W)
-    d_model = len(given.left)
+    factors, rank = read_form(W)
+    d_model = len(factors.left)
     d = d_model if dimensions is None else dimensions
     unit = [read_unit(query_features, d_model, "query")]
     unit += unit if key_features is None else [read_unit(key_features, d_model, "key")]
-    plain = Plain(given, *unit)
+    plain = Plain(factors, *unit)
     if units is not None:
-        units = units.to(given.left)
-        given = Form(given.left * units[:, None], given.right * units[:, None])
+        units = units.to(factors.left)
+        factors = Form(factors.left * units[:, None], factors.right * units[:, None])
         unit = [torch.nn.functional.normalize(one * reciprocal(units), dim=1) for one in unit]
     query = side(unit[0], d)
     key = query if key_features is None else side(unit[1], d)
@@ -247,45 +247,45 @@ def skip_bigrams_of(
     if not 0 < level < 1:
         raise InputError(f"the level is a share between 0 and 1, not {level:g}")
     features = Features(query.scored, key.scored, dimensions_of(query, key))
-    form = projected(given, query, key)
+    form = projected(factors, query, key)
     limit, capacity = read_limit(memory, len(query.unit), len(key.unit)), d_model * rank
-    found = pursue(
+    pursuit = pursue(
         form, features, level=level, capacity=capacity, seed=seed, memory=limit, progress=progress
     )
-    number = count(found, features.n_pairs, rank, level)
-    order = np.argsort(-np.abs(found.t), kind="stable")
-    pairs = np.stack(found.pairs, 1)[order]
+    number = count(pursuit, features.n_pairs, rank, level)
+    order = np.argsort(-np.abs(pursuit.t), kind="stable")
+    pairs = np.stack(pursuit.pairs, 1)[order]
     interval = None if number.low is None or number.high is None else (number.low, number.high)
     return HeadBigrams(
         layer=None,
         head=None,
         distance=None,
-        bigrams=_bigrams(found, plain, query, key, query_names, key_names, order),
+        bigrams=_bigrams(pursuit, plain, query, key, query_names, key_names, order),
         estimated_count=number.estimate,
         interval=interval,
         count_note=number.note,
         capacity=capacity,
         n_pairs=features.n_pairs,
         level=level,
-        tail=_tail(found),
+        tail=_tail(pursuit),
         shared=(query.shared_cosine, key.shared_cosine),
-        control_p=permuted_p_value(form, features, found.pairs, found.before.floor, seed, limit)
+        control_p=permuted_p_value(form, features, pursuit.pairs, pursuit.before.floor, seed, limit)
         if len(order)
         else float("nan"),
-        stopped=found.stopped,
+        stopped=pursuit.stopped,
         blocks=[
             CompleteBlock([key_names[k] for k in keys], [query_names[q] for q in queries])
             for queries, keys in complete_blocks((q, k) for q, k in pairs.tolist())
         ],
-        histogram=_histogram(found, form, (query, key), features.n_pairs, seed, limit),
+        histogram=_histogram(pursuit, form, (query, key), features.n_pairs, seed, limit),
         heat=_heat(plain, pairs, query_names, key_names),
     )
 
 
-def _tail(found: Pursuit) -> str:
-    if found.before.floor == 0:
+def _tail(pursuit: Pursuit) -> str:
+    if pursuit.before.floor == 0:
         return "none"
-    return "exact" if np.isfinite(found.before.d) else "empirical"
+    return "exact" if np.isfinite(pursuit.before.d) else "empirical"
 
 
 class Plain(NamedTuple):
@@ -297,7 +297,7 @@ class Plain(NamedTuple):
 
 
 def _bigrams(
-    found: Pursuit,
+    pursuit: Pursuit,
     plain: Plain,
     query: FeatureSide,
     key: FeatureSide,
@@ -306,10 +306,10 @@ def _bigrams(
     order: Int[np.ndarray, " pair"],
 ) -> list[Bigram]:
     """Bigrams as they are reported: scores of the unit features as they were given."""
-    q, k = (torch.from_numpy(numbers[order]) for numbers in found.pairs)
+    q, k = (torch.from_numpy(numbers[order]) for numbers in pursuit.pairs)
     scores = plain.form.at(plain.query[q], plain.key[k])
-    strength = torch.from_numpy(found.strength[order]) / (query.length[q] * key.length[k])
-    z = z_scores(found.t[order], found.before.d)
+    strength = torch.from_numpy(pursuit.strength[order]) / (query.length[q] * key.length[k])
+    z = z_scores(pursuit.t[order], pursuit.before.d)
     others = [
         alternatives(one, numbers, names, what)
         for one, numbers, names, what in (
@@ -325,7 +325,7 @@ def _bigrams(
 
 
 def _histogram(
-    found: Pursuit,
+    pursuit: Pursuit,
     form: Form,
     sides: tuple[FeatureSide, FeatureSide],
     n_pairs: int,
@@ -334,15 +334,15 @@ def _histogram(
 ) -> Histogram:
     """Counts of z over all pairs, and over random features on the same head."""
     edges = np.arange(-WIDEST, WIDEST + BIN / 2, BIN)
-    at = _t_edges(edges, found.before.d)
-    drawn = torch.Generator().manual_seed(seed)
-    query, key = (one.random(min(len(one.unit), RANDOM), drawn) for one in sides)
+    at = _t_edges(edges, pursuit.before.d)
+    generator = torch.Generator().manual_seed(seed)
+    query, key = (one.random(min(len(one.unit), RANDOM), generator) for one in sides)
     random_features = Features(query, key, dimensions_of(*sides))
-    null = PairScores(form, random_features, found.before.floor, seed, memory)
+    null = PairScores(form, random_features, pursuit.before.floor, seed, memory)
     null.sweep(np.inf, NONE, tally=(tally := Tally()))
     counts = tally.between(_t_edges(edges, float(random_features.d)))
     share = n_pairs / counts.sum()
-    return Histogram(edges.tolist(), found.tally.between(at).tolist(), (counts * share).tolist())
+    return Histogram(edges.tolist(), pursuit.tally.between(at).tolist(), (counts * share).tolist())
 
 
 def _t_edges(z: Float[np.ndarray, " edge"], d: float) -> Float[np.ndarray, " edge"]:

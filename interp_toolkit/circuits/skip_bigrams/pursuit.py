@@ -39,7 +39,7 @@ from interp_toolkit.circuits.skip_bigrams.scores import (
     t_at,
 )
 
-MOST_FOUND = 4096
+MOST_BIGRAMS = 4096
 MOST_ROUNDS = 200
 FEWEST = 30  # t's of one sign, for a ratio of medians
 _RIDGE = 1e-9  # on a Gram matrix with ones on its diagonal: two features may be the same
@@ -47,7 +47,7 @@ _RIDGE = 1e-9  # on a Gram matrix with ones on its diagonal: two features may be
 
 @dataclass(frozen=True, eq=False)
 class Pursuit:
-    """What was found.
+    """The result of a search.
 
     Attributes:
         pairs: the bigrams.
@@ -86,7 +86,7 @@ def pursue(
     floor = FLOOR * form.norm() / features.d
     rest, taken, rounds = form, NONE, 0
     scores = before = PairScores(rest, features, floor, seed, memory)
-    most = min(capacity, MOST_FOUND)
+    most = min(capacity, MOST_BIGRAMS)
     tally, stopped = Tally(), False
     while floor > 0:
         first = None if rounds else tally
@@ -103,12 +103,12 @@ def pursue(
         scores = PairScores(rest, features, floor, seed, memory)
     if floor == 0:
         before.sweep(np.inf, NONE, tally=tally)
-    kept, t = _backward(form, features, taken, scores, level)
-    if len(kept.query) < len(taken.query):
-        rest, _ = _fitted(form, features, kept)
+    selected, t = _backward(form, features, taken, scores, level)
+    if len(selected.query) < len(taken.query):
+        rest, _ = _fitted(form, features, selected)
         scores = PairScores(rest, features, floor, seed, memory)
-    strength = _fitted(form, features, kept)[1]
-    return Pursuit(kept, strength, t, rest.within(form), before, tally, scores, rounds, stopped)
+    strength = _fitted(form, features, selected)[1]
+    return Pursuit(selected, strength, t, rest.within(form), before, tally, scores, rounds, stopped)
 
 
 def _significant(
@@ -174,17 +174,17 @@ def _backward(
 ) -> tuple[Pairs, np.ndarray]:
     """The pairs that are significant given all others, and their t."""
     while len(pairs.query):
-        t = _given_others(form, features, pairs, scores)
+        t = _conditional_on_others(form, features, pairs, scores)
         p = p_values(t, scores.d)
         weak = int((p > largest_p(p, 0, features.n_pairs, level)).sum())
         if not weak:
             return pairs, t
-        kept = np.sort(np.argsort(p, kind="stable")[: len(p) - (weak + 1) // 2])
-        pairs = Pairs(pairs.query[kept], pairs.key[kept])
+        selected = np.sort(np.argsort(p, kind="stable")[: len(p) - (weak + 1) // 2])
+        pairs = Pairs(pairs.query[selected], pairs.key[selected])
     return pairs, np.zeros(0)
 
 
-def _given_others(
+def _conditional_on_others(
     form: Form, features: Features, pairs: Pairs, scores: PairScores
 ) -> Float[np.ndarray, " pair"]:
     """Each pair's t with all others taken out and not itself, without fitting each time.

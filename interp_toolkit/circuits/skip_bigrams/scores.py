@@ -117,7 +117,7 @@ class Features:
 
     @property
     def n_pairs(self) -> int:
-        """Of a query and a key feature."""
+        """The number of pairs of a query and a key feature."""
         return len(self.query) * len(self.key)
 
     @cached_property
@@ -260,7 +260,7 @@ class PairScores:
         in_query[taken.query] = True
         divisor[torch.from_numpy(taken.key)] = echo
         row_best, column_best = torch.zeros(self.n_query), torch.zeros(self.n_key)
-        kept: list[tuple[np.ndarray, ...]] = []
+        parts: list[tuple[np.ndarray, ...]] = []
         for rows, columns, t in self.tiles():
             if tally is not None:
                 tally.add(t)
@@ -277,11 +277,13 @@ class PairScores:
             row, column = (size[some] > least).nonzero(as_tuple=True)
             row = some[row]
             numbers = ((row + rows.start).numpy(), (column + columns.start).numpy())
-            kept.append((*numbers, t[row, column].double().numpy()))
-        query, key, t_kept = (np.concatenate(part) for part in zip(*kept, strict=True))
+            parts.append((*numbers, t[row, column].double().numpy()))
+        query, key, t_values = (np.concatenate(part) for part in zip(*parts, strict=True))
         order = np.lexsort((key, query))
         pairs = Pairs(query[order], key[order])
-        return Sweep(pairs, t_kept[order], row_best.double().numpy(), column_best.double().numpy())
+        return Sweep(
+            pairs, t_values[order], row_best.double().numpy(), column_best.double().numpy()
+        )
 
 
 def _within(numbers: Int[np.ndarray, " pair"], some: slice) -> Bool[np.ndarray, " pair"]:

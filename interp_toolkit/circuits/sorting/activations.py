@@ -109,8 +109,8 @@ def read(model: Model, layout: ListLayout, lists: Lists) -> ListReading:
     view = weights(model)
     rows = layout.rows(lists.to(device_of(model)))
     batches = cached_batches(model, rows.tokens)
-    seen = [_pass(model, view, layout, ListRows(*(part[b] for part in rows))) for b in batches]
-    logits, scale, pattern, outside = (torch.cat(parts) for parts in zip(*seen, strict=True))
+    passes = [_pass(model, view, layout, ListRows(*(part[b] for part in rows))) for b in batches]
+    logits, scale, pattern, outside = (torch.cat(parts) for parts in zip(*passes, strict=True))
     constant = view.b_U if view.final_norm.b is None else view.b_U + view.final_norm.b @ view.W_U
     behind = constant[list(layout.values)].double().cpu()
     return ListReading(
@@ -125,7 +125,7 @@ def read(model: Model, layout: ListLayout, lists: Lists) -> ListReading:
     )
 
 
-class _Seen(NamedTuple):
+class _Passes(NamedTuple):
     """Of one batch, as in a reading; `outside` with an axis of one entry, or of none."""
 
     logits: Float[Tensor, "row item value"]
@@ -134,17 +134,17 @@ class _Seen(NamedTuple):
     outside: Float[Tensor, "row item any"]
 
 
-def _pass(model: Model, view: ModelWeights, layout: ListLayout, rows: ListRows) -> _Seen:
-    seen: dict[str, Tensor] = {}
+def _pass(model: Model, view: ModelWeights, layout: ListLayout, rows: ListRows) -> _Passes:
+    values: dict[str, Tensor] = {}
 
     def keep(pattern: Tensor, hook: Any) -> None:
         at = rows.read[:, None, :, None].expand(-1, pattern.shape[1], -1, pattern.shape[3])
-        seen["pattern"] = pattern.gather(2, at).double().cpu()
+        values["pattern"] = pattern.gather(2, at).double().cpu()
 
     def divide(x: Tensor, hook: Any) -> None:
         x = at_positions(x, rows.read).double()
         x = x - x.mean(-1, keepdim=True) if view.final_norm.kind == "LN" else x
-        seen["scale"] = (x.pow(2).mean(-1) + view.final_norm.eps).sqrt().cpu()
+        values["scale"] = (x.pow(2).mean(-1) + view.final_norm.eps).sqrt().cpu()
 
     hooks: list[tuple[Any, Callable[..., None]]] = [(pattern_points(model)[0], keep)]
     if view.final_norm.kind is not None:
@@ -154,10 +154,10 @@ def _pass(model: Model, view: ModelWeights, layout: ListLayout, rows: ListRows) 
     at_read = at_positions(logits, rows.read).double().cpu()
     others = sorted(set(range(at_read.shape[-1])) - set(layout.values))
     ones = torch.ones(at_read.shape[:2], dtype=torch.float64)
-    return _Seen(
+    return _Passes(
         at_read[..., list(layout.values)],
-        seen.get("scale", ones),
-        seen["pattern"],
+        values.get("scale", ones),
+        values["pattern"],
         at_read[..., others].amax(-1, keepdim=True) if others else at_read[..., :0],
     )
 
@@ -221,15 +221,15 @@ def above_scores(
         _tally(reading, attention, *at[start : start + QUERIES].T)
         for start in range(0, len(at), QUERIES)
     ]
-    found = _Tally(*map(sum, zip(*tallies, strict=True))) if tallies else None
-    if found is None or not found.queries:
+    tally = _Tally(*map(sum, zip(*tallies, strict=True))) if tallies else None
+    if tally is None or not tally.queries:
         return None
     return AboveScores(
-        above=found.share / found.queries,
-        above_uniform=found.uniform / found.queries,
-        filter_score=(1 + found.won / found.pairs) / 2,
-        smallest_first=found.first / found.several if found.several else None,
-        smallest_chance=found.chance / found.several if found.several else None,
+        above=tally.share / tally.queries,
+        above_uniform=tally.uniform / tally.queries,
+        filter_score=(1 + tally.won / tally.pairs) / 2,
+        smallest_first=tally.first / tally.several if tally.several else None,
+        smallest_chance=tally.chance / tally.several if tally.several else None,
     )
 
 
@@ -288,7 +288,7 @@ def _won(
 
 
 def _earlier(counted: Bool[Tensor, "query place"]) -> Int[Tensor, "query place"]:
-    """How many there are at the places before each."""
+    """The number of entries at earlier positions."""
     return counted.cumsum(1) - counted.long()
 
 
@@ -363,8 +363,8 @@ def straight_line(
 
     R² is 0 where y is constant: there is nothing to explain.
     """
-    known = np.isfinite(y)
-    x, y = x[known].astype(np.float64), y[known]
+    finite = np.isfinite(y)
+    x, y = x[finite].astype(np.float64), y[finite]
     if len(x) < 3:
         return None
     slope, intercept = np.polyfit(x, y, 1)
@@ -420,12 +420,12 @@ def logit_line(reading: ListReading, logits: Float[Tensor, "row item value"]) ->
             y = logits[rows, item]
             ratio[item], r2[item] = _regress(y - y.mean(1, keepdim=True), f[rows], x)
     line = straight_line(np.arange(n_items)[1:], ratio[1:])
-    known = r2[1:] if n_items > 1 else r2
-    known = known[np.isfinite(known)]
+    r2_read = r2[1:] if n_items > 1 else r2
+    r2_read = r2_read[np.isfinite(r2_read)]
     return LogitLine(
         ratio=ratio,
         r2=r2,
-        fit=float(np.median(known)) if len(known) else None,
+        fit=float(np.median(r2_read)) if len(r2_read) else None,
         slope=None if line is None else line[0],
         intercept=None if line is None else line[1],
         line_r2=None if line is None else line[2],
@@ -455,7 +455,7 @@ OFFSETS = (-2, -1, 1, 2)  # of j from k
 
 @dataclass(frozen=True)
 class Swaps:
-    """What the model answered where the algorithms disagree.
+    """The model's answers where the algorithms disagree.
 
     Attributes:
         n: how many such swaps.
@@ -529,10 +529,10 @@ def swap_previous(
     if not bool(tells.any()):
         return None
     usable, item, previous = usable[tells], item[tells], previous[tells]
-    place = rows.read[usable].gather(1, item[:, None])
+    positions = rows.read[usable].gather(1, item[:, None])
     ids = torch.tensor(layout.values)
-    changed = rows.tokens[usable].scatter(1, place, ids[previous][:, None])
-    answers = _answers(model, rows.tokens[usable], changed, place, head)
+    changed = rows.tokens[usable].scatter(1, positions, ids[previous][:, None])
+    answers = _answers(model, rows.tokens[usable], changed, positions, head)
     return SwapAnswers(
         previous, answers == ids[by_token[tells]], answers == ids[by_position[tells]]
     )
@@ -558,16 +558,16 @@ def _answers(
     model: Model,
     clean: Int[Tensor, "swap pos"],
     changed: Int[Tensor, "swap pos"],
-    place: Int[Tensor, "swap 1"],
+    positions: Int[Tensor, "swap 1"],
     head: int | None,
 ) -> Int[Tensor, " swap"]:
     """The token with the largest logit, be it a value or not."""
     device = device_of(model)
-    clean, changed, place = clean.to(device), changed.to(device), place.to(device)
+    clean, changed, positions = clean.to(device), changed.to(device), positions.to(device)
     if head is None:
-        logits = read_logits(model, changed, place)
+        logits = read_logits(model, changed, positions)
     else:
         z = collect(model, changed, HOOK_Z, "all", device=device)[HOOK_Z]
         with put_heads(model, {(0, head): z[:, :, head]}):
-            logits = read_logits(model, clean, place)
+            logits = read_logits(model, clean, positions)
     return logits[:, 0].argmax(-1).cpu()

@@ -98,7 +98,7 @@ class SortingOptions(Options):
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """What is drawn against the output item.
+    """The curves against the output item.
 
     Attributes:
         gamma_over_beta: of the logits; algorithm 2 has k + 0.5.
@@ -114,7 +114,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class SortingEvidence(Evidence):
-    """What the status of a sorting model rests on.
+    """The evidence of a sorting model's status.
 
     Attributes:
         null: what every number is compared with; None without any.
@@ -359,11 +359,11 @@ def _fingerprint(run: Run[SortingOptions], n_lists: int, n_nulls: int) -> Sortin
     metrics = {
         **measured.metrics,
         "items_guessed": guess,
-        **{f"lists_right_{name}": found.lists_right for name, found in accuracy.items()},
+        **{f"lists_right_{name}": result.lists_right for name, result in accuracy.items()},
     }
-    given, example = None, _first(reading, EXAMPLES)
+    user_list, example = None, _first(reading, EXAMPLES)
     if own_list is not None:
-        given, example = hardest(model, layout, own_list)[0], read(model, layout, own_list)
+        user_list, example = hardest(model, layout, own_list)[0], read(model, layout, own_list)
     steps: list[EvolutionStep] = []
     if checkpoints is not None:
         steps = sorting_evolution(
@@ -388,7 +388,7 @@ def _fingerprint(run: Run[SortingOptions], n_lists: int, n_nulls: int) -> Sortin
         evidence=evidence,
         provenance=dataclasses.replace(run, options=resolved).provenance(
             source=f"drawn lists; {layout.describe()}",
-            rows=sum(found.n for found in accuracy.values()),
+            rows=sum(result.n for result in accuracy.values()),
             sha256=digest_of_tokens(_first(reading, EXAMPLES).rows.tokens),
         ),
         algorithm=algorithm,
@@ -400,7 +400,7 @@ def _fingerprint(run: Run[SortingOptions], n_lists: int, n_nulls: int) -> Sortin
         },
         criteria=criteria,
         accuracy=accuracy,
-        given=given,
+        given=user_list,
         heads=heads,
         regions=measured.regions,
         positions=position_shares(model, layout),

@@ -51,7 +51,7 @@ CLOSED = 0.5  # of the gap between a guess and all items right, to be called sor
 
 @dataclass(frozen=True)
 class Rule:
-    """What a criterion asks for.
+    """The rule of a criterion.
 
     Attributes:
         algorithm: whose criterion it is.
@@ -181,7 +181,7 @@ def criteria_of(
 
 def shown(criteria: Sequence[Criterion], algorithm: Algorithm) -> bool:
     """Whether all criteria of the algorithm that are known, and enough of them, are strong."""
-    states = _known(criteria, algorithm)
+    states = _with_state(criteria, algorithm)
     return len(states) >= FEWEST[algorithm] and all(state == "strong" for state in states)
 
 
@@ -199,8 +199,8 @@ def there(criteria: Sequence[Criterion], algorithm: Algorithm) -> bool:
 
 
 def count_there(criteria: Sequence[Criterion], algorithm: Algorithm) -> int:
-    """How many of its criteria are weak or strong."""
-    return sum(state in ("strong", "weak") for state in _known(criteria, algorithm))
+    """The number of its criteria that are weak or strong."""
+    return sum(state in ("strong", "weak") for state in _with_state(criteria, algorithm))
 
 
 def sorts(items_right: float, guess: float) -> bool:
@@ -219,7 +219,7 @@ def decide(criteria: Sequence[Criterion], sorts: bool) -> Algorithm:
     return "mixed" if first or both else "neither"
 
 
-def _known(criteria: Sequence[Criterion], algorithm: Algorithm) -> list[State]:
+def _with_state(criteria: Sequence[Criterion], algorithm: Algorithm) -> list[State]:
     return [m.state for m in criteria if m.algorithm == algorithm and m.state != "unknown"]
 
 

@@ -45,7 +45,7 @@ MESSAGES = 10  # that a search says on its way
 
 @dataclass(frozen=True)
 class ListAccuracy:
-    """How well a model sorts some lists.
+    """The accuracy of a model on some lists.
 
     Attributes:
         n: how many lists.
@@ -94,7 +94,7 @@ class Counterexample(NamedTuple):
 
 @dataclass(frozen=True)
 class Counterexamples:
-    """What a search for wrongly sorted lists found.
+    """The result of a search for wrongly sorted lists.
 
     Attributes:
         searched: lists drawn, not necessarily different.
@@ -114,7 +114,7 @@ class Counterexamples:
 def list_accuracy(
     model: Model, layout: ListLayout, lists: Lists, memory: int | str | None = None
 ) -> ListAccuracy:
-    """How well a model sorts these lists.
+    """The accuracy of a model on these lists.
 
     Args:
         model: any TransformerLens model.
@@ -184,7 +184,7 @@ def counterexamples(
         )
     generator = fresh_generator(seed, device_of(model))
     size = _batch_size(model, layout, memory)
-    failed, said = 0, 0
+    failed, n_shown = 0, 0
     examples: list[Counterexample] = []
     for start in range(0, n, size):
         done = min(start + size, n)
@@ -192,8 +192,8 @@ def counterexamples(
         wrong = (~_judge(model, layout, layout.rows(lists)).list_right).nonzero().flatten()
         failed += len(wrong)
         examples += _shown(model, layout, lists.take(wrong[: keep - len(examples)]))
-        if done * MESSAGES // n > said:
-            said = done * MESSAGES // n
+        if done * MESSAGES // n > n_shown:
+            n_shown = done * MESSAGES // n
             progress(f"{done:,} of {n:,} lists sorted, {failed:,} wrong")
     low, high = clopper_pearson(failed, n)
     return Counterexamples(n, failed, failed / n, low, high, tuple(examples))
@@ -220,11 +220,11 @@ def hardest(
     """
     _check_model(model, layout)
     size = _batch_size(model, layout, memory)
-    found = [torch.zeros(0, dtype=torch.float64)]
+    hard = [torch.zeros(0, dtype=torch.float64)]
     for start in range(0, len(lists), size):
         batch = lists.take(slice(start, start + size)).to(device_of(model))
-        found.append((_judge(model, layout, layout.rows(batch)).loss / batch.lengths).cpu())
-    losses = torch.cat(found)
+        hard.append((_judge(model, layout, layout.rows(batch)).loss / batch.lengths).cpu())
+    losses = torch.cat(hard)
     worst = losses.argsort(descending=True, stable=True)[:keep]
     shown = _shown(model, layout, lists.take(worst))
     return [
@@ -250,8 +250,8 @@ def greedy_outputs(model: Model, layout: ListLayout, lists: Lists) -> Int[Tensor
         here, slot, read = rows.present[:, item], slots[:, item, None], rows.read[:, item, None]
         answer = _answers(model, tokens, read)[:, 0]
         outputs[:, item] = torch.where(here, answer, -1)
-        kept = tokens.gather(1, slot)[:, 0]
-        tokens = tokens.scatter(1, slot, torch.where(here, answer, kept)[:, None])
+        answers = tokens.gather(1, slot)[:, 0]
+        tokens = tokens.scatter(1, slot, torch.where(here, answer, answers)[:, None])
     return outputs
 
 
@@ -285,20 +285,20 @@ def _shown(model: Model, layout: ListLayout, lists: Lists) -> Iterator[Counterex
         return
     outputs = greedy_outputs(model, layout, lists).tolist()
     columns = (lists.values.tolist(), outputs, lists.sorted().tolist(), lists.lengths.tolist())
-    for given, output, correct, length in zip(*columns, strict=True):
+    for items, output, correct, length in zip(*columns, strict=True):
         yield Counterexample(
-            given=tuple(layout.values[value] for value in given[:length]),
+            given=tuple(layout.values[value] for value in items[:length]),
             output=tuple(output[:length]),
             correct=tuple(layout.values[value] for value in correct[:length]),
         )
 
 
 def _batch_size(model: Model, layout: ListLayout, memory: int | str | None) -> int:
-    """How many rows of a whole forward pass, loss included, fit."""
+    """The number of rows of a whole forward pass, loss included, that fit."""
     parameter = next(iter(model.parameters()), None)
     itemsize = 4 if parameter is None else parameter.element_size()
-    kept = 3 * layout.longest * _n_logits(model)  # logits read, and two copies in float64
-    row = bytes_per_row(model.cfg, layout.n_positions, itemsize, logits=True, kept=2 * kept)
+    n_stored = 3 * layout.longest * _n_logits(model)  # logits read, and two copies in float64
+    row = bytes_per_row(model.cfg, layout.n_positions, itemsize, logits=True, n_stored=2 * n_stored)
     return rows_that_fit(parse_memory(memory), row, layout.n_positions)
 
 
@@ -372,8 +372,8 @@ def accuracies(
         return list_accuracy(model, layout, lists, memory)
 
     if distinct is not None or layout.longest > layout.n_values:
-        told = standard_sets(layout, bool(distinct)) | _two_values(layout, bool(distinct))
-        return bool(distinct), {name: right(lists) for name, lists in told.items()}
+        by_name = standard_sets(layout, bool(distinct)) | _two_values(layout, bool(distinct))
+        return bool(distinct), {name: right(lists) for name, lists in by_name.items()}
     sets, free = standard_sets(layout, True), standard_sets(layout, False)
     apart, repeating = right(sets.pop("random")), with_repeats(free["random"])
     other = right(repeating) if len(repeating) else None
@@ -389,9 +389,9 @@ def hard_lists(layout: ListLayout, distinct: bool) -> Lists:
 
     Where these are too many to list: the hard lists, or the random ones.
     """
-    found = standard_sets(layout, distinct) | _two_values(layout, distinct)
+    by_name = standard_sets(layout, distinct) | _two_values(layout, distinct)
     names = ("sets", "two_values", "hard", "random")
-    return next(found[name] for name in names if name in found)
+    return next(by_name[name] for name in names if name in by_name)
 
 
 def _two_values(layout: ListLayout, distinct: bool) -> dict[str, Lists]:

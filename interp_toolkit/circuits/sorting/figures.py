@@ -25,30 +25,30 @@ def qk_by_item(tables: WeightTables, head: int = 0) -> Figure:
     """Scores of values against keys for some output items, each row's best key at 0."""
     n_items = tables.qk.shape[1]
     items: list[int | None] = [*_some(n_items, MOST_MAPS - 1), None]
-    places = plots.beside(len(items), PER_ROW)
+    panels = plots.beside(len(items), PER_ROW)
     data: list[plots.Part] = []
     layout: plots.Part = {
         "annotations": [
             p.heading("average" if i is None else f"item {i}")
-            for p, i in zip(places, items, strict=True)
+            for p, i in zip(panels, items, strict=True)
         ],
         "height": 90 + 270 * -(-len(items) // PER_ROW),
     }
-    for place, item in zip(places, items, strict=True):
+    for panel, item in zip(panels, items, strict=True):
         scores = tables.average_qk(head) if item is None else tables.qk[head, item]
         queries = list(tables.query_names)
         if item == 0 and tables.first_query is not None:
             scores, queries = scores[:1], [tables.first_query]
-        down = plots.axis("query token" if place.leftmost else "", "category") | plots.DOWNWARD
-        layout |= place.layout(
-            plots.axis("key token" if place.lowest else "", "category") | plots.BARE,
+        down = plots.axis("query token" if panel.leftmost else "", "category") | plots.DOWNWARD
+        layout |= panel.layout(
+            plots.axis("key token" if panel.lowest else "", "category") | plots.BARE,
             down | plots.BARE,
         )
         z = plots.rounded(scores - scores.amax(-1, keepdim=True))
         cells = plots.heatmap(tables.source_names, queries, z, "score", low=FAINTEST, high=0)
         cells |= plots.hover("query %{y}, key %{x}<br>%{z} nats below the best")
-        cells |= plots.SILENT_HOLES | {"showscale": place.number == 0}
-        data.append(cells | place.trace)
+        cells |= plots.SILENT_HOLES | {"showscale": panel.number == 0}
+        data.append(cells | panel.trace)
     caption = (
         "From the weights: attention scores by output item, each row less its largest; last their "
         "average over items. Filtering for values above the previous one is a bright upper "
@@ -88,12 +88,12 @@ def ov_curves(tables: WeightTables, head: int = 0) -> Figure:
     """The same as curves over the output value: values at the left, separators at the right."""
     n = tables.ov.shape[2]
     ov = tables.ov[head] - shared_part(tables.ov[head, :n])
-    places = plots.beside(2, 2)
-    titles = [p.heading(t) for p, t in zip(places, ("values", "separators"), strict=True)]
+    panels = plots.beside(2, 2)
+    titles = [p.heading(t) for p, t in zip(panels, ("values", "separators"), strict=True)]
     layout: plots.Part = {"annotations": titles, "height": 420}
-    for place in places:
-        up = plots.axis("logit, less the row's mean" if place.leftmost else "")
-        layout |= place.layout(plots.axis("logit of") | plots.NO_ZERO_LINE, up | plots.NO_ZERO_LINE)
+    for panel in panels:
+        up = plots.axis("logit, less the row's mean" if panel.leftmost else "")
+        layout |= panel.layout(plots.axis("logit of") | plots.NO_ZERO_LINE, up | plots.NO_ZERO_LINE)
     values = [int(name) for name in tables.query_names]
     data: list[plots.Part] = []
     for row in [*_some(n, MOST_CURVES), *range(n, len(ov))]:
@@ -105,7 +105,7 @@ def ov_curves(tables: WeightTables, head: int = 0) -> Figure:
             tables.source_names[row],
             dash="solid" if inner else ("solid", "dash", "dot", "dashdot")[(row - n) % 4],
         )
-        data.append(curve | places[0 if inner else 1].trace)
+        data.append(curve | panels[0 if inner else 1].trace)
     caption = (
         "The same by output value, less a vector that all sources write alike, which changes "
         "nothing that the model computes. Algorithm 2 sums min(0, i − x) over the list: each "
@@ -141,9 +141,9 @@ def pattern(example: ListReading, head: int = 0, row: int = 0) -> Figure:
         plots.axis("key token") | plots.NO_ZERO_LINE | key_ticks,
         plots.axis("output item") | plots.NO_ZERO_LINE | plots.DOWNWARD | {"dtick": 1},
     )
-    given = " ".join(map(str, tokens[start : start + length]))
+    text = " ".join(map(str, tokens[start : start + length]))
     caption = (
-        f"What each output item attends to on the list {given}, whose items are sorted here; to "
+        f"What each output item attends to on the list {text}, whose items are sorted here; to "
         "their right what else is in the row. An item that a causal head cannot see is 0."
     )
     title = f"Pattern of {head_name(0, head)}"
@@ -245,10 +245,10 @@ def criteria_scale(criteria: Sequence[Criterion]) -> Figure:
     data: list[plots.Part] = []
     for side, algorithm in enumerate(dict.fromkeys(criterion.algorithm for criterion in criteria)):
         own = [i for i, criterion in enumerate(criteria) if criterion.algorithm == algorithm]
-        known = [i for i in own if criteria[i].value is not None]
+        with_value = [i for i in own if criteria[i].value is not None]
         measured = plots.markers(
-            [_placed(criteria[i], criteria[i].value) for i in known],
-            [names[i] for i in known],
+            [_placed(criteria[i], criteria[i].value) for i in with_value],
+            [names[i] for i in with_value],
             CLASS_COLORS[side],
             f"algorithm {1 if algorithm == MIN_GREATER else 2}",
             symbol=CLASS_SYMBOLS[side],
@@ -257,7 +257,7 @@ def criteria_scale(criteria: Sequence[Criterion]) -> Figure:
         words = plots.hover(
             "%{y}<br>%{customdata[0]}; weak %{customdata[2]}, strong %{customdata[3]}<br>"
             "weight-shuffled %{customdata[1]}",
-            [[_short(v) for v in _raw(criteria[i])] for i in known],
+            [[_short(v) for v in _raw(criteria[i])] for i in with_value],
         )
         data.append(measured | words)
     nulls = [i for i, criterion in enumerate(criteria) if criterion.null is not None]
@@ -324,19 +324,19 @@ def qk_along_training(steps: Sequence[EvolutionStep]) -> Figure:
     own = [step for step in steps if step.seed == seed and step.qk]
     count = min(MOST_MAPS, len(own))
     chosen = [own[i] for i in sorted({round(i) for i in np.linspace(0, len(own) - 1, count)})]
-    places = plots.beside(len(chosen), PER_ROW)
-    titles = [p.heading(f"step {s.step}") for p, s in zip(places, chosen, strict=True)]
+    panels = plots.beside(len(chosen), PER_ROW)
+    titles = [p.heading(f"step {s.step}") for p, s in zip(panels, chosen, strict=True)]
     layout: plots.Part = {"annotations": titles, "height": 90 + 270 * -(-len(chosen) // PER_ROW)}
     data: list[plots.Part] = []
-    for place, step in zip(places, chosen, strict=True):
+    for panel, step in zip(panels, chosen, strict=True):
         scores = np.array(step.qk)
         z = plots.rounded(scores - scores.max(1, keepdims=True))
         cells = plots.heatmap(None, None, z, "score", low=FAINTEST, high=0)
         cells |= plots.hover("query %{y}, key %{x}<br>%{z} nats below the best")
-        data.append(cells | {"showscale": place.number == 0} | place.trace)
-        down = plots.axis("previous value" if place.leftmost else "") | plots.DOWNWARD
-        across = plots.axis("key value" if place.lowest else "")
-        layout |= place.layout(across | plots.BARE, down | plots.BARE)
+        data.append(cells | {"showscale": panel.number == 0} | panel.trace)
+        down = plots.axis("previous value" if panel.leftmost else "") | plots.DOWNWARD
+        across = plots.axis("key value" if panel.lowest else "")
+        layout |= panel.layout(across | plots.BARE, down | plots.BARE)
     caption = (
         "From the weights of head 0, averaged over output items, each row less its largest. An "
         "upper triangle is algorithm 1's filter; one colour is algorithm 2's equal attention."

@@ -76,7 +76,7 @@ class Region:
 
 @dataclass(frozen=True, eq=False)
 class Measures:
-    """What was measured, of a model or of one head.
+    """The measurements of a model or of one head.
 
     Attributes:
         metrics: the numbers by name; None where one cannot be told.
@@ -162,11 +162,11 @@ def _regions(
     if answers is None:
         return ()
     n = reading.layout.n_values
-    found = []
+    regions = []
     for half in (range(n // 2), range(n // 2, n)):
         above, swaps = above_scores(reading, attention, half), answers.summary(half)
-        found.append(Region(half[0], half[-1], above.above_lift if above else None, swaps))
-    return tuple(found)
+        regions.append(Region(half[0], half[-1], above.above_lift if above else None, swaps))
+    return tuple(regions)
 
 
 def _shares(tables: WeightTables, head: int | None) -> Float[Tensor, " head"]:
@@ -182,7 +182,7 @@ def _shares(tables: WeightTables, head: int | None) -> Float[Tensor, " head"]:
 
 @torch.no_grad()
 def head_logits(model: Model, reading: ListReading, head: int) -> Float[Tensor, "row item value"]:
-    """What one head adds to the values' logits where items are read.
+    """The contribution of one head to the values' logits at the read positions.
 
     A final norm's division, one number for each position, is left out.
     """
@@ -317,12 +317,12 @@ def sorting_evolution(
     steps = []
     for run, step, model in _models(checkpoints):
         progress(f"checkpoint of step {step}, seed {run}")
-        found = find_layout(model, layout)
+        resolved = find_layout(model, layout)
         apart = bool(record_of(model).made_for.distinct) if distinct is None else distinct
-        reading = read_lists(model, found, apart, lists, seed)
-        tables = weight_tables(model, found, reading)
+        reading = read_lists(model, resolved, apart, lists, seed)
+        tables = weight_tables(model, resolved, reading)
         metrics = measure(model, reading, tables, seed=seed).metrics
-        qk = tables.average_qk(0)[:, : found.n_values]
+        qk = tables.average_qk(0)[:, : resolved.n_values]
         steps.append(EvolutionStep(run, step, metrics, qk.tolist()))
     return sorted(steps, key=lambda at: (at.seed, at.step))
 
@@ -347,16 +347,16 @@ def checkpoint_files(folder: str | Path) -> list[tuple[int, int, Path]]:
     folder = Path(folder).expanduser()
     if not folder.is_dir():
         raise InputError(f"checkpoints: there is no folder {folder}")
-    found = []
+    files = []
     for path in folder.iterdir():
         match = CHECKPOINT.fullmatch(path.name)
         if match is not None:
-            found.append((int(match[1]), int(match[2]), path))
-    if not found:
+            files.append((int(match[1]), int(match[2]), path))
+    if not files:
         raise InputError(
             f"checkpoints: {folder} has no files named as in seed-0-step-000100.safetensors"
         )
-    return sorted(found)
+    return sorted(files)
 
 
 def find_layout(model: Model, layout: str | Sequence[str] | ListLayout | None) -> ListLayout:

@@ -58,13 +58,13 @@ class Source:
     Attributes:
         name: on axes; separators of one id are told apart by their order, as "[10] 2nd".
         token: its id.
-        places: the positions where it can stand, for each length of the list from the shortest;
+        positions: those where it can stand, for each length of the list from the shortest;
             none for padding that a length does not need.
     """
 
     name: str
     token: int
-    places: tuple[tuple[int, ...], ...]
+    positions: tuple[tuple[int, ...], ...]
 
 
 def sources(layout: ListLayout) -> tuple[Source, ...]:
@@ -74,9 +74,11 @@ def sources(layout: ListLayout) -> tuple[Source, ...]:
     listed = tuple(tuple(range(start, start + length)) for length in lengths)
     values = [Source(layout.token_name(token), token, listed) for token in layout.values]
     separators = [*layout.before, *layout.between, *layout.after]
-    by_length = [_separator_places(layout, length) for length in lengths]
+    by_length = [_separator_positions(layout, length) for length in lengths]
     others = [
-        Source(_name(layout, separators, i), token, tuple((places[i],) for places in by_length))
+        Source(
+            _name(layout, separators, i), token, tuple((positions[i],) for positions in by_length)
+        )
         for i, token in enumerate(separators)
     ]
     padding = tuple(tuple(range(_row_length(layout, n), layout.n_positions)) for n in lengths)
@@ -85,7 +87,7 @@ def sources(layout: ListLayout) -> tuple[Source, ...]:
     return (*values, *others)
 
 
-def _separator_places(layout: ListLayout, length: int) -> list[int]:
+def _separator_positions(layout: ListLayout, length: int) -> list[int]:
     """Where each separator stands in a row whose list has this length."""
     between = len(layout.before) + length
     after = _row_length(layout, length) - len(layout.after)
@@ -174,7 +176,7 @@ def weight_tables(model: Model, layout: ListLayout, reading: ListReading) -> Wei
     values = torch.tensor(layout.values)
     means = [
         torch.stack(
-            [written[:, torch.tensor(at), source.token].mean(1) for at in source.places if at]
+            [written[:, torch.tensor(at), source.token].mean(1) for at in source.positions if at]
         ).mean(0)
         for source in listed
     ]
@@ -229,12 +231,12 @@ def _scores(
         scores = torch.stack([c.score(queries, keys, at, cells.positions) for c in circuits])
         scores = scores.double().cpu()
         for item, number in uses:
-            seen = cells.stands[number] & visible[read, cells.positions]
-            places = cells.source[seen].bincount(minlength=len(listed))
+            visible_cells = cells.stands[number] & visible[read, cells.positions]
+            counts = cells.source[visible_cells].bincount(minlength=len(listed))
             sums = scores.new_zeros(*scores.shape[:2], len(listed))
-            sums.index_add_(2, cells.source[seen], scores[:, :, seen])
-            total[:, item] += sums / places.clamp(min=1)
-            count[item] += places > 0
+            sums.index_add_(2, cells.source[visible_cells], scores[:, :, visible_cells])
+            total[:, item] += sums / counts.clamp(min=1)
+            count[item] += counts > 0
     mean = total / count.clamp(min=1)[:, None, :]
     return mean.masked_fill((count == 0)[:, None, :], -torch.inf)
 
@@ -261,9 +263,9 @@ class _Keys(NamedTuple):
 
 def _keys(listed: tuple[Source, ...]) -> _Keys:
     cells = [
-        (source.token, place, number, *(place in at for at in source.places))
+        (source.token, position, number, *(position in at for at in source.positions))
         for number, source in enumerate(listed)
-        for place in sorted(set().union(*source.places))
+        for position in sorted(set().union(*source.positions))
     ]
     tokens, positions, source, *stands = torch.tensor(cells).T
     return _Keys(tokens, positions, source, torch.stack(stands).bool())
@@ -313,9 +315,9 @@ def _residual(
     pattern = reading.pattern[:n_rows]
     for head in range(n_heads):
         rebuilt = rebuilt + pattern[:, head] @ written[head, torch.arange(n_pos), tokens]
-    asked, found = reading.undivided[:n_rows][present], rebuilt[present]
-    asked, found = (y - y.mean(-1, keepdim=True) for y in (asked, found))
-    missing, spread = float(((asked - found) ** 2).sum()), float((asked**2).sum())
+    asked, rebuilt_scores = reading.undivided[:n_rows][present], rebuilt[present]
+    asked, rebuilt_scores = (y - y.mean(-1, keepdim=True) for y in (asked, rebuilt_scores))
+    missing, spread = float(((asked - rebuilt_scores) ** 2).sum()), float((asked**2).sum())
     return missing / spread if spread > 0 else 0.0
 
 
@@ -420,15 +422,15 @@ def piecewise_fits(ov: Float[Tensor, "value value"]) -> PiecewiseFits:
     slope = max(float((bent * shape).sum()) / size, 0.0) if bends else 0.0
     explained = min(slope**2 * size / beside_lines, 1.0) if bends else 0.0
     left = ((bent - slope * shape) ** 2).sum(1)
-    told = n >= FEWEST_VALUES and not flat.all()
+    determined = n >= FEWEST_VALUES and not flat.all()
     best = _best_kinks(bent + slope * shared, kinks) if slope > 0 else np.full(n, np.nan)
     return PiecewiseFits(
         r2=np.where(flat, np.nan, 1 - left / np.where(flat, 1.0, spread)),
         slope=slope,
         kink=best,
-        mean_r2=1 - float(left.sum() / spread.sum()) if told else None,
-        kink_r2=explained if told else None,
-        kink_at_value=float((best == x)[1:-1].mean()) if told else None,
+        mean_r2=1 - float(left.sum() / spread.sum()) if determined else None,
+        kink_r2=explained if determined else None,
+        kink_at_value=float((best == x)[1:-1].mean()) if determined else None,
     )
 
 
@@ -491,17 +493,17 @@ class PositionShares:
 def position_shares(model: Model, layout: ListLayout) -> list[PositionShares]:
     """The shares of every head, for lists of the longest length."""
     view = weights(model)
-    places = _places(layout)
+    positions = _read_positions(layout)
     read = layout.read_positions(layout.longest)
     read = read[1:] if layout.autoregressive and layout.between else read
-    written = _written(view, layout)[:, places][:, :, list(layout.values)]
-    found = []
+    written = _written(view, layout)[:, positions][:, :, list(layout.values)]
+    shares = []
     for head in range(view.n_heads):
-        scores = _scores_by_place(view, layout, head, list(read), places)
-        parts, kept = split_scores(scores)
-        token, place = split_written(written[head])
-        found.append(PositionShares(head, *parts, kept, token, place))
-    return found
+        scores = _scores_by_position(view, layout, head, list(read), positions)
+        parts, order_fraction = split_scores(scores)
+        token, position_part = split_written(written[head])
+        shares.append(PositionShares(head, *parts, order_fraction, token, position_part))
+    return shares
 
 
 def split_scores(
@@ -509,20 +511,22 @@ def split_scores(
 ) -> tuple[tuple[float, float, float, float], float]:
     """The four shares, and how often two keys' order is kept."""
     centred = scores - scores.mean((2, 3), keepdim=True)
-    by_place = centred.mean(2)  # place, query, key
-    by_query = by_place.mean(0)
+    by_position = centred.mean(2)  # place, query, key
+    by_query = by_position.mean(0)
     by_key = by_query.mean(0)
-    sizes = [float((part**2).mean()) for part in (centred, by_place, by_query, by_key)]
+    sizes = [float((part**2).mean()) for part in (centred, by_position, by_query, by_key)]
     total = sizes[0] or 1.0
     parts = [sizes[3], sizes[2] - sizes[3], sizes[1] - sizes[2], sizes[0] - sizes[1]]
     shares = tuple(max(0.0, part) / total for part in parts)
     same = ROUNDING * float(centred.abs().max())
     average = by_query[:, :, None] - by_query[:, None]
-    each = by_place[:, :, :, None] - by_place[:, :, None]
+    each = by_position[:, :, :, None] - by_position[:, :, None]
     apart = average.abs() > same
     average, each = average.sign(), torch.where(each.abs() > same, each.sign(), 0.0)
-    kept = float((each == average)[:, apart].double().mean()) if bool(apart.any()) else 1.0
-    return (shares[0], shares[1], shares[2], shares[3]), kept
+    order_fraction = (
+        float((each == average)[:, apart].double().mean()) if bool(apart.any()) else 1.0
+    )
+    return (shares[0], shares[1], shares[2], shares[3]), order_fraction
 
 
 def split_written(written: Float[Tensor, "place token value"]) -> tuple[float, float]:
@@ -535,22 +539,25 @@ def split_written(written: Float[Tensor, "place token value"]) -> tuple[float, f
     return token / total, max(0.0, total - token) / total
 
 
-def _places(layout: ListLayout) -> list[int]:
+def _read_positions(layout: ListLayout) -> list[int]:
     start = len(layout.before)
     return list(range(start, start + layout.longest))
 
 
-def _scores_by_place(
-    view: ModelWeights, layout: ListLayout, head: int, read: list[int], places: list[int]
+def _scores_by_position(
+    view: ModelWeights, layout: ListLayout, head: int, read: list[int], positions: list[int]
 ) -> Float[Tensor, "place query key_place key"]:
     """The head's scores, whatever the mask hides."""
     circuit = qk_circuit(view, 0, head, view=view)
     values = torch.tensor(layout.values)
-    keys, key_at = values.repeat(len(places)), torch.tensor(places).repeat_interleave(len(values))
+    keys, key_at = (
+        values.repeat(len(positions)),
+        torch.tensor(positions).repeat_interleave(len(values)),
+    )
     embedded = view.embed(keys, key_at)
-    found = []
+    by_length = []
     for at in read:
         here = torch.full_like(values, at)
         scores = circuit.score(view.embed(values, here), embedded, here, key_at)
-        found.append(scores.double().cpu().reshape(len(values), len(places), len(values)))
-    return torch.stack(found)
+        by_length.append(scores.double().cpu().reshape(len(values), len(positions), len(values)))
+    return torch.stack(by_length)

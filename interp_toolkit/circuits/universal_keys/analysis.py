@@ -31,7 +31,7 @@ from interp_toolkit.circuits.universal_keys.function import (
     least_function,
     split_scores,
 )
-from interp_toolkit.circuits.universal_keys.rows import KeyRows, given_rows, made_rows
+from interp_toolkit.circuits.universal_keys.rows import KeyRows, data_rows, made_rows
 from interp_toolkit.circuits.universal_keys.scores import (
     KeyScores,
     attention_on,
@@ -79,7 +79,7 @@ class UniversalKeysOptions(FeatureOptions, Options):
 
 @dataclass(frozen=True)
 class QueryFunction:
-    """What one head does for one query token.
+    """The function of one head for one query token.
 
     Attributes:
         outcome: "selects": it attends where a function holds; "constant": the one score is no
@@ -133,7 +133,7 @@ class QueryFunction:
 
 @dataclass(frozen=True)
 class HeadOutcomes:
-    """How many query tokens of one head have each outcome."""
+    """The numbers of query tokens of one head by outcome."""
 
     name: str = column("head")
     selects: int = column("selects")
@@ -220,7 +220,7 @@ def analyze(run: Run[UniversalKeysOptions]) -> UniversalKeysFinding:
     elif features is None:
         raise InputError("universal keys are about features of tokens: give --features FILE")
     else:
-        rows = given_rows(data, features, vocabulary, options.position, run.seed)
+        rows = data_rows(data, features, vocabulary, options.position, run.seed)
     run.progress(f"attention of {len(rows.tokens):,} rows")
     fitted: list[QueryFunction] = []
     for scores in key_scores(model, rows, run.memory):
@@ -273,9 +273,11 @@ def function_of_query(
         n_tests: heads times query tokens of the model.
     """
     at = (*head, query)
-    seen = ~np.isnan(scores.mean[at])
-    on = scores.sets[seen]
-    split = split_scores(scores.low[at][seen], scores.high[at][seen], scores.mean[at][seen])
+    observed = ~np.isnan(scores.mean[at])
+    on = scores.sets[observed]
+    split = split_scores(
+        scores.low[at][observed], scores.high[at][observed], scores.mean[at][observed]
+    )
     layer, number = scores.layers[head[0]], head[1]
     whose = head_name(layer, number), layer, number, int(scores.queries[query])
     if split is None:
@@ -287,7 +289,7 @@ def function_of_query(
         return QueryFunction(*whose, "no_function", error=split.error)
     accuracy = held_out_accuracy(on, split, np.random.default_rng(seed))
     right = np.zeros(len(scores.sets), dtype=bool)
-    right[seen] = function.values(on)
+    right[observed] = function.values(on)
     attention = attention_on(scores, rows, head, query, right, 1 - LEVEL / n_tests)
     outcome: Outcome = "selects" if is_attended(attention) else "not_attended"
     return QueryFunction(
@@ -312,17 +314,17 @@ def held_out_accuracy(
     Counted are sets whose combination of the function's features the others have; 0 without any.
     """
     order = rng.permutation(len(on))
-    right = known = 0
+    right = n_predicted = 0
     for fold in range(min(FOLDS, len(on))):
         held_out = order[fold::FOLDS]
         rest = np.setdiff1d(order, held_out)
         function = least_function(on[rest], split.high[rest])
         if function is not None:
-            is_known = function.known(on[held_out])
-            known += int(is_known.sum())
+            predicted = function.decides(on[held_out])
+            n_predicted += int(predicted.sum())
             is_right = function.values(on[held_out]) == split.high[held_out]
-            right += int(is_right[is_known].sum())
-    return right / known if known else 0.0
+            right += int(is_right[predicted].sum())
+    return right / n_predicted if n_predicted else 0.0
 
 
 def corrected(functions: Sequence[QueryFunction]) -> list[QueryFunction]:

@@ -55,11 +55,11 @@ class KeyFunction:
     others: int
 
     def values(self, on: Bool[np.ndarray, "set feature"]) -> Bool[np.ndarray, " set"]:
-        """Where it holds; what is not known does not."""
+        """The function's values; false where it is undefined."""
         return np.asarray(np.array([bit == "1" for bit in self.table])[_codes(on, self.features)])
 
-    def known(self, on: Bool[np.ndarray, "set feature"]) -> Bool[np.ndarray, " set"]:
-        """Where the table says anything."""
+    def decides(self, on: Bool[np.ndarray, "set feature"]) -> Bool[np.ndarray, " set"]:
+        """The rows on which the table is defined."""
         return np.asarray(np.array([bit != "?" for bit in self.table])[_codes(on, self.features)])
 
 
@@ -100,9 +100,9 @@ def least_function(
         if fitting:
             codes = _codes(on, fitting[0])
             ones = np.bincount(codes, value, 2**size)
-            seen = np.bincount(codes, minlength=2**size)
+            observed = np.bincount(codes, minlength=2**size)
             table = "".join(
-                "?" if not n else "01"[int(k > 0)] for n, k in zip(seen, ones, strict=True)
+                "?" if not n else "01"[int(k > 0)] for n, k in zip(observed, ones, strict=True)
             )
             return KeyFunction(fitting[0], table, len(fitting) - 1)
     return None

@@ -32,7 +32,7 @@ class KeyRows:
 
     Attributes:
         tokens: one row each, of one length.
-        places: of the query in each row; keys are before it.
+        positions: of the query in each row; keys are before it.
         second: whether the row is of the second part.
         features: which features each token of the vocabulary stands for.
         names: of the features.
@@ -40,7 +40,7 @@ class KeyRows:
     """
 
     tokens: Int[np.ndarray, "row pos"]
-    places: Int[np.ndarray, " row"]
+    positions: Int[np.ndarray, " row"]
     second: Bool[np.ndarray, " row"]
     features: Bool[np.ndarray, "token feature"]
     names: tuple[str, ...]
@@ -81,7 +81,7 @@ def made_rows(task: Mapping[str, Any], n_ctx: int, vocabulary: int, seed: int) -
     )
 
 
-def given_rows(
+def data_rows(
     data: FeatureData, features: FeatureSet, vocabulary: int, position: int | None, seed: int
 ) -> KeyRows:
     """Rows of a user, with features of tokens.
@@ -100,21 +100,21 @@ def given_rows(
     if position is not None:
         if not -length <= position < length:
             raise InputError(f"--position {position} is outside rows of {length} tokens")
-        places = np.full(len(data), position % length)
+        positions = np.full(len(data), position % length)
     else:
-        places = data.positions if data.positions is not None else np.full(len(data), length - 1)
-    if not np.asarray(places).any():
+        positions = data.positions if data.positions is not None else np.full(len(data), length - 1)
+    if not np.asarray(positions).any():
         raise InputError("the query is each row's first token: there is no key before it")
     labels = features.label(torch.arange(vocabulary)).cpu().numpy()
-    kept = np.flatnonzero(labels.any(axis=0))
+    columns = np.flatnonzero(labels.any(axis=0))
     order = np.random.default_rng(seed).permutation(len(data))
     second = np.zeros(len(data), dtype=bool)
     second[order[len(data) // 2 :]] = True
     return KeyRows(
         data.token_matrix(),
-        np.asarray(places),
+        np.asarray(positions),
         second,
-        labels[:, kept],
-        tuple(features.names[k] for k in kept.tolist()),
+        labels[:, columns],
+        tuple(features.names[k] for k in columns.tolist()),
         f"{features.source}, on {data.source}",
     )

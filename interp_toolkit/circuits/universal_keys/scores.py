@@ -79,15 +79,15 @@ def key_scores(
             than the memory.
     """
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
-    wanted, limit = list(range(n_layers) if layers is None else layers), parse_memory(memory)
+    chosen_layers, limit = list(range(n_layers) if layers is None else layers), parse_memory(memory)
     n_rows, n_pos = rows.tokens.shape
-    is_key = np.arange(n_pos) < rows.places[:, None]
+    is_key = np.arange(n_pos) < rows.positions[:, None]
     tokens = np.unique(rows.tokens[is_key])
     sets, numbers = np.unique(rows.features[tokens], axis=0, return_inverse=True)
     set_of_token = np.full(len(rows.features), -1)
     set_of_token[tokens] = numbers.reshape(-1)
     set_of = np.where(is_key, set_of_token[rows.tokens], -1)
-    query_tokens = rows.tokens[np.arange(n_rows), rows.places]
+    query_tokens = rows.tokens[np.arange(n_rows), rows.positions]
     queries, query_of = np.unique(query_tokens, return_inverse=True)
     a_layer = n_heads * (8 * NUMBERS * len(queries) * len(sets) + 4 * n_rows * n_pos)
     if a_layer > limit // 2:
@@ -100,10 +100,10 @@ def key_scores(
     count = np.zeros((len(queries), len(sets)))
     np.add.at(count, (query_of[row], set_of[row, pos]), 1)
     at_once = limit // 2 // a_layer
-    for first in range(0, len(wanted), at_once):
-        chosen = tuple(wanted[first : first + at_once])
-        kept = 2 * len(chosen) * n_heads * n_pos
-        a_row = bytes_per_row(model.cfg, n_pos, 4, logits=False, kept=kept)
+    for first in range(0, len(chosen_layers), at_once):
+        chosen = tuple(chosen_layers[first : first + at_once])
+        n_stored = 2 * len(chosen) * n_heads * n_pos
+        a_row = bytes_per_row(model.cfg, n_pos, 4, logits=False, n_stored=n_stored)
         batch = min(BATCH, rows_that_fit(limit // 2, a_row, n_pos))
         shape = len(chosen), n_heads, *count.shape
         low, high, total = np.full(shape, np.inf), np.full(shape, -np.inf), np.zeros(shape)
@@ -127,8 +127,8 @@ def scores_and_patterns(
     model: Model, rows: KeyRows, part: slice, layers: Sequence[int]
 ) -> list[Float[np.ndarray, "layer head row pos"]]:
     """Attention scores and patterns of the prompts' queries in these layers."""
-    places = torch.from_numpy(rows.places[part])
-    points, kept, hooks = hook_points(model), dict[str, np.ndarray](), list[tuple[Any, Any]]()
+    positions = torch.from_numpy(rows.positions[part])
+    points, recorded, hooks = hook_points(model), dict[str, np.ndarray](), list[tuple[Any, Any]]()
     kinds = ("hook_attn_scores", "hook_pattern")
     names = [[f"blocks.{layer}.attn.{kind}" for layer in layers] for kind in kinds]
     last = f"blocks.{max(layers)}.attn.hook_pattern"
@@ -136,8 +136,8 @@ def scores_and_patterns(
     def keeping(name: str) -> Any:
         def keep(value: torch.Tensor, hook: Any) -> None:
             index = torch.arange(len(value), device=value.device)
-            of_query = value[index, :, places.to(value.device)]
-            kept[name] = of_query.detach().float().cpu().numpy()
+            of_query = value[index, :, positions.to(value.device)]
+            recorded[name] = of_query.detach().float().cpu().numpy()
             if name == last:
                 raise StopForwardError
 
@@ -150,9 +150,9 @@ def scores_and_patterns(
                 raise InputError(f"layer {layer} has no {kind}, so its heads cannot be looked at")
             hooks.append((points[name], keeping(name)))
     run(model, torch.from_numpy(rows.tokens[part]), hooks)
-    if len(kept) < len(hooks):
+    if len(recorded) < len(hooks):
         raise InputError("fused attention hides the scores: load with interp_toolkit.load")
-    return [np.stack([kept[n] for n in of_kind]).transpose(0, 2, 1, 3) for of_kind in names]
+    return [np.stack([recorded[n] for n in of_kind]).transpose(0, 2, 1, 3) for of_kind in names]
 
 
 LEAST_GAIN = 0.1  # of the way from uniform attention to all of it on keys where a function holds

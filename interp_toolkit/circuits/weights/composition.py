@@ -51,9 +51,9 @@ from interp_toolkit.circuits.weights.permutations import (
     reciprocal,
 )
 from interp_toolkit.circuits.weights.token_scores import (
+    normalized_by,
+    read_dimensions,
     read_through,
-    seen_by,
-    seen_dimensions,
     written_through,
 )
 from interp_toolkit.errors import InputError, takes
@@ -156,10 +156,10 @@ def composition_scores(
             if layer <= block[0]:
                 continue
             w = view.layer(layer)
-            d = seen_dimensions(w.norm, view.d_model) if scale is None else int((scale > 0).sum())
+            d = read_dimensions(w.norm, view.d_model) if scale is None else int((scale > 0).sum())
             readers = _readers(w, _centred_after(view, norms, layer), scale)
             for earlier in (writer for writer in block if writer < layer):
-                writer = writers[earlier].seen_by(w.norm)
+                writer = writers[earlier].normalized_by(w.norm)
                 for mode, reader in enumerate(readers):
                     at = (mode, earlier, slice(None), layer)
                     product = _products(writer.factor, reader.factor, limit // 2)
@@ -206,8 +206,8 @@ def _side(
 def _root(factor: Float[Tensor, "head k d"]) -> Float[Tensor, "head k d"]:
     """`S^1/2 V^T` with the factor `U S V^T`, from the eigenvectors U of the small Gram matrix."""
     squares, U = torch.linalg.eigh(factor.double() @ factor.double().mT)
-    known = squares > ROUNDING * squares[:, -1:]
-    scale = torch.where(known, squares.clamp(min=0) ** -0.25, 0)
+    positive = squares > ROUNDING * squares[:, -1:]
+    scale = torch.where(positive, squares.clamp(min=0) ** -0.25, 0)
     root: Tensor = (scale[..., None] * U.mT).to(factor.dtype) @ factor
     return root
 
@@ -242,7 +242,7 @@ def _against_permutations(
     L, M = writer.root, reader.root
     coordinates = L.shape[2]
 
-    def drawn(pairs: np.ndarray, order: Tensor, sign: Tensor) -> np.ndarray:
+    def null_scores(pairs: np.ndarray, order: Tensor, sign: Tensor) -> np.ndarray:
         writers, readers = np.divmod(pairs, n_heads)
         permuted = M[..., order.to(M.device)] * sign.to(M)
         product = L[writers] @ permuted[readers].mT
@@ -252,7 +252,7 @@ def _against_permutations(
     p = held_against_draws(
         null.p_value(overlap).ravel(),
         overlap.ravel() * d / coordinates,
-        drawn,
+        null_scores,
         coordinates,
         n_tests=len(MODES) * n_pairs * n_heads**2,
         work=WORK / (len(MODES) * n_pairs),
@@ -314,13 +314,13 @@ class _Writer:
         self._in_units = None
         if scale is not None:
             self._in_units = _factor(_read(W_V, scale), _written(W_O, scale))[..., scale > 0]
-        self._seen: dict[str | None, _Side] = {}
+        self._sides: dict[str | None, _Side] = {}
 
-    def seen_by(self, norm: NormWeights) -> _Side:
+    def normalized_by(self, norm: NormWeights) -> _Side:
         """The writer through the reader's norm."""
-        if norm.kind not in self._seen:
-            self._seen[norm.kind] = _side(seen_by(norm, self._factor), self._in_units)
-        return self._seen[norm.kind]
+        if norm.kind not in self._sides:
+            self._sides[norm.kind] = _side(normalized_by(norm, self._factor), self._in_units)
+        return self._sides[norm.kind]
 
 
 def _readers(

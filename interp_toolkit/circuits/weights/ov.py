@@ -53,7 +53,7 @@ CHUNK = 4096  # tokens whose inputs are made at once
 
 @dataclass(frozen=True)
 class Copying:
-    """How much a head raises the logit of the token it attends to.
+    """The copying of a head: its effect on the logit of the attended token.
 
     Attributes:
         eigenvalue: sum of the circuit's eigenvalues over the sum of their sizes, -1 to 1.

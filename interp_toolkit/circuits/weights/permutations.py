@@ -124,9 +124,9 @@ class OverlapNull:
     def p_value(self, overlap: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
         """The chance of so large an overlap, by the fitted tail; NaN where `z` is."""
         z = self.z(overlap)
-        known = ~np.isnan(z)
+        defined = ~np.isnan(z)
         p = np.full(z.shape, np.nan)
-        p[known] = stats.pearson3.sf(z[known], np.broadcast_to(self.skew, z.shape)[known])
+        p[defined] = stats.pearson3.sf(z[defined], np.broadcast_to(self.skew, z.shape)[defined])
         return p
 
 
@@ -185,17 +185,17 @@ def held_against_draws(
     if draws < FEWEST_DRAWS:
         return p
     rng, as_large = np.random.default_rng(0), np.zeros(len(p), int)
-    for drawn in range(1, draws + 1):
+    for draw in range(1, draws + 1):
         order, sign = (
             torch.from_numpy(rng.permutation(d)),
             torch.from_numpy(rng.choice((-1.0, 1.0), d)),
         )
         reached = statistic(running, order, sign) >= observed[running] * (1 - TIE)
         as_large[running] += reached
-        if drawn % BATCH == 0 or drawn == draws:
-            enough = (as_large[running] >= ENOUGH) | (drawn == draws)
+        if draw % BATCH == 0 or draw == draws:
+            enough = (as_large[running] >= ENOUGH) | (draw == draws)
             done = running[enough & (as_large[running] > 0)]
-            p[done] = np.maximum(p[done], (as_large[done] + 1) / (drawn + 1))
+            p[done] = np.maximum(p[done], (as_large[done] + 1) / (draw + 1))
             running = running[~enough]
             if not len(running):
                 break

@@ -122,7 +122,7 @@ class QKCircuit(Brief):
         Raises:
             InputError: positions that are missing, negative, or one too many or few.
         """
-        query, key = self._places(query_pos, len(x_query)), self._places(key_pos, len(x_key))
+        query, key = self._positions(query_pos, len(x_query)), self._positions(key_pos, len(x_key))
         q, k = self._query(x_query) + self.b_Q, self._key(x_key) + self.b_K
         scores = self._turned(q, query) @ self._turned(k, key).T / self.attn_scale
         if self.soft_cap is not None:
@@ -138,7 +138,7 @@ class QKCircuit(Brief):
         key_pos: int | Int[Tensor, " key_places"] | None = None,
     ) -> QKTerms:
         """What a score is made of, before soft cap and ALiBi; arguments and errors as `score`."""
-        query, key = self._places(query_pos, len(x_query)), self._places(key_pos, len(x_key))
+        query, key = self._positions(query_pos, len(x_query)), self._positions(key_pos, len(x_key))
         q, k = self._turned(self._query(x_query), query), self._turned(self._key(x_key), key).T
         b_Q = self._turned(self.b_Q.expand(len(x_query), -1), query)
         b_K = self._turned(self.b_K.expand(len(x_key), -1), key).T
@@ -163,9 +163,9 @@ class QKCircuit(Brief):
                 (after it, or beyond its window), or an embedding that the model's
                 weights do not give exactly.
         """
-        query, key = self._places(query_pos, 1), self._places(key_pos, 1)
+        query, key = self._positions(query_pos, 1), self._positions(key_pos, 1)
         if query_pos is not None and key_pos is not None:
-            self._check_seen(query_pos - key_pos)
+            self._check_distance(query_pos - key_pos)
         left = self._turned(self._vocabulary(self.W_Q, query_pos) + self.b_Q, query)
         right = self._turned(self._vocabulary(self.W_K, key_pos) + self.b_K, key)
         note = self._token_note(query_pos, key_pos)
@@ -197,7 +197,7 @@ class QKCircuit(Brief):
             )
         if self.distance is not None:
             raise InputError(f"this circuit is that of distance {self.distance} already")
-        self._check_seen(distance)
+        self._check_distance(distance)
         W_Q, b_Q = self.W_Q, self.b_Q
         if self.rotary is not None:
             turn = self._relative_turn(distance)
@@ -241,13 +241,13 @@ class QKCircuit(Brief):
         residual = (token_residual(self._view, chunk, position) for chunk in chunks)
         return torch.cat([self._normalised(x) @ W for x in residual])
 
-    def _check_seen(self, distance: int) -> None:
+    def _check_distance(self, distance: int) -> None:
         """Raise InputError where no query sees a key this many positions before it."""
         if self.direction == "causal" and not 0 <= distance < (self.window or distance + 1):
-            seen = "keys after it" if distance < 0 else f"{distance} positions back"
-            raise InputError(f"a query of {head_name(self.layer, self.head)} does not see {seen}")
+            reach = "keys after it" if distance < 0 else f"{distance} positions back"
+            raise InputError(f"a query of {head_name(self.layer, self.head)} does not see {reach}")
 
-    def _places(self, positions: int | Tensor | None, n: int) -> Int[Tensor, " n"] | None:
+    def _positions(self, positions: int | Tensor | None, n: int) -> Int[Tensor, " n"] | None:
         """One position a vector; None where positions make no difference to the head."""
         if positions is None:
             if self.distance is None and (self.rotary is not None or self.alibi is not None):
@@ -258,18 +258,18 @@ class QKCircuit(Brief):
             return None
         if self.distance is not None:
             raise InputError(f"this circuit is that of distance {self.distance}; give no positions")
-        places = torch.as_tensor(positions, device=self.W_Q.device)
-        if places.ndim and places.shape != (n,):
-            raise InputError(f"there are {n} vectors and {places.numel()} positions")
-        places = places.expand(n)
-        if len(places) and int(places.min()) < 0:
-            raise InputError(f"there is no position {int(places.min())}; the first is 0")
-        return places
+        position_tensor = torch.as_tensor(positions, device=self.W_Q.device)
+        if position_tensor.ndim and position_tensor.shape != (n,):
+            raise InputError(f"there are {n} vectors and {position_tensor.numel()} positions")
+        position_tensor = position_tensor.expand(n)
+        if len(position_tensor) and int(position_tensor.min()) < 0:
+            raise InputError(f"there is no position {int(position_tensor.min())}; the first is 0")
+        return position_tensor
 
-    def _turned(self, x: Tensor, places: Tensor | None) -> Tensor:
-        if self.rotary is None or places is None:
+    def _turned(self, x: Tensor, positions: Tensor | None) -> Tensor:
+        if self.rotary is None or positions is None:
             return x
-        return self.rotary.turn(x, places.expand(len(x)))
+        return self.rotary.turn(x, positions.expand(len(x)))
 
     def _bias(self, query: Tensor | None, key: Tensor | None) -> Tensor:
         zero = self.W_Q.new_zeros(1, 1)

@@ -83,10 +83,10 @@ class QKDecomposition(Brief):
             for side, projections in read.items():
                 along = projections[:, component]
                 for end, sign in (("+", 1), ("-", -1)):
-                    found = (sign * along).topk(min(k, len(along))).indices.tolist()
+                    ids = (sign * along).topk(min(k, len(along))).indices.tolist()
                     rows += [
                         (component, side, end, rank, item, float(along[item]))
-                        for rank, item in enumerate(found)
+                        for rank, item in enumerate(ids)
                     ]
         columns = ["component", "side", "end", "rank", what, "projection"]
         return pd.DataFrame(rows, columns=columns)

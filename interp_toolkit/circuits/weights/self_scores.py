@@ -58,8 +58,8 @@ from interp_toolkit.circuits.weights.permutations import (
     reciprocal,
 )
 from interp_toolkit.circuits.weights.token_scores import (
+    read_dimensions,
     read_through,
-    seen_dimensions,
     token_residual,
     written_through,
 )
@@ -217,28 +217,31 @@ def copying(view: ModelWeights, w: OVWeights, moments: TokenMomentsCache) -> Sel
     try:
         if shared_tokens(view) < 2 or w.residual_norm.kind is not None:
             return None
-        found = moments(w.norm, unembedding=True)
+        norm_moments = moments(w.norm, unembedding=True)
     except InputError:
         return None
-    assert found.crossed is not None
-    assert found.unembedding is not None
+    assert norm_moments.crossed is not None
+    assert norm_moments.unembedding is not None
     reads = read_through(w.norm, w.W_V).double()
     writes = written_through(w.post_norm, w.W_O).double()
-    crossed, unembedding = _product(writes, found.crossed), writes @ found.unembedding @ writes.mT
-    size = _trace(reads.mT @ found.embedding @ reads, unembedding)
-    return _self_scores(view, w.norm, reads, crossed, size, found)
+    crossed, unembedding = (
+        _product(writes, norm_moments.crossed),
+        writes @ norm_moments.unembedding @ writes.mT,
+    )
+    size = _trace(reads.mT @ norm_moments.embedding @ reads, unembedding)
+    return _self_scores(view, w.norm, reads, crossed, size, norm_moments)
 
 
 def matching(view: ModelWeights, w: LayerWeights, moments: TokenMomentsCache) -> SelfScores | None:
     """Query token to key token, for every head of a layer; None for a vocabulary of one."""
     if view.d_vocab < 2:
         return None
-    found = moments(w.norm, unembedding=False)
+    norm_moments = moments(w.norm, unembedding=False)
     queries = read_through(w.norm, w.W_Q).double()
     keys = read_through(w.norm, w.W_K).double()
-    crossed = _product(keys.mT, found.embedding)
-    size = _trace(queries.mT @ found.embedding @ queries, crossed @ keys)
-    return _self_scores(view, w.norm, queries, crossed, size, found)
+    crossed = _product(keys.mT, norm_moments.embedding)
+    size = _trace(queries.mT @ norm_moments.embedding @ queries, crossed @ keys)
+    return _self_scores(view, w.norm, queries, crossed, size, norm_moments)
 
 
 def unreadable(view: ModelWeights) -> list[str]:
@@ -284,7 +287,7 @@ def _self_scores(
     eigenvalues = _eigenvalues(_product(crossed, reads))
     trace = eigenvalues.real.sum(-1)
     root_mean_square = size.clamp(min=0).sqrt() / moments.count
-    d = seen_dimensions(norm, view.d_model)
+    d = read_dimensions(norm, view.d_model)
     if norm.kind is None:
         scale = coordinate_units(moments.embedding.diagonal())
         written = scale > 0
@@ -294,7 +297,7 @@ def _self_scores(
     spread = _trace(reads.mT @ reads, crossed @ crossed.mT).clamp(min=0).sqrt()
     z = (trace / (spread / d**0.5)).cpu().numpy()
 
-    def drawn(heads: np.ndarray, order: Tensor, sign: Tensor) -> np.ndarray:
+    def null_scores(heads: np.ndarray, order: Tensor, sign: Tensor) -> np.ndarray:
         permuted = reads[heads][:, order.to(reads.device)] * sign.to(reads)[:, None]
         values: np.ndarray = torch.einsum("hdk,hkd->h", permuted, crossed[heads]).cpu().numpy()
         return values
@@ -302,7 +305,7 @@ def _self_scores(
     p = held_against_draws(
         stats.norm.sf(z),
         trace.cpu().numpy(),
-        drawn,
+        null_scores,
         reads.shape[1],
         n_tests=2 * view.n_layers * view.n_heads,
         work=WORK / (2 * view.n_layers),
@@ -322,17 +325,17 @@ def _eigenvalues(matrices: Float[Tensor, "head k k"]) -> Complex[Tensor, "head k
     LAPACK's iteration may fail to converge on matrices of low rank with many equal entries.
     """
     try:
-        found: Tensor = torch.linalg.eigvals(matrices)
+        values: Tensor = torch.linalg.eigvals(matrices)
     except GIVES_UP:
-        found = torch.stack([_eigenvalues_of_one(matrix) for matrix in matrices])
-    return found
+        values = torch.stack([_eigenvalues_of_one(matrix) for matrix in matrices])
+    return values
 
 
 def _eigenvalues_of_one(matrix: Float[Tensor, "k k"]) -> Complex[Tensor, " k"]:
     for same in (matrix, matrix.mT):
         with suppress(GIVES_UP):
-            found: Tensor = torch.linalg.eigvals(same)
-            return found
+            values: Tensor = torch.linalg.eigvals(same)
+            return values
     return torch.full_like(matrix[0], torch.nan, dtype=torch.complex128)
 
 
@@ -361,7 +364,7 @@ def _named(scores: SelfScores | None, head: int, circuit: str, name: str) -> dic
 
 @dataclass(frozen=True)
 class OwnRank:
-    """Where tokens' own entries stand in their rows.
+    """The ranks of tokens' own entries in their rows.
 
     Attributes:
         first: share of tokens whose own entry is the largest of its row (ties count as not).

@@ -57,14 +57,14 @@ def written_through(
     return W if norm.w is None else W * norm.w.to(W.dtype)
 
 
-def seen_by(
+def normalized_by(
     norm: NormWeights, W: Float[Tensor, "*head into d_model"]
 ) -> Float[Tensor, "*head into d_model"]:
     """What a norm lets through of what is written: without the mean over the stream, for LN."""
     return W - W.mean(-1, keepdim=True) if norm.kind == "LN" else W
 
 
-def seen_dimensions(norm: NormWeights, d_model: int) -> int:
+def read_dimensions(norm: NormWeights, d_model: int) -> int:
     """Dimensions of the residual stream that a norm lets through: LN's centring takes one."""
     return d_model - 1 if norm.kind == "LN" else d_model
 
@@ -211,15 +211,15 @@ class TokenScores(Brief):
         if k < 1:
             raise InputError(f"k is {k}; at least one pair must be asked for")
         best = self.left.new_empty(0)
-        place = torch.empty(0, dtype=torch.long, device=self.left.device)
+        empty = torch.empty(0, dtype=torch.long, device=self.left.device)
         for rows, columns, tile in self.tiles(memory):
             values, index = _candidates(tile.flatten(), best, k)
             row = rows.start + index // tile.shape[1]
             index = row * len(self.right) + columns.start + index % tile.shape[1]
-            best, place = torch.cat([best, values]), torch.cat([place, index])
+            best, empty = torch.cat([best, values]), torch.cat([empty, index])
             best, order = best.topk(min(k, len(best)))
-            place = place[order]
-        rows_columns = (place // len(self.right), place % len(self.right))
+            empty = empty[order]
+        rows_columns = (empty // len(self.right), empty % len(self.right))
         return [
             TokenPair(*pair)
             for pair in zip(*(part.tolist() for part in (*rows_columns, best)), strict=True)
@@ -237,8 +237,8 @@ class TokenScores(Brief):
             scores = self.soft_cap * torch.tanh(scores / self.soft_cap)
         return scores + self.offset if self.offset else scores
 
-    def _checked(self, given: TokenIds, end: int, what: str) -> Int[Tensor, "..."]:
-        index = torch.as_tensor(given)
+    def _checked(self, ids: TokenIds, end: int, what: str) -> Int[Tensor, "..."]:
+        index = torch.as_tensor(ids)
         if index.is_floating_point() or index.dtype == torch.bool:
             raise InputError(f"a {what} is an integer id, not {index.dtype}")
         if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < end:

@@ -363,13 +363,13 @@ def _first_shuffle_steps(
     """
     device = generator.device
     steps = torch.arange(length, device=device)
-    place = torch.rand((n, length), generator=generator, device=device)
-    place = place.mul_(n_values - steps).to(torch.int64).add_(steps)
-    swapped_with = place.clone()
+    swap_with = torch.rand((n, length), generator=generator, device=device)
+    swap_with = swap_with.mul_(n_values - steps).to(torch.int64).add_(steps)
+    swapped_with = swap_with.clone()
     for j in range(length - 2, -1, -1):
-        later = place[:, j + 1 :]
+        later = swap_with[:, j + 1 :]
         later.masked_fill_(later == swapped_with[:, j : j + 1], j)
-    return place
+    return swap_with
 
 
 def _ascending(values: Int[Tensor, "row item"]) -> Int[Tensor, "row item"]:

@@ -44,7 +44,7 @@ MAX_LENGTH = 4096  # of a list: beyond it, a slip of the hand rather than a task
 
 
 class LayoutParts(NamedTuple):
-    """What the words say; the fields are those of `ListLayout`."""
+    """The parsed words of a layout; the fields are those of `ListLayout`."""
 
     shortest: int
     longest: int
@@ -63,7 +63,7 @@ class _Part(NamedTuple):
 
 
 def read_words(words: Sequence[str]) -> LayoutParts:
-    """What the words say. Raises InputError when they do not make a layout."""
+    """Parse the words of a layout. Raises InputError when they do not make one."""
     parts = [_part(word) for word in words]
     pad = _pad(parts)
     listed = _only(parts, "list")
@@ -118,10 +118,10 @@ def _pad(parts: Sequence[_Part]) -> int | None:
 
 
 def _only(parts: Sequence[_Part], kind: str) -> _Part | None:
-    found = [part for part in parts if part.kind == kind]
-    if len(found) > 1:
-        raise InputError(f"layout: there are {len(found)} words {kind}N; write one")
-    return found[0] if found else None
+    matching = [part for part in parts if part.kind == kind]
+    if len(matching) > 1:
+        raise InputError(f"layout: there are {len(matching)} words {kind}N; write one")
+    return matching[0] if matching else None
 
 
 def _separators(parts: Sequence[_Part]) -> tuple[int, ...]:
@@ -190,7 +190,7 @@ class ListLayout:
 
     @property
     def n_values(self) -> int:
-        """How many values there are."""
+        """The number of values."""
         return len(self.values)
 
     @property
@@ -215,7 +215,7 @@ class ListLayout:
         return tuple(map(str, self.values))
 
     def read_positions(self, length: int) -> tuple[int, ...]:
-        """Where each item of a sorted list of this length is read."""
+        """The positions at which the items of a sorted list of this length are read."""
         start = len(self.before)
         if self.autoregressive:
             start += length + len(self.between) - 1
@@ -232,12 +232,12 @@ class ListLayout:
         tables = _tables(self, lists.values.device)
         items = torch.arange(self.longest, device=lists.values.device)
         present = items < lists.lengths.unsqueeze(1)
-        given, ordered = lists.values, lists.sorted()
+        list_items, ordered = lists.values, lists.sorted()
         if width < self.longest:
             absent = (0, self.longest - width)
-            given = torch.nn.functional.pad(given, absent, value=self.n_values)
+            list_items = torch.nn.functional.pad(list_items, absent, value=self.n_values)
             ordered = torch.nn.functional.pad(ordered, absent, value=self.n_values)
-        placed = torch.cat([given, ordered], dim=1) if self.autoregressive else given
+        placed = torch.cat([list_items, ordered], dim=1) if self.autoregressive else list_items
         if self.values != tuple(range(self.n_values)):
             placed = tables.values.index_select(0, placed.reshape(-1)).view(placed.shape)
         pool = torch.cat([placed, tables.constants.expand(n, -1)], dim=1)
@@ -261,8 +261,8 @@ class ListLayout:
                 token = row[position] if position < len(row) else self.pad
                 tokens = self.values if token is None else (token,)
                 cells.update((position, token) for token in tokens)
-        found = torch.tensor(sorted(cells))
-        return Cells(tokens=found[:, 1].clone(), positions=found[:, 0].clone())
+        pairs = torch.tensor(sorted(cells))
+        return Cells(tokens=pairs[:, 1].clone(), positions=pairs[:, 0].clone())
 
     def _row(self, length: int) -> list[int | None]:
         """What a row of this length holds, without padding: an id, or None for any value."""
@@ -333,12 +333,12 @@ def _tables(layout: ListLayout, device: torch.device) -> _Tables:
     padding = n_items + len(constants)
     content, read = [], []
     for length in range(layout.shortest, layout.longest + 1):
-        places = iter(range(n_items, padding))
-        row = [next(places) for _ in layout.before] + list(range(length))
-        row += [next(places) for _ in layout.between]
+        constant_indices = iter(range(n_items, padding))
+        row = [next(constant_indices) for _ in layout.before] + list(range(length))
+        row += [next(constant_indices) for _ in layout.between]
         if layout.autoregressive:
             row += range(layout.longest, layout.longest + length)
-        row += [next(places) for _ in layout.after]
+        row += [next(constant_indices) for _ in layout.after]
         content.append(row + [padding] * (layout.n_positions - len(row)))
         positions = layout.read_positions(length)
         read.append([*positions, *positions[-1:] * (layout.longest - length)])

@@ -50,8 +50,8 @@ def data_from_texts(
     )
     empty = np.zeros((len(rows), 0), dtype=bool)
     tokens = np.array([row[:shortest] for row in rows])
-    given = f"{len(rows)} {'given prompts' if source is None else 'prompts'}{cut}"
-    return FeatureData(tokens, empty, (), source=f"{of}{given}")
+    description = f"{len(rows)} {'given prompts' if source is None else 'prompts'}{cut}"
+    return FeatureData(tokens, empty, (), source=f"{of}{description}")
 
 
 def data_from_prose(
@@ -89,8 +89,8 @@ def data_from_prose(
     pieces = [[*front, *bare[n * room : (n + 1) * room]] for n in range(n_pieces)]
     empty = np.zeros((n_pieces, 0), dtype=bool)
     first = "the first " if n_pieces == MOST_PIECES else ""
-    said = f"{source} in {first}{n_pieces} pieces of {length} tokens"
-    return FeatureData(np.array(pieces), empty, (), source=said)
+    description = f"{source} in {first}{n_pieces} pieces of {length} tokens"
+    return FeatureData(np.array(pieces), empty, (), source=description)
 
 
 def read_text(path: str | Path) -> str:

@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, first_line
 from interp_toolkit.formatting import listed
 
 _FORMATS = {
@@ -33,7 +33,7 @@ _FORMATS = {
     ".tokens": "text",
     ".raw": "text",
 }
-_SAID = {"text": "text", "json": "JSON Lines", "parquet": "Parquet"}
+_FORMAT_NAMES = {"text": "text", "json": "JSON Lines", "parquet": "Parquet"}
 _HELD_OUT = {"test", "valid", "validation", "dev", "eval"}
 _LOOK = 4096  # bytes at either end of a file
 _NAMED = 5  # files that a sentence names
@@ -93,12 +93,12 @@ def find_texts(name: str) -> Texts:
     return Texts(name, "hub", lambda: _hub(name, named["name"], named["configuration"]))
 
 
-def _unsaid(said: object) -> None:
+def _ignore(ignored: object) -> None:
     """Say nothing."""
 
 
 def split(
-    texts: Texts, n_test: int, say: Callable[[str], None] = _unsaid
+    texts: Texts, n_test: int, say: Callable[[str], None] = _ignore
 ) -> tuple[Iterator[Document], Reader]:
     """The documents to test on, and a reader of those to learn from.
 
@@ -131,9 +131,9 @@ def split(
         return islice(parts.train(), n_test, None)
 
     if next(train(), None) is None:
-        found = sum(1 for _ in parts.train())
+        n_documents = sum(1 for _ in parts.train())
         raise InputError(
-            f"{texts.name} holds too few documents ({found}, without blank ones): the "
+            f"{texts.name} holds too few documents ({n_documents}, without blank ones): the "
             f"test_documents={n_test} leave none to train on; give more text, or a smaller number"
         )
     return islice(parts.train(), n_test), train
@@ -164,11 +164,11 @@ def _local(path: Path) -> Parts:
 
 
 def _saved(path: Path) -> Mapping[str, Any]:
-    """What `save_to_disk` wrote."""
+    """Load a dataset written by `save_to_disk`."""
     from datasets import DatasetDict, load_from_disk
 
-    found = load_from_disk(str(path))
-    return dict(found) if isinstance(found, DatasetDict) else {"train": found}
+    dataset = load_from_disk(str(path))
+    return dict(dataset) if isinstance(dataset, DatasetDict) else {"train": dataset}
 
 
 def _files(path: Path) -> Mapping[str, Sequence[Path]]:
@@ -176,8 +176,8 @@ def _files(path: Path) -> Mapping[str, Sequence[Path]]:
     root = path if path.is_dir() else path.parent
     there = sorted(root.rglob("*")) if path.is_dir() else [path]
     there = [file for file in there if _visible(file, root)]
-    found = [file for file in there if file.suffix.lower() in _FORMATS]
-    formats = {_format(file) for file in found}
+    matching = [file for file in there if file.suffix.lower() in _FORMATS]
+    formats = {_format(file) for file in matching}
     if not formats:
         raise InputError(_no_text(path, [str(file.relative_to(root)) for file in there]))
     if len(formats) > 1:
@@ -186,7 +186,7 @@ def _files(path: Path) -> Mapping[str, Sequence[Path]]:
             f"format, {', '.join(_FORMATS)}"
         )
     parts: dict[str, list[Path]] = {}
-    for file in found:
+    for file in matching:
         _check_ends(file)
         part = "test" if _names_held_out(file.relative_to(root)) else "train"
         parts.setdefault(part, []).append(file)
@@ -230,7 +230,7 @@ def _opened(parts: Mapping[str, Sequence[Path]]) -> Mapping[str, Any]:
 
     kind = _format(next(iter(parts.values()))[0])
     options = {"sample_by": "paragraph"} if kind == "text" else {}
-    files = {part: list(map(str, given)) for part, given in parts.items()}
+    files = {part: list(map(str, paths)) for part, paths in parts.items()}
     return dict(load_dataset(kind, data_files=files, streaming=True, **options))
 
 
@@ -247,14 +247,14 @@ def _names_held_out(file: Path) -> bool:
 
 
 def _broken(name: str, files: Sequence[Path], error: Exception) -> InputError:
-    """Which file could not be read, by reading each by itself, and what to do."""
+    """Find the unreadable file by reading each by itself, and say what to do."""
     for file in files:
         try:
             with _unlogged():
                 for _ in _opened({"train": [file]})["train"]:
                     pass
-        except Exception as found:  # of many kinds, pyarrow's among them
-            return InputError(_mended(file, found))
+        except Exception as problem:  # of many kinds, pyarrow's among them
+            return InputError(_mended(file, problem))
     return _unreadable(name, error)
 
 
@@ -264,7 +264,7 @@ def _mended(file: Path, error: Exception) -> str:
     if not file.stat().st_size:
         return f"{file} is empty: leave it out"
     return (
-        f"{file} cannot be read as {_SAID[_format(file)]} ({_first_line(error)}): write it anew, "
+        f"{file} cannot be read as {_FORMAT_NAMES[_format(file)]} ({_first_line(error)}): fix it, "
         "or leave it out"
     )
 
@@ -283,7 +283,7 @@ def _unlogged() -> Iterator[None]:
         logger.handlers, logger.propagate = before
 
 
-def _hub(given: str, name: str, configuration: str | None) -> Parts:
+def _hub(source: str, name: str, configuration: str | None) -> Parts:
     """A hub's dataset: streamed, or, when told to stay offline, from the library's own cache."""
     import huggingface_hub
     from datasets import load_dataset
@@ -292,13 +292,13 @@ def _hub(given: str, name: str, configuration: str | None) -> Parts:
     try:
         if not offline:  # one question, where loading would ask for half a minute
             huggingface_hub.HfApi().dataset_info(name, timeout=_PROBE_SECONDS)
-        found = load_dataset(name, configuration, streaming=not offline, trust_remote_code=False)
+        dataset = load_dataset(name, configuration, streaming=not offline, trust_remote_code=False)
     except Exception as error:  # the libraries below raise their own
         raise InputError(
-            f"{given} is no folder here, and no hub gives it ({_first_line(error)}): "
+            f"{source} is no folder here, and no hub gives it ({_first_line(error)}): "
             "give a local copy with --set text=FOLDER"
         ) from error
-    return _parts(given, dict(found), lambda error: _unreadable(given, error))
+    return _parts(source, dict(dataset), lambda error: _unreadable(source, error))
 
 
 def _parts(name: str, datasets: Mapping[str, Any], explain: Explain) -> Parts:
@@ -337,10 +337,12 @@ def _rows(rows: Iterable[Mapping[str, Any]], explain: Explain) -> Iterator[Mappi
 def _document(name: str, number: int, row: Mapping[str, Any]) -> Document:
     text, label = row.get("text"), row.get("label")
     if not isinstance(text, str):
-        said = "no column text" if "text" not in row else "no text"
-        raise InputError(f"{name}: row {number} has {said}; it has {', '.join(row) or 'nothing'}")
+        problem = "no column text" if "text" not in row else "no text"
+        raise InputError(
+            f"{name}: row {number} has {problem}; it has {', '.join(row) or 'nothing'}"
+        )
     if label is not None and (isinstance(label, bool) or not isinstance(label, int)):
-        raise InputError(f"{name}: row {number}: the label {label!r} is no whole number")
+        raise InputError(f"{name}: row {number}: the label {repr(label)[:60]} is no whole number")
     return Document(text, label)
 
 
@@ -350,4 +352,4 @@ def _unreadable(name: str, error: Exception) -> InputError:
 
 def _first_line(error: Exception) -> str:
     cause = error.__cause__ if not str(error).strip() else error
-    return str(cause or type(error).__name__).strip().partition("\n")[0][:200]
+    return first_line(cause or error)

@@ -96,7 +96,7 @@ def open_store(folder: Path, specials: Sequence[str] = ()) -> TokenStore | None:
 
 
 class _About(BaseModel):
-    """What `about.json` says."""
+    """The content of `about.json`."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -214,7 +214,7 @@ class _Parts:
         counts = np.zeros(self.tokenizer.n_tokens, dtype=np.int64)
         lengths, labels = list[np.ndarray](), list[int]()
         with (self.folder / f"{part}.tokens").open("wb") as file:
-            for batch in _batches(self._wanted(part, documents)):
+            for batch in _batches(self._missing(part, documents)):
                 lengths.append(self._write(file, batch, counts))
                 labels += [d.label for d in batch if d.label is not None]
         if not lengths:
@@ -229,7 +229,7 @@ class _Parts:
         np.save(self.folder / f"{part}.labels.npy", np.array(labels, dtype=np.int64))
         self.counts[part] = counts
 
-    def _wanted(self, part: str, documents: Iterable[Document]) -> Iterator[Document]:
+    def _missing(self, part: str, documents: Iterable[Document]) -> Iterator[Document]:
         for document in documents:
             digest = blake2b(_utf8(document.text), digest_size=16).digest()
             if part == "test":

@@ -83,8 +83,8 @@ class TextTokenizer:
 
     def id_of(self, special: str) -> int:
         """The id of a special token."""
-        found: int = self._tokenizer.token_to_id(special)
-        return found
+        token_id: int = self._tokenizer.token_to_id(special)
+        return token_id
 
     def encode(self, texts: Sequence[str]) -> list[Int[np.ndarray, " _"]]:
         """The ids of each text, without any special token."""
@@ -141,7 +141,7 @@ def read_tokenizer(path: str | Path, specials: Sequence[str] = ()) -> TextTokeni
     path = Path(path).expanduser()
     file = path / "tokenizer.json" if path.is_dir() else path
     try:
-        found = Tokenizer.from_str(read_whole_text(file))
+        tokenizer = Tokenizer.from_str(read_whole_text(file))
     except OSError as error:
         raise InputError(
             f"{file} cannot be read ({error.strerror}): give --set tokenizer=train, or a "
@@ -152,8 +152,8 @@ def read_tokenizer(path: str | Path, specials: Sequence[str] = ()) -> TextTokeni
             raise
         reason = str(error).partition("\n")[0]
         raise InputError(f"{file} is no tokenizer that this library reads: {reason}") from error
-    made = TextTokenizer(found, specials)
-    tokens = found.get_vocab_size(with_added_tokens=True)
+    made = TextTokenizer(tokenizer, specials)
+    tokens = tokenizer.get_vocab_size(with_added_tokens=True)
     if made.n_tokens > max(2 * tokens, MOST_IDS):
         raise InputError(
             f"{file} has {tokens:,} tokens and ids up to {made.n_tokens - 1:,}: an embedding of so "

@@ -1,4 +1,4 @@
-"""What changes with the batch, padding, dtype and device.
+"""Checks of invariance to the batch, padding, dtype and device.
 
 A row alone is the row in a batch; what is appended changes nothing before it in a causal model.
 These are faults where they do not hold. Padding on the left, another dtype and another device are
@@ -59,7 +59,7 @@ def check_causal(bench: Bench, model: Model, plain: Tensor, tolerance: float) ->
     try:
         prefix = bench.run(model, rows)
     except RuntimeError as error:  # a mask or positions of one length
-        reason = f"it takes no rows of {half} tokens: {first_line(error)[:80]}"
+        reason = f"it takes no rows of {half} tokens: {first_line(error)}"
         yield Check("conditions", name, "not_applicable", reason)
         return
     difference = float((prefix - plain[:4, :half]).abs().max())
@@ -98,19 +98,19 @@ def check_left_padding(
     mask = torch.ones_like(padded)
     mask[:, :PADS] = 0
     logits = bench.run(model, padded, attention_mask=mask)[:, PADS:]
-    yield _told(name, logits - plain[:4], plain, tolerance, "logits change: pad on the right")
+    yield _result(name, logits - plain[:4], plain, tolerance, "logits change: pad on the right")
 
 
 def check_dtype(bench: Bench, copy: Any, plain: Tensor, tolerance: float) -> Iterator[Check]:
-    """How far are the logits from those of the same weights in float64?"""
+    """Compare the logits with those of the same weights in float64."""
     name = "float64 gives the same logits"
     before = next(iter(copy.parameters())).dtype
     if before == torch.float64:
         yield Check("conditions", name, "not_applicable", "the model is in float64")
         return
     wide = _run_moved(bench, copy, torch.float64, before)
-    said = f"{str(before).removeprefix('torch.')} is off by more than its rounding explains"
-    yield _told(name, wide - plain, plain, tolerance, said)
+    text = f"{str(before).removeprefix('torch.')} is off by more than its rounding explains"
+    yield _result(name, wide - plain, plain, tolerance, text)
 
 
 def check_device(
@@ -124,7 +124,7 @@ def check_device(
         return
     there = torch.device("cpu" if here.type != "cpu" else "cuda")
     moved = _run_moved(bench, copy, there, here)
-    yield _told(name, moved - plain, plain, tolerance, f"not on {there.type}")
+    yield _result(name, moved - plain, plain, tolerance, f"not on {there.type}")
 
 
 def _run_moved(
@@ -139,7 +139,7 @@ def _run_moved(
             move(copy, back)
 
 
-def _told(name: str, change: Tensor, plain: Tensor, tolerance: float, said: str) -> Check:
+def _result(name: str, change: Tensor, plain: Tensor, tolerance: float, said: str) -> Check:
     """A difference that is told, and is no fault."""
     difference, scale = float(change.abs().max()), float(plain.abs().max())
     check = measured("conditions", name, difference, tolerance, scale, NOISE_BASIS)

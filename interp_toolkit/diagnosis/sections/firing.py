@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp_toolkit.diagnosis.bench import ROWS, Bench, Seen
+from interp_toolkit.diagnosis.bench import ROWS, Bench, Recorded
 from interp_toolkit.diagnosis.checks import Check, listed
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import attached, device_of, evaluating
@@ -57,7 +57,7 @@ def kind_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Links:
-    """What one backward pass says of every hook point that fires.
+    """Gradients of one backward pass at every hook point that fires.
 
     Attributes:
         joined: whether the logits depend on what a hook returns there.
@@ -96,8 +96,8 @@ def links(bench: Bench, model: Any, points: Mapping[str, Any]) -> Links:
             weights = torch.randn(logits.shape, generator=generator).to(logits.device)
             total = (logits.float() * weights).sum()
             gradients = torch.autograd.grad(total, flat, allow_unused=True)
-    found = iter(gradients)
-    by_name = {name: [next(found) for _ in each] for name, each in leaves.items()}
+    gradient_iter = iter(gradients)
+    by_name = {name: [next(gradient_iter) for _ in each] for name, each in leaves.items()}
     return Links(
         {name: all(g is not None for g in each) for name, each in by_name.items()},
         {name: _felt(each[-1]) for name, each in by_name.items() if each[-1] is not None},
@@ -112,11 +112,11 @@ def _felt(gradient: Tensor) -> tuple[Tensor, ...]:
     )
 
 
-def check_whole(mine: Links, theirs: Links) -> Iterator[Check]:
+def check_whole(own: Links, in_copy: Links) -> Iterator[Check]:
     """Do edits reach the logits from every position and head from which a fresh copy's do?"""
     lost = []
-    for name, felt in mine.felt.items():
-        other = theirs.felt.get(name, ())
+    for name, felt in own.felt.items():
+        other = in_copy.felt.get(name, ())
         same = len(other) == len(felt) and all(
             a.shape == b.shape for a, b in zip(felt, other, strict=True)
         )
@@ -124,8 +124,8 @@ def check_whole(mine: Links, theirs: Links) -> Iterator[Check]:
             lost.append(name)
     asked = "edits reach from every position and head"
     if lost:
-        said = f"some entries are thrown away, in a fresh copy not: {listed(lost)}"
-        yield Check("hooks", asked, "failed", said, places=lost)
+        text = f"some entries are thrown away, in a fresh copy not: {listed(lost)}"
+        yield Check("hooks", asked, "failed", text, places=lost)
     else:
         yield Check("hooks", asked, "passed", "from as many as in a fresh copy")
 
@@ -134,7 +134,7 @@ def edited_rows(
     bench: Bench,
     model: Any,
     points: Mapping[str, Any],
-    seen: Seen,
+    recorded: Recorded,
     plain: Tensor,
     tolerance: float,
 ) -> dict[str, bool]:
@@ -144,7 +144,7 @@ def edited_rows(
     where they hold tokens).
     """
     kinds: dict[str, list[str]] = {}
-    for name, value in seen.values.items():
+    for name, value in recorded.values.items():
         rowwise = value.ndim > 0 and len(value) == len(bench.tokens)
         if name in points and rowwise and value.is_floating_point():
             kinds.setdefault(kind_of(name), []).append(name)
@@ -208,11 +208,15 @@ def _promised(model: Model, name: str, tokens: Tensor) -> tuple[tuple[int | None
 
 
 def check_firing(
-    model: Model, points: Mapping[str, Any], seen: Seen, fresh: Seen | None, tokens: Tensor
+    model: Model,
+    points: Mapping[str, Any],
+    recorded: Recorded,
+    fresh: Recorded | None,
+    tokens: Tensor,
 ) -> Iterator[Check]:
     """Do all hook points fire, once a pass, and with the shapes promised?"""
     gated: dict[str, list[str]] = {}
-    silent = [name for name in points if name not in seen.fired]
+    silent = [name for name in points if name not in recorded.fired]
     for name in silent:
         gate = silencer(model, name)
         if gate is not None:
@@ -240,20 +244,20 @@ def check_firing(
     rest = [name for name in silent if name not in shut]
     also = None if fresh is None else [n for n in rest if n not in fresh.fired]
     yield from _by_kind(
-        model, rest, also, "fires", "never fires", [n for n in points if n in seen.fired]
+        model, rest, also, "fires", "never fires", [n for n in points if n in recorded.fired]
     )
-    yield from _once(model, points, seen, fresh)
-    yield _shapes(model, seen, fresh, tokens)
+    yield from _once(model, points, recorded, fresh)
+    yield _shapes(model, recorded, fresh, tokens)
 
 
 def _once(
-    model: Model, points: Mapping[str, Any], seen: Seen, fresh: Seen | None
+    model: Model, points: Mapping[str, Any], recorded: Recorded, fresh: Recorded | None
 ) -> Iterator[Check]:
     """Does a hook point that fires do so once a pass, so that an edit is made once?"""
-    theirs = {} if fresh is None else fresh.fired
-    fired = {name: seen.fired[name] for name in points if name in seen.fired}
-    bad = [name for name, times in fired.items() if not times == theirs.get(name, times) == 1]
-    also = None if fresh is None else [name for name in bad if theirs.get(name) == fired[name]]
+    in_copy = {} if fresh is None else fresh.fired
+    fired = {name: recorded.fired[name] for name in points if name in recorded.fired}
+    bad = [name for name, times in fired.items() if not times == in_copy.get(name, times) == 1]
+    also = None if fresh is None else [name for name in bad if in_copy.get(name) == fired[name]]
     counts = sorted({fired[name] for name in bad})
     fault = f"fires {' or '.join(map(str, counts))} times a pass, an edit is made each time"
     yield from _by_kind(model, bad, also, "fires once", fault, [n for n in fired if n not in bad])
@@ -319,9 +323,9 @@ def _by_kind(
         yield Check("hooks", f"hook points {word}", "passed", f"{len(good)} {word}")
 
 
-def _shapes(model: Model, seen: Seen, fresh: Seen | None, tokens: Tensor) -> Check:
+def _shapes(model: Model, recorded: Recorded, fresh: Recorded | None, tokens: Tensor) -> Check:
     wrong, different = [], []
-    for name, value in seen.values.items():
+    for name, value in recorded.values.items():
         promised = _promised(model, name, tokens)
         if promised and tuple(value.shape) not in promised:
             wrong.append(name)
@@ -331,7 +335,7 @@ def _shapes(model: Model, seen: Seen, fresh: Seen | None, tokens: Tensor) -> Che
     bridge = hasattr(model, "original_model")
     faults = different or ([] if bridge and fresh is not None else wrong)
     if faults:
-        shape = list(seen.values[faults[0]].shape)
+        shape = list(recorded.values[faults[0]].shape)
         return Check(
             "hooks", "shapes are as promised", "failed", f"{listed(faults)}: {shape}", places=faults
         )
@@ -340,10 +344,10 @@ def _shapes(model: Model, seen: Seen, fresh: Seen | None, tokens: Tensor) -> Che
             "hooks",
             "shapes are as promised",
             "differs",
-            f"{listed(wrong)}: {list(seen.values[wrong[0]].shape)}, in a fresh copy too",
+            f"{listed(wrong)}: {list(recorded.values[wrong[0]].shape)}, in a fresh copy too",
             places=wrong,
         )
-    return Check("hooks", "shapes are as promised", "passed", f"{len(seen.values)} tensors")
+    return Check("hooks", "shapes are as promised", "passed", f"{len(recorded.values)} tensors")
 
 
 def check_reach(
@@ -376,5 +380,5 @@ def check_reach(
         yield Check("hooks", "edits really made change the logits", "undecided", reason)
     made = sum(rows.values())
     if made:
-        said = f"NaN or large numbers at {made} kinds of hook point, each in a row of its own"
-        yield Check("hooks", "edits really made change the logits", "passed", said)
+        text = f"NaN or large numbers at {made} kinds of hook point, each in a row of its own"
+        yield Check("hooks", "edits really made change the logits", "passed", text)

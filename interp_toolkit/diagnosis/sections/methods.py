@@ -20,7 +20,7 @@ from interp_toolkit.diagnosis.bench import (
     NOISE_BASIS,
     Bench,
     Edit,
-    Seen,
+    Recorded,
     gap,
     keeper,
     record,
@@ -41,7 +41,7 @@ Points = Mapping[str, Any]
 
 
 def check_edits(
-    bench: Bench, model: Any, plain: Tensor, tolerance: float, points: Points, seen: Seen
+    bench: Bench, model: Any, plain: Tensor, tolerance: float, points: Points, recorded: Recorded
 ) -> Iterator[Check]:
     """Does an edit given by name do what the same edit does that is attached?
 
@@ -51,13 +51,13 @@ def check_edits(
         plain: its logits without hooks.
         tolerance: of whole passes.
         points: its hook points.
-        seen: a recorded pass.
+        recorded: a recorded pass.
     """
     few = bench.tokens[:FEW]
-    chosen = {name: points[name] for name in _one_of_each_kind(seen, points)}
+    chosen = {name: points[name] for name in _one_of_each_kind(recorded, points)}
     edits = {name: _moved(SHARE * (-1) ** rank) for rank, name in enumerate(chosen)}
     attached = record(bench, model, chosen, edits, few)
-    before, named = hooks_on(points), Seen()
+    before, named = hooks_on(points), Recorded()
     fwd_hooks = [(name, keeper(named, name, edit)) for name, edit in edits.items()]
     try:
         by_name = partial(model.run_with_hooks, fwd_hooks=fwd_hooks)
@@ -70,20 +70,20 @@ def check_edits(
         yield _edited(attached, named, plain[:FEW], tolerance)
     left = more(hooks_on(points), before)
     if left:
-        said = f"{sum(left.values())} hooks stay at {listed(list(left))}"
-        yield Check("hooks", GONE, "failed", said, places=list(left))
+        text = f"{sum(left.values())} hooks stay at {listed(list(left))}"
+        yield Check("hooks", GONE, "failed", text, places=list(left))
         return
     after = bench.run(model, few)
     scale = float(plain.abs().max())
-    said = "the logits are not what they were"
-    yield measured("hooks", GONE, gap(after, plain[:FEW]), tolerance, scale, NOISE_BASIS, said)
+    text = "the logits are not what they were"
+    yield measured("hooks", GONE, gap(after, plain[:FEW]), tolerance, scale, NOISE_BASIS, text)
 
 
-def _one_of_each_kind(seen: Seen, points: Points) -> list[str]:
+def _one_of_each_kind(recorded: Recorded, points: Points) -> list[str]:
     """A hook point of each kind that fires, in one layer after another, in the order of a pass."""
     kinds: dict[str, list[str]] = {}
     for name in points:
-        if name in seen.fired:
+        if name in recorded.fired:
             kinds.setdefault(kind_of(name), []).append(name)
     chosen = {names[rank % len(names)] for rank, names in enumerate(kinds.values())}
     return [name for name in points if name in chosen]
@@ -101,22 +101,22 @@ def _moved(share: float) -> Edit:
     return edit
 
 
-def _edited(attached: Seen, named: Seen, plain: Tensor, tolerance: float) -> Check:
+def _edited(attached: Recorded, named: Recorded, plain: Tensor, tolerance: float) -> Check:
     uncalled = [n for n, times in attached.fired.items() if named.fired.get(n, 0) != times]
     if uncalled:
-        said = f"hooks given by name are not called as attached ones are: {listed(uncalled)}"
-        return Check("hooks", EDITS, "failed", said, places=uncalled)
+        text = f"hooks given by name are not called as attached ones are: {listed(uncalled)}"
+        return Check("hooks", EDITS, "failed", text, places=uncalled)
     scale = float(plain.abs().max())
     other = unlike_values(named.values, attached.values, share_of(tolerance, scale))
     difference = gap(named.logits, attached.logits)
     if other and difference <= tolerance:
-        said = f"hooks given by name see other values: {listed(other)}"
-        return Check("hooks", EDITS, "failed", said, places=other)
+        text = f"hooks given by name see other values: {listed(other)}"
+        return Check("hooks", EDITS, "failed", text, places=other)
     if difference <= tolerance and gap(attached.logits, plain) <= tolerance:
         return Check("hooks", EDITS, "undecided", "the edits tried change no logit of these rows")
     where = f"; from {other[0]} on" if other else ""
-    said = f"other logits than with the same hooks attached{where}"
-    return measured("hooks", EDITS, difference, tolerance, scale, NOISE_BASIS, said, other)
+    text = f"other logits than with the same hooks attached{where}"
+    return measured("hooks", EDITS, difference, tolerance, scale, NOISE_BASIS, text, other)
 
 
 def check_cache(
@@ -153,22 +153,22 @@ def check_cache(
     if bad:
         also: set[str] = set()
         if fresh is not None:
-            _, theirs_lacking, theirs_other = _cache(bench, *fresh, share)
-            also = {*theirs_lacking, *theirs_other}
+            _, copy_lacking, copy_other = _cache(bench, *fresh, share)
+            also = {*copy_lacking, *copy_other}
         own = [name for name in bad if name not in also]
-        said = "; ".join(
+        text = "; ".join(
             f"{what} {listed(names)}"
             for what, names in (("lacks", lacking), ("holds other values for", other))
             if names
         )
         if own or fresh is None:
-            yield Check("hooks", CACHE, "failed", f"the cache {said}", places=own or bad)
+            yield Check("hooks", CACHE, "failed", f"the cache {text}", places=own or bad)
         else:
-            said = f"the cache {said}; that of a fresh copy too"
-            yield Check("hooks", CACHE, "differs", said, places=bad, instead="run_with_hooks")
+            text = f"the cache {text}; that of a fresh copy too"
+            yield Check("hooks", CACHE, "differs", text, places=bad, instead="run_with_hooks")
     difference = gap(logits, plain[:FEW])
-    said = "other logits than without a cache"
-    answer = measured("hooks", CACHE, difference, tolerance, scale, NOISE_BASIS, said)
+    text = "other logits than without a cache"
+    answer = measured("hooks", CACHE, difference, tolerance, scale, NOISE_BASIS, text)
     if not bad or answer.answer == "failed":
         yield answer
 
@@ -177,14 +177,14 @@ def _cache(
     bench: Bench, model: Any, points: Points, share: float
 ) -> tuple[Tensor, list[str], list[str]]:
     """The logits that `run_with_cache` returns; what its cache lacks; what it holds otherwise."""
-    few, kept = bench.tokens[:FEW], dict[str, Any]()
+    few, stored = bench.tokens[:FEW], dict[str, Any]()
 
     def with_cache(tokens: Tensor) -> Any:
         output, cache = model.run_with_cache(tokens)
-        kept.update(cache.items())
+        stored.update(cache.items())
         return output
 
     shown = record(bench, model, points, tokens=few).values
     logits = bench.run(model, few, through=with_cache)
-    lacking = [name for name in shown if not isinstance(kept.get(name), Tensor)]
-    return logits, lacking, unlike_values(kept, shown, share)
+    lacking = [name for name in shown if not isinstance(stored.get(name), Tensor)]
+    return logits, lacking, unlike_values(stored, shown, share)

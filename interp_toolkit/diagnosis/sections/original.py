@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp_toolkit.diagnosis.bench import NOISE_BASIS, Bench, Seen
+from interp_toolkit.diagnosis.bench import NOISE_BASIS, Bench, Recorded
 from interp_toolkit.diagnosis.checks import Check, measured
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
@@ -27,21 +27,23 @@ from interp_toolkit.models.running.forward import device_of, evaluating
 NAME = "the Hugging Face original agrees"
 
 
-def find_original(model: Any, given: Any) -> tuple[Any, str]:
+def find_original(model: Any, source: Any) -> tuple[Any, str]:
     """The original and what it is, or None and why there is none.
 
     Args:
         model: the model in hand.
-        given: a folder, a live model of transformers or of TransformerLens, or None.
+        source: a folder, a live model of transformers or of TransformerLens, or None.
 
     Raises:
         InputError: a folder that transformers cannot load.
     """
-    if given is not None and not isinstance(given, str | Path):
-        if not callable(given):
-            raise InputError(f"a {type(given).__name__} is no model to compare with: give a folder")
-        return given, "the model given"
-    path = given if given is not None else _folder_of(model)
+    if source is not None and not isinstance(source, str | Path):
+        if not callable(source):
+            raise InputError(
+                f"a {type(source).__name__} is no model to compare with: give a folder"
+            )
+        return source, "the model given"
+    path = source if source is not None else _folder_of(model)
     if path is not None:
         return _from_folder(Path(path), model), "its folder, loaded again by transformers"
     original = getattr(model, "original_model", None)
@@ -55,8 +57,8 @@ def find_original(model: Any, given: Any) -> tuple[Any, str]:
 
 def _folder_of(model: Model) -> str | None:
     record = record_of(model)
-    known = record.kind == "huggingface" and record.path and Path(record.path).is_dir()
-    return record.path if known else None
+    usable = record.kind == "huggingface" and record.path and Path(record.path).is_dir()
+    return record.path if usable else None
 
 
 def _from_folder(path: Path, model: Any) -> Any:
@@ -70,7 +72,7 @@ def _from_folder(path: Path, model: Any) -> Any:
             config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
             named = str((config.architectures or [None])[0])
             loader = getattr(transformers, named, transformers.AutoModelForCausalLM)
-            found = loader.from_pretrained(
+            original = loader.from_pretrained(
                 path,
                 local_files_only=True,
                 attn_implementation="eager",
@@ -78,22 +80,22 @@ def _from_folder(path: Path, model: Any) -> Any:
             )
         except Exception as error:  # whatever transformers raises on a damaged folder
             raise InputError(f"{path} cannot be loaded: {one_line(error)}") from error
-    return found.to(device_of(model)).eval()
+    return original.to(device_of(model)).eval()
 
 
 def _from_parts(original: Any, config: Any, model: Any) -> tuple[Any, str]:
     like = next(iter(model.parameters()))
     with quiet():
         new: Any = type(original)(copy.deepcopy(config))
-    wanted = new.state_dict()
+    state = new.state_dict()
     weights = {
         name.replace("._original_component", ""): value
         for name, value in original.state_dict().items()
     }
-    lacking = [name for name in wanted if name not in weights]
+    lacking = [name for name in state if name not in weights]
     if lacking:
         return None, f"the original cannot be made again: nothing for {lacking[0]}"
-    new.load_state_dict({name: weights[name] for name in wanted})
+    new.load_state_dict({name: weights[name] for name in state})
     return new.to(device=like.device, dtype=like.dtype).eval(), (
         "made again from the bridge's configuration and tensors"
     )
@@ -102,13 +104,13 @@ def _from_parts(original: Any, config: Any, model: Any) -> tuple[Any, str]:
 def check_original(
     bench: Bench,
     model: Any,
-    found: tuple[Any, str] | None,
-    seen: Seen,
+    located: tuple[Any, str] | None,
+    recorded: Recorded,
     plain: Tensor,
     tolerance: float,
 ) -> Iterator[Check]:
     """Does the original, where it is found already or can be, give the same log-probabilities?"""
-    original, what = find_original(model, None) if found is None else found
+    original, what = find_original(model, None) if located is None else located
     if original is None:
         yield Check("original", NAME, "not_applicable", what)
         return
@@ -122,13 +124,13 @@ def check_original(
     if logits.shape != plain.shape:
         wider = min(logits.shape[-1], plain.shape[-1])  # TransformerLens may cut padding off
         logits, plain = logits[..., :wider], plain[..., :wider]
-    theirs, ours = logits.log_softmax(-1), plain.log_softmax(-1)
-    difference = float((theirs - ours).abs().max())
+    expected, ours = logits.log_softmax(-1), plain.log_softmax(-1)
+    difference = float((expected - ours).abs().max())
     plain_gap = float((logits - plain).abs().max())
     folded = getattr(model, "compatibility_mode", False) or str(
         getattr(model.cfg, "normalization_type", "")
     ).endswith("Pre")
-    where = "" if folded else _begins(output, seen, tolerance)
+    where = "" if folded else _begins(output, recorded, tolerance)
     check = measured(
         "original",
         NAME,
@@ -145,16 +147,16 @@ def check_original(
     yield check
 
 
-def _begins(output: Any, seen: Seen, tolerance: float) -> str:
-    """Where the residual streams begin to differ, in words."""
+def _begins(output: Any, recorded: Recorded, tolerance: float) -> str:
+    """The first layer at which the residual streams differ, as text."""
     hidden = getattr(output, "hidden_states", None)
     if not hidden:
         return ""
-    for layer, theirs in enumerate(hidden[:-1]):
-        mine = seen.values.get(f"blocks.{layer}.hook_resid_pre")
-        if mine is None or mine.shape != theirs.shape:
+    for layer, expected in enumerate(hidden[:-1]):
+        actual = recorded.values.get(f"blocks.{layer}.hook_resid_pre")
+        if actual is None or actual.shape != expected.shape:
             return ""
-        gap = (mine.double() - theirs.double()).abs().max()
-        if not gap <= 1e-3 * theirs.double().abs().max():
+        gap = (actual.double() - expected.double()).abs().max()
+        if not gap <= 1e-3 * expected.double().abs().max():
             return "; from the embedding on" if layer == 0 else f"; from layer {layer - 1} on"
     return "; from the last layer on"

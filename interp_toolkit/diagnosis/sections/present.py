@@ -27,7 +27,7 @@ def hooks_on(points: Mapping[str, Any]) -> dict[str, int]:
 
 
 def more(after: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
-    """How many hooks are there that were not."""
+    """The numbers of additional hooks, by hook point."""
     gained = {name: count - before.get(name, 0) for name, count in after.items()}
     return {name: count for name, count in gained.items() if count > 0}
 
@@ -45,26 +45,26 @@ def check_free(left: Mapping[str, int], asked_fresh: bool, same: bool) -> Check:
     if not left:
         return Check("hooks", FREE, "passed", "nothing is on any hook point")
     count, names = sum(left.values()), list(left)
-    said = (
+    text = (
         f"{count} hook{'s were' if count > 1 else ' was'} already on the model at {listed(names)}"
     )
     instead = "model.reset_hooks(including_permanent=True)"
     if not asked_fresh:
-        reason = f"{said}; no fresh copy could be asked whether the class puts them there"
+        reason = f"{text}; no fresh copy could be asked whether the class puts them there"
         return Check("hooks", FREE, "undecided", reason, places=names, instead=instead)
     if same:
-        said = f"{said}, which changes nothing on the probe"
-        return Check("hooks", FREE, "differs", said, places=names, instead=instead)
-    said = f"{said}; a fresh copy without shows other values"
-    return Check("hooks", FREE, "failed", said, places=names, instead=instead)
+        text = f"{text}, which changes nothing on the probe"
+        return Check("hooks", FREE, "differs", text, places=names, instead=instead)
+    text = f"{text}; a fresh copy without shows other values"
+    return Check("hooks", FREE, "failed", text, places=names, instead=instead)
 
 
 def check_there(model: Any, fresh: Any) -> Check:
     """Does the model list every hook point, under every name, that a fresh copy of it lists?"""
-    own, theirs = hook_points(model), hook_points(fresh)
-    usual = one_name_each(theirs)
-    missing = [name for name in dict.fromkeys([*usual, *theirs]) if name not in own]
+    own, in_copy = hook_points(model), hook_points(fresh)
+    usual = one_name_each(in_copy)
+    missing = [name for name in dict.fromkeys([*usual, *in_copy]) if name not in own]
     if missing:
-        said = f"not in hook_dict, in a fresh copy they are: {listed(missing)}"
-        return Check("hooks", THERE, "failed", said, places=missing)
+        text = f"not in hook_dict, in a fresh copy they are: {listed(missing)}"
+        return Check("hooks", THERE, "failed", text, places=missing)
     return Check("hooks", THERE, "passed", f"the {len(usual)} of a fresh copy")

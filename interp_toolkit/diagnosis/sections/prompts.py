@@ -11,7 +11,7 @@ PROMPT = "The capital of France is Paris."
 
 
 def beginnings(model: Any, text: str, **options: Any) -> int:
-    """How many beginning-of-sequence tokens a text's tokens start with."""
+    """The number of beginning-of-sequence tokens at the start of a text's tokens."""
     tokens = model.to_tokens(text, **options)
     bos, count = model.tokenizer.bos_token_id, 0
     for token in tokens.reshape(-1).tolist():
@@ -68,13 +68,13 @@ def check_prompts(model: Any, prompts: Sequence[str]) -> Iterator[Check]:
             f"to_tokens puts one in front (the tokenizer itself {alone})",
         )
     yield from _as_asked(model)
-    given = beginnings(model, f"{text}{PROMPT}")
-    if given > 1:
+    beginning = beginnings(model, f"{text}{PROMPT}")
+    if beginning > 1:
         yield Check(
             "prompts",
             "BOS in a prompt's text is not doubled",
             "differs",
-            f"a prompt that begins with {text!r} gets {given}: leave it out of the text",
+            f"a prompt that begins with {text!r} gets {beginning}: leave it out of the text",
             instead="prepend_bos=False",
         )
 
@@ -86,9 +86,9 @@ def _starts(tokens: Any, bos: int) -> bool:
 def _as_asked(model: Any) -> Iterator[Check]:
     """prepend_bos=True gives one, prepend_bos=False none."""
     for asked, expected in ((True, 1), (False, 0)):
-        found = beginnings(model, PROMPT, prepend_bos=asked)
+        beginning = beginnings(model, PROMPT, prepend_bos=asked)
         name = f"prepend_bos={asked} gives {'one' if expected else 'none'}"
-        answer = "passed" if found == expected else "failed"
-        if asked and found == 0:  # a tokenizer whose BOS was lent to it (BERT)
+        answer = "passed" if beginning == expected else "failed"
+        if asked and beginning == 0:  # a tokenizer whose BOS was lent to it (BERT)
             answer = "differs"
-        yield Check("prompts", name, answer, f"{found} in front")  # type: ignore[arg-type]
+        yield Check("prompts", name, answer, f"{beginning} in front")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What the weights and `cfg` say, computed in float64 beside what the hooks showed.
+"""Recompute activations from weights and `cfg` in float64, and compare them with the hooks.
 
 Each step is computed from what the hooks show in front of it: the embedding, every layer's queries,
 keys, values, pattern, mixed values and output, its MLP, the logits. Keys and values go to query
@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp_toolkit.diagnosis.bench import Seen, eps_of
+from interp_toolkit.diagnosis.bench import Recorded, eps_of
 from interp_toolkit.diagnosis.checks import WORDS, Answer, Check, judged, listed
 from interp_toolkit.diagnosis.sections.sums import by_its_class, has_norms_behind
 from interp_toolkit.errors import InputError, first_line
@@ -72,7 +72,7 @@ class Step:
     """
 
     what: str
-    place: str
+    hook: str
     difference: float | None = None
     tolerance: float | None = None
     scale: float | None = None
@@ -86,67 +86,67 @@ class Step:
         return self.difference <= self.tolerance
 
 
-def steps(model: Model, seen: Seen, only: Collection[str] = tuple(ASKED)) -> list[Step]:
+def steps(model: Model, recorded: Recorded, only: Collection[str] = tuple(ASKED)) -> list[Step]:
     """The steps of a recorded pass, all of them or some kinds, computed again."""
     asked: list[tuple[str, str, Callable[[], Step]]] = [
-        ("embedding", "blocks.0.hook_resid_pre", partial(_embedding, model, seen))
+        ("embedding", "blocks.0.hook_resid_pre", partial(_embedding, model, recorded))
     ]
     for layer in range(int(model.cfg.n_layers)):
         at = f"blocks.{layer}"
         for what in ("q", "k", "v", "z", "attn_out", "pattern"):
-            place = f"{at}.attn.hook_{what}" if what != "attn_out" else f"{at}.hook_attn_out"
-            asked.append((what, place, partial(_attention, model, seen, layer, what, place)))
+            hook = f"{at}.attn.hook_{what}" if what != "attn_out" else f"{at}.hook_attn_out"
+            asked.append((what, hook, partial(_attention, model, recorded, layer, what, hook)))
         for what in ("pre", "post", "mlp_out"):
-            place = f"{at}.mlp.hook_{what}" if what != "mlp_out" else f"{at}.hook_mlp_out"
-            asked.append((what, place, partial(_mlp, model, seen, layer, what, place)))
-    asked.append(("logits", "logits", partial(_logits, model, seen)))
-    found = []
+            hook = f"{at}.mlp.hook_{what}" if what != "mlp_out" else f"{at}.hook_mlp_out"
+            asked.append((what, hook, partial(_mlp, model, recorded, layer, what, hook)))
+    asked.append(("logits", "logits", partial(_logits, model, recorded)))
+    rebuilt = []
     with torch.no_grad():
-        for what, place, test in asked:
+        for what, hook, test in asked:
             if what not in only:
                 continue
             try:
-                found.append(test())
+                rebuilt.append(test())
             except (InputError, AttributeError, KeyError, RuntimeError, TypeError) as error:
                 reason = first_line(error)
-                found.append(Step(what, place, reason=reason))
-    return found
+                rebuilt.append(Step(what, hook, reason=reason))
+    return rebuilt
 
 
 def check_rebuilt(
     model: Model, own: list[Step], fresh: list[Step] | None, how: str
 ) -> Iterator[Check]:
     """A check for each kind of step, from those of this model and of a fresh copy."""
-    theirs = {(s.what, s.place): s for s in fresh or []}
+    in_copy = {(s.what, s.hook): s for s in fresh or []}
     designed, behind = by_its_class(model), has_norms_behind(model)
     for what, name in ASKED.items():
-        mine = [step for step in own if step.what == what]
-        if not mine:
+        own_steps = [step for step in own if step.what == what]
+        if not own_steps:
             continue
-        bad = [s for s in mine if s.holds is False]
+        bad = [s for s in own_steps if s.holds is False]
         shared = [
             s
             for s in bad
             if designed
-            and (o := theirs.get((s.what, s.place)))
+            and (o := in_copy.get((s.what, s.hook)))
             and o.holds is False
             and _alike(s, o)
         ]
         own_bad = [s for s in bad if s not in shared]
         asked = f"{name}{how}"
         if own_bad:
-            yield _about(asked, "failed", own_bad, f"not at {listed([s.place for s in own_bad])}")
+            yield _about(asked, "failed", own_bad, f"not at {listed([s.hook for s in own_bad])}")
         elif shared:
             reason = (
-                f"not at {listed([s.place for s in shared])}, in a fresh copy neither: this "
+                f"not at {listed([s.hook for s in shared])}, in a fresh copy neither: this "
                 "architecture computes something else there"
             )
             if behind:
-                reason = f"not at {listed([s.place for s in shared])}: norms stand behind the sums"
+                reason = f"not at {listed([s.hook for s in shared])}: norms stand behind the sums"
             yield _about(asked, "differs" if behind else "undecided", shared, reason)
-        good = [s for s in mine if s.holds]
+        good = [s for s in own_steps if s.holds]
         if not good and not bad:
-            reasons = list(dict.fromkeys(s.reason or "" for s in mine))
+            reasons = list(dict.fromkeys(s.reason or "" for s in own_steps))
             yield Check("weights", asked, "not_applicable", listed(reasons, 1))
         if good and not bad:
             answers = [
@@ -157,33 +157,33 @@ def check_rebuilt(
             yield _about(asked, answer, coarse, f"{WORDS[answer]}, at {len(coarse)}")
 
 
-def _alike(mine: Step, theirs: Step) -> bool:
+def _alike(own: Step, in_copy: Step) -> bool:
     """Whether two models are off by as much: the same weights compute the same something else."""
-    a, b = mine.difference or 0.0, theirs.difference or 0.0
+    a, b = own.difference or 0.0, in_copy.difference or 0.0
     if math.isnan(a) or math.isnan(b):
         return math.isnan(a) and math.isnan(b)
-    return abs(a - b) <= max(mine.tolerance or 0.0, 1e-3 * max(a, b))
+    return abs(a - b) <= max(own.tolerance or 0.0, 1e-3 * max(a, b))
 
 
-def _about(name: str, answer: Any, found: list[Step], said: str) -> Check:
+def _about(name: str, answer: Any, failing: list[Step], text: str) -> Check:
     def ratio(step: Step) -> float:
         value = (step.difference or 0.0) / max(step.tolerance or 0.0, 1e-300)
         return math.inf if math.isnan(value) else value
 
-    worst = max(found, key=ratio)
-    places = [s.place for s in found] if answer != "passed" else []
-    return Check("weights", name, answer, said, worst.difference, worst.tolerance, BASIS, places)
+    worst = max(failing, key=ratio)
+    hooks = [s.hook for s in failing] if answer != "passed" else []
+    return Check("weights", name, answer, text, worst.difference, worst.tolerance, BASIS, hooks)
 
 
-def _step(what: str, place: str, theirs: Tensor, ours: Tensor, sizes: Tensor | float) -> Step:
+def _step(what: str, hook: str, expected: Tensor, ours: Tensor, sizes: Tensor | float) -> Step:
     """A step with its difference; `sizes`: the sum of the sizes of what was added."""
-    if ours.shape != theirs.shape:
-        raise InputError(f"{place} has the shape {list(theirs.shape)}, not {list(ours.shape)}")
+    if ours.shape != expected.shape:
+        raise InputError(f"{hook} has the shape {list(expected.shape)}, not {list(ours.shape)}")
     size = float(sizes.max()) if isinstance(sizes, Tensor) else sizes
-    eps = eps_of(theirs.dtype, theirs.device)
-    difference = float((theirs.double() - ours.double()).abs().max())
+    eps = eps_of(expected.dtype, expected.device)
+    difference = float((expected.double() - ours.double()).abs().max())
     scale = float(ours.double().abs().max())
-    return Step(what, place, difference, ROUNDINGS * eps * size, scale)
+    return Step(what, hook, difference, ROUNDINGS * eps * size, scale)
 
 
 def _wide(weights: Any) -> Any:
@@ -198,8 +198,8 @@ def _wide(weights: Any) -> Any:
     return dataclasses.replace(weights, **changed)
 
 
-def said_scale(model: Any) -> float:
-    """What embeddings are multiplied by, as the configuration says it."""
+def documented_scale(model: Any) -> float:
+    """The scale of the embeddings according to the configuration."""
     original = getattr(model, "original_model", None)
     config = getattr(original, "config", None)
     if config is None:  # HookedTransformer puts the scale into its weights
@@ -213,11 +213,11 @@ def said_scale(model: Any) -> float:
     return math.sqrt(int(model.cfg.d_model)) if getattr(config, "scale_embedding", False) else 1.0
 
 
-def _embedding(model: Any, seen: Seen) -> Step:
-    place = "blocks.0.hook_resid_pre"
-    residual = seen.get(place)
-    tokens = seen.values["tokens"]
-    scale = said_scale(model)
+def _embedding(model: Any, recorded: Recorded) -> Step:
+    hook = "blocks.0.hook_resid_pre"
+    residual = recorded.get(hook)
+    tokens = recorded.values["tokens"]
+    scale = documented_scale(model)
     embedded = read.embedding(model)[tokens].double() * scale
     parts = [embedded]
     W_pos, token_type = positions(model), read.token_type(model)
@@ -233,7 +233,7 @@ def _embedding(model: Any, seen: Seen) -> Step:
     if norm.kind is not None:
         ours = norm(ours)
         sizes = float(ours.abs().max()) * max(1.0, sizes)
-    return _step("embedding", place, residual, ours, sizes)
+    return _step("embedding", hook, residual, ours, sizes)
 
 
 def _position_offset(model: Any) -> int:
@@ -248,55 +248,58 @@ def _reach(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
     return total if b is None else total + b.abs()
 
 
-def _attention(model: Any, seen: Seen, layer: int, what: str, place: str) -> Step:
+def _attention(model: Any, recorded: Recorded, layer: int, what: str, hook: str) -> Step:
     at = f"blocks.{layer}"
-    theirs = seen.get(place)
+    expected = recorded.get(hook)
     if what in ("z", "attn_out", "v"):
         w = _wide(read.ov(model, layer))
     else:
         w = _wide(read.layer(model, layer))
     if what in ("q", "k", "v"):
-        x = w.norm(seen.get(f"{at}.hook_resid_pre").double())
+        x = w.norm(recorded.get(f"{at}.hook_resid_pre").double())
         if what != "v" and getattr(model.cfg, "positional_embedding_type", "") == "shortformer":
             raise InputError("queries and keys read positions of their own")
         W, b = getattr(w, f"W_{what.upper()}"), getattr(w, f"b_{what.upper()}")
-        group = W.shape[0] // theirs.shape[2] if theirs.ndim == 4 else 1
+        group = W.shape[0] // expected.shape[2] if expected.ndim == 4 else 1
         W, b = W[::group], b[::group]
         ours = torch.einsum("bpm,hmd->bphd", x, W) + b
-        if theirs.ndim == 3:
-            theirs = _by_head(theirs, W.shape[-1])
-        factor = seen.values.get(f"{place}:factor")
+        if expected.ndim == 3:
+            expected = _by_head(expected, W.shape[-1])
+        factor = recorded.values.get(f"{hook}:factor")
         if factor is not None:
             ours = ours * factor
         sizes = float(_reach(x, W, b).max()) * (1.0 if factor is None else float(factor.abs()))
-        return _step(what, place, theirs, ours, sizes * _norm_condition(model, seen, layer))
+        return _step(what, hook, expected, ours, sizes * _norm_condition(model, recorded, layer))
     if what == "z":
-        pattern, v = seen.get(f"{at}.attn.hook_pattern").double(), seen.get(f"{at}.attn.hook_v")
+        pattern, v = (
+            recorded.get(f"{at}.attn.hook_pattern").double(),
+            recorded.get(f"{at}.attn.hook_v"),
+        )
         v = _per_head(v.double(), pattern.shape[1])
         ours = torch.einsum("bhqk,bkhd->bqhd", pattern, v)
-        if theirs.ndim == 3:
-            theirs = _by_head(theirs, ours.shape[-1])
+        if expected.ndim == 3:
+            expected = _by_head(expected, ours.shape[-1])
         return _step(
-            what, place, theirs, ours, torch.einsum("bhqk,bkhd->bqhd", pattern.abs(), v.abs())
+            what, hook, expected, ours, torch.einsum("bhqk,bkhd->bqhd", pattern.abs(), v.abs())
         )
     if what == "attn_out":
-        z = seen.get(f"{at}.attn.hook_z").double()
+        z = recorded.get(f"{at}.attn.hook_z").double()
         z = _by_head(z, w.W_O.shape[1]) if z.ndim == 3 else z
         inside = torch.einsum("bphd,hdm->bpm", z, w.W_O) + w.b_O
         sizes = torch.einsum("bphd,hdm->bpm", z.abs(), w.W_O.abs()) + w.b_O.abs()
         ours = w.post_norm(inside)
         if w.residual_norm.kind is not None:
-            ours = w.residual_norm(seen.get(f"{at}.hook_resid_pre").double() + inside)
+            ours = w.residual_norm(recorded.get(f"{at}.hook_resid_pre").double() + inside)
         size = float(sizes.max())
         if w.post_norm.kind is not None or w.residual_norm.kind is not None:
             size = float(ours.abs().max()) * max(1.0, size / float(inside.std() + 1e-9))
-        return _step(what, place, theirs, ours, size)
-    return _pattern(model, seen, layer, w, place)
+        return _step(what, hook, expected, ours, size)
+    return _pattern(model, recorded, layer, w, hook)
 
 
-def _norm_condition(model: Any, seen: Seen, layer: int) -> float:
+def _norm_condition(model: Any, recorded: Recorded, layer: int) -> float:
     """How much a norm that takes the mean away enlarges rounding."""
-    x = seen.get(f"blocks.{layer}.hook_resid_pre").double()
+    x = recorded.get(f"blocks.{layer}.hook_resid_pre").double()
     spread = x.std(-1, correction=0).clamp_min(1e-30)
     return float((1 + x.mean(-1).abs() / spread).max())
 
@@ -309,10 +312,10 @@ def _per_head(x: Tensor, heads: int) -> Tensor:
     return x if x.shape[2] == heads else x.repeat_interleave(heads // x.shape[2], dim=2)
 
 
-def _pattern(model: Any, seen: Seen, layer: int, w: LayerWeights, place: str) -> Step:
-    q, k = (seen.get(f"blocks.{layer}.attn.hook_{name}").double() for name in "qk")
+def _pattern(model: Any, recorded: Recorded, layer: int, w: LayerWeights, hook: str) -> Step:
+    q, k = (recorded.get(f"blocks.{layer}.attn.hook_{name}").double() for name in "qk")
     heads = w.W_Q.shape[0]
-    theirs = seen.get(place)
+    expected = recorded.get(hook)
     if q.ndim == 3:
         q, k = (_by_head(x, w.W_Q.shape[-1]) for x in (q, k))
     q, k = _per_head(q, heads), _per_head(k, heads)
@@ -324,48 +327,48 @@ def _pattern(model: Any, seen: Seen, layer: int, w: LayerWeights, place: str) ->
         size = size + scores.abs()
     # an error d in the scores changes a probability p by at most 2 p d
     sizes = 1 + 2 * float(size.masked_fill(hidden, 0).max())
-    return _step("pattern", place, theirs, ours, sizes)
+    return _step("pattern", hook, expected, ours, sizes)
 
 
-def _mlp(model: Any, seen: Seen, layer: int, what: str, place: str) -> Step:
-    found = read.mlp(model, layer)
-    if found is None:
+def _mlp(model: Any, recorded: Recorded, layer: int, what: str, hook: str) -> Step:
+    mlp_weights = read.mlp(model, layer)
+    if mlp_weights is None:
         raise InputError("there is no MLP")
-    w = _wide(found)
-    theirs, at = seen.get(place), f"blocks.{layer}"
+    w = _wide(mlp_weights)
+    expected, at = recorded.get(hook), f"blocks.{layer}"
     if what == "pre":
-        x = w.norm(seen.get(residual_hook(model, layer, found)).double())
+        x = w.norm(recorded.get(residual_hook(model, layer, mlp_weights)).double())
         W, b = (w.W_in, w.b_in) if w.W_gate is None else (w.W_gate, w.b_gate)
-        sizes = float(_reach(x, W, b).max()) * _norm_condition(model, seen, layer)
-        return _step(what, place, theirs, x @ W + b, sizes)
+        sizes = float(_reach(x, W, b).max()) * _norm_condition(model, recorded, layer)
+        return _step(what, hook, expected, x @ W + b, sizes)
     if what == "post":
         act = plain_activation(w.act_fn)
         if act is None:
             raise InputError(f"the activation {w.act_fn} has parameters of its own")
-        pre = seen.get(f"{at}.mlp.hook_pre").double()
+        pre = recorded.get(f"{at}.mlp.hook_pre").double()
         ours = act(pre)
         if w.W_gate is not None:
-            linear = seen.get(f"{at}.mlp.hook_pre_linear").double()
+            linear = recorded.get(f"{at}.mlp.hook_pre_linear").double()
             ours = ours * linear + w.b_post
             size = float((pre.abs() * linear.abs() + w.b_post.abs()).max())
         else:
             size = float(pre.abs().max())
-        return _step(what, place, theirs, ours, size)
-    post = seen.get(f"{at}.mlp.hook_post").double()
+        return _step(what, hook, expected, ours, size)
+    post = recorded.get(f"{at}.mlp.hook_post").double()
     inside = post @ w.W_out + w.b_out
     size = float((post.abs() @ w.W_out.abs() + w.b_out.abs()).max())
     ours = w.post_norm(inside)
     if w.post_norm.kind is not None:
         size = float(ours.abs().max()) * max(1.0, size / float(inside.std() + 1e-9))
-    return _step(what, place, theirs, ours, size)
+    return _step(what, hook, expected, ours, size)
 
 
-def _logits(model: Any, seen: Seen) -> Step:
+def _logits(model: Any, recorded: Recorded) -> Step:
     W_U, b_U = (t.double() for t in read.unembedding(model))
     norm = _wide(read.norm(model, "ln_final", model.cfg))
-    last = seen.get(f"blocks.{int(model.cfg.n_layers) - 1}.hook_resid_post").double()
+    last = recorded.get(f"blocks.{int(model.cfg.n_layers) - 1}.hook_resid_post").double()
     x = norm(last)
-    factor = seen.values.get(f"{FINAL}:factor")
+    factor = recorded.values.get(f"{FINAL}:factor")
     if factor is not None:
         shift = 0.0 if norm.b is None else norm.b
         x = (x - shift) * factor + shift
@@ -376,24 +379,24 @@ def _logits(model: Any, seen: Seen) -> Step:
     cap = read.positive(getattr(model.cfg, "output_logits_soft_cap", None))
     if cap is not None:
         ours = cap * torch.tanh(ours / cap)
-    theirs = seen.logits
+    expected = recorded.logits
     dtype = next(iter(model.parameters())).dtype
     eps = eps_of(dtype, W_U.device)
-    difference = float((theirs.to(ours) - ours).abs().max())
+    difference = float((expected.to(ours) - ours).abs().max())
     return Step("logits", "logits", difference, ROUNDINGS * eps * size, float(ours.abs().max()))
 
 
-def stress(model: Model, seen: Seen) -> dict[str, Callable[[Tensor], Tensor]]:
+def stress(model: Model, recorded: Recorded) -> dict[str, Callable[[Tensor], Tensor]]:
     """Edits that make scores and logits large: queries and the last norm times a number.
 
     Kept as a factor beside each, so that what is computed again is multiplied too.
     """
     edits: dict[str, Callable[[Tensor], Tensor]] = {}
     for layer in range(int(model.cfg.n_layers)):
-        place = f"blocks.{layer}.attn.hook_q"
+        hook = f"blocks.{layer}.attn.hook_q"
         try:
             w = read.layer(model, layer)
-            q, k = seen.get(place).double(), seen.get(f"blocks.{layer}.attn.hook_k").double()
+            q, k = recorded.get(hook).double(), recorded.get(f"blocks.{layer}.attn.hook_k").double()
         except InputError:
             continue
         if q.ndim != 4:
@@ -403,10 +406,10 @@ def stress(model: Model, seen: Seen) -> dict[str, Callable[[Tensor], Tensor]]:
         most = float(sizes.abs().max()) / w.attn_scale
         aim = BEYOND * w.soft_cap if w.soft_cap is not None else LARGE_SCORE
         if most > 0:
-            edits[place] = partial(torch.mul, other=max(aim / most, 1.0))
+            edits[hook] = partial(torch.mul, other=max(aim / most, 1.0))
     cap = read.positive(getattr(model.cfg, "output_logits_soft_cap", None))
-    most = float(seen.logits.abs().max())
-    if cap is not None and FINAL in seen.values and most > 0:
+    most = float(recorded.logits.abs().max())
+    if cap is not None and FINAL in recorded.values and most > 0:
         edits[FINAL] = partial(torch.mul, other=max(BEYOND * cap / most, 1.0))
     return edits
 
@@ -414,6 +417,6 @@ def stress(model: Model, seen: Seen) -> dict[str, Callable[[Tensor], Tensor]]:
 def factors(edits: dict[str, Callable[[Tensor], Tensor]]) -> dict[str, Tensor]:
     """The numbers that `stress` multiplies by, under the names that `steps` looks for."""
     return {
-        f"{place}:factor": torch.tensor(edit.keywords["other"], dtype=torch.float64)  # type: ignore[attr-defined]
-        for place, edit in edits.items()
+        f"{hook}:factor": torch.tensor(edit.keywords["other"], dtype=torch.float64)  # type: ignore[attr-defined]
+        for hook, edit in edits.items()
     }

@@ -83,15 +83,19 @@ def check_file(model: Any) -> Iterator[Check]:
         except InputError as error:
             yield Check("reload", name, "failed", str(error).replace(f"{path}", "the file"))
             return
-    mine = dict(model.named_parameters()) | {
+    parameters = dict(model.named_parameters()) | {
         n: b for n, b in model.named_buffers() if n in back.state_dict()
     }
-    theirs = back.state_dict()
-    bad = [n for n, t in mine.items() if n not in theirs or not torch.equal(t.cpu(), theirs[n])]
+    reloaded = back.state_dict()
+    bad = [
+        n
+        for n, t in parameters.items()
+        if n not in reloaded or not torch.equal(t.cpu(), reloaded[n])
+    ]
     if bad:
         yield Check("reload", name, "failed", f"not the same: {listed(bad)}", places=bad)
     else:
-        yield Check("reload", name, "passed", f"{len(mine)} tensors, bit for bit")
+        yield Check("reload", name, "passed", f"{len(parameters)} tensors, bit for bit")
 
 
 def check_folding(
@@ -102,8 +106,8 @@ def check_folding(
     `fresh` is folded in place.
     """
     name = "folding changes no probability"
-    said = str(getattr(model.cfg, "normalization_type", None))
-    if said.endswith("Pre") or getattr(model, "compatibility_mode", False):
+    norm_type = str(getattr(model.cfg, "normalization_type", None))
+    if norm_type.endswith("Pre") or getattr(model, "compatibility_mode", False):
         yield Check("reload", name, "not_applicable", "this model is folded already")
         return
     if not hasattr(fresh, "process_weights_") and not hasattr(fresh, "enable_compatibility_mode"):
@@ -127,6 +131,6 @@ def check_folding(
         "log-probabilities change",
     )
     if check.answer == "failed":  # the copy's doing, not this model's
-        said = "log-probabilities of a folded copy are others: do not fold this model"
-        check = Check("reload", name, "differs", said, difference, tolerance, check.basis)
+        norm_type = "log-probabilities of a folded copy are others: do not fold this model"
+        check = Check("reload", name, "differs", norm_type, difference, tolerance, check.basis)
     yield check

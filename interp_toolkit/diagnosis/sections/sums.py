@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp_toolkit.diagnosis.bench import Seen, eps_of
+from interp_toolkit.diagnosis.bench import Recorded, eps_of
 from interp_toolkit.diagnosis.checks import Check, largest, listed, measured
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
@@ -25,7 +25,7 @@ BASIS = f"{ROUNDINGS} eps of what is added"
 
 
 class _Gap:
-    """How far a sum is off, and how far rounding may put it."""
+    """The error of a sum, and the bound of its rounding."""
 
     def __init__(self, total: Tensor, *parts: Tensor):
         eps = eps_of(total.dtype, total.device)
@@ -39,25 +39,27 @@ class _Gap:
         return self.difference <= self.tolerance
 
 
-def check_residual(model: Model, seen: Seen, fresh: Seen | None) -> Iterator[Check]:
+def check_residual(model: Model, recorded: Recorded, fresh: Recorded | None) -> Iterator[Check]:
     """Does every block add its parts to what enters it, and does the next block get that?"""
     gaps: dict[str, _Gap] = {}
     replaced: dict[str, str] = {}
     for layer in range(int(model.cfg.n_layers)):
-        gaps |= _block(model, seen, layer)
-    bad = {place: gap for place, gap in gaps.items() if not gap.holds}
-    theirs: dict[str, _Gap] = {}
+        gaps |= _block(model, recorded, layer)
+    bad = {hook: gap for hook, gap in gaps.items() if not gap.holds}
+    copy_gaps: dict[str, _Gap] = {}
     if bad and fresh is not None:
         for layer in range(int(model.cfg.n_layers)):
-            theirs |= _block(model, fresh, layer)
+            copy_gaps |= _block(model, fresh, layer)
     by_design = (
-        {p for p in bad if p in theirs and not theirs[p].holds} if by_its_class(model) else set()
+        {p for p in bad if p in copy_gaps and not copy_gaps[p].holds}
+        if by_its_class(model)
+        else set()
     )
-    for place in by_design:
-        found = _entering(seen, place)
-        if found:
-            replaced[place] = found
-    faults = [place for place in bad if place not in by_design]
+    for hook in by_design:
+        entering = _entering(recorded, hook)
+        if entering:
+            replaced[hook] = entering
+    faults = [hook for hook in bad if hook not in by_design]
     if faults:
         worst = max((bad[p] for p in faults), key=lambda gap: gap.difference)
         yield Check(
@@ -92,7 +94,7 @@ def check_residual(model: Model, seen: Seen, fresh: Seen | None) -> Iterator[Che
             names,
             ", ".join(instead) or None,
         )
-    good = [gap for place, gap in gaps.items() if place not in bad]
+    good = [gap for hook, gap in gaps.items() if hook not in bad]
     if good:
         worst = max(good, key=lambda gap: gap.difference / max(gap.tolerance, 1e-300))
         yield measured(
@@ -119,10 +121,10 @@ def _why(model: Any) -> str:
     return ": this encoder's norms stand behind its sums" if has_norms_behind(model) else ""
 
 
-def _block(model: Model, seen: Seen, layer: int) -> dict[str, _Gap]:
+def _block(model: Model, recorded: Recorded, layer: int) -> dict[str, _Gap]:
     """The sums of one block, by what they say."""
     at = f"blocks.{layer}."
-    have = seen.values
+    have = recorded.values
     pre, mid, post = (have.get(f"{at}hook_resid_{where}") for where in ("pre", "mid", "post"))
     attn, mlp = have.get(f"{at}hook_attn_out"), have.get(f"{at}hook_mlp_out")
     gaps = {}
@@ -136,8 +138,8 @@ def _block(model: Model, seen: Seen, layer: int) -> dict[str, _Gap]:
         if post is not None and mlp is not None:
             gaps[f"{at}hook_resid_post = hook_resid_mid + hook_mlp_out"] = _Gap(post, mid, mlp)
     elif post is not None and mlp is not None:
-        said = f"{at}hook_resid_post = hook_resid_pre + hook_attn_out + hook_mlp_out"
-        gaps[said] = _Gap(post, pre, attn, mlp)
+        equation = f"{at}hook_resid_post = hook_resid_pre + hook_attn_out + hook_mlp_out"
+        gaps[equation] = _Gap(post, pre, attn, mlp)
     elif post is not None and getattr(model.cfg, "attn_only", False):
         gaps[f"{at}hook_resid_post = hook_resid_pre + hook_attn_out"] = _Gap(post, pre, attn)
     return gaps
@@ -151,31 +153,31 @@ def _normalises(model: Any, layer: int) -> bool:
         return False
 
 
-def _entering(seen: Seen, place: str) -> str | None:
+def _entering(recorded: Recorded, hook: str) -> str | None:
     """A hook point of the same block that shows what is added in place of the one that does not."""
-    total, _, right = place.partition(" = ")
+    total, _, right = hook.partition(" = ")
     at = total.rpartition("hook_")[0]
     parts = [f"{at}{name}" for name in right.split(" + ")]
-    if total not in seen.values or any(part not in seen.values for part in parts):
+    if total not in recorded.values or any(part not in recorded.values for part in parts):
         return None
     *others, _last = parts
-    for name, value in seen.values.items():
-        if not name.startswith(at) or value.shape != seen.values[total].shape or name in parts:
+    for name, value in recorded.values.items():
+        if not name.startswith(at) or value.shape != recorded.values[total].shape or name in parts:
             continue
         if (
             name != total
-            and _Gap(seen.values[total], value, *(seen.values[o] for o in others)).holds
+            and _Gap(recorded.values[total], value, *(recorded.values[o] for o in others)).holds
         ):
             return name
     return None
 
 
-def check_patterns(model: Model, seen: Seen, fresh: Seen | None) -> Iterator[Check]:
+def check_patterns(model: Model, recorded: Recorded, fresh: Recorded | None) -> Iterator[Check]:
     """Do attention patterns sum to 1, with nothing where a query may not see?"""
     off, hidden, tolerance = {}, {}, 0.0
     for layer in range(int(model.cfg.n_layers)):
         name = f"blocks.{layer}.attn.hook_pattern"
-        pattern = seen.values.get(name)
+        pattern = recorded.values.get(name)
         if pattern is None or pattern.ndim != 4 or read.mixes(model, layer):
             continue
         wide = pattern.double()
@@ -190,23 +192,23 @@ def check_patterns(model: Model, seen: Seen, fresh: Seen | None) -> Iterator[Che
         reason = "no attention pattern is hooked"
         yield Check("sums", "patterns sum to 1", "not_applicable", reason)
         return
-    for asked, found in (("patterns sum to 1", off), ("patterns see what they may", hidden)):
-        bad = [name for name, value in found.items() if not value <= tolerance]
+    for asked, failing in (("patterns sum to 1", off), ("patterns see what they may", hidden)):
+        bad = [name for name, value in failing.items() if not value <= tolerance]
         check = measured(
             "sums",
             asked,
-            largest(found.values()),
+            largest(failing.values()),
             tolerance,
             1.0,
             f"{ROUNDINGS} eps times √keys",
             f"not at {listed(bad)}",
             bad,
         )
-        if bad and asked == "patterns sum to 1" and _sinks(model, seen, bad):
+        if bad and asked == "patterns sum to 1" and _sinks(model, recorded, bad):
             check = replace(
                 check, answer="differs", said="learned attention sinks take the rest of each query"
             )
-        elif bad and fresh is not None and by_its_class(model) and _same(seen, fresh, bad):
+        elif bad and fresh is not None and by_its_class(model) and _same(recorded, fresh, bad):
             check = Check(
                 "sums",
                 asked,
@@ -220,20 +222,20 @@ def check_patterns(model: Model, seen: Seen, fresh: Seen | None) -> Iterator[Che
         yield check
 
 
-def _sinks(model: Any, seen: Seen, names: list[str]) -> bool:
+def _sinks(model: Any, recorded: Recorded, names: list[str]) -> bool:
     """Whether these patterns sum to less than 1, in layers that have learned attention sinks."""
     for name in names:
         attn = model.blocks[int(name.split(".")[1])].attn
         inner = getattr(attn, "original_component", attn)
-        below = bool((seen.values[name].double().sum(-1) < 1).all())
+        below = bool((recorded.values[name].double().sum(-1) < 1).all())
         if not below or not isinstance(getattr(inner, "sinks", None), Tensor):
             return False
     return True
 
 
-def _same(seen: Seen, fresh: Seen, names: list[str]) -> bool:
+def _same(recorded: Recorded, fresh: Recorded, names: list[str]) -> bool:
     return all(
         name in fresh.values
-        and torch.allclose(seen.values[name].float(), fresh.values[name].float(), atol=1e-4)
+        and torch.allclose(recorded.values[name].float(), fresh.values[name].float(), atol=1e-4)
         for name in names
     )

@@ -28,16 +28,16 @@ def find_device(name: str | torch.device) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        place = torch.device(name)
+        device = torch.device(name)
     except RuntimeError as error:
         raise InputError(f"{name!r} is no device: give auto, cpu or cuda") from error
-    if place.type == "cuda" and not torch.cuda.is_available():
+    if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError("this machine has no usable CUDA device: give --device cpu or auto")
     try:
-        torch.zeros(1, device=place).item()  # `meta` has no numbers; others may not be there
+        torch.zeros(1, device=device).item()  # `meta` has no numbers; others may not be there
     except Exception as error:  # each backend has its own
         raise InputError(f"the device {name} cannot be used here: give auto or cpu") from error
-    return place
+    return device
 
 
 def token_words(model: Model) -> Callable[[int], str]:
@@ -119,7 +119,7 @@ class ModelInfo:
 
 
 def describe(model: Model) -> ModelInfo:
-    """What is known about any TransformerLens model; runs nothing."""
+    """A summary of any TransformerLens model; runs nothing."""
     record, cfg = record_of(model), model.cfg
     attn_only = bool(getattr(cfg, "attn_only", False))
     shape = {name: getattr(cfg, name, None) for name in _SHAPE}

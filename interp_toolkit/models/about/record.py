@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
-from interp_toolkit import state as as_found
+from interp_toolkit import state as preserve_state
 from interp_toolkit._version import __version__
 from interp_toolkit.models.model import Model
 from interp_toolkit.registry import TaskRecord
@@ -84,7 +84,7 @@ def set_record(model: Model, record: ModelRecord) -> None:
 
 
 def record_of(model: Model) -> ModelRecord:
-    """What is known about this model; for a live model handed over, its class and configuration.
+    """The record of this model; for a live model, its class and configuration.
 
     Examples:
         >>> import interp_toolkit as it
@@ -130,7 +130,7 @@ def provenance(
             "assumptions": list(record.assumptions),
             "notes": list(record.notes),
             "config": dict(record.config),
-            **({"set_aside": list(as_found.notes())} if as_found.notes() else {}),
+            **({"set_aside": list(preserve_state.notes())} if preserve_state.notes() else {}),
         },
         data=data,
         settings=settings,

@@ -58,13 +58,13 @@ def read_directions(
 
 
 def direction_names(n_features: int) -> list[str]:
-    """What features without names are called: f0, f1, ..."""
+    """Default feature names: f0, f1, ..."""
     return [f"f{k}" for k in range(n_features)]
 
 
 def _read_safetensors(path: Path, *, one: bool) -> tuple[Shaped[Tensor, "feature d"], list[str]]:
-    found = read_file(path).data
-    matrices = [t for t in found.values() if isinstance(t, Tensor)] if len(found) == 1 else []
+    tensors = read_file(path).data
+    matrices = [t for t in tensors.values() if isinstance(t, Tensor)] if len(tensors) == 1 else []
     matrices = [t[None] if one and t.ndim == 1 else t for t in matrices]
     if len(matrices) != 1 or matrices[0].ndim != 2:
         raise InputError(f"{path}: it must hold one matrix of directions [feature d_model]")
@@ -76,7 +76,7 @@ def _names(path: Path, names: np.ndarray | None, n_features: int) -> list[str]:
         return direction_names(n_features)
     if names.dtype.kind != "U" or names.shape != (n_features,):
         raise InputError(f"{path}: names must be {n_features} strings, not {list(names.shape)}")
-    found = [str(name) for name in names]
-    if len(set(found)) < n_features or not all(found):
+    texts = [str(name) for name in names]
+    if len(set(texts)) < n_features or not all(texts):
         raise InputError(f"{path}: names must differ and not be empty")
-    return found
+    return texts

@@ -45,10 +45,10 @@ def equal_up_to(
         >>> equal_up_to(rows, [1, 1, 1]).tolist(), equal_up_to(rows, [0, 0, 0]).tolist()
         ([0, 0, 1], [0, 0, 0])
     """
-    places = [int(p) % len(row) for row, p in zip(rows, positions, strict=True)]
+    ends = [int(p) % len(row) for row, p in zip(rows, positions, strict=True)]
     if causal:
-        return equal_inputs([row[: p + 1] for row, p in zip(rows, places, strict=True)])
-    return equal_inputs([np.append(row, p) for row, p in zip(rows, places, strict=True)])
+        return equal_inputs([row[: p + 1] for row, p in zip(rows, ends, strict=True)])
+    return equal_inputs([np.append(row, p) for row, p in zip(rows, ends, strict=True)])
 
 
 def joined(*groupings: Sequence[int] | Int[np.ndarray, " row"]) -> Int[np.ndarray, " row"]:

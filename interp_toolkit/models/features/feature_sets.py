@@ -98,7 +98,7 @@ class FeatureSet(Brief):
         return self.on(values)
 
     def described(self) -> dict[str, Any]:
-        """For a result's provenance."""
+        """A description for a result's provenance."""
         return {"source": self.source, "sha256": self.sha256, "features": len(self)}
 
 
@@ -134,7 +134,7 @@ def read_features(
         path = Path(spec).expanduser()
         is_folder = str(spec) not in (EMBEDDINGS, "") and path.is_dir()
     except (OSError, ValueError, RuntimeError) as error:  # as `load` has it
-        raise InputError(f"features {str(spec)[:200]!r} cannot be looked up: {error}") from error
+        raise InputError(f"features {str(spec)[:60]!r} cannot be looked up: {error}") from error
     if is_folder:
         sae = read_sae(path, device=device_of(model))
         return sae_features(sae, model, side=side, threshold=threshold)
@@ -282,24 +282,24 @@ def _read_token_sets(path: Path) -> dict[str, list[int]]:
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
     try:
-        found = json.loads(
+        content = json.loads(
             read_whole_text(path, encoding="utf-8-sig"), object_pairs_hook=_no_repeats
         )
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is no JSON of token sets: {error}") from error
-    if not isinstance(found, dict) or not found:
+    if not isinstance(content, dict) or not content:
         raise InputError(f'{path} must hold one JSON object of token sets: {{"name": [ids], ...}}')
-    for name, tokens in found.items():
+    for name, tokens in content.items():
         if not name or not isinstance(tokens, list) or not all(type(t) is int for t in tokens):
             raise InputError(f"{path}: {name!r} is no list of token ids")
-    return found
+    return content
 
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"two sets are called {next(n for n in names if names.count(n) > 1)!r}")
-    return found
+    return unique

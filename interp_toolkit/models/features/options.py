@@ -11,7 +11,7 @@ from interp_toolkit.options import Flag, Options
 
 
 class FeatureOptions(Options):
-    """What counts as a feature, and how an SAE's latents are read."""
+    """The definition of a feature, and the reading of an SAE's latents."""
 
     features: Annotated[Any, Flag(metavar="SAE_FOLDER|embeddings|FILE")] = Field(
         None,
@@ -27,8 +27,8 @@ class FeatureOptions(Options):
 
     @model_validator(mode="after")
     def _about_features(self) -> FeatureOptions:
-        given = [self.features, *(getattr(self, name, None) for name in _SIDES)]
-        if all(spec is None for spec in given):
+        values = [self.features, *(getattr(self, name, None) for name in _SIDES)]
+        if all(spec is None for spec in values):
             for name in ("feature_side", "threshold"):
                 if getattr(self, name) is not None:
                     flag = f"--{name.replace('_', '-')}"

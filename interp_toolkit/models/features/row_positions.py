@@ -24,7 +24,7 @@ Position = int | Literal["all"] | None
 
 @runtime_checkable
 class TokenRows(Protocol):
-    """What labelled samples are made of: `data.FeatureData` is one."""
+    """The source of labelled samples, such as `data.FeatureData`."""
 
     @property
     def tokens(self) -> Any:
@@ -40,25 +40,25 @@ class TokenRows(Protocol):
 
     @property
     def positions(self) -> Any:
-        """Where to look in each row, counted from its start, or None."""
+        """The position of each row, counted from its start, or None."""
 
     @property
     def groups(self) -> Any:
-        """What belongs together, one a row, or None."""
+        """The group of each row, or None."""
 
     @property
     def source(self) -> str:
-        """Where the rows come from."""
+        """The source of the rows."""
 
 
-class Places(NamedTuple):
+class RowPositions(NamedTuple):
     """Places by row and then by position: the number of the row, and the position in it."""
 
     rows: Int[np.ndarray, " n"]
     positions: Int[np.ndarray, " n"]
 
 
-def all_places(data: TokenRows, position: Position, *, one_a_row: bool) -> Places:
+def all_positions(data: TokenRows, position: Position, *, one_a_row: bool) -> RowPositions:
     """The places of all rows; `labelled_samples` says which.
 
     Raises InputError for positions outside a row, and for all of them where it is to be one a row.
@@ -71,12 +71,12 @@ def all_places(data: TokenRows, position: Position, *, one_a_row: bool) -> Place
             "of it (--position N)"
         )
     if position is None and data.positions is not None:
-        return Places(numbers, data.positions)
+        return RowPositions(numbers, data.positions)
     if position is None and one_a_row:
-        return Places(numbers, lengths - 1)
+        return RowPositions(numbers, lengths - 1)
     if position is None or position == "all":
         starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return Places(np.repeat(numbers, lengths), np.arange(lengths.sum()) - starts)
+        return RowPositions(np.repeat(numbers, lengths), np.arange(lengths.sum()) - starts)
     outside = np.flatnonzero((position >= lengths) | (position < -lengths))
     if len(outside):
         row = int(outside[0])
@@ -84,17 +84,17 @@ def all_places(data: TokenRows, position: Position, *, one_a_row: bool) -> Place
             f"{data.source}: position {position} is outside row {row}, which has "
             f"{lengths[row]} tokens"
         )
-    return Places(numbers, np.where(position < 0, lengths + position, position))
+    return RowPositions(numbers, np.where(position < 0, lengths + position, position))
 
 
-def draw(places: Places, most: int, seed: int) -> Places:
+def draw(sites: RowPositions, most: int, seed: int) -> RowPositions:
     """Whole rows in a random order, as long as their places are at most so many.
 
     Raises InputError when not even one row is that short.
     """
-    if len(places.rows) <= most:
-        return places
-    counts = np.bincount(places.rows)
+    if len(sites.rows) <= most:
+        return sites
+    counts = np.bincount(sites.rows)
     order = np.random.default_rng(seed).permutation(len(counts))
     taken = order[np.cumsum(counts[order]) <= most]
     if not len(taken):
@@ -102,8 +102,8 @@ def draw(places: Places, most: int, seed: int) -> Places:
             f"a row has {counts[order[0]]:,} places, more than the {most:,} that are looked at: "
             "give one position"
         )
-    chosen = np.isin(places.rows, taken)
-    return Places(places.rows[chosen], places.positions[chosen])
+    chosen = np.isin(sites.rows, taken)
+    return RowPositions(sites.rows[chosen], sites.positions[chosen])
 
 
 @dataclass(frozen=True)
@@ -117,15 +117,15 @@ class _Rows:
 def stream(
     model: Model,
     data: TokenRows,
-    places: Places,
+    sites: RowPositions,
     hooks: Sequence[str],
     memory: int | str | None,
 ) -> Iterator[tuple[Int[np.ndarray, " batch"], Mapping[str, Shaped[Tensor, "batch ..."]]]]:
     """Activations at places, in batches: which places these are, and hook -> values there."""
-    used, first, counts = np.unique(places.rows, return_index=True, return_counts=True)
+    used, first, counts = np.unique(sites.rows, return_index=True, return_counts=True)
     tokens = [data.tokens[row] for row in used.tolist()]
     single = bool((counts == 1).all())
-    rows = _Rows(tokens, places.positions[first] if single else None)
+    rows = _Rows(tokens, sites.positions[first] if single else None)
     where = None if single else "all"
     for batch in activations(model, rows, hooks, where, memory=memory):
         chosen = batch.index.numpy()
@@ -137,5 +137,5 @@ def stream(
             np.cumsum(counts[chosen]) - counts[chosen], counts[chosen]
         )
         index = first[chosen][repeats] + offsets
-        at = torch.from_numpy(repeats), torch.from_numpy(places.positions[index])
+        at = torch.from_numpy(repeats), torch.from_numpy(sites.positions[index])
         yield index, {hook: value[at] for hook, value in batch.items()}

@@ -67,7 +67,7 @@ class SparseAutoencoder(Brief):
     encoder: Callable[[Tensor], Tensor] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
-        """How many latents there are."""
+        """The number of latents."""
         return len(self.W_dec)
 
     def directions(self, side: Side) -> Float[Tensor, "latent d_in"]:

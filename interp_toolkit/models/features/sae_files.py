@@ -68,7 +68,7 @@ def read_sae(
     try:
         path = Path(folder).expanduser()
     except RuntimeError as error:  # ~ of somebody unknown
-        raise InputError(f"{str(folder)[:200]} cannot be looked up: {error}") from error
+        raise InputError(f"{str(folder)[:60]} cannot be looked up: {error}") from error
     _check_folder(path)
     layout = other_layout(path)
     if layout is not None and through == "saelens":
@@ -114,10 +114,14 @@ def _check_names(path: Path) -> None:
 def _settings(path: Path) -> dict[str, Any]:
     """The settings under SAELens 6's names, the older ones among them renamed."""
     file = path / CONFIG
-    found = settings_in(file)
-    if not isinstance(found.get("metadata") or {}, dict):
+    content = settings_in(file)
+    if not isinstance(content.get("metadata") or {}, dict):
         raise InputError(f"{file} must hold one JSON object of settings")
-    settings = {**found, **(found.get("metadata") or {}), "architecture": _architecture(found)}
+    settings = {
+        **content,
+        **(content.get("metadata") or {}),
+        "architecture": _architecture(content),
+    }
     if (kind := str(settings["architecture"])) in _TRANSCODERS:  # b_dec is of what it writes
         settings["transcoder"] = True
         settings["architecture"] = _TRANSCODERS[kind]
@@ -131,12 +135,12 @@ def _settings(path: Path) -> dict[str, Any]:
     return settings
 
 
-def _architecture(found: Mapping[str, Any]) -> Any:
+def _architecture(settings: Mapping[str, Any]) -> Any:
     """The architecture; before SAELens 6 topk was an activation function of "standard"."""
-    activation = found.get("activation_fn", found.get("activation_fn_str", "relu"))
+    activation = settings.get("activation_fn", settings.get("activation_fn_str", "relu"))
     if activation not in ("relu", "topk"):
-        return f"{found.get('architecture', 'standard')} with {activation}"
-    return "topk" if activation == "topk" else found.get("architecture", "standard")
+        return f"{settings.get('architecture', 'standard')} with {activation}"
+    return "topk" if activation == "topk" else settings.get("architecture", "standard")
 
 
 def _check_settings(path: Path, settings: Mapping[str, Any]) -> None:
@@ -206,36 +210,38 @@ def _from_files(
 
 def _read_tensors(file: Path) -> dict[str, Tensor]:
     """The weights of SAELens's file, by name."""
-    found = tensors_in(file)
-    scaling = found.pop("scaling_factor", None)
+    tensors = tensors_in(file)
+    scaling = tensors.pop("scaling_factor", None)
     if scaling is not None and not bool((scaling == 1).all()):
         raise InputError(f"{file} has a fine-tuning scale, which SAELens 6 no longer applies")
-    found.pop("W_skip", None)  # from a transcoder's input to its output, past the latents
-    return found
+    tensors.pop("W_skip", None)  # from a transcoder's input to its output, past the latents
+    return tensors
 
 
-def _check_tensors(found: Mapping[str, Tensor], file: Path, architecture: str) -> None:
+def _check_tensors(tensors: Mapping[str, Tensor], file: Path, architecture: str) -> None:
     """Raise InputError where weights are missing, of a wrong shape or not finite."""
     names = (*_MATRICES, *_VECTORS[architecture])
-    missing = [name for name in names if name not in found]
-    extra = [name for name in found if name not in names]
+    missing = [name for name in names if name not in tensors]
+    extra = [name for name in tensors if name not in names]
     for what, listed in (("lacks", missing), ("has no use for", extra)):
         if listed:
             raise InputError(
                 f"{file}: an SAE of architecture {architecture} {what} {first_few(listed)}"
             )
-    if found["W_enc"].ndim != 2 or not found["W_enc"].numel():
-        raise InputError(f"{file}: W_enc has shape {list(found['W_enc'].shape)}, not [d_in latent]")
-    d_in, n_latents = found["W_enc"].shape
+    if tensors["W_enc"].ndim != 2 or not tensors["W_enc"].numel():
+        raise InputError(
+            f"{file}: W_enc has shape {list(tensors['W_enc'].shape)}, not [d_in latent]"
+        )
+    d_in, n_latents = tensors["W_enc"].shape
     shapes = {"W_enc": [d_in, n_latents], "W_dec": [n_latents, d_in], "b_dec": [d_in]}
     for name in names:
         shape = shapes.get(name, [n_latents])
-        if list(found[name].shape) != shape or not found[name].is_floating_point():
+        if list(tensors[name].shape) != shape or not tensors[name].is_floating_point():
             raise InputError(
-                f"{file}: {name} has shape {list(found[name].shape)} of {found[name].dtype}, "
+                f"{file}: {name} has shape {list(tensors[name].shape)} of {tensors[name].dtype}, "
                 f"not {shape} of floating-point numbers"
             )
-    check_finite(found.items(), str(file))
+    check_finite(tensors.items(), str(file))
 
 
 def _k(path: Path, settings: Mapping[str, Any], n_latents: int) -> int:

@@ -60,14 +60,14 @@ def other_layout(folder: Path) -> Layout | None:
 
 def _sparsify(folder: Path, weights: Path) -> Layout:
     cfg = settings_in(folder / "cfg.json")
-    found = tensors_in(weights, {"encoder.weight", "encoder.bias", "W_dec", "b_dec"})
+    stored = tensors_in(weights, {"encoder.weight", "encoder.bias", "W_dec", "b_dec"})
     if (activation := cfg.get("activation", "topk")) != "topk":
         raise InputError(f"{folder}: the activation {str(activation)[:60]!r} is not read here")
     tensors = {
-        "W_enc": found["encoder.weight"].T,
-        "b_enc": found["encoder.bias"],
-        "W_dec": found["W_dec"],
-        "b_dec": found["b_dec"],
+        "W_enc": stored["encoder.weight"].T,
+        "b_enc": stored["encoder.bias"],
+        "W_dec": stored["W_dec"],
+        "b_dec": stored["b_dec"],
     }
     transcodes = bool(cfg.get("transcode", False))
     layer = re.fullmatch(r"(?:\w+\.)*(?:layers|h)\.(\d+)", folder.name)
@@ -92,14 +92,14 @@ def _dictionary_learning(folder: Path, weights: Path) -> Layout:
             f"{folder}: the dictionary {kind[:60]!r} is not read here; known: {', '.join(_KINDS)}"
         )
     architecture, names, subtracts = _KINDS[kind]
-    found = tensors_in(weights, names.values())
-    tensors = {ours: found[theirs] for ours, theirs in names.items()}
-    for name, theirs in names.items():
-        if theirs in ("encoder.weight", "decoder.weight"):
+    stored = tensors_in(weights, names.values())
+    tensors = {ours: stored[source] for ours, source in names.items()}
+    for name, source in names.items():
+        if source in ("encoder.weight", "decoder.weight"):
             tensors[name] = tensors[name].T
     k = None
     if architecture == "topk":
-        k = int(found["k"]) if "k" in found else trainer.get("k")
+        k = int(stored["k"]) if "k" in stored else trainer.get("k")
     elif "threshold" in tensors and tensors["threshold"].ndim == 0:
         if float(tensors["threshold"]) < 0:
             raise InputError(f"{weights}: its threshold was never set; train the SAE to its end")
@@ -116,8 +116,8 @@ def _dictionary_learning(folder: Path, weights: Path) -> Layout:
 
 
 def _hook(submodule: Any) -> str | None:
-    found = re.fullmatch(r"(resid_pre|resid_post|attn_out|mlp_out)_layer_(\d+)", str(submodule))
-    return f"blocks.{found[2]}.hook_{found[1]}" if found else None
+    match = re.fullmatch(r"(resid_pre|resid_post|attn_out|mlp_out)_layer_(\d+)", str(submodule))
+    return f"blocks.{match[2]}.hook_{match[1]}" if match else None
 
 
 def _lengths_in_encoder(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -139,30 +139,30 @@ def _gemma_scope(folder: Path, weights: Path) -> Layout:
     if wrong := [name for name, value in arrays.items() if value.dtype.kind != "f"]:
         raise InputError(f"{weights}: {wrong[0][:60]} is no array of floating-point numbers")
     tensors = {names[name]: torch.from_numpy(value) for name, value in arrays.items()}
-    place = folder.resolve().as_posix()
-    layer = re.search(r"/layer_(\d+)/", place + "/")
-    site = re.search(r"gemma-scope-[\w.-]*-(res|mlp|att)\b", place)
+    path = folder.resolve().as_posix()
+    layer = re.search(r"/layer_(\d+)/", path + "/")
+    site = re.search(r"gemma-scope-[\w.-]*-(res|mlp|att)\b", path)
     hook = f"blocks.{layer[1]}.{_SITES[site[1]]}" if layer and site else None
     settings = {"architecture": "jumprelu", "apply_b_dec_to_input": False, "hook_name": hook}
     return Layout(_PLAIN | settings, tensors, weights)
 
 
 def settings_in(file: Path) -> dict[str, Any]:
-    """What a file of settings holds; raises InputError where that is no JSON object."""
-    found = read_json(file, str(file))
-    if not isinstance(found, dict):
+    """The content of a settings file; raises InputError unless it is a JSON object."""
+    content = read_json(file, str(file))
+    if not isinstance(content, dict):
         raise InputError(f"{file} must hold one JSON object of settings")
-    return found
+    return content
 
 
 def tensors_in(file: Path, names: Iterable[str] = ()) -> dict[str, Tensor]:
     """The tensors of a file; raises InputError where one of these names is not among them."""
-    found = read_file(file).data
-    if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
+    tensors = read_file(file).data
+    if not isinstance(tensors, dict) or not all(isinstance(t, Tensor) for t in tensors.values()):
         raise InputError(f"{file} holds no weights of an SAE")
-    if missing := sorted(set(names) - found.keys()):
+    if missing := sorted(set(names) - tensors.keys()):
         raise InputError(f"{file} lacks {missing[0]}, which an SAE of this kind has")
-    return found
+    return tensors
 
 
 _LINEAR = {"W_enc": "encoder.weight", "W_dec": "decoder.weight"}

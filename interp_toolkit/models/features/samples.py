@@ -19,8 +19,14 @@ from torch import Tensor
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.features.duplicates import equal_inputs, equal_up_to, joined
 from interp_toolkit.models.features.feature_sets import TOKENS, FeatureSet
-from interp_toolkit.models.features.row_positions import Places, TokenRows, all_places, draw, stream
 from interp_toolkit.models.features.row_positions import Position as Position
+from interp_toolkit.models.features.row_positions import (
+    RowPositions,
+    TokenRows,
+    all_positions,
+    draw,
+    stream,
+)
 from interp_toolkit.models.features.sae import BATCH
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.hooks import expand_hooks
@@ -88,32 +94,32 @@ def labelled_samples(
         raise InputError("no data: features are looked at in rows of tokens (--data FILE)")
     if features is None and not data.features.shape[1]:
         raise InputError(f"{data.source}: there is no feature column, and no --features are given")
-    places = all_places(data, position, one_a_row=features is None)
-    total = len(places.rows)
+    sites = all_positions(data, position, one_a_row=features is None)
+    total = len(sites.rows)
     if most is not None:
-        places = draw(places, most, seed)
+        sites = draw(sites, most, seed)
     source = data.source if features is None else f"{features.source}, on {data.source}"
-    if len(places.rows) < total:
-        source += f" ({len(places.rows):,} of {total:,} places, of whole rows drawn at random)"
+    if len(sites.rows) < total:
+        source += f" ({len(sites.rows):,} of {total:,} places, of whole rows drawn at random)"
     if features is None:
-        names, labels = data.names, data.features[places.rows]
-        kept = np.flatnonzero(labels.any(0))
-        labels = labels[:, kept]
+        names, labels = data.names, data.features[sites.rows]
+        columns = np.flatnonzero(labels.any(0))
+        labels = labels[:, columns]
     else:
         names = features.names
-        labels, kept = _labels(model, data, features, places, memory)
-    if not len(kept):
+        labels, columns = _labels(model, data, features, sites, memory)
+    if not len(columns):
         raise InputError(f"{source}: none of the {len(names)} features is on at any place")
     return Samples(
         data=data,
-        rows=places.rows,
-        positions=places.positions,
+        rows=sites.rows,
+        positions=sites.positions,
         labels=labels,
-        names=tuple(names[k] for k in kept),
-        kept=kept,
-        groups=_groups(model, data, places),
+        names=tuple(names[k] for k in columns),
+        kept=columns,
+        groups=_groups(model, data, sites),
         source=source,
-        dropped=len(names) - len(kept),
+        dropped=len(names) - len(columns),
     )
 
 
@@ -133,9 +139,9 @@ def read_at(
             that are NaN or infinite.
     """
     names = _readable(expand_hooks(model, hooks))
-    places = Places(samples.rows, samples.positions)
+    sites = RowPositions(samples.rows, samples.positions)
     out: dict[str, np.ndarray] = {}
-    for index, values in stream(model, samples.data, places, names, memory):
+    for index, values in stream(model, samples.data, sites, names, memory):
         for hook, value in values.items():
             flat = _as_numpy(value.flatten(1))
             if hook not in out:
@@ -146,24 +152,24 @@ def read_at(
     return out
 
 
-def _groups(model: Model, data: TokenRows, places: Places) -> Int[np.ndarray, " n"]:
+def _groups(model: Model, data: TokenRows, sites: RowPositions) -> Int[np.ndarray, " n"]:
     """The data's groups, joined with rows that are equal up to what their places see."""
-    if len(np.unique(places.rows)) == len(places.rows):
+    if len(np.unique(sites.rows)) == len(sites.rows):
         causal = getattr(model.cfg, "attention_dir", "causal") != "bidirectional"
-        rows = [np.asarray(data.tokens[row]) for row in places.rows]
-        equal = equal_up_to(rows, places.positions, causal=causal)
+        rows = [np.asarray(data.tokens[row]) for row in sites.rows]
+        equal = equal_up_to(rows, sites.positions, causal=causal)
     else:
-        equal = equal_inputs(map(np.asarray, data.tokens))[places.rows]
+        equal = equal_inputs(map(np.asarray, data.tokens))[sites.rows]
     if data.groups is None:
         return equal
-    return joined(equal, np.unique(data.groups, return_inverse=True)[1][places.rows])
+    return joined(equal, np.unique(data.groups, return_inverse=True)[1][sites.rows])
 
 
 def _labels(
     model: Model,
     data: TokenRows,
     features: FeatureSet,
-    places: Places,
+    sites: RowPositions,
     memory: int | str | None,
 ) -> tuple[Bool[np.ndarray, "n feature"], Int[np.ndarray, " feature"]]:
     """Labels of the features that are on somewhere, and which features these are.
@@ -172,37 +178,37 @@ def _labels(
     """
     samples: list[np.ndarray] = []
     numbers: list[np.ndarray] = []
-    for index, values in _label_inputs(model, data, features, places, memory):
+    for index, values in _label_inputs(model, data, features, sites, memory):
         for start in range(0, len(index), BATCH):
             on = features.label(values[start : start + BATCH])
             sample, number = np.nonzero(on.cpu().numpy())
             samples.append(index[start + sample])
             numbers.append(number)
-    kept, columns = np.unique(np.concatenate(numbers), return_inverse=True)
-    labels = np.zeros((len(places.rows), len(kept)), dtype=bool)
+    active, columns = np.unique(np.concatenate(numbers), return_inverse=True)
+    labels = np.zeros((len(sites.rows), len(active)), dtype=bool)
     labels[np.concatenate(samples), columns.reshape(-1)] = True
-    return labels, kept
+    return labels, active
 
 
 def _label_inputs(
     model: Model,
     data: TokenRows,
     features: FeatureSet,
-    places: Places,
+    sites: RowPositions,
     memory: int | str | None,
 ) -> Iterator[tuple[Int[np.ndarray, " batch"], Tensor]]:
-    """What a feature set reads of the places: token ids, or activations."""
+    """The input of a feature set at the positions: token ids, or activations."""
     if features.reads is None:
         features.label(torch.zeros(0, 0))  # says that nothing tells which are on
     elif features.reads == TOKENS:
         starts = np.cumsum([0, *(len(row) for row in data.tokens)])[:-1]
-        tokens = np.concatenate(list(data.tokens))[starts[places.rows] + places.positions]
+        tokens = np.concatenate(list(data.tokens))[starts[sites.rows] + sites.positions]
         if len(tokens) and tokens.max() >= int(model.cfg.d_vocab):
             raise InputError(f"{data.source}: token {tokens.max()} is not in the vocabulary")
         yield np.arange(len(tokens)), torch.from_numpy(tokens)
     else:
         hook = features.reads
-        for index, values in stream(model, data, places, [hook], memory):
+        for index, values in stream(model, data, sites, [hook], memory):
             yield index, values[hook]
 
 

@@ -57,7 +57,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class AssumptionsCheck:
-    """What rows with known answers say about the assumptions of a model.
+    """A test of a model's assumptions on rows with answers.
 
     Attributes:
         n_rows: how many rows were asked.
@@ -80,7 +80,7 @@ class AssumptionsCheck:
 
     @property
     def sentence(self) -> str | None:
-        """What to do about it, in one line; None where nothing assumed is seen to be wrong."""
+        """Advice in one line; None if no assumption is contradicted."""
         if self.better is None:
             return None
         shares = self.better.right, self.as_loaded.right
@@ -121,12 +121,12 @@ def check_assumptions(
     best, better = as_loaded, None
     open_ = [dict(other) for other in record_of(model).alternatives]
     while open_ and isinstance(model, Transformer):
-        found = [
+        problems = [
             _tried(_with(model, {**best.settings, **s}), {**best.settings, **s}, rows)
             for s in open_
         ]
-        tried += found
-        candidate = max(found, key=lambda one: one.right)
+        tried += problems
+        candidate = max(problems, key=lambda one: one.right)
         if not candidate.beats(best):
             break
         best = better = candidate

@@ -97,29 +97,29 @@ def load(
     only_files = {n: v for n, v in (("keys", keys), ("ignore", tuple(ignore))) if v}
     if not isinstance(source, str | Path):
         return _live(source, dtype, {**settings, **only_files})
-    name, place, kind = str(source), find_device(device), _dtype(dtype)
+    name, target, kind = str(source), find_device(device), _dtype(dtype)
     if not name:
         raise InputError("the model's name is empty: give a file, a folder, toy:NAME or a hub name")
     if name.startswith("toy:"):
         _refuse({**settings, **only_files}, name)
-        return _toy(name, place, kind)
+        return _toy(name, target, kind)
     path = path_of(name)
     if path.is_dir():
         _refuse({**settings, **only_files}, name)
         check_no_gguf_only(path)
-        bridge, notes = load_folder(path, place, kind, trust_remote_code, progress)
+        bridge, notes = load_folder(path, target, kind, trust_remote_code, progress)
         whole = str(path.resolve())
         record = ModelRecord(path.resolve().name, "huggingface", whole, notes=notes)
         return _recorded(bridge, record)
     if path.is_file() and is_gguf(path):
         _refuse({**settings, **only_files}, name)
-        bridge, notes = load_gguf(path, place, kind, progress)
+        bridge, notes = load_gguf(path, target, kind, progress)
         whole = str(path.resolve())
         return _recorded(bridge, ModelRecord(path.name, "gguf", whole, sha256(path), notes=notes))
     if path.exists() or looks_like_path(name, path):
-        return load_file(path, place, kind, settings, keys=keys, ignore=ignore)
+        return load_file(path, target, kind, settings, keys=keys, ignore=ignore)
     _refuse({**settings, **only_files}, name)
-    bridge = load_hub(name, place, kind, trust_remote_code)
+    bridge = load_hub(name, target, kind, trust_remote_code)
     return _recorded(bridge, ModelRecord(name, "huggingface"))
 
 

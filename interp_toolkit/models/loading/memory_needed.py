@@ -51,7 +51,7 @@ def _check(what: str, claimed: int, size: int) -> None:
 
 def _claimed_tensors(data: Any) -> Iterator[Tensor]:
     """Every tensor that takes memory, as often as it is named in a container."""
-    seen, open_ = {id(data)}, [data]
+    visited, open_ = {id(data)}, [data]
     while open_:
         value = open_.pop()
         if isinstance(value, Tensor):
@@ -59,8 +59,8 @@ def _claimed_tensors(data: Any) -> Iterator[Tensor]:
                 yield value
         elif isinstance(value, Mapping | list | tuple):
             for entry in value.values() if isinstance(value, Mapping) else value:
-                if isinstance(entry, Tensor) or id(entry) not in seen:
-                    seen.add(id(entry))
+                if isinstance(entry, Tensor) or id(entry) not in visited:
+                    visited.add(id(entry))
                     open_.append(entry)
 
 
@@ -163,8 +163,8 @@ def _loaded(folder: Path, name: str, ending: str) -> list[Path]:
         return [folder / part for part in names]
     shards = folder.glob(f"{name}-*-of-*.{ending}")
     of = re.compile(rf"{name}-\d{{5}}-of-(\d{{5}})\.{ending}")
-    found = [(match[1], path) for path in sorted(shards) if (match := of.fullmatch(path.name))]
-    return [path for count, path in found if count == found[0][0]]
+    matches = [(match[1], path) for path in sorted(shards) if (match := of.fullmatch(path.name))]
+    return [path for count, path in matches if count == matches[0][0]]
 
 
 def stored_kinds(folder: Path) -> dict[str, str]:

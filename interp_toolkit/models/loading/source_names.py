@@ -28,7 +28,7 @@ def path_of(name: str) -> Path:
         path.exists()
     except (OSError, ValueError, RuntimeError) as error:
         # no permission, a name too long, a zero byte in it, ~ of somebody unknown
-        raise InputError(f"{name[:200]!r} cannot be looked up: {error}") from error
+        raise InputError(f"{name[:60]!r} cannot be looked up: {error}") from error
     return path
 
 
@@ -45,13 +45,13 @@ def models_named(names: Sequence[str]) -> list[str]:
     They come in the order of the numbers in their names, such as those along a training. A folder
     with a config.json is one model, a Hugging Face one.
     """
-    found: list[str] = []
+    models: list[str] = []
     for name in names:
         path = Path(name) if name.startswith("toy:") else path_of(name)
         one = not path.is_dir() or any((path / name).exists() for name in _OF_A_MODEL)
         inside = [] if one else _weights_in(path)
-        found += map(str, inside) if inside else [name]
-    return found
+        models += map(str, inside) if inside else [name]
+    return models
 
 
 def _weights_in(folder: Path) -> list[Path]:

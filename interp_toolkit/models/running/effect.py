@@ -97,7 +97,7 @@ def _connected(model: Model, marks: dict[str, tuple[Any, Mark]]) -> set[str]:
         return set()
     names = list(leaves)
     try:
-        found = torch.autograd.grad(logits.sum(), [leaves[n] for n in names], allow_unused=True)
+        gradients = torch.autograd.grad(logits.sum(), [leaves[n] for n in names], allow_unused=True)
     except RuntimeError:  # a part without a derivative
         return set()
-    return {name for name, gradient in zip(names, found, strict=True) if gradient is not None}
+    return {name for name, gradient in zip(names, gradients, strict=True) if gradient is not None}

@@ -33,7 +33,7 @@ class StopForwardError(Exception):
 
 
 def device_of(model: Model) -> torch.device:
-    """Where the model's first parameter is."""
+    """The device of the model's first parameter."""
     parameter = next(iter(model.parameters()), None)
     return torch.device("cpu") if parameter is None else parameter.device
 
@@ -105,10 +105,10 @@ def can_unembed_at(model: Model) -> bool:
             some = run(model, tokens)
     except Exception:  # a model that does not take it says so in many ways
         return False
-    wanted = whole[:, at.to(whole.device)]
-    if some is None or some.shape != wanted.shape:
+    expected = whole[:, at.to(whole.device)]
+    if some is None or some.shape != expected.shape:
         return False
-    return bool((some - wanted).abs().max() <= SAME * wanted.abs().max().clamp_min(1e-30))
+    return bool((some - expected).abs().max() <= SAME * expected.abs().max().clamp_min(1e-30))
 
 
 def run(

@@ -49,11 +49,11 @@ def has_hooks(point: nn.Module) -> bool:
     )
 
 
-def keep_in(seen: dict[str, Tensor], name: str) -> Callable[..., None]:
+def store_in(values: dict[str, Tensor], name: str) -> Callable[..., None]:
     """A hook that keeps a copy of what it is shown."""
 
     def keep(value: Any, hook: Any) -> None:
-        seen[name] = value.detach().clone()
+        values[name] = value.detach().clone()
 
     return keep
 
@@ -120,12 +120,12 @@ def silencer(model: Model, hook: str) -> str | None:
 def one_name_each(points: Mapping[str, Any]) -> list[str]:
     """The usual name of each hook point, in the order of a forward pass."""
     best: dict[int, str] = {}
-    first_seen: dict[int, int] = {}
+    first_names: dict[int, int] = {}
     for rank, (name, point) in enumerate(points.items()):
-        first_seen.setdefault(id(point), rank)
+        first_names.setdefault(id(point), rank)
         if id(point) not in best or _preference(name) < _preference(best[id(point)]):
             best[id(point)] = name
-    ordered = sorted(best, key=lambda p: (_depth(best[p]), _stage(best[p]), first_seen[p]))
+    ordered = sorted(best, key=lambda p: (_depth(best[p]), _stage(best[p]), first_names[p]))
     return [best[point] for point in ordered]
 
 

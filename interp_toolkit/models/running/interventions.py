@@ -78,10 +78,10 @@ def _same_kind(name: str, function: Edit) -> Edit:
         edited = function(value, hook=hook)
         if edited is None or not isinstance(value, Tensor):
             return edited
-        returned, wanted = _kind(edited), _kind(value)
-        if returned != wanted:
+        returned, expected = _kind(edited), _kind(value)
+        if returned != expected:
             raise InterventionError(
-                f"the edit at {name} returned {returned} in place of {wanted}: return a tensor of "
+                f"the edit at {name} returned {returned}, not {expected}: return a tensor of "
                 "the same shape, dtype and device, or None"
             )
         return edited
@@ -109,7 +109,7 @@ class HeadMeans(Brief):
     z: Mapping[int, Float[Tensor, "pos head d_head"]] = field(repr=False)
 
     def of(self, by_layer: Mapping[int, Sequence[int]]) -> dict[int, Tensor]:
-        """Those of some of the heads, by layer.
+        """The means of some heads, by layer.
 
         Raises InputError for heads whose means were not read.
         """
@@ -129,7 +129,7 @@ def head_means(
     *,
     memory: int | str | None = None,
 ) -> HeadMeans:
-    """What `ablate` puts for heads, read once for many ablations with one reference.
+    """Means of heads for `ablate`, read once for many ablations with one reference.
 
     Args:
         model: any TransformerLens model.
@@ -303,11 +303,11 @@ def _separate_parameters(model: Model) -> list[Tensor]:
 
     Smallest first, so that of a fused tensor and the views that split it the views are listed.
     """
-    listed, seen = [], set()
+    listed, locations = [], set()
     for parameter in sorted((p.data for p in model.parameters()), key=Tensor.numel):
-        place = (parameter.untyped_storage().data_ptr(), parameter.storage_offset())
-        if parameter.is_floating_point() and parameter.numel() > 1 and place not in seen:
-            seen.add(place)
+        location = (parameter.untyped_storage().data_ptr(), parameter.storage_offset())
+        if parameter.is_floating_point() and parameter.numel() > 1 and location not in locations:
+            locations.add(location)
             listed.append(parameter)
     return listed
 

@@ -69,7 +69,7 @@ def format_size(n_bytes: int) -> str:
     return f"{n_bytes / 2**20:.1f} MiB" if n_bytes >= 2**20 else f"{n_bytes} bytes"
 
 
-def bytes_per_row(cfg: Any, n_pos: int, itemsize: int, *, logits: bool, kept: int) -> int:
+def bytes_per_row(cfg: Any, n_pos: int, itemsize: int, *, logits: bool, n_stored: int) -> int:
     """What one row of a forward pass takes at its widest point (see the module's estimate).
 
     Args:
@@ -77,14 +77,14 @@ def bytes_per_row(cfg: Any, n_pos: int, itemsize: int, *, logits: bool, kept: in
         n_pos: tokens in the row.
         itemsize: bytes of one number of the model.
         logits: whether the pass reaches the unembedding.
-        kept: numbers that hooks keep per row.
+        n_stored: numbers that hooks keep per row.
     """
     d_model, n_heads = int(cfg.d_model), heads_of(cfg)[0]
     position = 4 * d_model + 4 * n_heads * heads_of(cfg)[1] + 3 * n_heads * n_pos
     position += 3 * int(getattr(cfg, "d_mlp", None) or 0)
     if logits:
         position += 2 * int(cfg.d_vocab)
-    return itemsize * (position * n_pos + kept)
+    return itemsize * (position * n_pos + n_stored)
 
 
 def heads_of(cfg: Any) -> tuple[int, int]:
@@ -110,7 +110,7 @@ def together(items: Sequence[T], first: T, memory: int | str | None, item_bytes:
 
 
 def rows_that_fit(memory: int, row_bytes: int, n_pos: int) -> int:
-    """How many rows of a batch fit in `memory` bytes, at most MAX_BATCH.
+    """The number of rows that fit in `memory` bytes, at most MAX_BATCH.
 
     Raises InputError when not even one does.
     """

@@ -30,7 +30,7 @@ from interp_toolkit.models.running.forward import (
     probe_tokens,
     run,
 )
-from interp_toolkit.models.running.hooks import hook_points, keep_in
+from interp_toolkit.models.running.hooks import hook_points, store_in
 
 
 def can_restart(model: Model) -> bool:
@@ -42,12 +42,12 @@ def can_restart(model: Model) -> bool:
     if not (_takes_layers(model) or _blocks(model)):
         return False
     tokens = probe_tokens(model)
-    seen: dict[str, Tensor] = {}
+    values: dict[str, Tensor] = {}
     names = [entry(layer) for layer in starts]
-    whole = run(model, tokens, [(points[name], keep_in(seen, name)) for name in names])
-    if whole is None or any(name not in seen for name in names):
+    whole = run(model, tokens, [(points[name], store_in(values, name)) for name in names])
+    if whole is None or any(name not in values for name in names):
         return False
-    return all(_same(model, seen[entry(layer)], layer, tokens, whole) for layer in starts)
+    return all(_same(model, values[entry(layer)], layer, tokens, whole) for layer in starts)
 
 
 def _same(model: Model, residual: Tensor, layer: int, tokens: Tensor, whole: Tensor) -> bool:
@@ -154,10 +154,10 @@ def _returned(model: Any, residual: Tensor) -> Any:
 
 
 def _form(model: Any) -> int:
-    seen: list[int] = []
+    calls: list[int] = []
 
     def look(block: nn.Module, args: Any, output: Any) -> None:
-        seen.append(len(output) if isinstance(output, tuple) else 0)
+        calls.append(len(output) if isinstance(output, tuple) else 0)
         raise StopForwardError
 
     handle = _blocks(model)[0].register_forward_hook(look)
@@ -165,4 +165,4 @@ def _form(model: Any) -> int:
         run(model, probe_tokens(model))
     finally:
         handle.remove()
-    return seen[0] if seen else 0
+    return calls[0] if calls else 0

@@ -45,7 +45,7 @@ _QUERY_BY_KEY = ("hook_attn_scores", "hook_pattern")
 
 @dataclass(frozen=True, eq=False)
 class ActivationBatch(Brief, Mapping[str, Tensor]):
-    """What the hooks saw for some rows: hook name -> tensor, the batch first.
+    """Activations of some rows: hook name -> tensor, the batch first.
 
     Attributes:
         index: which rows of the data these are.
@@ -255,7 +255,7 @@ class _Chosen:
 
 
 def _row_positions(data: Any, rows: list[np.ndarray], positions: Positions) -> _Chosen:
-    """Which positions to keep.
+    """The positions to store.
 
     Raises InputError where a row does not have them.
     """
@@ -329,38 +329,38 @@ def rows_of(data: Any, model: Model) -> list[np.ndarray]:
     return [row.astype(np.int64, copy=False) for row in rows]
 
 
-def _fitting(model: Model, names: list[str], n_kept: int, n_pos: int, budget: int) -> int:
-    """How many rows to run at once, from the memory estimate."""
+def _fitting(model: Model, names: list[str], n_positions: int, n_pos: int, budget: int) -> int:
+    """The number of rows of a batch, from the memory estimate."""
     logits = any("unembed" in name for name in names)
-    kept = kept_numbers(model.cfg, names, n_kept, n_pos)
-    row = bytes_per_row(model.cfg, n_pos, itemsize_of(model), logits=logits, kept=kept)
+    n_stored = numbers_stored(model.cfg, names, n_positions, n_pos)
+    row = bytes_per_row(model.cfg, n_pos, itemsize_of(model), logits=logits, n_stored=n_stored)
     return rows_that_fit(budget, row, n_pos)
 
 
-def kept_numbers(cfg: Any, names: Sequence[str], n_kept: int, n_pos: int) -> int:
-    """How many numbers of a row a loop over batches holds of some hooks.
+def numbers_stored(cfg: Any, names: Sequence[str], n_positions: int, n_pos: int) -> int:
+    """The number of values per row that a loop over batches stores for some hooks.
 
     Twice what a batch has: the last one is held until there is the next.
 
     Args:
         cfg: the model's configuration (TransformerLens's field names).
         names: of the hooks.
-        n_kept: positions that are kept.
+        n_positions: positions that are kept.
         n_pos: tokens in the row.
     """
     n_heads, d_head = heads_of(cfg)
     widest = max(int(cfg.d_model), n_heads * d_head)
-    kept = 0
+    per_position = 0
     for name in names:
         if name.endswith(_QUERY_BY_KEY):
-            kept += n_heads * n_pos
+            per_position += n_heads * n_pos
         elif ".mlp." in name:
-            kept += max(widest, int(getattr(cfg, "d_mlp", None) or 0))
+            per_position += max(widest, int(getattr(cfg, "d_mlp", None) or 0))
         elif name.endswith("hook_result"):
-            kept += n_heads * int(cfg.d_model)
+            per_position += n_heads * int(cfg.d_model)
         else:
-            kept += widest
-    return 2 * kept * n_kept
+            per_position += widest
+    return 2 * per_position * n_positions
 
 
 BATCH = 32  # rows that a batch should have, where hooks are read together
@@ -381,8 +381,8 @@ def position_sums(
     longest = int(lengths.max())
     counts = (lengths[:, None] > torch.arange(longest)).sum(0).float()
     # of a hook: what is held of BATCH rows, and its sums
-    kept = kept_numbers(model.cfg, hooks[:1], longest, longest)
-    hook_bytes = kept * (itemsize_of(model) * min(len(lengths), BATCH) + 4)
+    n_stored = numbers_stored(model.cfg, hooks[:1], longest, longest)
+    hook_bytes = n_stored * (itemsize_of(model) * min(len(lengths), BATCH) + 4)
     sums: dict[str, Tensor] = {}
     left = list(hooks)
     while left:
@@ -390,7 +390,9 @@ def position_sums(
         left = left[len(some) :]
         for batch in activations(model, data, some, "all", memory=memory):
             for name, values in batch.items():
-                found = values.double().sum(0)
-                total = sums.setdefault(name, found.new_zeros((longest, *found.shape[1:])))
-                total[: len(found)] += found
+                batch_sums = values.double().sum(0)
+                total = sums.setdefault(
+                    name, batch_sums.new_zeros((longest, *batch_sums.shape[1:]))
+                )
+                total[: len(batch_sums)] += batch_sums
     return sums, counts

@@ -58,15 +58,15 @@ class RotaryEmbedding:
         self, n_positions: int, like: Tensor
     ) -> tuple[Float[Tensor, "pos rotary_dim"], Float[Tensor, "pos rotary_dim"]]:
         """Sines and cosines of the angles of positions 0 to `n_positions - 1`."""
-        kept = self._tables
+        cached = self._tables
         if (
-            kept is None
-            or len(kept[0]) < n_positions
-            or kept[0].dtype != like.dtype
-            or kept[0].device != like.device
+            cached is None
+            or len(cached[0]) < n_positions
+            or cached[0].dtype != like.dtype
+            or cached[0].device != like.device
         ):
-            kept = self._tables = self._make_tables(n_positions, like)
-        return kept[0][:n_positions], kept[1][:n_positions]
+            cached = self._tables = self._make_tables(n_positions, like)
+        return cached[0][:n_positions], cached[1][:n_positions]
 
     def _make_tables(self, n_positions: int, like: Tensor) -> tuple[Tensor, Tensor]:
         n_positions = max(n_positions, min(self.n_ctx, FIRST_TABLE))
@@ -186,8 +186,8 @@ class Attention(nn.Module):
         scores = soft_cap(scores, self.scores_soft_cap)
         if not self.causal:
             return scores
-        place = torch.arange(q.shape[1], device=q.device)
-        return scores.masked_fill_(place > place[:, None], -torch.inf)
+        positions = torch.arange(q.shape[1], device=q.device)
+        return scores.masked_fill_(positions > positions[:, None], -torch.inf)
 
     def _write(
         self, z: Float[Tensor, "batch pos head d_head"]

@@ -73,9 +73,9 @@ def tables(model: Transformer, reads: range, n_pos: int) -> Tables:
     scores = q @ k.transpose(1, 2) / attn.scale
     if attn.causal:
         d_vocab = model.cfg.d_vocab
-        place = torch.arange(n_pos, device=x.device).repeat_interleave(d_vocab)
+        positions = torch.arange(n_pos, device=x.device).repeat_interleave(d_vocab)
         own = torch.arange(reads.start, reads.stop, device=x.device).repeat_interleave(d_vocab)
-        scores = scores.masked_fill(place > own[:, None], -torch.inf)
+        scores = scores.masked_fill(positions > own[:, None], -torch.inf)
     written = (x @ attn.W_V + _row(attn.b_V)) @ attn.W_O @ model.unembed.W_U
     direct = (queries if attn.b_O is None else queries + attn.b_O) @ model.unembed.W_U
     return Tables(

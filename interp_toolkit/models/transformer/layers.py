@@ -138,7 +138,7 @@ class MLP(nn.Module):
         self.hook_post = HookPoint()
 
     def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        """What the MLP writes to the residual stream."""
+        """The MLP's output, as added to the residual stream."""
         pre = fire(self.hook_pre, F.linear(x, self.W_in.T, self.b_in))
         post = fire(self.hook_post, self.activation(pre))
         return F.linear(post, self.W_out.T, self.b_out)
@@ -162,7 +162,7 @@ class GatedMLP(MLP):
         self.hook_pre_linear = HookPoint()
 
     def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        """What the MLP writes to the residual stream."""
+        """The MLP's output, as added to the residual stream."""
         inside, behind = (self.b_in, None) if self.bias_inside else (None, self.b_in)
         gate = self.activation(fire(self.hook_pre, F.linear(x, self.W_gate.T, self.b_gate)))
         post = gate * fire(self.hook_pre_linear, F.linear(x, self.W_in.T, inside))

@@ -59,10 +59,10 @@ class MixingAttention(nn.Module):
     def draw_mixing(self, generator: torch.Generator | None) -> None:
         """Draw the mixing matrices anew, in float64, on the generator's device."""
         device = generator.device if generator is not None else torch.device("cpu")
-        drawn = torch.randn(
+        noise = torch.randn(
             self.mixing.shape, generator=generator, dtype=torch.float64, device=device
         )
-        matrices = mixing_matrices(drawn * self.std, causal=self.causal, shaped=self.shaped)
+        matrices = mixing_matrices(noise * self.std, causal=self.causal, shaped=self.shaped)
         self.mixing.copy_(matrices)
 
     def forward(
@@ -88,8 +88,8 @@ class MixingAttention(nn.Module):
         if not has_hooks(self.hook_pattern):
             return _product(mixing, v)
         fixed = mixing.expand(len(v), -1, -1, -1)
-        wanted = torch.is_grad_enabled() and v.requires_grad
-        pattern: Tensor = self.hook_pattern(fixed.detach().requires_grad_(wanted).clone())
+        needs_grad = torch.is_grad_enabled() and v.requires_grad
+        pattern: Tensor = self.hook_pattern(fixed.detach().requires_grad_(needs_grad).clone())
         pattern = pattern.to(v.dtype)
         if not torch.equal(pattern, fixed):
             return (pattern @ v.transpose(1, 2)).transpose(1, 2)
@@ -130,17 +130,17 @@ def mixing_variance(cfg: TransformerConfig) -> float:
 
 
 def mixing_matrices(
-    drawn: Float[Tensor, "*head m m"], *, causal: bool = True, shaped: bool = True
+    noise: Float[Tensor, "*head m m"], *, causal: bool = True, shaped: bool = True
 ) -> Float[Tensor, "*head m m"]:
     """I + W - W̄ of random matrices W: each row centred over the keys that its query sees.
 
     Not `shaped`: W itself, on those keys.
     """
-    m = drawn.shape[-1]
-    seen = torch.ones(m, m, dtype=drawn.dtype, device=drawn.device)
-    seen = seen.tril() if causal else seen
-    kept = drawn * seen
+    m = noise.shape[-1]
+    visible = torch.ones(m, m, dtype=noise.dtype, device=noise.device)
+    visible = visible.tril() if causal else visible
+    masked = noise * visible
     if not shaped:
-        return kept
-    centred = (kept - kept.sum(-1, keepdim=True) / seen.sum(-1, keepdim=True)) * seen
-    return centred + torch.eye(m, dtype=drawn.dtype, device=drawn.device)
+        return masked
+    centred = (masked - masked.sum(-1, keepdim=True) / visible.sum(-1, keepdim=True)) * visible
+    return centred + torch.eye(m, dtype=noise.dtype, device=noise.device)

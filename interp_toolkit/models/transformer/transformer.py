@@ -49,7 +49,7 @@ RETURN_TYPES = ("logits", "loss", "both", None)
 
 
 class Output(NamedTuple):
-    """What `return_type="both"` gives."""
+    """The output for `return_type="both"`."""
 
     logits: Float[Tensor, "batch pos d_vocab"]
     loss: Float[Tensor, "*batch_pos"]
@@ -153,8 +153,8 @@ class Transformer(HookedRootModule, StackedWeights):
         for name, parameter in self.named_parameters():
             if "W_" in name:
                 shape, kind = parameter.shape, torch.float64
-                drawn = torch.randn(shape, generator=generator, dtype=kind, device=device)
-                parameter.data.copy_(drawn * self.cfg.initializer_range)
+                values = torch.randn(shape, generator=generator, dtype=kind, device=device)
+                parameter.data.copy_(values * self.cfg.initializer_range)
             else:
                 parameter.data.fill_(1.0 if name.endswith(".w") else 0.0)
         for block in self.blocks if self.cfg.mixing else ():

@@ -40,7 +40,7 @@ from interp_toolkit.models.weights.precision import agrees
 LOGARITHM = 1 / 8  # of the roundings allowed: a probability's logarithm is known to 4 units of 1
 
 Problems = dict[tuple[str, int], str]
-Seen = dict[str, Tensor]
+Activations = dict[str, Tensor]
 
 _WATCHED = (
     *("hook_resid_pre", "hook_resid_mid", "hook_resid_post", "hook_attn_out", "hook_mlp_out"),
@@ -50,11 +50,11 @@ _WATCHED = (
 
 
 class _DisagreementError(Exception):
-    """What the view gives and what the model does differ."""
+    """A difference between the view's result and the model's activation."""
 
 
 def check(model: Model) -> tuple[Problems, float]:
-    """What the view cannot give, as {(part, layer): why}, and the embedding's scale.
+    """Check every part: the failures, {(part, layer): reason}, and the embedding's scale.
 
     Raises InputError for a model without the parts of a decoder.
     """
@@ -62,12 +62,12 @@ def check(model: Model) -> tuple[Problems, float]:
         if part not in getattr(model, "_modules", {}):
             raise InputError(f"a {type(model).__name__} has no {part}; its weights are not known")
     tokens = probe_tokens(model)
-    seen: Seen = {}
+    activations: Activations = {}
 
     def keeper(name: str) -> Callable[..., None]:
         def keep(value: Any, hook: Any) -> None:
             if isinstance(value, Tensor):
-                seen[name] = value.detach()
+                activations[name] = value.detach()
 
         return keep
 
@@ -81,14 +81,14 @@ def check(model: Model) -> tuple[Problems, float]:
     scale = 1.0
     with torch.no_grad():
         try:
-            scale = _embedding_scale(model, tokens, seen)
+            scale = _embedding_scale(model, tokens, activations)
         except (InputError, _DisagreementError) as error:
             problems["embedding", -1] = str(error)
-        tests = [("unembedding", -1, partial(_check_unembedding, model, seen, logits))]
+        tests = [("unembedding", -1, partial(_check_unembedding, model, activations, logits))]
         for layer in range(int(model.cfg.n_layers)):
-            tests.append(("ov", layer, partial(_check_ov, model, layer, seen)))
-            tests.append(("attention", layer, partial(_check_attention, model, layer, seen)))
-            tests.append(("mlp", layer, partial(_check_mlp, model, layer, seen)))
+            tests.append(("ov", layer, partial(_check_ov, model, layer, activations)))
+            tests.append(("attention", layer, partial(_check_attention, model, layer, activations)))
+            tests.append(("mlp", layer, partial(_check_mlp, model, layer, activations)))
         for part, layer, test in tests:
             try:
                 test()
@@ -107,8 +107,8 @@ def _logits(model: Any, tokens: Tensor, watched: list[Any]) -> Tensor | None:
         return None
 
 
-def _embedding_scale(model: Model, tokens: Tensor, seen: Seen) -> float:
-    residual = _get(seen, "blocks.0.hook_resid_pre")
+def _embedding_scale(model: Model, tokens: Tensor, activations: Activations) -> float:
+    residual = _get(activations, "blocks.0.hook_resid_pre")
     W_pos = positions(model)
     embedded, token_type = read.embedding(model)[tokens], read.token_type(model)
     norm = read.embedding_norm(model)
@@ -129,34 +129,36 @@ def _embedding_scale(model: Model, tokens: Tensor, seen: Seen) -> float:
     return scale
 
 
-def _check_ov(model: Model, layer: int, seen: Seen) -> None:
+def _check_ov(model: Model, layer: int, activations: Activations) -> None:
     w = read.ov(model, layer)
     where, attn = f"blocks.{layer}", f"blocks.{layer}.attn"
-    residual = _get(seen, f"{where}.hook_resid_pre")
-    v = _agree_projection(seen, layer, "v", w.norm(residual), w.W_V, w.b_V)
-    pattern, z = _get(seen, f"{attn}.hook_pattern"), _get(seen, f"{attn}.hook_z")
+    residual = _get(activations, f"{where}.hook_resid_pre")
+    v = _agree_projection(activations, layer, "v", w.norm(residual), w.W_V, w.b_V)
+    pattern, z = _get(activations, f"{attn}.hook_pattern"), _get(activations, f"{attn}.hook_z")
     _agree(f"hook_z of layer {layer}", z, torch.einsum("bhqk,bkhd->bqhd", pattern, v))
     out = w.post_norm(torch.einsum("bphd,hdm->bpm", z, w.W_O) + w.b_O)
     if w.residual_norm.kind is not None:
         out = w.residual_norm(residual + out)
-    _agree(f"hook_attn_out of layer {layer}", _get(seen, f"{where}.hook_attn_out"), out)
+    _agree(f"hook_attn_out of layer {layer}", _get(activations, f"{where}.hook_attn_out"), out)
 
 
-def _check_attention(model: Model, layer: int, seen: Seen) -> None:
+def _check_attention(model: Model, layer: int, activations: Activations) -> None:
     w = read.layer(model, layer)
-    _check_ov(model, layer, seen)
-    x = w.norm(_get(seen, f"blocks.{layer}.hook_resid_pre"))
-    q = _agree_projection(seen, layer, "q", x, w.W_Q, w.b_Q)
-    k = _agree_projection(seen, layer, "k", x, w.W_K, w.b_K)
-    pattern = _get(seen, f"blocks.{layer}.attn.hook_pattern")
+    _check_ov(model, layer, activations)
+    x = w.norm(_get(activations, f"blocks.{layer}.hook_resid_pre"))
+    q = _agree_projection(activations, layer, "q", x, w.W_Q, w.b_Q)
+    k = _agree_projection(activations, layer, "k", x, w.W_K, w.b_K)
+    pattern = _get(activations, f"blocks.{layer}.attn.hook_pattern")
     _agree_pattern(layer, w, pattern, w.scores(q, k))
 
 
-def _agree_projection(seen: Seen, layer: int, name: str, x: Tensor, W: Tensor, b: Tensor) -> Tensor:
+def _agree_projection(
+    activations: Activations, layer: int, name: str, x: Tensor, W: Tensor, b: Tensor
+) -> Tensor:
     ours = torch.einsum("bpm,hmd->bphd", x, W) + b
-    theirs = _get(seen, f"blocks.{layer}.attn.hook_{name}")
-    group = ours.shape[2] // theirs.shape[2]
-    _agree(f"hook_{name} of layer {layer}", theirs, ours[:, :, ::group])
+    actual = _get(activations, f"blocks.{layer}.attn.hook_{name}")
+    group = ours.shape[2] // actual.shape[2]
+    _agree(f"hook_{name} of layer {layer}", actual, ours[:, :, ::group])
     return ours
 
 
@@ -168,12 +170,12 @@ def _agree_pattern(layer: int, w: LayerWeights, pattern: Tensor, scores: Tensor)
     """
     masked = scores.masked_fill(~w.visible(scores.shape[-1]), -torch.inf)
     wide = torch.promote_types(pattern.dtype, torch.float32)
-    ours, theirs = masked.to(wide).softmax(-1), pattern.to(wide)
-    _agree(f"the pattern of layer {layer}", theirs, ours, pattern.dtype)
-    clear = (ours > 1e-4) & (theirs > 1e-4)
+    ours, actual = masked.to(wide).softmax(-1), pattern.to(wide)
+    _agree(f"the pattern of layer {layer}", actual, ours, pattern.dtype)
+    clear = (ours > 1e-4) & (actual > 1e-4)
     count = clear.sum(-1, keepdim=True).clamp(min=1)
     centred = []
-    for values in (theirs.clamp(min=1e-30).log(), ours.clamp(min=1e-30).log()):
+    for values in (actual.clamp(min=1e-30).log(), ours.clamp(min=1e-30).log()):
         values = values.masked_fill(~clear, 0)
         centred.append((values - values.sum(-1, keepdim=True) / count).masked_fill(~clear, 0))
     if float(centred[1].abs().max()) > max(100 * torch.finfo(pattern.dtype).eps, 1e-9):
@@ -181,25 +183,25 @@ def _agree_pattern(layer: int, w: LayerWeights, pattern: Tensor, scores: Tensor)
         _agree(what, centred[0], centred[1], pattern.dtype, summed=LOGARITHM)
 
 
-def _check_mlp(model: Model, layer: int, seen: Seen) -> None:
+def _check_mlp(model: Model, layer: int, activations: Activations) -> None:
     w = read.mlp(model, layer)
     if w is None:
         return
     where = f"blocks.{layer}"
-    residual = _get(seen, residual_hook(model, layer, w))
+    residual = _get(activations, residual_hook(model, layer, w))
     x = w.norm(residual)
     pre, linear = x @ w.W_in + w.b_in, None
     if w.W_gate is not None and w.b_gate is not None:
         pre, linear = x @ w.W_gate + w.b_gate, pre
-        theirs = _get(seen, f"{where}.mlp.hook_pre_linear")
-        _agree(f"hook_pre_linear of layer {layer}", theirs, linear)
-    _agree(f"hook_pre of layer {layer}", _get(seen, f"{where}.mlp.hook_pre"), pre)
-    post = _get(seen, f"{where}.mlp.hook_post")
+        actual = _get(activations, f"{where}.mlp.hook_pre_linear")
+        _agree(f"hook_pre_linear of layer {layer}", actual, linear)
+    _agree(f"hook_pre of layer {layer}", _get(activations, f"{where}.mlp.hook_pre"), pre)
+    post = _get(activations, f"{where}.mlp.hook_post")
     _agree_activation(layer, w, pre, linear, post)
     out = w.post_norm(post @ w.W_out + w.b_out)
-    _agree(f"hook_mlp_out of layer {layer}", _get(seen, f"{where}.hook_mlp_out"), out)
+    _agree(f"hook_mlp_out of layer {layer}", _get(activations, f"{where}.hook_mlp_out"), out)
     if w.residual_norm.kind is not None:
-        after = _get(seen, f"{where}.hook_resid_post")
+        after = _get(activations, f"{where}.hook_resid_post")
         _agree(f"the residual stream behind layer {layer}", after, w.residual_norm(residual + out))
 
 
@@ -214,11 +216,11 @@ def _agree_activation(
     _agree(f"hook_post of layer {layer}", post, ours)
 
 
-def _check_unembedding(model: Model, seen: Seen, logits: Tensor | None) -> None:
+def _check_unembedding(model: Model, activations: Activations, logits: Tensor | None) -> None:
     W_U, b_U = read.unembedding(model)
     norm = read.norm(model, "ln_final", model.cfg)
     last = f"blocks.{int(model.cfg.n_layers) - 1}.hook_resid_post"
-    ours = norm(_get(seen, last)) @ W_U + b_U
+    ours = norm(_get(activations, last)) @ W_U + b_U
     cap = read.positive(getattr(model.cfg, "output_logits_soft_cap", None))
     if cap is not None:
         ours = cap * torch.tanh(ours / cap)
@@ -226,21 +228,21 @@ def _check_unembedding(model: Model, seen: Seen, logits: Tensor | None) -> None:
     _agree("the logits", logits, ours)
 
 
-def _get(seen: Seen, name: str) -> Tensor:
-    if name not in seen:
+def _get(activations: Activations, name: str) -> Tensor:
+    if name not in activations:
         raise _DisagreementError(f"{name} does not fire, so the weights there cannot be checked")
-    return seen[name]
+    return activations[name]
 
 
 def _agree(
     what: str,
-    theirs: Tensor,
+    actual: Tensor,
     ours: Tensor,
     dtype: torch.dtype | None = None,
     *,
     summed: float = 0.0,
 ) -> None:
-    if not agrees(ours, theirs, dtype, summed=summed):
+    if not agrees(ours, actual, dtype, summed=summed):
         raise _DisagreementError(
             f"{what} cannot be computed from the model's weights as TransformerLens defines them; "
             "this architecture does something else there"

@@ -88,7 +88,7 @@ class OVWeights(Brief):
         return self.post_norm.kind is None and self.residual_norm.kind is None
 
     def visible(self, n_pos: int) -> Bool[Tensor, "query key"]:
-        """Which keys a query may see, [query key] booleans."""
+        """The visible keys of each query, [query key] booleans."""
         return visible_pairs(self.direction, self.window, n_pos).to(self.W_V.device)
 
 

@@ -60,7 +60,7 @@ Table = Callable[[int], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class RotaryTables:
-    """How one layer turns its queries and keys.
+    """The rotary tables of one layer.
 
     Attributes:
         dim: the first `dim` coordinates of a head turn, the rest stay.
@@ -85,8 +85,8 @@ class RotaryTables:
     ) -> Float[Tensor, "n d_head"]:
         """Queries or keys of one head, each turned for its own position."""
         cos, sin = self.tables(int(positions.max()) + 1 if len(positions) else 1)
-        places = positions.to(cos.device)
-        return turned(x, cos[places].to(x), sin[places].to(x), adjacent=self.adjacent)
+        indices = positions.to(cos.device)
+        return turned(x, cos[indices].to(x), sin[indices].to(x), adjacent=self.adjacent)
 
     def matrix(self, position: int, d_head: int) -> Float[Tensor, "d_head d_head"]:
         """M with `turned = x @ M` at this position; negative positions turn the other way."""
@@ -100,7 +100,7 @@ class RotaryTables:
 
 @dataclass(frozen=True, eq=False)
 class Alibi:
-    """What one layer adds to its scores.
+    """The ALiBi slopes of one layer.
 
     Attributes:
         slopes: one per query head.
@@ -117,7 +117,7 @@ class Alibi:
     def bias(
         self, query: Int[Tensor, " query"], key: Int[Tensor, " key"]
     ) -> Float[Tensor, "head query key"]:
-        """What is added to the scores of these positions, after any soft cap."""
+        """The bias added to the scores of these positions, after any soft cap."""
         steps = key.expand(len(query), -1)
         if self.from_query:
             steps = torch.clamp(steps - query[:, None], max=0)
@@ -138,7 +138,7 @@ def positions(model: Any) -> Tensor | None:
 
 
 def alibi(attn: Any, cfg: Any) -> Alibi | None:
-    """What attention adds for distance; None for models without ALiBi."""
+    """The ALiBi bias of attention; None for models without ALiBi."""
     kind = type(attn).__name__.lower()
     if getattr(cfg, "positional_embedding_type", "standard") != "alibi" and "alibi" not in kind:
         return None
@@ -151,7 +151,7 @@ def alibi(attn: Any, cfg: Any) -> Alibi | None:
 
 
 def rotary(model: Any, attn: Any, cfg: Any) -> RotaryTables | None:
-    """How attention turns queries and keys; None for models without rotary positions."""
+    """The rotary tables of attention; None for models without rotary positions."""
     if getattr(cfg, "positional_embedding_type", "standard") != "rotary":
         return None
     adjacent = bool(getattr(cfg, "rotary_adjacent_pairs", False))

@@ -22,22 +22,22 @@ ROUNDINGS = 32  # units in the last place of what was summed, where the sum itse
 
 
 def agrees(
-    ours: Tensor, theirs: Tensor, dtype: torch.dtype | None = None, *, summed: float = 0.0
+    ours: Tensor, actual: Tensor, dtype: torch.dtype | None = None, *, summed: float = 0.0
 ) -> bool:
-    """Whether two tensors are equal up to rounding, beside the largest entry of `theirs`.
+    """Whether two tensors are equal up to rounding, beside the largest entry of `actual`.
 
     Args:
         ours: computed anew.
-        theirs: the model's own; NaN agrees with nothing.
-        dtype: whose precision counts; None: that of `theirs`.
-        summed: a bound of the terms that cancel where all of `theirs` is near to zero.
+        actual: the model's own; NaN agrees with nothing.
+        dtype: whose precision counts; None: that of `actual`.
+        summed: a bound of the terms that cancel where all of `actual` is near to zero.
     """
-    eps = torch.finfo(dtype or theirs.dtype).eps
+    eps = torch.finfo(dtype or actual.dtype).eps
     tolerance = max(math.sqrt(eps), LOOSEST)
-    if ours.shape != theirs.shape:
+    if ours.shape != actual.shape:
         return False
-    ours, theirs = ours.float(), theirs.float()
-    allowed = tolerance * float(theirs.abs().max())
+    ours, actual = ours.float(), actual.float()
+    allowed = tolerance * float(actual.abs().max())
     if eps <= torch.finfo(torch.float32).eps:  # in half precision rounding is as large as logits
         allowed = max(allowed, ROUNDINGS * eps * summed)
-    return float((theirs - ours).abs().max()) <= allowed
+    return float((actual - ours).abs().max()) <= allowed

@@ -241,7 +241,7 @@ def _per_query_head(value: Tensor, n_heads: int, shape: tuple[int, ...], what: s
 
 
 def _scale(attn: Any, cfg: Any, layer: int) -> float:
-    """What scores are divided by."""
+    """The divisor of attention scores."""
     inner = getattr(attn, "original_component", None)
     if inner is None:  # HookedTransformer, the toolkit's
         return float(attn.attn_scale if hasattr(attn, "attn_scale") else attn.scale)
@@ -273,7 +273,7 @@ def _direction(attn: Any, cfg: Any) -> Direction:
 
 
 def _window(attn: Any, cfg: Any, layer: int) -> int | None:
-    """How far back a sliding-window layer sees."""
+    """The window of a sliding-window layer."""
     inner = getattr(attn, "original_component", None)
     if inner is not None:
         holder = inner if hasattr(inner, "sliding_window") else getattr(inner, "config", None)

@@ -53,7 +53,7 @@ class ModelWeights:
 
     @property
     def W_E(self) -> Float[Tensor, "d_vocab d_model"]:
-        """What each token adds to the residual stream, an embedding scale (Gemma) included.
+        """The token embeddings, an embedding scale (Gemma) included.
 
         Where there is an `embed_norm`, what it adds in front of that norm; see `embed`.
         """
@@ -63,13 +63,13 @@ class ModelWeights:
 
     @property
     def W_pos(self) -> Float[Tensor, "pos d_model"] | None:
-        """What each position adds to the residual stream; None without learned positions."""
+        """The position embeddings; None without learned positions."""
         self._refuse("embedding")
         return positions(self._model)
 
     @property
     def token_type(self) -> Float[Tensor, " d_model"] | None:
-        """What every token adds as one of the first type (BERT); None without token types."""
+        """The embedding of the first token type (BERT); None without token types."""
         self._refuse("embedding")
         return read.token_type(self._model)
 
@@ -176,5 +176,5 @@ def _within(index: Tensor, end: int | None, what: str) -> Tensor:
     if low >= 0 and (end is None or high < end):
         return index
     wrong = low if low < 0 else high
-    known = f"; the model has {what}s 0 to {end - 1}" if end is not None else "; the first is 0"
-    raise InputError(f"there is no {what} {wrong}{known}")
+    hint = f"; the model has {what}s 0 to {end - 1}" if end is not None else "; the first is 0"
+    raise InputError(f"there is no {what} {wrong}{hint}")

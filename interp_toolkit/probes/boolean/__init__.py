@@ -1,4 +1,4 @@
-"""Where a boolean function of features can be read: `--probe xor`, `and`, `or`, `boolean`.
+"""Linear readability of boolean functions: `--probe xor`, `and`, `or`, `boolean`.
 
 - `inputs`: prompts, labels, hook points and positions
 - `sites`: one site: activations, separability, logistic probe, controls

@@ -115,7 +115,7 @@ def analyze(run: Run[BooleanOptions]) -> BooleanFinding:
 
 
 def find_function(run: Run[Any], table: str) -> BooleanFinding:
-    """Where a boolean function of the data's features can be read linearly, and where not.
+    """Find the sites at which a boolean function of the data's features is linearly readable.
 
     Without data the prompts are the truth table of the model's own task.
 
@@ -128,7 +128,9 @@ def find_function(run: Run[Any], table: str) -> BooleanFinding:
     y = labels_of(table, features, prompts)
     asked = options.hooks
     hooks = readable_hooks(expand_hooks(model, asked or default_hooks(model)), asked)
-    sites = [(hook, place) for place in positions_of(prompts, options.position) for hook in hooks]
+    sites = [
+        (hook, position) for position in positions_of(prompts, options.position) for hook in hooks
+    ]
     read = SiteReader(model, prompts, sites, run.memory)
     measured, targets = _measure(run, prompts, table, sites, read)
     copies = options.reinitialisations
@@ -136,8 +138,8 @@ def find_function(run: Run[Any], table: str) -> BooleanFinding:
         copies = 1 if any(of.sampled for of in targets) else 3
     verdicts = corrected(
         [
-            site_verdict(model, prompts, table, *where, found, read)
-            for where, found in zip(sites, measured, strict=True)
+            site_verdict(model, prompts, table, *where, measurement, read)
+            for where, measurement in zip(sites, measured, strict=True)
         ],
         measured,
     )
@@ -189,11 +191,11 @@ def _measure(
     """Every site measured, and what was asked there; sites that see alike share their targets."""
     groups, shared = groups_of(prompts), dict[bytes, Targets]()
     measured, targets = list[SiteMeasurement](), list[Targets]()
-    for i, (hook, place) in enumerate(sites):
-        at = "" if place is None else f", position {place}"
+    for i, (hook, position) in enumerate(sites):
+        at = "" if position is None else f", position {position}"
         run.progress(f"site {i + 1} of {len(sites)}: {hook}{at}")
-        X, precision = read(hook, place)
-        equal = equal_inputs_at(run.model, prompts, place, X)
+        X, precision = read(hook, position)
+        equal = equal_inputs_at(run.model, prompts, position, X)
         if (key := equal.tobytes()) not in shared:
             shared[key] = make_targets(
                 *(table, np.asarray(prompts.features), prompts.names),

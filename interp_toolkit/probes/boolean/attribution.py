@@ -1,4 +1,4 @@
-"""Which heads carry a readable function: the probe's score split by head, and heads taken away.
+"""Attribution of a readable function to heads: the probe's score by head, and head ablation.
 
 The residual stream is a sum over everything that wrote to it, so a linear probe's score is too:
 each head contributes `direction · (z W_O)`. Its contrast is that contribution where the function
@@ -35,11 +35,11 @@ MOST_ABLATED_SAMPLED = 8  # which, sampled, is long
 
 def layers_written(hook: str) -> range | None:
     """Layers whose heads are summed at this hook point; None where the value is no such sum."""
-    found = SUMS.match(hook)
-    if found is None:
+    match = SUMS.match(hook)
+    if match is None:
         return None
-    layer = int(found[1])
-    return range(layer, layer + 1) if "attn" in found[2] else range(layer + 1)
+    layer = int(match[1])
+    return range(layer, layer + 1) if "attn" in match[2] else range(layer + 1)
 
 
 def head_effects(

@@ -49,10 +49,10 @@ def plane(
         rows = np.flatnonzero(positive == bool(side))
         if len(rows) > MOST_POINTS:
             rows = np.sort(rng.choice(rows, MOST_POINTS, replace=False))
-        places, names = at[rows], [labels[i] for i in rows.tolist()]
+        points, names = at[rows], [labels[i] for i in rows.tolist()]
         if len(X) <= LABELLED_POINTS:
-            places, names = _merged(places, names)
-        data.append(_points(places, names, side, site.function, len(X)))
+            points, names = _merged(points, names)
+        data.append(_points(points, names, side, site.function, len(X)))
     along = "normal to the hyperplane" if site.status == "separable" else "first direction"
     layout = plots.layout(
         plots.axis(f"{along} (activation units)") | plots.NO_ZERO_LINE,
@@ -104,11 +104,13 @@ def _merged(
 ) -> tuple[Float[np.ndarray, "m 2"], list[str]]:
     """Points that fall together, as one with all their labels, so that none hides another."""
     size = np.abs(at).max() or 1.0
-    by_place: dict[tuple[float, ...], list[int]] = {}
-    for i, place in enumerate(np.round(at / size, 9)):
-        by_place.setdefault(tuple(place + 0.0), []).append(i)
-    kept = [members[0] for members in by_place.values()]
-    return at[kept], [", ".join(labels[i] for i in members) for members in by_place.values()]
+    members_by_point: dict[tuple[float, ...], list[int]] = {}
+    for i, point in enumerate(np.round(at / size, 9)):
+        members_by_point.setdefault(tuple(point + 0.0), []).append(i)
+    first_members = [members[0] for members in members_by_point.values()]
+    return at[first_members], [
+        ", ".join(labels[i] for i in members) for members in members_by_point.values()
+    ]
 
 
 def _points(
@@ -196,7 +198,7 @@ def across_sites(sites: Sequence[SiteVerdict]) -> Figure:
 
 
 def head_split(heads: Sequence[HeadEffect], site: SiteVerdict) -> Figure:
-    """How much of the probe's contrast each head writes."""
+    """The part of the probe's contrast that each head writes."""
     names, contrasts = [head_name(h.layer, h.head) for h in heads], [h.contrast for h in heads]
     trace = plots.bars(names, contrasts, CLASS_COLORS[1], "contrast") | plots.NO_LEGEND
     layout = plots.layout(

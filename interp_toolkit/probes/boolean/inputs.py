@@ -1,4 +1,4 @@
-"""What the analysis of a boolean function runs on: prompts, labels, hook points, positions."""
+"""Inputs of the analysis of a boolean function: prompts, labels, hook points, positions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def prompts_for(
 def labels_of(
     table: str, features: Bool[np.ndarray, "n k"], data: FeatureData
 ) -> Bool[np.ndarray, " n"]:
-    """What the function is of each row.
+    """The value of the function on each row.
 
     Raises InputError where the columns are not as many as the table takes, or no row differs.
     """
@@ -90,7 +90,7 @@ def groups_of(data: FeatureData) -> Any:
 
 
 def equal_inputs_at(
-    model: Any, data: FeatureData, place: int | None, X: Float[np.ndarray, "n d"]
+    model: Any, data: FeatureData, position: int | None, X: Float[np.ndarray, "n d"]
 ) -> Int[np.ndarray, " n"]:
     """Groups of rows that are equal up to what a site at this position sees.
 
@@ -99,8 +99,8 @@ def equal_inputs_at(
     """
     own = np.full(len(data), -1) if data.positions is None else data.positions
     causal = getattr(model.cfg, "attention_dir", "causal") != "bidirectional"
-    places = own if place is None else np.full(len(data), place)
-    equal = equal_up_to(list(data.tokens), places, causal=causal)
+    positions = own if position is None else np.full(len(data), position)
+    equal = equal_up_to(list(data.tokens), positions, causal=causal)
     merged = joined(equal, equal_inputs(X))
     return merged if merged.max() + 1 >= SAMPLED_FROM else equal
 
@@ -112,17 +112,17 @@ def groups_with(equal: Int[np.ndarray, " n"], groups: Any) -> Any:
     return equal if groups is None else joined(equal, np.unique(groups, return_inverse=True)[1])
 
 
-def readable_hooks(found: list[str], asked: str | Sequence[str] | None) -> list[str]:
+def readable_hooks(hooks: list[str], asked: str | Sequence[str] | None) -> list[str]:
     """Without attention scores that only a pattern matched: where masked they are -inf."""
     named = [asked] if isinstance(asked, str) else list(asked or ())
-    kept = [h for h in found if not h.endswith("hook_attn_scores") or h in named]
-    return kept or found
+    readable = [h for h in hooks if not h.endswith("hook_attn_scores") or h in named]
+    return readable or hooks
 
 
 def default_hooks(model: Any) -> list[str]:
     """The residual stream after each attention and block, where the model has both."""
-    known = list(model.hook_dict)
-    mids = [h for h in known if h.startswith("blocks.") and h.endswith(".hook_resid_mid")]
+    hooks = list(model.hook_dict)
+    mids = [h for h in hooks if h.startswith("blocks.") and h.endswith(".hook_resid_mid")]
     return list(DEFAULT_HOOKS) if mids else [DEFAULT_HOOKS[1]]
 
 

@@ -1,4 +1,4 @@
-"""What the analysis of a boolean function on a model returns: sites, nulls, heads, findings.
+"""Results of the analysis of a boolean function: sites, nulls, heads, findings.
 
 A site is a hook point at a position; its status comes from `separability`, its accuracy from
 the logistic probe, its controls from the same activations under other labels and other weights.
@@ -72,14 +72,14 @@ class LabelingNull:
     tried: int
     contradictory: int
 
-    def explains(self, *, drawn: bool) -> bool:
+    def explains(self, *, sampled: bool) -> bool:
         """Whether that one labeling separates shows nothing, since the others do.
 
         Of all labelings there are, every one must; of labels drawn by shuffling, a share above
         `LEVEL` is enough. Labelings that contradict themselves count as not separable: where the
         model merges inputs, that is a finding.
         """
-        if drawn:
+        if sampled:
             return self.separable > LEVEL * self.tried
         return 0 < self.tried == self.separable
 
@@ -149,7 +149,7 @@ class SiteVerdict:
 
     @property
     def name(self) -> str:
-        """As a person would say it."""
+        """The name for display."""
         return self.hook if self.position is None else f"{self.hook}, position {self.position}"
 
     @property
@@ -207,7 +207,7 @@ class SiteVerdict:
         if null is None or not null.tried:
             reason = f"random labels of as many points would be separable with chance {chance:.2g}"
             return Control(name, "failed" if chance > LEVEL else "passed", reason)
-        if not null.explains(drawn=self.held_out is not None):
+        if not null.explains(sampled=self.held_out is not None):
             return Control(name, "passed")
         if null.separable == null.tried:
             return Control(name, "failed", "any labels of these points would be separable")
@@ -241,8 +241,8 @@ class SiteVerdict:
     def to_dict(self) -> dict[str, Any]:
         """As JSON data, with what `separability` holds on the same level."""
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        found: Separability = own.pop("separability")
-        flat = {f.name: getattr(found, f.name) for f in dataclasses.fields(found)}
+        separability: Separability = own.pop("separability")
+        flat = {f.name: getattr(separability, f.name) for f in dataclasses.fields(separability)}
         del flat["direction"], flat["threshold"], flat["scale"]
         flat["cover_chance"] = flat.pop("chance")
         flat |= {"relative_margin": self.relative_margin, "hyperplane": self.hyperplane}
@@ -253,7 +253,7 @@ class SiteVerdict:
 
 @dataclass(frozen=True)
 class HeadEffect:
-    """What one head contributes to the probe's score at the site, and what its absence leaves.
+    """The contribution of one head to the probe's score at the site, and the effect of ablating it.
 
     Attributes:
         layer, head: which.
@@ -276,7 +276,7 @@ class HeadEffect:
 
 @dataclass(frozen=True)
 class BooleanEvidence(Evidence):
-    """What the status rests on, at the site that says most.
+    """The evidence of the status, at the most informative site.
 
     Attributes:
         witness: "hyperplane" or "certificate", verified in float64 on the points; None: neither.
@@ -415,11 +415,11 @@ def _control_table(sites: Sequence[SiteVerdict]) -> Table:
         rows.append([site.hook, site.position, *[site.controls[n] for n in names], *cells])
     relabelled = "shuffled labels" if sites[0].held_out else "other labelings"
     columns = ["hook", "position", *names, relabelled, "weight-shuffled"]
-    kept = [i for i in range(len(columns)) if any(row[i] is not None for row in rows)]
+    filled = [i for i in range(len(columns)) if any(row[i] is not None for row in rows)]
     return Table(
         "Controls",
-        [columns[i] for i in kept],
-        [[row[i] for i in kept] for row in rows],
+        [columns[i] for i in filled],
+        [[row[i] for i in filled] for row in rows],
         (
             "Held-out balanced accuracy of probes for other functions at the same site; and of the "
             "function itself under shuffled labels and on weight-shuffled models."
@@ -448,8 +448,8 @@ def focus_of(sites: Sequence[SiteVerdict]) -> int:
 
 
 def evidence_of(site: SiteVerdict) -> BooleanEvidence:
-    """What the status rests on, at the site that says most."""
-    found = site.separability
+    """The evidence of the status, at the most informative site."""
+    separability = site.separability
     witness = "hyperplane" if site.hyperplane else "certificate" if site.certificate else None
     return BooleanEvidence(
         status=site.outcome,
@@ -457,10 +457,10 @@ def evidence_of(site: SiteVerdict) -> BooleanEvidence:
         site=site.name,
         witness=witness,
         certificate_residual=site.certificate.residual if site.certificate else None,
-        smallest_gap=found.floor,
+        smallest_gap=separability.floor,
         heads_theorem=site.theorem,
         denominator_residual=site.denominator_residual,
-        cover_chance=found.chance,
+        cover_chance=separability.chance,
         labelings=site.labelings,
         reinitialised=site.reinitialised,
         controls=site.controls,
@@ -556,7 +556,7 @@ def _inputs(site: SiteVerdict) -> str:
 
 
 def _null_words(site: SiteVerdict) -> list[str]:
-    """What other labels and weight-shuffled models give."""
+    """The nulls as text: other labels and weight-permuted controls."""
     separability, null, copies = site.separability, site.labelings, site.reinitialised
     if null is None and separability.chance > LEVEL:
         return [

@@ -62,14 +62,14 @@ class SiteReader:
         self.data = data
         self.sites = list(sites)
         self.memory = memory
-        self._kept: dict[Where, Tensor] = {}
+        self._values: dict[Where, Tensor] = {}
         self._site_bytes = 0
 
-    def __call__(self, hook: str, place: int | None) -> tuple[Float[np.ndarray, "n d"], str]:
+    def __call__(self, hook: str, position: int | None) -> tuple[Float[np.ndarray, "n d"], str]:
         """Read one site; raises InputError when its activations are not all finite."""
-        if (hook, place) not in self._kept:
-            self._fetch(hook, place)
-        values = self._kept[hook, place]
+        if (hook, position) not in self._values:
+            self._fetch(hook, position)
+        values = self._values[hook, position]
         flat = values.reshape(len(values), -1).double().numpy()
         if not np.isfinite(flat).all():
             raise InputError(f"{hook} has NaN or infinite activations on this data; choose others")
@@ -77,19 +77,19 @@ class SiteReader:
 
     def forget(self) -> None:
         """Drop what is kept: the model has changed."""
-        self._kept = {}
+        self._values = {}
 
-    def _fetch(self, hook: str, place: int | None) -> None:
-        self._kept = {}
-        hooks = self._together(hook, place)
-        read = collect(self.model, self.data, hooks, place, memory=self.memory)
-        self._kept = {(name, place): value for name, value in read.items()}
+    def _fetch(self, hook: str, position: int | None) -> None:
+        self._values = {}
+        hooks = self._together(hook, position)
+        read = collect(self.model, self.data, hooks, position, memory=self.memory)
+        self._values = {(name, position): value for name, value in read.items()}
         self._site_bytes = max(v.numel() * v.element_size() for v in read.values())
 
-    def _together(self, hook: str, place: int | None) -> list[str]:
+    def _together(self, hook: str, position: int | None) -> list[str]:
         """This hook and those that come after it at the same position, as many as fit."""
-        sites = together(self.sites, (hook, place), self.memory, self._site_bytes)
-        return list(dict.fromkeys(name for name, at in sites if at == place))
+        sites = together(self.sites, (hook, position), self.memory, self._site_bytes)
+        return list(dict.fromkeys(name for name, at in sites if at == position))
 
 
 def precision_of(model: Model, values: Tensor) -> str:
@@ -110,7 +110,7 @@ WEAK = 1e4  # C of the probe on exhaustive data, activations scaled to a largest
 
 @dataclass(frozen=True)
 class Targets:
-    """What is asked of a site: the function, and others of the same features as controls.
+    """The labels tested at a site: the function, and others of the same features as controls.
 
     Attributes:
         names: "XOR", then the controls' names.
@@ -170,11 +170,11 @@ def controls(
     table: str, features: Bool[np.ndarray, "n k"], names: tuple[str, ...]
 ) -> dict[str, Bool[np.ndarray, " n"]]:
     """The features themselves, their AND and their OR: what else could be read at a site."""
-    found = {name: features[:, i] for i, name in enumerate(names)}
-    found |= {"AND": np.all(features, axis=1), "OR": np.any(features, axis=1)}
+    labels = {name: features[:, i] for i, name in enumerate(names)}
+    labels |= {"AND": np.all(features, axis=1), "OR": np.any(features, axis=1)}
     return {
         name: column
-        for name, column in found.items()
+        for name, column in labels.items()
         if name != function_name(table) and column.any() and not column.all()
     }
 
@@ -211,10 +211,10 @@ def _exhaustive(
     accuracy = ((scores > 0) == targets.labels).mean(axis=0)
     for i in range(len(targets.names)):  # a hyperplane is the better probe, where there is one
         side = targets.labels[:, i]
-        found = (
+        counts = (
             separability if i == 0 else check_separability(X[side], X[~side], precision=precision)
         )
-        if found.status == "separable":
+        if counts.status == "separable":
             accuracy[i] = 1.0
     direction, threshold = fits.coef[0] / size, -float(fits.intercept[0])
     if separability.hyperplane is not None:
@@ -259,12 +259,12 @@ def _count_separable(
     labelings: Bool[np.ndarray, "labeling n"],
     precision: str,
 ) -> LabelingNull:
-    """How many of some labelings are separable, and how many they are."""
-    found = [check_separability(X[y], X[~y], precision=precision) for y in labelings]
+    """The number of separable labelings, and of all labelings."""
+    results = [check_separability(X[y], X[~y], precision=precision) for y in labelings]
     return LabelingNull(
-        separable=sum(one.status == "separable" for one in found),
-        tried=len(found),
-        contradictory=sum(one.contradictions > 0 for one in found),
+        separable=sum(one.status == "separable" for one in results),
+        tried=len(results),
+        contradictory=sum(one.contradictions > 0 for one in results),
     )
 
 
@@ -279,9 +279,9 @@ def _sampled(
     every = np.column_stack([targets.labels, targets.nulls])
     scored = _cross_validate(X, every, targets.groups, C, seed)
     size = _spread(X)
-    known = np.isfinite(scored.C[0])  # else the function could not be held out
+    estimable = np.isfinite(scored.C[0])  # else the function could not be held out
     whole = fit_logistic_targets(
-        X / size, targets.labels[:, :1], C=float(scored.C[0]) if known else C or 1.0
+        X / size, targets.labels[:, :1], C=float(scored.C[0]) if estimable else C or 1.0
     )
     n_named = len(targets.names)
     accuracy = scored.balanced_accuracy[:n_named].copy()
@@ -313,7 +313,7 @@ def _shuffled(
     X: Float[np.ndarray, "n d"],
     precision: str,
     targets: Targets,
-    found: Separability,
+    separability: Separability,
 ) -> LabelingNull | None:
     """How many shuffles of the labels are separable, where the function is and Cover says no more.
 
@@ -321,7 +321,7 @@ def _shuffled(
     """
     draws = targets.nulls.T[:SHUFFLES_SEPARATED]
     draws = draws[draws.any(axis=1) & ~draws.all(axis=1)]
-    if found.status != "separable" or found.chance > UNLIKELY or not len(draws):
+    if separability.status != "separable" or separability.chance > UNLIKELY or not len(draws):
         return None
     return _count_separable(X, draws, precision)
 
@@ -387,8 +387,8 @@ def make_targets(
     draws = np.empty((n, 0), dtype=bool)
     if is_sampled(inputs, groups):
         moved = shuffled_labels(features, n_draws=shuffles, seed=seed, groups=groups)
-        drawn = [truth_values(table, draw) for draw in moved]
-        draws = np.stack(drawn, axis=1) if drawn else draws
+        targets = [truth_values(table, draw) for draw in moved]
+        draws = np.stack(targets, axis=1) if targets else draws
     return Targets(
         names=(function_name(table), *others),
         labels=np.column_stack([y, *others.values()]),
@@ -421,8 +421,8 @@ def in_reinitialised(
                     values[i, copy] = held_out_accuracy(X, of, C=C, seed=seed)
                 else:
                     y = of.function
-                    found = check_separability(X[y], X[~y], precision=precision)
-                    values[i, copy] = found.status == "separable"
+                    separability = check_separability(X[y], X[~y], precision=precision)
+                    values[i, copy] = separability.status == "separable"
     read.forget()
     return values
 
@@ -444,26 +444,28 @@ def site_verdict(
     data: FeatureData,
     table: str,
     hook: str,
-    place: int | None,
-    found: SiteMeasurement,
+    position: int | None,
+    measurement: SiteMeasurement,
     read: SiteReader,
 ) -> SiteVerdict:
     """One site: its measurement, and the theorem on heads where its hypotheses hold there.
 
     Where the points alone leave it undecided, a certificate by the theorem decides.
     """
-    separability, basis = found.separability, "points"
+    separability, basis = measurement.separability, "points"
     residual: float | None = None
     by_head: Certificate | None = None
     fails = (
-        "positions differ" if place is None else theorem.why_not(model, data, table, hook, place)
+        "positions differ"
+        if position is None
+        else theorem.why_not(model, data, table, hook, position)
     )
-    if fails is None and place is not None:
-        Z = theorem.denominators(model, data, table, place)
+    if fails is None and position is not None:
+        Z = theorem.denominators(model, data, table, position)
         if isinstance(Z, str):
             fails = Z
         else:
-            X, precision = read(hook, place)
+            X, precision = read(hook, position)
             y = truth_values(table, np.asarray(data.features))
             by_head = Z.certificate(X[y], X[~y])
             residual = by_head.residual / separability.scale
@@ -478,22 +480,22 @@ def site_verdict(
     contradictory = separability.contradictions > 0
     return SiteVerdict(
         hook=hook,
-        position=place,
+        position=position,
         function=function_name(table),
         separability=separability,
         basis=basis,
-        accuracy=next(iter(found.accuracy.values())),
+        accuracy=next(iter(measurement.accuracy.values())),
         denominators=by_head,
         denominator_residual=residual,
         theorem=fails or "applies",
         heads_needed=None if fails else threshold_degree(table).degree,
         evenly_weighted=fails is not None or _even(table),
         n_rows=len(data),
-        same_input=contradictory and _same_prompt_both_ways(data, table, place),
-        labelings=found.labelings,
+        same_input=contradictory and _same_prompt_both_ways(data, table, position),
+        labelings=measurement.labelings,
         reinitialised=None,
-        held_out=found.held_out,
-        controls=dict(list(found.accuracy.items())[1:]),
+        held_out=measurement.held_out,
+        controls=dict(list(measurement.accuracy.items())[1:]),
     )
 
 
@@ -503,15 +505,17 @@ def _even(table: str) -> bool:
     return weights is not None and len(set(weights.tolist())) == 1
 
 
-def _same_prompt_both_ways(data: FeatureData, table: str, place: int | None) -> bool:
+def _same_prompt_both_ways(data: FeatureData, table: str, position: int | None) -> bool:
     """Whether one prompt, read at one position, has the function both true and false."""
     y = truth_values(table, np.asarray(data.features))
-    places = [place] * len(data) if data.positions is None or place is not None else data.positions
+    positions = (
+        [position] * len(data) if data.positions is None or position is not None else data.positions
+    )
     labels: dict[tuple[bytes, int | None], set[bool]] = {}
-    for row, at, label in zip(data.tokens, places, y, strict=True):
+    for row, at, label in zip(data.tokens, positions, y, strict=True):
         key = np.asarray(row).tobytes(), None if at is None else int(at)
         labels.setdefault(key, set()).add(bool(label))
-    return any(len(found) == 2 for found in labels.values())
+    return any(len(values) == 2 for values in labels.values())
 
 
 def corrected(

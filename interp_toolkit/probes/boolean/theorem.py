@@ -111,9 +111,9 @@ def _data_unfit(data: FeatureData, n_inputs: int, position: int) -> str | None:
     tokens = data.token_matrix()
     if len(np.unique(tokens[:, position])) != 1:
         return "the query's own token depends on the bits"
-    for place in range(tokens.shape[1]):
-        if not any(_function_of(tokens[:, place], bit) for bit in features.T):
-            return f"the token at position {place} depends on several bits"
+    for i in range(tokens.shape[1]):
+        if not any(_function_of(tokens[:, i], bit) for bit in features.T):
+            return f"the token at position {i} depends on several bits"
     return None
 
 
@@ -154,8 +154,8 @@ def _mu(table: str, data: FeatureData) -> Float[np.ndarray, " row"]:
     """The weights that balance the monomials of one degree below the function's, row by row."""
     weights = threshold_degree(table).weights
     assert weights is not None  # no constant gets here
-    places = np.asarray(data.features) @ (1 << np.arange(data.features.shape[1])[::-1])
-    return np.asarray(weights[places], dtype=np.float64)
+    codes = np.asarray(data.features) @ (1 << np.arange(data.features.shape[1])[::-1])
+    return np.asarray(weights[codes], dtype=np.float64)
 
 
 def _scores_from_weights(

@@ -41,7 +41,7 @@ HOPELESS = 1.25  # a fold tries no weaker penalty once its loss is so many times
 
 @dataclass(frozen=True)
 class HeldOutScores(Brief):
-    """What probes do on rows they were not fitted to; NaN for a target that could not be split.
+    """Scores of probes on held-out rows; NaN for a target that could not be split.
 
     Accuracy, balanced accuracy, log loss and calibration error are of all rows, each scored by
     the probe that has not seen it. AUROC is the mean over the folds that hold both classes:
@@ -129,7 +129,7 @@ def cross_validate_targets(
     site = Site(X, fit_intercept=fit_intercept, device=device)
 
     table = np.full((5, n_target), np.nan)  # a row per metric, in the order of HeldOut
-    kept = np.full(labels.shape, np.nan, dtype=np.float32) if keep_scores else None
+    held_out = np.full(labels.shape, np.nan, dtype=np.float32) if keep_scores else None
     reasons: list[str | None] = [None] * n_target
     converged = np.ones(n_target, dtype=bool)
     best = np.full(n_target, np.nan)
@@ -155,8 +155,8 @@ def cross_validate_targets(
             metrics.log_loss(block, scores),
             metrics.calibration_error(block, scores),
         ]
-        if kept is not None:
-            kept[:, np.add(at, usable)] = scores
+        if held_out is not None:
+            held_out[:, np.add(at, usable)] = scores
     warn_unconverged(converged)
     return HeldOutScores(
         accuracy=table[0],
@@ -164,7 +164,7 @@ def cross_validate_targets(
         auroc=table[2],
         log_loss=table[3],
         calibration_error=table[4],
-        scores=kept,
+        scores=held_out,
         reasons=tuple(reasons),
         converged=converged,
         C=best,
@@ -223,10 +223,10 @@ def _best_out_of_fold(
         if not active.size:
             break
         y, of = Y[:, active], folds[:, active]
-        found, met = _out_of_fold(
+        fold_scores, met = _out_of_fold(
             site, y, of, n_splits, C=C, tol=tol, max_iter=max_iter, dtype=dtype
         )
-        by_row = np.logaddexp(0, np.where(y, -found, found))
+        by_row = np.logaddexp(0, np.where(y, -fold_scores, fold_scores))
         losses = np.stack([np.where(of == fold, by_row, 0).sum(0) for fold in range(n_splits)])
         total = losses.sum(0)
         better = total < best[active]
@@ -235,7 +235,7 @@ def _best_out_of_fold(
         chosen = goes_on[:, active] & (others < least[:, active])
         least[:, active] = np.where(chosen, others, least[:, active])
         takes = np.take_along_axis(chosen, of, axis=0)
-        scores[:, active] = np.where(takes, found, scores[:, active])
+        scores[:, active] = np.where(takes, fold_scores, scores[:, active])
         converged[active] &= met | ~chosen.any(0)
         goes_on[:, active] &= others <= HOPELESS * least[:, active]
     return scores, converged, strength
@@ -286,6 +286,6 @@ def _mean_auroc(
     n_splits: int,
 ) -> Float[np.ndarray, " target"]:
     by_fold = np.array([metrics.auroc(Y, scores, folds == fold) for fold in range(n_splits)])
-    known = np.isfinite(by_fold)
+    defined = np.isfinite(by_fold)
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(known, by_fold, 0).sum(0) / known.sum(0))
+        return np.asarray(np.where(defined, by_fold, 0).sum(0) / defined.sum(0))

@@ -76,7 +76,7 @@ def interpolating_direction(
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a search proposes.
+    """A proposal of the search.
 
     Attributes:
         direction: along which the classes may lie apart.

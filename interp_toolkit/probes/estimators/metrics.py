@@ -1,4 +1,4 @@
-"""How well scores tell labels apart, for many targets at once (one column each).
+"""Classification metrics for many targets at once (one column each).
 
 Scores are log-odds: above 0 means a prediction of True. `rows` restricts each target to some of
 its rows. A metric that its rows leave undefined (one class only, no rows) is NaN.

@@ -31,8 +31,8 @@ def checked_rows(X: Any) -> Float[np.ndarray, "batch d_model"]:
         rows = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=False)
     except ValueError as error:
         first, *_, last = str(error).splitlines() * 2  # what is between is the data
-        said = first if first == last else f"{first} {last}"
-        raise InputError(f"the activations must be numbers [n, d]: {said}") from error
+        row_range = first if first == last else f"{first} {last}"
+        raise InputError(f"the activations must be numbers [n, d]: {row_range}") from error
     if not np.isfinite(rows).all():
         raise InputError("the activations contain NaN or infinity; leave those rows out")
     return np.asarray(rows)

@@ -86,7 +86,7 @@ class LogisticProblem:
 
 @dataclass(frozen=True)
 class Solution:
-    """Where the minimisation ended.
+    """The solution of the minimization.
 
     Attributes:
         params: the minimisers.

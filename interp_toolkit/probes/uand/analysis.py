@@ -1,4 +1,4 @@
-"""Which ANDs of two features a model computes, and where: `interp analyze MODEL --probe uand`.
+"""The ANDs of two features that a model computes, by layer: `interp analyze MODEL --probe uand`.
 
 Steps: label the data's places with features (columns, token sets, thresholded SAE latents); read
 each layer's activations and its input; fit and measure the readouts of all pairs there and in the
@@ -119,7 +119,7 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
             f"{samples.source}: {len(samples)} places with {len(samples.names)} features that are "
             f"ever on; at least {LEAST_ROWS} and 2 are needed"
         )
-    wanted = check_gates(options.gates, samples.names, options.table)
+    gates = check_gates(options.gates, samples.names, options.table)
     rows = split(samples, seed)
     sites: list[SiteErrors] = []
     summaries: list[SiteSummary] = []
@@ -139,9 +139,7 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
         sites.append(site)
         summaries.append(_summary(site))
         asked.append(
-            measure_gates(
-                wanted, samples.names, options.table, layer.activations, layer.input, rows
-            )
+            measure_gates(gates, samples.names, options.table, layer.activations, layer.input, rows)
         )
         deeper = composer.follow(
             layer,
@@ -164,7 +162,7 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
         sites[focus] = against_more(read(names[focus]), rows, sites[focus], most, progress)
         summaries[focus] = _summary(sites[focus])
     evidence = evidence_of(
-        summaries[focus], main, len(summaries), places=len(samples), held_out=FOLDS
+        summaries[focus], main, len(summaries), n_positions=len(samples), held_out=FOLDS
     )
     sentences = findings(summaries, focus, main, evidence, composed, asked[focus])
     settings = options.settings(
@@ -209,7 +207,7 @@ def _commonest(samples: Samples, most: int) -> tuple[Samples, str]:
     if n <= most:
         return samples, never
     often = np.sort(np.argsort(-samples.labels.sum(axis=0), kind="stable")[:most])
-    kept = dataclasses.replace(
+    commonest = dataclasses.replace(
         samples,
         labels=samples.labels[:, often],
         names=tuple(samples.names[k] for k in often),
@@ -217,7 +215,7 @@ def _commonest(samples: Samples, most: int) -> tuple[Samples, str]:
         dropped=samples.dropped + n - most,
     )
     rarer = f"{n - most:,} features that are on less often than the {most:,} looked at"
-    return kept, f"{never}, {rarer}" if never else rarer
+    return commonest, f"{never}, {rarer}" if never else rarer
 
 
 def _summary(site: SiteErrors) -> SiteSummary:
@@ -253,23 +251,25 @@ def _mean_worst(site: SiteErrors) -> float:
     """As random layers are compared, or over all pairs where there are none; 1/2 of no pairs."""
     if not np.isnan(site.statistic):
         return site.statistic
-    seen = site.here.worst_after_offset[site.here.seen]
-    return float(seen.mean()) if len(seen) else 0.5
+    observed = site.here.worst_after_offset[site.here.observed]
+    return float(observed.mean()) if len(observed) else 0.5
 
 
-def _described_sets(found: Intersections) -> dict[str, Any]:
-    named = found.named & found.errors.seen
-    worst, least = found.errors.worst[named], found.errors.worst_after_offset[named]
+def _described_sets(intersections: Intersections) -> dict[str, Any]:
+    named = intersections.named & intersections.errors.observed
+    worst, least = intersections.errors.worst[named], intersections.errors.worst_after_offset[named]
     return {
-        "level": found.level,
-        "scatter": found.scatter,
-        "bias": found.bias,
-        "universal": found.universal,
-        "targeted": not found.universal and bool(found.targeted.any()),
-        "named_count": int(found.named.sum()),
+        "level": intersections.level,
+        "scatter": intersections.scatter,
+        "bias": intersections.bias,
+        "universal": intersections.universal,
+        "targeted": not intersections.universal and bool(intersections.targeted.any()),
+        "named_count": int(intersections.named.sum()),
         "named_seen": int(named.sum()),
-        "separated": int(found.errors.separated[named].sum()),
-        "shared_mean": float(found.shared[found.named].mean()) if found.named.any() else 0.0,
+        "separated": int(intersections.errors.separated[named].sum()),
+        "shared_mean": float(intersections.shared[intersections.named].mean())
+        if intersections.named.any()
+        else 0.0,
         "worst": float(worst.max()) if len(worst) else None,
         "worst_after_offset": float(least.max()) if len(least) else None,
     }
@@ -279,7 +279,7 @@ def _pairs(site: SiteErrors, names: Sequence[str]) -> dict[str, Any]:
     least = site.here.worst_after_offset
     order = np.argsort(least, kind="stable")[: int((~np.isnan(least)).sum())]
     shown = min(SHOWN, len(order) // 2) or len(order)
-    found: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "counts": counts(site.claims),
         "best": [_pair(site, k, names) for k in order[:shown].tolist()],
         "worst": [_pair(site, k, names) for k in order[shown:][::-1][:shown].tolist()],
@@ -288,12 +288,12 @@ def _pairs(site: SiteErrors, names: Sequence[str]) -> dict[str, Any]:
         sets = site.intersections
         strongest = np.flatnonzero(sets.named)
         strongest = strongest[np.argsort(-sets.shared[strongest], kind="stable")]
-        found["named"] = [
+        summary["named"] = [
             {"first": names[i], "second": names[j], "shared_neurons": int(sets.shared[k])}
             for k in strongest
             for i, j in [sets.errors.pairs[k]]
         ]
-    return found
+    return summary
 
 
 def _pair(site: SiteErrors, k: int, names: Sequence[str]) -> dict[str, Any]:
@@ -329,9 +329,9 @@ def _every_pair(site: SiteErrors, names: Sequence[str]) -> dict[str, Sequence[An
 
 
 def _plots(site: SiteErrors, summaries: Sequence[SiteSummary], names: Sequence[str]) -> list[Any]:
-    found = [figures.errors_by_control(site), figures.pair_map(site, names)]
+    plots = [figures.errors_by_control(site), figures.pair_map(site, names)]
     compared = [s for s in summaries if s.random_mean_worst]
-    return [*found, figures.random_layers(compared)] if compared else found
+    return [*plots, figures.random_layers(compared)] if compared else plots
 
 
 def unfit(model: Any, data: FeatureData | None) -> str | None:

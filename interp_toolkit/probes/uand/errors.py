@@ -49,7 +49,7 @@ N_BINS = int(np.log(LARGEST / SMALLEST) / BIN)
 
 @dataclass(frozen=True, eq=False)
 class PairErrors(Brief):
-    """What the readouts of some pairs do on some inputs.
+    """Errors of the readouts of some pairs on some inputs.
 
     Attributes:
         pairs: the two features of each pair.
@@ -79,7 +79,7 @@ class PairErrors(Brief):
     histogram: Int[np.ndarray, "3 bin"] = field(repr=False)
 
     @property
-    def seen(self) -> Bool[np.ndarray, " pair"]:
+    def observed(self) -> Bool[np.ndarray, " pair"]:
         """Pairs that occur together among these inputs and those fitted on, so have an error."""
         return np.asarray((self.together > 0) & (self.fitted > 0))
 
@@ -88,31 +88,31 @@ class PairErrors(Brief):
         """The largest |readout - AND| of each pair; NaN where it is not seen."""
         on, off = self._on(), self._off()
         sides = np.stack([np.abs(on - 1), np.abs(off)]).max(axis=(0, 1))
-        return np.where(self.seen, sides, np.nan)
+        return np.where(self.observed, sides, np.nan)
 
     @property
     def worst_after_offset(self) -> Float[np.ndarray, " pair"]:
         """The same after each pair's best gain and bias on these inputs (see `epsilon`)."""
         on, off = self._on(), self._off()
         least = after_offset(on[0], on[1], off[0], off[1])
-        return np.where(self.seen, least, np.nan)
+        return np.where(self.observed, least, np.nan)
 
     @property
     def separated(self) -> Bool[np.ndarray, " pair"]:
         """Whether all scores with both on lie above all others."""
-        return np.asarray(self.seen & (self._on()[0] > self._off()[1]))
+        return np.asarray(self.observed & (self._on()[0] > self._off()[1]))
 
     @property
     def worst_by_class(self) -> dict[str, float]:
         """The largest error over pairs, by class of input."""
         targets = np.array([1.0, 0.0, 0.0])[:, None]
-        errors = np.fmax(np.abs(self.low - targets), np.abs(self.high - targets))[:, self.seen]
+        errors = np.fmax(np.abs(self.low - targets), np.abs(self.high - targets))[:, self.observed]
         return {name: _largest(errors[c]) for c, name in enumerate(CLASSES)}
 
     @property
     def rms_by_class(self) -> dict[str, float]:
         """The root mean square error over pairs and inputs, by class of input."""
-        squares, count = (x[:, self.seen].sum(axis=1) for x in (self.squares, self.count))
+        squares, count = (x[:, self.observed].sum(axis=1) for x in (self.squares, self.count))
         return {
             name: float(np.sqrt(squares[c] / count[c])) if count[c] else float("nan")
             for c, name in enumerate(CLASSES)
@@ -132,12 +132,12 @@ class PairErrors(Brief):
 
     def epsilon(self) -> Epsilon:
         """The errors over all seen pairs; NaN where no pair is seen."""
-        seen = self.seen
-        total = self.count[:, seen].sum()
+        observed = self.observed
+        total = self.count[:, observed].sum()
         return Epsilon(
             worst=_largest(self.worst),
             q99=min(quantile(self._weighted_histogram(), 0.99), _largest(self.worst)),
-            rms=float(np.sqrt(self.squares[:, seen].sum() / total)) if total else float("nan"),
+            rms=float(np.sqrt(self.squares[:, observed].sum() / total)) if total else float("nan"),
             worst_after_offset=_largest(self.worst_after_offset),
         )
 
@@ -151,7 +151,9 @@ class PairErrors(Brief):
 
     def _weighted_histogram(self) -> Float[np.ndarray, " bin"]:
         """All errors together: each class' sample weighs as much as its inputs do."""
-        weights = self.count[:, self.seen].sum(axis=1) / np.maximum(self.histogram.sum(axis=1), 1)
+        weights = self.count[:, self.observed].sum(axis=1) / np.maximum(
+            self.histogram.sum(axis=1), 1
+        )
         return np.asarray(weights @ self.histogram)
 
 
@@ -160,20 +162,20 @@ def quantile(histogram: Num[np.ndarray, " bin"], q: float) -> float:
     total = histogram.sum()
     if not total:
         return float("nan")
-    place = int(np.searchsorted(np.cumsum(histogram), q * total))
-    return float(SMALLEST * np.exp(BIN * (place + 1)))
+    index = int(np.searchsorted(np.cumsum(histogram), q * total))
+    return float(SMALLEST * np.exp(BIN * (index + 1)))
 
 
 def error_histogram(errors: Float[np.ndarray, " error"]) -> Int[np.ndarray, " bin"]:
-    """How many errors fall into each bin, by their absolute size."""
+    """The number of errors in each bin, by absolute size."""
     sizes = np.clip(np.abs(errors), SMALLEST, LARGEST)
     bins = (np.log(sizes / SMALLEST) / BIN).astype(np.int64)
     return np.bincount(np.minimum(bins, N_BINS - 1), minlength=N_BINS)
 
 
 def _largest(values: Float[np.ndarray, " value"]) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.max()) if len(known) else float("nan")
+    finite = values[~np.isnan(values)]
+    return float(finite.max()) if len(finite) else float("nan")
 
 
 def groups_together(
@@ -204,7 +206,7 @@ class Tile(NamedTuple):
 
     first: int
     partners: Int[np.ndarray, " partner"]
-    places: Int[np.ndarray, " partner"]
+    partner_indices: Int[np.ndarray, " partner"]
 
 
 def tiles_of(pairs: Pairs, chosen: Int[np.ndarray, " chosen"]) -> list[Tile]:
@@ -216,7 +218,7 @@ def tiles_of(pairs: Pairs, chosen: Int[np.ndarray, " chosen"]) -> list[Tile]:
 
 
 class TileErrors:
-    """What a tile's scores do on some inputs; two of them merge.
+    """Errors of a tile's scores on some inputs; two of them merge.
 
     Attributes: as in `PairErrors`, for the partners.
     """
@@ -318,12 +320,15 @@ def gathered(
     count, squares = np.zeros((3, len(pairs)), dtype=np.int64), np.zeros((3, len(pairs)))
     low, high = np.full((2, 3, len(pairs)), np.nan)
     histogram = np.zeros((3, N_BINS), dtype=np.int64)
-    for tile, found in zip(tiles, errors, strict=True):
-        count[:, tile.places], squares[:, tile.places] = found.count, found.squares
-        absent = found.count == 0
-        low[:, tile.places] = np.where(absent, np.nan, found.low)
-        high[:, tile.places] = np.where(absent, np.nan, found.high)
-        histogram += found.histogram
+    for tile, values in zip(tiles, errors, strict=True):
+        count[:, tile.partner_indices], squares[:, tile.partner_indices] = (
+            values.count,
+            values.squares,
+        )
+        absent = values.count == 0
+        low[:, tile.partner_indices] = np.where(absent, np.nan, values.low)
+        high[:, tile.partner_indices] = np.where(absent, np.nan, values.high)
+        histogram += values.histogram
     return PairErrors(pairs, fitted, together, count, low, high, squares, histogram)
 
 
@@ -356,7 +361,7 @@ def q_values(
     """
     log_orders = gammaln(n_groups + 1) - gammaln(together + 1) - gammaln(n_groups - together + 1)
     p = np.where(errors.separated, np.exp(-log_orders), 1.0)
-    return benjamini_yekutieli(np.where(errors.seen, p, np.nan))
+    return benjamini_yekutieli(np.where(errors.observed, p, np.nan))
 
 
 def claims(
@@ -365,7 +370,7 @@ def claims(
     affine: Bool[np.ndarray, " pair"],
     level: float,
 ) -> list[Claim]:
-    """What can be said of each pair; without anything before the layer nothing is computed there.
+    """The claim about each pair; without an input of the layer no pair counts as computed.
 
     Args:
         here: the readouts at the layer.
@@ -384,8 +389,8 @@ def claims(
     named = np.where(read | early, "undecided", "absent")
     named = np.where(sure & ~early & bool(before), "computed", named)
     named = np.where(surely_early, "before", named)
-    found: list[Claim] = np.where(here.errors.seen, named, "unseen").tolist()
-    return found
+    pair_claims: list[Claim] = np.where(here.errors.observed, named, "unseen").tolist()
+    return pair_claims
 
 
 def never_apart(features: Bool[np.ndarray, "n m"], pairs: Pairs) -> Bool[np.ndarray, " pair"]:
@@ -396,19 +401,19 @@ def never_apart(features: Bool[np.ndarray, "n m"], pairs: Pairs) -> Bool[np.ndar
     return np.asarray((together == 0) | (alone == 0).any(axis=1) | (neither == 0))
 
 
-def counts(found: list[Claim]) -> dict[Claim, int]:
-    """How many pairs each claim is made of."""
-    counted = Counter(found)
+def counts(pair_claims: list[Claim]) -> dict[Claim, int]:
+    """The number of pairs of each claim."""
+    counted = Counter(pair_claims)
     return {claim: counted[claim] for claim in CLAIMS}
 
 
-def main_claim(found: list[Claim]) -> Claim:
-    """What the layer as a whole is said to do: computed or before, whichever more pairs are.
+def main_claim(pair_claims: list[Claim]) -> Claim:
+    """The claim about the layer as a whole: computed or before, whichever has more pairs.
 
     A layer may be built for a few pairs out of many, so only where there is none of these is it
     absent or undecided, whichever more pairs are.
     """
-    counted = counts(found)
+    counted = counts(pair_claims)
     rivals: tuple[tuple[Claim, Claim], ...] = (("computed", "before"), ("absent", "undecided"))
     for one, other in rivals:
         if counted[one] + counted[other]:
@@ -418,4 +423,4 @@ def main_claim(found: list[Claim]) -> Claim:
 
 def is_read(errors: PairErrors) -> Bool[np.ndarray, " pair"]:
     """Whether the worst error after offset is below what an affine function attains."""
-    return errors.seen & (errors.worst_after_offset < AFFINE * (1 - ROUNDING))
+    return errors.observed & (errors.worst_after_offset < AFFINE * (1 - ROUNDING))

@@ -42,7 +42,7 @@ def check_gates(gates: Sequence[str], names: Sequence[str], table: str | None) -
     Raises:
         InputError: unknown features, too many or too few.
     """
-    found = []
+    checked = []
     for gate in gates:
         chosen = [part.strip() for part in gate.split(",")]
         if not all(chosen):
@@ -54,8 +54,8 @@ def check_gates(gates: Sequence[str], names: Sequence[str], table: str | None) -
             raise InputError(f"gate {gate}: give two to {MOST_FEATURES} different features")
         if table is not None and len(table) != 2 ** len(chosen):
             raise InputError(f"gate {gate}: the table {table} is of another number of features")
-        found.append([list(names).index(name) for name in chosen])
-    return found
+        checked.append([list(names).index(name) for name in chosen])
+    return checked
 
 
 def measure_gates(
@@ -63,7 +63,7 @@ def measure_gates(
     names: Sequence[str],
     table: str | None,
     layer: Float[np.ndarray, "n d"],
-    given: Float[np.ndarray, "n _"] | None,
+    layer_input: Float[np.ndarray, "n _"] | None,
     rows: Split,
 ) -> list[dict[str, Any]]:
     """Each gate's errors on held-out rows, read at the layer together with its input.
@@ -74,18 +74,24 @@ def measure_gates(
     """
     if not gates:
         return []
-    wide = layer if table is None or given is None else np.concatenate([layer, given], axis=1)
+    wide = (
+        layer
+        if table is None or layer_input is None
+        else np.concatenate([layer, layer_input], axis=1)
+    )
     here = _errors(wide, gates, table, rows)
-    before = [None] * len(gates) if given is None else _errors(given, gates, table, rows)
+    before = (
+        [None] * len(gates) if layer_input is None else _errors(layer_input, gates, table, rows)
+    )
     return [
         {
             "gate": ", ".join(names[k] for k in gate),
             "function": table or "AND",
-            **found,
+            **errors,
             "input": None if at_input is None else at_input["worst_after_offset"],
-            "said": None if table is None else _said(gate, names, table, found, rows),
+            "said": None if table is None else _gate_word(gate, names, table, errors, rows),
         }
-        for gate, found, at_input in zip(gates, here, before, strict=True)
+        for gate, errors, at_input in zip(gates, here, before, strict=True)
     ]
 
 
@@ -116,43 +122,45 @@ def _gate_errors(
             direction, intercept = read(table or _and(len(gate)), gate)
         except InputError:  # never together in the rows fitted on
             return dict.fromkeys(("worst", "worst_after_offset", "rms"))
-        found = epsilon((held_out @ direction + intercept)[:, None], truth[:, None])
-        kept = found.worst, found.worst_after_offset, found.rms
-        return dict(zip(("worst", "worst_after_offset", "rms"), kept, strict=True))
+        errors = epsilon((held_out @ direction + intercept)[:, None], truth[:, None])
+        as_fitted = errors.worst, errors.worst_after_offset, errors.rms
+        return dict(zip(("worst", "worst_after_offset", "rms"), as_fitted, strict=True))
 
     fitted = None if table is None else measured(readout.fitted_readout)
     through = measured(readout.truth_table_readout)
     return {**through, "true": int(truth.sum()), "fitted": fitted}
 
 
-def _said(
+def _gate_word(
     gate: Sequence[int],
     names: Sequence[str],
     table: str,
-    found: Mapping[str, Any],
+    errors: Mapping[str, Any],
     rows: Split,
 ) -> str:
     """Whether the function can be read off, and if not, what stands in the way."""
-    through, fitted = found["worst_after_offset"], found["fitted"]["worst_after_offset"]
+    through, fitted = errors["worst_after_offset"], errors["fitted"]["worst_after_offset"]
     name = f"{table} of {', '.join(names[k] for k in gate)}"
     ways = {"through its ANDs": through, "fitted to itself": fitted}
-    known = {way: error for way, error in ways.items() if error is not None}
-    if known and min(known.values()) < AFFINE:
-        way = min(known, key=lambda w: known[w])
-        return f"{name} is read off {way}, the worst error {known[way]:.3g} after offset."
+    measured = {way: error for way, error in ways.items() if error is not None}
+    if measured and min(measured.values()) < AFFINE:
+        way = min(measured, key=lambda w: measured[w])
+        return f"{name} is read off {way}, the worst error {measured[way]:.3g} after offset."
     on = rows.labels[rows.fitted]
-    terms = {places: c for places, c in mobius(table).items() if len(places) > 1}
-    count = {places: int(on[:, [gate[k] for k in places]].all(axis=1).sum()) for places in terms}
+    terms = {features: c for features, c in mobius(table).items() if len(features) > 1}
+    count = {
+        features: int(on[:, [gate[k] for k in features]].all(axis=1).sum()) for features in terms
+    }
     parts = [f"{name} cannot be read off to better than 1/4 here"]
     if terms:
-        rarest = min(terms, key=lambda places: count[places])
+        rarest = min(terms, key=lambda features: count[features])
         total = sum(map(abs, terms.values()))
         parts.append(
             f"through its ANDs their errors add up with weights of {total} in all, and the AND of "
             f"{', '.join(names[gate[k]] for k in rarest)}, weight {terms[rarest]}, is true on "
             f"{count[rarest]:,} of the {len(on):,} rows fitted on"
         )
-    shown = [f"{way} {error:.3g}" for way, error in known.items()]
+    shown = [f"{way} {error:.3g}" for way, error in measured.items()]
     if shown:
         parts.append(f"worst errors after offset: {', '.join(shown)}")
     return f"{'; '.join(parts)}."
@@ -214,7 +222,7 @@ class Composer:
             reinitialisations: random layers to draw.
             progress: told what is being done.
         """
-        found: list[Depth] = []
+        depths: list[Depth] = []
         names, rows, here = self._names, self._rows, site
         computed = [set(_named(site, names, "computed"))]
         for depth, earlier in enumerate(self._computed, start=2):
@@ -229,13 +237,13 @@ class Composer:
                 reinitialisations=reinitialisations,
                 progress=progress,
             )
-            found.append(Depth(depth, names, left_out, here))
-            computed.append(set(found[-1].computed()))
-        for place, new in enumerate(computed):
-            if place == len(self._computed):
+            depths.append(Depth(depth, names, left_out, here))
+            computed.append(set(depths[-1].computed()))
+        for i, new in enumerate(computed):
+            if i == len(self._computed):
                 self._computed.append(set())
-            self._computed[place] |= new
-        return found
+            self._computed[i] |= new
+        return depths
 
     def _as_features(
         self, site: SiteErrors, names: tuple[str, ...], rows: Split, earlier: set[str]
@@ -247,11 +255,17 @@ class Composer:
             if (name := and_name(names[i], names[j])) in earlier
         ]
         often = sorted(range(len(held)), key=lambda k: -int(held[k][1].sum()))
-        kept = sorted(often[: self._most])
-        labels: Bool[np.ndarray, "n feature"] = np.empty((len(rows.labels), len(kept)), dtype=bool)
-        for column, k in enumerate(kept):
+        most_frequent = sorted(often[: self._most])
+        labels: Bool[np.ndarray, "n feature"] = np.empty(
+            (len(rows.labels), len(most_frequent)), dtype=bool
+        )
+        for column, k in enumerate(most_frequent):
             labels[:, column] = held[k][1]
-        return tuple(held[k][0] for k in kept), replace(rows, labels=labels), len(held) - len(kept)
+        return (
+            tuple(held[k][0] for k in most_frequent),
+            replace(rows, labels=labels),
+            len(held) - len(most_frequent),
+        )
 
 
 def and_name(first: str, second: str) -> str:
@@ -263,6 +277,6 @@ def and_name(first: str, second: str) -> str:
 def _named(site: SiteErrors, names: Sequence[str], claim: str) -> list[str]:
     return [
         and_name(names[i], names[j])
-        for (i, j), found in zip(site.here.pairs.tolist(), site.claims, strict=True)
-        if found == claim
+        for (i, j), pair_claim in zip(site.here.pairs.tolist(), site.claims, strict=True)
+        if pair_claim == claim
     ]

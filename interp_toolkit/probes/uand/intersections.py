@@ -46,7 +46,7 @@ MOST_GATES = 2_000  # of a higher fan-in that are measured
 
 @dataclass(frozen=True, eq=False)
 class Intersections(Brief):
-    """What two-level weights say.
+    """The intersections shown by two-level weights.
 
     Attributes:
         level: the upper level of the weights, as found; the lower is near 0.
@@ -134,10 +134,10 @@ def find_intersections(
         pairs: whose readouts to measure.
         level: of the false discoveries among targeted pairs.
     """
-    found = _two_levels(weights, bias, 2)
-    if found is None:
+    intersections = _two_levels(weights, bias, 2)
+    if intersections is None:
         return None
-    connected, upper, typical = found
+    connected, upper, typical = intersections
     as_numbers = connected.astype(np.float64)
     counts = (as_numbers @ as_numbers.T)[pairs[:, 0], pairs[:, 1]].astype(np.int64)
     if not counts.any():
@@ -165,10 +165,10 @@ def find_higher(
     Arguments as in `find_intersections`; the seed is of the gates that are measured.
     """
     for fan_in in FAN_INS:
-        found = _two_levels(weights, bias, fan_in)
-        if found is None or len(weights) < fan_in:
+        intersections = _two_levels(weights, bias, fan_in)
+        if intersections is None or len(weights) < fan_in:
             continue
-        connected, upper, typical = found
+        connected, upper, typical = intersections
         gates = _gates_of(connected, fan_in, seed)
         shared = np.stack([connected[list(gate)].all(axis=0) for gate in gates])
         truth = np.stack([features[:, list(gate)].all(axis=1) for gate in gates], axis=1)
@@ -176,10 +176,10 @@ def find_higher(
         if not some.any():
             return None
         share = float(some.mean())
-        kept = some & truth.any(axis=0)
-        readouts = shared[kept] / shared[kept].sum(axis=1, keepdims=True)
+        informative = some & truth.any(axis=0)
+        readouts = shared[informative] / shared[informative].sum(axis=1, keepdims=True)
         scores = activations @ readouts.T.astype(activations.dtype) / upper
-        truth = truth[:, kept]
+        truth = truth[:, informative]
         least = gate_after_offset(scores, truth)
         on = np.where(truth, scores, np.inf).min(axis=0)
         off = np.where(truth, -np.inf, scores).max(axis=0)
@@ -190,10 +190,10 @@ def find_higher(
             bias=-typical,
             gates=round(share * math.comb(len(weights), fan_in)),
             sampled=len(gates) if len(gates) < math.comb(len(weights), fan_in) else None,
-            measured=int(kept.sum()),
+            measured=int(informative.sum()),
             separated=int((on > off).sum()),
-            worst=float(np.abs(scores - truth).max()) if kept.any() else float("nan"),
-            worst_after_offset=float(np.nanmax(least)) if kept.any() else float("nan"),
+            worst=float(np.abs(scores - truth).max()) if informative.any() else float("nan"),
+            worst_after_offset=float(np.nanmax(least)) if informative.any() else float("nan"),
         )
     return None
 
@@ -253,10 +253,10 @@ def _measure(
     together = groups_together(features, None, pairs)
     tiles = tiles_of(pairs, np.flatnonzero(together))
     on = np.ascontiguousarray(features.T)
-    found = [TileErrors(len(tile.partners)) for tile in tiles]
-    for tile, errors in zip(tiles, found, strict=True):
+    tile_errors = [TileErrors(len(tile.partners)) for tile in tiles]
+    for tile, errors in zip(tiles, tile_errors, strict=True):
         both = connected[tile.first] & connected[tile.partners]
         readouts = both / np.maximum(both.sum(axis=1), 1)[:, None]
         scores = readouts.astype(activations.dtype) @ activations.T
         errors.add(scores, on[tile.first], on[tile.partners], step=1)
-    return gathered(pairs, np.ones(len(pairs), dtype=np.int64), together, tiles, found)
+    return gathered(pairs, np.ones(len(pairs), dtype=np.int64), together, tiles, tile_errors)

@@ -1,4 +1,4 @@
-"""What stands before a hook point: the layer's input, and the same layer with random weights.
+"""Controls of a hook point: the layer's input, and the same layer with random weights.
 
 Neurons of an MLP (`mlp.hook_post`) have as input what the MLP's norm leaves of the residual stream.
 Random layers of the same shape have the MLP's own weights in random order, the biases among
@@ -96,7 +96,7 @@ class LayerReader:
         self, model: Model, samples: Samples, hooks: Sequence[str], memory: int | str | None
     ):
         self.model, self.samples, self.hooks, self.memory = model, samples, list(hooks), memory
-        self._kept: dict[str, Float[np.ndarray, "n _"]] = {}
+        self._values: dict[str, Float[np.ndarray, "n _"]] = {}
         self._before: dict[str, str | None] = {}
         self._layer_bytes = 0
 
@@ -105,13 +105,13 @@ class LayerReader:
         if hook not in self._before:
             self._fetch(hook)
         mlp, before = _mlp_at(self.model, hook), self._before[hook]
-        here, given = self._kept[hook], None if before is None else self._kept[before]
+        here, layer_input = self._values[hook], None if before is None else self._values[before]
         about = mlp, self.model, self.samples, self.memory
         if mlp is None:
-            return Layer(hook, before, here, given, None, *about)
-        assert given is not None
+            return Layer(hook, before, here, layer_input, None, *about)
+        assert layer_input is not None
         with torch.no_grad():
-            x = mlp.norm(torch.from_numpy(given).to(mlp.W_in))
+            x = mlp.norm(torch.from_numpy(layer_input).to(mlp.W_in))
             pre = x @ mlp.W_in + mlp.b_in
             if mlp.W_gate is not None and mlp.b_gate is not None:
                 pre = torch.cat([x @ mlp.W_gate + mlp.b_gate, pre], dim=1)
@@ -120,12 +120,12 @@ class LayerReader:
 
     def _fetch(self, hook: str) -> None:
         """Read this hook and those that come after it, as many as fit in half of the memory."""
-        self._kept = {}
+        self._values = {}
         hooks = together(self.hooks, hook, self.memory, self._layer_bytes)
         self._before = {one: _before(self.model, one) for one in hooks}
         names = dict.fromkeys([*hooks, *filter(None, self._before.values())])
-        self._kept = _read(self.model, self.samples, list(names), self.memory)
-        self._layer_bytes = sum(values.nbytes for values in self._kept.values()) // len(hooks)
+        self._values = _read(self.model, self.samples, list(names), self.memory)
+        self._layer_bytes = sum(values.nbytes for values in self._values.values()) // len(hooks)
 
 
 def _before(model: Model, hook: str) -> str | None:
@@ -162,8 +162,8 @@ def _block_input(model: Model, hook: str) -> str | None:
     if match is None or match[2] == "hook_resid_pre":
         return None
     after_attention = match[2].startswith(("mlp.", "hook_mlp", "ln2."))
-    wanted = f"{match[1]}.hook_resid_{'mid' if after_attention else 'pre'}"
-    return wanted if wanted in hook_points(model) else f"{match[1]}.hook_resid_pre"
+    residual = f"{match[1]}.hook_resid_{'mid' if after_attention else 'pre'}"
+    return residual if residual in hook_points(model) else f"{match[1]}.hook_resid_pre"
 
 
 def in_random_order(

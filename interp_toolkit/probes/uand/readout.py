@@ -117,8 +117,8 @@ class UANDReadout(BaseEstimator):
         """
         check_is_fitted(self)
         chosen = all_pairs(self._features.shape[1]).tolist() if gates is None else gates
-        found = [self._whitened_readout(gate) for gate in chosen]
-        readouts, shares = (np.stack(part) for part in zip(*found, strict=True))
+        columns = [self._whitened_readout(gate) for gate in chosen]
+        readouts, shares = (np.stack(part) for part in zip(*columns, strict=True))
         directions = self._whitening.directions(readouts)
         return directions, shares - directions @ self._whitening.mean
 
@@ -127,7 +127,7 @@ class UANDReadout(BaseEstimator):
     def score(
         self, X: Any, gates: Sequence[Sequence[int]] | None = None
     ) -> Float[np.ndarray, "n gate"]:
-        """What the gates' readouts say of these activations: near 1 for true, near 0 for false.
+        """The gates' scores on these activations: near 1 for true, near 0 for false.
 
         Raises InputError as `readouts` does.
         """
@@ -212,14 +212,14 @@ class UANDReadout(BaseEstimator):
         chosen = all_pairs(m) if pairs is None else checked_pairs(pairs, m)
         fitted = self.n_together_[chosen[:, 0], chosen[:, 1]]
         together = groups_together(features, None, chosen)
-        seen = np.flatnonzero((fitted > 0) & (together > 0))
-        tiles = tiles_of(chosen, seen)
+        fitted_pairs = np.flatnonzero((fitted > 0) & (together > 0))
+        tiles = tiles_of(chosen, fitted_pairs)
         on = np.ascontiguousarray(features.T)
         sparsely = self._sparse_pays(tiles, len(X))
         row_bytes = self._rows.itemsize * max(len(self._rows) if sparsely else 0, m)
         at_once = max(1, PRODUCTS_AT_ONCE // row_bytes)
-        step = max(1, len(seen) * len(X) // HISTOGRAM_SCORES)
-        found = [TileErrors(len(tile.partners)) for tile in tiles]
+        step = max(1, len(fitted_pairs) * len(X) // HISTOGRAM_SCORES)
+        tile_errors = [TileErrors(len(tile.partners)) for tile in tiles]
         jobs = (self.n_jobs or joblib.cpu_count()) if sparsely else 1
         for start in range(0, len(X), at_once):
             part = slice(start, start + at_once)
@@ -227,9 +227,9 @@ class UANDReadout(BaseEstimator):
             products = self._rows @ held_out.T if sparsely else None
             joblib.Parallel(jobs, prefer="threads")(
                 joblib.delayed(self._measure)(tile, held_out, products, on[:, part], step, errors)
-                for tile, errors in zip(tiles, found, strict=True)
+                for tile, errors in zip(tiles, tile_errors, strict=True)
             )
-        return gathered(chosen, fitted, together, tiles, found)
+        return gathered(chosen, fitted, together, tiles, tile_errors)
 
     def _measure(
         self,
@@ -322,8 +322,8 @@ def _response(
     n = np.maximum(count, 1)
     to_itself = squares / n**2
     others = (crossed - own) / np.maximum(n * (n - 1), 1)
-    kept = np.where((count > 1) & (others > LEAST_RESPONSE * to_itself), others, to_itself)
-    return np.where(kept > 0, kept, 1.0)
+    response = np.where((count > 1) & (others > LEAST_RESPONSE * to_itself), others, to_itself)
+    return np.where(response > 0, response, 1.0)
 
 
 def checked(
@@ -469,9 +469,9 @@ def _from_rows(
     """V (Λ + ridge)^(-1/2), from the rows' products; directions without any variance left out."""
     scaled = _scaled(X, mean, unit).astype(np.float64)
     sizes, U = eigh(scaled @ scaled.T / len(X))
-    kept = sizes > len(X) * np.finfo(X.dtype).eps * sizes[-1]
-    V = scaled.T @ U[:, kept] / np.sqrt(len(X) * sizes[kept])
-    return np.asarray(V / np.sqrt(sizes[kept] + ridge))
+    large = sizes > len(X) * np.finfo(X.dtype).eps * sizes[-1]
+    V = scaled.T @ U[:, large] / np.sqrt(len(X) * sizes[large])
+    return np.asarray(V / np.sqrt(sizes[large] + ridge))
 
 
 def _scaled(X: Float[np.ndarray, "n d"], mean: np.ndarray, unit: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What the universal-AND analysis returns: each layer beside its controls, in tables and words."""
+"""Results of the universal-AND analysis: each layer and its controls, in tables and words."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ComposedSummary:
 
 @dataclass(frozen=True)
 class UANDEvidence(Evidence):
-    """What the status rests on, at the layer that it is about.
+    """The evidence of the status, at its layer.
 
     Attributes:
         site: the layer.
@@ -252,7 +252,7 @@ _REASONS: Mapping[str, str] = {
 
 
 def evidence_of(
-    site: SiteSummary, main: Claim, n_layers: int, *, places: int, held_out: int
+    site: SiteSummary, main: Claim, n_layers: int, *, n_positions: int, held_out: int
 ) -> UANDEvidence:
     """The status, and the numbers that it follows from.
 
@@ -262,10 +262,10 @@ def evidence_of(
         site: the layer.
         main: the claim of most pairs (see `errors.main_claim`).
         n_layers: how many were looked at, of which this one was chosen.
-        places: looked at.
+        n_positions: looked at.
         held_out: one in so many of them.
     """
-    drawn = len(site.random_mean_worst)
+    n_random = len(site.random_mean_worst)
     status: Status = main
     reason = _REASONS.get(main)
     if main == "computed":
@@ -279,10 +279,10 @@ def evidence_of(
         input=site.input,
         counts=site.counts,
         shuffled_read=site.shuffled_read,
-        random_layers=drawn,
-        p_better=site.p_better if drawn else None,
+        random_layers=n_random,
+        p_better=site.p_better if n_random else None,
         behind_attention=site.behind_attention,
-        places=places,
+        places=n_positions,
         held_out=held_out,
     )
 
@@ -313,25 +313,28 @@ def headline(site: SiteSummary, main: Claim, evidence: UANDEvidence) -> str:
         main: the claim of most pairs (see `errors.main_claim`).
         evidence: with its status.
     """
-    n, seen, hook = f"{site.counts[main]:,}", f"{_seen(site):,}", site.hook
-    if not _seen(site):
+    n, observed, hook = f"{site.counts[main]:,}", f"{_observed(site):,}", site.hook
+    if not _observed(site):
         return f"Nothing can be said at {hook}: no two features are on together often enough."
     if main == "undecided":
-        return f"Undecided at {hook}: whether the ANDs of {n} of {seen} feature pairs are computed."
+        return (
+            f"Undecided at {hook}: whether the ANDs of {n} of {observed} feature pairs "
+            "are computed."
+        )
     if main == "before":
-        return f"The ANDs of {n} of {seen} feature pairs are readable before {hook} already."
+        return f"The ANDs of {n} of {observed} feature pairs are readable before {hook} already."
     if main == "absent":
-        return f"The ANDs of {n} of {seen} feature pairs are not readable at {hook}."
+        return f"The ANDs of {n} of {observed} feature pairs are not readable at {hook}."
     if evidence.status == "computed":
-        computed = f"The ANDs of {n} of {seen} feature pairs are computed at {hook}"
+        computed = f"The ANDs of {n} of {observed} feature pairs are computed at {hook}"
         return f"{computed}, beyond what random layers give."
-    readable = f"The ANDs of {n} of {seen} feature pairs are readable at {hook}"
+    readable = f"The ANDs of {n} of {observed} feature pairs are readable at {hook}"
     if evidence.status == "uninformative":
         return f"{readable}, but no better than in random layers."
     return f"{readable}; whether it computes them is undecided."
 
 
-def _seen(site: SiteSummary) -> int:
+def _observed(site: SiteSummary) -> int:
     return sum(n for claim, n in site.counts.items() if claim != "unseen")
 
 
@@ -370,7 +373,7 @@ def findings(
         listed.append(higher_words(site.higher_fan_in))
     for part in composed:
         claim = _main(part.site)
-        own = evidence_of(part.site, claim, len(composed), places=0, held_out=0)
+        own = evidence_of(part.site, claim, len(composed), n_positions=0, held_out=0)
         kind = "ANDs" if part.depth == 2 else f"ANDs of depth {part.depth - 1}"
         text = headline(part.site, claim, own)
         text = text[0].lower() + text[1:]
@@ -387,9 +390,9 @@ def findings(
 
 
 def _readable(site: SiteSummary, main: Claim) -> str:
-    """How many pairs can be read, by the worst error, here and at the input."""
+    """The number of readable pairs, by the worst error, here and at the input."""
     counts, unseen = site.counts, site.counts["unseen"]
-    if not _seen(site):
+    if not _observed(site):
         return (
             f"None of the {unseen:,} pairs is on together both in the rows fitted on and in those "
             "held out: give more rows."
@@ -448,41 +451,42 @@ def _random(site: SiteSummary, n_layers: int) -> str:
     return f"R{layers} read them as well: {numbers}."
 
 
-def _construction(found: Record) -> str:
+def _construction(record: Record) -> str:
     """Whether the weights are the 0/1 construction, and what its readouts separate."""
-    kind = "the construction of universal AND" if found["universal"] else "a construction"
-    pairs = "targeted pairs" if found["targeted"] else "pairs that share a neuron"
+    kind = "the construction of universal AND" if record["universal"] else "a construction"
+    pairs = "targeted pairs" if record["targeted"] else "pairs that share a neuron"
     text = (
-        f"The weights are {kind} by intersections: levels 0 and {found['level']:.3g}, "
-        f"{found['named_count']:,} {pairs}"
+        f"The weights are {kind} by intersections: levels 0 and {record['level']:.3g}, "
+        f"{record['named_count']:,} {pairs}"
     )
-    if found["worst"] is None:
+    if record["worst"] is None:
         return f"{text}, none on together in the rows held out."
-    but = "but" if 2 * found["separated"] < found["named_seen"] else "and"
+    but = "but" if 2 * record["separated"] < record["named_seen"] else "and"
     only = "only " if but == "but" else ""
     return (
-        f"{text}, {but} the readouts along shared neurons separate {only}{found['separated']:,} of "
-        f"the {found['named_seen']:,} seen (worst error {found['worst']:.3g}, "
-        f"{found['worst_after_offset']:.3g} after offset)."
+        f"{text}, {but} the readouts along shared neurons "
+        f"separate {only}{record['separated']:,} of "
+        f"the {record['named_seen']:,} seen (worst error {record['worst']:.3g}, "
+        f"{record['worst_after_offset']:.3g} after offset)."
     )
 
 
-def higher_words(found: Mapping[str, Any]) -> str:
+def higher_words(record: Mapping[str, Any]) -> str:
     """The construction for more than two features."""
-    k, sampled = found["fan_in"], found["sampled"]
-    sets = f"{found['gates']:,} sets of {k} that share a neuron"
+    k, sampled = record["fan_in"], record["sampled"]
+    sets = f"{record['gates']:,} sets of {k} that share a neuron"
     if sampled is not None:
         sets = f"about {sets}, counted on {sampled:,} drawn"
     text = (
         f"The weights are the construction for ANDs of {k} features, not of two: levels 0 "
-        f"and {found['level']:.3g} under a bias of {found['bias']:.3g}, and {sets}"
+        f"and {record['level']:.3g} under a bias of {record['bias']:.3g}, and {sets}"
     )
-    if not found["measured"]:
+    if not record["measured"]:
         return f"{text}, none of those looked at on together in the rows held out."
     return (
-        f"{text}; the readouts along shared neurons separate {found['separated']:,} of the "
-        f"{found['measured']:,} measured (worst error {found['worst']:.3g}, "
-        f"{found['worst_after_offset']:.3g} after offset)."
+        f"{text}; the readouts along shared neurons separate {record['separated']:,} of the "
+        f"{record['measured']:,} measured (worst error {record['worst']:.3g}, "
+        f"{record['worst_after_offset']:.3g} after offset)."
     )
 
 

@@ -90,7 +90,7 @@ class SiteErrors:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Which rows the readouts are fitted on and which are held out.
+    """The rows that readouts are fitted on, and the held-out rows.
 
     Attributes:
         fitted, held_out: row numbers.
@@ -131,14 +131,14 @@ def measure_site(
     progress(f"{layer.hook}: {len(pairs):,} pairs")
     here = reading(layer.activations, rows.labels, rows, pairs)
     before = []
-    for what, given in (("input", layer.input), ("linear part", layer.pre)):
-        if given is not None:
+    for what, control in (("input", layer.input), ("linear part", layer.pre)):
+        if control is not None:
             progress(f"{layer.hook}: its {what}")
-            before.append(reading(given, rows.labels, rows, pairs))
+            before.append(reading(control, rows.labels, rows, pairs))
     progress(f"{layer.hook}: shuffled labels")
     mixed = reading(layer.activations, shuffled(rows), rows, pairs)
     random, statistic, statistics = None, float("nan"), list[float]()
-    if reinitialisations and here.errors.seen.any():
+    if reinitialisations and here.errors.observed.any():
         progress(f"{layer.hook}: random layers")
         random = _errors(layer.reinitialised(rows.seed), rows.labels, rows, pairs)
         compare = _Comparison(here.errors, rows, layer.activations.shape[1])
@@ -214,10 +214,10 @@ class _Comparison:
 
     def __init__(self, here: PairErrors, rows: Split, width: int):
         rng = np.random.default_rng(rows.seed)
-        kept = max(ROWS_COMPARED, 4 * width) / len(rows.labels)
-        self._pairs = here.pairs[_some(np.flatnonzero(here.seen), MOST_COMPARED, rng)]
+        fraction = max(ROWS_COMPARED, 4 * width) / len(rows.labels)
+        self._pairs = here.pairs[_some(np.flatnonzero(here.observed), MOST_COMPARED, rng)]
         self._labels = rows.labels
-        self._fitted = _some(rows.fitted, int(kept * len(rows.fitted)), rng)
+        self._fitted = _some(rows.fitted, int(fraction * len(rows.fitted)), rng)
         self._held_out = rows.held_out
 
     def __call__(self, X: Float[np.ndarray, "n d"]) -> float:
@@ -243,8 +243,10 @@ def _constructions(
         return None, None
     weights, bias = feature_weights(layer.plain_pre[rows.fitted], rows.labels[rows.fitted])
     held_out = layer.activations[rows.held_out], rows.labels[rows.held_out]
-    found = find_intersections(weights, bias, *held_out, pairs, level)
-    return found, find_higher(weights, bias, *held_out, rows.seed) if found is None else None
+    intersections = find_intersections(weights, bias, *held_out, pairs, level)
+    return intersections, find_higher(
+        weights, bias, *held_out, rows.seed
+    ) if intersections is None else None
 
 
 def _share(as_far: Bool[np.ndarray, " draw"]) -> float:

@@ -48,7 +48,7 @@ class Affine:
     weights: tuple[Fraction, ...]
 
     def at(self, bits: Sequence[int]) -> Fraction:
-        """Its value on these bits."""
+        """The function's value on these bits."""
         return self.constant + sum(w * b for w, b in zip(self.weights, bits, strict=True))
 
 
@@ -65,7 +65,7 @@ class HeadFormula:
     threshold: Fraction
 
     def value(self, bits: Sequence[int]) -> Fraction:
-        """What the heads write less the threshold, exactly."""
+        """The heads' output less the threshold, exactly."""
         return sum((n.at(bits) / z.at(bits) for n, z in self.heads), -self.threshold)
 
     def computes(self, table: str) -> bool:
@@ -210,9 +210,9 @@ def boolean_heads(table: str, dtype: torch.dtype = torch.float64) -> Transformer
             values.append((n.constant - sum(n.weights)) / keys[-1])
             attn.W_Q[head, QUERY, 0] = config.attn_scale
             attn.W_K[head, ONE, 0] = math.log(2)
-            for place, (key, value) in enumerate(zip(keys, values, strict=True)):
-                attn.W_K[head, QUERY + 1 + place, 0] = math.log(key)
-                attn.W_V[head, QUERY + 1 + place, 0] = float(value)
+            for i, (key, value) in enumerate(zip(keys, values, strict=True)):
+                attn.W_K[head, QUERY + 1 + i, 0] = math.log(key)
+                attn.W_V[head, QUERY + 1 + i, 0] = float(value)
             attn.W_O[head, 0, answer] = 1.0
         model.unembed.W_U[answer, 1] = 1.0
         model.unembed.W_U[QUERY, 1] = -float(formula.threshold)

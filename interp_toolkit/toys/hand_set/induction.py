@@ -45,7 +45,7 @@ def task(name: str, heads: Mapping[str, Sequence[Head]]) -> dict[str, Any]:
     """The task record: its name, and the heads that do it, by what they do."""
     return {
         "name": name,
-        "heads": {what: [list(h) for h in found] for what, found in heads.items()},
+        "heads": {what: [list(h) for h in heads_of_kind] for what, heads_of_kind in heads.items()},
     }
 
 
@@ -72,8 +72,8 @@ def duplicate_token(
     """
     model, axes = blank(d_vocab, n_ctx, d_head=d_vocab + n_ctx, dtype=dtype)
     match(model, SINGLE_HEAD, axes.tokens, axes.tokens, range(d_vocab), score)
-    places = range(d_vocab, d_vocab + n_ctx)
-    match(model, SINGLE_HEAD, axes.positions, axes.positions, places, -score / 2)
+    positions = range(d_vocab, d_vocab + n_ctx)
+    match(model, SINGLE_HEAD, axes.positions, axes.positions, positions, -score / 2)
     copy_axes(model, SINGLE_HEAD, axes.tokens, axes.output, GAIN)
     return model
 
@@ -211,10 +211,10 @@ def _absolute_circuit(
 
 
 def _circuit(induction_head: Head | None, **others: Sequence[Head]) -> dict[str, Sequence[Head]]:
-    found: dict[str, Sequence[Head]] = {"previous-token": [PREVIOUS_HEAD]}
+    circuit: dict[str, Sequence[Head]] = {"previous-token": [PREVIOUS_HEAD]}
     if induction_head is not None:
-        found["induction"] = [induction_head]
-    return {**found, **others}
+        circuit["induction"] = [induction_head]
+    return {**circuit, **others}
 
 
 PREVIOUS_TOKEN = Toy(

@@ -22,7 +22,10 @@ from interp_toolkit.registry import Toy
 from interp_toolkit.toys.zeros import zeros
 
 ZERO, ONE, QUERY = 0, 1, 2  # token ids, and the axes of their one-hot embeddings
-FIRST_PLACE, SECOND_PLACE = 3, 4  # axes of the two bits' places, where a model has positions
+FIRST_POSITION_AXIS, SECOND_POSITION_AXIS = (
+    3,
+    4,
+)  # axes of the two bits' places, where a model has positions
 SOURCE = "How many attention heads do you need to do XOR?"
 
 
@@ -81,15 +84,15 @@ def xor_1head(score: float = 1.0, dtype: torch.dtype = torch.float64) -> Transfo
     """
     A = math.exp(score)
     model = _empty(n_heads=1, d_model=5, d_head=2, positions=True, dtype=dtype)
-    _set(model.pos_embed.W_pos, (0, FIRST_PLACE), 1.0)
-    _set(model.pos_embed.W_pos, (1, SECOND_PLACE), 1.0)
+    _set(model.pos_embed.W_pos, (0, FIRST_POSITION_AXIS), 1.0)
+    _set(model.pos_embed.W_pos, (1, SECOND_POSITION_AXIS), 1.0)
     _look_for(model, 0, ONE, score)
     attn = model.blocks[0].attn
     _set(attn.W_V, (0, ONE, 0), 1.0)
-    _set(attn.W_V, (0, FIRST_PLACE, 1), 1.0)
-    _set(attn.W_V, (0, SECOND_PLACE, 1), -1.0)
+    _set(attn.W_V, (0, FIRST_POSITION_AXIS, 1), 1.0)
+    _set(attn.W_V, (0, SECOND_POSITION_AXIS, 1), -1.0)
     _set(attn.W_O, (0, 0, ONE), 1.0)
-    _set(attn.W_O, (0, 1, FIRST_PLACE), 1.0)
+    _set(attn.W_O, (0, 1, FIRST_POSITION_AXIS), 1.0)
     _read_out(model, {ONE: 1.0}, threshold=A / (2 * (A + 2)))  # its best: three of the four
     return model
 

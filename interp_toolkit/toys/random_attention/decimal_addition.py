@@ -69,6 +69,6 @@ class DecimalAddition(Task):
         return TaskRows(tokens, read.expand(n_rows, -1), total)
 
     def _written(self, numbers: Int[Tensor, " row"], digits: int) -> Int[Tensor, "row digit"]:
-        places = torch.arange(digits, device=numbers.device)
-        places = places if self.reversed else places.flip(0)
-        return numbers[:, None] // 10**places % 10
+        exponents = torch.arange(digits, device=numbers.device)
+        exponents = exponents if self.reversed else exponents.flip(0)
+        return numbers[:, None] // 10**exponents % 10

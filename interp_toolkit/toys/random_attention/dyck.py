@@ -58,13 +58,13 @@ class Dyck(Task):
         kind = torch.randint(6, (n_rows, 1), **drawing)  # 0 to 2: balanced
         made = balanced_strings(n_rows, self.length, generator)
         turned = torch.randint(self.length, (n_rows, 1), **drawing)
-        place = torch.arange(self.length, device=generator.device)
-        strings = torch.where((kind == 3) & (place == turned), 1 - made, made)
+        positions = torch.arange(self.length, device=generator.device)
+        strings = torch.where((kind == 3) & (positions == turned), 1 - made, made)
         even = shuffled(n_rows, self.length // 2, self.length // 2, generator)
         even = torch.where(is_balanced(even)[:, None], even.roll(-1, 1), even)
         strings = torch.where(kind == 4, even, strings)
         free = torch.randint(2, (n_rows, self.length), **drawing)
-        free = torch.where(is_balanced(free)[:, None] & (place == 0), CLOSE, free)
+        free = torch.where(is_balanced(free)[:, None] & (positions == 0), CLOSE, free)
         strings = torch.where(kind == 5, free, strings)
         tokens = torch.cat([strings, torch.full_like(kind, EQUALS)], dim=1)
         read = torch.full_like(kind, self.length)
@@ -81,14 +81,14 @@ def shuffled(
     n_rows: int, n_open: int, n_close: int, generator: torch.Generator
 ) -> Int[Tensor, "row place"]:
     """So many '(' and ')' in random order, every order as likely."""
-    drawn = torch.rand(
+    uniform = torch.rand(
         n_rows,
         n_open + n_close,
         generator=generator,
         device=generator.device,
         dtype=torch.float64,  # without ties
     )
-    return (drawn.argsort(1) >= n_open).long()
+    return (uniform.argsort(1) >= n_open).long()
 
 
 def balanced_strings(
@@ -97,5 +97,5 @@ def balanced_strings(
     """Balanced strings of an even length, every one as likely."""
     cycle = shuffled(n_rows, length // 2, length // 2 + 1, generator)
     lowest = (1 - 2 * cycle).cumsum(1).argmin(1, keepdim=True)  # the first of them
-    place = torch.arange(1, length + 1, device=generator.device)
-    return cycle.gather(1, (lowest + place) % (length + 1))
+    positions = torch.arange(1, length + 1, device=generator.device)
+    return cycle.gather(1, (lowest + positions) % (length + 1))

@@ -47,7 +47,7 @@ WORDS_A_SENTENCE = 10
 
 
 class TextStatistics(NamedTuple):
-    """What the words of a text are worth, first words of rows left out.
+    """The entropies of the words of a text, first words of rows left out.
 
     Attributes:
         nats: the mean surprise of a word or a document's end.
@@ -71,19 +71,19 @@ def read(texts: Iterable[str], length: int) -> TextStatistics:
     The reader knows the grammar. Of what stands before its row it knows only the sentence in which
     the row begins; so nobody who sees the row alone can do better on average.
     """
-    surprises, told = list[float](), 0
-    place = 0
+    surprises, n_determined = list[float](), 0
+    index = 0
     for text in texts:
         reader = _Reader()
         for word in [*text.split(), None]:
-            if place % length == 0:
+            if index % length == 0:
                 reader.forget()
-            surprise, is_told = reader.read(word)
-            if place % length:
+            surprise, determined = reader.read(word)
+            if index % length:
                 surprises.append(surprise)
-                told += is_told
-            place += 1
-    return TextStatistics(math.fsum(surprises) / len(surprises), told / len(surprises))
+                n_determined += determined
+            index += 1
+    return TextStatistics(math.fsum(surprises) / len(surprises), n_determined / len(surprises))
 
 
 def _passage(drawing: random.Random) -> Iterator[str]:
@@ -124,46 +124,48 @@ class _Reader:
     def forget(self) -> None:
         """Forget all sentences but this one."""
         self.last_names = {
-            self.sentence[place]: self.sentence[place + 1]
-            for place in (0, 3)
-            if place + 1 < len(self.sentence)
+            self.sentence[slot]: self.sentence[slot + 1]
+            for slot in (0, 3)
+            if slot + 1 < len(self.sentence)
         }
 
     def read(self, word: str | None) -> tuple[float, bool]:
         """How surprising the next word is, and whether it is a last name that was told."""
         if word is None:
             return -math.log(END_CHANCE), False
-        place, told = len(self.sentence), False
-        if place in (0, 3):
+        position, determined = len(self.sentence), False
+        if position in (0, 3):
             surprise = self._first_name(word)
-        elif place in (1, 4):
+        elif position in (1, 4):
             first = self.sentence[-1]
-            told = first in self.last_names
-            surprise = 0.0 if told else math.log(len(LAST_NAMES))
+            determined = first in self.last_names
+            surprise = 0.0 if determined else math.log(len(LAST_NAMES))
             self.last_names[first] = word
         else:
-            surprise = math.log(self._choices(place))
-        if place == 0 and not self.first_sentence:
+            surprise = math.log(self._choices(position))
+        if position == 0 and not self.first_sentence:
             surprise -= math.log1p(-END_CHANCE)
         self._goes_on(word)
-        return surprise, told
+        return surprise, determined
 
     def _first_name(self, name: str) -> float:
         """One of the document's people, but not the one that the sentence has named."""
         named = self.sentence[:1]
-        known = [person for person in self.last_names if person not in named]
+        candidates = [person for person in self.last_names if person not in named]
         people = PEOPLE - len(named)
         chance = 1 / people
-        if name not in known:
-            chance *= (people - len(known)) / (len(FIRST_NAMES) - len({*self.last_names, *named}))
+        if name not in candidates:
+            chance *= (people - len(candidates)) / (
+                len(FIRST_NAMES) - len({*self.last_names, *named})
+            )
         return -math.log(chance)
 
-    def _choices(self, place: int) -> int:
-        """How many words could stand at this place of the sentence."""
-        if place == 2:
+    def _choices(self, position: int) -> int:
+        """The number of words possible at this position of the sentence."""
+        if position == 2:
             return len(VERBS)
-        if place in (7, 8):
-            return len(SCENES[self.sentence[2]][place - 7])
+        if position in (7, 8):
+            return len(SCENES[self.sentence[2]][position - 7])
         return 1
 
     def _goes_on(self, word: str) -> None:

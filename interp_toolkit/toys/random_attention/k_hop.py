@@ -79,12 +79,12 @@ class KHop(Task):
 def _jumps(letters: Int[Tensor, "row place"], alphabet: int) -> Int[Tensor, "row _"]:
     """Where one hop leads from each place, and from one more, 'none', which stays where it is."""
     length = letters.shape[1]
-    place = torch.arange(length, device=letters.device)
+    positions = torch.arange(length, device=letters.device)
     is_letter = letters[:, :, None] == torch.arange(alphabet, device=letters.device)
-    last = torch.where(is_letter, place[:, None], -1).cummax(1).values
+    last = torch.where(is_letter, positions[:, None], -1).cummax(1).values
     earlier = torch.cat([torch.full_like(last[:, :1], -1), last[:, :-1]], dim=1)
-    found = earlier.gather(2, letters[:, :, None])[:, :, 0]
-    jump = torch.where(found < 0, length, found + 1)
+    jumps = earlier.gather(2, letters[:, :, None])[:, :, 0]
+    jump = torch.where(jumps < 0, length, jumps + 1)
     return torch.cat([jump, torch.full_like(jump[:, :1], length)], dim=1)
 
 
@@ -98,13 +98,13 @@ def answer_chances(most_hops: int, length: int, alphabet: int) -> Float[Tensor, 
     it, or neither; the two are never the same.
     """
     missed = 1 - 1 / alphabet
-    place = torch.arange(length, dtype=torch.float64)
-    gap = place[:, None] - place  # from a place back to the letter searched for
-    found = torch.where(gap >= 1, missed ** (gap - 1) / alphabet, 0.0)
-    own = torch.where(place >= 1, 1 / alphabet, 0.0)
-    first = _behind(torch.where(gap >= 2, found, 0.0))
+    positions = torch.arange(length, dtype=torch.float64)
+    gap = positions[:, None] - positions  # from a place back to the letter searched for
+    at_gap = torch.where(gap >= 1, missed ** (gap - 1) / alphabet, 0.0)
+    own = torch.where(positions >= 1, 1 / alphabet, 0.0)
+    first = _behind(torch.where(gap >= 2, at_gap, 0.0))
     near = _behind((gap == 2).double() / alphabet)
-    far = _behind(torch.where(gap > 2, found / missed, 0.0))
+    far = _behind(torch.where(gap > 2, at_gap / missed, 0.0))
     reached, before, neither = torch.zeros_like(first), first, torch.zeros_like(first)
     back = 1 / (alphabet - 1)
     chances = []
@@ -120,6 +120,6 @@ def answer_chances(most_hops: int, length: int, alphabet: int) -> Float[Tensor, 
     return torch.stack(chances)
 
 
-def _behind(found: Float[Tensor, "start place"]) -> Float[Tensor, "start place"]:
+def _behind(chances: Float[Tensor, "start place"]) -> Float[Tensor, "start place"]:
     """The chances to reach a place: those to find the letter one place before it."""
-    return found.roll(1, 1)
+    return chances.roll(1, 1)

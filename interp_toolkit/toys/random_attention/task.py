@@ -87,7 +87,7 @@ class FiniteTask(Task):
     @property
     @abstractmethod
     def n_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
 
     @abstractmethod
     def numbered(self, numbers: Int[Tensor, " taken"]) -> TaskRows:
@@ -102,11 +102,11 @@ class FiniteTask(Task):
 
 
 def right_share(
-    given: Int[Tensor, "row item"], answer: Int[Tensor, "row item"], *, whole_rows: bool
+    predictions: Int[Tensor, "row item"], answer: Int[Tensor, "row item"], *, whole_rows: bool
 ) -> float:
     """The share of rows, or of answers, for which the right tokens are given."""
     asked = answer != NOTHING
-    right = (given == answer) | ~asked
+    right = (predictions == answer) | ~asked
     if whole_rows:
         return right.all(1).double().mean().item()
     return (right & asked).sum().item() / asked.sum().item()

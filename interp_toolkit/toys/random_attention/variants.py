@@ -123,5 +123,5 @@ def is_trained(name: str, variant: Variant) -> bool:
 
 
 def trainable_parameters(model: Transformer) -> int:
-    """How many numbers are trained."""
+    """The number of trained parameters."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)

@@ -36,7 +36,7 @@ class ListModel:
         others: axes of the separators and of padding.
         items: axis of the position of each item of the list.
         reads: axis of the position where each item of the sorted list is read.
-        given: axes of the positions that hold the sorted list; none where it is not in the row.
+        sorted_axes: axes of the positions of the sorted list; none if not in the row.
     """
 
     model: Transformer
@@ -45,7 +45,7 @@ class ListModel:
     others: list[int]
     items: list[int]
     reads: list[int]
-    given: list[int]
+    sorted_axes: list[int]
 
     def no_scores(self) -> Float[Tensor, "axis axis"]:
         """A table of zeros, by the query's and the key's token and position."""
@@ -104,9 +104,11 @@ def blank(
     model.pos_embed.W_pos.data[:, d_vocab : d_vocab + n_ctx] = torch.eye(n_ctx, dtype=dtype)
     model.unembed.W_U.data[d_vocab + n_ctx :][:d_vocab_out] = torch.eye(d_vocab_out, dtype=dtype)
     model.unembed.b_U.data[[i for i in range(d_vocab_out) if i not in values]] = -gain * n_values
-    items, reads, given = ([d_vocab + p for p in places] for places in _places(layout))
+    items, reads, sorted_axes = (
+        [d_vocab + p for p in positions] for positions in _position_lists(layout)
+    )
     others = [i for i in range(d_vocab) if i not in values]
-    return ListModel(model.eval(), layout, values, others, items, reads, given)
+    return ListModel(model.eval(), layout, values, others, items, reads, sorted_axes)
 
 
 def write_heads(
@@ -174,8 +176,8 @@ def _is_token(word: str) -> bool:
     return word.removeprefix("pad").isdecimal()
 
 
-def _places(layout: ListLayout) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+def _position_lists(layout: ListLayout) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
     """Positions of the longest list's items, of its read-outs, and of its outputs in the row."""
     start, reads = len(layout.before), layout.read_positions(layout.longest)
-    given = [p + 1 for p in reads] if layout.autoregressive else []
-    return range(start, start + layout.longest), reads, given
+    sorted_positions = [p + 1 for p in reads] if layout.autoregressive else []
+    return range(start, start + layout.longest), reads, sorted_positions

@@ -82,11 +82,11 @@ def sort_min_greater(
         layout or default_layout(n_values, length), n_values, shares, gain=gain, dtype=dtype
     )
     value = torch.arange(n_values)
-    wanted = filter_score + prefer * (n_values - 1 - value).double()
+    preference = filter_score + prefer * (n_values - 1 - value).double()
     greater = value > value[:, None]  # [query key]
     scores, writes = target.no_scores(), target.no_writes()
-    scores[torch.tensor(target.values)[:, None], target.values] = wanted * greater
-    scores[torch.tensor(target.others)[:, None], target.values] = wanted
+    scores[torch.tensor(target.values)[:, None], target.values] = preference * greater
+    scores[torch.tensor(target.others)[:, None], target.values] = preference
     writes[target.values] = gain * torch.eye(n_values, dtype=torch.float64)
     return write_heads(target, scores, writes, shares)
 
@@ -137,14 +137,16 @@ def sort_refined(
     by_value[:, carrier] = -excluded
     by_value[values[:, None], target.values] = -excluded * (1 - greater)
     own, other = by_value.clone(), by_value.clone()
-    for k, place in list(enumerate(target.reads))[1:]:
+    for k, position in list(enumerate(target.reads))[1:]:
         weight = math.log(n - k - 0.5)
-        own[place, place] = 2 * excluded + weight  # above its token's and its place's exclusion
-        other[place, carrier] = excluded + weight - math.log(words)
+        own[position, position] = (
+            2 * excluded + weight
+        )  # above its token's and its place's exclusion
+        other[position, carrier] = excluded + weight - math.log(words)
     least = target.no_scores()
-    wanted = excluded * (1 + n_values - value).double()
-    least[values[:, None], target.values] = wanted * greater
-    least[torch.tensor(target.others)[:, None], target.values] = wanted
+    preference = excluded * (1 + n_values - value).double()
+    least[values[:, None], target.values] = preference * greater
+    least[torch.tensor(target.others)[:, None], target.values] = preference
     writes = target.no_writes()
     writes[target.values] = gain * copies
     write_head(target, 0, own, 2 * writes)
@@ -194,8 +196,8 @@ def sort_argmax(
         gain: scale of the logits.
         dtype: of the parameters.
     """
-    in_place = f"{n_values} list1-{longest} {n_values + 1} pad{n_values + 2}"
-    text = layout or (in_place if bidirectional else default_layout(n_values, longest))
+    padded_layout = f"{n_values} list1-{longest} {n_values + 1} pad{n_values + 2}"
+    text = layout or (padded_layout if bidirectional else default_layout(n_values, longest))
     target = blank(text, n_values, shares, gain=gain, dtype=dtype)
     spread = target.layout.longest - target.layout.shortest
     if tilt < 0 or tilt * spread >= 0.5:
@@ -206,8 +208,8 @@ def sort_argmax(
     carrier, words = _first_separator(target)
     scores, writes = target.no_scores(), target.no_writes()
     _exclude(target, scores, carrier, excluded)
-    for k, place in enumerate(target.reads):
-        scores[place, carrier] = math.log((k + 0.5 + tilt * target.layout.longest) / words)
+    for k, position in enumerate(target.reads):
+        scores[position, carrier] = math.log((k + 0.5 + tilt * target.layout.longest) / words)
     writes[target.values] = gain * ((value[:, None] - value).clamp(max=0) - tilt * value)
     writes[carrier] = gain * value
     return write_heads(target, scores, writes, shares)
@@ -262,8 +264,8 @@ def sort_mixed(
     filtered = -excluded if kept == 0 else max(-excluded, math.log(kept))
     not_greater = value <= value[:, None]  # [query key]
     scores[torch.tensor(target.values)[:, None], target.values] = filtered * not_greater.double()
-    for k, place in enumerate(target.reads):
-        scores[place, carrier] = math.log((n - k - 0.5) / words)
+    for k, position in enumerate(target.reads):
+        scores[position, carrier] = math.log((n - k - 0.5) / words)
     writes[target.values] = gain * torch.minimum(value[:, None], value)
     writes[carrier] = -gain * value
     penalty = 2 * gain * n_values * (value < value[:, None]).to(dtype)  # [query value]
@@ -280,20 +282,20 @@ def task(layout: str, distinct: bool, algorithm: str) -> dict[str, Any]:
 def _first_separator(target: ListModel) -> tuple[int, int]:
     """The axis of the first separator's token, and how often every query that counts sees it."""
     layout = target.layout
-    seen = [*layout.before, *layout.between]
+    separators = [*layout.before, *layout.between]
     if not layout.autoregressive:
-        seen += layout.after
-    if not seen:
+        separators += layout.after
+    if not separators:
         raise InputError(
             "this algorithm attends to a separator that every query sees, and the layout has "
             "none: put one first, as in '10 list5 11 sorted5'"
         )
-    return seen[0], seen.count(seen[0])
+    return separators[0], separators.count(separators[0])
 
 
 def _exclude(target: ListModel, scores: torch.Tensor, carrier: int, by: float) -> None:
     """Every query scores -`by` on other separators, on padding, and on the outputs."""
-    ignored = [axis for axis in target.others if axis != carrier] + target.given
+    ignored = [axis for axis in target.others if axis != carrier] + target.sorted_axes
     tokens = torch.arange(target.model.cfg.d_vocab)
     scores[tokens[:, None], ignored] = -by
 

@@ -87,7 +87,7 @@ class FinalScore:
     guess_rule: str = ""
 
     def recorded(self) -> dict[str, Any]:
-        """As JSON data, for the training record."""
+        """The settings as JSON data, for the training record."""
         return {KEY: asdict(self)}
 
 

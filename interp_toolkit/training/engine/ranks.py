@@ -23,7 +23,7 @@ from interp_toolkit.errors import InputError
 
 @dataclass(frozen=True)
 class Ranks:
-    """Which of the processes this one is.
+    """The rank of this process.
 
     Attributes:
         rank, world: its number, from 0, and how many there are.

@@ -62,10 +62,10 @@ def locked(folder: Path) -> Iterator[None]:
 #: what a killed process was writing: by `replacing`, or by safetensors underneath it
 _HALF_WRITTEN = re.compile(r"\..*\.part|\.tmp\w{6}")
 EVENTS, WANDB = "tensorboard", "wandb"  # the folders of their files, if a run is followed there
-_KEPT = re.compile(r"seed-(\d+)-step-(\d+)\.safetensors")
+_CHECKPOINT_NAME = re.compile(r"seed-(\d+)-step-(\d+)\.safetensors")
 
 
-class Kept(NamedTuple):
+class SavedCheckpoint(NamedTuple):
     """A checkpoint from along the training of a seed."""
 
     seed: int
@@ -73,10 +73,10 @@ class Kept(NamedTuple):
     path: Path
 
 
-def kept_checkpoints(folder: str | Path) -> list[Kept]:
+def saved_checkpoints(folder: str | Path) -> list[SavedCheckpoint]:
     """The checkpoints of chosen steps in a run's folder, by seed and step."""
-    found = ((_KEPT.fullmatch(path.name), path) for path in Path(folder).iterdir())
-    return sorted(Kept(int(m[1]), int(m[2]), path) for m, path in found if m)
+    matches = ((_CHECKPOINT_NAME.fullmatch(path.name), path) for path in Path(folder).iterdir())
+    return sorted(SavedCheckpoint(int(m[1]), int(m[2]), path) for m, path in matches if m)
 
 
 class RunFiles:
@@ -202,7 +202,7 @@ def _states(folder: Path) -> list[Path]:
 
 
 def _about(folder: Path) -> dict[str, Any] | None:
-    """What `run.json` says; None where there is none."""
+    """The content of `run.json`, or None."""
     path = folder / "run.json"
     try:
         about = json.loads(read_whole_text(path))
@@ -244,7 +244,7 @@ def _check_same(
 
 def _clear(folder: Path) -> None:
     """Remove the files of an earlier run, `run.json` last."""
-    kept = [found.path for found in kept_checkpoints(folder)]
+    checkpoints = [checkpoint.path for checkpoint in saved_checkpoints(folder)]
     shutil.rmtree(folder / EVENTS, ignore_errors=True)
-    for path in [*_states(folder), *kept, folder / "metrics.jsonl", folder / "run.json"]:
+    for path in [*_states(folder), *checkpoints, folder / "metrics.jsonl", folder / "run.json"]:
         path.unlink(missing_ok=True)

@@ -46,7 +46,7 @@ Betas = Annotated[tuple[float, float], BeforeValidator(_numbers)]
 
 
 class TrainingSettings(BaseModel):
-    """What the trainer itself needs to know.
+    """The settings of the trainer.
 
     Attributes:
         steps: updates of the weights.
@@ -115,7 +115,7 @@ class TrainingSettings(BaseModel):
         """Steps between two saves of the state."""
         return self.save_every or max(1, self.steps // SAVES_A_RUN)
 
-    def kept_steps(self) -> frozenset[int]:
+    def steps_to_save(self) -> frozenset[int]:
         """After which numbers of updates the model is kept."""
         if not isinstance(self.checkpoints, int):
             return frozenset(self.checkpoints)
@@ -126,14 +126,16 @@ class TrainingSettings(BaseModel):
         return frozenset([0, *(round(self.steps**share) for share in shares)])
 
 
-def configure(recipe: Recipe, variant: str | None, preset: str, given: Mapping[str, Any]) -> Any:
+def configure(
+    recipe: Recipe, variant: str | None, preset: str, overrides: Mapping[str, Any]
+) -> Any:
     """An instance of the recipe's `config`: what is given goes before the variant, then the preset.
 
     Args:
         recipe: whose settings.
         variant: its name; None: none.
         preset: its name.
-        given: by setting; texts, as the command line has them, are turned into numbers.
+        overrides: by setting; texts, as the command line has them, are turned into numbers.
 
     Raises:
         InputError: there is no such variant, preset or setting; or a value does not fit.
@@ -144,7 +146,11 @@ def configure(recipe: Recipe, variant: str | None, preset: str, given: Mapping[s
     ):
         if name is not None and name not in chosen:
             raise InputError(f"{recipe.name} has no {kind} {name!r}{suggestion(name, chosen)}")
-    settings = {**recipe.presets[preset], **(recipe.variants[variant] if variant else {}), **given}
+    settings = {
+        **recipe.presets[preset],
+        **(recipe.variants[variant] if variant else {}),
+        **overrides,
+    }
     if "device" in recipe.config.model_fields:
         settings["device"] = str(find_device(settings.get("device", "auto")))
     try:

@@ -36,8 +36,10 @@ def check_log(to: str | None, out: object) -> None:
     """
     if to is None:
         return
-    if to not in _PLACES:
-        raise InputError(f"--log {to}: it is one of {', '.join(_PLACES)}{suggestion(to, _PLACES)}")
+    if to not in _TRACKERS:
+        raise InputError(
+            f"--log {to}: it is one of {', '.join(_TRACKERS)}{suggestion(to, _TRACKERS)}"
+        )
     if out is None:
         raise InputError("--log follows a run that is kept: give --out")
     try:
@@ -49,19 +51,21 @@ def check_log(to: str | None, out: object) -> None:
 
 
 @contextmanager
-def tracked(to: str | None, folder: str | Path | None, name: str, *, anew: bool) -> Iterator[Log]:
+def tracked(
+    to: str | None, folder: str | Path | None, name: str, *, restart: bool
+) -> Iterator[Log]:
     """A function that sends a measurement on; it does nothing where `to` is None.
 
     Args:
         to: as `check_log` found it right.
         folder: the run's, which is made by the time of the first measurement.
         name: of the run.
-        anew: whether what an earlier run has sent of the same seeds is removed, where it lies here.
+        restart: whether an earlier run's local records of the same seeds are removed.
     """
     if to is None or folder is None:
         yield lambda line: None
         return
-    with _PLACES[to](Path(folder), name, anew) as log:
+    with _TRACKERS[to](Path(folder), name, restart) as log:
         yield log
 
 
@@ -76,17 +80,17 @@ def _package(to: str) -> Any:
 
 
 @contextmanager
-def _tensorboard(folder: Path, name: str, anew: bool) -> Iterator[Log]:
+def _tensorboard(folder: Path, name: str, restart: bool) -> Iterator[Log]:
     """Event files in the run's folder, a run of theirs for each seed."""
     writers: dict[int, Any] = {}
 
     def log(line: Mapping[str, Any]) -> None:
         seed = line["seed"]
         if seed not in writers:
-            place = folder / EVENTS / name / f"seed-{seed}"
-            if anew:
-                shutil.rmtree(place, ignore_errors=True)
-            writers[seed] = _package("tensorboard").SummaryWriter(str(place))
+            path = folder / EVENTS / name / f"seed-{seed}"
+            if restart:
+                shutil.rmtree(path, ignore_errors=True)
+            writers[seed] = _package("tensorboard").SummaryWriter(str(path))
         for key, value in _measured(line):
             writers[seed].add_scalar(key, value, line["step"])
 
@@ -98,14 +102,14 @@ def _tensorboard(folder: Path, name: str, anew: bool) -> Iterator[Log]:
 
 
 @contextmanager
-def _wandb(folder: Path, name: str, anew: bool) -> Iterator[Log]:
+def _wandb(folder: Path, name: str, restart: bool) -> Iterator[Log]:
     """A run of Weights & Biases, begun with the first measurement, its seeds side by side."""
     runs: list[Any] = []
     seeds: set[int] = set()
 
     def log(line: Mapping[str, Any]) -> None:
         if not runs:
-            runs.append(_run(folder, name, anew))
+            runs.append(_run(folder, name, restart))
         prefix = f"seed-{line['seed']}"
         if line["seed"] not in seeds:
             seeds.add(line["seed"])
@@ -123,30 +127,30 @@ def _wandb(folder: Path, name: str, anew: bool) -> Iterator[Log]:
         run.finish()
 
 
-def _run(folder: Path, name: str, anew: bool) -> Any:
+def _run(folder: Path, name: str, restart: bool) -> Any:
     """The run of this name in the folder, or a new one; its id is kept there."""
     wandb = _package("wandb")
-    kept = folder / WANDB / f"{name}.id"
-    known = kept.is_file() and not anew
+    id_file = folder / WANDB / f"{name}.id"
+    resumes = id_file.is_file() and not restart
     quiet = wandb.Settings(
         console="off", disable_code=True, disable_git=True, x_disable_machine_info=True,
         x_disable_meta=True, x_disable_stats=True, x_save_requirements=False,
     )  # fmt: skip
-    kept.parent.mkdir(exist_ok=True)
+    id_file.parent.mkdir(exist_ok=True)
     try:
         run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             name=name,
             dir=str(folder),
-            id=kept.read_text(encoding="utf-8").strip() if known else None,
-            resume="allow" if known else None,
+            id=id_file.read_text(encoding="utf-8").strip() if resumes else None,
+            resume="allow" if resumes else None,
             settings=quiet,
         )
     except wandb.Error as error:
         raise InputError(
             f"--log wandb: {error}; WANDB_MODE=offline keeps the run on this machine"
         ) from error
-    write_text(kept, f"{run.id}\n")
+    write_text(id_file, f"{run.id}\n")
     return run
 
 
@@ -156,7 +160,7 @@ def _measured(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
             yield key, value
 
 
-_PLACES: Mapping[str, Callable[[Path, str, bool], AbstractContextManager[Log]]] = {
+_TRACKERS: Mapping[str, Callable[[Path, str, bool], AbstractContextManager[Log]]] = {
     "tensorboard": _tensorboard,
     "wandb": _wandb,
 }

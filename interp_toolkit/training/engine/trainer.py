@@ -34,7 +34,7 @@ SMOOTHED_OVER = 10  # measurements
 
 @dataclass(frozen=True)
 class Fitted:
-    """How the training of one seed went.
+    """The result of training one seed.
 
     Attributes:
         seed: of the model and its batches.
@@ -112,7 +112,7 @@ class _Fit:
         if recorded:
             self.update = RecordedStep(self._update, self.optimiser, self.generator)
         self.log_every, self.save_every = settings.log_interval(), settings.save_interval()
-        self.kept = settings.kept_steps() if files is not None else frozenset()
+        self.save_at = settings.steps_to_save() if files is not None else frozenset()
         self.lines: list[dict[str, Any]] = []
         self.plateau = Plateau(settings) if settings.schedule == "plateau" else None
         self.step, self.finished = 0, False
@@ -140,7 +140,7 @@ class _Fit:
 
     def _one_step(self) -> None:
         """Save, keep, measure where it is time to, and move the weights."""
-        if self.step in self.kept:
+        if self.step in self.save_at:
             self._keep()
         _set_learning_rate(self.optimiser, self._rate())
         last = self.step == self.settings.steps
@@ -199,7 +199,7 @@ class _Fit:
             self.plateau.measured(line["loss"])
 
     def _watched(self) -> float:
-        """What the target is compared with."""
+        """The measurement that is compared with the target."""
         if self.problem.watched != "smoothed":
             return float(self.lines[-1][self.problem.watched])
         if len(self.lines) < SMOOTHED_OVER:

@@ -49,9 +49,9 @@ class TaskProblem(Problem):
         """A batch of the training set, or fresh rows, without answers to rows of the test."""
         n_rows = self.config.rows
         if self.train_rows is not None:
-            n_known = len(self.train_rows.tokens)
+            n_train = len(self.train_rows.tokens)
             drawing: dict[str, Any] = {"generator": generator, "device": generator.device}
-            return self.train_rows.take(torch.randint(n_known, (n_rows,), **drawing))
+            return self.train_rows.take(torch.randint(n_train, (n_rows,), **drawing))
         rows = self.task.draw(n_rows, generator)
         held_out = self.held_out.has(rows.tokens)[:, None]
         return rows._replace(answer=torch.where(held_out, NOTHING, rows.answer))
@@ -71,8 +71,8 @@ class TaskProblem(Problem):
     def accuracy(self, rows: TaskRows) -> float:
         """The share of rows (or answers) that are right."""
         with torch.no_grad():
-            given = [answer_logits(self.model, part).argmax(-1) for part in _parts(rows)]
-        return right_share(torch.cat(given), rows.answer, whole_rows=self.task.whole_rows)
+            predictions = [answer_logits(self.model, part).argmax(-1) for part in _parts(rows)]
+        return right_share(torch.cat(predictions), rows.answer, whole_rows=self.task.whole_rows)
 
 
 def answer_logits(model: Transformer, rows: TaskRows) -> Float[Tensor, "row item d_vocab"]:

@@ -34,7 +34,7 @@ def task_rows(config: SyntheticTraining, seed: int) -> tuple[TaskRows | None, Ta
     if isinstance(task, FiniteTask):
         train, test = _numbered(task, config, seed)
     else:
-        train, test = _drawn(task, config, seed)
+        train, test = _sampled(task, config, seed)
     return (train.to(config.device) if config.examples else None), test.to(config.device)
 
 
@@ -46,23 +46,23 @@ def _numbered(task: FiniteTask, config: TaskTraining, seed: int) -> tuple[TaskRo
     return task.numbered(others[mixed[: config.examples]]), task.numbered(test)
 
 
-def _drawn(task: Task, config: TaskTraining, seed: int) -> tuple[TaskRows, TaskRows]:
+def _sampled(task: Task, config: TaskTraining, seed: int) -> tuple[TaskRows, TaskRows]:
     """Rows drawn for the test, and others, none of which is in the test."""
     test = task.draw(config.test_examples, torch.Generator().manual_seed(TEST_SEED))
     test = test.to(config.device)
     held_out = RowSet(test.tokens)
     generator = torch.Generator(config.device).manual_seed(seed)
-    wanted, kept, n_kept = max(config.examples, 1), list[TaskRows](), 0
-    while n_kept < wanted:
+    n_examples, batches, n_sampled = max(config.examples, 1), list[TaskRows](), 0
+    while n_sampled < n_examples:
         rows = task.draw(AT_ONCE, generator)
-        kept.append(rows.take(~held_out.has(rows.tokens)))
-        n_kept += len(kept[-1].tokens)
-        if len(kept[-1].tokens) < LEAST_LEFT * AT_ONCE:
+        batches.append(rows.take(~held_out.has(rows.tokens)))
+        n_sampled += len(batches[-1].tokens)
+        if len(batches[-1].tokens) < LEAST_LEFT * AT_ONCE:
             raise InputError(
                 f"the {config.test_examples:,} test_examples leave hardly a row of this "
                 f"{task.name} to train on: give fewer, or a larger task"
             )
-    return TaskRows(*(torch.cat(parts)[:wanted] for parts in zip(*kept, strict=True))), test
+    return TaskRows(*(torch.cat(parts)[:n_examples] for parts in zip(*batches, strict=True))), test
 
 
 class RowSet:
@@ -75,13 +75,15 @@ class RowSet:
         generator = torch.Generator().manual_seed(0)
         factors = torch.randint(-(2**62), 2**62, (tokens.shape[1],), generator=generator)
         self.factors = factors.to(tokens.device)
-        self.known = self._numbers(tokens).sort().values
+        self.sorted_numbers = self._numbers(tokens).sort().values
 
     def has(self, tokens: Int[Tensor, "row pos"]) -> Bool[Tensor, " row"]:
-        """Which of these rows are in the set."""
+        """Membership of these rows in the set."""
         numbers = self._numbers(tokens)
-        place = torch.searchsorted(self.known, numbers).clamp(max=len(self.known) - 1)
-        return self.known[place] == numbers
+        index = torch.searchsorted(self.sorted_numbers, numbers).clamp(
+            max=len(self.sorted_numbers) - 1
+        )
+        return self.sorted_numbers[index] == numbers
 
     def _numbers(self, tokens: Int[Tensor, "row pos"]) -> Int[Tensor, " row"]:
         return (tokens * self.factors).sum(1)

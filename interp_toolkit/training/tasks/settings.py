@@ -104,7 +104,7 @@ class SyntheticTraining(VariantTraining, ABC):
     @property
     @abstractmethod
     def tested_rows(self) -> int:
-        """How many rows the test has."""
+        """The number of test rows."""
 
 
 class TaskTraining(SyntheticTraining, ABC):
@@ -120,7 +120,7 @@ class TaskTraining(SyntheticTraining, ABC):
 
     @property
     def tested_rows(self) -> int:
-        """How many rows the test has."""
+        """The number of test rows."""
         return self.test_examples
 
     @model_validator(mode="after")

@@ -60,10 +60,10 @@ def train_language(
     task = text_task("language-modelling", config, store)
 
     def score(problem: LanguageProblem, fitted: Fitted) -> Mapping[str, Any]:
-        found = problem.log_perplexity(problem.test_rows)
+        log_perplexity = problem.log_perplexity(problem.test_rows)
         return {
-            MEASURE: found,
-            "perplexity": math.exp(min(found, 700.0)),
+            MEASURE: log_perplexity,
+            "perplexity": math.exp(min(log_perplexity, 700.0)),
             "loss": fitted.loss,
             "trainable": trainable_parameters(problem.model),
         }

@@ -39,9 +39,9 @@ class LanguageProblem(Problem):
             seed, d_vocab=store.tokenizer.n_tokens, n_ctx=config.length, name=name
         )
         self.tokens = store.train.tokens.to(config.device)
-        self.places = len(self.tokens) - config.length + 1
+        self.n_starts = len(self.tokens) - config.length + 1
         self.test_rows = cut(store.test.tokens, config.length)
-        if self.places < 1 or not len(self.test_rows):
+        if self.n_starts < 1 or not len(self.test_rows):
             raise InputError(
                 f"the text is too short: {len(self.tokens)} tokens to train on and "
                 f"{len(store.test.tokens)} to test on hold no row of {config.length} each: "
@@ -52,7 +52,7 @@ class LanguageProblem(Problem):
     def draw(self, generator: torch.Generator) -> Int[Tensor, "row pos"]:
         """Windows at random places."""
         shape = (self.config.rows, 1)
-        start = torch.randint(self.places, shape, generator=generator, device=generator.device)
+        start = torch.randint(self.n_starts, shape, generator=generator, device=generator.device)
         return self.tokens[start + self.window].long()
 
     def loss(self, batch: Int[Tensor, "row pos"]) -> Float[Tensor, ""]:

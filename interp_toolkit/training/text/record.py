@@ -22,7 +22,7 @@ def text_task(name: str, config: TextTraining, store: TokenStore, **further: Any
 
 
 def document_facts(store: TokenStore) -> dict[str, Any]:
-    """How many documents and tokens there are."""
+    """The numbers of documents and tokens."""
     return {
         "train_documents": len(store.train.ends),
         "test_documents": len(store.test.ends),

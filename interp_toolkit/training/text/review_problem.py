@@ -92,7 +92,7 @@ class Reviews:
         self.starts = F.pad(self.ends[:-1], (1, 0))
         tokens = [store.tokenizer.id_of(label) for label in LABELS]
         self.labels = torch.tensor(tokens)[part.labels].to(device)
-        self.place = torch.arange(length, device=device)
+        self.positions = torch.arange(length, device=device)
         self.end = store.tokenizer.end
 
     def __len__(self) -> int:
@@ -101,9 +101,9 @@ class Reviews:
     def rows(self, which: Int[Tensor, " row"]) -> TaskRows:
         """Some of the reviews, by number."""
         starts = self.starts[which, None]
-        told = (self.ends[which, None] - starts - 1).clamp(max=len(self.place) - 1)
-        longest = len(self.place) if told.is_cuda else int(told.max()) + 1
-        place = self.place[:longest]
-        tokens = self.tokens[starts + torch.minimum(place, told)].long()
-        tokens = torch.where(place < told, tokens, self.end)
-        return TaskRows(tokens, told, self.labels[which, None])
+        ends = (self.ends[which, None] - starts - 1).clamp(max=len(self.positions) - 1)
+        longest = len(self.positions) if ends.is_cuda else int(ends.max()) + 1
+        positions = self.positions[:longest]
+        tokens = self.tokens[starts + torch.minimum(positions, ends)].long()
+        tokens = torch.where(positions < ends, tokens, self.end)
+        return TaskRows(tokens, ends, self.labels[which, None])

@@ -99,14 +99,14 @@ def _tokenizer(config: TextTraining, texts: Iterable[str]) -> TextTokenizer:
 
 def _key(config: TextTraining, texts: Texts) -> str:
     """A name made of all that the ids depend on."""
-    given = config.tokenizer
-    if given != LEARNED:
-        given = read_tokenizer(given, config.specials).as_json()
+    tokenizer = config.tokenizer
+    if tokenizer != LEARNED:
+        tokenizer = read_tokenizer(tokenizer, config.specials).as_json()
     sizes = [
         config.documents,
         config.test_documents,
         config.vocabulary,
         config.tokenizer_documents,
     ]
-    parts = [FORMAT, texts.name, texts.version, given, sizes, config.specials]
+    parts = [FORMAT, texts.name, texts.version, tokenizer, sizes, config.specials]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]

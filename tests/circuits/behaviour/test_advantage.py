@@ -45,7 +45,8 @@ def by_hand(model, prompts):
 
 def arrays(found):
     return np.stack(
-        [found.loss_known, found.loss_unknown, found.loss_others, found.accuracy_known], axis=1
+        [found.loss_repeated, found.loss_unknown, found.loss_others, found.accuracy_repeated],
+        axis=1,
     )
 
 
@@ -55,21 +56,21 @@ def test_losses_are_those_computed_one_position_at_a_time(zoo, bos):
     prompts = repeated_prompts(model, rows=5, bos=bos)
     found = behaviour(model, prompts)
     assert np.allclose(arrays(found), by_hand(model, prompts), atol=1e-5)
-    assert np.allclose(found.advantage, found.loss_unknown - found.loss_known)
+    assert np.allclose(found.advantage, found.loss_unknown - found.loss_repeated)
 
 
 def test_the_hand_set_circuit_knows_the_second_time_round():
     model = induction()
     found = behaviour(model, repeated_prompts(model))
-    assert np.allclose(found.loss_known, math.log(1 + 63 * math.exp(-GAIN)), atol=1e-4)
-    assert (found.accuracy_known == 1).all()
+    assert np.allclose(found.loss_repeated, math.log(1 + 63 * math.exp(-GAIN)), atol=1e-4)
+    assert (found.accuracy_repeated == 1).all()
     assert found.is_there()
 
 
 def test_a_uniform_model_has_no_behaviour():
     model = decoy()
     found = behaviour(model, repeated_prompts(model))
-    for loss in (found.loss_known, found.loss_unknown, found.loss_others):
+    for loss in (found.loss_repeated, found.loss_unknown, found.loss_others):
         assert np.allclose(loss, math.log(64))
     assert not found.is_there()
 

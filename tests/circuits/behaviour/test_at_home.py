@@ -9,7 +9,7 @@ from interp_toolkit.circuits.behaviour.at_home import (
     FEWEST_AFTER,
     home_prompts,
     made,
-    rising_place,
+    rising_position,
 )
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
 from interp_toolkit.toys.hand_set.induction import induction
@@ -84,16 +84,16 @@ def test_a_planted_rise_is_found_at_its_place(place):
     losses = rng.normal(0.5, 0.2, (16, 40))
     losses[:, :5] = np.nan
     losses[:, place:] += 3
-    assert rising_place(losses) == place
+    assert rising_position(losses) == place
 
 
 def test_noise_and_short_tails_are_no_rise():
     rng = np.random.default_rng(0)
     for _ in range(30):
-        assert rising_place(rng.normal(2, 1, (16, 40))) is None
+        assert rising_position(rng.normal(2, 1, (16, 40))) is None
     losses = np.zeros((16, 40))
     losses[:, -FEWEST_AFTER + 1 :] = 9
-    assert rising_place(losses) is None or rising_place(losses) <= 40 - FEWEST_AFTER
+    assert rising_position(losses) is None or rising_position(losses) <= 40 - FEWEST_AFTER
 
 
 def test_an_untrained_model_is_nowhere_at_home():

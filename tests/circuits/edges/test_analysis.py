@@ -15,7 +15,7 @@ from interp_toolkit.circuits.behaviour.objective import Closeness
 from interp_toolkit.circuits.behaviour.prompts import Prompts, repeated_prompts
 from interp_toolkit.circuits.edges import analysis, search
 from interp_toolkit.circuits.edges.analysis import CIRCUIT
-from interp_toolkit.circuits.edges.exhaustive import kept_edges, measured_edges
+from interp_toolkit.circuits.edges.exhaustive import measured_edges, selected_edges
 from interp_toolkit.circuits.edges.faithfulness import SHARE
 from interp_toolkit.circuits.edges.graph import circuit_prompts, composition_graph
 from interp_toolkit.circuits.edges.passes.cut import CutObjective
@@ -267,9 +267,9 @@ def test_wrong_input_is_said(induction, options, words):
 def test_the_rule():
     effects = np.array([1.0, -1.0, SHARE * 0.9, 1.0, np.nan, SHARE * -1.1])
     p = np.array([0.01, 0.05, 1e-9, 0.06, 1.0, 1e-9])
-    kept = kept_edges(effects, p, total=1.0, level=0.05)
+    kept = selected_edges(effects, p, total=1.0, level=0.05)
     assert kept.tolist() == [True, True, False, False, False, True]
-    by_share = kept_edges(effects, np.full(6, np.nan), total=-1.0, level=0.05)
+    by_share = selected_edges(effects, np.full(6, np.nan), total=-1.0, level=0.05)
     assert by_share.tolist() == [True, True, False, True, False, True]
 
 

@@ -109,7 +109,7 @@ def test_effects_of_twins_are_those_of_half_the_gain():
     model = twins(20.0)
     prompts = repeated_prompts(model)
     found = ablation_effects(model, prompts, [(1, 0), (1, 1)], how="zero")
-    one = behaviour(induction(gain=10.0), prompts).loss_known.mean()
+    one = behaviour(induction(gain=10.0), prompts).loss_repeated.mean()
     guess = np.log(model.cfg.d_vocab)
     for twin in found.heads:
         assert twin.effect == pytest.approx(found.intact.mean() + one, abs=1e-5)
@@ -190,7 +190,7 @@ def test_mean_is_that_of_the_other_rows(zoo):
     for row in range(5):
         others = [other for other in range(5) if other != row]
         z[row, :, 2] = z_of(model, prompts.tokens, 1)[others, :, 2].mean(0)
-    lost = loss_with(model, prompts, 1, z) - behaviour(model, prompts).loss_known
+    lost = loss_with(model, prompts, 1, z) - behaviour(model, prompts).loss_repeated
     found = ablation_effects(model, prompts, [(1, 2)])
     assert found.heads[0].effect == pytest.approx(lost.mean(), abs=1e-5)
 
@@ -198,7 +198,7 @@ def test_mean_is_that_of_the_other_rows(zoo):
 def test_resampling_takes_another_row_for_each(zoo):
     model = zoo("own")
     prompts = repeated_prompts(model, rows=5)
-    plain, intact = z_of(model, prompts.tokens, 0), behaviour(model, prompts).loss_known
+    plain, intact = z_of(model, prompts.tokens, 0), behaviour(model, prompts).loss_repeated
     possible = []
     for shift in range(1, 5):
         z = plain.clone()

@@ -144,7 +144,7 @@ def test_cuts_are_what_the_model_itself_does_with_an_edited_input(zoo, kind, cha
     losses = -logits[:, :-1].log_softmax(-1).gather(-1, prompts.tokens[:, 1:, None])[..., 0]
     known = prompts.known()[:, :-1]
     without = [float(losses[r, known[r]].mean()) for r in range(5)]
-    lost = without - behaviour(model, prompts).loss_known
+    lost = without - behaviour(model, prompts).loss_repeated
     assert np.abs(lost).max() > 1e-4
     assert np.allclose(found.value_drop[0], lost, atol=1e-5)
 

@@ -380,7 +380,7 @@ def test_qk_is_the_mean_of_the_scores_that_queries_and_keys_make(name, direction
                 if item >= length:
                     continue
                 at = layout.read_positions(length)[item]
-                keys = [p for p in source.places[i] if direction == "bidirectional" or p <= at]
+                keys = [p for p in source.positions[i] if direction == "bidirectional" or p <= at]
                 scores = [(q[stands, at] * k[source.token, p]).sum(-1) / 8**0.5 for p in keys]
                 means += [torch.stack(scores).mean(0)] if scores else []
             expected = torch.stack(means).mean(0) if means else torch.full((2,), -torch.inf)
@@ -395,7 +395,7 @@ def test_ov_is_what_the_logits_gain_when_only_a_source_is_attended_to(name):
     tables, rows = tables_of(model, layout), every_list(layout)
     for head, (number, source) in itertools.product(range(2), enumerate(sources(layout))):
         gained = {}
-        for places in source.places:
+        for places in source.positions:
             for place in places:
                 row = next(i for i, t in enumerate(rows.tokens) if t[place] == source.token)
                 tokens = rows.tokens[row : row + 1]
@@ -413,7 +413,9 @@ def test_ov_is_what_the_logits_gain_when_only_a_source_is_attended_to(name):
                 without = model.run_with_hooks(tokens, fwd_hooks=[(hook, away)])
                 gained[place] = (with_it - without)[0, -1].detach().double()
         by_length = [
-            torch.stack([gained[p] for p in places]).mean(0) for places in source.places if places
+            torch.stack([gained[p] for p in places]).mean(0)
+            for places in source.positions
+            if places
         ]
         expected = torch.stack(by_length).mean(0)
         torch.testing.assert_close(tables.ov[head, number], expected, rtol=1e-4, atol=1e-4)
@@ -452,7 +454,7 @@ def test_what_the_mask_hides_is_never_attended_to():
 
 def test_names_and_places_of_sources():
     layout = parse_layout("4 list1-2 5 sorted1-2 4 pad6", d_vocab=7, d_vocab_out=4)
-    listed = {source.name: source.places for source in sources(layout)}
+    listed = {source.name: source.positions for source in sources(layout)}
     assert list(listed) == ["0", "1", "2", "3", "[4] 1st", "[5]", "[4] 2nd", "padding"]
     assert listed["0"] == ((1,), (1, 2))
     assert listed["[5]"] == ((2,), (3,))

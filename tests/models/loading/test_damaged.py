@@ -155,6 +155,17 @@ def test_files_that_are_something_else(tmp_path, content, words):
     assert words in refusal(tmp_path / "model.pt")
 
 
+def test_little_of_a_damaged_header_is_echoed(tmp_path):
+    header = json.dumps({"a": {"dtype": "x" * 5000, "shape": [2], "data_offsets": [0, 8]}}).encode()
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
+    message = refusal(path).removeprefix(str(path))
+    assert "truncated or damaged" in message
+    assert "x" * 20 in message
+    assert "x" * 61 not in message
+    assert len(message) <= 300
+
+
 def test_numpy_archives_with_and_without_pickled_objects(tmp_path):
     np.savez(tmp_path / "objects.npz", a=np.array([Touch(tmp_path / "exploded")], dtype=object))
     np.savez(tmp_path / "numbers.npz", a=np.zeros(3))

@@ -31,8 +31,8 @@ def test_what_is_no_size(text):
 def test_estimate_counted_by_hand():
     cfg = SimpleNamespace(d_model=8, n_heads=2, d_head=4, d_mlp=16, d_vocab=10)
     # per position: 4*8 residual, 4*2*4 attention, 3*2*5 scores, 3*16 MLP = 142; logits 2*10
-    assert bytes_per_row(cfg, 5, 4, logits=False, kept=0) == 4 * 142 * 5
-    assert bytes_per_row(cfg, 5, 4, logits=True, kept=7) == 4 * ((142 + 20) * 5 + 7)
+    assert bytes_per_row(cfg, 5, 4, logits=False, n_stored=0) == 4 * 142 * 5
+    assert bytes_per_row(cfg, 5, 4, logits=True, n_stored=7) == 4 * ((142 + 20) * 5 + 7)
 
 
 def test_rows_that_fit():

@@ -532,7 +532,7 @@ def test_when_other_labels_explain_a_separable_function(
     separable, tried, contradictory, drawn, explains
 ) -> None:
     null = LabelingNull(separable, tried, contradictory)
-    assert null.explains(drawn=drawn) == explains
+    assert null.explains(sampled=drawn) == explains
 
 
 def test_the_reason_says_no_more_than_the_null() -> None:

@@ -313,12 +313,12 @@ def test_quantiles_are_of_the_pairs_that_were_seen():
     X = np.maximum(on @ (rng.random((60, 100)) < 0.2) - 1.0, 0)
     readout = UANDReadout().fit(X[:300], on[:300])
     every = readout.errors(X[300:], on[300:])
-    seen = readout.errors(X[300:], on[300:], every.pairs[every.seen])
-    assert 0 < every.seen.sum() < len(every.pairs) / 2
+    seen = readout.errors(X[300:], on[300:], every.pairs[every.observed])
+    assert 0 < every.observed.sum() < len(every.pairs) / 2
     assert every.epsilon() == seen.epsilon()
     assert every.q99_by_class == seen.q99_by_class
-    scores = readout.score(X[300:], every.pairs[every.seen].tolist())
-    truth = np.stack([on[300:, i] & on[300:, j] for i, j in every.pairs[every.seen]], axis=1)
+    scores = readout.score(X[300:], every.pairs[every.observed].tolist())
+    truth = np.stack([on[300:, i] & on[300:, j] for i, j in every.pairs[every.observed]], axis=1)
     assert seen.epsilon().q99 == pytest.approx(np.quantile(np.abs(scores - truth), 0.99), rel=0.03)
 
 
@@ -337,7 +337,7 @@ def test_several_layers_need_more_draws(constructed):
         of = dataclasses.replace(
             better, random_mean_worst=others, p_better=p_better, mean_worst=mean_worst
         )
-        found = evidence_of(of, "computed", n_layers, places=0, held_out=5)
+        found = evidence_of(of, "computed", n_layers, n_positions=0, held_out=5)
         return found.status, headline(of, "computed", found), _random(of, n_layers)
 
     status, first, words = judged(19, 0.05, 1)

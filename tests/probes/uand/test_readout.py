@@ -105,8 +105,8 @@ def test_errors_of_all_pairs_are_those_of_their_scores(monkeypatch, dtype, spars
     pairs = list(combinations(range(9), 2))
     readout = UANDReadout(n_jobs=2).fit(X, on)
     found = readout.errors(held_X, held_on)
-    assert found.seen.sum() > 30
-    pairs = [pair for pair, seen in zip(pairs, found.seen, strict=True) if seen]
+    assert found.observed.sum() > 30
+    pairs = [pair for pair, seen in zip(pairs, found.observed, strict=True) if seen]
     found = readout.errors(held_X, held_on, pairs)
     scores, truth = readout.score(held_X, pairs), truth_of(held_on, pairs)
     tolerance = 1e-9 if dtype == np.float64 else 2e-4
@@ -230,8 +230,8 @@ def test_pairs_that_are_never_together_have_no_error():
     apart = ~(on[:, 0] & on[:, 1])
     readout = UANDReadout().fit(X[apart], on[apart])
     found = readout.errors(X, on)
-    assert not found.seen[0]
-    assert found.seen[1:].all()
+    assert not found.observed[0]
+    assert found.observed[1:].all()
     assert np.isnan(found.worst[0])
     assert np.isnan(found.worst_after_offset[0])
     assert np.isfinite(found.epsilon().worst)

@@ -13,7 +13,7 @@ import torch
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.training.engine.ranks import Ranks, named_ranks, ranks
-from interp_toolkit.training.engine.run_files import kept_checkpoints
+from interp_toolkit.training.engine.run_files import saved_checkpoints
 from interp_toolkit.training.engine.trainer import fit
 
 WORKER = Path(__file__).with_name("two_ranks.py")
@@ -51,7 +51,7 @@ def test_two_ranks_are_one_on_the_batches_joined_also_when_resumed(tmp_path: Pat
     assert first["curve"] == second["curve"]
     for point, expected in zip(first["curve"], fitted.curve, strict=True):
         assert point == pytest.approx(expected, abs=1e-6)
-    assert [kept.step for kept in kept_checkpoints(tmp_path / "run")] == [0, 8]
+    assert [kept.step for kept in saved_checkpoints(tmp_path / "run")] == [0, 8]
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 3
 
 

@@ -19,7 +19,7 @@ from interp_toolkit.models.about.record import record_of
 from interp_toolkit.registry import Session, TrainingRun
 from interp_toolkit.training.engine import state as states
 from interp_toolkit.training.engine.metrics import Metrics
-from interp_toolkit.training.engine.run_files import end_run, kept_checkpoints, locked
+from interp_toolkit.training.engine.run_files import end_run, locked, saved_checkpoints
 from interp_toolkit.training.induction import InductionProblem, InductionTraining, train
 
 WORKER = Path(__file__).with_name("run_and_kill.py")
@@ -119,12 +119,12 @@ def test_a_run_that_has_ended_is_not_resumed_but_replaced(tmp_path: Path) -> Non
     train(config, Session(tmp_path, resume=True))  # nothing is there: it starts
     end_run(tmp_path)
     assert sorted(contents(tmp_path)) == sorted(
-        ["metrics.jsonl", "run.json", *(kept.path.name for kept in kept_checkpoints(tmp_path))]
+        ["metrics.jsonl", "run.json", *(kept.path.name for kept in saved_checkpoints(tmp_path))]
     )
     with pytest.raises(InputError, match="has ended: leave out --resume"):
         train(config, Session(tmp_path, resume=True))
     train(CONFIG, Session(tmp_path))
-    assert kept_checkpoints(tmp_path) == []
+    assert saved_checkpoints(tmp_path) == []
     end_run(tmp_path / "nowhere")
 
 
@@ -145,7 +145,7 @@ def test_what_a_kill_at_the_very_end_left_is_removed(tmp_path: Path) -> None:
 def test_the_kept_checkpoints_are_those_of_shorter_runs(tmp_path: Path) -> None:
     config = CONFIG.model_copy(update={"checkpoints": (0, 4, 11), "schedule": "constant"})
     train(config, Session(tmp_path))
-    kept = kept_checkpoints(tmp_path)
+    kept = saved_checkpoints(tmp_path)
     assert [(k.seed, k.step) for k in kept] == [(s, n) for s in range(3) for n in (0, 4, 11)]
     for seed, step, path in kept:
         settings = {"seed": seed, "seeds": 1, "steps": max(step, 1), "schedule": "constant"}

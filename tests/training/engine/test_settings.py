@@ -88,11 +88,11 @@ def test_a_plateau_lowers_the_rate_by_half_a_decade_when_the_loss_stops_falling(
     ],
 )
 def test_the_kept_steps(checkpoints, kept: list[int]) -> None:
-    assert sorted(TrainingSettings(steps=1000, checkpoints=checkpoints).kept_steps()) == kept
+    assert sorted(TrainingSettings(steps=1000, checkpoints=checkpoints).steps_to_save()) == kept
 
 
 def test_many_kept_steps_of_a_short_run_are_all_of_them() -> None:
-    assert sorted(TrainingSettings(steps=3, checkpoints=3).kept_steps()) == [0, 1, 3]
+    assert sorted(TrainingSettings(steps=3, checkpoints=3).steps_to_save()) == [0, 1, 3]
 
 
 def test_how_often_things_happen() -> None:

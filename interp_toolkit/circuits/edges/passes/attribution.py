@@ -22,7 +22,7 @@ from interp_toolkit.circuits.edges.passes.patched_pass import (
     Pass,
     PatchedModel,
     Reference,
-    at_places,
+    at_positions,
 )
 from interp_toolkit.circuits.edges.wiring import Stage
 from interp_toolkit.errors import InputError
@@ -41,7 +41,7 @@ def attribute(
     whole: Pass,
     reference: Reference,
     value: Callable[[Tensor], Tensor],
-    places: Int[Tensor, "row place"] | None = None,
+    positions: Int[Tensor, "row place"] | None = None,
     steps: int = STEPS,
 ) -> Float[Tensor, "row edge"]:
     """A first-order estimate of how much cutting each edge would add to a value.
@@ -51,7 +51,7 @@ def attribute(
         whole: the pass of the rows with no edge cut.
         reference: what is read over a cut edge, as `PatchedModel.logits` takes it.
         value: a function of the logits at these places, one number a row.
-        places: where the value reads logits, positions; None: everywhere.
+        positions: where the value reads logits, positions; None: everywhere.
         steps: gradients that are averaged.
 
     Raises:
@@ -62,7 +62,7 @@ def attribute(
     gradients: list[Tensor] = []
     for i in range(steps):
         start = writes[0] + (i + 0.5) / steps * changes[0]
-        at = _gradients(engine, start, value, places)
+        at = _gradients(engine, start, value, positions)
         gradients = [a + b for a, b in zip(gradients, at, strict=True)] if gradients else at
     columns = [
         _products(gradient / steps, changes[: stage.n_sources])
@@ -74,17 +74,17 @@ def attribute(
 def _products(gradient: Gradient, sources: Float[Tensor, "source row pos d_model"]) -> Tensor:
     """The inner product of each reader's gradient with each source's change, row by row."""
     readers = gradient.transpose(0, 1).flatten(2)
-    found = readers @ sources.transpose(0, 1).flatten(2).transpose(1, 2)
-    return found.flatten(1)
+    products = readers @ sources.transpose(0, 1).flatten(2).transpose(1, 2)
+    return products.flatten(1)
 
 
 def _gradients(
     engine: PatchedModel,
     start: Stream,
     value: Callable[[Tensor], Tensor],
-    places: Int[Tensor, "row place"] | None,
+    positions: Int[Tensor, "row place"] | None,
 ) -> list[Gradient]:
-    """Of the value, at what every reader reads, stage by stage."""
+    """Gradients of the metric with respect to each node's input, stage by stage."""
     blocks, taps, reads = engine.blocks, list[Tensor](), list[Tensor]()
     with torch.enable_grad():
         read = total = start.detach().requires_grad_()
@@ -102,13 +102,13 @@ def _gradients(
             taps.append(tap)
             if stage.kind == "mlp":
                 total = total + blocks.mlp(stage.layer, tap, None)
-        worth = value(blocks.unembed(at_places(taps[-1], places))).sum()
-        if not worth.requires_grad:
+        metric = value(blocks.unembed(at_positions(taps[-1], positions))).sum()
+        if not metric.requires_grad:
             raise InputError(
                 "the metric has no gradient, so effects cannot be estimated; raise max_edges to "
                 "cut every edge, or give a metric that changes smoothly"
             )
-        at = iter(torch.autograd.grad(worth, taps))
+        at = iter(torch.autograd.grad(metric, taps))
     return [
         _pulled_back(blocks, stage, read, [next(at) for _ in range(3)])
         if stage.kind == "attention"

@@ -38,7 +38,7 @@ Parts = TypeVar("Parts", LayerWeights, MLPWeights, NormWeights)
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """What is added to the input of some readers of a stage.
+    """A change of the input of some readers of a stage.
 
     Attributes:
         readers: their places among the stage's readers: for attention the query inputs of all
@@ -83,7 +83,7 @@ class Blocks:
     def heads(
         self, layer: int, x: Stream, plain: Projected, change: Change | None, *, apart: bool
     ) -> list[Stream]:
-        """What each head writes, the layer's output bias left out.
+        """The output of each head, without the layer's output bias.
 
         Args:
             layer: which.
@@ -123,15 +123,15 @@ class Blocks:
             here = (change.readers >= c * len(W)) & (change.readers < (c + 1) * len(W))
             if bool(here.any()):
                 heads = change.readers[here] - c * len(W)
-                anew = w.norm(x + change.delta[here])
-                anew = torch.einsum("nbpm,nmd->bpnd", anew, W[heads]) + b[heads]
-                out = out.index_copy(2, heads, anew)
+                normalized = w.norm(x + change.delta[here])
+                normalized = torch.einsum("nbpm,nmd->bpnd", normalized, W[heads]) + b[heads]
+                out = out.index_copy(2, heads, normalized)
             altered.append(out)
         q, k, v = altered
         return q, k, v
 
     def mlp(self, layer: int, x: Stream, change: Change | None) -> Stream:
-        """What an MLP writes, its output bias included."""
+        """The output of an MLP, its output bias included."""
         w = self.mlps[layer]
         assert w is not None
         x = w.norm(x if change is None else x + change.delta[0])
@@ -195,5 +195,5 @@ def _wide(parts: Parts) -> Parts:
 
 
 def _wide_tensor(values: Tensor) -> Tensor:
-    """In float32 or float64, with no gradient of its own."""
+    """A detached copy in float32 or float64."""
     return at_least_single(values).detach()

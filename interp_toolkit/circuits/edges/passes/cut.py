@@ -13,9 +13,9 @@ from torch import Tensor
 from interp_toolkit.circuits.behaviour.objective import AskedObjective, Objective
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.edges.passes.attribution import STEPS, attribute
-from interp_toolkit.circuits.edges.passes.kept_pass import KeptPass
 from interp_toolkit.circuits.edges.passes.patched_pass import Pass, PatchedModel, Reference
 from interp_toolkit.circuits.edges.passes.stand_in import Kind, StandIn, kinds_for
+from interp_toolkit.circuits.edges.passes.subcircuit_pass import SubcircuitPass
 from interp_toolkit.circuits.edges.wiring import Edge, Node
 from interp_toolkit.formatting import Countdown
 from interp_toolkit.models.running.memory import rows_that_fit
@@ -30,7 +30,7 @@ class _Part:
     rows: Rows
     whole: Pass
     reference: Reference
-    alone: KeptPass
+    alone: SubcircuitPass
 
 
 class CutObjective:
@@ -93,7 +93,7 @@ class CutObjective:
         self._held = None
 
     def intact(self) -> Float[np.ndarray, " row"]:
-        """What each row is worth in the whole model."""
+        """The metric of each row in the whole model."""
         return self._each(1, lambda part, _: part.whole.logits)[:, 0]
 
     def values(
@@ -101,11 +101,11 @@ class CutObjective:
         cuts: Sequence[Collection[Edge]],
         progress: Callable[[str], None] = lambda step: None,
     ) -> Float[np.ndarray, "row cut"]:
-        """What each row is worth under each set of cut edges."""
+        """The metric of each row under each set of ablated edges."""
 
         def of(part: _Part, i: int) -> Tensor:
-            places = self._places(part.rows)
-            return self.engine.logits(part.whole, part.reference, cuts[i], places)
+            positions = self._read_positions(part.rows)
+            return self.engine.logits(part.whole, part.reference, cuts[i], positions)
 
         return self._each(len(cuts), of, progress, "cutting edges")
 
@@ -115,7 +115,7 @@ class CutObjective:
         progress: Callable[[str], None] = lambda step: None,
         near: Collection[Edge] = (),
     ) -> Float[np.ndarray, "row circuit"]:
-        """What each row is worth where only these edges are kept and all others are cut.
+        """The metric of each row with all edges but these ablated.
 
         Where the circuits differ little from one, `near` is that one, and passes begin late.
         """
@@ -132,11 +132,11 @@ class CutObjective:
         nodes: Sequence[Node],
         progress: Callable[[str], None] = lambda step: None,
     ) -> Float[np.ndarray, "row node"]:
-        """What each row is worth where all that one node writes is cut."""
+        """The metric of each row with the output of one node ablated."""
 
         def of(part: _Part, i: int) -> Tensor:
-            places = self._places(part.rows)
-            return self.engine.without(part.whole, part.reference, nodes[i], places)
+            positions = self._read_positions(part.rows)
+            return self.engine.without(part.whole, part.reference, nodes[i], positions)
 
         return self._each(len(nodes), of, progress, "cutting nodes")
 
@@ -145,22 +145,22 @@ class CutObjective:
     ) -> Float[np.ndarray, "row edge"]:
         """A first-order estimate of the loss of worth when each edge is cut."""
         self._held = None  # gradients need the room
-        found = []
+        parts = []
         count = Countdown(progress, len(self.rows), "attribution to edges", "rows")
         for rows in torch.split(self.rows, self._graded_at_once):
-            found.append(self._attributed(rows, steps))
+            parts.append(self._attributed(rows, steps))
             count.step(len(rows))
-        return np.concatenate(found)
+        return np.concatenate(parts)
 
     def _attributed(self, rows: Rows, steps: int) -> Float[np.ndarray, "row edge"]:
         """The estimates of some rows."""
-        places = self._places(rows)
-        whole = self.engine.whole(self._prompts.tokens[rows], places)
+        positions = self._read_positions(rows)
+        whole = self.engine.whole(self._prompts.tokens[rows], positions)
 
-        def worth(logits: Tensor) -> Tensor:
-            return self._worth(logits, rows, whole.logits)
+        def metric(logits: Tensor) -> Tensor:
+            return self._metric(logits, rows, whole.logits)
 
-        estimate = attribute(self.engine, whole, self.stand_in(rows), worth, places, steps)
+        estimate = attribute(self.engine, whole, self.stand_in(rows), metric, positions, steps)
         attributed: np.ndarray = -estimate.float().cpu().numpy()
         return attributed
 
@@ -175,37 +175,37 @@ class CutObjective:
         at_once = len(self.rows) if self._held is not None else self._at_once
         starts = range(0, len(self.rows), at_once)
         count = Countdown(progress if n > 1 else lambda step: None, n * len(starts), what)
-        for place in (slice(start, start + at_once) for start in starts):
-            for i, value in enumerate(self._of_part(place, n, logits)):
-                values[place, i] = value
+        for part in (slice(start, start + at_once) for start in starts):
+            for i, value in enumerate(self._of_part(part, n, logits)):
+                values[part, i] = value
                 count.step()
         return values
 
     def _of_part(
-        self, place: slice, n: int, logits: Callable[[_Part, int], Tensor]
+        self, batch: slice, n: int, logits: Callable[[_Part, int], Tensor]
     ) -> Iterator[Float[np.ndarray, " row"]]:
         """The worth of some rows under each cut; their passes are gone before those of others."""
-        part = self._held or self._part(place)
+        part = self._held or self._part(batch)
         for i in range(n):
-            yield self._worth(logits(part, i), part.rows, part.whole.logits).double().cpu().numpy()
+            yield self._metric(logits(part, i), part.rows, part.whole.logits).double().cpu().numpy()
 
-    def _part(self, place: slice) -> _Part:
+    def _part(self, batch: slice) -> _Part:
         """Some rows; where they are all, what is known of them is kept."""
-        rows = self.rows[place]
-        places = self._places(rows)
-        whole = self.engine.whole(self._prompts.tokens[rows], places)
+        rows = self.rows[batch]
+        positions = self._read_positions(rows)
+        whole = self.engine.whole(self._prompts.tokens[rows], positions)
         reference = self.stand_in(rows)
-        alone = KeptPass(self.engine, whole.trace.writes[0], reference, places)
+        alone = SubcircuitPass(self.engine, whole.trace.writes[0], reference, positions)
         part = _Part(rows, whole, reference, alone)
         if len(rows) == len(self.rows):
             self._held = part
         return part
 
-    def _places(self, rows: Rows) -> Int[Tensor, "row asked"] | None:
+    def _read_positions(self, rows: Rows) -> Int[Tensor, "row asked"] | None:
         judged = self._objective
-        return judged.places[rows] if isinstance(judged, AskedObjective) else None
+        return judged.positions[rows] if isinstance(judged, AskedObjective) else None
 
-    def _worth(self, logits: Tensor, rows: Rows, whole: Tensor) -> Tensor:
+    def _metric(self, logits: Tensor, rows: Rows, whole: Tensor) -> Tensor:
         judged = self._objective
         if isinstance(judged, AskedObjective):
             return judged.of_asked(logits, rows)

@@ -101,12 +101,12 @@ class PatchedModel:
 
     @torch.no_grad()
     def whole(
-        self, tokens: Int[Tensor, "row pos"], places: Int[Tensor, "row place"] | None = None
+        self, tokens: Int[Tensor, "row pos"], positions: Int[Tensor, "row place"] | None = None
     ) -> Pass:
         """The pass with no edge cut; logits at these places, or everywhere."""
         trace = Trace([self.embedded(tokens)])
         start = trace.writes[0]
-        return Pass(trace, self._go_on(trace, 0, start, start, places=places))
+        return Pass(trace, self._go_on(trace, 0, start, start, positions=positions))
 
     @torch.no_grad()
     def logits(
@@ -114,7 +114,7 @@ class PatchedModel:
         whole: Pass,
         reference: Reference,
         cut: Collection[Edge],
-        places: Int[Tensor, "row place"] | None = None,
+        positions: Int[Tensor, "row place"] | None = None,
     ) -> Float[Tensor, "row place d_vocab"]:
         """The logits with these edges cut.
 
@@ -123,20 +123,25 @@ class PatchedModel:
                 not computed again.
             reference: what the targets read in place of what the sources wrote.
             cut: the edges.
-            places: positions whose logits are wanted, as of `whole`; None: all.
+            positions: positions whose logits are wanted, as of `whole`; None: all.
         """
         by_stage: dict[int, list[Edge]] = {}
         for edge in cut:
             by_stage.setdefault(self.wiring.stage_of(edge), []).append(edge)
         if not by_stage:
             return whole.logits
-        first, known = min(by_stage), whole.trace
-        trace = Trace(known.writes[: self.wiring.written_before(first)])
+        first, cached = min(by_stage), whole.trace
+        trace = Trace(cached.writes[: self.wiring.written_before(first)])
         layer = self.wiring.stages[first].layer
-        if layer in known.projected:  # what enters the first stage is as in the whole pass
-            trace.projected[layer] = known.projected[layer]
+        if layer in cached.projected:  # what enters the first stage is as in the whole pass
+            trace.projected[layer] = cached.projected[layer]
         return self._go_on(
-            trace, first, known.reads[first], known.totals[first], (by_stage, reference), places
+            trace,
+            first,
+            cached.reads[first],
+            cached.totals[first],
+            (by_stage, reference),
+            positions,
         )
 
     @torch.no_grad()
@@ -145,28 +150,28 @@ class PatchedModel:
         whole: Pass,
         reference: Reference,
         node: Node,
-        places: Int[Tensor, "row place"] | None = None,
+        positions: Int[Tensor, "row place"] | None = None,
     ) -> Float[Tensor, "row place d_vocab"]:
         """The logits with every edge from one node cut: its reference in place of its write.
 
         As `logits` with all these edges, at the price of a pass from the node on.
         """
-        index, known = self.wiring.index[node], whole.trace
-        change = reference[index] - known.writes[index]
+        index, trace = self.wiring.index[node], whole.trace
+        change = reference[index] - trace.writes[index]
         first = 0 if node.kind == "input" else self.wiring.stage_at(node) + 1
         beside = self.wiring.beside_attention(self.wiring.stages[first])
-        read = known.reads[first] if beside else known.reads[first] + change
-        return self._go_on(None, first, read, known.totals[first] + change, places=places)
+        read = trace.reads[first] if beside else trace.reads[first] + change
+        return self._go_on(None, first, read, trace.totals[first] + change, positions=positions)
 
     @torch.no_grad()
     def from_stream(
         self,
         stage: int,
         stream: Float[Tensor, "row pos d_model"],
-        places: Int[Tensor, "row place"] | None = None,
+        positions: Int[Tensor, "row place"] | None = None,
     ) -> Float[Tensor, "row place d_vocab"]:
         """The logits of a pass that begins at an attention stage, from what is written before."""
-        return self._go_on(None, stage, stream, stream, places=places)
+        return self._go_on(None, stage, stream, stream, positions=positions)
 
     def bytes_from_stream(self, n_pos: int) -> int:
         """What a row of a pass of which nothing is kept takes."""
@@ -181,7 +186,7 @@ class PatchedModel:
         read: Tensor,
         total: Tensor,
         cuts: tuple[Mapping[int, Collection[Edge]], Reference] | None = None,
-        places: Int[Tensor, "row place"] | None = None,
+        positions: Int[Tensor, "row place"] | None = None,
     ) -> Tensor:
         """The logits, from a stage on; `trace` is added to as far as cuts to come need it.
 
@@ -199,7 +204,7 @@ class PatchedModel:
                     change = self._change(trace, cuts[0][i], cuts[1])
             if stage.kind == "logits":
                 return self.blocks.unembed(
-                    at_places(read + change.delta[0] if change else read, places)
+                    at_positions(read + change.delta[0] if change else read, positions)
                 )
             if stage.kind == "mlp":
                 writes = [self.blocks.mlp(stage.layer, read, change)]
@@ -240,8 +245,8 @@ class PatchedModel:
         for i, stage in enumerate(self.wiring.stages):
             if stage.kind != "attention":
                 continue
-            theirs = self._residual(tokens, stage.layer)
-            if not agrees(whole.trace.totals[i], theirs):
+            actual = self._residual(tokens, stage.layer)
+            if not agrees(whole.trace.totals[i], actual):
                 raise InputError(
                     f"what layer {stage.layer - 1} writes cannot be computed from its weights "
                     f"({self._words(stage.layer - 1)}), so its edges cannot be cut"
@@ -259,25 +264,25 @@ class PatchedModel:
         return "attention only" if mlp is None else f"activation {mlp.act_fn}"
 
     def embedded(self, tokens: Int[Tensor, "row pos"]) -> Float[Tensor, "row pos d_model"]:
-        """What the input node writes."""
+        """The output of the input node."""
         return at_least_single(self._residual(tokens, 0))
 
     def _residual(self, tokens: Tensor, layer: int) -> Tensor:
         """The model's own residual stream in front of a layer."""
-        name, seen = f"blocks.{layer}.hook_resid_pre", list[Tensor]()
+        name, recorded = f"blocks.{layer}.hook_resid_pre", list[Tensor]()
 
         def keep(value: Any, hook: Any) -> None:
-            seen.append(value.detach().clone())
+            recorded.append(value.detach().clone())
             raise StopForwardError
 
         run(self._model, tokens, [(hook_points(self._model)[name], keep)])
-        return seen[0]
+        return recorded[0]
 
 
-def at_places(
-    x: Float[Tensor, "row pos d_model"], places: Int[Tensor, "row place"] | None
+def at_positions(
+    x: Float[Tensor, "row pos d_model"], positions: Int[Tensor, "row place"] | None
 ) -> Float[Tensor, "row place_or_pos d_model"]:
     """The residual stream at these positions of each row; all of it for None."""
-    if places is None:
+    if positions is None:
         return x
-    return x[torch.arange(len(x), device=x.device)[:, None], places.to(x.device)]
+    return x[torch.arange(len(x), device=x.device)[:, None], positions.to(x.device)]

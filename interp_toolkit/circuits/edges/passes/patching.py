@@ -30,7 +30,7 @@ MOST_LAYERS = 10  # at which
 
 @dataclass(frozen=True, eq=False)
 class Patching:
-    """What patching the residual stream costs.
+    """The effect of patching the residual stream.
 
     Attributes:
         layers: in front of which.
@@ -68,8 +68,8 @@ def patched_stream(
         return None
     rows = torch.linspace(0, len(prompts) - 1, min(ROWS, len(prompts))).round().long()
     tokens, corrupted = prompts.tokens[rows], prompts.corrupted[rows]
-    places = judged.places[rows]
-    clean, other = engine.whole(tokens, places), engine.whole(corrupted, places)
+    positions = judged.positions[rows]
+    clean, other = engine.whole(tokens, positions), engine.whole(corrupted, positions)
     intact, gone = (judged.of_asked(p.logits, rows) for p in (clean, other))
     whole = float((intact - gone).mean())
     if whole <= 0:
@@ -89,29 +89,30 @@ def patched_stream(
             for number, position in enumerate(some.tolist()):
                 part = slice(number * len(rows), (number + 1) * len(rows))
                 patched[part, position] = patch[:, position]
-            logits = engine.from_stream(stage, patched, places.repeat(len(some), 1))
-            worth = judged.of_asked(logits, rows.repeat(len(some))).reshape(len(some), len(rows))
-            lost = (intact - worth).mean(1) / whole
+            logits = engine.from_stream(stage, patched, positions.repeat(len(some), 1))
+            metric = judged.of_asked(logits, rows.repeat(len(some))).reshape(len(some), len(rows))
+            lost = (intact - metric).mean(1) / whole
             effect[i, some.numpy()] = lost.double().cpu().numpy()
     return Patching(layers, effect, _shared(tokens), len(rows))
 
 
-def patching_figure(found: Patching, words: Callable[[int], str]) -> Figure:
+def patching_figure(patching: Patching, words: Callable[[int], str]) -> Figure:
     """The heat map, layers from bottom to top; `words` gives a token id's text."""
     names = [
-        str(i) if token is None else f"{i} {words(token)}" for i, token in enumerate(found.tokens)
+        str(i) if token is None else f"{i} {words(token)}"
+        for i, token in enumerate(patching.tokens)
     ]
-    cells = [plots.rounded(row) for row in found.effect]
-    reach = max(1.0, float(np.abs(found.effect).max()))
+    cells = [plots.rounded(row) for row in patching.effect]
+    reach = max(1.0, float(np.abs(patching.effect).max()))
     data = plots.heatmap(None, None, cells, "share", low=-reach, high=reach)
     across = plots.axis("position") | plots.ticks(range(len(names)), names)
     up = plots.axis("in front of layer") | plots.ticks(
-        range(len(found.layers)), map(str, found.layers)
+        range(len(patching.layers)), map(str, patching.layers)
     )
     caption = (
         "The residual stream at one position replaced with what it is for the corrupted prompt: "
-        f"what that costs, as a share of what the corrupted prompt costs, mean over {found.n_rows} "
-        "rows (exact passes; too few rows for intervals)."
+        f"what that costs, as a share of what the corrupted prompt costs, mean over "
+        f"{patching.n_rows} rows (exact passes; too few rows for intervals)."
     )
     layout = plots.layout(across, up) | plots.NO_LEGEND
     return Figure("Where what tells the prompts apart is", caption, [data | plots.TILES], layout)

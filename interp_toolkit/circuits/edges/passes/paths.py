@@ -158,12 +158,14 @@ def _require_stream(model: Any, layers: Sequence[int]) -> None:
     """
     points = hook_points(model)
     kinds = ("hook_resid_pre", "hook_attn_out", "hook_mlp_out")
-    wanted = [f"blocks.{n}.{kind}" for n in layers for kind in kinds]
-    wanted += [f"blocks.{n + 1}.hook_resid_pre" for n in layers]
-    _, seen = capture(model, probe_tokens(model), [n for n in dict.fromkeys(wanted) if n in points])
+    names = [f"blocks.{n}.{kind}" for n in layers for kind in kinds]
+    names += [f"blocks.{n + 1}.hook_resid_pre" for n in layers]
+    _, recorded = capture(
+        model, probe_tokens(model), [n for n in dict.fromkeys(names) if n in points]
+    )
     for n in layers:
-        before, after = (seen[f"blocks.{m}.hook_resid_pre"] for m in (n, n + 1))
-        added = seen[f"blocks.{n}.hook_attn_out"] + seen.get(f"blocks.{n}.hook_mlp_out", 0)
+        before, after = (recorded[f"blocks.{m}.hook_resid_pre"] for m in (n, n + 1))
+        added = recorded[f"blocks.{n}.hook_attn_out"] + recorded.get(f"blocks.{n}.hook_mlp_out", 0)
         if not agrees(before + added, after):
             raise InputError(
                 f"layer {n} does more than add to the residual stream, so what one head writes "
@@ -191,11 +193,11 @@ class _Cutter:
         names = [*(hook_z(n) for n in self.layers), hook_z(layer), f"{attn}.hook_pattern"]
         names.append(f"blocks.{layer}.hook_resid_pre")
         width = (len(self.layers) + 2) * view.n_heads * view.d_head + 4 * view.d_model
-        kept = (width + (view.n_heads + 4) * prompts.n_pos) * prompts.n_pos
+        n_stored = (width + (view.n_heads + 4) * prompts.n_pos) * prompts.n_pos
         w = _one_head(view.layer(layer), head)
-        for rows in row_batches(self.model, prompts, self.task.rows, kept, self.memory):
-            logits, seen = capture(self.model, prompts.tokens[rows], names)
-            batch = _Batch(self, rows, logits, seen, w, means)
+        for rows in row_batches(self.model, prompts, self.task.rows, n_stored, self.memory):
+            logits, recorded = capture(self.model, prompts.tokens[rows], names)
+            batch = _Batch(self, rows, logits, recorded, w, means)
             batch.check()
             yield batch
 
@@ -208,26 +210,26 @@ class _Batch:
         cutter: _Cutter,
         rows: Int[Tensor, " row"],
         logits: Tensor,
-        seen: dict[str, Tensor],
+        recorded: dict[str, Tensor],
         w: LayerWeights,
         means: OtherRows,
     ):
-        self._cutter, self._rows, self._seen = cutter, rows, seen
+        self._cutter, self._rows, self._recorded = cutter, rows, recorded
         self._w, self._means = w, means
-        self._residual = at_least_single(seen[f"blocks.{cutter.reader[0]}.hook_resid_pre"])
+        self._residual = at_least_single(recorded[f"blocks.{cutter.reader[0]}.hook_resid_pre"])
         prompts = cutter.task.prompts
         self._keys = induction_keys(prompts, rows).to(logits.device)
         repeats = isinstance(cutter.task, RepeatTask)
-        known = prompts.known()[rows] if repeats else self._keys.any(-1)
-        self._known = known.to(logits.device)
+        scored = prompts.known()[rows] if repeats else self._keys.any(-1)
+        self._scored = scored.to(logits.device)
         self.value = cutter.task.read(logits, rows)[:, 0]
         self.pattern, self._z = self._attend(self._residual)
 
     def check(self) -> None:
         """Raises InputError where the recomputed pattern is not the model's own."""
         layer, head = self._cutter.reader
-        theirs = self._seen[f"blocks.{layer}.attn.hook_pattern"][:, head]
-        if not agrees(self.pattern, theirs):
+        actual = self._recorded[f"blocks.{layer}.attn.hook_pattern"][:, head]
+        if not agrees(self.pattern, actual):
             raise InputError(
                 f"the attention of head {head} in layer {layer} cannot be computed from its "
                 "weights, so no path into it can be cut"
@@ -236,17 +238,17 @@ class _Batch:
     def without(self, writer: Head) -> tuple[Tensor, Tensor]:
         """The reader's pattern and what it holds at `hook_z`, with the path from a writer cut."""
         layer, head = writer
-        z = self._seen[hook_z(layer)]
+        z = self._recorded[hook_z(layer)]
         moved = (z - self._means.mean(layer, z))[:, :, head].to(self._residual)
         W_O = self._cutter.view.layer(layer).W_O[head].to(self._residual)
         pattern, output = self._attend(self._residual - moved @ W_O)
-        own = self._seen[hook_z(self._cutter.reader[0])][:, :, self._cutter.reader[1]]
+        own = self._recorded[hook_z(self._cutter.reader[0])][:, :, self._cutter.reader[1]]
         return pattern, own + (output - self._z).to(own)
 
     def share(self, pattern: Float[Tensor, "row query key"]) -> Float[np.ndarray, " row"]:
         """Attention to the induction keys, a row's mean over the queries that know what is next."""
-        paid = (pattern * self._keys).sum(-1) * self._known
-        share: np.ndarray = (paid.sum(1) / self._known.sum(1).clamp_min(1)).double().cpu().numpy()
+        paid = (pattern * self._keys).sum(-1) * self._scored
+        share: np.ndarray = (paid.sum(1) / self._scored.sum(1).clamp_min(1)).double().cpu().numpy()
         return share
 
     def value_with(self, z: Tensor) -> Float[np.ndarray, " row"]:
@@ -255,8 +257,8 @@ class _Batch:
         with put_heads(cutter.model, {cutter.reader: z}):
             logits = run(cutter.model, cutter.task.prompts.tokens[self._rows])
         assert logits is not None
-        found: np.ndarray = cutter.task.read(logits, self._rows)[:, 0]
-        return found
+        values: np.ndarray = cutter.task.read(logits, self._rows)[:, 0]
+        return values
 
     def _attend(self, altered: Tensor) -> tuple[Tensor, Tensor]:
         """The reader's pattern and output when its channel reads an altered residual stream."""

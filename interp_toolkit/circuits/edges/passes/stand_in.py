@@ -31,7 +31,7 @@ WORDS: dict[Kind, str] = {
 
 
 def kinds_for(prompts: Prompts) -> tuple[Kind, ...]:
-    """Those that these prompts allow, the usual one first."""
+    """The ablation values that these prompts allow, the usual one first."""
     return ("mean", "zero") if prompts.corrupted is None else ("corrupted", "mean", "zero")
 
 
@@ -63,7 +63,7 @@ class StandIn:
         self._all = None if kind == "corrupted" else self._of_all(prompts, others, at_once)
 
     def __call__(self, rows: Int[Tensor, " row"]) -> Reference:
-        """What stands in for each writer on these rows."""
+        """The ablation value of each writer on these rows."""
         if self._all is not None:
             return self._all
         assert self._corrupted is not None

@@ -40,7 +40,7 @@ class Adapter:
 
     @property
     def note(self) -> str:
-        """What was done, for the model's record."""
+        """A note on the adapter for the model's record."""
         where = "the weights beside it" if self.base == self.folder else f"{self.base}"
         return f"the {self.kind} adapter of the folder is merged into {where}"
 

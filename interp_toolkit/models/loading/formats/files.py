@@ -23,7 +23,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, first_line
 from interp_toolkit.models.loading.formats.pickled_files import read_as_data
 from interp_toolkit.models.loading.formats.records import TooMuchError, WouldCallError
 from interp_toolkit.models.loading.memory_needed import check_archive, check_tensors
@@ -40,7 +40,7 @@ _HEADER_LIMIT = 100_000_000  # bytes; safetensors' own limit on its header
 
 @dataclass(frozen=True)
 class FileContents:
-    """What a file holds, as plain data.
+    """The content of a file, as plain data.
 
     Attributes:
         data: the unpickled object, or the tensors of a safetensors file.
@@ -147,7 +147,7 @@ def _unpickled(path: Path, mmap: bool) -> Any:
 
 
 def _read_older_pickle(path: Path, refused: Exception) -> Any:
-    """What PyTorch's reader refused, as data; its own words where that is damaged."""
+    """Read a pickle that PyTorch refused as data; report PyTorch's error if it is damaged."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -160,10 +160,8 @@ def _read_older_pickle(path: Path, refused: Exception) -> Any:
     except TooMuchError as error:
         raise InputError(f"{path} is no model: {error}") from error
     except Exception as error:  # damaged pickles raise nearly every kind
-        reason = str(error).strip().splitlines() or str(refused).strip().splitlines()
-        raise InputError(
-            f"{path} is truncated or damaged: {reason[0].rstrip('.') if reason else 'no data'}"
-        ) from error
+        reason = first_line(error if str(error).strip() else refused).rstrip(".")
+        raise InputError(f"{path} is truncated or damaged: {reason}") from error
 
 
 def _read_safetensors(path: Path) -> FileContents:
@@ -173,4 +171,4 @@ def _read_safetensors(path: Path) -> FileContents:
             tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in names}
             return FileContents(tensors, file.metadata() or {})
     except (SafetensorError, json.JSONDecodeError, OSError) as error:
-        raise InputError(f"{path} is truncated or damaged: {error}") from error
+        raise InputError(f"{path} is truncated or damaged: {first_line(error)}") from error

@@ -28,14 +28,14 @@ from interp_toolkit.models.loading.parameters.foreign_config import read_foreign
 from interp_toolkit.models.loading.parameters.infer import (
     Assumption,
     InferredConfig,
-    UnsaidError,
+    MissingSettingError,
     read_state_dict,
     settle,
 )
 from interp_toolkit.models.loading.parameters.strict import (
     build_transformer,
     check_finite,
-    check_known,
+    check_names,
     first_few,
 )
 from interp_toolkit.models.loading.settings import build_config, parse_settings
@@ -60,20 +60,22 @@ def load_file(
     Raises InputError when the file cannot be read or does not fit together, its weights are not
     finite, or a setting is unknown, missing, without effect, or contradicts the file.
     """
-    found = _read(path, parse_settings(settings), keys, ignore)
-    check_finite(found.tensors.items(), found.source)
-    config = found.config if dtype is None else found.config.model_copy(update={"dtype": dtype})
-    model = build_transformer(config, found.tensors, device, found.source)
+    contents = _read(path, parse_settings(settings), keys, ignore)
+    check_finite(contents.tensors.items(), contents.source)
+    config = (
+        contents.config if dtype is None else contents.config.model_copy(update={"dtype": dtype})
+    )
+    model = build_transformer(config, contents.tensors, device, contents.source)
     record = ModelRecord(
         name=path.name,
-        kind=found.kind,
+        kind=contents.kind,
         path=str(path.resolve()),
         sha256=sha256(path),
-        assumptions=found.phrases,
-        alternatives=_alternatives(found.assumptions),
+        assumptions=contents.phrases,
+        alternatives=_alternatives(contents.assumptions),
         config=config.model_dump(mode="json"),
-        task=found.task,
-        training=found.training,
+        task=contents.task,
+        training=contents.training,
     )
     set_record(model, record)
     return model
@@ -93,7 +95,7 @@ class _Saved:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _LoadedFile:
     """A file's weights under our names, their configuration, and what is known beside it."""
 
     source: str
@@ -106,22 +108,24 @@ class _Found:
     training: Mapping[str, Any] | None = None
 
 
-def _read(path: Path, given: Mapping[str, Any], keys: Keys | None, ignore: Sequence[str]) -> _Found:
+def _read(
+    path: Path, settings: Mapping[str, Any], keys: Keys | None, ignore: Sequence[str]
+) -> _LoadedFile:
     source = str(path)
     contents = read_file(path)
     own = read_own(contents.data, contents.metadata, source)
     if own is None:
-        return _foreign(_saved(contents.data, ignore, source), keys, given, source)
+        return _foreign(_saved(contents.data, ignore, source), keys, settings, source)
     if keys is not None or ignore:
         raise InputError(f"{source} is the toolkit's own: it has no use for keys or ignore")
-    return _own(own, given, source)
+    return _own(own, settings, source)
 
 
-def _own(own: Mapping[str, Any], given: Mapping[str, Any], source: str) -> _Found:
+def _own(own: Mapping[str, Any], settings: Mapping[str, Any], source: str) -> _LoadedFile:
     config = build_config(own["config"], source)
-    reading = InferredConfig(known=dict(config), assumptions=())
-    settle(reading, given, source)  # whatever is given must agree
-    return _Found(
+    reading = InferredConfig(shown=dict(config), assumptions=())
+    settle(reading, settings, source)  # whatever is given must agree
+    return _LoadedFile(
         source,
         "checkpoint",
         _tensors_only(own["state_dict"], source),
@@ -131,29 +135,35 @@ def _own(own: Mapping[str, Any], given: Mapping[str, Any], source: str) -> _Foun
     )
 
 
-def _foreign(saved: _Saved, keys: Keys | None, given: Mapping[str, Any], source: str) -> _Found:
+def _foreign(
+    saved: _Saved, keys: Keys | None, settings: Mapping[str, Any], source: str
+) -> _LoadedFile:
     """Weights that others saved, with the configuration beside them or the one they show."""
     cfg = saved.config
-    said, ignored = ({}, ()) if cfg is None else read_foreign_config(cfg, source)
-    for name in said.keys() & given.keys():
-        if said[name] != given[name]:
-            raise InputError(f"{name}={given[name]} contradicts {source}, which says {said[name]}")
-    settings, given = given, {**said, **given}
+    file_settings, ignored = ({}, ()) if cfg is None else read_foreign_config(cfg, source)
+    for name in file_settings.keys() & settings.keys():
+        if file_settings[name] != settings[name]:
+            raise InputError(
+                f"{name}={settings[name]} contradicts {source}, which says {file_settings[name]}"
+            )
+    user_settings, settings = settings, {**file_settings, **settings}
     architecture = (cfg or {}).get("architecture")
-    found = convert(saved.tensors, keys, {**given, "architecture": architecture}, source)
-    parameters = with_output(found.parameters, given)
-    reading = read_state_dict(parameters, found.buffers, source)
-    needed = {**found.needed, **reading.needed}
-    missing = {name: need for name, need in needed.items() if name not in given}
+    converted = convert(saved.tensors, keys, {**settings, "architecture": architecture}, source)
+    parameters = with_output(converted.parameters, settings)
+    reading = read_state_dict(parameters, converted.buffers, source)
+    needed = {**converted.needed, **reading.needed}
+    missing = {name: need for name, need in needed.items() if name not in settings}
     if missing:
-        check_known(found.parameters, source)
-        raise UnsaidError(reading, missing, source)
-    settled = settle(reading, given, source, answered=frozenset(cfg or ()))
-    _refuse_without_effect(settings, settled.config, source)
-    phrases = (*settled.phrases, *found.phrases, *saved.phrases)
+        check_names(converted.parameters, source)
+        raise MissingSettingError(reading, missing, source)
+    settled = settle(reading, settings, source, answered=frozenset(cfg or ()))
+    _refuse_without_effect(user_settings, settled.config, source)
+    phrases = (*settled.phrases, *converted.phrases, *saved.phrases)
     if ignored:
         phrases += (f"configuration fields {first_few(ignored)} ignored",)
-    return _Found(source, found.kind, parameters, settled.config, phrases, settled.assumptions)
+    return _LoadedFile(
+        source, converted.kind, parameters, settled.config, phrases, settled.assumptions
+    )
 
 
 def _refuse_without_effect(
@@ -183,7 +193,7 @@ def _saved(data: Any, ignore: Sequence[str], source: str) -> _Saved:
         raise InputError(f"{source} holds a {type(data).__name__}, not a state dict")
     phrases: tuple[str, ...] = ()
     cfg: Mapping[str, Any] | None = None
-    seen = {id(data)}  # all of them are held by the outermost, so an id is no other's
+    visited = {id(data)}  # all of them are held by the outermost, so an id is no other's
     unused = set(ignore)
     while (rest := _without(data, ignore, unused)) and (states := _states(rest)):
         key = _choose(states, source)
@@ -196,9 +206,9 @@ def _saved(data: Any, ignore: Sequence[str], source: str) -> _Saved:
         if isinstance(state, list):
             phrases += (f"the last of {len(state)} state dicts",)
             state = state[-1]
-        if id(state) in seen:
+        if id(state) in visited:
             raise InputError(f"{source} holds no state dict: its {key} holds itself")
-        seen.add(id(state))
+        visited.add(id(state))
         data = state
     for pattern in unused:
         raise InputError(f"{source} has no tensor {pattern} to ignore{suggestion(pattern, data)}")
@@ -227,13 +237,13 @@ def _is_aside(key: Any) -> bool:
 def _choose(states: Sequence[Any], source: str) -> Any:
     """The one that is the model by its name; InputError where that is not clear."""
     main = [key for key in states if not re.search(r"(^|_)(ema|avg|swa)(_|$)", str(key))] or states
-    known = [key for key in _STATE_KEYS if key in main]
-    if len(main) > 1 and len(known) != 1:
+    state_keys = [key for key in _STATE_KEYS if key in main]
+    if len(main) > 1 and len(state_keys) != 1:
         raise InputError(
             f"{source} holds {len(main)} state dicts, {first_few(list(map(str, main)))}: leave out "
             f"all but one, for example --ignore '{main[0]}'"
         )
-    return (known or main)[0]
+    return (state_keys or main)[0]
 
 
 def _without(data: Mapping[Any, Any], ignore: Sequence[str], unused: set[str]) -> dict[Any, Any]:
@@ -259,7 +269,7 @@ def _tensors_only(state: Any, source: str) -> dict[str, Tensor]:
 
 
 def _unusable(tensor: Tensor) -> str | None:
-    """What keeps a tensor from being weights as they are, if anything does."""
+    """The reason why a tensor cannot serve as weights, or None."""
     if tensor.is_complex():
         return "complex"
     if tensor.is_floating_point() and tensor.itemsize < 2:

@@ -136,7 +136,7 @@ def _header(path: Path) -> Any:
     family = header.get_field("general.architecture")
     if family is None:
         raise ValueError("it names no architecture")
-    blocks = [int(found[1]) for t in tensors if (found := _BLOCK.match(t.name))]
+    blocks = [int(match[1]) for t in tensors if (match := _BLOCK.match(t.name))]
     for name, most in _COUNTS.items():  # a layer has tensors: no model without end
         field = header.get_field(f"{bytes(family.parts[-1]).decode()}.{name}")
         count = 0 if field is None else int(field.parts[-1][0])
@@ -148,7 +148,7 @@ def _header(path: Path) -> Any:
 
 
 def _n_params(header: Any) -> int:
-    """How many numbers a file's tensors hold."""
+    """The number of entries of a file's tensors."""
     return sum(t.n_elements for t in header.tensors)
 
 
@@ -156,12 +156,12 @@ def _read(path: Path, folder: Path, header: Any, dtype: torch.dtype) -> tuple[An
     """The model and the tokenizer, if there is one, as transformers makes them of the file."""
     import transformers
 
-    given: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "gguf_file": _NAME,
         "local_files_only": True,
         "trust_remote_code": False,
     }
-    config = transformers.AutoConfig.from_pretrained(folder, **given)
+    config = transformers.AutoConfig.from_pretrained(folder, **settings)
     _check_size(path, config, _n_params(header))
     model, loading = transformers.AutoModelForCausalLM.from_pretrained(
         folder,
@@ -171,7 +171,7 @@ def _read(path: Path, folder: Path, header: Any, dtype: torch.dtype) -> tuple[An
         output_loading_info=True,
         ignore_mismatched_sizes=True,  # they are listed instead, and refused below
         **_dequantised(),
-        **given,
+        **settings,
     )
     check_complete(path, loading)
     _forget_quantisation(model)
@@ -180,7 +180,7 @@ def _read(path: Path, folder: Path, header: Any, dtype: torch.dtype) -> tuple[An
     tokenizer = None
     if header.get_field("tokenizer.ggml.tokens") is not None:
         tokenizer = _as_in_a_folder(
-            transformers.AutoTokenizer.from_pretrained(folder, **given), folder / "tokenizer"
+            transformers.AutoTokenizer.from_pretrained(folder, **settings), folder / "tokenizer"
         )
         tokenizer.name_or_path = str(path)
     return model, tokenizer
@@ -194,9 +194,9 @@ def _as_in_a_folder(tokenizer: Any, folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     tokenizer.save_pretrained(folder)
-    given = {} if tokenizer.bos_token is None else {"add_bos_token": True}
+    options = {} if tokenizer.bos_token is None else {"add_bos_token": True}
     return AutoTokenizer.from_pretrained(
-        folder, local_files_only=True, trust_remote_code=False, **given
+        folder, local_files_only=True, trust_remote_code=False, **options
     )
 
 

@@ -40,7 +40,7 @@ class Headless(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the trunk is."""
+        """The trunk's device."""
         return self._trunk.device  # type: ignore[no-any-return]
 
     @property
@@ -131,7 +131,7 @@ def headless_bridge(trunk: Any, like: str, tokenizer: Any, name: str) -> Any:
 
 
 def _is_there(module: nn.Module, path: str) -> bool:
-    found: Any = module
+    part: Any = module
     for step in path.split("."):
-        found = getattr(found, step, None)
-    return found is not None
+        part = getattr(part, step, None)
+    return part is not None

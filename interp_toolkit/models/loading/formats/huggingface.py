@@ -106,8 +106,8 @@ def load_folder(
             quantized = f" (its weights are quantized: {method})" if method else ""
             raise InputError(f"{folder} cannot be loaded{quantized}: {one_line(error)}") from error
     dequantized = method and f"weights quantized by {method}, dequantized by transformers"
-    told = (without_logits(bridge), adapter and adapter.note, dequantized, _left_changed(model))
-    return _with_context(bridge).eval(), tuple(note for note in told if note)
+    notes = (without_logits(bridge), adapter and adapter.note, dequantized, _left_changed(model))
+    return _with_context(bridge).eval(), tuple(note for note in notes if note)
 
 
 def load_hub(
@@ -201,9 +201,9 @@ def _quantization(folder: Path, config: dict[str, Any]) -> str | None:
     """
     from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 
-    said = config.get("quantization_config")
-    if isinstance(said, dict):
-        method = str(said.get("quant_method") or "bitsandbytes")
+    quantization = config.get("quantization_config")
+    if isinstance(quantization, dict):
+        method = str(quantization.get("quant_method") or "bitsandbytes")
         if method not in AUTO_QUANTIZATION_CONFIG_MAPPING:
             raise InputError(
                 f"{folder} is quantized by {method[:60]!r}, which this transformers does not know: "
@@ -253,9 +253,9 @@ def check_complete(source: Path, loading: dict[str, Any]) -> None:
         "has no use for": sorted(loading.get("unexpected_keys", ())),
         "has misshapen": sorted(str(key[0]) for key in loading.get("mismatched_keys", ())),
     }
-    found = [f"{what} {first_few(names)}" for what, names in problems.items() if names]
-    if found:
-        raise InputError(f"{source} does not fit its configuration: it {'; it '.join(found)}")
+    parts = [f"{what} {first_few(names)}" for what, names in problems.items() if names]
+    if parts:
+        raise InputError(f"{source} does not fit its configuration: it {'; it '.join(parts)}")
 
 
 def _bridge(folder: Path, model: Any, trust_remote_code: bool, outer: Path) -> Any:

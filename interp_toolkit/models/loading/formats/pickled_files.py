@@ -23,7 +23,7 @@ _OLDER_MAGIC = 0x1950A86A20F9469CFC6C
 
 
 def read_as_data(path: Path) -> Any:
-    """What a pickle holds, as plain data: tensors, containers, the attributes of objects.
+    """The content of a pickle as plain data: tensors, containers, the attributes of objects.
 
     Raises:
         WouldCallError: the pickle would call something else than what builds these.
@@ -71,10 +71,10 @@ def _from_older(file: io.BufferedIOBase, size: int) -> Any:
             made[key] = torch.zeros(entries, dtype=dtype)
         return made[key]
 
-    found = InertUnpickler(file, storage).load()
+    content = InertUnpickler(file, storage).load()
     for key in InertUnpickler(file).load():
         _fill(made[str(key)], file)
-    return found
+    return content
 
 
 def _fill(storage: Tensor, file: io.BufferedIOBase) -> None:

@@ -88,7 +88,7 @@ class HeldTensor:
 
 
 def stub(qualified: str) -> type[Record]:
-    """What stands for a class or a function of that name: it can be named, not called."""
+    """A stub for a class or function of that name: it can be named, not called."""
     name = qualified.rpartition(".")[2]
     return type(name, (Record,), {"qualified": qualified})
 
@@ -133,12 +133,12 @@ class _Conversion:
     def _module(self, record: Record) -> dict[str, Any]:
         state: dict[str, Tensor] = {}
         self._add_tensors(record, "", (), state)
-        found: dict[str, Any] = {PICKLED_CLASS: record.qualified, "state_dict": state}
+        module: dict[str, Any] = {PICKLED_CLASS: record.qualified, "state_dict": state}
         for name in _CONFIGS:
             config = self.plain(record.fields.get(name))
             if isinstance(config, Mapping):
-                found["cfg"] = config
-        return found
+                module["cfg"] = config
+        return module
 
     def _add_tensors(
         self, record: Record, prefix: str, around: tuple[Record, ...], state: dict[str, Tensor]

@@ -57,24 +57,24 @@ class InertUnpickler(pickle.Unpickler):
         super().__init__(file, encoding="latin1")
         self._file = file
         self._storages = storages
-        self._known: dict[str, Any] = {}
+        self._instances: dict[str, Any] = {}
 
     def load(self) -> Any:
         """The pickle, once it is seen that it asks for no more room than its objects take."""
         start = self._file.tell()
-        _check_places(self._file)
+        _check_positions(self._file)
         self._file.seek(start)
         return super().load()
 
     def find_class(self, module: str, name: str) -> Any:
-        """What a name stands for: a safe function or a stub, the same one each time."""
+        """Resolve a name to a safe function or a stub, the same one each time."""
         qualified = f"{module}.{name}"
-        if qualified not in self._known:
+        if qualified not in self._instances:
             safe = _safe(module, name)
             if isinstance(safe, FunctionType):  # its attributes are no pickle's to set
                 safe = partial(safe)
-            self._known[qualified] = safe or stub(qualified)
-        return self._known[qualified]
+            self._instances[qualified] = safe or stub(qualified)
+        return self._instances[qualified]
 
     def persistent_load(self, pid: Any) -> Any:
         """The flat tensor behind a storage named `("storage", kind, key, place, entries, ...)`.
@@ -91,15 +91,15 @@ class InertUnpickler(pickle.Unpickler):
         return HeldTensor(self._storages(kind, key, entries))
 
 
-def _check_places(file: io.BufferedIOBase) -> None:
+def _check_positions(file: io.BufferedIOBase) -> None:
     """Refuse a place for an object that no pickler would number so high.
 
     Python's unpickler makes room for all places below it: seven bytes can ask for gigabytes.
     """
     try:
-        for steps, (opcode, place, _) in enumerate(pickletools.genops(file)):  # type: ignore[arg-type]
-            if opcode.name in _PUTS and isinstance(place, int) and place > steps + SLACK:
-                raise pickle.UnpicklingError(f"it numbers an object {place}")
+        for steps, (opcode, position, _) in enumerate(pickletools.genops(file)):  # type: ignore[arg-type]
+            if opcode.name in _PUTS and isinstance(position, int) and position > steps + SLACK:
+                raise pickle.UnpicklingError(f"it numbers an object {position}")
     except (ValueError, IndexError):  # damaged; the unpickler says how
         return
 

@@ -72,21 +72,21 @@ class Converted:
 
 
 def convert(
-    tensors: Mapping[str, Tensor], keys: Keys | None, given: Mapping[str, Any], source: str
+    tensors: Mapping[str, Tensor], keys: Keys | None, settings: Mapping[str, Any], source: str
 ) -> Converted:
     """The tensors under TransformerLens' names.
 
     Args:
         tensors: as they were saved.
         keys: a layout's name, a JSON file or a mapping (see `key_rules`); None finds the layout.
-        given: settings, of which `n_heads` and `d_head` may be needed.
+        settings: settings, of which `n_heads` and `d_head` may be needed.
         source: for messages.
 
     Raises:
         InputError: they are no transformer's, or do not fit the layout.
     """
     if keys is not None and not (isinstance(keys, str) and keys in LAYOUTS):
-        return _mapped(tensors, {}, keys, given, source)
+        return _mapped(tensors, {}, keys, settings, source)
     adapters = [name for name in tensors if _ADAPTER.search(name)]
     if adapters:
         raise InputError(
@@ -97,9 +97,9 @@ def convert(
     parameters, buffers = split_buffers(unwrap_names(tensors, source))
     keys = keys or find_layout(parameters)
     if keys is not None:
-        return _mapped(parameters, buffers, keys, given, source)
+        return _mapped(parameters, buffers, keys, settings, source)
     if is_bridge(parameters):
-        return _from_bridge(parameters, buffers, given, source)
+        return _from_bridge(parameters, buffers, settings, source)
     if is_hooked(parameters):
         turned = could_be_turned(parameters)
         phrases = ("square matrices multiplied from the right",) if turned else ()
@@ -107,10 +107,10 @@ def convert(
     raise InputError(_not_ours(parameters, source))
 
 
-def with_output(parameters: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[str, Tensor]:
+def with_output(parameters: Mapping[str, Tensor], settings: Mapping[str, Any]) -> dict[str, Tensor]:
     """With the identity for an unembedding, where there is none and none is tied either."""
     W_E = parameters.get("embed.W_E")
-    if given.get("tied_embeddings") is not False or "unembed.W_U" in parameters or W_E is None:
+    if settings.get("tied_embeddings") is not False or "unembed.W_U" in parameters or W_E is None:
         return dict(parameters)
     identity = torch.eye(W_E.shape[-1], dtype=W_E.dtype, device=W_E.device)
     return with_zero_biases({**parameters, "unembed.W_U": identity})
@@ -120,10 +120,10 @@ def _mapped(
     tensors: Mapping[str, Tensor],
     buffers: Mapping[str, Tensor],
     keys: Keys,
-    given: Mapping[str, Any],
+    settings: Mapping[str, Any],
     source: str,
 ) -> Converted:
-    named = as_named(tensors, keys, given, source)
+    named = as_named(tensors, keys, settings, source)
     parameters, more = split_buffers(named.tensors)
     phrases = named.phrases
     if isinstance(keys, str) and keys in LAYOUTS:
@@ -135,26 +135,29 @@ def _mapped(
 def _from_bridge(
     parameters: Mapping[str, Tensor],
     buffers: Mapping[str, Tensor],
-    given: Mapping[str, Any],
+    settings: Mapping[str, Any],
     source: str,
 ) -> Converted:
-    needed = {} if "n_heads" in given else {"n_heads": _HEADS}
-    if given.get("positional_embedding_type") == "rotary" and "rotary_adjacent_pairs" not in given:
+    needed = {} if "n_heads" in settings else {"n_heads": _HEADS}
+    if (
+        settings.get("positional_embedding_type") == "rotary"
+        and "rotary_adjacent_pairs" not in settings
+    ):
         needed["rotary_adjacent_pairs"] = _PAIRS
     phrases: tuple[str, ...] = ()
-    if not given.get("architecture"):
+    if not settings.get("architecture"):
         phrases += ("norms, embeddings and positions without offsets or factors",)
     if mlp_is_square(parameters):
         phrases += ("square MLP matrices stored output-first, as nn.Linear does",)
-    n_heads = int(given.get("n_heads") or provisional_heads(parameters))
+    n_heads = int(settings.get("n_heads") or provisional_heads(parameters))
     hooked = bridge_to_hooked(parameters, n_heads, source)
     return Converted("bridge_state_dict", hooked, buffers, phrases, needed)
 
 
 def _not_ours(tensors: Mapping[str, Tensor], source: str) -> str:
-    found = [f"{name} {list(tensor.shape)}" for name, tensor in tensors.items()]
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    listed = ", ".join(found[:_SHOWN]) + more
+    shapes = [f"{name} {list(tensor.shape)}" for name, tensor in tensors.items()]
+    more = f" and {len(shapes) - _SHOWN} more" if len(shapes) > _SHOWN else ""
+    listed = ", ".join(shapes[:_SHOWN]) + more
     if any(n.startswith(("transformer.", "model.", "gpt_neox.", "lm_head")) for n in tensors):
         return (
             f"{source} looks like a Hugging Face model's weights ({listed}): "

@@ -100,8 +100,8 @@ def read_foreign_config(
         for name, value in cfg.items()
         if name in TransformerConfig.model_fields and not _IGNORED.fullmatch(name)
     }
-    known = TransformerConfig.model_fields.keys() | _UNSUPPORTED.keys()
-    foreign = sorted(n for n in map(str, cfg) if n not in known and not _IGNORED.fullmatch(n))
+    field_names = TransformerConfig.model_fields.keys() | _UNSUPPORTED.keys()
+    foreign = sorted(n for n in map(str, cfg) if n not in field_names and not _IGNORED.fullmatch(n))
     return _as_computed(cfg, shared, source), tuple(foreign)
 
 

@@ -85,7 +85,7 @@ class Need:
 
 @dataclass(frozen=True)
 class InferredConfig:
-    """What a state dict says and what it leaves open.
+    """The settings that a state dict shows, and those that it leaves open.
 
     Attributes:
         known: configuration fields that names and shapes show.
@@ -93,7 +93,7 @@ class InferredConfig:
         needed: fields that must be given, each with what asks for it.
     """
 
-    known: Mapping[str, Any]
+    shown: Mapping[str, Any]
     assumptions: tuple[Assumption, ...]
     needed: Mapping[str, Need] = field(default_factory=dict)
 
@@ -107,11 +107,11 @@ class Settled:
 
     @property
     def phrases(self) -> tuple[str, ...]:
-        """What was assumed, one phrase each."""
+        """The assumptions, one phrase each."""
         return tuple(assumption.phrase for assumption in self.assumptions)
 
 
-class UnsaidError(InputError):
+class MissingSettingError(InputError):
     """A file leaves open what has to be given; all of it is asked for at once.
 
     Attributes:
@@ -123,9 +123,9 @@ class UnsaidError(InputError):
     def __init__(self, reading: InferredConfig, needed: Mapping[str, Need], source: str):
         of_heads = {"n_heads", "d_head", "n_key_value_heads", "attn_scale"}
         unsettled = of_heads if "n_heads" in needed else set()
-        self.known = {n: v for n, v in reading.known.items() if n not in unsettled}
+        self.shown = {n: v for n, v in reading.shown.items() if n not in unsettled}
         self.needed = dict(needed)
-        if "normalization_type" not in reading.known:
+        if "normalization_type" not in reading.shown:
             unsettled.add("eps")
         left = [a for a in reading.assumptions if not a.settled_by & {*unsettled, *needed}]
         self.assumptions = tuple(a.phrase for a in left)
@@ -137,62 +137,62 @@ class UnsaidError(InputError):
 def read_state_dict(
     parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], source: str
 ) -> InferredConfig:
-    """What the tensors of a `HookedTransformer` say about its configuration.
+    """Infer the configuration from the tensors of a `HookedTransformer`.
 
     Raises InputError when a size cannot be read off (the tensors that show it are missing), or a
     buffer shows something that the toolkit's transformer does not have.
     """
     inner = {within_block(name) for name in parameters}
-    known = _sizes(parameters, source)
-    known["attn_only"] = not any(name.startswith("mlp.") for name in inner)
-    known["gated_mlp"] = "mlp.W_gate" in inner
-    known["gate_biases"] = "mlp.b_gate" in inner
-    known.update(_biases(inner))
-    known["dtype"] = _common_dtype(parameters)
-    known.update(_norms(inner))
-    known.update(_mixing(parameters, source))
-    assumptions = _open_questions(known, inner)
+    fields = _sizes(parameters, source)
+    fields["attn_only"] = not any(name.startswith("mlp.") for name in inner)
+    fields["gated_mlp"] = "mlp.W_gate" in inner
+    fields["gate_biases"] = "mlp.b_gate" in inner
+    fields.update(_biases(inner))
+    fields["dtype"] = _common_dtype(parameters)
+    fields.update(_norms(inner))
+    fields.update(_mixing(parameters, source))
+    assumptions = _open_questions(fields, inner)
     needed: dict[str, Need] = {}
     if "unembed.W_U" in inner:
-        known["tied_embeddings"] = False
+        fields["tied_embeddings"] = False
     else:
         needed["tied_embeddings"] = Need(
             "what reads its output, as it lacks unembed.W_U (tied_embeddings=true: the embedding's "
             "transpose; =false: nothing, the outputs are the last residual stream)",
             "true",
         )
-    if not known["attn_only"]:
+    if not fields["attn_only"]:
         needed["act_fn"] = Need(
             "the activation function of its MLPs (relu, gelu, gelu_new, silu, ...)", "relu"
         )
     table = _rotary_table(buffers, source)
-    known.update(_positions(table))
+    fields.update(_positions(table))
     if table is None and "pos_embed.W_pos" in parameters:
-        places = parameters["pos_embed.W_pos"]
-        if places.ndim != 2:
+        W_pos = parameters["pos_embed.W_pos"]
+        if W_pos.ndim != 2:
             raise InputError(
-                f"{source}: pos_embed.W_pos has shape {list(places.shape)}, not [n_ctx d_model]"
+                f"{source}: pos_embed.W_pos has shape {list(W_pos.shape)}, not [n_ctx d_model]"
             )
-        known["n_ctx"] = places.shape[0]
-        if "mixing" not in known or known["mixing"] is not None:
-            known.update(_LEARNED)
+        fields["n_ctx"] = W_pos.shape[0]
+        if "mixing" not in fields or fields["mixing"] is not None:
+            fields.update(_LEARNED)
         phrase = "positional_embedding_type=standard (shortformer has pos_embed.W_pos too)"
         among = frozenset(_LEARNED), ({"positional_embedding_type": "shortformer"},)
         assumptions.append(Assumption(_LEARNED, phrase, *among))
-    elif "positional_embedding_type" not in known:
+    elif "positional_embedding_type" not in fields:
         needed["positional_embedding_type"] = Need(
             "its positions, as it has neither pos_embed.W_pos nor rotary tables (rotary or none)",
             "none",
         )
         assumptions.append(_assume("rotary_base", 10000.0))
         assumptions.append(_assume("rotary_adjacent_pairs", False, others=(True,)))
-    _context_length(known, assumptions, _mask_length(buffers, source), table)
-    return InferredConfig(known, tuple(assumptions), needed)
+    _context_length(fields, assumptions, _mask_length(buffers, source), table)
+    return InferredConfig(fields, tuple(assumptions), needed)
 
 
 def settle(
     reading: InferredConfig,
-    given: Mapping[str, Any],
+    settings: Mapping[str, Any],
     source: str,
     answered: frozenset[str] = frozenset(),
 ) -> Settled:
@@ -201,29 +201,29 @@ def settle(
     `answered` names fields that settle an assumption though the configuration has no such field.
     Raises InputError when something given contradicts the file.
     """
-    _check_given(reading, given, source)
-    rotary = {**reading.known, **given}.get("positional_embedding_type") == "rotary"
+    _check_settings(reading, settings, source)
+    rotary = {**reading.shown, **settings}.get("positional_embedding_type") == "rotary"
     open_ = [
         a
         for a in reading.assumptions
-        if not a.settled_by & (given.keys() | answered)
+        if not a.settled_by & (settings.keys() | answered)
         and (rotary or not any(name.startswith("rotary") for name in a.fields))
     ]
-    open_ = [a for a in open_ if "eps" not in a.fields or _normalized(reading, given)]
+    open_ = [a for a in open_ if "eps" not in a.fields or _normalized(reading, settings)]
     fields: dict[str, Any] = {}
     for assumption in open_:
         fields.update(assumption.fields)
-    config = build_config({**fields, **reading.known, **given}, source)
+    config = build_config({**fields, **reading.shown, **settings}, source)
     return Settled(config, tuple(open_))
 
 
-def _check_given(reading: InferredConfig, given: Mapping[str, Any], source: str) -> None:
-    for name, value in given.items():
-        if name in reading.known and not _same(value, reading.known[name]):
+def _check_settings(reading: InferredConfig, settings: Mapping[str, Any], source: str) -> None:
+    for name, value in settings.items():
+        if name in reading.shown and not _same(value, reading.shown[name]):
             raise InputError(
-                f"{name}={value} contradicts {source}, which says {reading.known[name]}"
+                f"{name}={value} contradicts {source}, which says {reading.shown[name]}"
             )
-    choice = given.get("positional_embedding_type", "standard")
+    choice = settings.get("positional_embedding_type", "standard")
     for assumption in reading.assumptions:
         if assumption.fields == _LEARNED and choice not in ("standard", "shortformer"):
             raise InputError(
@@ -270,11 +270,11 @@ def _mixing(parameters: Mapping[str, Tensor], source: str) -> dict[str, Any]:
     first = matrices[0]
     if first.ndim != 3 or first.shape[1] != first.shape[2]:
         raise InputError(f"{source}: attn.mixing has shape {list(first.shape)}, not [head, m, m]")
-    said: dict[str, Any] = {"n_ctx": first.shape[1]}
+    fields: dict[str, Any] = {"n_ctx": first.shape[1]}
     if first.shape[1] > 1:
         causal = all(torch.equal(t, t.tril()) for t in matrices)
-        said["attention_dir"] = "causal" if causal else "bidirectional"
-    return said
+        fields["attention_dir"] = "causal" if causal else "bidirectional"
+    return fields
 
 
 def _common_dtype(parameters: Mapping[str, Tensor]) -> torch.dtype:
@@ -299,17 +299,17 @@ def _assume(name: str, value: Any, why: str = "", others: tuple[Any, ...] = ()) 
     return Assumption({name: value}, f"{name}={value}{why}", frozenset((name,)), alternatives)
 
 
-def _open_questions(known: Mapping[str, Any], inner: set[str]) -> list[Assumption]:
+def _open_questions(fields: Mapping[str, Any], inner: set[str]) -> list[Assumption]:
     open_ = []
-    if "normalization_type" not in known:
+    if "normalization_type" not in fields:
         why = " (no norm weights; LNPre and RMSPre have none either)"
         open_.append(_assume("normalization_type", None, why, ("LNPre", "RMSPre")))
     open_.append(_assume("eps", 1e-5))
-    if "mixing" not in known:
+    if "mixing" not in fields:
         why = " (how its matrices were drawn, which no output depends on)"
         open_.append(_assume("mixing", "1/(d_head m)", why))
-    elif known["n_layers"] > 0:
-        scale = math.sqrt(known["d_head"])
+    elif fields["n_layers"] > 0:
+        scale = math.sqrt(fields["d_head"])
         open_.append(
             Assumption(
                 {"attn_scale": scale},
@@ -319,7 +319,7 @@ def _open_questions(known: Mapping[str, Any], inner: set[str]) -> list[Assumptio
             )
         )
         open_.append(_assume("attention_dir", "causal", others=("bidirectional",)))
-    if not known["attn_only"]:
+    if not fields["attn_only"]:
         open_.append(Assumption({}, _SEQUENTIAL, frozenset({"parallel_attn_mlp"})))
     return open_
 
@@ -364,26 +364,26 @@ def _mask_length(buffers: Mapping[str, Tensor], source: str) -> int | None:
 
 
 def _context_length(
-    known: dict[str, Any],
+    fields: dict[str, Any],
     assumptions: list[Assumption],
     mask_length: int | None,
     table: RotaryTable | None,
 ) -> None:
-    if "n_ctx" in known:
+    if "n_ctx" in fields:
         return
     if mask_length is not None:
-        known["n_ctx"] = mask_length
+        fields["n_ctx"] = mask_length
     elif table is not None and table.n_ctx != FIRST_TABLE:
-        known["n_ctx"] = table.n_ctx
+        fields["n_ctx"] = table.n_ctx
     else:  # a table of FIRST_TABLE rows serves any longer context too
         assumptions.append(_assume("n_ctx", FIRST_TABLE))
 
 
-def _normalized(reading: InferredConfig, given: Mapping[str, Any]) -> bool:
-    return {**reading.known, **given}.get("normalization_type") is not None
+def _normalized(reading: InferredConfig, settings: Mapping[str, Any]) -> bool:
+    return {**reading.shown, **settings}.get("normalization_type") is not None
 
 
-def _same(given: Any, known: Any) -> bool:
-    if isinstance(given, float) and isinstance(known, int | float):
-        return math.isclose(given, known, rel_tol=1e-6)
-    return bool(given == known)
+def _same(setting: Any, value: Any) -> bool:
+    if isinstance(setting, float) and isinstance(value, int | float):
+        return math.isclose(setting, value, rel_tol=1e-6)
+    return bool(setting == value)

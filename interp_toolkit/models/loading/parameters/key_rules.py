@@ -29,14 +29,14 @@ from torch import Tensor
 from interp_toolkit.errors import InputError
 from interp_toolkit.files import read_json
 
-_PLACES = re.compile(r"\\\{(layer|head)\\\}")
+_PLACEHOLDERS = re.compile(r"\\\{(layer|head)\\\}")
 _GROUP = re.compile(r"\(([^()]*)\)|(\S+)")
 _PATTERN = re.compile(r"[a-z_0-9 ()]+->[a-z_0-9 ()]+")
 
 
 @dataclass(frozen=True)
 class KeyRule:
-    """Where one of their tensors goes.
+    """The target of one foreign tensor.
 
     Attributes:
         to: our name, or the names that share out the first axis; empty where it is left out.
@@ -63,7 +63,7 @@ class UnknownSizeError(Exception):
 
 
 @dataclass(frozen=True)
-class _Placed:
+class _Assigned:
     """A tensor, its rule and the numbers in its name."""
 
     name: str
@@ -85,17 +85,17 @@ def layout_of(content: Any, source: str) -> dict[str, KeyRule]:
     """The layout that a mapping of names to rules says; InputError where it is none."""
     if not isinstance(content, Mapping) or not content:
         raise InputError(f"{source} must be a mapping of their tensors' names to TransformerLens's")
-    return {str(name): _rule(name, said, source) for name, said in content.items()}
+    return {str(name): _rule(name, rule, source) for name, rule in content.items()}
 
 
-def _rule(name: Any, said: Any, source: str) -> KeyRule:
-    if said is None:
+def _rule(name: Any, rule: Any, source: str) -> KeyRule:
+    if rule is None:
         return KeyRule(())
-    said = said if isinstance(said, Mapping) else {"to": said}
-    to, axes = said.get("to"), said.get("axes")
+    rule = rule if isinstance(rule, Mapping) else {"to": rule}
+    to, axes = rule.get("to"), rule.get("axes")
     to = [to] if isinstance(to, str) else to
     fits = isinstance(to, list | tuple) and to and all(isinstance(one, str) for one in to)
-    if not fits or said.keys() - {"to", "axes"}:
+    if not fits or rule.keys() - {"to", "axes"}:
         raise InputError(f'{source}: {name} needs "to", one name or several, and maybe "axes"')
     assert isinstance(to, list | tuple)
     if axes is not None and not (isinstance(axes, str) and _PATTERN.fullmatch(axes)):
@@ -105,12 +105,12 @@ def _rule(name: Any, said: Any, source: str) -> KeyRule:
 
 def names_match(tensors: Mapping[str, Tensor], layout: Layout) -> bool:
     """Whether every tensor has a rule."""
-    return not _place(tensors, layout)[1]
+    return not _assign(tensors, layout)[1]
 
 
 def fits(tensors: Mapping[str, Tensor], layout: Layout) -> bool:
     """Whether every tensor has a rule, and their sizes agree."""
-    placed, strange = _place(tensors, layout)
+    placed, strange = _assign(tensors, layout)
     try:
         _sizes(placed, {})
     except (InputError, UnknownSizeError):
@@ -119,23 +119,23 @@ def fits(tensors: Mapping[str, Tensor], layout: Layout) -> bool:
 
 
 def rename(
-    tensors: Mapping[str, Tensor], layout: Layout, given: Mapping[str, int], source: str
+    tensors: Mapping[str, Tensor], layout: Layout, axis_sizes: Mapping[str, int], source: str
 ) -> dict[str, Tensor]:
     """The tensors under our names and in our shapes; those without a rule as they are.
 
     Args:
         tensors: theirs.
         layout: of them.
-        given: sizes of axes that no shape shows, such as `head`.
+        axis_sizes: sizes of axes that no shape shows, such as `head`.
         source: for messages.
 
     Raises:
         InputError: the shapes contradict the layout, or heads are missing.
         UnknownSizeError: a size that has to be given.
     """
-    placed, strange = _place(tensors, layout)
+    placed, strange = _assign(tensors, layout)
     try:
-        sizes = _sizes(placed, given)
+        sizes = _sizes(placed, axis_sizes)
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
     renamed = {name: tensors[name] for name in strange}
@@ -155,33 +155,33 @@ def rename(
     return renamed
 
 
-def _place(tensors: Mapping[str, Tensor], layout: Layout) -> tuple[list[_Placed], list[str]]:
+def _assign(tensors: Mapping[str, Tensor], layout: Layout) -> tuple[list[_Assigned], list[str]]:
     """(tensors with their rules, names without one)."""
     patterns = [(_compiled(name), rule) for name, rule in layout.items()]
     placed, strange = [], []
     for name, tensor in tensors.items():
-        found = next(((m, rule) for p, rule in patterns if (m := p.fullmatch(name))), None)
-        if found is None:
+        match = next(((m, rule) for p, rule in patterns if (m := p.fullmatch(name))), None)
+        if match is None:
             strange.append(name)
         else:
-            placed.append(_Placed(name, tensor, found[1], found[0].groupdict()))
+            placed.append(_Assigned(name, tensor, match[1], match[0].groupdict()))
     return placed, strange
 
 
 def _compiled(name: str) -> re.Pattern[str]:
-    seen: set[str] = set()
+    names: set[str] = set()
 
-    def number(place: re.Match[str]) -> str:
-        again = place[1] in seen
-        seen.add(place[1])
-        return f"(?P={place[1]})" if again else rf"(?P<{place[1]}>\d+)"
+    def number(match: re.Match[str]) -> str:
+        again = match[1] in names
+        names.add(match[1])
+        return f"(?P={match[1]})" if again else rf"(?P<{match[1]}>\d+)"
 
-    return re.compile(_PLACES.sub(number, re.escape(name)))
+    return re.compile(_PLACEHOLDERS.sub(number, re.escape(name)))
 
 
 def _filled(name: str, numbers: Mapping[str, str]) -> str:
-    for place, number in numbers.items():
-        name = name.replace(f"{{{place}}}", number)
+    for axis, number in numbers.items():
+        name = name.replace(f"{{{axis}}}", number)
     return name
 
 
@@ -191,13 +191,13 @@ def _groups(axes: str) -> list[list[str]]:
     return [(inner or single).split() for inner, single in _GROUP.findall(left)]
 
 
-def _sizes(placed: list[_Placed], given: Mapping[str, int]) -> dict[str, int]:
+def _sizes(placed: list[_Assigned], axis_sizes: Mapping[str, int]) -> dict[str, int]:
     """The size of every named axis; InputError where two tensors disagree."""
-    sizes, wanted = dict(given), [one for one in placed if one.rule.axes is not None]
+    sizes, with_axes = dict(axis_sizes), [one for one in placed if one.rule.axes is not None]
     learned: dict[str, str] = {}  # from which of their tensors
     while True:
-        known = len(sizes)
-        for one in wanted:
+        n_sizes = len(sizes)
+        for one in with_axes:
             assert one.rule.axes is not None
             groups = _groups(one.rule.axes)
             if len(groups) != one.tensor.ndim:
@@ -206,12 +206,12 @@ def _sizes(placed: list[_Placed], given: Mapping[str, int]) -> dict[str, int]:
                 )
             for group, size in zip(groups, one.tensor.shape, strict=True):
                 _solve(group, size, sizes, learned, one)
-        if len(sizes) == known:
+        if len(sizes) == n_sizes:
             return sizes
 
 
 def _solve(
-    group: list[str], size: int, sizes: dict[str, int], learned: dict[str, str], one: _Placed
+    group: list[str], size: int, sizes: dict[str, int], learned: dict[str, str], one: _Assigned
 ) -> None:
     """Learn the one size that is not known yet, or check that all agree."""
     rest, open_ = 1, []
@@ -225,26 +225,26 @@ def _solve(
         sizes[open_[0]] = size // rest
         learned[open_[0]] = one.name
     elif len(open_) == 1 or (not open_ and rest != size):
-        said = ", ".join(f"{n}={sizes[n]}" for n in group if n in sizes)
+        solved = ", ".join(f"{n}={sizes[n]}" for n in group if n in sizes)
         others = [f"{n} is {sizes[n]} in {learned[n]}" for n in group if n in learned]
         raise InputError(
-            f"{one.name} has shape {list(one.tensor.shape)}, where {one.rule.axes} and {said} "
+            f"{one.name} has shape {list(one.tensor.shape)}, where {one.rule.axes} and {solved} "
             "do not fit" + (f" (one size everywhere: {', '.join(others)})" if others else "")
         )
 
 
-def _parts(one: _Placed, sizes: Mapping[str, int]) -> Iterator[tuple[str, Tensor]]:
+def _parts(one: _Assigned, sizes: Mapping[str, int]) -> Iterator[tuple[str, Tensor]]:
     """Our names and tensors for one of theirs."""
     tensor = one.tensor
     if one.rule.axes is not None and one.rule.to:
         groups = _groups(one.rule.axes)
         names = {name for group in groups if len(group) > 1 for name in group}
-        known = {**sizes, "parts": len(one.rule.to)}
-        missing = names - known.keys()
+        lengths_by_name = {**sizes, "parts": len(one.rule.to)}
+        missing = names - lengths_by_name.keys()
         if missing:
             raise UnknownSizeError(missing)
         try:
-            lengths = {name: known[name] for name in names}
+            lengths = {name: lengths_by_name[name] for name in names}
             tensor = einops.rearrange(tensor, one.rule.axes, **lengths)
         except einops.EinopsError as error:
             reason = str(error).strip().splitlines()[-1].strip()

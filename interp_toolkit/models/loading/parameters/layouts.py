@@ -135,8 +135,8 @@ def find_layout(tensors: Mapping[str, Tensor]) -> str | None:
     """The name of the layout that these tensors are in by their names and shapes, if any is."""
     stripped = _without_prefix(tensors)
     if _ANCHOR in stripped and _has_blocks(stripped):
-        known = [name for name in ("gpt2", "nanogpt") if _fits_any(stripped, name)]
-        return known[0] if known else _by_orientation(stripped)
+        candidates = [name for name in ("gpt2", "nanogpt") if _fits_any(stripped, name)]
+        return candidates[0] if candidates else _by_orientation(stripped)
     if is_hooked(tensors) and not _is_straight(tensors) and _fits_any(tensors, "easytransformer"):
         return "easytransformer"
     return None
@@ -145,7 +145,7 @@ def find_layout(tensors: Mapping[str, Tensor]) -> str | None:
 def as_named(
     tensors: Mapping[str, Tensor],
     keys: str | Path | Mapping[str, Any],
-    given: Mapping[str, Any],
+    settings: Mapping[str, Any],
     source: str,
 ) -> Named:
     """The tensors under TransformerLens' names, by a named layout, a file's or a mapping's.
@@ -153,7 +153,7 @@ def as_named(
     Args:
         tensors: as they were saved.
         keys: a key of `LAYOUTS`, a JSON file, or what such a file holds.
-        given: settings; `n_heads` and `d_head` are the sizes of the axes `head` and `d_head`,
+        settings: settings; `n_heads` and `d_head` are the sizes of the axes `head` and `d_head`,
             and with `normalization_type="LN"` norms that have no shift get zeros.
         source: for messages.
 
@@ -161,15 +161,15 @@ def as_named(
         InputError: there is no such layout, or it does not fit.
     """
     axes = {"n_heads": "head", "d_head": "d_head"}
-    sizes = {axis: int(given[name]) for name, axis in axes.items() if name in given}
+    sizes = {axis: int(settings[name]) for name, axis in axes.items() if name in settings}
     if isinstance(keys, str) and keys in LAYOUTS:
         return _by_name(_without_prefix(tensors), keys, sizes, source)
     if isinstance(keys, Mapping):
         layout = layout_of(keys, "keys")
     elif isinstance(keys, str) and not keys.endswith(".json"):
-        known = ", ".join(LAYOUTS)
+        names = ", ".join(LAYOUTS)
         raise InputError(
-            f"--keys {keys} is neither a layout's name ({known}) nor a .json file"
+            f"--keys {keys} is neither a layout's name ({names}) nor a .json file"
             f"{suggestion(keys, LAYOUTS)}"
         )
     else:
@@ -178,7 +178,7 @@ def as_named(
         first = next(iter(layout))
         raise InputError(f"{source} has none of the tensors that the keys name, such as {first}")
     named = _renamed(tensors, layout, sizes, source)
-    if given.get("normalization_type") != "LN":
+    if settings.get("normalization_type") != "LN":
         return named
     return Named(_with_norm_shifts(named.tensors), named.phrases, named.unknown)
 
@@ -219,8 +219,8 @@ def _renamed(
 
 def _without_prefix(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Without what stands before GPT-2's embedding (`transformer.`, `backbone.`)."""
-    found = next((name for name in tensors if name.endswith(f".{_ANCHOR}")), "")
-    prefix = found.removesuffix(_ANCHOR)
+    anchor = next((name for name in tensors if name.endswith(f".{_ANCHOR}")), "")
+    prefix = anchor.removesuffix(_ANCHOR)
     return {without_prefix(name, prefix): tensor for name, tensor in tensors.items()}
 
 
@@ -250,8 +250,8 @@ def _is_straight(tensors: Mapping[str, Tensor]) -> bool:
         "unembed.W_U": "d_model d_vocab_out",
     }
     layout = {name: KeyRule((name,), f"{shape} -> {shape}") for name, shape in axes.items()}
-    known = {name: t for name, t in tensors.items() if names_match({name: t}, layout)}
-    return fits(known, layout)
+    parameters = {name: t for name, t in tensors.items() if names_match({name: t}, layout)}
+    return fits(parameters, layout)
 
 
 def _with_norm_shifts(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -90,9 +90,11 @@ def split_buffers(tensors: Mapping[str, Tensor]) -> tuple[Tensors, Tensors]:
 
 def is_bridge(names: Iterable[str]) -> bool:
     """Whether these are the names of a `TransformerBridge.state_dict()`."""
-    found = set(names)
-    attention = {within_block(name) for name in found if within_block(name).startswith("attn.")}
-    whole = {"embed.weight", "unembed.weight"} <= found and not attention
+    unique_names = set(names)
+    attention = {
+        within_block(name) for name in unique_names if within_block(name).startswith("attn.")
+    }
+    whole = {"embed.weight", "unembed.weight"} <= unique_names and not attention
     return whole or "attn.q.weight" in attention
 
 
@@ -102,7 +104,7 @@ def is_hooked(names: Iterable[str]) -> bool:
 
 
 def block_number(name: str) -> int | None:
-    """Which block a tensor belongs to, None for those outside the blocks."""
+    """The number of a tensor's block; None outside the blocks."""
     match = _BLOCK.match(name)
     return int(match.group(1)) if match else None
 

@@ -22,7 +22,7 @@ DEFAULT_BASE = 10000.0  # HookedTransformer's
 
 @dataclass(frozen=True)
 class RotaryTable:
-    """What a table was made from.
+    """The parameters of a rotary table.
 
     Attributes:
         dim: how many dimensions of each head turn.
@@ -41,7 +41,7 @@ class RotaryTable:
 def read_rotary_table(
     sin: Float[Tensor, "pos rotary_dim"], cos: Float[Tensor, "pos rotary_dim"], name: str
 ) -> RotaryTable:
-    """What these buffers say; `name` is the tensor's, for messages.
+    """Read the parameters of a rotary table; `name` is the tensor's, for messages.
 
     Raises InputError for a table that no base gives.
     """
@@ -94,6 +94,6 @@ def _matches(
     drift = 1e-14 if precise else 1e-6  # of the angle, which grows with the position
     allowed = (rounding + drift * position)[:, None].double()
     return all(
-        bool(((ours.to(theirs.dtype) - theirs).double().abs() <= allowed).all())
-        for ours, theirs in ((torch.sin(angles), sin), (torch.cos(angles), cos))
+        bool(((ours.to(stored.dtype) - stored).double().abs() <= allowed).all())
+        for ours, stored in ((torch.sin(angles), sin), (torch.cos(angles), cos))
     )

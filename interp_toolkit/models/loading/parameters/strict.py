@@ -16,7 +16,7 @@ from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 
 #: what a `Transformer` of some configuration has
-_KNOWN = re.compile(
+_OWN_NAMES = re.compile(
     r"embed\.W_E|pos_embed\.W_pos|unembed\.[Wb]_U|ln_final\.[wb]|blocks\.\d+\.(ln[12]\.[wb]|"
     r"attn\._?[Wb]_[QKVO]|attn\.mixing|mlp\.[Wb]_(in|out|gate))"
 )
@@ -52,9 +52,9 @@ def check_floating(tensors: Mapping[str, Tensor], source: str) -> None:
         )
 
 
-def check_known(names: Iterable[str], source: str) -> None:
+def check_names(names: Iterable[str], source: str) -> None:
     """Raise InputError for names that no transformer here has, whatever its configuration."""
-    strange = [name for name in names if not _KNOWN.fullmatch(name)]
+    strange = [name for name in names if not _OWN_NAMES.fullmatch(name)]
     if strange:
         raise InputError(
             f"{source} does not fit the model: it has no use for {first_few(strange)} "
@@ -115,6 +115,6 @@ def _check_shapes(
         if name in tensors and tensors[name].shape != shape
     ]
     problems = {"lacks": missing, "has no use for": extra, "has misshapen": misshapen}
-    found = [f"{what} {first_few(names)}" for what, names in problems.items() if names]
-    if found:
-        raise InputError(f"{source} does not fit the model: it {'; it '.join(found)}")
+    parts = [f"{what} {first_few(names)}" for what, names in problems.items() if names]
+    if parts:
+        raise InputError(f"{source} does not fit the model: it {'; it '.join(parts)}")

@@ -103,11 +103,11 @@ class FanInAND(Brief):
 
     def as_model(self, gates: Sequence[Gate], most_on: int) -> Transformer:
         """The layer as a model whose logits are these gates; see `gate_model`."""
-        known = checked_gates(gates, len(self.connections), fan_in=self.fan_in)
-        worst = self.worst_errors(most_on, known).worst
+        checked = checked_gates(gates, len(self.connections), fan_in=self.fan_in)
+        worst = self.worst_errors(most_on, checked).worst
         name = f"uand-fan-in-{self.fan_in}"
         return gate_model(
-            self.layer, self.readoffs(known), known, self.connections, most_on, name, worst
+            self.layer, self.readoffs(checked), checked, self.connections, most_on, name, worst
         )
 
     def _worst(
@@ -157,8 +157,8 @@ def fan_in_and(
             f"a density of {least_density(n_features, n_neurons, fan_in):.3f}, or more neurons, "
             "would do"
         )
-    drawn = np.random.default_rng(seed).random((n_features, n_neurons)) < density
-    return connected(torch.from_numpy(drawn), fan_in)
+    selected = np.random.default_rng(seed).random((n_features, n_neurons)) < density
+    return connected(torch.from_numpy(selected), fan_in)
 
 
 def connected(connections: Bool[Tensor, "feature neuron"], fan_in: int) -> FanInAND:

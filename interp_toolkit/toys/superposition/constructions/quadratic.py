@@ -94,9 +94,9 @@ class QuadraticAND(Brief):
 
         Raises InputError as `layer` does.
         """
-        known = checked_gates(gates, len(self.features), fan_in=2)
-        readoffs = self.readoffs(known)
-        return gate_model(self.layer(), readoffs, known, None, most_on, "uand-quadratic")
+        checked = checked_gates(gates, len(self.features), fan_in=2)
+        readoffs = self.readoffs(checked)
+        return gate_model(self.layer(), readoffs, checked, None, most_on, "uand-quadratic")
 
     def sampled_errors(self, most_on: int, n: int, seed: int = 0) -> Mapping[str, ClassError]:
         """Errors on random pairs with both, one or none of the pair among `most_on` features on.
@@ -115,8 +115,8 @@ class QuadraticAND(Brief):
         if not 2 <= most_on <= n_features - 2:
             raise InputError(f"{most_on} features on: between 2 and {n_features - 2} can be")
         rng = np.random.default_rng(seed)
-        drawn = random_subsets(n, n_features, most_on + 2, rng)
-        chosen = torch.from_numpy(rng.permuted(drawn, axis=1))
+        subsets = random_subsets(n, n_features, most_on + 2, rng)
+        chosen = torch.from_numpy(rng.permuted(subsets, axis=1))
         return {
             "both": self._class_error(chosen, range(most_on), 1.0),
             "one": self._class_error(chosen, [0, *range(2, most_on + 1)], 0.0),

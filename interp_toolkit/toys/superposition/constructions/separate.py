@@ -40,13 +40,13 @@ class SeparateANDs:
 
         Raises InputError for a gate that has none.
         """
-        place = {gate: neuron for neuron, gate in enumerate(self.gates)}
-        known = checked_gates(gates, len(self.layer.features))
-        missing = [gate for gate in known if gate not in place]
+        neuron_of = {gate: neuron for neuron, gate in enumerate(self.gates)}
+        checked = checked_gates(gates, len(self.layer.features))
+        missing = [gate for gate in checked if gate not in neuron_of]
         if missing:
             raise InputError(f"no neuron computes the gate {missing[0]}")
-        rows = torch.zeros(len(known), len(self.gates), dtype=torch.float64)
-        rows[torch.arange(len(known)), [place[gate] for gate in known]] = 1.0
+        rows = torch.zeros(len(checked), len(self.gates), dtype=torch.float64)
+        rows[torch.arange(len(checked)), [neuron_of[gate] for gate in checked]] = 1.0
         return rows
 
 

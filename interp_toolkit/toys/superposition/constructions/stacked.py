@@ -46,7 +46,7 @@ Circuit = Sequence[Sequence[BooleanFunction]]
 
 @dataclass(frozen=True)
 class LayerErrors:
-    """How far a layer's functions are from the circuit's, over some inputs.
+    """The errors of a layer's functions over some inputs.
 
     Attributes:
         written: of the readoffs from this layer.
@@ -60,7 +60,7 @@ class LayerErrors:
 
 @dataclass(frozen=True, eq=False)
 class CircuitGroundTruth(Brief):
-    """What is known about a model of a stacked circuit.
+    """The ground truth of a model of a stacked circuit.
 
     Attributes:
         circuit: the functions of each layer, of the features before it; the last are the logits.
@@ -100,7 +100,7 @@ class StackedCircuit:
     def scores(
         self, on: Bool[np.ndarray, "input feature"], *, rounded: bool = False
     ) -> list[tuple[Float[np.ndarray, "input _"], Float[np.ndarray, "input _"]]]:
-        """What each layer writes, and what the next reads of it.
+        """The activations of each layer, and the next layer's input.
 
         Args:
             on: inputs.
@@ -109,12 +109,12 @@ class StackedCircuit:
         x = self.layers[0].input(torch.from_numpy(on))
         following = [layer.features for layer in self.layers[1:]]
         values = []
-        for place, (layer, readoffs) in enumerate(zip(self.layers, self.readoffs, strict=True)):
+        for i, (layer, readoffs) in enumerate(zip(self.layers, self.readoffs, strict=True)):
             written = readoffs.scores_at(layer, x)
             read = written
-            if place < len(following):
-                x = ((written > 0.5).double() if rounded else written) @ following[place]
-                read = x @ following[place].T
+            if i < len(following):
+                x = ((written > 0.5).double() if rounded else written) @ following[i]
+                read = x @ following[i].T
             values.append((written.numpy(), read.numpy()))
         return values
 
@@ -177,7 +177,7 @@ class StackedCircuit:
         model.ground_truth = CircuitGroundTruth(
             circuit=self.circuit,
             features=tuple(layer.features.numpy() for layer in self.layers),
-            hooks=tuple(f"blocks.{place}.mlp.hook_post" for place in range(len(self.layers))),
+            hooks=tuple(f"blocks.{i}.mlp.hook_post" for i in range(len(self.layers))),
             most_on=most_on,
         )
         return model
@@ -185,8 +185,8 @@ class StackedCircuit:
     def _least_on(self) -> int:
         """A bound: with fewer features on no function of the last layer is true."""
         least = [1] * len(self.layers[0].features)
-        for place, functions in enumerate(self.circuit):
-            combine = max if place else sum
+        for depth, functions in enumerate(self.circuit):
+            combine = max if depth else sum
             least = [
                 min(
                     (
@@ -234,18 +234,18 @@ def stacked_circuit(
     if not circuit or len(dims) != len(circuit):
         raise InputError(f"{len(dims)} dims for {len(circuit)} layers: give one to each")
     layers, readoffs, n_in = [], [], n_features
-    for place, functions in enumerate(circuit):
+    for i, functions in enumerate(circuit):
         ands = _ands(functions, n_in)
         if not ands:
-            raise InputError(f"layer {place} of the circuit has no AND or XOR to compute")
+            raise InputError(f"layer {i} of the circuit has no AND or XOR to compute")
         computed = targeted_gates(
             ands,
             n_in,
             n_neurons,
             neurons_per_gate,
-            dims[place],
+            dims[i],
             spread=spread,
-            seed=seed + place,
+            seed=seed + i,
         )
         rows = dict(zip(computed.gates, computed.readoffs(), strict=True))
 
@@ -255,8 +255,8 @@ def stacked_circuit(
         layers.append(computed.layer)
         readoffs.append(function_readoffs(functions, of, computed.layer))
         n_in = len(functions)
-    kept = tuple(tuple(functions) for functions in circuit)
-    return StackedCircuit(kept, tuple(layers), tuple(readoffs))
+    functions_by_layer = tuple(tuple(functions) for functions in circuit)
+    return StackedCircuit(functions_by_layer, tuple(layers), tuple(readoffs))
 
 
 def random_circuit(
@@ -291,16 +291,16 @@ def supports(circuit: Circuit, n_features: int) -> list[tuple[int, ...]]:
     sets = [{i} for i in range(n_features)]
     for functions in circuit:
         sets = [set().union(*(sets[i] for i in f.features)) for f in functions]
-    return [tuple(sorted(found)) for found in sets]
+    return [tuple(sorted(support)) for support in sets]
 
 
 def _ands(functions: Sequence[BooleanFunction], n_features: int) -> list[Gate]:
     """The pairs whose AND has a coefficient in some function."""
-    found: dict[Gate, None] = {}
+    gates: dict[Gate, None] = {}
     for function in functions:
         check_function(function, n_features)
         if len(function.features) > 2:
             raise InputError(f"{function} is of more than two features: spread it over two layers")
         if (0, 1) in mobius(function.table):
-            found[tuple(sorted(function.features))] = None
-    return list(found)
+            gates[tuple(sorted(function.features))] = None
+    return list(gates)

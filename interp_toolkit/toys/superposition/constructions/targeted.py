@@ -106,37 +106,37 @@ def targeted_gates(
         InputError: gates that are not there or come twice, more neurons a gate than there are,
             interference of 1 or more, or sizes that do not fit.
     """
-    known = checked_gates(gates, n_features)
-    if len(set(known)) < len(known):
+    checked = checked_gates(gates, n_features)
+    if len(set(checked)) < len(checked):
         raise InputError("a gate was given twice: give each set of features once")
     if not 1 <= neurons_per_gate <= n_neurons:
         raise InputError(
             f"{neurons_per_gate} neurons a gate, of {n_neurons}: give 1 to {n_neurons}"
         )
     check_bytes(n_features, n_neurons, "weights")
-    check_bytes(len(known), n_neurons, "readoffs")
+    check_bytes(len(checked), n_neurons, "readoffs")
     generator = torch.Generator().manual_seed(seed)
-    drawn = torch.rand(len(known), n_neurons, generator=generator).topk(neurons_per_gate).indices
-    weights = _weights(known, drawn, n_features, n_neurons)
+    chosen = torch.rand(len(checked), n_neurons, generator=generator).topk(neurons_per_gate).indices
+    weights = _weights(checked, chosen, n_features, n_neurons)
     if d_in is None:
         features = own_axes(n_features)
     else:
         check_interference(float(weights.square().sum()) / n_neurons, d_in)
         draw = spread_features if spread else random_unit_features
         features = draw(n_features, d_in, generator)
-    bias = torch.full((n_neurons,), 1.0 - max(map(len, known)), dtype=torch.float64)
-    neurons = torch.zeros(len(known), n_neurons, dtype=torch.bool).scatter_(1, drawn, True)
+    bias = torch.full((n_neurons,), 1.0 - max(map(len, checked)), dtype=torch.float64)
+    neurons = torch.zeros(len(checked), n_neurons, dtype=torch.bool).scatter_(1, chosen, True)
     layer = FeatureLayer(features.T @ weights, bias, features)
-    return TargetedANDs(layer, tuple(known), neurons, weights > 0, seed)
+    return TargetedANDs(layer, tuple(checked), neurons, weights > 0, seed)
 
 
 def _weights(
-    gates: Sequence[Gate], drawn: Tensor, n_features: int, n_neurons: int
+    gates: Sequence[Gate], neurons: Tensor, n_features: int, n_neurons: int
 ) -> Float[Tensor, "feature neuron"]:
     """Each feature's weight on each neuron: the largest K/k over its gates there."""
     largest = max(map(len, gates))
     weights = torch.zeros(n_features, n_neurons, dtype=torch.float64)
     for gate in sorted(range(len(gates)), key=lambda g: -len(gates[g])):
         rows = torch.tensor(gates[gate])[:, None]
-        weights[rows, drawn[gate]] = largest / len(gates[gate])
+        weights[rows, neurons[gate]] = largest / len(gates[gate])
     return weights

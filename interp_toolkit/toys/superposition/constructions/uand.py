@@ -75,12 +75,12 @@ class UniversalAND(Brief):
 
     @property
     def n_features(self) -> int:
-        """How many features there are."""
+        """The number of features."""
         return len(self.connections)
 
     @property
     def n_neurons(self) -> int:
-        """How many neurons there are."""
+        """The number of neurons."""
         return self.connections.shape[1]
 
     @property
@@ -109,7 +109,7 @@ class UniversalAND(Brief):
 
     @cached_property
     def n_empty(self) -> int:
-        """How many pairs have no neuron in common."""
+        """The number of pairs without a common neuron."""
         return count_empty(self.connections)
 
     def neurons_of(self, gates: Sequence[Sequence[int]]) -> Bool[Tensor, "gate neuron"]:
@@ -154,9 +154,9 @@ class UniversalAND(Brief):
         if gates is None:
             n_gates = min(N_SAMPLED, math.comb(self.n_features, 2))
             gates = random_gates(self.n_features, n_gates, seed=seed)
-        known = checked_gates(gates, self.n_features, fan_in=2)
+        checked = checked_gates(gates, self.n_features, fan_in=2)
         return sampled_epsilon(
-            self.layer, self.readoffs(known), known, most_on, rounds=rounds, seed=seed
+            self.layer, self.readoffs(checked), checked, most_on, rounds=rounds, seed=seed
         )
 
     def as_model(
@@ -171,15 +171,15 @@ class UniversalAND(Brief):
         """
         if gates is None:
             gates = [(i, i + 1) for i in range(0, self.n_features - 1, 2)][:N_GATES]
-        known = checked_gates(gates, self.n_features, fan_in=2)
+        checked = checked_gates(gates, self.n_features, fan_in=2)
         return gate_model(
             self.layer,
-            self.readoffs(known),
-            known,
+            self.readoffs(checked),
+            checked,
             self.connections,
             most_on,
             name,
-            None if self.in_superposition else self._worst_of(known, most_on),
+            None if self.in_superposition else self._worst_of(checked, most_on),
         )
 
     def _worst_of(self, gates: Sequence[Gate], most_on: int) -> Float[np.ndarray, " gate"]:
@@ -294,7 +294,7 @@ def _density(density: Density, n_features: int, n_neurons: int, most_on: int) ->
 
 
 def count_empty(connections: Bool[Tensor, "feature neuron"]) -> int:
-    """How many pairs have no neuron in common."""
+    """The number of pairs without a common neuron."""
     return int((pair_sizes(connections) == 0).triu(1).sum())
 
 

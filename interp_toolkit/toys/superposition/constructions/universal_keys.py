@@ -38,7 +38,7 @@ HEAD = (1, 0)
 
 @dataclass(frozen=True, eq=False)
 class KeysGroundTruth(Brief):
-    """What is known about a model of universal keys.
+    """The ground truth of a model of universal keys.
 
     Attributes:
         head: layer and head that attend where the query's function holds.
@@ -76,7 +76,7 @@ class UniversalKeys(Brief):
     inputs: Bool[np.ndarray, "key_token feature"]
 
     def truth(self) -> Bool[np.ndarray, "key_token function"]:
-        """Where each function holds."""
+        """The values of each function."""
         return function_values(self.functions, self.inputs)
 
     def scores(self) -> Float[np.ndarray, "key_token function"]:
@@ -95,12 +95,12 @@ class UniversalKeys(Brief):
         n_features = self.inputs.shape[1]
         if any(not 0 <= i < n_features for i in features):
             raise InputError(f"the features {features} must be among 0..{n_features - 1}")
-        wanted = np.zeros(n_features, dtype=bool)
-        wanted[list(features)] = True
-        found = np.flatnonzero((self.inputs == wanted).all(axis=1))
-        if not len(found):
+        active = np.zeros(n_features, dtype=bool)
+        active[list(features)] = True
+        matches = np.flatnonzero((self.inputs == active).all(axis=1))
+        if not len(matches):
             raise InputError(f"no key token has more than {self.most_on} features: {features}")
-        return int(found[0])
+        return int(matches[0])
 
     def query_token(self, function: int) -> int:
         """The token that asks for this function.
@@ -141,12 +141,12 @@ class UniversalKeys(Brief):
         """How much of the model's attention goes where it should, in each of such random rows."""
         tokens, right = self.rows(n_rows, n_keys, seed=seed)
         model = self.as_model(n_ctx=n_keys + 1)
-        kept: list[Tensor] = []
+        attention: list[Tensor] = []
         layer, head = HEAD
         point = model.hook_dict[f"blocks.{layer}.attn.hook_pattern"]
-        hook = (point, lambda pattern, hook: kept.append(pattern[:, head, -1]))
+        hook = (point, lambda pattern, hook: attention.append(pattern[:, head, -1]))
         run(model, torch.from_numpy(tokens), [hook])
-        return np.asarray((kept[0].numpy() * right).sum(axis=1))
+        return np.asarray((attention[0].numpy() * right).sum(axis=1))
 
     @torch.no_grad()
     def as_model(self, name: str = "universal-keys", n_ctx: int = 32) -> Transformer:
@@ -249,5 +249,5 @@ def _keys(
     n_right = max(1, n_keys // 2) if len(right) else 0
     if not len(wrong):
         n_right = n_keys
-    drawn = [rng.choice(pool, n) for pool, n in ((right, n_right), (wrong, n_keys - n_right)) if n]
-    return np.concatenate(drawn)
+    keys = [rng.choice(pool, n) for pool, n in ((right, n_right), (wrong, n_keys - n_right)) if n]
+    return np.concatenate(keys)

@@ -57,13 +57,13 @@ class FunctionReadoffs:
     def scores(
         self, layer: FeatureLayer, on: Bool[Tensor, "input feature"]
     ) -> Float[Tensor, "input function"]:
-        """What is read off on these inputs."""
+        """The readout scores on these inputs."""
         return self.scores_at(layer, layer.input(on))
 
     def scores_at(
         self, layer: FeatureLayer, x: Float[Tensor, "input d_in"]
     ) -> Float[Tensor, "input function"]:
-        """What is read off where the layer's input is `x`."""
+        """The readout scores for the layer input `x`."""
         own = x @ layer.features.T
         return layer.neurons(x) @ self.neurons.T + own @ self.features.T + self.constant
 
@@ -129,8 +129,8 @@ def function_readoffs(
     constant = torch.zeros(len(functions), dtype=torch.float64)
     for row, function in enumerate(functions):
         check_function(function, n_features)
-        for places, weight in mobius(function.table).items():
-            chosen = tuple(function.features[place] for place in places)
+        for indices, weight in mobius(function.table).items():
+            chosen = tuple(function.features[i] for i in indices)
             if not chosen:
                 constant[row] = weight
             elif len(chosen) == 1:

@@ -32,7 +32,7 @@ def function_of(formula: Callable[..., object], features: Sequence[int]) -> Bool
     k = len(features)
     if k > MOST_FEATURES:
         raise InputError(f"a truth table takes up to {MOST_FEATURES} features, not {k}")
-    rows = ([bool(index >> (k - 1 - place) & 1) for place in range(k)] for index in range(2**k))
+    rows = ([bool(index >> (k - 1 - i) & 1) for i in range(k)] for index in range(2**k))
     return BooleanFunction("".join("01"[bool(formula(*row))] for row in rows), tuple(features))
 
 

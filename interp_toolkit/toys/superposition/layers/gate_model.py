@@ -29,7 +29,7 @@ SPREAD_STEPS = 50
 
 @dataclass(frozen=True, eq=False)
 class GatesGroundTruth(Brief):
-    """What is known about a model of a layer of gates.
+    """The ground truth of a model of a layer of gates.
 
     Attributes:
         hook: where its neurons are.
@@ -101,8 +101,8 @@ def random_unit_features(
 ) -> Float[Tensor, "feature d_in"]:
     """Random f-vectors of length 1, one a row."""
     check_bytes(n_features, d_in, "f-vectors")
-    drawn = torch.randn(n_features, d_in, generator=generator, dtype=torch.float64)
-    return torch.nn.functional.normalize(drawn, dim=1)
+    directions = torch.randn(n_features, d_in, generator=generator, dtype=torch.float64)
+    return torch.nn.functional.normalize(directions, dim=1)
 
 
 def spread_features(

@@ -42,11 +42,11 @@ def random_gates(n_features: int, n_gates: int, fan_in: int = 2, *, seed: int = 
     if 2 * n_gates > there:
         every = list(combinations(range(n_features), fan_in))
         return [every[k] for k in sorted(rng.choice(there, n_gates, replace=False))]
-    found: dict[Gate, None] = {}
-    while len(found) < n_gates:
-        drawn = np.sort(random_subsets(n_gates - len(found), n_features, fan_in, rng), axis=1)
-        found.update(dict.fromkeys(tuple(row) for row in drawn.tolist()))
-    return sorted(found)
+    gates: dict[Gate, None] = {}
+    while len(gates) < n_gates:
+        subsets = np.sort(random_subsets(n_gates - len(gates), n_features, fan_in, rng), axis=1)
+        gates.update(dict.fromkeys(tuple(row) for row in subsets.tolist()))
+    return sorted(gates)
 
 
 def checked_gates(
@@ -68,8 +68,8 @@ def checked_gates(
     checked = [tuple(sorted(int(i) for i in gate)) for gate in gates]
     for gate in checked:
         if len(set(gate)) != len(gate) or len(gate) < 2 or fan_in not in (None, len(gate)):
-            wanted = "two or more" if fan_in is None else f"{fan_in}"
-            raise InputError(f"the gate {gate} is not a set of {wanted} different features")
+            expected = "two or more" if fan_in is None else f"{fan_in}"
+            raise InputError(f"the gate {gate} is not a set of {expected} different features")
         if gate[0] < 0 or gate[-1] >= n_features:
             raise InputError(f"the gate {gate} names a feature outside 0..{n_features - 1}")
     return checked
@@ -78,7 +78,7 @@ def checked_gates(
 def gate_truth(
     on: Bool[np.ndarray, "input feature"], gates: Sequence[Gate]
 ) -> Bool[np.ndarray, "input gate"]:
-    """Where all of a gate's features are on."""
+    """The rows in which all of a gate's features are on."""
     return np.stack([on[:, list(gate)].all(axis=1) for gate in gates], axis=1)
 
 
@@ -99,7 +99,7 @@ def inputs_about(
         rng: draws the others.
     """
     on = np.zeros((len(gates), n_features), dtype=bool)
-    kinds = [(len(gate), bool(place >= 0)) for gate, place in zip(gates, missing, strict=True)]
+    kinds = [(len(gate), bool(i >= 0)) for gate, i in zip(gates, missing, strict=True)]
     for fan_in, lacking in dict.fromkeys(kinds):
         rows = np.array([row for row, kind in enumerate(kinds) if kind == (fan_in, lacking)])
         members = np.array([sorted(gates[int(row)]) for row in rows])

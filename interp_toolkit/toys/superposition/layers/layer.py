@@ -49,11 +49,11 @@ class FeatureLayer(Brief):
         return summed
 
     def activations(self, on: Bool[Tensor, "input feature"]) -> Float[Tensor, "input neuron"]:
-        """What the neurons hold on these inputs."""
+        """The neurons' activations on these inputs."""
         return self.neurons(self.input(on))
 
     def neurons(self, x: Float[Tensor, "input d_in"]) -> Float[Tensor, "input neuron"]:
-        """What the neurons hold where the layer's input is `x`."""
+        """The neurons' activations for the layer input `x`."""
         pre = x @ self.W_in + self.b_in
         return pre.square() if self.activation == "square" else pre.relu()
 

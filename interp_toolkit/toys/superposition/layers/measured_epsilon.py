@@ -84,11 +84,11 @@ def measured_epsilon(
         on = sample_about(size[0], sets, *size[1:], rng) if sets else sample_composites(*size, rng)
         how = f"{MOST_INPUTS:,} random inputs {inputs}; seed {seed}"
     blocks = (torch.from_numpy(on[k : k + BLOCK]) for k in range(0, len(on), BLOCK))
-    found = torch.cat([scores(block) for block in blocks]).numpy()
+    values = torch.cat([scores(block) for block in blocks]).numpy()
     right = truth(on)
     return MeasuredEpsilon(
-        over_all=epsilon(found, right),
-        worst=np.asarray(np.abs(found - right).max(axis=0)),
+        over_all=epsilon(values, right),
+        worst=np.asarray(np.abs(values - right).max(axis=0)),
         exact=exact,
         how=how,
     )

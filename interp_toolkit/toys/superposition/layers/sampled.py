@@ -87,8 +87,8 @@ def sampled_epsilon(
             inputs and gates than fit.
     """
     n_features = len(layer.features)
-    known = checked_gates(gates, n_features)
-    fan_in = max(map(len, known))
+    checked = checked_gates(gates, n_features)
+    fan_in = max(map(len, checked))
     if not fan_in <= most_on <= n_features:
         raise InputError(
             f"up to {most_on} of {n_features} features on: that must be at least the largest "
@@ -96,26 +96,26 @@ def sampled_epsilon(
         )
     if rounds < 1:
         raise InputError(f"rounds is {rounds}: give 1 or more")
-    n_inputs = rounds * sum(len(gate) + 2 for gate in known)
-    if n_inputs * len(known) > MOST_SCORES:
+    n_inputs = rounds * sum(len(gate) + 2 for gate in checked)
+    if n_inputs * len(checked) > MOST_SCORES:
         raise InputError(
-            f"{len(known):,} gates on {n_inputs:,} inputs do not fit: measure fewer gates"
+            f"{len(checked):,} gates on {n_inputs:,} inputs do not fit: measure fewer gates"
         )
     rng = np.random.default_rng(seed)
-    kinds, about, on = _inputs(known * rounds, len(known), n_features, most_on, rng)
-    scores, truth = _scores(layer, readoffs, on), gate_truth(on, known)
+    kinds, about, on = _inputs(checked * rounds, len(checked), n_features, most_on, rng)
+    scores, truth = _scores(layer, readoffs, on), gate_truth(on, checked)
     rows = np.arange(len(about))
     own, own_truth = scores[rows, about], truth[rows, about]
     rms = {kind: float(np.sqrt(np.mean((own - own_truth)[kinds == kind] ** 2))) for kind in KINDS}
     return SampledEpsilon(
-        own=_own(own, own_truth, about, len(known)),
+        own=_own(own, own_truth, about, len(checked)),
         every=epsilon(scores, truth),
         rms_on=rms["on"],
         rms_one_off=rms["one off"],
         rms_random=rms["random"],
         worst_after_common_offset=float(_after_offset(own, own_truth, 0 * about, 1)[0]),
         how=(
-            f"{rounds} round{'s' * (rounds > 1)} of inputs about each of {len(known):,} gates, "
+            f"{rounds} round{'s' * (rounds > 1)} of inputs about each of {len(checked):,} gates, "
             f"{most_on} features on: all of the gate, all but each one of it, and one random input "
             f"with up to {most_on} on; seed {seed}"
         ),
@@ -129,10 +129,10 @@ def _inputs(
 
     `gates` are those of all rounds; their numbers repeat after `n_gates`.
     """
-    lacking = [(k, place) for k, gate in enumerate(gates) for place in range(len(gate))]
+    lacking = [(k, i) for k, gate in enumerate(gates) for i in range(len(gate))]
     every = np.arange(len(gates))
     about = [every, np.array([k for k, _ in lacking]), every]
-    absent = np.array([place for _, place in lacking])
+    absent = np.array([i for _, i in lacking])
     on = [
         inputs_about(gates, np.full(len(gates), -1), n_features, most_on, rng),
         inputs_about([gates[k] for k, _ in lacking], absent, n_features, most_on, rng),

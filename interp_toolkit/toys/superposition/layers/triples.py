@@ -74,7 +74,7 @@ class ExactEpsilon:
 
     @property
     def n_empty(self) -> int:
-        """How many pairs have no neuron."""
+        """The number of pairs without a neuron."""
         return int((self.neurons == 0).sum())
 
 

@@ -75,8 +75,8 @@ def random_bigrams(n_features: int, n_bigrams: int, seed: int = 0) -> list[Bigra
     """
     if not 0 < n_bigrams <= n_features**2:
         raise InputError(f"{n_bigrams} bigrams of {n_features} features: 1 to {n_features**2} are")
-    drawn = np.random.default_rng(seed).choice(n_features**2, n_bigrams, replace=False)
-    return [(int(number) // n_features, int(number) % n_features) for number in drawn]
+    numbers = np.random.default_rng(seed).choice(n_features**2, n_bigrams, replace=False)
+    return [(int(number) // n_features, int(number) % n_features) for number in numbers]
 
 
 def bigram_matrix(
@@ -116,8 +116,10 @@ def cliques(bigrams: Sequence[Bigram]) -> list[Clique]:
     Keys with the same set of queries go together, or queries with the same set of keys, whichever
     makes fewer. (The fewest possible is a hard problem; any number of them is exact.)
     """
-    by_keys = [Clique(mine, theirs) for mine, theirs in _alike(bigrams)]
-    by_queries = [Clique(theirs, mine) for mine, theirs in _alike([(q, k) for k, q in bigrams])]
+    by_keys = [Clique(firsts, seconds) for firsts, seconds in _alike(bigrams)]
+    by_queries = [
+        Clique(seconds, firsts) for firsts, seconds in _alike([(q, k) for k, q in bigrams])
+    ]
     return min(by_keys, by_queries, key=len)
 
 
@@ -132,15 +134,15 @@ def exact_head(
     Raises InputError where the bigrams make more cliques than `d_head`.
     """
     presence(bigrams, len(query_features), len(key_features))
-    found = cliques(bigrams)
-    if len(found) > d_head:
+    groups = cliques(bigrams)
+    if len(groups) > d_head:
         raise InputError(
-            f"{len(bigrams)} bigrams make {len(found)} cliques, more than d_head = {d_head}: "
+            f"{len(bigrams)} bigrams make {len(groups)} cliques, more than d_head = {d_head}: "
             "no exact head; use svd_head or projected_head"
         )
     W_Q = torch.zeros(query_features.shape[1], d_head, dtype=query_features.dtype)
     W_K = torch.zeros_like(W_Q)
-    for dim, clique in enumerate(found):
+    for dim, clique in enumerate(groups):
         W_Q[:, dim] = query_features[list(clique.queries)].sum(dim=0)
         W_K[:, dim] = key_features[list(clique.keys)].sum(dim=0)
     return QKHead(W_Q, W_K)
@@ -175,8 +177,8 @@ def projected_head(W: Float[Tensor, "d_model d_model"], d_head: int, seed: int =
     """
     d_model = len(W)
     _check_rank(d_head, d_model)
-    drawn = np.random.default_rng(seed).standard_normal((d_model, d_head))
-    basis = torch.linalg.qr(torch.from_numpy(drawn)).Q.to(W)
+    projection = np.random.default_rng(seed).standard_normal((d_model, d_head))
+    basis = torch.linalg.qr(torch.from_numpy(projection)).Q.to(W)
     return QKHead(W @ basis * (d_model / d_head), basis)
 
 
@@ -215,9 +217,9 @@ def _alike(pairs: Sequence[tuple[int, int]]) -> list[tuple[tuple[int, ...], tupl
     for first, second in pairs:
         partners.setdefault(first, set()).add(second)
     groups: dict[tuple[int, ...], list[int]] = {}
-    for first, theirs in sorted(partners.items()):
-        groups.setdefault(tuple(sorted(theirs)), []).append(first)
-    return [(tuple(mine), theirs) for theirs, mine in groups.items()]
+    for first, seconds in sorted(partners.items()):
+        groups.setdefault(tuple(sorted(seconds)), []).append(first)
+    return [(tuple(firsts), seconds) for seconds, firsts in groups.items()]
 
 
 def _check_rank(d_head: int, d_model: int) -> None:

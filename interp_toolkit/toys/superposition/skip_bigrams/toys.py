@@ -37,7 +37,7 @@ SOURCE = "Computation in superposition, section 3"
 
 @dataclass(frozen=True, eq=False)
 class BigramGroundTruth(Brief):
-    """What is known about a model of skip-bigram heads.
+    """The ground truth of a model of skip-bigram heads.
 
     Attributes:
         features: the f-vectors; feature i is token i.
@@ -91,8 +91,8 @@ def _features() -> Float[Tensor, "feature d_model"]:
 def _random_like(head: QKHead) -> QKHead:
     """Normal weights with the same root mean square."""
     generator = torch.Generator().manual_seed(1)
-    drawn = torch.randn(2, D_MODEL, D_HEAD, generator=generator, dtype=torch.float64)
-    W_Q, W_K = (w * like.square().mean().sqrt() for w, like in zip(drawn, head, strict=True))
+    weights = torch.randn(2, D_MODEL, D_HEAD, generator=generator, dtype=torch.float64)
+    W_Q, W_K = (w * like.square().mean().sqrt() for w, like in zip(weights, head, strict=True))
     return QKHead(W_Q, W_K)
 
 

@@ -13,7 +13,7 @@ from interp_toolkit.diagnosis.checks import NOT_ASKED, Check
 
 
 @dataclass(frozen=True)
-class KnownFault:
+class Fault:
     """A fault of a release.
 
     Attributes:
@@ -32,85 +32,85 @@ class KnownFault:
 
 
 ANY_BRIDGE = "*"
-KNOWN = (
-    KnownFault(
+FAULTS = (
+    Fault(
         "attn.hook_pattern reaches",
         ("NativeModel",),
         ("3.9.0",),
         "4.3.0",
         "native bridges show the pattern after it was used",
     ),
-    KnownFault(
+    Fault(
         "attn.hook_attn_scores reaches",
         ("NativeModel",),
         ("3.9.0", "4.3.0"),
         None,
         "native bridges show the scores after they were used",
     ),
-    KnownFault(
+    Fault(
         "attn.hook_pattern reaches",
         ("BertForMaskedLM",),
         ("3.9.0", "4.3.0"),
         None,
         "BERT bridges show the pattern after it was used",
     ),
-    KnownFault(
+    Fault(
         "attn.hook_attn_scores reaches",
         ("BertForMaskedLM",),
         ("3.9.0", "4.3.0"),
         None,
         "BERT bridges show the scores after they were used",
     ),
-    KnownFault(
+    Fault(
         "mlp.hook_",
         ("BertForMaskedLM",),
         ("3.9.0",),
         "4.3.0",
         "mlp.hook_in and mlp.hook_out of BERT bridges never fire",
     ),
-    KnownFault(
+    Fault(
         "patterns see what they may",
         ("DeepseekV3ForCausalLM",),
         ("3.9.0",),
         "4.3.0",
         "DeepSeek-V3 bridges attend to later tokens, which the original does not",
     ),
-    KnownFault(
+    Fault(
         "padding on the right",
         ("DeepseekV3ForCausalLM",),
         ("3.9.0",),
         "4.3.0",
         "DeepSeek-V3 bridges attend to later tokens, which the original does not",
     ),
-    KnownFault(
+    Fault(
         "the Hugging Face original agrees",
         ("DeepseekV3ForCausalLM",),
         ("3.9.0",),
         "4.3.0",
         "DeepSeek-V3 bridges attend to later tokens, which the original does not",
     ),
-    KnownFault(
+    Fault(
         "the Hugging Face original agrees",
         ("CohereForCausalLM",),
         ("3.9.0",),
         "4.3.0",
         "Cohere bridges give other logits than the original",
     ),
-    KnownFault(
+    Fault(
         "loading the state dict sets every tensor",
         ("MixtralForCausalLM",),
         ("3.9.0", "4.3.0"),
         None,
         "a Mixtral bridge's state dict lacks the experts",
     ),
-    KnownFault(
+    Fault(
         "a fresh copy with this state dict",
         ("MixtralForCausalLM",),
         ("3.9.0", "4.3.0"),
         None,
         "a Mixtral bridge's state dict lacks the experts",
     ),
-    KnownFault(
+    Fault(
         "rotary tables are those of cfg's base",
         (
             *("LlamaForCausalLM", "MistralForCausalLM", "MixtralForCausalLM", "Qwen2ForCausalLM"),
@@ -120,28 +120,28 @@ KNOWN = (
         None,
         "with transformers 5, cfg.rotary_base of these bridges is 10000 whatever the model's is",
     ),
-    KnownFault(
+    Fault(
         "the activation function",
         ("FalconForCausalLM", "MptForCausalLM"),
         ("3.9.0", "4.3.0"),
         None,
         "cfg.act_fn of these bridges is relu; the model computes gelu",
     ),
-    KnownFault(
+    Fault(
         "the model runs with hooks",
         ("OlmoForCausalLM",),
         ("3.9.0", "4.3.0"),
         None,
         "hooks on the norms of OLMo bridges, which have no weights, raise an AttributeError",
     ),
-    KnownFault(
+    Fault(
         "folding changes no probability",
         ("HookedTransformer",),
         ("3.9.0",),
         None,
         "process_weights_ of a HookedTransformer with experts changes its probabilities",
     ),
-    KnownFault(
+    Fault(
         "norms are folded as told",
         (ANY_BRIDGE,),
         ("3.9.0", "4.3.0"),
@@ -151,7 +151,7 @@ KNOWN = (
 )
 
 
-def seen_in(model: Any, check: Check) -> str | None:
+def present_in(model: Any, check: Check) -> str | None:
     """What a check found, where it was reproduced in the release at hand; None where it was not."""
     here = version("transformer-lens")
     if check.answer in ("passed", "not_applicable") or check.said.startswith(NOT_ASKED):
@@ -159,7 +159,7 @@ def seen_in(model: Any, check: Check) -> str | None:
     original = getattr(model, "original_model", None)
     kinds: tuple[str, ...] = (type(original if original is not None else model).__name__,)
     kinds += () if original is None else (ANY_BRIDGE,)
-    for fault in KNOWN:
+    for fault in FAULTS:
         fits = check.name.startswith(fault.check) and any(kind in fault.models for kind in kinds)
         if fits and here in fault.releases:
             others = [release for release in fault.releases if release != here]

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel, Reference, at_places
+from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel, Reference, at_positions
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Node, Stage
 
 Stream = Float[Tensor, "row pos d_model"]
@@ -24,7 +24,7 @@ Stream = Float[Tensor, "row pos d_model"]
 Inputs = dict[tuple[Node, str | None], list[int]]
 
 
-class KeptPass:
+class SubcircuitPass:
     """Passes of circuits alone on the same rows.
 
     Args:
@@ -39,50 +39,50 @@ class KeptPass:
         engine: PatchedModel,
         embedded: Stream,
         reference: Reference,
-        places: Int[Tensor, "row place"] | None = None,
+        positions: Int[Tensor, "row place"] | None = None,
     ):
         self._engine, self._blocks, self._wiring = engine, engine.blocks, engine.wiring
-        self._embedded, self._reference, self._places = embedded, reference, places
+        self._embedded, self._reference, self._positions = embedded, reference, positions
         self._reads = self._cut_reads()
         self._projected: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
         self._base: tuple[frozenset[Edge], dict[int, Stream]] = frozenset(), {}
 
     @torch.no_grad()
-    def remember(self, kept: Collection[Edge]) -> None:
+    def remember(self, edges: Collection[Edge]) -> None:
         """Keep what a circuit's nodes write, for others that begin where they differ from it."""
         changes: dict[int, Stream] = {}
-        self._run(kept, changes, 0)
-        self._base = frozenset(kept), changes
+        self._run(edges, changes, 0)
+        self._base = frozenset(edges), changes
 
     @torch.no_grad()
-    def logits(self, kept: Collection[Edge]) -> Float[Tensor, "row place d_vocab"]:
+    def logits(self, edges: Collection[Edge]) -> Float[Tensor, "row place d_vocab"]:
         """The logits with every edge but these cut."""
-        base, known = self._base
-        different = base.symmetric_difference(kept)
+        base, cached = self._base
+        different = base.symmetric_difference(edges)
         stages = [self._wiring.stage_of(edge) for edge in different]
         index = self._wiring.index
-        missing = {edge.source for edge in different if index[edge.source] not in known}
+        missing = {edge.source for edge in different if index[edge.source] not in cached}
         stages += [0 if node.kind == "input" else self._wiring.stage_at(node) for node in missing]
         first = min(stages, default=len(self._reads) - 1)
         written = self._wiring.written_before(first)
-        return self._run(kept, {i: c for i, c in known.items() if i < written}, first)
+        return self._run(edges, {i: c for i, c in cached.items() if i < written}, first)
 
     def _run(
-        self, kept: Collection[Edge], changes: dict[int, Stream], first: int
+        self, edges: Collection[Edge], changes: dict[int, Stream], first: int
     ) -> Float[Tensor, "row place d_vocab"]:
         """The logits, from a stage on; `changes`, what earlier nodes write, is added to."""
         inputs: Inputs = {}
-        for edge in kept:
+        for edge in edges:
             sources = inputs.setdefault((edge.target, edge.channel), [])
             sources.append(self._wiring.index[edge.source])
-        wanted = {edge.source for edge in kept}
-        if Node("input") in wanted and 0 not in changes:
+        needed = {edge.source for edge in edges}
+        if Node("input") in needed and 0 not in changes:
             changes[0] = self._embedded - self._reference[0]
         for stage, read in list(zip(self._wiring.stages, self._reads, strict=True))[first:]:
             if stage.kind == "logits":
                 return self._unembedded(read, inputs, changes)
             nodes = dict.fromkeys(node for node, _ in self._wiring.readers(stage))
-            writers = [node for node in nodes if node in wanted]
+            writers = [node for node in nodes if node in needed]
             if not writers:
                 continue
             for node, write in zip(
@@ -100,30 +100,30 @@ class KeptPass:
         inputs: Inputs,
         changes: dict[int, Stream],
     ) -> list[Stream]:
-        """What these nodes of a stage write."""
+        """The outputs of these nodes of a stage."""
         if stage.kind == "mlp":
             x = self._read(read, inputs.get((writers[0], None)), changes)
             return [self._blocks.mlp(stage.layer, x.expand_as(self._embedded), None)]
         heads = [int(node.head or 0) for node in writers]
         plain = self._cut_projections(stage.layer, read)
-        found = []
+        writes = []
         for c, channel in enumerate(CHANNELS):
             own = [inputs.get((node, channel)) for node in writers]
             out = plain[c][:, :, heads]
             here = [i for i, sources in enumerate(own) if sources]
             if here:
                 x = torch.stack([self._read(read, own[i], changes) for i in here])
-                anew = self._blocks.project(stage.layer, c, x, [heads[i] for i in here])
+                projected = self._blocks.project(stage.layer, c, x, [heads[i] for i in here])
                 out = out.expand(len(self._embedded), -1, -1, -1)
-                out = out.index_copy(2, torch.tensor(here, device=out.device), anew)
-            found.append(out.expand(len(self._embedded), -1, -1, -1))
-        q, k, v = found
+                out = out.index_copy(2, torch.tensor(here, device=out.device), projected)
+            writes.append(out.expand(len(self._embedded), -1, -1, -1))
+        q, k, v = writes
         return list(self._blocks.attend(stage.layer, q, k, v, heads).unbind(0))
 
     def _unembedded(self, read: Tensor, inputs: Inputs, changes: dict[int, Stream]) -> Tensor:
         x = self._read(read, inputs.get((Node("logits"), None)), changes)
         x = x.expand_as(self._embedded)
-        return self._blocks.unembed(at_places(x, self._places))
+        return self._blocks.unembed(at_positions(x, self._positions))
 
     def _read(
         self, read: Tensor, sources: list[int] | None, changes: dict[int, Stream]
@@ -140,7 +140,7 @@ class KeptPass:
         return self._projected[layer]
 
     def _cut_reads(self) -> list[Float[Tensor, "*row pos d_model"]]:
-        """What each stage reads where all its edges are cut."""
+        """The input of each stage with all its edges ablated."""
         total, reads = self._reference[0], list[Tensor]()
         for stage, following in pairwise([*self._wiring.stages, None]):
             assert stage is not None

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from interp_toolkit.circuits.edges.passes.kept_pass import KeptPass
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
+from interp_toolkit.circuits.edges.passes.subcircuit_pass import SubcircuitPass
 from interp_toolkit.models.running.forward import run
 
 KINDS = ("own", "own-rotary", "own-bare", "hooked-parallel", "llama", "neox", "alibi", "bloom")
@@ -27,7 +27,7 @@ def test_kept_edges_are_all_others_cut(zoo, tokens, kind, of, share):
     drawn = torch.rand(len(edges), generator=torch.Generator().manual_seed(7)) < share
     kept = [e for e, keep in zip(edges, drawn.tolist(), strict=True) if keep]
     cut = [e for e, keep in zip(edges, drawn.tolist(), strict=True) if not keep]
-    alone = KeptPass(engine, whole.trace.writes[0], reference).logits(kept)
+    alone = SubcircuitPass(engine, whole.trace.writes[0], reference).logits(kept)
     torch.testing.assert_close(alone, engine.logits(whole, reference, cut), atol=2e-5, rtol=1e-5)
 
 
@@ -37,7 +37,7 @@ def test_everything_kept_is_the_model(zoo, tokens, kind):
     engine = PatchedModel(model)
     embedded = engine.whole(tokens).trace.writes[0]
     reference = _references(engine, tokens)["mean"]
-    logits = KeptPass(engine, embedded, reference).logits(engine.wiring.edges)
+    logits = SubcircuitPass(engine, embedded, reference).logits(engine.wiring.edges)
     torch.testing.assert_close(logits, run(model, tokens), atol=2e-5, rtol=1e-5)
 
 
@@ -47,8 +47,8 @@ def test_logits_where_they_are_read(zoo, tokens):
     reference = _references(engine, tokens)["mean"]
     places = torch.tensor([[1, 3]]).expand(len(tokens), -1)
     kept = engine.wiring.edges[::3]
-    everywhere = KeptPass(engine, embedded, reference).logits(kept)
-    there = KeptPass(engine, embedded, reference, places).logits(kept)
+    everywhere = SubcircuitPass(engine, embedded, reference).logits(kept)
+    there = SubcircuitPass(engine, embedded, reference, places).logits(kept)
     torch.testing.assert_close(there, everywhere[:, [1, 3]], atol=2e-5, rtol=1e-5)
 
 
@@ -59,12 +59,12 @@ def test_beginning_where_circuits_differ_changes_nothing(zoo, tokens, kind):
     reference = _references(engine, tokens)["rows"]
     edges = engine.wiring.edges
     base = set(edges[1::3])
-    remembering = KeptPass(engine, embedded, reference)
+    remembering = SubcircuitPass(engine, embedded, reference)
     remembering.remember(base)
     for i in range(0, len(edges), 7):
         kept = base ^ {edges[i], edges[-1 - i]}
-        fresh = KeptPass(engine, embedded, reference).logits(kept)
+        fresh = SubcircuitPass(engine, embedded, reference).logits(kept)
         torch.testing.assert_close(remembering.logits(kept), fresh, atol=2e-5, rtol=1e-5)
     unlike = set(edges[::5])
-    fresh = KeptPass(engine, embedded, reference).logits(unlike)
+    fresh = SubcircuitPass(engine, embedded, reference).logits(unlike)
     torch.testing.assert_close(remembering.logits(unlike), fresh, atol=2e-5, rtol=1e-5)

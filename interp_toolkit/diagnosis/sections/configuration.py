@@ -1,4 +1,4 @@
-"""What `cfg` says beside what the modules are: folded norms, eps, the base of rotary positions."""
+"""Checks of `cfg` against the modules: folded norms, eps, the base of rotary positions."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ IDENTITY_EPS = 4
 
 def norms_of(model: Any) -> dict[str, NormWeights]:
     """The norms in front of attention, MLP and unembedding, by name."""
-    found = {}
+    norms = {}
     for layer, block in enumerate(model.blocks):
         for name in ("ln1", "ln2"):
             if name in block._modules:
-                found[f"blocks.{layer}.{name}"] = read.norm(block, name, model.cfg)
+                norms[f"blocks.{layer}.{name}"] = read.norm(block, name, model.cfg)
     if "ln_final" in model._modules:
-        found["ln_final"] = read.norm(model, "ln_final", model.cfg)
-    return {name: norm for name, norm in found.items() if norm.kind is not None}
+        norms["ln_final"] = read.norm(model, "ln_final", model.cfg)
+    return {name: norm for name, norm in norms.items() if norm.kind is not None}
 
 
 def _identity(norm: NormWeights) -> bool:
@@ -44,16 +44,16 @@ def _identity(norm: NormWeights) -> bool:
 def check_folding(model: Any) -> Iterator[Check]:
     """Do the norms hold the weights that `cfg.normalization_type` says they hold?"""
     name = "norms are folded as told"
-    said = getattr(model.cfg, "normalization_type", None)
+    norm_type = getattr(model.cfg, "normalization_type", None)
     norms = norms_of(model)
     processed = bool(getattr(model, "compatibility_mode", False))
     if not norms:
-        if said in (None, "none"):
+        if norm_type in (None, "none"):
             yield Check("told", name, "not_applicable", "no norms")
         else:
-            yield Check("told", name, "failed", f"cfg says {said}, and there are no norms")
+            yield Check("told", name, "failed", f"cfg says {norm_type}, and there are no norms")
         return
-    if said is None:
+    if norm_type is None:
         yield Check(
             "told",
             name,
@@ -62,20 +62,20 @@ def check_folding(model: Any) -> Iterator[Check]:
             places=list(norms),
         )
         return
-    bare = [place for place, norm in norms.items() if norm.w is None and norm.b is None]
-    working = [place for place, norm in norms.items() if not _identity(norm)]
-    if str(said).endswith("Pre"):
+    bare = [hook for hook, norm in norms.items() if norm.w is None and norm.b is None]
+    working = [hook for hook, norm in norms.items() if not _identity(norm)]
+    if str(norm_type).endswith("Pre"):
         if working:
             yield Check(
                 "told",
                 name,
                 "failed",
-                f"cfg says {said} (folded), but weights are at work in {listed(working)}",
+                f"cfg says {norm_type} (folded), but weights are at work in {listed(working)}",
                 places=working,
             )
         else:
             yield Check(
-                "told", name, "passed", f"{said}: {len(norms)} norms without weights at work"
+                "told", name, "passed", f"{norm_type}: {len(norms)} norms without weights at work"
             )
         return
     if bare and (len(bare) < len(norms) or not _without_weights(model)):
@@ -83,29 +83,35 @@ def check_folding(model: Any) -> Iterator[Check]:
             "told",
             name,
             "failed",
-            f"cfg says {said} (not folded), but {listed(bare)} hold no weights",
+            f"cfg says {norm_type} (not folded), but {listed(bare)} hold no weights",
             places=bare,
         )
         return
     if working:
         yield Check(
-            "told", name, "passed", f"{said}: weights are at work in {len(working)} of {len(norms)}"
+            "told",
+            name,
+            "passed",
+            f"{norm_type}: weights are at work in {len(working)} of {len(norms)}",
         )
         return
     means = _means(model)
     if means is None:
-        told = "all norm weights are 1: folded or never trained, which nothing in the model tells"
-        yield Check("told", name, "undecided", told)
+        explanation = (
+            "all norm weights are 1: folded or never trained, which nothing in the model tells"
+        )
+        yield Check("told", name, "undecided", explanation)
         return
     largest, tolerance, expected = means
     if largest <= tolerance:
-        said_so = processed
+        recorded_as_folded = processed
         yield Check(
             "told",
             name,
-            "differs" if said_so else "failed",
-            f"cfg says {said} (not folded), but all norms are the identity and what reads them is "
-            "centred: they were folded" + (", as compatibility_mode says" if said_so else ""),
+            "differs" if recorded_as_folded else "failed",
+            f"cfg says {norm_type} (not folded), but all norms are the identity and their "
+            "readers are centred: they were folded"
+            + (", as compatibility_mode says" if recorded_as_folded else ""),
             largest,
             tolerance,
             f"rounding of a mean; weights never folded have about {expected:.2g}",
@@ -115,7 +121,7 @@ def check_folding(model: Any) -> Iterator[Check]:
             "told",
             name,
             "passed",
-            f"{said}: all norm weights are 1, and what reads them is not centred: not folded",
+            f"{norm_type}: all norm weights are 1, and what reads them is not centred: not folded",
             largest,
             tolerance,
             "rounding of a mean",
@@ -153,33 +159,33 @@ def _means(model: Any) -> tuple[float, float, float] | None:
 
 def check_eps(model: Any) -> Iterator[Check]:
     """Do all norms use cfg's eps?"""
-    said = getattr(model.cfg, "eps", None)
+    eps = getattr(model.cfg, "eps", None)
     norms = norms_of(model)
-    if said is None or not norms:
+    if eps is None or not norms:
         yield Check("told", "norms use cfg's eps", "not_applicable", "no norms, or cfg says no eps")
         return
-    wrong = [name for name, n in norms.items() if abs(n.eps - float(said)) > 1e-3 * float(said)]
+    wrong = [name for name, n in norms.items() if abs(n.eps - float(eps)) > 1e-3 * float(eps)]
     if wrong:
         used = norms[wrong[0]].eps
         yield Check(
             "told",
             "norms use cfg's eps",
             "failed",
-            f"cfg says {said:g}, {listed(wrong)} use {used:g}",
-            abs(used - said),
-            1e-3 * said,
+            f"cfg says {eps:g}, {listed(wrong)} use {used:g}",
+            abs(used - eps),
+            1e-3 * eps,
             "a thousandth of it",
             wrong,
         )
     else:
-        yield Check("told", "norms use cfg's eps", "passed", f"{said:g} in {len(norms)} norms")
+        yield Check("told", "norms use cfg's eps", "passed", f"{eps:g} in {len(norms)} norms")
 
 
 def by_design(own: Iterator[Check], model: Any, fresh: Iterator[Check] | None) -> Iterator[Check]:
     """The checks of a bridge, where what a fresh copy says too differs by design."""
-    theirs = {} if fresh is None else {check.name: check for check in fresh}
+    in_copy = {} if fresh is None else {check.name: check for check in fresh}
     for check in own:
-        other = theirs.get(check.name)
+        other = in_copy.get(check.name)
         shared = other is not None and other.answer == check.answer == "failed"
         if shared and hasattr(model, "original_model") and other and other.said == check.said:
             check = replace(check, answer="differs", said=f"{check.said}, in a fresh copy too")
@@ -200,15 +206,15 @@ def check_rotary(model: Model, n_pos: int) -> Iterator[Check]:
         return
     wrong, worst, tolerance = [], 0.0, 0.0
     for layer in range(int(cfg.n_layers)):
-        found = rotary(model, model.blocks[layer].attn, cfg)  # type: ignore[attr-defined]
-        assert found is not None
-        cos, _ = found.tables(n_pos)
-        half = torch.arange(found.dim // 2, dtype=torch.float64)
+        tables = rotary(model, model.blocks[layer].attn, cfg)  # type: ignore[attr-defined]
+        assert tables is not None
+        cos, _ = tables.tables(n_pos)
+        half = torch.arange(tables.dim // 2, dtype=torch.float64)
         angles = torch.arange(n_pos, dtype=torch.float64)[:, None] * float(base) ** (
-            -2 * half / found.dim
+            -2 * half / tables.dim
         )
         ours = angles.cos()
-        ours = ours.repeat_interleave(2, -1) if found.adjacent else torch.cat([ours, ours], -1)
+        ours = ours.repeat_interleave(2, -1) if tables.adjacent else torch.cat([ours, ours], -1)
         gap = float((cos.double().cpu() - ours).abs().max())
         tolerance = 4 * eps_of(cos.dtype) * max(n_pos, 1)
         worst = max(worst, gap)
@@ -231,7 +237,7 @@ def check_rotary(model: Model, n_pos: int) -> Iterator[Check]:
 
 
 def _scaling(model: Any) -> str:
-    """What scales the frequencies of rotary positions, if anything does."""
+    """The scaling of the rotary frequencies, or None."""
     cfg = model.cfg
     if getattr(cfg, "use_NTK_by_parts_rope", False):
         return "by parts"
