@@ -80,6 +80,8 @@ class Words:
             )
         return single_tokens
 
+    known = single_tokens  # deprecated: the former name
+
     def next_id(self, prompt: str, end: str, before: tuple[int, ...]) -> int | None:
         """The token that `end` is behind the prompt, whose ids are `before`.
 
@@ -183,6 +185,9 @@ def sample_rows(draw: Draw, templates: int, rows: int, seed: int, source: str) -
         wrong=np.array([pair.wrong for pair in sampled]),
         corrupted=np.array([pair.corrupted for pair in sampled]),
     )
+
+
+drawn_rows = sample_rows  # deprecated: the former name
 
 
 def _check(rows: int, seed: int) -> None:

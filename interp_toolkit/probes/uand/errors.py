@@ -83,6 +83,8 @@ class PairErrors(Brief):
         """Pairs that occur together among these inputs and those fitted on, so have an error."""
         return np.asarray((self.together > 0) & (self.fitted > 0))
 
+    seen = observed  # deprecated: the former name
+
     @property
     def worst(self) -> Float[np.ndarray, " pair"]:
         """The largest |readout - AND| of each pair; NaN where it is not seen."""
