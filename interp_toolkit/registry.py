@@ -181,9 +181,9 @@ class Analysis:
         options: Options,
         progress: Callable[[str], None] = _ignore,
     ) -> Any:
-        """Run it with checked options; the model is handed back as it was (see `state.as_found`).
+        """Run it with checked options; the model is handed back as it was (see `state.preserve_state`).
 
-        Raises InputError as `run` and `as_found` do.
+        Raises InputError as `run` and `preserve_state` do.
         """
         from interp_toolkit.state import preserve_state
 

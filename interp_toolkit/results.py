@@ -167,7 +167,7 @@ class Provenance:
 
     Attributes:
         model: name, kind, file and its SHA-256, shape, what was assumed while loading, and what of
-            its state or PyTorch's was set aside meanwhile (see `state.as_found`).
+            its state or PyTorch's was set aside meanwhile (see `state.preserve_state`).
         data: what the analysis ran on: source, number of rows, hash of tokens and labels.
         settings: the analysis' own options, as run.
         seed: of every random draw in the analysis.

@@ -4,7 +4,7 @@ Steps:
 1. Each edge alone is cut, and the change of each row's value is its effect. Where there are more
    than `max_edges`, effects are estimated by attribution (EAP-IG) and the largest estimates
    measured; the others count in the correction for many looks, but are not in the circuit.
-2. An edge is kept where `kept_edges` says so, the one rule, and where it lies on a path of kept
+2. An edge is kept where `selected_edges` says so, the one rule, and where it lies on a path of kept
    edges from the input to the logits.
 3. Edges that others make up for (redundant heads) have no effect when they alone are cut. So
    where the kept edges alone have less than ENOUGH of the behaviour, others are added to them, with

@@ -1,6 +1,6 @@
 """What is measured of every head, a number a row each: attention beyond controls, what is written.
 
-Names are those of `kinds`. Attention is a share (see `places`), what is written is in logits (see
+Names are those of `kinds`. Attention is a fraction of a query's, what is written is in logits (see
 `writing`), `quiet` is a share of a norm.
 
 Also here:

@@ -5,10 +5,10 @@
 - `methods`: `run_with_hooks` and `run_with_cache` do what attached hooks do
 - `sums`: the residual stream adds up from its parts; attention patterns sum to 1
 - `rebuilt`: activations recomputed from weights in float64 match what hooks show
-- `told`: `cfg` agrees with the modules: folded norms, eps, rotary base
+- `configuration`: `cfg` agrees with the modules: folded norms, eps, rotary base
 - `reload`: saving, loading and folding leave the model's probabilities unchanged
 - `original`: the Hugging Face model computes the same
 - `conditions`: effects of batch, padding, dtype and device
 - `prompts`: the tokenizer's beginning-of-sequence token is there once
-- `known`: faults of TransformerLens that were reproduced, by release
+- `faults`: faults of TransformerLens that were reproduced, by release
 """
