@@ -181,7 +181,7 @@ class Analysis:
         options: Options,
         progress: Callable[[str], None] = _ignore,
     ) -> Any:
-        """Run it with checked options; the model is handed back as it was (see `state.preserve_state`).
+        """Run it with checked options; the model's state is restored (`state.preserve_state`).
 
         Raises InputError as `run` and `preserve_state` do.
         """

@@ -99,8 +99,8 @@ def preserve_state(model: Any) -> Iterator[None]:
 def undoing(undo: Undo) -> Iterator[None]:
     """Undo a change of the model at the block's end, whatever happens there.
 
-    Where that does not come to its end, it is undone again when `preserve_state`, if this stands inside
-    one, ends: `undo` must be one that can be called twice.
+    Where that does not come to its end, it is undone again when an enclosing `preserve_state`
+    ends: `undo` must be one that can be called twice.
     """
     pending = _pending.get()
     if pending is None:
