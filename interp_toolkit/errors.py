@@ -22,7 +22,7 @@ _NAMES = {"str": "text", "Path": "path", "Integral": "whole number", "Mapping": 
 
 
 class InputError(ValueError):
-    """What the user gave cannot be used; the message says why and what to do.
+    """The user's input cannot be used; the message says why and what to do.
 
     The message is one line whatever a file's names hold: control characters are shown escaped, and
     of a very long one the middle is left out.

@@ -75,7 +75,7 @@ def shown_early(show: Callable[[Finding], object]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Run(Generic[Chosen]):
-    """What an analysis is given.
+    """The inputs of an analysis.
 
     Attributes:
         model: any TransformerLens model.
@@ -115,7 +115,7 @@ class Run(Generic[Chosen]):
         return self.options.memory
 
     def provenance(self, data: FeatureData | None = None, **more: Any) -> Provenance:
-        """Where the numbers come from.
+        """The provenance of the numbers.
 
         Args:
             data: the prompts that were run; None: the weights alone.

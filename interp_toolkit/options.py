@@ -29,7 +29,7 @@ MAX_SEED = 2**31 - 1  # every random generator underneath takes these
 
 @dataclass(frozen=True)
 class Flag:
-    """How an option is written on the command line, where that is not `--its-name VALUE`.
+    """The command-line form of an option, where it is not `--its-name VALUE`.
 
     Attributes:
         name: such as "--hook" of `hooks`, or "--distinct/--repeats" of a boolean; None: the
@@ -45,7 +45,7 @@ class Flag:
 
 
 class Options(BaseModel):
-    """What every analysis takes; an analysis' own options class adds fields."""
+    """The options of every analysis; an analysis' own options class adds fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 

@@ -1,4 +1,4 @@
-"""What can be run, found by name: analyses, toys, tasks, recipes, artefacts; ours and plugins'.
+"""The registry of analyses, toys, tasks, recipes and artefacts; built in and from plugins.
 
 What this package brings stands in `CATALOGUE`, one line each; what other packages bring are entry
 points of the group `interp_toolkit.GROUP`. Nothing here imports what it lists. A plugin that fails
@@ -270,7 +270,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Session:
-    """What a training run has beside its settings; without any it keeps and says nothing.
+    """The surroundings of a training run: folder and callbacks; by default it stores nothing.
 
     Attributes:
         folder: where the run keeps its metrics, the checkpoints of chosen steps and, until it has

@@ -1,4 +1,4 @@
-"""What an analysis returns: headline and findings, numbers, evidence, provenance.
+"""Results of analyses: headline and findings, numbers, evidence, provenance.
 
 A `Result` is a frozen dataclass. It knows its tables and figures as plain data; `report/` turns
 a list of results into a terminal table, JSON or one HTML page without knowing any analysis.
@@ -163,7 +163,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a result comes from, enough to get it again.
+    """The origin of a result: enough to reproduce it.
 
     Attributes:
         model: name, kind, file and its SHA-256, shape, what was assumed while loading, and what of

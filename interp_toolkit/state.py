@@ -153,7 +153,7 @@ class _Interrupts:
 
 
 class _SavedState:
-    """How things were, taken down without a change; what is set aside; all put back."""
+    """A saved state: recorded without a change, overridden for the run, and restored."""
 
     def __init__(self, modules: list[nn.Module]) -> None:
         self.modules = [

@@ -82,7 +82,7 @@ class Part:
 
 
 def answer_of(low: float, high: float, bound: float) -> Answer:
-    """What an interval says of a claim of at least `bound`; up to rounding, a tie reaches it.
+    """The answer that an interval gives to a claim of at least `bound`; ties count.
 
     Examples:
         >>> answer_of(0.2, 0.6, 0.05), answer_of(-0.01, 0.03, 0.05), answer_of(0.0, 0.3, 0.05)
@@ -126,7 +126,7 @@ def coverage_of(level: float, claims: int, asserted: int, alternatives: int = 1)
 
 
 def least_seen(share: Share, coverage: float, power: float = POWER) -> float | None:
-    """How far from the bound an effect must lie to be seen with this chance.
+    """The distance from the bound at which an effect is detected with this probability.
 
     From the interval's half-width, w = z_c s: one needs (z_c + z_power) s.
     """

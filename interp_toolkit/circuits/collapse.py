@@ -107,7 +107,7 @@ CAPTION = (
 
 @dataclass(frozen=True, kw_only=True)
 class CollapseFinding(Finding):
-    """How alike hidden states are, by depth.
+    """Similarity of different tokens' hidden states, by depth.
 
     Attributes:
         layers: every site, from the embedding on.

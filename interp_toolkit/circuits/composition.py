@@ -1,4 +1,4 @@
-"""Which heads read what earlier heads write, from weights alone: `--probe composition`.
+"""Composition of heads with earlier heads, from weights alone: `--probe composition`.
 
 Every pair of heads is scored for Q-, K- and V-composition (`weights.composition`), against the
 same pair with the residual coordinates that the later head reads in random order and with random
@@ -80,7 +80,7 @@ class PairCount:
 
 @dataclass(frozen=True)
 class CompositionEvidence(Evidence):
-    """How many of all pairs, in the three kinds of composition, are beyond the null."""
+    """Counts of pairs that compose significantly, for each kind of composition."""
 
     pairs: int = column("comparisons")
     significant: int = column("significant")
@@ -178,7 +178,7 @@ def strongest(pairs: Sequence[Pair]) -> Pair:
 
 
 def headline(pairs: Sequence[Pair], significant: int, n_pairs: int) -> str:
-    """How many pairs compose, and which most."""
+    """The headline: how many pairs compose, and the strongest of them."""
     if not n_pairs:
         return "No pair of heads has weights that could be compared with permuted ones."
     if not significant:

@@ -181,7 +181,7 @@ REASONS: dict[Status, str | None] = {  # the status is the first that a head or 
 
 
 def headline(components: Sequence[Component], e: LogitAttributionEvidence) -> str:
-    """Which heads and MLPs write the metric, and which write against it."""
+    """The headline: the heads and MLPs that raise the metric, and those that lower it."""
     detected = [component for component in components if component.status == "detected"]
     names = [c.name if c.effect > 0 else f"{c.name} (against it)" for c in detected]
     if not names:

@@ -121,7 +121,7 @@ class QKPair:
 
 @dataclass(frozen=True)
 class OVPair:
-    """What a head adds to a token's logit when it attends to a source token."""
+    """The effect of attending to a source token on a token's logit."""
 
     source: str = column("source")
     logit: str = column("logit")
@@ -158,7 +158,7 @@ class OVComponent(SingularComponent):
 
 @dataclass(frozen=True)
 class HeadCircuitEvidence(Evidence):
-    """How many heads' circuits map tokens to themselves beyond the null."""
+    """Counts of heads whose circuits significantly map tokens to themselves."""
 
     basis: str = column("basis")
     null: str = column("null")
@@ -211,7 +211,7 @@ class HeadCircuitFinding(Finding):
 
 @dataclass(frozen=True, kw_only=True)
 class QKFinding(HeadCircuitFinding):
-    """Which tokens heads attend to from which."""
+    """QK circuits: the token pairs that heads would attend between."""
 
     pairs: Sequence[QKPair] = records(QKPair, "Token pairs", LARGEST)
     components: Sequence[QKComponent] = records(QKComponent, "Components", PARTS)
@@ -222,7 +222,7 @@ class QKFinding(HeadCircuitFinding):
 
 @dataclass(frozen=True, kw_only=True)
 class OVFinding(HeadCircuitFinding):
-    """What heads write for the tokens they attend to."""
+    """OV circuits: the effect of attended tokens on the logits."""
 
     pairs: Sequence[OVPair] = records(OVPair, "Token pairs", LARGEST)
     components: Sequence[OVComponent] = records(OVComponent, "Components", PARTS)
@@ -252,12 +252,12 @@ OV_CIRCUIT = KindOfCircuit(
 
 
 def analyze_qk(run: Run[HeadCircuitOptions]) -> QKFinding:
-    """Which tokens heads would attend to; raises InputError as `analyze` does."""
+    """Analyze QK circuits; raises InputError as `analyze` does."""
     return QKFinding(**analyze(run, QK_CIRCUIT))
 
 
 def analyze_ov(run: Run[HeadCircuitOptions]) -> OVFinding:
-    """What heads would write; raises InputError as `analyze` does."""
+    """Analyze OV circuits; raises InputError as `analyze` does."""
     return OVFinding(**analyze(run, OV_CIRCUIT))
 
 

@@ -1,4 +1,4 @@
-"""What the toolkit asks of a model: the part that all of TransformerLens' kinds share.
+"""The model interface that the toolkit requires, common to all kinds of TransformerLens models.
 
 Also here:
 - A head's place in a model.

@@ -169,7 +169,7 @@ def _hash(script: str) -> str:
 
 @cache
 def environment() -> Environment:
-    """What fills templates in, escaping everything."""
+    """The template environment, which escapes everything."""
     made = Environment(
         loader=PackageLoader("interp_toolkit", "report"),
         autoescape=True,

@@ -1,4 +1,4 @@
-"""What will be asked of each claim, and how sure an answer must be, before any data are seen."""
+"""The tests of each claim and their error levels, fixed before any data are seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every claim about a direction needs: its unit vector, what stands at its site, chance's."""
+"""Shared by claims about directions: unit vector, activations at its site, chance level."""
 
 from __future__ import annotations
 

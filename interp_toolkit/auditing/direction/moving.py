@@ -1,4 +1,4 @@
-"""What claims that answers rest on a direction share: rows' worth, as they are and changed."""
+"""Shared by claims that answers depend on a direction: the metric of intact and edited prompts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What in-context heads are good for: the second time round, the next token can be known.
+"""In-context advantage: how much better a model predicts tokens of a repeated sequence.
 
 On prompts that repeat, the loss at positions whose next token followed the same token before is
 set against the loss at those of the first time round, row by row (the in-context advantage, in

@@ -60,7 +60,7 @@ from interp_toolkit.models.model import Model
 
 @dataclass(frozen=True)
 class CheckedHome:
-    """What a model does on rows with answers, and on their corrupted prompts.
+    """Task performance on prompts with answers, and on their corrupted prompts.
 
     Attributes:
         clean: on the rows; certainly above chance.
@@ -84,7 +84,7 @@ class CheckedHome:
 
 
 def checked_home(model: Model, prompts: Prompts, memory: int | str | None = None) -> CheckedHome:
-    """What a model does on rows with answers; refused where it is not certainly above chance.
+    """Task performance on prompts with answers; an error unless it is certainly above chance.
 
     Args:
         model: any TransformerLens model.
@@ -242,7 +242,7 @@ def _as_long_as_trained(
 
 
 def rising_position(losses: Float[np.ndarray, "row pos"]) -> int | None:
-    """Where the loss rises to stay: by RISE nats at least, in every row with an interval above it.
+    """The position from which the loss stays at least RISE nats higher, in every prompt.
 
     Of all places the one with the largest difference of the means after and before; None where
     that is less, or not certain (t interval over rows).
@@ -264,7 +264,7 @@ def rising_position(losses: Float[np.ndarray, "row pos"]) -> int | None:
 
 
 def assumption_note(model: Model, data: FeatureData) -> str | None:
-    """What the rows' answers say against settings that were assumed when the model was loaded.
+    """Evidence from the answers against settings assumed when the model was loaded.
 
     None where nothing was assumed, the rows ask nothing, or no alternative answers them better.
     """
@@ -327,7 +327,7 @@ def _odd(norms: Float[np.ndarray, " token"]) -> list[int]:
 
 
 def _trained_positions(model: Model) -> int | None:
-    """How many positions have embeddings of a size of their own; None where all or none do."""
+    """The number of trained position embeddings, by their norm; None where all or none are."""
     norms = _norms(model, "pos_embed", "W_pos")
     if norms is None:
         return None

@@ -1,4 +1,4 @@
-"""What a circuit is judged by: one number for each row of logits, higher is better.
+"""Metrics for circuits: one number per prompt from its logits, higher is better.
 
 Where the rows have answers and wrong ones beside them, it is the logit difference (Wang et al.
 2023, "Interpretability in the Wild"). Where they have answers only, it is the log-probability of
@@ -210,7 +210,7 @@ class OwnMetric(Objective):
         rows: Int[Tensor, " row"],
         whole: Float[Tensor, "row pos d_vocab"],
     ) -> Float[Tensor, " row"]:
-        """What the function gives; raises InputError where that is no number a row."""
+        """The function's values; raises InputError unless they are one number per prompt."""
         value = self.function(logits, rows, whole)
         if not isinstance(value, Tensor) or value.shape != (len(rows),):
             form = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
@@ -230,7 +230,7 @@ def objective(
     *,
     metric: str | OwnFunction | None = None,
 ) -> tuple[Objective, AtHome | None]:
-    """What to judge a model by on these prompts, and what it does there.
+    """The metric for these prompts, and the model's performance by it.
 
     Without a metric: rows with answers are judged by these, whether or not the model knows them
     (the caller looks at `AtHome`). Rows that repeat are judged by the advantage only where the

@@ -238,7 +238,7 @@ def prompts_from_data(data: FeatureData, model: Model) -> Prompts:
 
 
 def copies_note(prompts: Prompts, distinct: Prompts) -> str | None:
-    """That some prompts were left out as copies of others; None where none was."""
+    """A note that duplicate prompts were left out; None where there were none."""
     copies = len(prompts) - len(distinct)
     return (
         f"{copies} of {len(prompts)} prompts are copies of others and were left out"

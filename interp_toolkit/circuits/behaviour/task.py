@@ -1,4 +1,4 @@
-"""What a model is to do on its rows, as one number a row; and whether it does it at all.
+"""Tasks: one metric value per prompt, and whether the model performs the task at all.
 
 Three tasks: rows that ask something are scored by the share of their answers that get the largest
 logit (`AnswerTask`), or where each answer has a wrong one beside it, a larger logit than that
@@ -128,7 +128,7 @@ class RowTask(ABC):
     def read(
         self, logits: Float[Tensor, "batch pos d_vocab"], rows: Int[Tensor, " batch"]
     ) -> Float[np.ndarray, "batch column"]:
-        """Of each row: its value, the loss at the asked places (nats), and what `at_home` needs."""
+        """Per prompt: its metric, the loss at the answers (nats), and inputs of `at_home`."""
 
     @abstractmethod
     def places(self, rows: Int[Tensor, " batch"]) -> Int[Tensor, " place"]:
@@ -141,7 +141,7 @@ class RowTask(ABC):
         rows: Int[Tensor, " batch"],
         positions: Int[Tensor, " place"],
     ) -> Float[np.ndarray, "batch 2"]:
-        """Of each row its value and loss, as `read`, from the logits at these positions."""
+        """Metric and loss per prompt, as `read` gives them, from the logits at these positions."""
 
     @abstractmethod
     def at_home(self, readings: Float[np.ndarray, "row column"]) -> AtHome:
@@ -162,7 +162,7 @@ class AskedTask(RowTask):
     first_look: int = 256
 
     def least(self, whole: float) -> float:
-        """As of every task, but some answers in a hundred at least."""
+        """The threshold of every task, but at least a few answers in a hundred."""
         return max(MATERIAL * whole, LEAST_ANSWERS)
 
     def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
@@ -224,7 +224,7 @@ class AnswerTask(AskedTask):
         return (asked.argmax(-1) == targets).to(asked)
 
     def guesses(self) -> Float[np.ndarray, " row"]:
-        """Of each row, the share right of the best guess that does not look at it.
+        """Accuracy per prompt of the best guess that ignores the prompt.
 
         The guess (one answer for all, or one for each asked position) is chosen on one half of the
         rows and judged on the other, so that chance is not estimated on the rows that it is fitted
@@ -318,7 +318,7 @@ class PreferenceTask(AskedTask):
 def fixed_preferences(
     answers: Int[np.ndarray, "row asked"], wrong: Int[np.ndarray, "row asked"]
 ) -> Float[np.ndarray, " row"]:
-    """Of each row, the share that a preference among tokens gets, learned from the other rows only.
+    """Accuracy per prompt of a fixed preference among tokens, learned from the other prompts.
 
     Each token is worth how often it is an answer, less how often a wrong one, in the other rows;
     ties count one half. So names drawn at random get about one half and no more, and rows that all
@@ -474,7 +474,7 @@ def first_rows(task: RowTask, n: int) -> RowTask:
 
 
 def mean_of_shares(values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
-    """As `estimate`, for values or differences that lie within -1 and 1.
+    """Like `estimate`, for values or differences that lie within -1 and 1.
 
     A t interval knows nothing of rows it has not seen: where fewer than FEWEST_CHANGED rows differ
     from the commonest value it is widened to what Clopper and Pearson's bounds on the share of
@@ -492,7 +492,7 @@ def mean_of_shares(values: Float[np.ndarray, " row"], coverage: float) -> Estima
 
 
 def _few_moved(moved: Float[np.ndarray, " row"], coverage: float) -> tuple[float, float]:
-    """What the mean of these may be, where few of them are other than 0.
+    """The interval of the mean where few of the values differ from 0.
 
     Of the rows above 0 and below it, Clopper and Pearson's bounds on their share; each moves by the
     smallest amount seen on its side at least, and by the largest seen at most (1, if none was).

@@ -1,4 +1,4 @@
-"""Which edges between heads, MLPs, input and logits carry a behaviour: `--probe circuit`.
+"""Circuits: the edges between heads, MLPs, input and logits that carry a task: `--probe circuit`.
 
 - `wiring`: the nodes and edges of a transformer, under EAP-IG's names
 - `passes`: forward passes with edges ablated, paths patched, and attribution

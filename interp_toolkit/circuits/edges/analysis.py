@@ -76,7 +76,7 @@ class CircuitOptions(Options):
 
 @dataclass(frozen=True)
 class CircuitEvidence(Evidence):
-    """What the circuit keeps alone, on held-out prompts, and what it is compared with.
+    """Faithfulness of the circuit on held-out prompts, and the circuits it is compared with.
 
     Attributes:
         measured: the metric and its definition; `unit`: its unit.
@@ -427,7 +427,7 @@ def _finite(end: float) -> float | None:
 
 
 def headline(circuit: Circuit) -> str:
-    """How many edges there are, of which nodes, and what they carry alone."""
+    """The headline: the number of edges, their nodes, and the metric they keep alone."""
     status, name, edges = status_of(circuit)[0], circuit.objective.name, circuit.kept
     if circuit.nothing is not None:
         return {
@@ -458,7 +458,7 @@ def headline(circuit: Circuit) -> str:
 
 
 def sentences(circuit: Circuit) -> list[str]:
-    """What limits the claim, what the edges keep alone, comparisons, the edges, the search."""
+    """The findings: limits, faithfulness, comparisons, edges, and the search."""
     status, reason = status_of(circuit)
     held_out, checks = circuit.held_out, circuit.checks
     first = []
@@ -534,7 +534,7 @@ def _largest_heads(circuit: Circuit) -> str:
 
 
 def _search(circuit: Circuit) -> str:
-    """How far the search went, what it may have missed, and how stable its choice is."""
+    """The search: its extent, edges it may have missed, and the stability of its choice."""
     parts, checks, screening = [], circuit.checks, circuit.screening
     if screening is not None:
         parts.append(_screened(screening))

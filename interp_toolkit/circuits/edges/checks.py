@@ -1,4 +1,4 @@
-"""What a circuit must stand up to beyond keeping a share of the behaviour, on held-out rows.
+"""Checks of a circuit beyond its faithfulness, on held-out prompts.
 
 - *independence*: what the rest of the model keeps when the circuit's edges are cut;
 - *minimality*: whether taking an edge out of the circuit changes more than putting in an edge
@@ -84,7 +84,7 @@ class Checks:
         return sum(rate >= STABLE for rate in self.chosen_again.values())
 
     def as_good(self, share: float) -> int:
-        """How many rivals, exchanged or drawn, keep at least this share."""
+        """The number of rival circuits that keep at least this fraction."""
         return sum(rival >= share for rival in (*self.exchanged, *self.drawn))
 
     def control(self, share: float) -> Control:
@@ -132,7 +132,7 @@ def stability(
     wiring: Wiring,
     seed: int,
 ) -> tuple[dict[Edge, float], float]:
-    """How often each edge is chosen again on rows drawn anew, and how alike the choices are.
+    """Stability: how often bootstraps of the prompts choose each edge, and how similar choices are.
 
     Args:
         select: the rule.
@@ -196,7 +196,7 @@ def _others(
     count: int,
     fits: Callable[[list[Edge]], bool] = bool,
 ) -> list[list[Edge]]:
-    """As many as asked that differ from each other and from all seen, if so many come up."""
+    """Distinct circuits, none of them seen before; fewer than requested if too few come up."""
     others: list[list[Edge]] = []
     for _ in range(TRIES * count):
         one = make()
@@ -209,7 +209,7 @@ def _others(
 
 
 def jaccard(a: Bool[np.ndarray, " edge"], b: Bool[np.ndarray, " edge"]) -> float:
-    """What two choices share, of what either has; 1 for two empty ones."""
+    """The Jaccard index of two choices; 1 for two empty ones."""
     either = int((a | b).sum())
     return int((a & b).sum()) / either if either else 1.0
 
@@ -246,7 +246,7 @@ def _paths(edges: Collection[Edge], wiring: Wiring, rng: np.random.Generator) ->
 def _random_circuit(
     edges: Collection[Edge], wiring: Wiring, rng: np.random.Generator
 ) -> list[Edge]:
-    """As many edges into each layer's queries, keys, values and MLP, and the logits, at random."""
+    """A random circuit with as many edges into each layer's channels, its MLP and the logits."""
     counts: dict[tuple[int, str | None], int] = {}
     for e in edges:
         group = (wiring.stage_of(e), e.channel)

@@ -1,4 +1,4 @@
-"""What a search for a circuit finds: every edge with what is known of it, and how it was judged."""
+"""The result of a circuit search: every edge with its effects, and the checks of the circuit."""
 
 from __future__ import annotations
 

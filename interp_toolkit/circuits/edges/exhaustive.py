@@ -139,7 +139,7 @@ def _by_rule(effect: EdgeEffect, total: float, level: float) -> bool:
 
 
 def _additions(everything: Sequence[Edge], included: Collection[Edge]) -> list[set[Edge]]:
-    """What may be added: single edges between the kept nodes, and nodes with all edges to them."""
+    """Candidate additions: single edges between included nodes, and nodes with all their edges."""
     nodes = {n for e in included for n in (e.source, e.target)} | {Node("input"), Node("logits")}
     single = [{e} for e in everything if e not in included and {e.source, e.target} <= nodes]
     by_node: dict[Node, set[Edge]] = {}

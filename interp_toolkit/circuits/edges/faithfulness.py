@@ -1,4 +1,4 @@
-"""How much of a behaviour a circuit has alone: everything else is cut, all at once.
+"""Faithfulness: the fraction of the metric that a circuit keeps when all else is ablated at once.
 
 The share `(circuit - all cut) / (intact - all cut)` of mean values over rows (Wang et al. 2023,
 arXiv 2211.00593). It depends on what stands in for what is cut (Miller et al. 2024, arXiv

@@ -88,7 +88,7 @@ def head_map(circuit: Circuit) -> Figure:
 
 
 def size_figure(screening: Screening) -> Figure:
-    """What circuits of each size keep alone, where edges are chosen."""
+    """A figure of faithfulness by circuit size, on the prompts that edges are chosen on."""
     by = {"nodes": screening.node_sizes, "edges between them": screening.edge_sizes}
     data = [
         plots.line(list(sizes), list(sizes.values()), CLASS_COLORS[i], name) | plots.marked()
@@ -103,7 +103,7 @@ def size_figure(screening: Screening) -> Figure:
 
 
 def _levels(graph: nx.DiGraph) -> dict[int, float]:
-    """How high each layer stands: all of them, or of a deep model those with a node."""
+    """The height of each layer in the figure; of a deep model, only layers with a node."""
     n_layers = graph.graph["cfg"]["n_layers"]
     if n_layers <= DEEP:
         return {layer: float(layer) for layer in range(n_layers)}

@@ -38,7 +38,7 @@ SAMPLE = 32  # edges drawn from those that are not measured
 
 @dataclass(frozen=True)
 class Screening:
-    """How attribution chose, and how far it is to be trusted here.
+    """How attribution chose edges, and how reliable it is for this model.
 
     Attributes:
         node_sizes: number of nodes beside the input -> the share that they keep, with all edges
@@ -80,7 +80,7 @@ class Selection:
     n_edges: int | None
 
     def __call__(self, scores: Float[np.ndarray, "row edge"]) -> Bool[np.ndarray, " edge"]:
-        """Which edges these estimates choose, those on no path left out."""
+        """The edges chosen by these estimates, without those on no path."""
         mean = scores.mean(0)
         taken = np.zeros(len(self.wiring.writers) + 1, dtype=bool)
         taken[ranked_nodes(self.wiring, mean)[: self.n_nodes]] = True
@@ -113,7 +113,7 @@ def selected(
     values: tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]],
     progress: Callable[[str], None],
 ) -> tuple[Selection, dict[int, float], dict[int, float]]:
-    """How many nodes and edges are enough, and what every size that was tried keeps.
+    """The smallest sufficient numbers of nodes and edges, and the faithfulness of every size tried.
 
     Args:
         trial: the rows of choosing.
@@ -216,7 +216,7 @@ def screening(
 
 
 def matter(measurement: Measured, total: float) -> Bool[np.ndarray, " chosen"]:
-    """Which have an effect that certainly is not 0 and reaches SHARE of the behaviour."""
+    """Those whose effect is significant and reaches SHARE of the metric."""
     low, high = measurement.intervals()
     large = np.abs(measurement.losses.mean(0)) >= SHARE * abs(total)
     significant: Bool[np.ndarray, " chosen"] = large & ((low > 0) | (high < 0))

@@ -1,4 +1,4 @@
-"""Which edges of a model carry a behaviour, and how much of it they carry alone.
+"""The search for a circuit: edges that carry a task, and the metric they keep alone.
 
 Steps:
 1. Different prompts (repeats count once) are dealt into two halves. Edges are chosen on one, judged
@@ -270,7 +270,7 @@ def _node_effects(
     intact: Float[np.ndarray, " row"],
     progress: Progress,
 ) -> dict[Node, Estimate]:
-    """What is lost when all that a node of the circuit writes is cut; NODES of them at most."""
+    """Effects of ablating the whole output of each node of the circuit, of NODES at most."""
     weight: dict[Node, float] = {}
     for e in edges:
         if e.kept:
@@ -293,7 +293,7 @@ def _checks(
     seed: int,
     progress: Progress,
 ) -> Checks:
-    """What the circuit must stand up to, on held-out rows."""
+    """The checks of the circuit, on held-out prompts."""
     progress("what the rest of the model keeps")
     rest = checks.rest_of(trial, edges)
     tested, needed, idle = checks.minimality(trial, edges, seed, progress)

@@ -47,7 +47,7 @@ class Node(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """What `source` writes as `target` reads it, by one channel if the target is a head."""
+    """An edge: the output of `source` as read by `target`, for a head through one channel."""
 
     source: Node
     target: Node
@@ -119,7 +119,7 @@ class Wiring:
         return (*stages, Stage("logits", self.n_layers, written))
 
     def readers(self, stage: Stage) -> list[tuple[Node, Channel | None]]:
-        """Who reads at a stage: for attention channel by channel, head by head."""
+        """The readers at a stage: for attention, each channel of each head."""
         if stage.kind == "logits":
             return [(Node("logits"), None)]
         if stage.kind == "mlp":
@@ -139,7 +139,7 @@ class Wiring:
 
     @cached_property
     def ends(self) -> tuple[Int[np.ndarray, " edge"], Int[np.ndarray, " edge"]]:
-        """Of each edge the number of its source and of its target: writers, then the logits."""
+        """The indices of each edge's source and target: writers, then the logits."""
         number = {**self.index, Node("logits"): len(self.writers)}
         pairs = np.array([(number[e.source], number[e.target]) for e in self.edges])
         return pairs[:, 0], pairs[:, 1]
@@ -183,7 +183,7 @@ class Wiring:
         return stage.kind == "mlp" and self.parallel
 
     def written_before(self, stage: int) -> int:
-        """How many writers have written when a stage begins; beside attention it reads fewer."""
+        """The number of writers before a stage; in parallel blocks the MLP reads fewer."""
         begun = self.stages[stage]
         return begun.n_sources + (self.n_heads if self.beside_attention(begun) else 0)
 

@@ -1,4 +1,4 @@
-"""Which heads have which attention pattern, and what knocking it out costs.
+"""Attention patterns of heads, and the effect of knocking them out.
 
 Commands: `--probe heads`, `induction`, `previous-token`, `duplicate-token`, `k-hop`. To add a
 pattern to detect, write a `Detector` in `detectors` and one line in `CATALOGUE`

@@ -43,7 +43,7 @@ N_OTHERS = 10
 
 @dataclass(frozen=True)
 class HeadAblation:
-    """What the behaviour loses without a head.
+    """The effect of ablating one head.
 
     Attributes:
         layer, head: which.
@@ -107,7 +107,7 @@ def ablation_effects(
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> Ablations:
-    """What the behaviour loses without each of these heads.
+    """The effect on the metric of ablating each of these heads.
 
     Args:
         model: any TransformerLens model.
@@ -200,7 +200,7 @@ class _Measure:
     def readings(
         self, without: Sequence[frozenset[Head]]
     ) -> dict[frozenset[Head], Float[np.ndarray, "row column"]]:
-        """What the task reads off each row, for each set of heads that is out."""
+        """Metric readings per prompt, for each set of ablated heads."""
         layers = sorted({layer for out in without for layer, _ in out})
         tokens_of, rows = self.task.prompts.tokens, self.task.rows
         means = None
@@ -231,7 +231,7 @@ class _Measure:
         means: OtherRows | None,
         donors: Mapping[int, int],
     ) -> Iterator[tuple[frozenset[Head], Float[np.ndarray, "row column"]]]:
-        """What the task reads off these rows; of each pass no more than that is kept."""
+        """Metric readings of these prompts; nothing else of a pass is stored."""
         tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
         names = [*(hook_z(layer) for layer in layers), *(entry(layer) for layer in starts)]
         logits, z = capture(self.model, tokens, names)
@@ -267,7 +267,7 @@ class _Measure:
         means: OtherRows | None,
         donors: Mapping[int, int],
     ) -> dict[int, Float[Tensor, "batch pos head d_head"]]:
-        """What the heads of these rows are to hold when taken out."""
+        """The ablation values of the heads for these prompts."""
         if means is not None:
             return {layer: means.mean(layer, z[hook_z(layer)]) for layer in layers}
         if self.how == "zero" or not layers:

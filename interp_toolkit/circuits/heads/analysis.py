@@ -146,7 +146,7 @@ class HeadsOptions(HeadKindOptions):
 
 
 def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFinding:
-    """Which heads are of which kind, with what certainty, and to what effect.
+    """Classify heads by attention pattern, with their certainty and their effect.
 
     Args:
         run: its prompts are looked at in place of synthetic ones; with answers, or where they
@@ -319,7 +319,7 @@ def _fitting(model: Any, prompts: Prompts) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class _Looked:
-    """What cutting attention says of every head."""
+    """The results of attention knockouts for every head."""
 
     heads: list[HeadVerdict]
     groups: list[Group]
@@ -468,7 +468,7 @@ WITH_OTHERS = "it attends so, but was knocked out only with the other heads that
 
 
 def _ablate(run: Run[Any], looked: _Looked, large: bool) -> tuple[Ablations | None, list[str]]:
-    """What the behaviour loses without each head that is detected, or attends so."""
+    """Ablate each head that is detected or has a pattern."""
     found = sorted(
         (head for head in looked.heads if head.detected or head.attends),
         key=lambda head: (not head.detected, -(head.excess or 0.0)),
@@ -516,7 +516,7 @@ def _told(progress: Callable[[str], None], what: str) -> Callable[[str], None]:
 
 
 def _readers(run: Run[Any], looked: _Looked, large: bool) -> tuple[list[Reader], list[str]]:
-    """What feeds the keys of the detected induction heads."""
+    """Earlier heads that feed the keys of the detected induction heads."""
     found = sorted(
         (h for h in looked.heads if h.detector == DEFINED_BY_EFFECT and h.detected and h.layer > 0),
         key=lambda head: -(head.excess or 0.0),

@@ -95,7 +95,7 @@ class MatchedControls:
     causal: bool
 
     def uniform(self, window: int | None = None) -> Float[np.ndarray, "row set"]:
-        """What uniform attention over the visible keys pays to each set, summed over queries."""
+        """Uniform attention over the visible keys to each set, summed over queries."""
         row, query, key = self.places
         n_pos = self.tokens.shape[1]
         n_visible = np.minimum(query + 1, window or n_pos) if self.causal else n_pos
@@ -199,7 +199,7 @@ def sought_tokens(detector: Detector, prompts: Prompts) -> Int[np.ndarray, "row 
 def targets_of(
     detector: Detector, prompts: Prompts, rows: Int[torch.Tensor, " batch"], causal: bool
 ) -> Held:
-    """Where a detector's relation holds in some rows, keys that the query cannot see left out."""
+    """The keys that a detector looks for in these prompts, without keys that a query cannot see."""
     at = rows.numpy()  # an index array: a tensor of one row would count as a number
     tokens = prompts.tokens.numpy()[at]
     places = _places(detector, tokens, sought_tokens(detector, prompts)[at], causal)
@@ -209,7 +209,7 @@ def targets_of(
 def displaced_targets(
     detector: Detector, prompts: Prompts, rows: Int[torch.Tensor, " batch"], causal: bool
 ) -> Held:
-    """As many keys elsewhere: of relations by token those of the row after, of others one place on.
+    """Displaced keys, as many: by token those of the next prompt, by position one position on.
 
     Keys that are targets themselves, or that the query cannot see, are left out.
     """
@@ -304,7 +304,7 @@ class _Collector:
 
 
 def _places(detector: Detector, tokens: np.ndarray, sought: np.ndarray, causal: bool) -> Places:
-    """Where the detector's relation holds, keys that the query cannot see left out."""
+    """The keys that the detector looks for, without keys that a query cannot see."""
     n_pos = tokens.shape[1]
     masks = [detector.relation(t, s) for t, s in zip(tokens, sought, strict=True)]
     for mask in masks:
@@ -321,7 +321,7 @@ def _places(detector: Detector, tokens: np.ndarray, sought: np.ndarray, causal: 
 
 
 def _steps(detector: Detector, n_pos: int) -> list[int]:
-    """How far the keys of each shifted control lie from the target's."""
+    """The offsets of the shifted controls' keys from the target's."""
     if detector.shifts == "both":
         both = range(-SHIFTS_BY_TOKEN, SHIFTS_BY_TOKEN + 1)
         return [step for step in both if step != 0 and step not in detector.others]
@@ -387,7 +387,7 @@ def _shuffled_rows(
 def _relabelled(
     tokens: np.ndarray, prompts: Prompts, rng: np.random.Generator
 ) -> dict[str, _Sought]:
-    """What is sought under permutations of the alphabet without fixed points; BOS stays.
+    """The detector's keys under permutations of the alphabet without fixed points; BOS stays.
 
     An answer that its row does not hold is sought nowhere, under any name.
 

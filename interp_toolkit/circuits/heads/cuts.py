@@ -118,7 +118,7 @@ class Cutter:
 
     @cached_property
     def _kept(self) -> dict[tuple[int, ...], dict[str, Tensor]]:
-        """What hook points carry in passes without edits, by their rows."""
+        """Activations of unedited passes at the hook points, by prompts."""
         return {}
 
     @cached_property
@@ -227,7 +227,7 @@ class Cutter:
         return {cut: np.concatenate(found) for cut, found in parts.items()}
 
     def _numbers_kept(self, layers: Collection[int]) -> int:
-        """How many numbers of a row are kept, where these layers are edited or kept."""
+        """How many numbers are stored per prompt when these layers are edited."""
         cfg, n_pos = self.model.cfg, self.task.prompts.n_pos
         kept = len(self._entries) * n_pos * int(cfg.d_model) + 6 * int(cfg.n_heads) * n_pos**2
         return kept + 3 * len(layers) * n_pos * int(cfg.n_heads) * int(cfg.d_head)
@@ -242,7 +242,7 @@ class Cutter:
         return row_batches(self.model, prompts, rows, kept, bound), 0
 
     def home(self) -> AtHome:
-        """What the whole model does on all rows; what later cuts need of the pass is kept."""
+        """Task performance of the intact model; activations that knockouts need are stored."""
         rows, names = self.task.rows, [*self._entries, *self._parts]
         try:
             batches, room = self._batches(rows, self._numbers_kept(range(self._n_layers)))
@@ -274,7 +274,7 @@ class Cutter:
     def _kept_of(
         self, rows: Int[Tensor, " batch"], names: Sequence[str]
     ) -> dict[str, Tensor] | None:
-        """What these hook points carried for these rows; None where no kept pass holds all."""
+        """Stored activations of these hook points for these prompts; None unless all are stored."""
         wanted = rows.tolist()
         for known, values in self._kept.items():
             if set(wanted) <= set(known) and all(name in values for name in names):
@@ -286,7 +286,7 @@ class Cutter:
         return None
 
     def _unedited(self, batch: Int[Tensor, " batch"], names: Sequence[str]) -> dict[str, Tensor]:
-        """What these hook points carry without edits."""
+        """Activations of these hook points without edits."""
         values = self._kept_of(batch, names)
         if values is None:
             self._run_whole(batch, names)
@@ -393,7 +393,7 @@ class Cutter:
         return edit
 
     def _output(self, way: Way, layer: int, batch: Int[Tensor, " batch"]) -> Tensor:
-        """What stands in for all that the heads of a layer write in these rows."""
+        """The ablation values of a layer's head outputs for these prompts."""
         name = hook_z(layer)
         if way == "resample":
             return self._unedited(self._donors_of(batch), [name])[name]
@@ -477,7 +477,7 @@ def _order(
 
 
 def hook_v(layer: int) -> str:
-    """Where the values of a layer are read."""
+    """The hook point of a layer's values."""
     return f"blocks.{layer}.attn.hook_v"
 
 

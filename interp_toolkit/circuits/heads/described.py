@@ -1,4 +1,4 @@
-"""What a head attends to, in told relations: shares that add up to what is explained, and the rest.
+"""A head's attention, split into named patterns and an unexplained rest.
 
 Detectors ask of every head whether it is of a known kind. Here each head is asked what it does
 attend to, so that one of no known kind is described rather than passed over. The relations are the
@@ -58,7 +58,7 @@ class Explained:
 
 @dataclass(frozen=True)
 class Described:
-    """What one head attends to.
+    """The attention of one head, split into named patterns.
 
     Attributes:
         head: which.
@@ -84,7 +84,7 @@ def describe_heads(
     causal: bool,
     progress: Callable[[str], None] = lambda step: None,
 ) -> list[Described]:
-    """What every head attends to on these rows.
+    """Split the attention of every head on these prompts into named patterns.
 
     Args:
         model: any TransformerLens model whose patterns can be seen.

@@ -126,7 +126,7 @@ def _at(reduce: Callable[..., None], layer: int) -> Callable[..., None]:
 
 
 class _Indices:
-    """Where each row's places lie in its flattened pattern, on the pattern's device."""
+    """Indices of each prompt's positions in its flattened pattern, on the pattern's device."""
 
     def __init__(self, controls: MatchedControls):
         n_rows, n_pos = controls.tokens.shape

@@ -65,7 +65,7 @@ class HeadVerdict:
 
     @property
     def name(self) -> str:
-        """As papers write it, such as L1H0."""
+        """The head's name as papers write it, such as L1H0."""
         return head_name(self.layer, self.head)
 
     @property
@@ -149,7 +149,7 @@ class HeadsEvidence(Evidence):
 
 @dataclass(frozen=True, kw_only=True)
 class HeadsFinding(Finding):
-    """Which heads have which attention pattern, and the effect of knocking it out.
+    """The attention patterns of heads, and the effect of knocking them out.
 
     Attributes:
         heads: one entry for every detector and head.

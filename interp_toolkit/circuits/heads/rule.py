@@ -70,7 +70,7 @@ Structure = Literal["one head", "shared", "backed up", "spread", "none"]
 
 @dataclass(frozen=True)
 class MemberEffect:
-    """What the metric loses when one head no longer attends to a pattern's keys.
+    """The effect of knocking out one head's attention to a pattern's keys.
 
     Attributes:
         head: which.
@@ -259,7 +259,7 @@ class Knockouts:
         return found
 
     def beyond_control(self, heads: Heads, company: Heads = frozenset()) -> dict[str, Effect]:
-        """What the pattern costs more than as much attention elsewhere, and than displaced keys.
+        """The excess effect over equal attention elsewhere, and over displaced keys.
 
         By control; left out where the heads have no attention elsewhere, and where the prompts have
         no displaced keys. They are made in the intact model, whatever the company.
@@ -489,7 +489,7 @@ def group_effects(
     most: int = MOST_MEMBERS,
     until: float = math.inf,
 ) -> Group:
-    """What the attention of a group of heads to a pattern's keys is worth.
+    """The effect of knocking out a group of heads' attention to a pattern's keys.
 
     Args:
         cutter: as `Knockouts` takes it.
@@ -551,7 +551,7 @@ def group_effects(
 
 
 def _looks(size: int, n_rows: int) -> list[int]:
-    """How many prompts each look has, from the first look's size."""
+    """The number of prompts in each round, from the size of the first round."""
     looks: list[int] = []
     while size < n_rows and len(looks) < MOST_LOOKS - 1:
         looks.append(size)
@@ -560,7 +560,7 @@ def _looks(size: int, n_rows: int) -> list[int]:
 
 
 def _only_together(member: MemberEffect) -> MemberEffect:
-    """Of a group that matters while no head of it does: nothing is denied of its heads."""
+    """A member of a group that matters only as a whole: nothing is denied of it."""
     if member.word != "negligible" or member.output:
         return member
     reason = "the group matters together; what this head alone does is not seen"

@@ -42,7 +42,7 @@ DEFAULT_DETECTORS = ("induction", "previous-token", "duplicate-token")
 
 @dataclass(frozen=True, eq=False)
 class HeadScores(Brief):
-    """What `detect` found.
+    """The scores of all heads, as `detect` returns them.
 
     Attributes:
         scores: by detector.
@@ -148,7 +148,7 @@ def detect(
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> HeadScores:
-    """As `score_heads`, with the prompts and the row-by-row scores; raises the same.
+    """Like `score_heads`, with the prompts and the scores per prompt; raises the same errors.
 
     `tokens` may be `Prompts`, whose answers the answer detector needs; `made` are repeated prompts
     to use instead of making some.

@@ -180,7 +180,7 @@ def why_not(head: HeadVerdict, floor: float, rival: str | None = None) -> str | 
 
 
 def rival_of(scores: DetectorScores, at: Head, described: Described | None) -> str | None:
-    """What attention to a pattern's keys could be instead, by the controls that have most of it.
+    """The rival explanation of attention to a pattern's keys: the control that receives most of it.
 
     With the position, token or distance that most of the head's attention goes to, if any.
     """
@@ -243,7 +243,7 @@ def _fitted(openings: Sequence[str], detected: Sequence[HeadVerdict]) -> str:
 
 
 def _strength(head: HeadVerdict) -> float:
-    """What a head costs at least, as far as known; below that, its excess of attention."""
+    """A head's smallest effect, if measured; otherwise its excess attention, ranked below."""
     known = head.cut is not None and matters(head.causal)
     return 2 + head.cut.effect.mean if known and head.cut else head.excess or 0.0
 
@@ -255,7 +255,7 @@ def findings(
     home: AtHome | None,
     untested: str = "",
 ) -> list[str]:
-    """What knocking out each pattern costs, patterns without effect, K-composition, the task."""
+    """The findings: effects by pattern, patterns without effect, K-composition, the task."""
     if home is None or not home.yes:
         why = untested or NO_TASK
         if home is not None:
@@ -299,7 +299,7 @@ def findings(
 
 
 def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
-    """What one kind's pattern costs: in its head, or in all heads that have it."""
+    """The effect of knocking out one pattern: in its head, or in all heads that have it."""
     detected = sorted((h for h in heads if h.detected), key=lambda h: -_strength(h))
     strongest = detected[0]
     rows = strongest.cut.rows if strongest.cut else group.rows

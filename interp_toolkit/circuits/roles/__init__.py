@@ -1,4 +1,4 @@
-"""What heads do where prompts ask for an answer, by attention and direct effect: `--probe roles`.
+"""Roles of heads at answer positions, by attention and direct effect: `--probe roles`.
 
 - `kinds`: the kinds of heads and their criteria, each with its source
 - `asks`: the answers that prompts ask for, and the positions that matter to each

@@ -52,7 +52,7 @@ class RolesOptions(Options):
 
 
 def analyze(run: Run[RolesOptions]) -> RolesFinding:
-    """Which heads move, suppress, inhibit or park where prompts ask for an answer.
+    """Find the heads that move, suppress, inhibit or park where prompts ask for an answer.
 
     The model's heads must add to the residual stream; the prompts have one length, answers, and
     wrong answers beside them.

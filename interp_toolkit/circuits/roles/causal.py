@@ -231,7 +231,7 @@ def _keep(
 
 
 def _end(stream: Tensor, hook: Any, *, ends: list[Tensor], positions: Tensor) -> None:
-    """What the unembedding would read at the asked place; it need not run."""
+    """The unembedding's input at the answer position; the unembedding need not run."""
     rows = torch.arange(len(stream), device=stream.device)
     ends.append(at_least_single(stream.detach()[rows, positions.to(stream.device)]).cpu())
     raise StopForwardError

@@ -1,4 +1,4 @@
-"""Which heads are of which kind on these rows: the measures, the rule, the causal check.
+"""Classify heads by role on these prompts: measures, rule, causal check.
 
 Passes over the rows: one for all heads together (see `reading`), and for the causal check one more,
 with one for each head that is checked, from its layer on where the model can be started there.

@@ -39,7 +39,7 @@ class MeasureMeans:
 
 @dataclass(frozen=True, eq=False)
 class RoleSide:
-    """What attention, or writing, says of every head for one kind.
+    """The evidence from attention, or from outputs, about every head for one role.
 
     Attributes:
         size: the means of the need whose size is told, in its own sign.

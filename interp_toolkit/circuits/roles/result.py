@@ -106,7 +106,7 @@ class RolesEvidence(Evidence):
 
 @dataclass(frozen=True, kw_only=True)
 class RolesFinding(Finding):
-    """Which heads move, suppress, inhibit or park.
+    """Heads that move, suppress, inhibit or park.
 
     Attributes:
         home: what the model does on these rows.

@@ -1,4 +1,4 @@
-"""What a model is, in one small object: what `interp info MODEL` prints.
+"""A summary of a model, as `interp info MODEL` prints it.
 
 Also here:
 - which device a name means, and whether it can be used here;
@@ -41,7 +41,7 @@ def find_device(name: str | torch.device) -> torch.device:
 
 
 def token_words(model: Model) -> Callable[[int], str]:
-    """What writes a token's id as text: in quotes, as the model's tokenizer has it.
+    """A function that writes token ids as quoted text, by the model's tokenizer.
 
     The id itself where the model has no tokenizer, or one that does not know the id.
     """

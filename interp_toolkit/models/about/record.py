@@ -1,4 +1,4 @@
-"""What is known about a loaded model: where it came from, what was assumed, what it was made for.
+"""The record of a loaded model: its origin, the assumptions made, and its intended task.
 
 Kept beside the model, not in it, so that any TransformerLens model can have one.
 A task record (`TaskRecord`) is the part an analysis uses to make its data:
@@ -36,7 +36,7 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class ModelRecord:
-    """Where a model came from and what is known about it.
+    """A model's origin, the assumptions made while loading, and its task.
 
     Attributes:
         name: what the user asked for (`toy:xor-2head`, a file name, a class name).

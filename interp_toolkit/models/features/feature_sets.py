@@ -85,7 +85,7 @@ class FeatureSet(Brief):
         return len(self.names)
 
     def label(self, values: Shaped[Tensor, "place ..."]) -> Bool[Tensor, "place feature"]:
-        """Which features are on, for token ids or for activations at the hook point `reads`.
+        """The active features, for token ids or for activations at the hook point `reads`.
 
         Raises InputError for features that are directions only, and for activations of a width
         that they do not read.

@@ -84,7 +84,7 @@ class SparseAutoencoder(Brief):
     def on(
         self, activations: Shaped[Tensor, "place ..."], threshold: float = 0.0
     ) -> Shaped[Tensor, "place latent"]:
-        """Which latents are above a threshold, for activations as the hook point gives them.
+        """The latents above a threshold, for activations as the hook point gives them.
 
         Raises InputError when they have another width than the SAE reads.
         """

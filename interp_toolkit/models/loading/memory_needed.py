@@ -1,4 +1,4 @@
-"""How much memory a model's weights will take, told before they are read.
+"""The memory that a model's weights need, estimated before they are read.
 
 Weights that the machine cannot hold are refused: without that, loading ends minutes later with a
 killed process.

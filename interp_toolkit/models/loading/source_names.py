@@ -1,4 +1,4 @@
-"""What a model's name on the command line stands for, told without importing torch.
+"""The kind of source that a model name on the command line denotes, without importing torch.
 
 A name with a model file's ending, or one that no hub would have, is a path; whatever else is not
 there on disk is taken for a hub's.

@@ -98,7 +98,7 @@ def _kind(value: Any) -> str:
 
 @dataclass(frozen=True, eq=False)
 class HeadMeans(Brief):
-    """What heads hold on average over a reference's rows that reach a position; see `head_means`.
+    """Mean head outputs over the reference prompts that reach a position; see `head_means`.
 
     Attributes:
         heads: of each layer.

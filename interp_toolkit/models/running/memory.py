@@ -1,4 +1,4 @@
-"""How much memory a run may use: sizes as people write them, and how many rows fit.
+"""Memory limits of a run: parsing sizes, and how many prompts fit.
 
 The estimate counts what a forward pass holds at its widest point, per row of `n_pos` tokens, in
 units of the model's dtype:
@@ -70,7 +70,7 @@ def format_size(n_bytes: int) -> str:
 
 
 def bytes_per_row(cfg: Any, n_pos: int, itemsize: int, *, logits: bool, n_stored: int) -> int:
-    """What one row of a forward pass takes at its widest point (see the module's estimate).
+    """The bytes of one prompt at the widest point of a forward pass (the module's estimate).
 
     Args:
         cfg: the model's configuration (TransformerLens's field names).

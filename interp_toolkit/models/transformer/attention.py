@@ -150,7 +150,7 @@ class Attention(nn.Module):
         x: Float[Tensor, "batch pos d_model"],
         position: Float[Tensor, "batch pos d_model"] | None = None,
     ) -> Float[Tensor, "batch pos d_model"]:
-        """What the heads together write; `position` is added for queries and keys alone."""
+        """The heads' summed output; `position` is added for queries and keys alone."""
         compared = x if position is None else x + position
         q = fire(self.hook_q, project(compared, self.W_Q, self.b_Q))
         k = fire(self.hook_k, self._keys(compared))

@@ -68,7 +68,7 @@ class MixingAttention(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch pos d_model"], position: None = None
     ) -> Float[Tensor, "batch pos d_model"]:
-        """What the heads together write; there are no queries and keys for a position to act on."""
+        """The heads' summed output; without queries and keys, positions do not act."""
         v = fire(self.hook_v, project(x, self.W_V, self.b_V))
         z = fire(self.hook_z, self._mixed(v))
         if self.hook_result is None:

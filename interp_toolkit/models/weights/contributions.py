@@ -1,4 +1,4 @@
-"""What each head adds to the residual stream at a position, and what every other component does.
+"""Contributions of each head and every other component to the residual stream at a position.
 
 A head adds `z @ W_O`. The sum over heads plus `b_O` is the layer's attention output, and this is
 checked against the model's own on every batch. Where a norm stands behind the sum (Gemma 2), heads
@@ -33,7 +33,7 @@ def head_scores(
     *,
     memory: int | str | None = None,
 ) -> Float[np.ndarray, "n layer head"]:
-    """What each head adds to a linear score of the residual stream, several layers in one pass.
+    """Each head's contribution to a linear score of the residual stream, by layers in one pass.
 
     Args:
         model: any TransformerLens model.
@@ -81,7 +81,7 @@ def additive(view: ModelWeights, layer: int) -> OVWeights:
 def head_outputs(
     batch: ActivationBatch, w: OVWeights, layer: int
 ) -> Float[Tensor, "batch head d_model"]:
-    """What each head of a layer adds to the residual stream at one position.
+    """The contribution of each head of a layer to the residual stream at one position.
 
     Raises InputError where the sum and `b_O` are not the layer's own attention output.
     """

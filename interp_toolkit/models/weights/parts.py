@@ -55,7 +55,7 @@ class NormWeights(Brief):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OVWeights(Brief):
-    """What an attention layer writes for what it attends to, every tensor per query head.
+    """The OV weights of an attention layer, every tensor per query head.
 
     Attributes:
         W_V, W_O, b_V, b_O: as in `v = norm(x) @ W_V + b_V`, `attn_out = sum over heads of z @ W_O,
@@ -95,7 +95,7 @@ class OVWeights(Brief):
 def visible_pairs(
     direction: Direction, window: int | None, n_pos: int
 ) -> Bool[Tensor, "query key"]:
-    """Which keys a query may see, by direction and window (None: as far back as there are)."""
+    """The keys visible to each query, by direction and window (None: unlimited)."""
     back = torch.arange(n_pos)[:, None] - torch.arange(n_pos)
     if direction == "bidirectional":
         return torch.ones_like(back, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""How positions enter a model: added to the residual stream, by turning, or as a bias of scores.
+"""Positional embeddings: added to the residual stream, rotary, or as a bias of scores.
 
 Learned positions are a tensor. Rotary tables and ALiBi slopes are read from the model's own
 modules, each kind of which keeps them elsewhere; nothing is checked here.

@@ -110,7 +110,7 @@ class BooleanOptions(FunctionOptions):
 
 
 def analyze(run: Run[BooleanOptions]) -> BooleanFinding:
-    """Where the function of the options' table can be read linearly, and where not."""
+    """Find the sites where the boolean function can be read linearly."""
     return find_function(run, run.options.table)
 
 

@@ -310,7 +310,7 @@ def _held_out(name: str) -> Callable[[SiteVerdict], float | None]:
 
 @dataclass(frozen=True, kw_only=True)
 class BooleanFinding(Finding):
-    """Where one boolean function can be read in one model.
+    """The linear readability of one boolean function in one model.
 
     Attributes:
         sites: one verdict per hook point and position.

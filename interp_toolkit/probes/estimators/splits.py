@@ -1,4 +1,4 @@
-"""Which rows are held out, and what the labels would be if they had nothing to do with the rows."""
+"""Held-out splits of the prompts, and shuffled labels for the null."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class UANDOptions(FeatureOptions, Options):
 
 
 def analyze(run: Run[UANDOptions]) -> UANDFinding:
-    """Which pairs of features have an AND that can be read, at each layer, and which before it.
+    """Find the pairs of features whose AND can be read out at each layer, and before it.
 
     Without data the inputs are those of the model's own task.
 

@@ -397,7 +397,7 @@ CONSTANT = 1e-6  # a column that varies less, relative to its mean, does so by r
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    """How some activations are turned: y = ((x - mean) * unit) @ turn.
+    """A whitening of activations: y = ((x - mean) * unit) @ turn.
 
     Attributes:
         mean: of the rows.

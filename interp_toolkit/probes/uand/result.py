@@ -128,7 +128,7 @@ def _random_mean(site: SiteSummary) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class UANDFinding(Finding):
-    """Which ANDs of two features can be read where, and what that means.
+    """Readability of the ANDs of all pairs of features, by layer.
 
     Attributes:
         layers: every layer.
@@ -306,7 +306,7 @@ def _random_layers(site: SiteSummary, n_layers: int) -> Control:
 
 
 def headline(site: SiteSummary, main: Claim, evidence: UANDEvidence) -> str:
-    """What the layer does with the ANDs of two features, in one sentence.
+    """The headline: whether the layer computes the ANDs of pairs of features.
 
     Args:
         site: the layer.

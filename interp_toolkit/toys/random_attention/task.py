@@ -1,4 +1,4 @@
-"""What a synthetic task is: rows of tokens, where in them an answer is asked, and which is right.
+"""Synthetic tasks: rows of tokens, the positions of their answers, and the right answers.
 
 Rows are drawn on the generator's device, all of one length (shorter ones are padded behind, where
 a causal model cannot look back from). An answer is a token that the logits at a position predict.

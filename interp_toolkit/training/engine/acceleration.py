@@ -1,4 +1,4 @@
-"""What makes steps faster or smaller: no denormal numbers, CUDA graphs, a batch's rows in parts.
+"""Faster or smaller training steps: no denormals, CUDA graphs, micro-batches.
 
 A CUDA graph is a step recorded once and played back, for models so small that launching kernels is
 what costs. Rows in parts: a mean over a batch with the activations of only some rows in memory.

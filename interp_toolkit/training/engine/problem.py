@@ -1,4 +1,4 @@
-"""What a recipe hands to the trainer: a model, batches for it, and their loss."""
+"""A training problem: a model, its batches, and their loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows of a task a seed learns from, and which it is tested on.
+"""Training and test rows of a task, by seed.
 
 The test rows are the same for all seeds, and a seed's training set has none of them. Of a task
 that can be numbered, all are different; of any other, they come as the task draws them, the

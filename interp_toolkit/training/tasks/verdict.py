@@ -11,7 +11,7 @@ BITS = "bits_per_parameter"
 
 
 def task_verdict(config: SyntheticTraining, runs: SeedRuns) -> str:
-    """What the best seed reached, how the others did, and how large the model is."""
+    """The verdict on a recipe: the best seed, the other seeds, and the size of the model."""
     task, scores = config.task, runs.scores
     parts = [
         f"{task.name}, {config.variant}: {percent(scores['accuracy'])} of {_tested(config)} "

@@ -1,4 +1,4 @@
-"""What each node of a transformer writes, from what it reads, when readers read differently.
+"""Outputs of each node of a transformer from its inputs, where readers have different inputs.
 
 The arithmetic of attention, MLP and unembedding on the checked view of the weights, with one
 addition: to what a stage reads, something may be added for some of its readers alone (one channel
@@ -102,7 +102,7 @@ class Blocks:
     def attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, heads: list[int] | None = None
     ) -> Float[Tensor, "head row pos d_model"]:
-        """What each of some heads writes, from their queries, keys and values (None: all)."""
+        """Outputs of the given heads from their queries, keys and values (None: all heads)."""
         w = self.layers[layer]
         z = _attended(w, q, k, v, heads)
         W_O = w.W_O if heads is None else w.W_O[heads]
@@ -138,7 +138,7 @@ class Blocks:
         return w.post_norm(neurons(w, x) @ w.W_out + w.b_out)
 
     def largest_logit(self, x: Stream) -> float:
-        """What no logit is larger than, whatever cancels in it (but for biases)."""
+        """An upper bound of the size of any logit (biases aside), whatever cancels in it."""
         read = torch.linalg.vector_norm(self._final(x), dim=-1).max()
         return float(read * torch.linalg.vector_norm(self.W_U, dim=0).max())
 

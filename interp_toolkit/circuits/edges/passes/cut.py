@@ -213,7 +213,7 @@ class CutObjective:
 
 
 def _pass_bytes(engine: PatchedModel, n_pos: int) -> int:
-    """What a row takes at most while edges are cut: every write, its reference, every read."""
+    """Upper bound of a prompt's bytes while edges are ablated: writes, references and reads."""
     wiring = engine.wiring
     streams = 3 * len(wiring.writers) + 4 * len(wiring.stages) + 8 * wiring.n_layers
     streams += 3 * len(wiring.readers(wiring.stages[0]))
@@ -221,7 +221,7 @@ def _pass_bytes(engine: PatchedModel, n_pos: int) -> int:
 
 
 def _gradient_bytes(engine: PatchedModel, n_pos: int) -> int:
-    """What a row takes at most in attribution: every reader's gradient twice, and the graph."""
+    """Upper bound of a prompt's bytes in attribution: readers' gradients twice, and the graph."""
     wiring = engine.wiring
     readers = sum(len(wiring.readers(stage)) for stage in wiring.stages)
     streams = 4 * len(wiring.writers) + 2 * readers + 24 * len(wiring.stages)

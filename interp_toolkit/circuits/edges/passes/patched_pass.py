@@ -35,7 +35,7 @@ Reference = Sequence[Float[Tensor, "*row pos d_model"]]
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What a forward pass leaves behind for another that begins in its midst.
+    """Activations that a forward pass stores so that another can begin midway.
 
     Attributes:
         writes: what each writer wrote, in the wiring's order.
@@ -174,7 +174,7 @@ class PatchedModel:
         return self._go_on(None, stage, stream, stream, positions=positions)
 
     def bytes_from_stream(self, n_pos: int) -> int:
-        """What a row of a pass of which nothing is kept takes."""
+        """Bytes per prompt of a pass that stores nothing."""
         wiring = self.wiring
         inside = 8 * wiring.d_model + 4 * n_pos * wiring.n_heads + self.widest
         return 4 * n_pos * inside
@@ -221,7 +221,7 @@ class PatchedModel:
         raise AssertionError("the last stage is the logits")
 
     def _change(self, trace: Trace, cut: Collection[Edge], reference: Reference) -> Change:
-        """What cutting these edges adds to the input of a stage's readers."""
+        """The change of the readers' inputs at a stage when these edges are ablated."""
         slots = [self._slot(edge) for edge in cut]
         sources = [self.wiring.index[edge.source] for edge in cut]
         readers, used = sorted(set(slots)), sorted(set(sources))

@@ -42,7 +42,7 @@ from interp_toolkit.models.weights.view import ModelWeights, weights
 
 @dataclass(frozen=True, eq=False)
 class PathEffects(Brief):
-    """What one reader loses when one path into it is cut, for several writers.
+    """Effects on one reader of ablating the path from each of several writers.
 
     Attributes:
         writers: (layer, head) pairs.

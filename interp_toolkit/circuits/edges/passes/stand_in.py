@@ -1,4 +1,4 @@
-"""What is read over a cut edge: another prompt's write, the mean over other rows, or nothing.
+"""Ablation values of edges: another prompt's output, the mean over other prompts, or zero.
 
 - *corrupted*: what the source writes for the row's corrupted counterpart (interchange, or resample,
   ablation): what differs between the two is taken out and all else stays;
@@ -79,7 +79,7 @@ class StandIn:
         return [*means, *(torch.zeros_like(means[0]) for _ in range(n_zero))]
 
     def _writes(self, tokens: Int[Tensor, "row pos"]) -> Sequence[Tensor]:
-        """What is averaged: what every writer writes; the embedding alone where others get zero."""
+        """The averaged outputs: every writer's, or the embedding's alone where others get zero."""
         if self.kind == "zero":
             return [self._engine.embedded(tokens)]
         return self._engine.whole(tokens).trace.writes

@@ -128,7 +128,7 @@ class SubcircuitPass:
     def _read(
         self, read: Tensor, sources: list[int] | None, changes: dict[int, Stream]
     ) -> Float[Tensor, "*row pos d_model"]:
-        """What a reader reads: the references, and what its kept sources changed."""
+        """A reader's input: the reference values, and the changes of its included sources."""
         for source in sorted(sources or ()):  # sets have no order, and sums of floats have one
             read = read + changes[source]
         return read

@@ -1,4 +1,4 @@
-"""What a saved rotary table says: how many dimensions turn, in which pairs, from which base.
+"""Rotary settings read from a saved table: dimensions, pairing and base.
 
 `HookedTransformer` keeps the sines and cosines of every position as buffers. With pairs of
 frequency f_i = base^(-2i / rotary_dim), row p holds the angles p·f_i twice over: next to each

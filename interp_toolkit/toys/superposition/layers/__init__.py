@@ -1,4 +1,4 @@
-"""What the superposition constructions share: layers, gates, densities, readout errors.
+"""Shared by the superposition constructions: layers, gates, densities, readout errors.
 
 - `layer`: one MLP layer on boolean features, and as a model
 - `gates`: AND gates as tuples of features

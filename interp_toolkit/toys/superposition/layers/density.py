@@ -1,4 +1,4 @@
-"""How densely to connect features to neurons: the source's density, its errors, and a search.
+"""Connection densities of features and neurons: the source's, its errors, and a search.
 
 Each of m features is connected to each of d neurons with probability p. What follows from p alone:
 
