@@ -84,7 +84,7 @@ def suggestion(name: str, names: Iterable[str]) -> str:
 
 
 def _near_ends(end: str, names: Iterable[str]) -> list[str]:
-    """Of the names with a slash, those that end nearly so."""
+    """Names with a slash whose last part is similar."""
     ends: dict[str, list[str]] = {}
     for one in names:
         if "/" in one:

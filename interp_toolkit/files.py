@@ -170,7 +170,7 @@ def read_json(path: Path, source: str) -> Any:
 
 
 def parsed(text: bytes | str, source: str, *, nan: bool = True) -> Any:
-    """What JSON says, in UTF-8; raises InputError where it is none, or a number has no size.
+    """Parse JSON in UTF-8; raises InputError where it is invalid or has a non-finite number.
 
     Args:
         text: the file's content.
@@ -235,7 +235,7 @@ def read_npy(path: Path) -> np.ndarray:
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:
-    """What numpy, which meets a broken file in many ways, says of it, in a line."""
+    """One line for the many errors that numpy raises on a broken file."""
     if "Object arrays" in str(error):
         return InputError(
             f"{path}: it holds pickled objects, which could run code; save plain arrays"

@@ -175,7 +175,7 @@ def _run(
 
 
 def _early(finding: Any) -> None:
-    """What a first stage says, on standard error, above the line of progress."""
+    """Print the results of a first stage on standard error, above the line of progress."""
     from interp_toolkit.report.console import first_stage
 
     print(first_stage(finding), file=sys.stderr, flush=True)

@@ -73,7 +73,7 @@ class ClaimFlags:
 
 @dataclass(frozen=True)
 class TestFlags:
-    """How claims are tested, and which were sealed before."""
+    """Options of testing claims, and of sealing them beforehand."""
 
     level: Annotated[
         float | None, typer.Option(help="Of error, for all claims together; default: 0.05.")

@@ -1,4 +1,4 @@
-"""What a shell completes behind `interp`: names of the registry, without importing what they name.
+"""Shell completion of registry names, without importing the objects they name.
 
 `interp --install-completion` teaches it to bash, zsh, fish or PowerShell. Where nothing here fits,
 the shell completes files.

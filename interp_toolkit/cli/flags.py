@@ -65,7 +65,7 @@ def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class ModelFlags:
-    """How a model is loaded."""
+    """Options of loading a model."""
 
     setting: Annotated[
         list[str],
@@ -101,7 +101,7 @@ class ModelFlags:
         return {"--config": self.config, "--keys": self.keys}
 
     def load_options(self) -> dict[str, Any]:
-        """What `load` takes beside a model's name.
+        """Arguments of `load` besides a model's name.
 
         Raises:
             InputError: --config or --set cannot be read, or names no setting.
@@ -123,7 +123,7 @@ def load(name: str, loading: Mapping[str, Any], say: Callable[[str], None], quie
 
 @dataclass(frozen=True)
 class OutputFlags:
-    """Where results go."""
+    """Options of output."""
 
     json: Annotated[
         str | None, typer.Option(metavar="FILE|-", help="Write JSON; '-': to standard output.")

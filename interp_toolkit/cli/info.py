@@ -39,7 +39,7 @@ def list_names(
 
 @dataclass(frozen=True)
 class InfoFlags(ModelFlags):
-    """How a model is loaded, on the CPU if not told otherwise."""
+    """Options of loading a model, on the CPU by default."""
 
     device: options.Device = "cpu"
 
@@ -77,7 +77,7 @@ def info(
 
 
 def _said(value: Any) -> Any:
-    """What a file says, as a word: nothing as none, a dtype by its name."""
+    """A setting from a file as a word: null as none, a dtype by its name."""
     return "none" if value is None else str(value).removeprefix("torch.")
 
 

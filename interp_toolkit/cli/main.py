@@ -124,7 +124,7 @@ def _reader_left(leaving: BaseException) -> bool:
 
 
 def _place(error: Exception) -> str:
-    """Where an option belongs that was given before the command's name."""
+    """A hint for an option that was given before the command's name."""
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if option is None or context is None or context.parent is not None:
         return ""

@@ -72,7 +72,7 @@ def load_options(
     device: str,
     trust_remote_code: bool,
 ) -> dict[str, Any]:
-    """What `load` takes beside a model's name: what --config and --set say, --set first, and more.
+    """Arguments of `load` besides a model's name, from --config, --set (which prevails) and others.
 
     Raises InputError where they cannot be read, or name what is no setting but an option.
     """
@@ -95,7 +95,7 @@ def read_config(path: str | None) -> dict[str, Any]:
 
 
 def writable(path: str | None, option: str) -> Path | None:
-    """Where to write a file; whether that can be done is asked *before* the work starts."""
+    """The path of an output file, checked to be writable *before* the work starts."""
     if path is None:
         return None
     if not path or path == "-":

@@ -12,7 +12,7 @@ from interp_toolkit.cli import options
 
 
 class Outputs:
-    """Where results go; whether that can be is asked once, before the work starts.
+    """The outputs of a command, checked to be writable before the work starts.
 
     Args:
         json: as on the command line.

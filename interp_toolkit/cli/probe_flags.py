@@ -206,7 +206,7 @@ def told(say: Callable[[str], None], probe: str) -> Callable[[str], None]:
 
 
 def print_assumptions(model: Any, quiet: bool) -> None:
-    """What was assumed, and what else to know of the weights, a line each on standard error."""
+    """Print assumptions and notes about the weights, one line each, on standard error."""
     from interp_toolkit.errors import printable
     from interp_toolkit.models.about.record import record_of
 

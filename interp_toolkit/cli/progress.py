@@ -1,4 +1,4 @@
-"""What is being done, said on standard error: a live line on a terminal, plain lines elsewhere.
+"""Progress on standard error: a live line on a terminal, plain lines elsewhere.
 
 Where a step says that it is one of so many, the time that the rest will take is said as well, from
 how long the steps before it took.
@@ -64,7 +64,7 @@ def _print(text: str) -> None:
 
 
 class _Count:
-    """That a step is one of so many, and of which it is one."""
+    """The count in a progress line, such as "3 of 12"."""
 
     def __init__(self, text: str):
         found = COUNT.search(text)
@@ -85,7 +85,7 @@ def _number(digits: str) -> float:
 
 
 class _TimeLeft:
-    """How long the rest of like steps will take, by those before; several kinds may take turns."""
+    """The estimated time of the remaining steps, from those before; several kinds may alternate."""
 
     def __init__(self) -> None:
         self._begun: dict[tuple[Any, ...], tuple[float, float]] = {}

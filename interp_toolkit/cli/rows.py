@@ -1,4 +1,4 @@
-"""What `interp analyze` runs on: a file, plain texts, a text in pieces, or a named task's rows.
+"""The data of `interp analyze`: a file, plain texts, a text in pieces, or a task's prompts.
 
 For a task it is asked first whether the model does it at all; where it is not seen to, nothing is
 run.
@@ -51,7 +51,7 @@ class TaskFlags:
 
     @property
     def sources(self) -> Mapping[str, Any]:
-        """Where rows can come from, by flag."""
+        """Sources of prompts, by flag."""
         return {"--data": self.data, "--task": self.task}
 
     @property
@@ -159,7 +159,7 @@ class PromptFlags(TaskFlags):
 
     @property
     def sources(self) -> Mapping[str, Any]:
-        """Where rows can come from, by flag."""
+        """Sources of prompts, by flag."""
         return {
             "--data": self.data,
             "--prompt": self.prompt,

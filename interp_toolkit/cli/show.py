@@ -64,7 +64,7 @@ def _examples(group: Group, name: str) -> list[str]:
 
 
 def _taken(group: Group, entry: Any) -> list[tuple[str, list[list[str]]]]:
-    """What can be given, in tables: options of probes; settings, variants, presets of others."""
+    """Tables of options of analyses, and of settings, variants and presets of the others."""
     if group == "probes":
         from interp_toolkit.options import flags
 

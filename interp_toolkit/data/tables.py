@@ -262,7 +262,7 @@ def _prompt_column(columns: Mapping[str, Sequence[Any]]) -> str | None:
 
 
 def _ends(columns: Mapping[str, Sequence[Any]], tokenizer: Tokenizer | None) -> np.ndarray:
-    """Of each prompt its last token, counted from the end; of text, before what ends every text."""
+    """The last token of each prompt, counted from the end; for text, before its end tokens."""
     name = _prompt_column(columns)
     assert name is not None
     behind = [

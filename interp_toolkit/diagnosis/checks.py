@@ -75,7 +75,7 @@ WORDS: dict[Answer, str] = {
 
 
 def judged(difference: float, tolerance: float, scale: float) -> Answer:
-    """What a difference beside a tolerance and the size of what is compared answers."""
+    """The answer from a difference, its tolerance and the size of the compared values."""
     if not difference <= tolerance:  # NaN too
         return "failed"
     return "passed" if difference <= max(SMALL * scale, 0.0) else "undecided"

@@ -86,7 +86,7 @@ if TYPE_CHECKING:
             """The model in eval mode."""
 
         def __getattr__(self, name: str) -> Any:
-            """What only some of the kinds have, such as `W_E`: not known to type checkers."""
+            """Attributes of some kinds only, such as `W_E`, unknown to type checkers."""
 
 else:
     Model = LoadedModel = Any  # at run time what is no model is refused in words, by its reader
@@ -127,7 +127,7 @@ def check_model(model: Any) -> None:
 
 
 def _way(model: Any, missing: list[str]) -> str:
-    """How to get from what it is to a model."""
+    """A hint on how to turn this object into a model."""
     if isinstance(model, Mapping):
         return ": torch.save a state dict, and give the file (it.load(PATH))"
     if isinstance(model, tuple | list):

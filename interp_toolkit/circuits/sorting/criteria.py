@@ -69,7 +69,7 @@ class Rule:
     needs_previous: bool = False
 
     def shown_by(self, value: float | None, interval: Interval | None = None) -> State:
-        """How much of the criterion this value shows, both ends of its interval considered."""
+        """The score of a criterion for this value, considering both ends of its interval."""
         if interval is None:
             return self.state(value)
         ends = {self.state(end) for end in interval}
@@ -78,7 +78,7 @@ class Rule:
         return "undecided" if "absent" in ends else "weak"
 
     def state(self, value: float | None) -> State:
-        """How much of the criterion this value shows."""
+        """The score of a criterion for this value, 0 to 1."""
         if value is None:
             return "unknown"
         sign = 1 if self.strong >= self.weak else -1

@@ -1,4 +1,4 @@
-"""How often a model sorts, which lists it sorts, and on which it fails.
+"""Sorting accuracy: how often a model sorts, and the lists on which it fails.
 
 A list counts as right when every item of its sorted order has the largest logit where it is read.
 Where the sorted list stands in the row, it is given to the model there (teacher forcing), and one
@@ -262,7 +262,7 @@ class _Judged(NamedTuple):
 
 
 def _judge(model: Model, layout: ListLayout, rows: ListRows) -> _Judged:
-    """Which items and lists are right, where the sorted items before are given."""
+    """Correctness of items and lists, given the sorted items before."""
     logits = read_logits(model, rows.tokens, rows.read)
     answer = torch.tensor(layout.values, device=logits.device)[rows.answer]
     right = logits.argmax(dim=-1) == answer

@@ -58,7 +58,7 @@ def qk_by_item(tables: WeightTables, head: int = 0) -> Figure:
 
 
 def ov_map(tables: WeightTables, head: int = 0) -> Figure:
-    """What each source writes to the values' logits, as a map."""
+    """A map of each source's contribution to the values' logits."""
     ov = tables.ov[head]
     n = ov.shape[1]
     centred = ov - ov.mean(1, keepdim=True)
@@ -350,7 +350,7 @@ def _name(criterion: Criterion) -> str:
 
 
 def _placed(criterion: Criterion, value: float | None) -> float | None:
-    """Where a value lies between the thresholds: 0 at weak, 1 at strong."""
+    """A value's position between the thresholds: 0 at weak, 1 at strong."""
     if value is None:
         return None
     share = (value - criterion.weak) / (criterion.strong - criterion.weak)

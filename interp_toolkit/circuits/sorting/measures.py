@@ -60,7 +60,7 @@ ABOVE = (  # of `AboveScores`
 
 @dataclass(frozen=True)
 class Region:
-    """What a model does where the previous value is one of some.
+    """Behavior where the previous value belongs to a chosen set.
 
     Attributes:
         lowest, highest: these values.
@@ -94,7 +94,7 @@ class Measures:
 
     @property
     def intervals(self) -> Mapping[str, tuple[float, float]]:
-        """Of those metrics that have one, at 95 %."""
+        """95 % intervals of the metrics that have one."""
         return self.swaps.intervals if self.swaps else {}
 
 
@@ -170,7 +170,7 @@ def _regions(
 
 
 def _shares(tables: WeightTables, head: int | None) -> Float[Tensor, " head"]:
-    """How much each head counts: by the size of what it writes; or one head alone."""
+    """Weights of the heads: by the size of their output, or one head alone."""
     n_heads = len(tables.ov)
     if head is not None:
         return torch.eye(n_heads, dtype=torch.float64)[head]

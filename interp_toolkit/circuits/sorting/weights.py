@@ -1,4 +1,4 @@
-"""What the weights of a one-layer sorting model say: QK and OV tables, their form, their positions.
+"""Weights of a one-layer sorting model: QK and OV tables, their form, their positions.
 
 `weight_tables` gives two tables a head, as the source draws them:
 - QK: attention scores by output item, from each value as the previous token (or as the token where
@@ -88,7 +88,7 @@ def sources(layout: ListLayout) -> tuple[Source, ...]:
 
 
 def _separator_positions(layout: ListLayout, length: int) -> list[int]:
-    """Where each separator stands in a row whose list has this length."""
+    """The position of each separator in a row whose list has this length."""
     between = len(layout.before) + length
     after = _row_length(layout, length) - len(layout.after)
     return [
@@ -272,7 +272,7 @@ def _keys(listed: tuple[Source, ...]) -> _Keys:
 
 
 def _written(view: ModelWeights, layout: ListLayout) -> Float[Tensor, "head pos token value"]:
-    """What each token at each position adds to the undivided logits; 0 where it never stands."""
+    """Each token's contribution to the undivided logits by position; 0 where it never occurs."""
     cells = layout.key_cells()
     x = view.embed(cells.tokens, cells.positions).double()
     norm = view.layer(0).norm
@@ -293,7 +293,7 @@ def _direct(
     positions: Int[Tensor, "row item"],
     values: Int[Tensor, " value"],
 ) -> Float[Tensor, "row item value"]:
-    """What the query's residual stream and b_O add, before a final norm's division."""
+    """The contribution of the query's residual stream and b_O, before a final norm's division."""
     x = (view.embed(tokens, positions) + _bias(view.layer(0))).double()
     return (x @ read_through(view.final_norm, view.W_U[:, values]).double()).cpu()
 

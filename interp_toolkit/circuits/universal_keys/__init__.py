@@ -1,4 +1,4 @@
-"""Which boolean function of key features each query token attends to: `--probe universal-keys`.
+"""Universal keys: the boolean function of key features that each query token attends to.
 
 - `rows`: the prompts, and the features that each token stands for
 - `scores`: the score of each set of key features by head and query token, and the attention

@@ -168,7 +168,7 @@ class KeysEvidence(Evidence):
 
 @dataclass(frozen=True, kw_only=True)
 class UniversalKeysFinding(Finding):
-    """Which boolean function of the key's features each query token attends to.
+    """The boolean function of key features that each query token attends to.
 
     Attributes:
         functions: of every head and query token.
@@ -385,7 +385,7 @@ def may_be_equal(one: QueryFunction, other: QueryFunction) -> bool:
 
 
 def headline(evidence: KeysEvidence) -> str:
-    """Which head attends by functions of the key's features."""
+    """The headline: the head that attends by functions of the key's features."""
     if evidence.head is None:
         return "No head is shown to attend by a boolean function of the key's features."
     name = head_name(*evidence.head)

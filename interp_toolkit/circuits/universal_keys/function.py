@@ -111,7 +111,7 @@ def least_function(
 def chance_to_fit(
     on: Bool[np.ndarray, "set feature"], value: Bool[np.ndarray, " set"], size: int
 ) -> float:
-    """How often a function of `size` features fits these values in random order, at most.
+    """Upper bound of the chance that a function of `size` features fits shuffled values.
 
     Exact for each choice of features, summed over the choices (see the module); 1 at most.
     """

@@ -1,4 +1,4 @@
-"""How much later heads read what earlier heads write: Q-, K- and V-composition of all pairs.
+"""Q-, K- and V-composition of all pairs of heads.
 
 With `x @ W` as everywhere in TransformerLens, an earlier head writes `x W_V W_O` and a later head
 scores `x_q W_Q W_K^T x_k^T`, so that (Elhage et al. 2021, "A Mathematical Framework for Transformer

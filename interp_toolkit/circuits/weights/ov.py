@@ -1,4 +1,4 @@
-"""What a head writes for the token it attends to: its OV circuit, factored.
+"""A head's OV circuit, factored: its output for the token that it attends to.
 
 With `x @ W` as everywhere in TransformerLens, a head that attends to a source adds `n W_OV` to the
 residual stream, `W_OV = W_V W_O` of rank d_head and n the source as the layer's norm leaves it
@@ -89,7 +89,7 @@ class OVDecomposition(Brief):
     logit_readout: Float[Tensor, "component d_vocab_out"]
 
     def effective_rank(self) -> float:
-        """How many equal singular values have the same sum and sum of squares (squared values)."""
+        """The number of equal singular values with the same sum and sum of squares."""
         squares = self.singular_values.double() ** 2
         return float(squares.sum() ** 2 / (squares**2).sum())
 
@@ -117,7 +117,7 @@ class OVCircuit(Brief):
 
     @torch.no_grad()
     def tokens(self, position: int | None = None) -> TokenScores:
-        """What attending to each source token adds to each logit, factored.
+        """The contribution of attending to each source token to each logit, factored.
 
         Args:
             position: of the source, for learned positions; None takes their mean.
@@ -198,7 +198,7 @@ class OVCircuit(Brief):
     def _logits(
         self, writes: Float[Tensor, "rank d_model"] | None = None
     ) -> Float[Tensor, "d_vocab_out rank"]:
-        """What W_O, or other directions, add to every logit, centred over tokens."""
+        """The contribution of W_O, or other directions, to every logit, centred over tokens."""
         W = self.W_O if writes is None else writes
         logits = (W @ read_through(self._view.final_norm, self._view.W_U)).T
         return logits - logits.mean(0)

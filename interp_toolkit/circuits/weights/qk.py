@@ -1,4 +1,4 @@
-"""What a head's query looks for in a key: its QK circuit, factored, query first.
+"""A head's QK circuit, factored, query first.
 
 A head scores a query against a key by
 
@@ -137,7 +137,7 @@ class QKCircuit(Brief):
         query_pos: int | Int[Tensor, " query_places"] | None = None,
         key_pos: int | Int[Tensor, " key_places"] | None = None,
     ) -> QKTerms:
-        """What a score is made of, before soft cap and ALiBi; arguments and errors as `score`."""
+        """The terms of a score, before soft cap and ALiBi; arguments and errors as `score`."""
         query, key = self._positions(query_pos, len(x_query)), self._positions(key_pos, len(x_key))
         q, k = self._turned(self._query(x_query), query), self._turned(self._key(x_key), key).T
         b_Q = self._turned(self.b_Q.expand(len(x_query), -1), query)

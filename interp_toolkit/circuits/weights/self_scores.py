@@ -1,4 +1,4 @@
-"""What weights alone say of every head: does it copy, does it match?
+"""Scores of every head from weights alone: copying, and matching.
 
 A head copies when its circuit from source token to logits, `M = N W_V W_O U`, raises the token's
 own logit; it matches when its scores, `M = N W_Q W_K^T N^T`, are higher between a token and itself.
@@ -95,7 +95,7 @@ class TokenMoments:
 
 
 def shared_tokens(view: ModelWeights) -> int:
-    """How many ids are both input and output: all, or the first few of a smaller output."""
+    """The number of ids that are both input and output: all, or the first of a smaller output."""
     return min(view.d_vocab, view.W_U.shape[1])
 
 
@@ -151,7 +151,7 @@ ROUNDING = 8 * torch.finfo(torch.float64).eps
 
 @dataclass(frozen=True, eq=False)
 class SelfScores(Brief):
-    """How much the circuits of a layer's heads join each token to itself; see the module.
+    """Self-scores of a layer's heads: how strongly their circuits map tokens to themselves.
 
     Attributes:
         eigenvalue: sum of the eigenvalues over the sum of their sizes.
@@ -245,7 +245,7 @@ def matching(view: ModelWeights, w: LayerWeights, moments: TokenMomentsCache) ->
 
 
 def unreadable(view: ModelWeights) -> list[str]:
-    """What of a model the view cannot give, and why. Raises InputError without an embedding."""
+    """Weights that the view cannot provide, and why. Raises InputError without an embedding."""
     notes = []
     assert view.W_E is not None
     try:

@@ -60,7 +60,7 @@ def written_through(
 def normalized_by(
     norm: NormWeights, W: Float[Tensor, "*head into d_model"]
 ) -> Float[Tensor, "*head into d_model"]:
-    """What a norm lets through of what is written: without the mean over the stream, for LN."""
+    """Output as a norm lets it through: for LN, without the mean over the stream."""
     return W - W.mean(-1, keepdim=True) if norm.kind == "LN" else W
 
 

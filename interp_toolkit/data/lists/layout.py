@@ -1,4 +1,4 @@
-"""Where the parts of a sorting task stand in a row of tokens: the layout, and rows made by it.
+"""Layouts of sorting tasks: positions of the parts of a row, and rows made by them.
 
 A layout is written as words, in the order of the row:
 - a number is the token id of a separator, anywhere, any number of times;
@@ -145,7 +145,7 @@ class ListRows(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """What can stand where: pairs of a token and a position, by position and then token."""
+    """Possible pairs of a token and a position, by position and then token."""
 
     tokens: Int[Tensor, " cell"]
     positions: Int[Tensor, " cell"]
@@ -265,7 +265,7 @@ class ListLayout:
         return Cells(tokens=pairs[:, 1].clone(), positions=pairs[:, 0].clone())
 
     def _row(self, length: int) -> list[int | None]:
-        """What a row of this length holds, without padding: an id, or None for any value."""
+        """The contents of a row of this length, without padding: an id, or None for any value."""
         values: list[int | None] = [None] * length
         ordered = values if self.autoregressive else []
         return [*self.before, *values, *self.between, *ordered, *self.after]

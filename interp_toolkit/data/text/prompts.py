@@ -107,7 +107,7 @@ def read_text(path: str | Path) -> str:
 
 
 def _in_front(encode: Tokenizer, word: str) -> list[int]:
-    """What a tokenizer puts in front of every text, such as BOS; by a word that it knows."""
+    """Tokens that the tokenizer puts in front of every text, such as BOS."""
     whole, bare = whole_text(encode, word), bare_text(encode, word)
     return whole[: len(whole) - len(bare) - added_behind(encode, word)]
 

@@ -44,7 +44,7 @@ def bare_text(tokenizer: Tokenizer, text: str) -> list[Any]:
 
 
 def added_behind(tokenizer: Tokenizer, text: str) -> int:
-    """How many ids the tokenizer puts behind every text, such as EOS or SEP."""
+    """The number of ids that the tokenizer appends to every text, such as EOS or SEP."""
     whole, bare = whole_text(tokenizer, text), bare_text(tokenizer, text)
     ends = range(len(bare), len(whole) + 1)
     return next((len(whole) - end for end in ends if whole[end - len(bare) : end] == bare), 0)

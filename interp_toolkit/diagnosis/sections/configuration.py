@@ -134,7 +134,7 @@ def _without_weights(model: Any) -> bool:
 
 
 def _means(model: Any) -> tuple[float, float, float] | None:
-    """How far from 0 the columns' means are of what reads a LayerNorm; folding takes them away.
+    """The column means of weights behind a LayerNorm; folding removes them.
 
     With the tolerance, and what independent entries would have. None where no matrix can be read,
     or the norms do not take a mean away (then folding does not centre).

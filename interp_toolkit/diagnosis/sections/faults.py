@@ -152,7 +152,7 @@ FAULTS = (
 
 
 def present_in(model: Any, check: Check) -> str | None:
-    """What a check found, where it was reproduced in the release at hand; None where it was not."""
+    """A known fault that explains a check's result in this release; None where there is none."""
     here = version("transformer-lens")
     if check.answer in ("passed", "not_applicable") or check.said.startswith(NOT_ASKED):
         return None

@@ -70,7 +70,7 @@ class Links:
 
 
 def links(bench: Bench, model: Any, points: Mapping[str, Any]) -> Links:
-    """Of each hook point that fires: what the logits feel of what a hook returns there."""
+    """The effect on the logits of a hook's return value, for each hook point that fires."""
     tokens = bench.tokens[:2]
     leaves: dict[str, list[Tensor]] = {}
 
@@ -138,7 +138,7 @@ def edited_rows(
     plain: Tensor,
     tolerance: float,
 ) -> dict[str, bool]:
-    """Of each kind of hook point with a row of its own for every prompt: do edits reach the logits?
+    """Whether edits reach the logits, for each kind of hook point with one row per prompt.
 
     A row of the batch stands for a kind; there all hook points of the kind get NaN (another token,
     where they hold tokens).

@@ -18,7 +18,7 @@ THERE = "every hook point is there"
 
 
 def hooks_on(points: Mapping[str, Any]) -> dict[str, int]:
-    """How many hooks are on each hook point that has any, of TransformerLens or of PyTorch."""
+    """The number of hooks on each hook point that has any, of TransformerLens or of PyTorch."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     counts = {
         name: sum(len(getattr(point, kind)) for kind in kinds) for name, point in points.items()

@@ -237,7 +237,7 @@ def _embedding(model: Any, recorded: Recorded) -> Step:
 
 
 def _position_offset(model: Any) -> int:
-    """Where the first position's row lies (OPT's table begins two rows later)."""
+    """The row of the first position in the table (OPT's begins two rows later)."""
     inner = getattr(getattr(model, "pos_embed", None), "original_component", None)
     return int(getattr(inner, "offset", 0) or 0)
 
@@ -298,7 +298,7 @@ def _attention(model: Any, recorded: Recorded, layer: int, what: str, hook: str)
 
 
 def _norm_condition(model: Any, recorded: Recorded, layer: int) -> float:
-    """How much a norm that takes the mean away enlarges rounding."""
+    """The factor by which a mean-subtracting norm enlarges rounding errors."""
     x = recorded.get(f"blocks.{layer}.hook_resid_pre").double()
     spread = x.std(-1, correction=0).clamp_min(1e-30)
     return float((1 + x.mean(-1).abs() / spread).max())

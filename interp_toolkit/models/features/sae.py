@@ -71,7 +71,7 @@ class SparseAutoencoder(Brief):
         return len(self.W_dec)
 
     def directions(self, side: Side) -> Float[Tensor, "latent d_in"]:
-        """What a latent writes (decoder rows) or reads (encoder columns)."""
+        """Directions that a latent writes (decoder rows) or reads (encoder columns)."""
         return self.W_dec if side == "decoder" else self.W_enc.T
 
     @torch.no_grad()
@@ -92,7 +92,7 @@ class SparseAutoencoder(Brief):
         return torch.cat([self.encode(part) > threshold for part in torch.split(x, BATCH)])
 
     def flat_input(self, activations: Shaped[Tensor, "place ..."]) -> Float[Tensor, "place d_in"]:
-        """What the SAE reads of a hook point's activations: heads side by side, or its one head.
+        """The SAE's input from a hook point's activations: heads concatenated, or its one head.
 
         Raises InputError when they have another width than the SAE reads.
         """

@@ -95,7 +95,7 @@ def announce(
 
 
 def count_parameters(folder: Path, saved: torch.dtype) -> int | None:
-    """How many numbers the weight files of a Hugging Face folder hold; None if that is not said.
+    """The number of parameters in a Hugging Face folder; None if the files do not tell.
 
     Safetensors say so at their beginning, and transformers prefers them; of pickles it is their
     size over that of a number. Variants beside them (model.fp16.safetensors) are not loaded, and
@@ -138,7 +138,7 @@ def check_layers(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def _tensors(folder: Path) -> int | None:
-    """How many tensors the files of a folder hold, or could at most; None if that is not said."""
+    """The number of tensors in a folder's files, or its upper bound; None if unknown."""
     try:
         if files := _loaded(folder, "model", "safetensors"):
             return sum(len(_shapes_in(file)) for file in files)

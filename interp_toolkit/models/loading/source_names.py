@@ -66,7 +66,7 @@ def _weights_in(folder: Path) -> list[Path]:
 
 
 def _by_numbers(file: Path) -> list[tuple[int, str]]:
-    """Of the pieces of a name, numbers by their size: step-90 comes before step-100."""
+    """A sort key with numbers by size: step-90 comes before step-100."""
     pieces = re.split(r"(\d+)", file.name)
     return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in pieces]
 

@@ -130,7 +130,7 @@ def one_name_each(points: Mapping[str, Any]) -> list[str]:
 
 
 def _depth(name: str) -> float:
-    """Where a hook point stands in the model: embeddings, blocks by layer, then the end."""
+    """A hook point's position in the model: embeddings, blocks by layer, then the end."""
     layer = layer_of(name)
     if layer is not None:
         return float(layer)
@@ -138,7 +138,7 @@ def _depth(name: str) -> float:
 
 
 def _stage(name: str) -> int:
-    """Where in its block a hook point stands; bridges' further hook points follow attention's."""
+    """A hook point's position in its block; bridges' further hook points follow attention's."""
     if layer_of(name) is None:
         return 0
     _, _, *path, last = name.split(".")

@@ -282,7 +282,7 @@ class Transformer(HookedRootModule, StackedWeights):
         return resid
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Transformer:
-        """What `.to`, `.double`, `.cuda` go through: keep `cfg.dtype` true."""
+        """The common path of `.to`, `.double` and `.cuda`, which keeps `cfg.dtype` true."""
         super()._apply(fn, recurse)
         dtype = self.W_E.dtype
         if dtype != self.cfg.dtype:

@@ -208,7 +208,7 @@ def _check_mlp(model: Model, layer: int, activations: Activations) -> None:
 def _agree_activation(
     layer: int, w: MLPWeights, pre: Tensor, linear: Tensor | None, post: Tensor
 ) -> None:
-    """What leaves the activation, for functions that are one function of one number."""
+    """The activation's output, for functions that act on single numbers."""
     act = plain_activation(w.act_fn)
     if act is None:
         return

@@ -179,7 +179,7 @@ def plain_activation(act_fn: str) -> Callable[[Tensor], Tensor] | None:
 
 
 def residual_hook(model: Model, layer: int, w: MLPWeights) -> str:
-    """Where the residual stream stands that the MLP's norm reads."""
+    """The hook point of the residual stream that the MLP's norm reads."""
     if w.residual_norm.kind is not None:
         return f"blocks.{layer}.hook_attn_out"  # on bridges the normalised stream
     parallel = bool(getattr(model.cfg, "parallel_attn_mlp", False))

@@ -87,7 +87,7 @@ def _alternatives(assumptions: Sequence[Assumption]) -> tuple[Mapping[str, Any],
 
 @dataclass(frozen=True)
 class _Saved:
-    """What somebody saved: tensors by their own names, a configuration, what was left aside."""
+    """A saved file's contents: tensors by their own names, a configuration, ignored entries."""
 
     tensors: Mapping[str, Tensor]
     config: Mapping[str, Any] | None
@@ -188,7 +188,7 @@ def _refuse_without_effect(
 
 
 def _saved(data: Any, ignore: Sequence[str], source: str) -> _Saved:
-    """What someone saved, without what is to be ignored: of a training bundle its model."""
+    """Read a saved file without ignored entries; of a training bundle, its model."""
     if not isinstance(data, Mapping):
         raise InputError(f"{source} holds a {type(data).__name__}, not a state dict")
     phrases: tuple[str, ...] = ()

@@ -215,7 +215,7 @@ def _check_size(path: Path, config: Any, n_params: int) -> None:
 
 
 def _dequantised() -> dict[str, Any]:
-    """What asks transformers for plain weights, where it could leave them in blocks."""
+    """Arguments that make transformers dequantize weights instead of leaving them in blocks."""
     import transformers
 
     config = getattr(transformers, "GgufConfig", None)
@@ -235,7 +235,7 @@ def _forget_quantisation(model: Any) -> None:
 
 
 def _notes(model: Any, header: Any) -> tuple[str, ...]:
-    """What to know of the weights: that they were quantised, and what of the file is not used."""
+    """Notes on the weights: their quantization, and unused tensors of the file."""
     notes, kinds = [], Counter[str]()
     for tensor in header.tensors:
         kinds[tensor.tensor_type.name] += tensor.n_elements

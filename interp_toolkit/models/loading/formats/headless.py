@@ -63,7 +63,7 @@ class Headless(nn.Module):
 
 
 def without_logits(model: Any) -> str | None:
-    """What cannot be asked of a bridge that was loaded without a head; None of any other model."""
+    """The reason why a headless bridge has no logits; None for any other model."""
     if isinstance(getattr(model, "original_model", None), Headless):
         return f"the model has no head, so it has no logits: {_LEFT}"
     return None
@@ -87,7 +87,7 @@ def with_head(model_type: str, class_name: str) -> str | None:
 
 
 def options(trunk: Any) -> dict[str, Any]:
-    """What `from_pretrained` of a trunk's class takes, so that it makes no pooler."""
+    """Arguments of a trunk's `from_pretrained` that leave out the pooler."""
     takes = inspect.signature(trunk.__init__).parameters
     return {"add_pooling_layer": False} if "add_pooling_layer" in takes else {}
 

@@ -135,7 +135,7 @@ def load_hub(
 
 
 def _left_changed(model: Any) -> str | None:
-    """What making a bridge leaves changed for the process: attention in transformers' Gemma 2."""
+    """Changes that making a bridge leaves in the process: attention in transformers' Gemma 2."""
     module = type(model).__module__
     attention = getattr(sys.modules[module], "eager_attention_forward", None)
     if getattr(attention, "__module__", "").startswith("transformer_lens"):

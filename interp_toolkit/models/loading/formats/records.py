@@ -28,7 +28,7 @@ class TooMuchError(Exception):
 
 
 class Record:
-    """What a pickle says about one object; each class of the pickle is a subclass of this.
+    """A pickle's record of one object; each class of the pickle is a subclass of this.
 
     Attributes:
         qualified: the name that the class had.

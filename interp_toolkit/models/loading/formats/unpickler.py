@@ -182,7 +182,7 @@ class _Dictionary(dict[Any, Any]):
 
 
 def _with_default(*_: Any) -> dict[Any, Any]:
-    """What was a dictionary with a default: the default is a function, and is left out."""
+    """A dictionary with a default, without the default, which is a function."""
     return _Dictionary()
 
 

@@ -111,7 +111,7 @@ def _own_name(name: Any, cfg: Mapping[str, Any]) -> Any:
 
 
 def _as_computed(cfg: Mapping[str, Any], shared: dict[str, Any], source: str) -> dict[str, Any]:
-    """What the fields mean to the class that computed with them; sentinels left out."""
+    """The fields' meaning to the class that computed with them, without sentinels."""
     fields = {
         name: value
         for name, value in shared.items()

@@ -263,7 +263,7 @@ def _biases(inner: set[str]) -> dict[str, Any]:
 
 
 def _mixing(parameters: Mapping[str, Tensor], source: str) -> dict[str, Any]:
-    """What the fixed matrices say that stand in for queries and keys, if there are any."""
+    """Settings of the fixed mixing matrices that replace queries and keys, if any."""
     matrices = [t for name, t in parameters.items() if within_block(name) == "attn.mixing"]
     if not matrices:
         return {"mixing": None}

@@ -233,7 +233,7 @@ def _has_blocks(tensors: Mapping[str, Tensor]) -> bool:
 
 
 def _by_orientation(tensors: Mapping[str, Tensor]) -> str:
-    """Which way round the fused projections of a file that fits neither are stored."""
+    """The orientation of fused projections in a file that fits neither layout."""
     shapes = [t.shape for name, t in tensors.items() if name.endswith("attn.c_attn.weight")]
     return "nanogpt" if any(len(s) == 2 and s[0] == 3 * s[1] for s in shapes) else "gpt2"
 

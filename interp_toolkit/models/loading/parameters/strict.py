@@ -80,7 +80,7 @@ def _finite(tensor: Tensor) -> bool:
 
 
 def model_weights(model: Model) -> Iterable[tuple[str, Tensor]]:
-    """What of a model must be finite, by name: parameters, and mixing matrices where it has them.
+    """Tensors that must be finite, by name: parameters, and mixing matrices if any.
 
     Other buffers need not be: HookedTransformer keeps -inf in one.
     """
