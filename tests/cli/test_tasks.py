@@ -26,7 +26,7 @@ def test_a_task_tells_first_what_the_model_does(call, loaded):
     code, out, err = call(*line, "--probe", "circuit", "--json", "-")
     assert code == 0, err
     (told,) = [line for line in err.splitlines() if line.startswith("copy-random: ")]
-    assert "100.0% prefer the answer to the wrong one (95% interval 89.1% to 100.0%" in told
+    assert "100.0% [89.1%, 100.0%] prefer the answer to the wrong one (n = 32)" in told
     assert "on the corrupted prompts" in told
     (circuit,) = json.loads(out)["results"]
     source = circuit["provenance"]["data"]["source"]
@@ -79,7 +79,7 @@ def test_a_model_that_does_not_do_the_task_is_refused_with_the_figure(call, load
     assert out == ""
     assert len(err.strip().splitlines()) == 1
     assert "the model is not seen to do this: " in err
-    assert "95% interval" in err
+    assert "%] prefer the answer to the wrong one (n = " in err
 
 
 def test_plain_prompts_are_rows(call, loaded):

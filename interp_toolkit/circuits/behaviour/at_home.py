@@ -79,7 +79,7 @@ class CheckedHome:
         value = self.corrupted.value
         return (
             f"{self.clean.said}; on the corrupted prompts {value.mean:.1%} "
-            f"({value.low:.1%} to {value.high:.1%})"
+            f"[{value.low:.1%}, {value.high:.1%}]"
         )
 
 

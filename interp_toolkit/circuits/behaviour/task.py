@@ -250,8 +250,8 @@ class AnswerTask(AskedTask):
         above = values - guesses
         chance = float(guesses.mean())
         text = (
-            f"{value.mean:.1%} of the answers are right "
-            f"({COVERAGE:.0%} interval {value.low:.1%} to {value.high:.1%}, {len(readings)} rows); "
+            f"{value.mean:.1%} [{value.low:.1%}, {value.high:.1%}] of the answers are right "
+            f"(n = {len(readings)}); "
             f"the best guess without the row gets {chance:.1%}"
         )
         yes = self.interval(above, COVERAGE).low > 0
@@ -302,8 +302,8 @@ class PreferenceTask(AskedTask):
         )
         blind = fixed_preferences(answers, wrong)
         text = (
-            f"{value.mean:.1%} prefer the answer to the wrong one "
-            f"({COVERAGE:.0%} interval {value.low:.1%} to {value.high:.1%}, {len(readings)} rows); "
+            f"{value.mean:.1%} [{value.low:.1%}, {value.high:.1%}] prefer the answer to the wrong "
+            f"one (n = {len(readings)}); "
             f"chance is {chance:.0%}"
         )
         above = values - chance
@@ -410,9 +410,8 @@ class RepeatTask(RowTask):
             above = guess - repeated
         text = (
             f"repetition makes the next token likelier by {advantage.mean:.3g} nats "
-            f"({COVERAGE:.0%} interval {advantage.low:.3g} to {advantage.high:.3g}, "
-            f"{len(readings)} rows); its loss is {repeated.mean():.3g} nats, that of a guess "
-            f"{guess:.3g}"
+            f"[{advantage.low:.3g}, {advantage.high:.3g}] (n = {len(readings)}); its loss is "
+            f"{repeated.mean():.3g} nats, that of a guess {guess:.3g}"
         )
         if not yes and advantage.low > 0:
             text += ", and it is not certain to be likelier than the row's other tokens"

@@ -308,6 +308,8 @@ def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
             f"{strongest.name} ({group.detector}, {_attention(strongest)}): "
             f"{_effect_words(strongest)} (n = {rows})."
         )
+    number = len(group.heads)
+    how_many = "both" if number == 2 else f"all {number}"
     joint = least(group.joint)
     smallest = _listed([head_name(*head) for head in group.smallest[:3]], "and")
     keeps = {
@@ -320,7 +322,7 @@ def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
     keeps = "" if group.structure == "shared" and len(group.smallest) > 3 else keeps
     alone = f" (n = {rows})" if rows < group.rows else ""
     return (
-        f"{group.detector.capitalize()}: knocking out this attention in all {len(group.heads)} "
+        f"{group.detector.capitalize()}: knocking out this attention in {how_many} "
         f"heads that have it removes {_range(joint)} of the metric (n = {group.rows}){keeps}; "
         f"{strongest.name} ({_attention(strongest)}): {_effect_words(strongest)}{alone}."
     )

@@ -39,7 +39,7 @@ def test_a_model_that_does_it_is_told_with_its_corrupted_prompts():
     assert home.clean.value.mean == 1.0
     assert home.corrupted is not None
     assert home.corrupted.value.mean < 0.7
-    assert home.said.startswith("100.0% prefer the answer to the wrong one (95% interval 89.1% to")
+    assert home.said.startswith("100.0% [89.1%, 100.0%] prefer the answer to the wrong one (n = ")
     assert "on the corrupted prompts" in home.said
     alone = checked_home(model, copying(model, corrupted=False))
     assert alone.corrupted is None
@@ -48,7 +48,7 @@ def test_a_model_that_does_it_is_told_with_its_corrupted_prompts():
 
 def test_a_model_that_does_not_is_refused_with_its_figure():
     model = random_model(0)
-    with pytest.raises(InputError, match=r"not seen to do this: \d+\.\d% prefer the answer"):
+    with pytest.raises(InputError, match=r"not seen to do this: \d+\.\d% \[.*\] prefer the answer"):
         checked_home(model, copying(model))
 
 

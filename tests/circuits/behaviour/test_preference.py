@@ -122,7 +122,9 @@ def test_at_home_by_the_exact_interval_and_away_where_answers_are_swapped():
     assert (home.value.mean, away.value.mean) == (1.0, 0.0)
     assert home.value.low == pytest.approx(0.025 ** (1 / 40))
     assert not away.yes
-    assert home.said.startswith("100.0% prefer the answer to the wrong one (95% interval ")
+    assert home.said.startswith(
+        "100.0% [91.2%, 100.0%] prefer the answer to the wrong one (n = 40)"
+    )
     assert "chance is 50%" in home.said
 
 
