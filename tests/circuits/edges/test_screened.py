@@ -152,7 +152,7 @@ def test_drawn_circuits_have_as_many_edges_at_each_place():
     wiring = _wiring()
     rng = np.random.default_rng(1)
     kept = [wiring.edges[i] for i in rng.choice(len(wiring.edges), 60, replace=False)]
-    other = checks._drawn(kept, wiring, rng)
+    other = checks._random_circuit(kept, wiring, rng)
     assert len(set(other)) == len(kept)
     assert set(other) <= set(wiring.edges)
 
@@ -170,7 +170,9 @@ def test_rivals_differ_from_the_circuit_and_from_each_other():
     found = checks._others(lambda: checks._exchanged(kept, wiring, rng), {frozenset(kept)}, 8)
     assert [[e.name for e in one] for one in found] == [["a0.h1->logits"]]
     whole = list(wiring.edges)
-    assert not checks._others(lambda: checks._drawn(whole, wiring, rng), {frozenset(whole)}, 8)
+    assert not checks._others(
+        lambda: checks._random_circuit(whole, wiring, rng), {frozenset(whole)}, 8
+    )
 
 
 def test_jaccard_by_hand():
