@@ -277,14 +277,14 @@ def test_the_least_function_of_a_whole_cube(bits: list[bool], order: list[int]) 
     assert list(found.features) == depends
     assert found.others == 0
     np.testing.assert_array_equal(found.values(CUBE), value)
-    assert found.known(CUBE).all()
+    assert found.decides(CUBE).all()
 
 
 def test_combinations_that_no_key_has_are_not_made_up() -> None:
     on = all_composites(4, 1)
     found = least_function(on, on[:, 0] | on[:, 1])
     assert (found.features, found.table) == ((0, 1), "011?")
-    assert not found.known(np.array([[True, True, False, False]]))[0]
+    assert not found.decides(np.array([[True, True, False, False]]))[0]
 
 
 def test_functions_of_too_many_features_are_none() -> None:

@@ -55,7 +55,7 @@ def test_memory_bounds_what_is_kept(model, data) -> None:
     kept = set()
     for site in SITES:
         read(*site)
-        kept.add(len(read._kept))
+        kept.add(len(read._values))
     assert max(kept) == 4  # half of it: the other half is what a pass gathers
     with pytest.raises(InputError, match="memory"):
         SiteReader(model, data, SITES, 1)(*SITES[0])
