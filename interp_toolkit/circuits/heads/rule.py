@@ -309,14 +309,10 @@ class Knockouts:
             return False
         return any(share.high < NEGLIGIBLE for share in self.effect(self.all | {head}).values())
 
-    def members(self, heads: Sequence[Head]) -> list[MemberEffect]:
-        """The rule for these heads, on the first `rows` prompts."""
-        return [self.member(head) for head in heads]
-
     def members_within(
         self, heads: Sequence[Head], until: float, before: Sequence[MemberEffect]
     ) -> list[MemberEffect]:
-        """The same on a budget, which lasts until the cutter has run so many prompts.
+        """The rule for these heads on a budget, until the cutter has run so many prompts.
 
         Heads that fewer prompts decided keep their verdict; of the others those that seem to cost
         most when knocked out come first, and those that the budget does not reach are left out.
@@ -512,7 +508,7 @@ def group_effects(
         found = (
             knockouts.members_within(members, until, found)
             if limited
-            else knockouts.members(members)
+            else [knockouts.member(head) for head in members]
         )
         if not any(member.is_open for member in found) or cutter.rows_run >= until:
             break
