@@ -8,11 +8,12 @@ to `tests/PART.sha256`, which is committed: for the studies interp_studies, its 
 module of interp_toolkit that it imports, directly or not; for the others every file of the project
 but the changelog. CI runs a part only where its hash is another.
 
-Run: python tests/run_long.py studies|long [--if-changed] [-- PYTEST OPTIONS]
+Run: python tests/run_long.py studies|long [--if-changed]
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import subprocess
 import sys
@@ -60,16 +61,17 @@ def digest(part: str) -> str:
 
 def main() -> int:
     """Run them, where asked for only if something changed."""
-    part, *options = sys.argv[1:]
-    passed, now = ROOT / "tests" / f"{part}.sha256", digest(part)
-    if "--if-changed" in options:
-        options.remove("--if-changed")
-        if passed.exists() and passed.read_text().strip() == now:
-            print(f"the tests of {part!r} passed on these files: not run again")
-            return 0
-    command = [sys.executable, "-m", "pytest", "-n", "2", *TESTS[part]]
-    code = subprocess.run([*command, *(o for o in options if o != "--")], cwd=ROOT).returncode
-    if code == 0 and not options:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("part", choices=list(TESTS))
+    parser.add_argument("--if-changed", action="store_true")
+    options = parser.parse_args()
+    passed, now = ROOT / "tests" / f"{options.part}.sha256", digest(options.part)
+    if options.if_changed and passed.exists() and passed.read_text().strip() == now:
+        print(f"the tests of {options.part!r} passed on these files: not run again")
+        return 0
+    command = [sys.executable, "-m", "pytest", "-n", "2", *TESTS[options.part]]
+    code = subprocess.run(command, cwd=ROOT).returncode
+    if code == 0:
         passed.write_text(f"{now}\n")
     return code
 

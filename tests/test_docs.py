@@ -89,7 +89,7 @@ def test_links_lead_somewhere(page: str) -> None:
         assert not inside or ((DOCS / page).parent / target).exists(), target
 
 
-@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
+@pytest.mark.parametrize("page", sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")))
 def test_code_on_a_page_is_that_of_the_example(page: str) -> None:
     assert shown.update_code(text_of(page)) == text_of(page), "python docs/shown.py rewrites it"
 
