@@ -56,13 +56,20 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
+def one_line(error: BaseException) -> str:
+    """The first line of an error's message; its class if the message is empty or only a key."""
+    if isinstance(error, KeyError):
+        return f"{type(error).__name__} {error}"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__).rstrip(".:")
+
+
 def first_line(error: BaseException, most: int = 120) -> str:
-    """The first line of an error's message, shortened; the error's class if the message is empty.
+    """`one_line`, shortened.
 
     Long words are echoed input (a name in a damaged file, say): 60 characters of each are kept.
     """
-    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    line = re.sub(r"(\S{59})\S{2,}", r"\1…", line)
+    line = re.sub(r"(\S{59})\S{2,}", r"\1…", one_line(error))
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.data.tables import choose, integers, matrix
-from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.errors import InputError, one_line, suggestion
 
 ARRAYS = (
     "tokens",
@@ -203,7 +203,7 @@ def _array(name: str, value: Any) -> np.ndarray:
             value = value.detach().cpu()
         return np.asarray(value)
     except (ValueError, TypeError, RuntimeError, NotImplementedError) as error:
-        raise InputError(f"data: {name} is no array ({str(error).splitlines()[0]})") from None
+        raise InputError(f"data: {name} is no array ({one_line(error)})") from None
 
 
 def _form(array: np.ndarray) -> str:

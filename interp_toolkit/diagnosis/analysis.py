@@ -44,11 +44,10 @@ from interp_toolkit.diagnosis.sections import (
 from interp_toolkit.diagnosis.sections.original import NAME as ORIGINAL
 from interp_toolkit.diagnosis.sections.original import check_original, find_original
 from interp_toolkit.diagnosis.sections.prompts import check_prompts
-from interp_toolkit.errors import InputError, check_texts
+from interp_toolkit.errors import InputError, check_texts, one_line
 from interp_toolkit.files import machine_memory
 from interp_toolkit.models.about.record import digest_of_tokens, provenance
 from interp_toolkit.models.loading.loader import load
-from interp_toolkit.models.loading.quietly import one_line
 from interp_toolkit.models.model import check_model
 from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.state import preserve_state, uncompiled

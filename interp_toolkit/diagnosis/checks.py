@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, one_line
 from interp_toolkit.formatting import listed as listed
-from interp_toolkit.models.loading.quietly import one_line
 
 Answer = Literal["passed", "failed", "differs", "not_applicable", "undecided"]
 #: a difference above this share of what is compared is not small, whatever rounding may do

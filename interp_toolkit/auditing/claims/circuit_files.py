@@ -96,7 +96,7 @@ def _of_json(path: Path, text: str) -> list[Any]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON ({str(error).splitlines()[0][:60]})") from error
+        raise InputError(f"{path} is not JSON ({first_line(error, 60)})") from error
     if isinstance(data, Mapping) and "edges" in data:
         data = data["edges"]
         if isinstance(data, list) and all(isinstance(e, Mapping) for e in data):

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from interp_toolkit.errors import InputError, a_kind
+from interp_toolkit.errors import InputError, a_kind, one_line
 from interp_toolkit.files import read_whole_text
 
 Tokenizer = Callable[..., Any]
@@ -150,8 +150,9 @@ def read_tokenizer(path: str | Path, specials: Sequence[str] = ()) -> TextTokeni
     except BaseException as error:  # the library raises bare ones, and its panics are no Exception
         if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
             raise
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"{file} is no tokenizer that this library reads: {reason}") from error
+        raise InputError(
+            f"{file} is no tokenizer that this library reads: {one_line(error)}"
+        ) from error
     made = TextTokenizer(tokenizer, specials)
     tokens = tokenizer.get_vocab_size(with_added_tokens=True)
     if made.n_tokens > max(2 * tokens, MOST_IDS):

@@ -30,7 +30,7 @@ from interp_toolkit.diagnosis.bench import (
 from interp_toolkit.diagnosis.checks import Check, listed, measured
 from interp_toolkit.diagnosis.sections.firing import kind_of
 from interp_toolkit.diagnosis.sections.present import hooks_on, more
-from interp_toolkit.models.loading.quietly import one_line
+from interp_toolkit.errors import one_line
 
 EDITS = "run_with_hooks makes the edits it is given"
 GONE = "run_with_hooks leaves nothing behind"

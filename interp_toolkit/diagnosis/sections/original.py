@@ -18,9 +18,9 @@ from torch import Tensor
 
 from interp_toolkit.diagnosis.bench import NOISE_BASIS, Bench, Recorded
 from interp_toolkit.diagnosis.checks import Check, measured
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, one_line
 from interp_toolkit.models.about.record import record_of
-from interp_toolkit.models.loading.quietly import offline, one_line, quiet
+from interp_toolkit.models.loading.quietly import offline, quiet
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of, evaluating
 

@@ -44,11 +44,3 @@ def offline() -> Iterator[None]:
         yield
     finally:
         constants.HF_HUB_OFFLINE = before
-
-
-def one_line(error: BaseException) -> str:
-    """The first line of what an error says; its class where it says nothing or only a key."""
-    if isinstance(error, KeyError):
-        return f"{type(error).__name__} {error}"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__).rstrip(".:")

@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, one_line
 
 
 def turned(
@@ -219,7 +219,7 @@ def read_tensor(module: Any, name: str, what: str) -> Tensor:
     try:
         value = getattr(module, name)
     except Exception as error:  # accessors of bridges refuse in many ways
-        raise InputError(f"{what} cannot be read: {str(error).splitlines()[0]}") from error
+        raise InputError(f"{what} cannot be read: {one_line(error)}") from error
     if not isinstance(value, Tensor) or not value.is_floating_point():
         raise InputError(f"{what} cannot be read as a plain tensor (quantised?)")
     return value.detach()

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, one_line
 from interp_toolkit.files import check_file, replacing
 
 FORMAT = "interp-toolkit-training/1"
@@ -76,7 +76,7 @@ def write(state: State, path: Path) -> None:
         RuntimeError,
     ) as error:  # PyTorch's own is a RuntimeError around it
         cause = error.__context__ if isinstance(error.__context__, OSError) else error
-        reason = getattr(cause, "strerror", None) or str(cause).partition("\n")[0]
+        reason = getattr(cause, "strerror", None) or one_line(cause)
         raise InputError(
             f"{path} cannot be written: {reason}; mend that and go on with --resume"
         ) from error

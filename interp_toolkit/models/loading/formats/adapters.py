@@ -15,10 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, one_line
 from interp_toolkit.files import read_json
 from interp_toolkit.models.loading.parameters.strict import first_few
-from interp_toolkit.models.loading.quietly import offline, one_line
+from interp_toolkit.models.loading.quietly import offline
 
 _CONFIG = "adapter_config.json"
 _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")

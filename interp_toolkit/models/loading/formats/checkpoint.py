@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from interp_toolkit.errors import PATH, InputError, takes
+from interp_toolkit.errors import PATH, InputError, one_line, takes
 from interp_toolkit.files import parsed, replacing
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -118,5 +118,5 @@ def _write(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) 
             else:
                 torch.save({**about, "state_dict": dict(tensors)}, partial)
     except (OSError, RuntimeError, SafetensorError) as error:  # PyTorch's own is a RuntimeError
-        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        reason = getattr(error, "strerror", None) or one_line(error)
         raise InputError(f"{path} cannot be written: {reason}") from error

@@ -160,7 +160,7 @@ def _read_older_pickle(path: Path, refused: Exception) -> Any:
     except TooMuchError as error:
         raise InputError(f"{path} is no model: {error}") from error
     except Exception as error:  # damaged pickles raise nearly every kind
-        reason = first_line(error if str(error).strip() else refused).rstrip(".")
+        reason = first_line(error if str(error).strip() else refused)
         raise InputError(f"{path} is truncated or damaged: {reason}") from error
 
 

@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, one_line
 from interp_toolkit.models.loading.formats.huggingface import bridge_to, check_complete
 from interp_toolkit.models.loading.memory_needed import announce
-from interp_toolkit.models.loading.quietly import offline, one_line, quiet
+from interp_toolkit.models.loading.quietly import offline, quiet
 
 _NAME = "model.gguf"
 _MAGIC = b"GGUF"

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, one_line
 from interp_toolkit.files import RECORD, check_file, read_json
 from interp_toolkit.models.loading.formats.adapters import (
     find_adapter,
@@ -37,7 +37,7 @@ from interp_toolkit.models.loading.memory_needed import (
     stored_kinds,
 )
 from interp_toolkit.models.loading.parameters.strict import check_finite, first_few
-from interp_toolkit.models.loading.quietly import offline, one_line, quiet
+from interp_toolkit.models.loading.quietly import offline, quiet
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
