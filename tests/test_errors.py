@@ -1,10 +1,10 @@
-"""What an error suggests in place of a name that there is not."""
+"""Suggestions for a misspelled name, and what is quoted of another library's error."""
 
 from __future__ import annotations
 
 import pytest
 
-from interp_toolkit.errors import suggestion
+from interp_toolkit.errors import first_line, one_line, suggestion
 
 KNOWN = (
     "sorting",
@@ -38,3 +38,25 @@ def test_a_table_that_is_missing_offers_those_of_the_same_document() -> None:
     assert said.startswith("; did you mean ")
     assert "paper/table-11" in said
     assert "other/" not in said
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("\n  no header:\nmore"), "no header"),
+        (NotImplementedError(), "NotImplementedError"),
+        (ValueError(" \n"), "ValueError"),
+        (KeyError("weight"), "KeyError 'weight'"),
+        (OSError(2, "No such file"), "[Errno 2] No such file"),
+    ],
+)
+def test_one_line_of_an_error(error: Exception, line: str) -> None:
+    assert one_line(error) == first_line(error) == line
+
+
+def test_little_of_a_long_error_is_quoted() -> None:
+    word, sentence = "x" * 2_000, "so it is " * 100
+    assert one_line(ValueError(word)) == word
+    assert first_line(ValueError(f"no tensor {word} here")) == f"no tensor {'x' * 59}… here"
+    assert first_line(ValueError(sentence)) == f"{sentence[:119]}…"
+    assert len(first_line(ValueError(sentence), 40)) == 40

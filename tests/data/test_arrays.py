@@ -95,6 +95,13 @@ def test_booleans_under_a_name_of_their_own_are_a_feature(tmp_path):
     assert data_from_arrays(rows, []).names == ()
 
 
+class Speechless:
+    """An array whose error has no message."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise ValueError
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -117,6 +124,7 @@ def test_booleans_under_a_name_of_their_own_are_a_feature(tmp_path):
         ({"tokens": TOKENS, "corrupted": [[1, 2], [3]]}, "corrupted"),
         (torch.zeros(2, 3, dtype=torch.long).to_sparse(), "tokens is no array"),
         (torch.zeros(2, 3, device="meta"), "tokens is no array"),
+        (Speechless(), "tokens is no array (ValueError)"),
     ],
 )
 def test_what_does_not_fit_is_one_line(given, says):

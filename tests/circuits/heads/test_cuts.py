@@ -29,6 +29,7 @@ from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.running.restart import can_restart, entry, run_from
+from interp_toolkit.stats import COVERAGE
 from interp_toolkit.toys.hand_set.induction import induction, induction_gqa
 
 PREVIOUS = as_detector("previous-token")
@@ -282,3 +283,28 @@ def test_on_a_budget_prompts_are_added_for_undecided_heads_alone(monkeypatch):
     tested.clear()
     spent = group_effects(cutter, "previous-token", heads, cutter.home(), until=0.0)
     assert len(spent.members) == len(tested) == 1
+
+
+def test_on_a_spent_budget_no_company_of_a_head_is_tried(monkeypatch):
+    model = induction_gqa()
+    cutter = cutter_of(model, rows=8)
+    heads, tried = [Head(0, 0), Head(0, 1)], set()
+    readings = Cutter.readings
+
+    def watch(self, cuts, rows):
+        tried.update(cut.heads for cut in cuts)
+        return readings(self, cuts, rows)
+
+    monkeypatch.setattr(Cutter, "readings", watch)
+    home = cutter.home()
+    knockouts = Knockouts(
+        cutter, "previous-token", heads, home, lambda lost: home.fraction(lost, COVERAGE)
+    )
+    knockouts.rows = 8
+    monkeypatch.setattr(knockouts, "_why_not", lambda *judgement: ("not asked here", True))
+    weak = min(heads, key=lambda head: abs(knockouts.losses(frozenset([head]))[0].mean()))
+    tried.clear()
+    knockouts.member(weak, until=0.0)
+    assert all(len(group) < 2 for group in tried)
+    knockouts.member(weak)
+    assert frozenset(heads) in tried
