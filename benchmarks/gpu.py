@@ -58,13 +58,13 @@ def main() -> None:
     parser.add_argument("part", nargs="*")
     parser.add_argument("--folder", type=Path, default=ROOT / "docs/results/benchmarks/gpu")
     options = parser.parse_args()
+    known = parts(options.folder.resolve())
+    if unknown := set(options.part) - known.keys():
+        parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     if not torch.cuda.is_available():
         print("no GPU: nothing measured")
         return
     options.folder.mkdir(parents=True, exist_ok=True)
-    known = parts(options.folder.resolve())
-    if unknown := set(options.part) - known.keys():
-        parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     record = options.folder / "parts.json"
     done = json.loads(record.read_text()) if record.exists() else {}
     failed = []

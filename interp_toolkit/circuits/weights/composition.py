@@ -60,7 +60,7 @@ from interp_toolkit.errors import InputError, takes
 from interp_toolkit.models.model import Model, check_model
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.weights.parts import LayerWeights, NormWeights
-from interp_toolkit.models.weights.view import ModelWeights, weights
+from interp_toolkit.models.weights.view import ModelWeights, checked_layer, weights
 from interp_toolkit.stats import benjamini_hochberg, holm
 
 if TYPE_CHECKING:
@@ -135,7 +135,8 @@ def composition_scores(
         reader_layers: whose heads are taken as readers; None: all. Scores of others are NaN.
 
     Raises:
-        InputError: fewer than two layers whose attention weights can be read.
+        InputError: fewer than two layers whose attention weights can be read; a reader layer that
+            the model does not have.
 
     Examples:
         >>> import interp_toolkit as it
@@ -148,9 +149,11 @@ def composition_scores(
     shape = (len(MODES), view.n_layers, view.n_heads, view.n_layers, view.n_heads)
     score, baseline, z, p_value = (np.full(shape, np.nan) for _ in range(4))
     scale = _units(view, norms)
-    reading = [n for n in readable if reader_layers is None or n in set(reader_layers)]
-    n_pairs = sum(writer < reader for writer in readable for reader in reading)
-    for block in _blocks(view, readable, limit // 2):
+    chosen = None if reader_layers is None else {checked_layer(model, n) for n in reader_layers}
+    reading = [layer for layer in readable if chosen is None or layer in chosen]
+    writing = [layer for layer in readable if layer < max(reading, default=0)]
+    n_pairs = sum(writer < reader for writer in writing for reader in reading)
+    for block in _blocks(view, writing, limit // 2):
         writers = {layer: _Writer(view.layer(layer), scale) for layer in block}
         for layer in reading:
             if layer <= block[0]:

@@ -104,6 +104,9 @@ def test_the_readers_of_chosen_layers_alone():
     np.testing.assert_array_equal(chosen.score[:, :, :, 1], whole.score[:, :, :, 1])
     assert np.isnan(chosen.score[:, :, :, 2]).all()
     assert not np.isnan(whole.score[:, :, :, 2]).all()
+    assert np.isnan(composition_scores(model, reader_layers=[0]).score).all()
+    with pytest.raises(InputError, match="there is no layer 3; the model has layers 0 to 2"):
+        composition_scores(model, reader_layers=[1, 3])
 
 
 def test_only_earlier_layers_compose_and_the_frame_holds_every_pair() -> None:
