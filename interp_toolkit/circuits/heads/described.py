@@ -73,7 +73,7 @@ class Described:
     def said(self) -> str:
         """In a phrase."""
         told = [f"{s.relation} {s.share:.0%}" for s in self.shares]
-        return ", ".join([*told, f"rest {self.rest:.0%}"]) if told else "none of the told relations"
+        return ", ".join([*told, f"rest {self.rest:.0%}"]) if told else "none of the named patterns"
 
 
 def describe_heads(

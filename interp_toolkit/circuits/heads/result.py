@@ -293,6 +293,7 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
         caption += " Ablation: loss of the metric without the whole head."
     tested = any(head.cut for head in found)
     title = "Detected heads" if tested else "Heads by attention alone"
+    title += ", and others that have a pattern" if tested and len(shown) > len(found) else ""
     title = title if found else "Nearest heads; none is detected"
     return Table(title, columns, rows, caption, highlight=range(len(found)))
 
