@@ -15,7 +15,7 @@ from interp_toolkit.circuits.behaviour.prompts import Prompts, copies_note, prom
 from interp_toolkit.circuits.behaviour.task import AtHome, measured_home, task_of
 from interp_toolkit.circuits.roles import figures
 from interp_toolkit.circuits.roles.asks import asks_of
-from interp_toolkit.circuits.roles.find import find_roles
+from interp_toolkit.circuits.roles.find import CHECKED, find_roles
 from interp_toolkit.circuits.roles.result import RolesFinding
 from interp_toolkit.circuits.roles.verdict import evidence_of, findings, headline, not_tested
 from interp_toolkit.data import FeatureData
@@ -61,12 +61,13 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
         InputError: no prompts with answers, too few, or a model whose heads cannot be read.
     """
     model, data, options, progress = run.model, run.data, run.options, run.progress
+    quick = options.effort == "quick"
     if data is None:
         raise InputError(_NO_ROWS)
     progress("does the model do its task here?")
     user_prompts, prompts, task_check = asked(model, data, options.memory)
     described = {"source": data.source, "rows": len(prompts), "sha256": data.digest()}
-    about = provenance(model, described, options.settings(), options.seed)
+    about = provenance(model, described, options.settings(effort=options.effort), options.seed)
     if not task_check.yes:
         return RolesFinding(
             headline="Not tested: the model is not seen to perform the task on these prompts.",
@@ -84,14 +85,15 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
         model,
         prompts,
         lists=options.lists,
+        checked=CHECKED[options.effort],
         seed=options.seed,
         memory=options.memory,
         progress=progress,
     )
     return RolesFinding(
-        headline=headline(roles),
+        headline=headline(roles, quick=quick),
         findings=findings(roles),
-        evidence=evidence_of(task_check, roles),
+        evidence=evidence_of(task_check, roles, quick=quick),
         provenance=about,
         home=task_check,
         difference=roles.difference,

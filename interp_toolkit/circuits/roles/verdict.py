@@ -21,6 +21,7 @@ NULL = (
     "flipped; of lists, other orders and shifts"
 )
 ERROR = "any head wrongly named by attention and writing: at most the level (largest of all looks)"
+QUICK = "attention and direct writing alone: no head was taken out (effort: quick)"
 _MOVING = (NAME_MOVER.name, SUCCESSOR.name)
 
 
@@ -30,14 +31,16 @@ def not_tested(task_check: AtHome) -> RolesEvidence:
     return _evidence("not_tested", reason, task_check, {}, 1)
 
 
-def evidence_of(task_check: AtHome, roles: Roles) -> RolesEvidence:
-    """Counts of named heads, and the task."""
+def evidence_of(task_check: AtHome, roles: Roles, *, quick: bool = False) -> RolesEvidence:
+    """Counts of named heads, and the task; where no head was taken out, roles are described."""
     named = {
         kind.name: sum(h.named for h in roles.heads if h.kind == kind.name)
         for kind in KINDS
         if kind.name not in roles.untested
     }
     moving = [head for head in roles.heads if head.kind not in PARKED]
+    if quick and any(head.named for head in moving):
+        return _evidence("described", QUICK, task_check, named, roles.passes + 1)
     if any(head.named for head in moving):
         return _evidence("detected", None, task_check, named, roles.passes + 1)
     if any(head.word == "undecided" for head in moving):
@@ -47,7 +50,7 @@ def evidence_of(task_check: AtHome, roles: Roles) -> RolesEvidence:
     return _evidence("not_detected", reason, task_check, named, roles.passes + 1)
 
 
-def headline(roles: Roles) -> str:
+def headline(roles: Roles, *, quick: bool = False) -> str:
     """The heads of every role, and the largest writer of none; at most 20 words."""
     moving = [h for h in roles.heads if h.named and h.kind not in PARKED]
     by_kind = {kind: [h for h in moving if h.kind == kind.name] for kind in KINDS}
@@ -60,10 +63,11 @@ def headline(roles: Roles) -> str:
         start = "Undecided whether any head has" if undecided else "No head is detected in"
         beside = f"; {parts[0]}" if parts else ""
         return f"{start} one of the roles tested{beside}."
-    sentence = "; ".join(parts)
+    start = "by attention and writing alone: " if quick else ""
+    sentence = start + "; ".join(parts)
     if len(sentence.split()) > HEADLINE_WORDS:
         counts = [_counted(len(heads), kind) for kind, heads in by_kind.items() if heads]
-        sentence = "; ".join(counts[:3]) + ("; and more roles" if len(counts) > 3 else "")
+        sentence = start + "; ".join(counts[:3]) + ("; and more roles" if len(counts) > 3 else "")
     return f"{capital(sentence)}."
 
 
