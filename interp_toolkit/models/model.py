@@ -7,6 +7,7 @@ Also here:
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -96,6 +97,11 @@ _PARTS = ("cfg", "hook_dict", "run_with_hooks")
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "Sequential")
 
 
+def _has(model: Any, part: str) -> bool:
+    """Whether it has this, without making it: a bridge makes its `hook_dict` anew for each look."""
+    return inspect.getattr_static(model, part, None) is not None or hasattr(model, part)
+
+
 def check_model(model: Any) -> None:
     """Raise InputError, with the way to a model, for what is no model of TransformerLens' kinds.
 
@@ -106,7 +112,7 @@ def check_model(model: Any) -> None:
     kind = type(model).__name__
     if isinstance(model, type):
         raise InputError(f"{model.__name__} is a class, not a model: give an object made of it")
-    missing = [part for part in _PARTS if not hasattr(model, part)]
+    missing = [part for part in _PARTS if not _has(model, part)]
     if missing:
         raise InputError(f"a {kind} is no TransformerLens model{_way(model, missing)}")
     if isinstance(model.cfg, Mapping):
