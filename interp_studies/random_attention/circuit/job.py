@@ -35,8 +35,7 @@ from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import find
 from interp_toolkit.results import head_name
 from interp_toolkit.stats import estimate
-from interp_toolkit.toys.random_attention.retrieval import Retrieval
-from interp_toolkit.toys.random_attention.task import TaskRows
+from interp_toolkit.toys.random_attention.tasks import Retrieval, TaskRows
 from interp_toolkit.training.engine.metrics import final_score_of
 from interp_toolkit.training.engine.run_files import end_run
 from interp_toolkit.training.tasks.problem import TaskProblem

@@ -36,7 +36,7 @@ from interp_toolkit.data.composites import all_composites
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.stats import mean_interval
-from interp_toolkit.toys.superposition.computed_toys import KEY_FUNCTIONS
+from interp_toolkit.toys.superposition.toys import KEY_FUNCTIONS
 
 CUBE = np.array(list(product((False, True), repeat=5)))
 
