@@ -44,13 +44,12 @@ from scipy import stats
 
 import interp_toolkit as it
 from interp_toolkit.circuits.heads.scores import detect
-from interp_toolkit.circuits.roles.flips import flip_p_values
 from interp_toolkit.circuits.skip_bigrams.scores import p_values
 from interp_toolkit.circuits.universal_keys.function import chance_to_fit, least_function
 from interp_toolkit.circuits.weights.composition import MODES, composition_scores
 from interp_toolkit.circuits.weights.self_scores import weight_scores
 from interp_toolkit.results import STATUS_TONES
-from interp_toolkit.stats import holm
+from interp_toolkit.stats import holm, sign_flip_p_values
 from interp_toolkit.toys.hand_set.untrained import random_model
 
 DETECTORS = ("induction", "previous-token", "duplicate-token", "k-hop", "first-token")
@@ -109,7 +108,7 @@ def roles(runs: int) -> Draws:
     """Noise of as many contrasts as eight heads have; the smallest p counts."""
     for seed in range(runs):
         noise = np.random.default_rng(seed).standard_t(3, (8 * 6, 24))
-        yield {"roles": float(np.nanmin(flip_p_values(noise, seed=seed)))}
+        yield {"roles": float(np.nanmin(sign_flip_p_values(noise, seed=seed)))}
 
 
 def skip_bigrams(runs: int) -> Draws:

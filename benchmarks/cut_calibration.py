@@ -34,7 +34,6 @@ from rich.progress import track
 import interp_toolkit as it
 from interp_studies.challenge.families.layouts import RELATIONS, SHORTEST, Layout
 from interp_studies.challenge.families.shared_work import Work, shared_work
-from interp_toolkit.circuits.behaviour.advantage import Estimate
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.task import AnswerTask, AtHome
 from interp_toolkit.circuits.behaviour.words import matters
@@ -43,7 +42,7 @@ from interp_toolkit.circuits.heads.rule import Group, group_effects
 from interp_toolkit.data import FeatureData
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.interventions import reinitialised
-from interp_toolkit.stats import COVERAGE, LEVEL
+from interp_toolkit.stats import COVERAGE, LEVEL, Estimate
 from interp_toolkit.toys.hand_set.untrained import random_model
 
 ROWS = 256

@@ -38,11 +38,10 @@ from rich.table import Table
 from scipy import stats
 
 import interp_toolkit as it
-from interp_toolkit.circuits.roles.flips import flip_p_values
 from interp_toolkit.circuits.skip_bigrams.head import skip_bigrams_of
 from interp_toolkit.circuits.weights.composition import MODES, composition_scores
 from interp_toolkit.circuits.weights.self_scores import weight_scores
-from interp_toolkit.stats import clopper_pearson, holm
+from interp_toolkit.stats import clopper_pearson, holm, sign_flip_p_values
 from interp_toolkit.toys.hand_set.untrained import random_model
 
 LEVEL = 0.05
@@ -129,7 +128,7 @@ def roles(strength: float, seed: int) -> Seen:
     """The first of 48 contrasts."""
     noise = np.random.default_rng(seed).standard_t(3, (8 * 6, 24))
     noise[0] += strength
-    p = flip_p_values(noise, seed=seed)
+    p = sign_flip_p_values(noise, seed=seed)
     return float(p[0] <= LEVEL), float((p[1:] <= LEVEL).any())
 
 

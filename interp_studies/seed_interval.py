@@ -24,9 +24,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
-from interp_toolkit.stats import COVERAGE, clopper_pearson
+from interp_toolkit.stats import COVERAGE, clopper_pearson, mean_interval
 
 
 @dataclass(frozen=True)
@@ -144,4 +143,5 @@ def _spread(values: Sequence[float], level: float) -> float:
     n = len(values)
     if n < 2:
         return math.inf
-    return float(stats.t.ppf((1 + level) / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
+    mean, _, high = mean_interval(np.array(values), level)
+    return float(high - mean)

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from interp_studies.jobs.attempt import Job
 from interp_studies.jobs.runner import Runner
 from interp_toolkit.registry import find
-from interp_toolkit.training.text.settings import TextTraining
-from interp_toolkit.training.text.store import check_text
+from interp_toolkit.training.text.store import TextTraining, check_text
 
 
 def check_texts(jobs: Iterable[Job], runner: Runner) -> None:

@@ -1,100 +1,122 @@
-"""Statistics shared by the analyses: Cover's count, corrections for many tests, exact intervals."""
+"""Statistics shared by the analyses: intervals, p-values, corrections for many tests.
+
+- Means over rows: Student's t interval (`mean_interval`, `estimate`), t tests, Fieller's interval
+  of a ratio (`ratio_interval`).
+- Shares and other bounded values: the exact interval (`clopper_pearson`), and intervals that stay
+  wide where hardly any row differs from the others (`mean_of_shares`, `ratio_share`).
+- P-values of many tests: sign flips with the largest statistic (Westfall & Young), Holm, Simes,
+  Benjamini & Hochberg, Benjamini & Yekutieli.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Num
 from scipy import stats
+
+from interp_toolkit.errors import InputError
 
 LEVEL = 0.05  # of significance
 COVERAGE = 0.95  # of intervals
+#: rows that must differ for a t interval of a share of right answers: with fewer, exact bounds
+FEWEST_CHANGED = 30
+ALIKE = 0.05  # of the metric: rows that differ by less are alike
+FLIPS = 4000  # draws of signs
+FLIPS_AT_ONCE = 250
+TIE = 1e-6  # relative: statistics that differ by less are tied
 
 
-def cover_probability(n_points: int, affine_dim: int) -> float:
-    """The chance that uniformly random labels of points in general position are separable.
+# Means over rows.
 
-    Cover (1965), with a threshold: P[Binomial(n_points - 1, 1/2) <= affine_dim]. It is 1 for
-    n_points <= affine_dim + 1, one half at 2 (affine_dim + 1), and falls fast beyond.
 
-    Args:
-        n_points: number of distinct points.
-        affine_dim: dimension of the smallest flat that holds them all.
+@dataclass(frozen=True)
+class Share:
+    """An effect as a share of the metric, with its confidence interval.
+
+    Attributes:
+        mean: estimate. low, high: the ends of its interval.
     """
-    if n_points <= affine_dim + 1:
-        return 1.0
-    return float(stats.binom.cdf(affine_dim, n_points - 1, 0.5))
+
+    mean: float
+    low: float
+    high: float
 
 
-def max_statistic_p_values(
-    observed: Float[np.ndarray, " test"], null: Float[np.ndarray, "draw test"]
-) -> Float[np.ndarray, " test"]:
-    """P-values corrected for the number of tests, from joint null draws (Westfall & Young 1993).
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over rows with its confidence interval.
 
-    Each test is compared with the largest null statistic over all tests, draw by draw, so the
-    chance that *any* test falls below p is at most p, whatever their dependence. The smallest
-    possible value is 1 / (draws + 1). NaN tests stay NaN and take no part; nor does a draw
-    that is NaN at every test.
+    Attributes:
+        mean: of the rows.
+        low, high: ends of the t interval at COVERAGE.
+        p_value: two-sided, against a mean of zero.
+        n: rows.
     """
-    observed = np.asarray(observed, dtype=float)
-    null = null[~np.isnan(null).all(axis=1)]
-    largest = np.where(np.isnan(null), -np.inf, null).max(axis=1, initial=-np.inf)
-    exceed: Bool[np.ndarray, "draw test"] = largest[:, None] >= observed[None, :]
-    p_values = (1 + exceed.sum(axis=0)) / (1 + len(null))
-    return np.where(np.isnan(observed), np.nan, p_values)
+
+    mean: float
+    low: float
+    high: float
+    p_value: float
+    n: int
+
+    def within(self, bound: float) -> Estimate:
+        """The same, its interval no wider than ±`bound`, where no row can lie beyond."""
+        return replace(self, low=max(self.low, -bound), high=min(self.high, bound))
 
 
-def holm(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
-    """Holm's (1979) adjusted p-values: rejecting those <= alpha errs at all with chance <= alpha.
+def estimate(values: Float[np.ndarray, " row"], coverage: float = COVERAGE) -> Estimate:
+    """The mean over rows with its t interval; for paired comparisons, give the differences.
 
-    Holds whatever the dependence of the tests. NaN stays NaN and takes no part.
-
-    Raises:
-        ValueError: values outside 0 to 1.
+    Raises InputError for fewer than two rows, which have no spread.
     """
-    return _ignoring_nan(p, _holm)
+    n = len(values)
+    if n < 2:
+        raise InputError(f"a mean over {n} rows has no confidence interval; give 2 rows or more")
+    mean, low, high = map(float, mean_interval(values, coverage))
+    return Estimate(mean, low, high, float(mean_p_value(values)), n)
 
 
-def benjamini_hochberg(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
-    """Benjamini & Hochberg's (1995) q-values: of those <= alpha, at most alpha false on average.
+def mean_interval(
+    values: Float[np.ndarray, "row *more"], coverage: float = COVERAGE
+) -> tuple[Float[np.ndarray, "*more"], Float[np.ndarray, "*more"], Float[np.ndarray, "*more"]]:
+    """Means over rows and the ends of their t intervals; NaN takes no part.
 
-    Holds for tests that are independent or positively dependent. NaN stays NaN and takes no part.
+    The ends are NaN of fewer than two values.
 
-    Raises:
-        ValueError: values outside 0 to 1.
+    Examples:
+        >>> [round(float(x), 2) for x in mean_interval(np.array([1.0, 2.0, 3.0]))]
+        [2.0, -0.48, 4.48]
     """
-    return _ignoring_nan(p, stats.false_discovery_control)
+    n, mean, error = _standard_error(values)
+    half = stats.t.ppf((1 + coverage) / 2, np.maximum(n - 1, 1)) * error
+    return mean, np.asarray(mean - half), np.asarray(mean + half)
 
 
-def benjamini_yekutieli(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
-    """Benjamini & Yekutieli's (2001) q-values: as `benjamini_hochberg`, whatever the dependence.
+def mean_p_value(values: Float[np.ndarray, "row *more"]) -> Float[np.ndarray, "*more"]:
+    """Two-sided p-values of Student's t against a mean of 0; 1 where the mean is exactly 0.
 
-    Raises:
-        ValueError: values outside 0 to 1.
+    NaN takes no part. Rows that all have the same other value give 0.
     """
-    return _ignoring_nan(p, partial(stats.false_discovery_control, method="by"))
+    n, mean, error = _standard_error(values)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        t = np.where(mean == 0, 0.0, np.abs(mean) / error)
+    return np.asarray(2 * stats.t.sf(t, np.maximum(n - 1, 1)))
 
 
-def clopper_pearson(
-    successes: float | int, trials: int, coverage: float = COVERAGE
-) -> tuple[float, float]:
-    """The exact interval of a share of so many trials (Clopper & Pearson 1934).
-
-    `scipy.stats.binomtest` has it for whole numbers alone; a mean over seeds, or of rows with
-    several answers, need not be one. A row's share of right answers varies less than a yes or no
-    with the same mean would, so the interval is then wider than it need be.
-
-    Args:
-        successes: 0 to `trials`.
-        trials: how many, independent.
-        coverage: how often the interval holds the truth, at least.
-    """
-    tail, failures = (1 - coverage) / 2, trials - successes
-    low = stats.beta.ppf(tail, successes, failures + 1) if successes > 0 else 0.0
-    high = stats.beta.ppf(1 - tail, successes + 1, failures) if failures > 0 else 1.0
-    return float(low), float(high)
+def _standard_error(
+    values: Float[np.ndarray, "row *more"],
+) -> tuple[Num[np.ndarray, "*more"], Float[np.ndarray, "*more"], Float[np.ndarray, "*more"]]:
+    """Number, mean and standard error of the values that are not NaN, over the first axis."""
+    defined = ~np.isnan(values)
+    n = np.asarray(defined.sum(0))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.asarray(np.where(defined, values, 0).sum(0) / n)
+        squares = np.where(defined, values - mean, 0) ** 2
+        return n, mean, np.asarray(np.sqrt(squares.sum(0) / (n - 1) / n))
 
 
 def ratio_interval(
@@ -120,12 +142,234 @@ def ratio_interval(
     return float((linear - root) / square), float((linear + root) / square)
 
 
-def _holm(p: Float[np.ndarray, " known"]) -> Float[np.ndarray, " known"]:
-    order = np.argsort(p, kind="stable")
-    steps = p[order] * np.arange(len(p), 0, -1)
-    adjusted = np.empty(len(p))
-    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
-    return adjusted
+def rows_needed(estimate: Estimate, half: float, most: int = 10**7) -> int | None:
+    """About how many rows would narrow the interval to this half-width; None where it cannot be."""
+    now = (estimate.high - estimate.low) / 2
+    if not (half > 0 and now > 0):
+        return None
+    needed = int(np.ceil(estimate.n * (now / half) ** 2))
+    return needed if estimate.n < needed <= most else None
+
+
+# Shares, and values of which few differ.
+
+
+def clopper_pearson(
+    successes: float | int, trials: int, coverage: float = COVERAGE
+) -> tuple[float, float]:
+    """The exact interval of a share of so many trials (Clopper & Pearson 1934).
+
+    `scipy.stats.binomtest` has it for whole numbers alone; a mean over seeds, or of rows with
+    several answers, need not be one. A row's share of right answers varies less than a yes or no
+    with the same mean would, so the interval is then wider than it need be.
+
+    Args:
+        successes: 0 to `trials`.
+        trials: how many, independent.
+        coverage: how often the interval holds the truth, at least.
+    """
+    tail, failures = (1 - coverage) / 2, trials - successes
+    low = stats.beta.ppf(tail, successes, failures + 1) if successes > 0 else 0.0
+    high = stats.beta.ppf(1 - tail, successes + 1, failures) if failures > 0 else 1.0
+    return float(low), float(high)
+
+
+def mean_of_shares(values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
+    """Like `estimate`, for values or differences that lie within -1 and 1.
+
+    A t interval knows nothing of rows it has not seen: where fewer than FEWEST_CHANGED rows differ
+    from the commonest value it is widened to what Clopper and Pearson's bounds on the share of
+    rows above and below that value allow, each such row moving by the largest amount seen (all the
+    way, where none was).
+    """
+    plain = estimate(values, coverage)
+    levels, counts = np.unique(values, return_counts=True)
+    common = float(levels[counts.argmax()])
+    if len(values) - counts.max() >= FEWEST_CHANGED:
+        return plain
+    low, high = _few_moved(values - common, coverage)
+    return replace(plain, low=min(common + low, plain.mean), high=max(common + high, plain.mean))
+
+
+def ratio_share(
+    part: Float[np.ndarray, " row"], whole: Float[np.ndarray, " row"], coverage: float
+) -> Share:
+    """`mean(part) / mean(whole)` with its interval.
+
+    Fieller's interval knows nothing of rows it has not seen: where all rows agree it has no width,
+    though the next one may differ. So where fewer than FEWEST_CHANGED rows differ from the middle
+    one by more than ALIKE, it is widened to what Clopper and Pearson's bounds on the share of such
+    rows allow, each moving by the largest amount seen, or by all of the metric where none was.
+
+    Examples:
+        >>> effect = ratio_share(np.ones(10), np.ones(10), 0.9)
+        >>> effect.mean, round(effect.low, 2)
+        (1.0, 0.74)
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = float(part.mean() / whole.mean())
+        each = part / whole.mean()
+    low, high = ratio_interval(part, whole, coverage)
+    middle = float(np.median(each))
+    moved = np.where(np.abs(each - middle) > ALIKE, each - middle, 0.0)
+    if (moved != 0).sum() < FEWEST_CHANGED and np.isfinite(each).all():
+        lowest, highest = _few_moved(moved, coverage)
+        low, high = min(low, middle + lowest), max(high, middle + highest)
+    return Share(mean, low, high)
+
+
+def _few_moved(moved: Float[np.ndarray, " row"], coverage: float) -> tuple[float, float]:
+    """The interval of the mean where few of the values differ from 0.
+
+    Of the rows above 0 and below it, Clopper and Pearson's bounds on their share; each moves by the
+    smallest amount seen on its side at least, and by the largest seen at most (1, if none was).
+    """
+    step = float(np.abs(moved).max()) if moved.any() else 1.0
+    bounds = []
+    for side in (moved, -moved):
+        own = side[side > 0]
+        few, many = clopper_pearson(len(own), len(moved), coverage)
+        bounds.append((few * float(own.min(initial=step)), many * step))
+    (up_low, up_high), (down_low, down_high) = bounds
+    return up_low - down_high, up_high - down_low
+
+
+def cover_probability(n_points: int, affine_dim: int) -> float:
+    """The chance that uniformly random labels of points in general position are separable.
+
+    Cover (1965), with a threshold: P[Binomial(n_points - 1, 1/2) <= affine_dim]. It is 1 for
+    n_points <= affine_dim + 1, one half at 2 (affine_dim + 1), and falls fast beyond.
+
+    Args:
+        n_points: number of distinct points.
+        affine_dim: dimension of the smallest flat that holds them all.
+    """
+    if n_points <= affine_dim + 1:
+        return 1.0
+    return float(stats.binom.cdf(affine_dim, n_points - 1, 0.5))
+
+
+# P-values of many tests.
+
+
+def max_statistic_p_values(
+    observed: Float[np.ndarray, " test"], null: Float[np.ndarray, "draw test"]
+) -> Float[np.ndarray, " test"]:
+    """P-values corrected for the number of tests, from joint null draws (Westfall & Young 1993).
+
+    Each test is compared with the largest null statistic over all tests, draw by draw, so the
+    chance that *any* test falls below p is at most p, whatever their dependence. The smallest
+    possible value is 1 / (draws + 1). NaN tests stay NaN and take no part; nor does a draw
+    that is NaN at every test.
+    """
+    null = null[~np.isnan(null).all(axis=1)]
+    largest = np.where(np.isnan(null), -np.inf, null).max(axis=1, initial=-np.inf)
+    return rank_p_values(np.asarray(observed, dtype=float), largest)
+
+
+def rank_p_values(
+    observed: Float[np.ndarray, "*test"], null: Float[np.ndarray, " draw"]
+) -> Float[np.ndarray, "*test"]:
+    """The share of null draws that reach each observed statistic, itself counted; NaN stays."""
+    reached = len(null) - np.searchsorted(np.sort(null), observed, side="left")
+    p_values: np.ndarray = (1 + reached) / (1 + len(null))
+    return np.where(np.isnan(observed), np.nan, p_values)
+
+
+def sign_flip_p_values(
+    contrasts: Float[np.ndarray, "test row"], *, draws: int = FLIPS, seed: int = 0
+) -> Float[np.ndarray, " test"]:
+    """Two-sided p-values of means over rows, adjusted for all tests together; NaN takes no part.
+
+    If a contrast has no direction, its sign in each row is a coin's. All contrasts have their
+    rows' signs flipped together, which keeps how they depend on each other, and each mean (in
+    root mean squares of its rows, which flips do not change) is compared with the largest of all
+    in each draw (Westfall & Young 1993). Rows are taken as independent of each other.
+
+    Args:
+        contrasts: a row's number in each test; contrasts that are only rounding must be 0.
+        draws: of signs. The smallest p-value is about 1 / draws, or 2 / 2^rows if that is more.
+        seed: of the draws.
+
+    Examples:
+        >>> p = sign_flip_p_values(np.array([[1.0] * 12, [1.0, -1.0] * 6]))
+        >>> bool(p[0] < 0.01), bool(p[1] > 0.9)
+        (True, True)
+    """
+    defined = ~np.isnan(contrasts)
+    values = np.where(defined, contrasts, 0.0)
+    size = np.sqrt(defined.sum(1) * np.square(values).sum(1))
+    scaled = (values / np.where(size > 0, size, 1.0)[:, None]).astype(np.float32)
+    rng = np.random.default_rng(seed)
+    largest = np.zeros(draws)
+    for start in range(0, draws, FLIPS_AT_ONCE):
+        stop = min(start + FLIPS_AT_ONCE, draws)
+        signs = rng.integers(0, 2, (scaled.shape[1], stop - start)).astype(np.float32) * 2 - 1
+        largest[start:stop] = np.abs(scaled @ signs).max(0, initial=0.0)
+    observed = np.abs(scaled.sum(1)).astype(float) - TIE
+    observed[~defined.any(1)] = np.nan
+    return rank_p_values(observed, largest)
+
+
+def holm(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
+    """Holm's (1979) adjusted p-values: rejecting those <= alpha errs at all with chance <= alpha.
+
+    Holds whatever the dependence of the tests. NaN stays NaN and takes no part.
+
+    Raises:
+        ValueError: values outside 0 to 1.
+    """
+
+    def adjust(p: Float[np.ndarray, " known"]) -> Float[np.ndarray, " known"]:
+        order = np.argsort(p, kind="stable")
+        adjusted = np.empty(len(p))
+        steps = p[order] * np.arange(len(p), 0, -1)
+        adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+        return adjusted
+
+    return _ignoring_nan(p, adjust)
+
+
+def simes(p: Float[np.ndarray, " test"], n: int) -> float:
+    """Simes' (1986) p-value that all of n tests are null, of which these are the smallest."""
+    return float(min(1.0, *(n * np.sort(p) / np.arange(1, len(p) + 1)))) if len(p) else 1.0
+
+
+def benjamini_hochberg(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
+    """Benjamini & Hochberg's (1995) q-values: of those <= alpha, at most alpha false on average.
+
+    Holds for tests that are independent or positively dependent. NaN stays NaN and takes no part.
+
+    Raises:
+        ValueError: values outside 0 to 1.
+    """
+    return _ignoring_nan(p, stats.false_discovery_control)
+
+
+def discovery_threshold(
+    p: Float[np.ndarray, " test"], n_taken: int, n_tests: int, level: float
+) -> float:
+    """Benjamini & Hochberg's threshold: p-values up to it are discoveries; 0 where none is.
+
+    Args:
+        p: the small p-values; of all others only their number matters.
+        n_taken: how many further tests are discoveries already.
+        n_tests: of all tests.
+        level: of the false discovery rate.
+    """
+    ordered = np.sort(p)
+    rank = n_taken + np.arange(1, len(p) + 1)
+    below = np.flatnonzero(ordered <= level * rank / n_tests)
+    return float(ordered[below[-1]]) if len(below) else 0.0
+
+
+def benjamini_yekutieli(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
+    """Benjamini & Yekutieli's (2001) q-values: as `benjamini_hochberg`, whatever the dependence.
+
+    Raises:
+        ValueError: values outside 0 to 1.
+    """
+    return _ignoring_nan(p, partial(stats.false_discovery_control, method="by"))
 
 
 def _ignoring_nan(

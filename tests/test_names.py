@@ -55,7 +55,7 @@ ALLOWED = {
     "diagnosis/sections/faults.py": {"said"},
     "models/features/samples.py": {"kept"},
     "probes/uand/result.py": {"places"},
-    "toys/random_attention/generated_text.py": {"last_names_told"},
+    "toys/random_attention/texts.py": {"last_names_told"},
     "toys/sorting/sorters.py": {"kept"},
     # the interface of `circuits.heads`, which is not yet renamed
     "auditing/ground.py": {"home", "asked_home"},

@@ -36,8 +36,8 @@ from interp_studies.study import Grid, Plan, Study, StudyRun, Values
 from interp_toolkit import plots
 from interp_toolkit.plots import shade
 from interp_toolkit.results import Figure, Table
-from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features
-from interp_toolkit.toys.superposition.skip_bigrams.bigrams import (
+from interp_toolkit.toys.superposition.layers.layer import random_unit_features
+from interp_toolkit.toys.superposition.skip_bigrams import (
     QKHead,
     bigram_matrix,
     presence,

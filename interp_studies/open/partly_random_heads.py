@@ -44,10 +44,10 @@ from interp_toolkit import plots
 from interp_toolkit.plots import NEUTRAL, shade
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.stats import clopper_pearson
-from interp_toolkit.toys.random_attention.task import TaskRows
+from interp_toolkit.toys.random_attention.tasks import TaskRows
 from interp_toolkit.training.engine.trainer import fit
 from interp_toolkit.training.tasks.problem import TaskProblem
-from interp_toolkit.training.tasks.retrieval import RetrievalTraining
+from interp_toolkit.training.tasks.recipes import RetrievalTraining
 
 SEEDS = {"small": 8, "paper": 16}
 _SHARED: Mapping[str, Any] = {

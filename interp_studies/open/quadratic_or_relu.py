@@ -36,7 +36,7 @@ from interp_toolkit.data.composites import all_composites
 from interp_toolkit.plots import shade
 from interp_toolkit.probes import UANDReadout
 from interp_toolkit.results import Figure, Table
-from interp_toolkit.toys.superposition.layers.gate_model import own_axes, random_unit_features
+from interp_toolkit.toys.superposition.layers.layer import own_axes, random_unit_features
 
 SEEDS = 8
 DIMS = (12, 16)

@@ -40,7 +40,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.plots import shade
 from interp_toolkit.probes import UANDReadout
 from interp_toolkit.results import Figure, Table
-from interp_toolkit.toys.superposition.layers.density import choose_density
+from interp_toolkit.toys.superposition.layers.layer import choose_density
 
 SEEDS = 8
 FEATURES = (12, 16, 24, 32, 40)

@@ -31,9 +31,8 @@ from interp_toolkit.results import Table
 from interp_toolkit.toys.random_attention.variants import trainable_parameters
 from interp_toolkit.training.engine.metrics import FinalScore, final_score_of
 from interp_toolkit.training.engine.run_files import end_run
-from interp_toolkit.training.tasks.problem import TaskProblem
-from interp_toolkit.training.tasks.verdict import BITS
-from interp_toolkit.training.text.settings import GENERATED
+from interp_toolkit.training.tasks.problem import BITS, TaskProblem
+from interp_toolkit.training.text.store import GENERATED
 
 SOURCE = "Is random attention sufficient for sequence modeling?"
 BITS_PER_PARAMETER = "bits per parameter"

@@ -28,12 +28,14 @@ from interp_toolkit.probes import UANDReadout
 from interp_toolkit.toys.superposition.constructions.fan_in import connected
 from interp_toolkit.toys.superposition.constructions.targeted import targeted_gates
 from interp_toolkit.toys.superposition.constructions.uand import and_layer, universal_and
-from interp_toolkit.toys.superposition.layers.boolean_readoffs import function_readoffs
-from interp_toolkit.toys.superposition.layers.functions import BooleanFunction
-from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features
-from interp_toolkit.toys.superposition.layers.gates import Gate, all_pairs, random_gates
-from interp_toolkit.toys.superposition.layers.layer import FeatureLayer
-from interp_toolkit.toys.superposition.layers.measured_epsilon import MeasuredEpsilon
+from interp_toolkit.toys.superposition.layers.gates import (
+    BooleanFunction,
+    Gate,
+    all_pairs,
+    random_gates,
+)
+from interp_toolkit.toys.superposition.layers.layer import FeatureLayer, random_unit_features
+from interp_toolkit.toys.superposition.layers.readouts import MeasuredEpsilon, function_readoffs
 
 SAMPLES = 2_000
 XOR, XOR3 = "0110", "01101001"

@@ -32,13 +32,9 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import Brief
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.superposition.constructions.fan_in import fan_in_and, intersection_readoffs
-from interp_toolkit.toys.superposition.layers.gate_model import check_bytes, gate_model
 from interp_toolkit.toys.superposition.layers.gates import Gate, checked_gates, gate_truth
-from interp_toolkit.toys.superposition.layers.layer import FeatureLayer
-from interp_toolkit.toys.superposition.layers.measured_epsilon import (
-    MeasuredEpsilon,
-    measured_epsilon,
-)
+from interp_toolkit.toys.superposition.layers.layer import FeatureLayer, check_bytes, gate_model
+from interp_toolkit.toys.superposition.layers.readouts import MeasuredEpsilon, measured_epsilon
 
 MOST_FAN_IN = 10
 

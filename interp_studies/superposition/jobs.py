@@ -18,15 +18,16 @@ from scipy.optimize import linprog
 from interp_studies.jobs.attempt import Outcome
 from interp_toolkit.data.composites import all_composites, random_subsets
 from interp_toolkit.probes import UANDReadout
-from interp_toolkit.toys.superposition.constructions.fan_in import fan_in_and
-from interp_toolkit.toys.superposition.constructions.quadratic import quadratic_and
+from interp_toolkit.toys.superposition.constructions.fan_in import fan_in_and, quadratic_and
 from interp_toolkit.toys.superposition.constructions.targeted import targeted_gates
 from interp_toolkit.toys.superposition.constructions.uand import UniversalAND, universal_and
-from interp_toolkit.toys.superposition.layers.density import expected_worst
-from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features
 from interp_toolkit.toys.superposition.layers.gates import random_gates
-from interp_toolkit.toys.superposition.layers.sampled import sampled_epsilon
-from interp_toolkit.toys.superposition.skip_bigrams.bigrams import (
+from interp_toolkit.toys.superposition.layers.layer import (
+    expected_worst,
+    random_unit_features,
+    sampled_epsilon,
+)
+from interp_toolkit.toys.superposition.skip_bigrams import (
     bigram_matrix,
     exact_head,
     presence,

@@ -24,10 +24,13 @@ from interp_toolkit.toys.superposition.constructions.fan_in import (
     check_sizes,
     fan_in_and,
 )
-from interp_toolkit.toys.superposition.layers.density import choose_density
-from interp_toolkit.toys.superposition.layers.gate_model import check_bytes, gate_model
 from interp_toolkit.toys.superposition.layers.gates import Gate, checked_gates
-from interp_toolkit.toys.superposition.layers.layer import FeatureLayer
+from interp_toolkit.toys.superposition.layers.layer import (
+    FeatureLayer,
+    check_bytes,
+    choose_density,
+    gate_model,
+)
 
 
 @dataclass(frozen=True, eq=False)

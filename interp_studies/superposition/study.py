@@ -30,7 +30,7 @@ from interp_toolkit import plots
 from interp_toolkit.boolean_functions import AFFINE
 from interp_toolkit.plots import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL
 from interp_toolkit.results import Evidence, Figure, Table
-from interp_toolkit.toys.superposition.layers.density import class_means
+from interp_toolkit.toys.superposition.layers.layer import class_means
 
 SEEDS = 5
 WHOSE = "earlier"  # the ranges held against are this project's

@@ -20,9 +20,8 @@ from interp_studies.sweep.result import SweepResult, sweep_result
 from interp_studies.texts import check_texts
 from interp_studies.train_seed import train_seed
 from interp_toolkit.errors import InputError
-from interp_toolkit.training.engine.metrics import KEY, final_score_of
+from interp_toolkit.training.engine.metrics import KEY, check_log, final_score_of, tracked
 from interp_toolkit.training.engine.run_files import end_run, has_unfinished
-from interp_toolkit.training.engine.tracking import check_log, tracked
 
 NOT_YET = "not done yet"
 

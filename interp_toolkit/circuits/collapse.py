@@ -23,7 +23,6 @@ from jaxtyping import Float
 from pydantic import Field
 
 from interp_toolkit import plots
-from interp_toolkit.circuits.behaviour.advantage import Estimate, estimate, within
 from interp_toolkit.circuits.behaviour.prompts import SHORTEST
 from interp_toolkit.circuits.similarity import (
     Similarity,
@@ -40,6 +39,7 @@ from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.options import Options
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL, translucent
 from interp_toolkit.results import Evidence, Figure
+from interp_toolkit.stats import Estimate, estimate
 
 RISE = 0.1  # in mean cosine from the embedding to the last block, to count as collapse
 
@@ -135,7 +135,7 @@ def analyze(run: Run[CollapseOptions]) -> CollapseFinding:
         notes.append(f"{len(data) - len(first)} prompts repeat others and are not counted again")
     prompts = data.at(first) if len(first) < len(data) else data
     own = similarity_by_depth(model, prompts, memory=run.memory, progress=run.progress)
-    rise = within(estimate(without_missing(own.rises)), 2.0)
+    rise = estimate(without_missing(own.rises)).within(2.0)
     copies, n_copies = [], run.options.reinitialisations
     for copy in range(n_copies):
         run.progress(f"shuffled copy {copy + 1} of {n_copies}")
@@ -218,7 +218,7 @@ def _interval(layer: LayerSimilarity) -> str:
 def layer_similarity(own: Similarity, copies: Sequence[Similarity], site: int) -> LayerSimilarity:
     """A site of the model beside the same site in each of its copies."""
     values = without_missing(own.cosines[site])
-    cosine = within(estimate(values), 1.0) if len(values) > 1 else None
+    cosine = estimate(values).within(1.0) if len(values) > 1 else None
     return LayerSimilarity(
         place=own.sites[site].name,
         hook=own.sites[site].hook,

@@ -21,7 +21,6 @@ from jaxtyping import Float
 from pydantic import Field
 
 from interp_toolkit import plots
-from interp_toolkit.circuits.behaviour.advantage import estimate
 from interp_toolkit.circuits.behaviour.prompts import repeated_answers
 from interp_toolkit.circuits.roles import analysis as roles
 from interp_toolkit.circuits.roles.asks import Asks, asks_of
@@ -38,7 +37,7 @@ from interp_toolkit.models.weights.contributions import ResidualPart
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Options
 from interp_toolkit.results import Evidence, Figure, Status
-from interp_toolkit.stats import LEVEL, holm
+from interp_toolkit.stats import LEVEL, estimate, holm
 
 
 class LogitAttributionOptions(Options):

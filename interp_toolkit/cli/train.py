@@ -59,9 +59,9 @@ def train(
 
     from interp_toolkit.cli.progress import training_progress
     from interp_toolkit.registry import Session, find
-    from interp_toolkit.training.engine.ranks import named_ranks
+    from interp_toolkit.training.engine.acceleration import named_ranks
+    from interp_toolkit.training.engine.metrics import check_log, tracked
     from interp_toolkit.training.engine.settings import configure
-    from interp_toolkit.training.engine.tracking import check_log, tracked
 
     check_log(log, out)
     found = find("recipes", recipe)

@@ -39,13 +39,16 @@ from interp_toolkit.boolean_functions import AFFINE, Epsilon, epsilon
 from interp_toolkit.data.composites import all_composites, count_composites, sample_composites
 from interp_toolkit.models.transformer.config import DTYPES
 from interp_toolkit.registry import Recipe, Session, TrainingRun
-from interp_toolkit.toys.superposition.layers.density import counted
-from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features
-from interp_toolkit.toys.superposition.layers.layer import FeatureLayer, layer_model, layer_task
-from interp_toolkit.toys.superposition.layers.triples import exact_epsilon
-from interp_toolkit.training.engine.problem import Problem
+from interp_toolkit.toys.superposition.layers.layer import (
+    FeatureLayer,
+    counted,
+    layer_model,
+    layer_task,
+    random_unit_features,
+)
+from interp_toolkit.toys.superposition.layers.readouts import exact_epsilon
 from interp_toolkit.training.engine.seeds import SeedRuns, train_seeds
-from interp_toolkit.training.engine.settings import Schedule, TrainingSettings
+from interp_toolkit.training.engine.settings import Problem, Schedule, TrainingSettings
 from interp_toolkit.training.engine.trainer import Fitted
 
 #: the most bytes that a tensor of a step may take

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from interp_toolkit.training.engine import tracking
+from interp_toolkit.training.engine import metrics
 
 TRAIN = (
     "train", "xor", "--steps", "6", "--seeds", "2", "--set", "log_every=2", "--out", "model.pt",
@@ -165,7 +165,7 @@ def test_nothing_is_sent_by_default(call, tmp_path: Path, monkeypatch: pytest.Mo
         raise AssertionError(to)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tracking, "_package", asked)
+    monkeypatch.setattr(metrics, "_package", asked)
     assert call(*TRAIN)[0] == 0
     kept = {path.name for path in (tmp_path / "model.pt.training").iterdir()}
     assert kept.isdisjoint({"tensorboard", "wandb"})
@@ -191,7 +191,7 @@ def test_a_missing_package_is_named_with_its_extra(
     def missing(to: str) -> None:
         raise ImportError(to)
 
-    monkeypatch.setattr(tracking, "_package", missing)
+    monkeypatch.setattr(metrics, "_package", missing)
     code, _, error = call(
         "train", "xor", "--log", "tensorboard", "--out", str(tmp_path / "model.pt")
     )

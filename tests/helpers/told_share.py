@@ -1,6 +1,6 @@
 """What share of a generated text's words are last names that the text has told."""
 
-from interp_toolkit.toys.random_attention.generated_text import END_CHANCE, PEOPLE, WORDS_A_SENTENCE
+from interp_toolkit.toys.random_attention.texts import END_CHANCE, PEOPLE, WORDS_A_SENTENCE
 
 
 def told_share() -> float:

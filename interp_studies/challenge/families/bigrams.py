@@ -9,15 +9,15 @@ import torch
 
 from interp_studies.challenge.case import Case, KnownPair, Truth
 from interp_toolkit.models.model import Head
-from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features
-from interp_toolkit.toys.superposition.skip_bigrams.bigrams import (
+from interp_toolkit.toys.superposition.layers.layer import random_unit_features
+from interp_toolkit.toys.superposition.skip_bigrams import (
     QKHead,
     bigram_matrix,
+    bigram_model,
     projected_head,
     random_bigrams,
     svd_head,
 )
-from interp_toolkit.toys.superposition.skip_bigrams.model import bigram_model
 
 #: how far pairs must be on their side to be asked, in standard deviations of other pairs' scores
 PRESENT, ABSENT = 4.0, 2.0

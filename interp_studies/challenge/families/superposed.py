@@ -43,10 +43,9 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.data.composites import all_composites, composite_tokens, sample_composites
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
-from interp_toolkit.toys.superposition.constructions.superposed import superposed_and
+from interp_toolkit.toys.superposition.constructions.targeted import superposed_and
 from interp_toolkit.toys.superposition.constructions.uand import universal_and
-from interp_toolkit.toys.superposition.layers.gate_model import own_axes
-from interp_toolkit.toys.superposition.layers.layer import FeatureLayer, layer_model
+from interp_toolkit.toys.superposition.layers.layer import FeatureLayer, layer_model, own_axes
 from interp_toolkit.toys.zeros import zeros
 
 VARIANTS = ("one feature", "AND of two", "illusion", "U-AND", "no AND")

@@ -24,7 +24,6 @@ from torch import Tensor
 from interp_studies.jobs.attempt import Outcome
 from interp_studies.recipe_settings import as_read
 from interp_studies.train_seed import train_seed
-from interp_toolkit.circuits.behaviour.advantage import estimate
 from interp_toolkit.circuits.behaviour.replacement import capture
 from interp_toolkit.circuits.heads.detectors import Detector, induction, previous_token
 from interp_toolkit.circuits.heads.scores import HeadScores, detect
@@ -35,8 +34,8 @@ from interp_toolkit.models.transformer.collapsed import at_positions
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import find
 from interp_toolkit.results import head_name
-from interp_toolkit.toys.random_attention.retrieval import Retrieval
-from interp_toolkit.toys.random_attention.task import TaskRows
+from interp_toolkit.stats import estimate
+from interp_toolkit.toys.random_attention.tasks import Retrieval, TaskRows
 from interp_toolkit.training.engine.metrics import final_score_of
 from interp_toolkit.training.engine.run_files import end_run
 from interp_toolkit.training.tasks.problem import TaskProblem

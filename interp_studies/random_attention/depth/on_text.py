@@ -22,7 +22,7 @@ from interp_toolkit.results import Table
 from interp_toolkit.toys.random_attention.variants import Variant
 from interp_toolkit.training.engine.metrics import final_score_of
 from interp_toolkit.training.engine.run_files import end_run
-from interp_toolkit.training.text.language_problem import LanguageProblem
+from interp_toolkit.training.text.language import LanguageProblem
 from interp_toolkit.training.text.store import text_store
 
 VARIANTS: tuple[Variant, ...] = ("random", "mixit")

@@ -10,13 +10,12 @@ a control from the same logits: the loss of the row's other tokens at the same p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from scipy import stats
 from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.prompts import Prompts
@@ -29,49 +28,12 @@ from interp_toolkit.models.running.memory import (
     parse_memory,
     rows_that_fit,
 )
-from interp_toolkit.stats import COVERAGE
+from interp_toolkit.stats import Estimate as Estimate
+from interp_toolkit.stats import estimate as estimate
 
 LEAST_ADVANTAGE = 0.01  # nats; less is no behaviour that a head could be responsible for
 #: how far logits may move, of their largest, when a later token changes: rounding only
 LEAK = 1e-4
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over rows with its confidence interval.
-
-    Attributes:
-        mean: of the rows.
-        low, high: ends of the t interval at COVERAGE.
-        p_value: two-sided, against a mean of zero.
-        n: rows.
-    """
-
-    mean: float
-    low: float
-    high: float
-    p_value: float
-    n: int
-
-
-def estimate(values: Float[np.ndarray, " row"], coverage: float = COVERAGE) -> Estimate:
-    """The mean over rows with its t interval; for paired comparisons, give the differences.
-
-    Raises InputError for fewer than two rows, which have no spread.
-    """
-    n = len(values)
-    if n < 2:
-        raise InputError(f"a mean over {n} rows has no confidence interval; give 2 rows or more")
-    mean = float(values.mean())
-    error = float(values.std(ddof=1)) / n**0.5
-    half = float(stats.t.ppf((1 + coverage) / 2, n - 1)) * error
-    p_value = 2 * float(stats.t.sf(abs(mean) / error, n - 1)) if error > 0 else float(mean == 0)
-    return Estimate(mean, mean - half, mean + half, p_value, n)
-
-
-def within(estimate: Estimate, most: float) -> Estimate:
-    """The same, its interval no wider than from -most to most, where no row can lie beyond."""
-    return replace(estimate, low=max(estimate.low, -most), high=min(estimate.high, most))
 
 
 @dataclass(frozen=True, eq=False)

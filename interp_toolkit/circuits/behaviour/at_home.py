@@ -33,12 +33,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from interp_toolkit.circuits.behaviour.advantage import (
-    Behaviour,
-    behaviour,
-    estimate,
-    why_none,
-)
+from interp_toolkit.circuits.behaviour.advantage import Behaviour, behaviour, why_none
 from interp_toolkit.circuits.behaviour.prompts import (
     FEWEST_TOKENS,
     LONGEST,
@@ -56,6 +51,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.check_assumptions import check_assumptions
 from interp_toolkit.models.model import Model
+from interp_toolkit.stats import estimate
 
 
 @dataclass(frozen=True)

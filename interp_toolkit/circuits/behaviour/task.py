@@ -25,23 +25,27 @@ from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.advantage import (
     LEAST_ADVANTAGE,
-    Estimate,
-    estimate,
     measured,
     repeating,
     row_batches,
     why_none,
 )
 from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import run
-from interp_toolkit.stats import COVERAGE, clopper_pearson, ratio_interval
+from interp_toolkit.stats import (
+    COVERAGE,
+    Estimate,
+    Share,
+    clopper_pearson,
+    estimate,
+    mean_of_shares,
+    ratio_interval,
+)
+from interp_toolkit.stats import ratio_share as ratio_share
+from interp_toolkit.stats import rows_needed as rows_needed
 
-#: rows that must differ for a t interval of a share of right answers: with fewer, exact bounds
-FEWEST_CHANGED = 30
-ALIKE = 0.05  # of the metric: rows that differ by less are alike
 TINY = 1e-3  # of the behaviour: least that it is taken for, where it is hardly certain
 MATERIAL = 0.05  # of the behaviour: what counts as a material effect
 LEAST_ANSWERS = 0.03  # of the answers: no effect on accuracy below it is material
@@ -472,67 +476,6 @@ def first_rows(task: RowTask, n: int) -> RowTask:
     return shortened
 
 
-def mean_of_shares(values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
-    """Like `estimate`, for values or differences that lie within -1 and 1.
-
-    A t interval knows nothing of rows it has not seen: where fewer than FEWEST_CHANGED rows differ
-    from the commonest value it is widened to what Clopper and Pearson's bounds on the share of
-    rows above and below that value allow, each such row moving by the largest amount seen (all the
-    way, where none was).
-    """
-    plain = estimate(values, coverage)
-    levels, counts = np.unique(values, return_counts=True)
-    common = float(levels[counts.argmax()])
-    if len(values) - counts.max() >= FEWEST_CHANGED:
-        return plain
-    low, high = _few_moved(values - common, coverage)
-    low, high = min(common + low, plain.mean), max(common + high, plain.mean)
-    return Estimate(plain.mean, low, high, plain.p_value, len(values))
-
-
-def _few_moved(moved: Float[np.ndarray, " row"], coverage: float) -> tuple[float, float]:
-    """The interval of the mean where few of the values differ from 0.
-
-    Of the rows above 0 and below it, Clopper and Pearson's bounds on their share; each moves by the
-    smallest amount seen on its side at least, and by the largest seen at most (1, if none was).
-    """
-    step = float(np.abs(moved).max()) if moved.any() else 1.0
-    bounds = []
-    for side in (moved, -moved):
-        own = side[side > 0]
-        few, many = clopper_pearson(len(own), len(moved), coverage)
-        bounds.append((few * float(own.min(initial=step)), many * step))
-    (up_low, up_high), (down_low, down_high) = bounds
-    return up_low - down_high, up_high - down_low
-
-
-def ratio_share(
-    part: Float[np.ndarray, " row"], whole: Float[np.ndarray, " row"], coverage: float
-) -> Share:
-    """`mean(part) / mean(whole)` with its interval.
-
-    Fieller's interval knows nothing of rows it has not seen: where all rows agree it has no width,
-    though the next one may differ. So where fewer than FEWEST_CHANGED rows differ from the middle
-    one by more than ALIKE, it is widened to what Clopper and Pearson's bounds on the share of such
-    rows allow, each moving by the largest amount seen, or by all of the metric where none was.
-
-    Examples:
-        >>> found = ratio_share(np.ones(10), np.ones(10), 0.9)
-        >>> found.mean, round(found.low, 2)
-        (1.0, 0.74)
-    """
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = float(part.mean() / whole.mean())
-        each = part / whole.mean()
-    low, high = ratio_interval(part, whole, coverage)
-    middle = float(np.median(each))
-    moved = np.where(np.abs(each - middle) > ALIKE, each - middle, 0.0)
-    if (moved != 0).sum() < FEWEST_CHANGED and np.isfinite(each).all():
-        lowest, highest = _few_moved(moved, coverage)
-        low, high = min(low, middle + lowest), max(high, middle + highest)
-    return Share(mean, low, high)
-
-
 def _require_finite(logits: Tensor) -> None:
     if not all(end.isfinite() for end in logits.aminmax()):  # NaN is both; no copy is made
         raise InputError("the model's logits are not finite on these rows, so nothing is measured")
@@ -542,12 +485,3 @@ def _asked(prompts: Prompts) -> tuple[Int[Tensor, "row asked"], Int[Tensor, "row
     assert prompts.answers is not None
     assert prompts.answer_positions is not None
     return prompts.answers, prompts.answer_positions
-
-
-def rows_needed(estimate: Estimate, half: float, most: int = 10**7) -> int | None:
-    """About how many rows would narrow the interval to this half-width; None where it cannot be."""
-    now = (estimate.high - estimate.low) / 2
-    if not (half > 0 and now > 0):
-        return None
-    needed = int(np.ceil(estimate.n * (now / half) ** 2))
-    return needed if estimate.n < needed <= most else None

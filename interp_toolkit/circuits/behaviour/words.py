@@ -20,27 +20,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, get_args
+
+from interp_toolkit.stats import Share as Share
 
 CausalWord = Literal["major", "contributes", "negligible", "suppresses", "undecided", "not_tested"]
 WORDS: tuple[CausalWord, ...] = get_args(CausalWord)
 
 MAJOR = 0.5  # of the behaviour
 NEGLIGIBLE = 0.05  # of the behaviour: bound that an interval must lie within for "negligible"
-
-
-@dataclass(frozen=True)
-class Share:
-    """An effect as a share of the behaviour, with its confidence interval.
-
-    Attributes:
-        mean: estimate. low, high: the ends of its interval.
-    """
-
-    mean: float
-    low: float
-    high: float
 
 
 Claim = Sequence[Share]

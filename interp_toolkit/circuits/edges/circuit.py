@@ -8,17 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from interp_toolkit.circuits.behaviour.advantage import Estimate
 from interp_toolkit.circuits.behaviour.objective import Objective
 from interp_toolkit.circuits.behaviour.task import AtHome
 from interp_toolkit.circuits.edges.checks import Checks
-from interp_toolkit.circuits.edges.faithfulness import Faithfulness, Measured, p_values
+from interp_toolkit.circuits.edges.faithfulness import Faithfulness, Measured
 from interp_toolkit.circuits.edges.passes.patching import Patching
 from interp_toolkit.circuits.edges.passes.stand_in import Kind
 from interp_toolkit.circuits.edges.screened import Screening
 from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring
 from interp_toolkit.results import Status
-from interp_toolkit.stats import holm
+from interp_toolkit.stats import Estimate, holm, mean_p_value
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,7 @@ def described(
         test: whether a mean of 0 is a null hypothesis.
     """
     p = np.ones(len(edges))
-    p[measurement.edges] = p_values(measurement.losses)
+    p[measurement.edges] = mean_p_value(measurement.losses)
     adjusted = holm(p)
     low, high = measurement.intervals()
     column = {edge: i for i, edge in enumerate(measurement.edges.tolist())}

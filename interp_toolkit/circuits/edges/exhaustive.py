@@ -22,10 +22,10 @@ from jaxtyping import Bool, Float, Int
 
 from interp_toolkit.circuits.edges.checks import Select
 from interp_toolkit.circuits.edges.circuit import EdgeEffect, described
-from interp_toolkit.circuits.edges.faithfulness import SHARE, Measured, measured, p_values
+from interp_toolkit.circuits.edges.faithfulness import SHARE, Measured, measured
 from interp_toolkit.circuits.edges.passes.cut import CutObjective
 from interp_toolkit.circuits.edges.wiring import Edge, Node
-from interp_toolkit.stats import holm
+from interp_toolkit.stats import holm, mean_p_value
 
 ENOUGH = 0.9  # of the behaviour: what kept edges have alone when nothing more is looked for
 MOST_ROUNDS = 3  # of adding edges
@@ -84,7 +84,7 @@ def _by_effect(
     """The rule on these rows."""
     effects, p = np.full(n_edges, np.nan), np.ones(n_edges)
     effects[measurement.edges] = measurement.losses.mean(0)
-    p[measurement.edges] = p_values(measurement.losses)
+    p[measurement.edges] = mean_p_value(measurement.losses)
     adjusted = holm(p) if test else np.full(n_edges, np.nan)
     return selected_edges(effects, adjusted, total, level)
 
@@ -114,7 +114,7 @@ def completed(
         circuits = [included | more for more in sets]
         gains = trial.alone(circuits, progress, near=included) - alone[:, None]
         chosen = selected_edges(
-            gains.mean(0), holm(p_values(gains)), total, level / (1 + MOST_ROUNDS)
+            gains.mean(0), holm(mean_p_value(gains)), total, level / (1 + MOST_ROUNDS)
         )
         chosen &= gains.mean(0) > 0
         if not chosen.any():

@@ -18,11 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy import stats
 
 from interp_toolkit.circuits.edges.passes.cut import CutObjective
 from interp_toolkit.circuits.edges.wiring import Edge
-from interp_toolkit.stats import COVERAGE, ratio_interval
+from interp_toolkit.stats import mean_interval, ratio_interval
 
 #: the index of each chosen edge among the model's
 Chosen = Int[np.ndarray, " chosen"]
@@ -45,9 +44,7 @@ class Measured:
 
     def intervals(self) -> Float[np.ndarray, "2 chosen"]:
         """Intervals of the mean losses, by Student's t over rows."""
-        n = len(self.losses)
-        half = stats.t.ppf((1 + COVERAGE) / 2, n - 1) * self.losses.std(0, ddof=1) / np.sqrt(n)
-        return np.stack([self.losses.mean(0) - half, self.losses.mean(0) + half])
+        return np.stack(mean_interval(self.losses)[1:])
 
 
 def measured(
@@ -66,16 +63,6 @@ def joined(a: Measured, b: Measured) -> Measured:
     return Measured(
         np.concatenate([a.edges, b.edges]), np.concatenate([a.losses, b.losses], axis=1)
     )
-
-
-def p_values(differences: Float[np.ndarray, "row look"]) -> Float[np.ndarray, " look"]:
-    """Two-sided, of a mean of 0, by Student's t over rows; 1 where nothing differs at all."""
-    n = len(differences)
-    mean, deviation = differences.mean(0), differences.std(0, ddof=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        t = np.where(mean == 0, 0.0, mean / (deviation / np.sqrt(n)))
-    p: Float[np.ndarray, " look"] = 2 * stats.t.sf(np.abs(t), n - 1)
-    return p
 
 
 SHARE = 0.01  # of what cutting every edge costs: the least effect of an edge that matters

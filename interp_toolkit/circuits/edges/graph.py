@@ -24,7 +24,6 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from interp_toolkit.circuits.behaviour.advantage import Estimate
 from interp_toolkit.circuits.behaviour.prompts import (
     Prompts,
     prompts_from_tokens,
@@ -39,6 +38,7 @@ from interp_toolkit.circuits.edges.wiring import CHANNELS, Node
 from interp_toolkit.circuits.weights.composition import MODES, CompositionScores, composition_scores
 from interp_toolkit.errors import InputError, takes
 from interp_toolkit.models.model import check_model
+from interp_toolkit.stats import Estimate
 
 ROWS = 32  # 16 to choose edges on, 16 to judge them on
 MOST_ROWS = 128  # of given ones: a pass for each edge on half of them

@@ -23,7 +23,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.advantage import Estimate, estimate
 from interp_toolkit.circuits.behaviour.objective import AskedObjective, Objective, objective
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.task import AtHome
@@ -47,7 +46,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.features.duplicates import equal_inputs, equal_up_to
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.options import Effort
-from interp_toolkit.stats import COVERAGE
+from interp_toolkit.stats import COVERAGE, Estimate, estimate
 
 FEWEST_ROWS = 8  # four in each half: with fewer no p-value survives the correction
 MANY = 20_000  # edges of a model that are no longer all looked at one by one

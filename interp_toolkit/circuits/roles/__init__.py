@@ -6,7 +6,6 @@
 - `writing`: what heads write there, in logits (direct logit attribution)
 - `token_lists`: delimiters, and ordered lists such as weekdays, with their OV scores
 - `measures`: the measures of every head under every kind, one number per prompt
-- `flips`: p-values of means over prompts, by sign flips, for all heads at once
 - `judged`: means, intervals and adjusted p-values, and the kinds that they allow
 - `causal`: ablation of named heads at the answer position, and what it costs
 - `find`: all of these steps on given prompts

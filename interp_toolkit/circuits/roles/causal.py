@@ -20,10 +20,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.advantage import Estimate, estimate
 from interp_toolkit.circuits.behaviour.replacement import hook_z
 from interp_toolkit.circuits.behaviour.task import AtHome
-from interp_toolkit.circuits.behaviour.words import CausalWord, Share, causal_word
+from interp_toolkit.circuits.behaviour.words import CausalWord, causal_word
 from interp_toolkit.circuits.heads.patterns import pattern_points
 from interp_toolkit.circuits.roles.asks import Asks
 from interp_toolkit.circuits.roles.writing import Writing, preference
@@ -39,7 +38,7 @@ from interp_toolkit.models.running.memory import (
 )
 from interp_toolkit.models.running.restart import can_restart, entry, run_from
 from interp_toolkit.models.weights.precision import at_least_single
-from interp_toolkit.stats import COVERAGE
+from interp_toolkit.stats import COVERAGE, Estimate, Share, estimate
 
 HeadSet = frozenset[Head]
 

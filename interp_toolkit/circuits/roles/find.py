@@ -15,7 +15,6 @@ import torch
 from jaxtyping import Float
 
 from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.circuits.roles.asks import Asks, asks_of
 from interp_toolkit.circuits.roles.causal import RoleCheck, RoleChecks, behaviour_of
 from interp_toolkit.circuits.roles.judged import KindSides, MeasureMeans, means_of, sides_of
@@ -45,7 +44,7 @@ from interp_toolkit.errors import InterventionError
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Effort
-from interp_toolkit.stats import LEVEL
+from interp_toolkit.stats import LEVEL, Share
 
 #: effort -> heads taken out one by one, at most; None: all
 CHECKED: dict[Effort, int | None] = {"quick": 0, "standard": 24, "thorough": None}

@@ -8,13 +8,13 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy import stats
 
 from interp_toolkit.circuits.roles.asks import FEWEST_ROWS
-from interp_toolkit.circuits.roles.flips import ROUNDING, flip_p_values
 from interp_toolkit.circuits.roles.kinds import HeadKind, RoleNeed
 from interp_toolkit.circuits.roles.measures import HeadMeasures, OfRows
-from interp_toolkit.stats import COVERAGE, LEVEL
+from interp_toolkit.stats import LEVEL, mean_interval, sign_flip_p_values
+
+ROUNDING = 1e-6  # of the largest contrast: below, contrasts are zero
 
 RoleWord = Literal["named", "undecided", "candidate", "no"]
 OfHeads = Float[np.ndarray, "layer head"]
@@ -86,7 +86,7 @@ def means_of(
     stacked = [values.reshape(-1, values.shape[-1]) for values in cleaned.values()]
     enough = [np.where((~np.isnan(v)).sum(1) >= FEWEST_ROWS, 1.0, np.nan) for v in stacked]
     tests = np.concatenate([v * e[:, None] for v, e in zip(stacked, enough, strict=True)])
-    p_values = np.split(flip_p_values(tests, seed=seed), len(used)) if used else []
+    p_values = np.split(sign_flip_p_values(tests, seed=seed), len(used)) if used else []
     return {
         name: _mean(values, p.reshape(values.shape[:2]))
         for (name, values), p in zip(cleaned.items(), p_values, strict=True)
@@ -138,11 +138,6 @@ def _without_rounding(values: OfRows) -> OfRows:
 
 
 def _mean(values: OfRows, p_value: OfHeads) -> MeasureMeans:
-    defined = ~np.isnan(values)
-    n = defined.sum(-1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.where(n >= FEWEST_ROWS, np.where(defined, values, 0).sum(-1) / n, np.nan)
-        squares = np.where(defined, values - mean[..., None], 0) ** 2
-        error = np.sqrt(squares.sum(-1) / (n - 1) / n)
-        half = stats.t.ppf((1 + COVERAGE) / 2, np.maximum(n - 1, 1)) * error
-    return MeasureMeans(mean, mean - half, mean + half, p_value, int(n.max(initial=0)))
+    n = (~np.isnan(values)).sum(-1)
+    enough = np.where(n[..., None] >= FEWEST_ROWS, values, np.nan)
+    return MeasureMeans(*mean_interval(np.moveaxis(enough, -1, 0)), p_value, int(n.max(initial=0)))

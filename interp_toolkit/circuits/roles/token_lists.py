@@ -18,14 +18,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.roles.asks import Asks
-from interp_toolkit.circuits.roles.flips import among_largest
 from interp_toolkit.circuits.weights.token_scores import read_through
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights.parts import neurons
 from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import ModelWeights
-from interp_toolkit.stats import LEVEL
+from interp_toolkit.stats import LEVEL, rank_p_values
 
 
 def delimiter_positions(model: Model, asks: Asks) -> Bool[np.ndarray, "ask pos"] | None:
@@ -213,7 +212,7 @@ def list_circuits(
         orders = [rng.permutation(t.shape[-1]) for t in flat]
         shuffled = sum(_at_shift(t[..., o], 1) for t, o in zip(flat, orders, strict=True)) / size
         null[draw] = shuffled.max()
-    p_value = among_largest(score - TIE, null)
+    p_value = rank_p_values(score - TIE, null)
     return ListCircuits(score, p_value, np.all(score > rivals, axis=0), note)
 
 

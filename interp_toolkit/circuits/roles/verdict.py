@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from interp_toolkit.circuits.behaviour.task import AtHome
-from interp_toolkit.circuits.behaviour.words import Share, in_words
+from interp_toolkit.circuits.behaviour.words import in_words
 from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.find import PARKED, Roles
 from interp_toolkit.circuits.roles.kinds import KINDS, NAME_MOVER, S_INHIBITION, SUCCESSOR, HeadKind
@@ -13,7 +13,7 @@ from interp_toolkit.circuits.roles.result import HeadRole, RolesEvidence
 from interp_toolkit.finding import HEADLINE_WORDS
 from interp_toolkit.formatting import capital, listed
 from interp_toolkit.results import Status
-from interp_toolkit.stats import LEVEL
+from interp_toolkit.stats import LEVEL, Share
 
 NAMED = 4  # heads of a kind in a sentence
 NULL = (

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float
 from pydantic import BeforeValidator, Field
 from scipy import stats
 
@@ -36,7 +35,7 @@ from interp_toolkit.models.features.options import FeatureOptions
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Flag, Options
 from interp_toolkit.results import Evidence, Status, Table, head_name
-from interp_toolkit.stats import LEVEL
+from interp_toolkit.stats import LEVEL, holm, simes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -314,12 +313,8 @@ def _status(heads: Sequence[HeadBigrams], copies: int) -> tuple[Status, str | No
 def beyond_control(heads: Sequence[HeadBigrams]) -> list[HeadBigrams]:
     """Heads whose bigrams stand out farther than those of copies, at the level over all (Holm)."""
     with_bigrams = [head for head in heads if head.bigrams]
-    compared = [head for head in with_bigrams if not np.isnan(head.control_p)]
-    compared.sort(key=lambda head: head.control_p)
-    for i, head in enumerate(compared):
-        if not head.control_p <= head.level / (len(with_bigrams) - i):
-            return compared[:i]
-    return compared
+    p = holm(np.array([1.0 if np.isnan(one.control_p) else one.control_p for one in with_bigrams]))
+    return [head for head, adjusted in zip(with_bigrams, p, strict=True) if adjusted <= head.level]
 
 
 def beyond_chance(bigrams: Sequence[HeadBigrams], n_comparisons: int | None = None) -> bool:
@@ -330,15 +325,10 @@ def beyond_chance(bigrams: Sequence[HeadBigrams], n_comparisons: int | None = No
     heads = []
     for head in bigrams:
         p: np.ndarray = 2 * stats.norm.sf(np.abs([bigram.z for bigram in head.bigrams]))
-        heads.append(_simes(p, head.n_pairs))
+        heads.append(simes(p, head.n_pairs))
     return (
-        bool(bigrams) and _simes(np.array(heads), n_comparisons or len(bigrams)) <= bigrams[0].level
+        bool(bigrams) and simes(np.array(heads), n_comparisons or len(bigrams)) <= bigrams[0].level
     )
-
-
-def _simes(p: Float[np.ndarray, " test"], n: int) -> float:
-    """Simes' p-value of n tests of which these are the smallest; 1 at most."""
-    return float(min(1.0, *(n * np.sort(p) / np.arange(1, len(p) + 1)))) if len(p) else 1.0
 
 
 def notes_of(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list[str]:

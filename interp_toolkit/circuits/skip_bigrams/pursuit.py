@@ -34,10 +34,10 @@ from interp_toolkit.circuits.skip_bigrams.scores import (
     Pairs,
     PairScores,
     Tally,
-    largest_p,
     p_values,
     t_at,
 )
+from interp_toolkit.stats import discovery_threshold
 
 MOST_BIGRAMS = 4096
 MOST_ROUNDS = 200
@@ -122,7 +122,7 @@ def _significant(
     p = p_values(size, scores.d)
     query, key = sweep.pairs
     best = (size == sweep.row_best[query]) & (size == sweep.column_best[key])
-    chosen = best & (p <= largest_p(p, n_taken, n_pairs, level))
+    chosen = best & (p <= discovery_threshold(p, n_taken, n_pairs, level))
     order = np.argsort(-size[chosen], kind="stable")
     query, key = query[chosen][order], key[chosen][order]
     alone = np.isin(np.arange(len(query)), np.unique(query, return_index=True)[1])
@@ -176,7 +176,7 @@ def _backward(
     while len(pairs.query):
         t = _conditional_on_others(form, features, pairs, scores)
         p = p_values(t, scores.d)
-        weak = int((p > largest_p(p, 0, features.n_pairs, level)).sum())
+        weak = int((p > discovery_threshold(p, 0, features.n_pairs, level)).sum())
         if not weak:
             return pairs, t
         selected = np.sort(np.argsort(p, kind="stable")[: len(p) - (weak + 1) // 2])

@@ -337,18 +337,3 @@ def z_scores(t: Float[np.ndarray, "*pair"], d: float) -> Float[np.ndarray, "*pai
     """The normal quantile of the same two-sided p-value, with the sign of t."""
     z: np.ndarray = np.sign(t) * stats.norm.isf(p_values(t, d) / 2)
     return z
-
-
-def largest_p(p: Float[np.ndarray, " pair"], n_taken: int, n_pairs: int, level: float) -> float:
-    """Benjamini & Hochberg's threshold: p-values up to it are discoveries; 0 where none is.
-
-    Args:
-        p: the small p-values; of all others only their number matters.
-        n_taken: how many further pairs are discoveries already.
-        n_pairs: of all pairs.
-        level: of the false discovery rate.
-    """
-    ordered = np.sort(p)
-    rank = n_taken + np.arange(1, len(p) + 1)
-    below = np.flatnonzero(ordered <= level * rank / n_pairs)
-    return float(ordered[below[-1]]) if len(below) else 0.0

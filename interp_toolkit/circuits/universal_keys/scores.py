@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy import stats
 
 from interp_toolkit.circuits.universal_keys.rows import KeyRows
 from interp_toolkit.errors import InputError
@@ -33,6 +32,7 @@ from interp_toolkit.models.running.memory import (
     parse_memory,
     rows_that_fit,
 )
+from interp_toolkit.stats import mean_interval
 
 BATCH = 256
 NUMBERS = 6  # of 8 bytes for a head, query and set: low, high, sum, mean and what they are made in
@@ -176,7 +176,8 @@ def attention_on(
     on_right = (pattern * is_right).sum(axis=1)[some].astype(float)
     on_keys = (pattern * keys).sum(axis=1)[~some].astype(float)
     shares = is_right[some].sum(axis=1) / np.maximum(keys[some].sum(axis=1), 1)
-    low, high = mean_interval(on_right - shares, coverage)
+    _, *ends = mean_interval(on_right - shares, coverage)
+    low, high = (None if np.isnan(end) else float(end) for end in ends)
     return {
         "on_right": _mean(on_right),
         "on_right_least": float(on_right.min()) if len(on_right) else None,
@@ -185,16 +186,6 @@ def attention_on(
         "excess_high": high,
         "on_wrong": _mean(on_keys),
     }
-
-
-def mean_interval(
-    values: Float[np.ndarray, " row"], coverage: float
-) -> tuple[float | None, float | None]:
-    """Student's interval of the mean; unknown of fewer than two values."""
-    if len(values) < 2:
-        return None, None
-    half = stats.t.ppf((1 + coverage) / 2, len(values) - 1) * stats.sem(values)
-    return float(values.mean() - half), float(values.mean() + half)
 
 
 def _mean(values: Sequence[float] | np.ndarray) -> float | None:

@@ -26,7 +26,7 @@ from interp_toolkit.circuits.weights.qk_svd import QKDecomposition, decompose
 from interp_toolkit.circuits.weights.token_scores import TokenScores, read_through, token_residual
 from interp_toolkit.errors import InputError, takes
 from interp_toolkit.formatting import Brief
-from interp_toolkit.models.weights.parts import Direction, LayerWeights, NormWeights
+from interp_toolkit.models.weights.parts import Direction, LayerWeights, NormWeights, soft_capped
 from interp_toolkit.models.weights.positions import Alibi, RotaryTables
 from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import ModelWeights, weights
@@ -125,9 +125,7 @@ class QKCircuit(Brief):
         query, key = self._positions(query_pos, len(x_query)), self._positions(key_pos, len(x_key))
         q, k = self._query(x_query) + self.b_Q, self._key(x_key) + self.b_K
         scores = self._turned(q, query) @ self._turned(k, key).T / self.attn_scale
-        if self.soft_cap is not None:
-            scores = self.soft_cap * torch.tanh(scores / self.soft_cap)
-        return scores + self._bias(query, key)
+        return soft_capped(scores, self.soft_cap) + self._bias(query, key)
 
     @torch.no_grad()
     def terms(

@@ -34,7 +34,7 @@ from torch import Tensor
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import Brief
 from interp_toolkit.models.running.memory import format_size, parse_memory
-from interp_toolkit.models.weights.parts import NormWeights
+from interp_toolkit.models.weights.parts import NormWeights, soft_capped
 from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import ModelWeights
 
@@ -233,8 +233,7 @@ class TokenScores(Brief):
         )
 
     def _finish(self, scores: Tensor) -> Tensor:
-        if self.soft_cap is not None:
-            scores = self.soft_cap * torch.tanh(scores / self.soft_cap)
+        scores = soft_capped(scores, self.soft_cap)
         return scores + self.offset if self.offset else scores
 
     def _checked(self, ids: TokenIds, end: int, what: str) -> Int[Tensor, "..."]:

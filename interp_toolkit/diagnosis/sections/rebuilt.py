@@ -12,7 +12,6 @@ feel, shows.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -30,9 +29,11 @@ from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights import read
 from interp_toolkit.models.weights.parts import (
     LayerWeights,
-    NormWeights,
-    plain_activation,
+    converted,
+    mixed,
+    projected,
     residual_hook,
+    soft_capped,
 )
 from interp_toolkit.models.weights.positions import positions
 
@@ -186,16 +187,8 @@ def _step(what: str, hook: str, expected: Tensor, ours: Tensor, sizes: Tensor | 
     return Step(what, hook, difference, ROUNDINGS * eps * size, scale)
 
 
-def _wide(weights: Any) -> Any:
-    """The same weights in float64."""
-    changed: dict[str, Any] = {}
-    for entry in dataclasses.fields(weights):
-        value = getattr(weights, entry.name)
-        if isinstance(value, Tensor) and value.is_floating_point():
-            changed[entry.name] = value.detach().double()
-        elif isinstance(value, NormWeights):
-            changed[entry.name] = _wide(value)
-    return dataclasses.replace(weights, **changed)
+def _double(x: Tensor) -> Tensor:
+    return x.detach().double()
 
 
 def documented_scale(model: Any) -> float:
@@ -228,7 +221,7 @@ def _embedding(model: Any, recorded: Recorded) -> Step:
     if token_type is not None:
         parts.append(token_type.double().expand_as(embedded))
     ours = torch.stack(parts).sum(0)
-    norm = _wide(read.embedding_norm(model))
+    norm = converted(read.embedding_norm(model), _double)
     sizes = float(torch.stack(parts).abs().sum(0).max())
     if norm.kind is not None:
         ours = norm(ours)
@@ -252,9 +245,9 @@ def _attention(model: Any, recorded: Recorded, layer: int, what: str, hook: str)
     at = f"blocks.{layer}"
     expected = recorded.get(hook)
     if what in ("z", "attn_out", "v"):
-        w = _wide(read.ov(model, layer))
+        w: Any = converted(read.ov(model, layer), _double)
     else:
-        w = _wide(read.layer(model, layer))
+        w = converted(read.layer(model, layer), _double)
     if what in ("q", "k", "v"):
         x = w.norm(recorded.get(f"{at}.hook_resid_pre").double())
         if what != "v" and getattr(model.cfg, "positional_embedding_type", "") == "shortformer":
@@ -262,7 +255,7 @@ def _attention(model: Any, recorded: Recorded, layer: int, what: str, hook: str)
         W, b = getattr(w, f"W_{what.upper()}"), getattr(w, f"b_{what.upper()}")
         group = W.shape[0] // expected.shape[2] if expected.ndim == 4 else 1
         W, b = W[::group], b[::group]
-        ours = torch.einsum("bpm,hmd->bphd", x, W) + b
+        ours = projected(x, W, b)
         if expected.ndim == 3:
             expected = _by_head(expected, W.shape[-1])
         factor = recorded.values.get(f"{hook}:factor")
@@ -276,17 +269,14 @@ def _attention(model: Any, recorded: Recorded, layer: int, what: str, hook: str)
             recorded.get(f"{at}.attn.hook_v"),
         )
         v = _per_head(v.double(), pattern.shape[1])
-        ours = torch.einsum("bhqk,bkhd->bqhd", pattern, v)
+        ours = mixed(pattern, v)
         if expected.ndim == 3:
             expected = _by_head(expected, ours.shape[-1])
-        return _step(
-            what, hook, expected, ours, torch.einsum("bhqk,bkhd->bqhd", pattern.abs(), v.abs())
-        )
+        return _step(what, hook, expected, ours, mixed(pattern.abs(), v.abs()))
     if what == "attn_out":
         z = recorded.get(f"{at}.attn.hook_z").double()
         z = _by_head(z, w.W_O.shape[1]) if z.ndim == 3 else z
-        inside = torch.einsum("bphd,hdm->bpm", z, w.W_O) + w.b_O
-        sizes = torch.einsum("bphd,hdm->bpm", z.abs(), w.W_O.abs()) + w.b_O.abs()
+        inside, sizes = w.written(z), converted(w, torch.abs).written(z.abs())
         ours = w.post_norm(inside)
         if w.residual_norm.kind is not None:
             ours = w.residual_norm(recorded.get(f"{at}.hook_resid_pre").double() + inside)
@@ -320,21 +310,19 @@ def _pattern(model: Any, recorded: Recorded, layer: int, w: LayerWeights, hook: 
         q, k = (_by_head(x, w.W_Q.shape[-1]) for x in (q, k))
     q, k = _per_head(q, heads), _per_head(k, heads)
     scores = w.scores(q, k)
-    hidden = ~w.visible(scores.shape[-1])
-    ours = scores.masked_fill(hidden, -torch.inf).softmax(-1)
     size = torch.einsum("bqhd,bkhd->bhqk", q.abs(), k.abs()) / w.attn_scale
     if w.alibi is not None:
         size = size + scores.abs()
     # an error d in the scores changes a probability p by at most 2 p d
-    sizes = 1 + 2 * float(size.masked_fill(hidden, 0).max())
-    return _step("pattern", hook, expected, ours, sizes)
+    sizes = 1 + 2 * float(size.masked_fill(~w.visible(scores.shape[-1]), 0).max())
+    return _step("pattern", hook, expected, w.pattern(scores), sizes)
 
 
 def _mlp(model: Any, recorded: Recorded, layer: int, what: str, hook: str) -> Step:
     mlp_weights = read.mlp(model, layer)
     if mlp_weights is None:
         raise InputError("there is no MLP")
-    w = _wide(mlp_weights)
+    w: Any = converted(mlp_weights, _double)
     expected, at = recorded.get(hook), f"blocks.{layer}"
     if what == "pre":
         x = w.norm(recorded.get(residual_hook(model, layer, mlp_weights)).double())
@@ -342,18 +330,12 @@ def _mlp(model: Any, recorded: Recorded, layer: int, what: str, hook: str) -> St
         sizes = float(_reach(x, W, b).max()) * _norm_condition(model, recorded, layer)
         return _step(what, hook, expected, x @ W + b, sizes)
     if what == "post":
-        act = plain_activation(w.act_fn)
-        if act is None:
-            raise InputError(f"the activation {w.act_fn} has parameters of its own")
-        pre = recorded.get(f"{at}.mlp.hook_pre").double()
-        ours = act(pre)
+        pre, linear = recorded.get(f"{at}.mlp.hook_pre").double(), None
+        terms = pre.abs()
         if w.W_gate is not None:
             linear = recorded.get(f"{at}.mlp.hook_pre_linear").double()
-            ours = ours * linear + w.b_post
-            size = float((pre.abs() * linear.abs() + w.b_post.abs()).max())
-        else:
-            size = float(pre.abs().max())
-        return _step(what, hook, expected, ours, size)
+            terms = terms * linear.abs() + w.b_post.abs()
+        return _step(what, hook, expected, w.post(pre, linear), terms)
     post = recorded.get(f"{at}.mlp.hook_post").double()
     inside = post @ w.W_out + w.b_out
     size = float((post.abs() @ w.W_out.abs() + w.b_out.abs()).max())
@@ -365,20 +347,18 @@ def _mlp(model: Any, recorded: Recorded, layer: int, what: str, hook: str) -> St
 
 def _logits(model: Any, recorded: Recorded) -> Step:
     W_U, b_U = (t.double() for t in read.unembedding(model))
-    norm = _wide(read.norm(model, "ln_final", model.cfg))
+    norm = converted(read.norm(model, "ln_final", model.cfg), _double)
     last = recorded.get(f"blocks.{int(model.cfg.n_layers) - 1}.hook_resid_post").double()
     x = norm(last)
     factor = recorded.values.get(f"{FINAL}:factor")
     if factor is not None:
         shift = 0.0 if norm.b is None else norm.b
         x = (x - shift) * factor + shift
-    ours = x @ W_U + b_U
     size = float(_reach(x, W_U, b_U).max())
     spread = last.std(-1, correction=0).clamp_min(1e-30)
     size *= float((1 + last.mean(-1).abs() / spread).max())
     cap = read.positive(getattr(model.cfg, "output_logits_soft_cap", None))
-    if cap is not None:
-        ours = cap * torch.tanh(ours / cap)
+    ours = soft_capped(x @ W_U + b_U, cap)
     expected = recorded.logits
     dtype = next(iter(model.parameters())).dtype
     eps = eps_of(dtype, W_U.device)

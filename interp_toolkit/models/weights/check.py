@@ -30,9 +30,11 @@ from interp_toolkit.models.running.hooks import hook_points, layer_of
 from interp_toolkit.models.weights import read
 from interp_toolkit.models.weights.parts import (
     LayerWeights,
-    MLPWeights,
+    mixed,
     plain_activation,
+    projected,
     residual_hook,
+    soft_capped,
 )
 from interp_toolkit.models.weights.positions import positions
 from interp_toolkit.models.weights.precision import agrees
@@ -135,8 +137,8 @@ def _check_ov(model: Model, layer: int, activations: Activations) -> None:
     residual = _get(activations, f"{where}.hook_resid_pre")
     v = _agree_projection(activations, layer, "v", w.norm(residual), w.W_V, w.b_V)
     pattern, z = _get(activations, f"{attn}.hook_pattern"), _get(activations, f"{attn}.hook_z")
-    _agree(f"hook_z of layer {layer}", z, torch.einsum("bhqk,bkhd->bqhd", pattern, v))
-    out = w.post_norm(torch.einsum("bphd,hdm->bpm", z, w.W_O) + w.b_O)
+    _agree(f"hook_z of layer {layer}", z, mixed(pattern, v))
+    out = w.post_norm(w.written(z))
     if w.residual_norm.kind is not None:
         out = w.residual_norm(residual + out)
     _agree(f"hook_attn_out of layer {layer}", _get(activations, f"{where}.hook_attn_out"), out)
@@ -155,7 +157,7 @@ def _check_attention(model: Model, layer: int, activations: Activations) -> None
 def _agree_projection(
     activations: Activations, layer: int, name: str, x: Tensor, W: Tensor, b: Tensor
 ) -> Tensor:
-    ours = torch.einsum("bpm,hmd->bphd", x, W) + b
+    ours = projected(x, W, b)
     actual = _get(activations, f"blocks.{layer}.attn.hook_{name}")
     group = ours.shape[2] // actual.shape[2]
     _agree(f"hook_{name} of layer {layer}", actual, ours[:, :, ::group])
@@ -168,9 +170,8 @@ def _agree_pattern(layer: int, w: LayerWeights, pattern: Tensor, scores: Tensor)
     Scores themselves are not everywhere hooked (native bridges), and patterns of small scores
     are nearly uniform whatever the positions do.
     """
-    masked = scores.masked_fill(~w.visible(scores.shape[-1]), -torch.inf)
     wide = torch.promote_types(pattern.dtype, torch.float32)
-    ours, actual = masked.to(wide).softmax(-1), pattern.to(wide)
+    ours, actual = w.pattern(scores.to(wide)), pattern.to(wide)
     _agree(f"the pattern of layer {layer}", actual, ours, pattern.dtype)
     clear = (ours > 1e-4) & (actual > 1e-4)
     count = clear.sum(-1, keepdim=True).clamp(min=1)
@@ -197,7 +198,8 @@ def _check_mlp(model: Model, layer: int, activations: Activations) -> None:
         _agree(f"hook_pre_linear of layer {layer}", actual, linear)
     _agree(f"hook_pre of layer {layer}", _get(activations, f"{where}.mlp.hook_pre"), pre)
     post = _get(activations, f"{where}.mlp.hook_post")
-    _agree_activation(layer, w, pre, linear, post)
+    if plain_activation(w.act_fn) is not None:
+        _agree(f"hook_post of layer {layer}", post, w.post(pre, linear))
     out = w.post_norm(post @ w.W_out + w.b_out)
     _agree(f"hook_mlp_out of layer {layer}", _get(activations, f"{where}.hook_mlp_out"), out)
     if w.residual_norm.kind is not None:
@@ -205,25 +207,12 @@ def _check_mlp(model: Model, layer: int, activations: Activations) -> None:
         _agree(f"the residual stream behind layer {layer}", after, w.residual_norm(residual + out))
 
 
-def _agree_activation(
-    layer: int, w: MLPWeights, pre: Tensor, linear: Tensor | None, post: Tensor
-) -> None:
-    """The activation's output, for functions that act on single numbers."""
-    act = plain_activation(w.act_fn)
-    if act is None:
-        return
-    ours = act(pre) if linear is None else act(pre) * linear + w.b_post
-    _agree(f"hook_post of layer {layer}", post, ours)
-
-
 def _check_unembedding(model: Model, activations: Activations, logits: Tensor | None) -> None:
     W_U, b_U = read.unembedding(model)
     norm = read.norm(model, "ln_final", model.cfg)
     last = f"blocks.{int(model.cfg.n_layers) - 1}.hook_resid_post"
-    ours = norm(_get(activations, last)) @ W_U + b_U
     cap = read.positive(getattr(model.cfg, "output_logits_soft_cap", None))
-    if cap is not None:
-        ours = cap * torch.tanh(ours / cap)
+    ours = soft_capped(norm(_get(activations, last)) @ W_U + b_U, cap)
     assert logits is not None
     _agree("the logits", logits, ours)
 

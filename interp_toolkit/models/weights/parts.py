@@ -3,15 +3,15 @@
 `models.weights.view` gives them for every kind of model; here is what they mean and how they
 compute.
 
-Also here:
-- one MLP, computed from its weights: what it reads, and what its neurons hold.
+`models.weights.check`, `doctor` and the edges of circuits compute layers by these alone.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -91,6 +91,33 @@ class OVWeights(Brief):
         """The visible keys of each query, [query key] booleans."""
         return visible_pairs(self.direction, self.window, n_pos).to(self.W_V.device)
 
+    def written(
+        self, z: Float[Tensor, "batch pos head d_head"]
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """What all heads write together, in front of `post_norm`."""
+        return torch.einsum("bphd,hdm->bpm", z, self.W_O) + self.b_O
+
+
+def projected(
+    x: Float[Tensor, "batch pos d_model"],
+    W: Float[Tensor, "head d_model d_head"],
+    b: Float[Tensor, "head d_head"],
+) -> Float[Tensor, "batch pos head d_head"]:
+    """Queries, keys or values of heads, for `x = norm(residual)`."""
+    return torch.einsum("bpm,hmd->bphd", x, W) + b
+
+
+def mixed(
+    pattern: Float[Tensor, "batch head query key"], v: Float[Tensor, "batch key head d_head"]
+) -> Float[Tensor, "batch query head d_head"]:
+    """Values in the proportions of the attention pattern (`hook_z`)."""
+    return torch.einsum("bhqk,bkhd->bqhd", pattern, v)
+
+
+def soft_capped(x: Tensor, cap: float | None) -> Tensor:
+    """`cap * tanh(x / cap)`, as Gemma 2 caps scores and logits; None: no cap."""
+    return x if cap is None else cap * torch.tanh(x / cap)
+
 
 def visible_pairs(
     direction: Direction, window: int | None, n_pos: int
@@ -132,14 +159,21 @@ class LayerWeights(OVWeights):
         """Attention scores before the mask, from unturned queries and keys of all or some heads."""
         if self.rotary is not None:
             q, k = self.rotary.rotate(q), self.rotary.rotate(k)
-        scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / self.attn_scale
-        if self.soft_cap is not None:
-            scores = self.soft_cap * (scores / self.soft_cap).tanh()
+        scores = soft_capped(torch.einsum("bqhd,bkhd->bhqk", q, k) / self.attn_scale, self.soft_cap)
         if self.alibi is None:
             return scores
         positions = torch.arange(q.shape[1], device=q.device)
         bias = self.alibi.bias(positions, positions).to(scores)
         return scores + (bias if heads is None else bias[list(heads)])
+
+    @property
+    def projections(self) -> tuple[tuple[Tensor, Tensor], ...]:
+        """Weights and biases of queries, keys and values."""
+        return (self.W_Q, self.b_Q), (self.W_K, self.b_K), (self.W_V, self.b_V)
+
+    def pattern(self, scores: Float[Tensor, "*batch pos pos"]) -> Float[Tensor, "*batch pos pos"]:
+        """The attention pattern of scores: a softmax over the visible keys."""
+        return scores.masked_fill(~self.visible(scores.shape[-1]), -torch.inf).softmax(-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +203,33 @@ class MLPWeights(Brief):
     post_norm: NormWeights
     residual_norm: NormWeights = field(default_factory=lambda: NormWeights(None))
 
+    def post(
+        self, pre: Float[Tensor, "*n d_mlp"], linear: Float[Tensor, "*n d_mlp"] | None
+    ) -> Float[Tensor, "*n d_mlp"]:
+        """What the neurons hold (`hook_post`), from `hook_pre` and, gated, `hook_pre_linear`.
+
+        Raises InputError for an activation with parameters of its own.
+        """
+        act = plain_activation(self.act_fn)
+        if act is None:
+            raise InputError(
+                f"the activation {self.act_fn} has parameters of its own, which are not read"
+            )
+        return act(pre) if linear is None else act(pre) * linear + self.b_post
+
+
+Parts = TypeVar("Parts", OVWeights, LayerWeights, MLPWeights, NormWeights)
+
+
+def converted(parts: Parts, convert: Callable[[Tensor], Tensor]) -> Parts:
+    """The same weights with every tensor converted, those of norms too."""
+    changed: dict[str, Any] = {
+        f.name: convert(value) if isinstance(value, Tensor) else converted(value, convert)
+        for f in dataclasses.fields(parts)
+        if isinstance(value := getattr(parts, f.name), Tensor | NormWeights)
+    }
+    return dataclasses.replace(parts, **changed)
+
 
 _NO_PLAIN_FUNCTION = ("solu_ln", "xielu")  # with parameters, or a norm, of their own
 
@@ -191,10 +252,7 @@ def neurons(w: MLPWeights, x: Float[Tensor, "*n d_model"]) -> Float[Tensor, "*n 
 
     Raises InputError for an activation with parameters of its own.
     """
-    act = plain_activation(w.act_fn)
-    if act is None:
-        raise InputError(f"the activation {w.act_fn} has parameters of its own, which are not read")
     linear = x @ w.W_in + w.b_in
     if w.W_gate is None or w.b_gate is None:
-        return act(linear)
-    return act(x @ w.W_gate + w.b_gate) * linear + w.b_post
+        return w.post(linear, None)
+    return w.post(x @ w.W_gate + w.b_gate, linear)

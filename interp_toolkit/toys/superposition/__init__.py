@@ -1,8 +1,7 @@
 """Constructions of "Computation in superposition", each with weights and readouts.
 
 - `layers`: what the constructions share: layers on boolean features, gates, densities, errors
-- `constructions`: one construction per module
+- `constructions`: universal AND, targeted, of k features, stacked; universal keys
 - `skip_bigrams`: heads with planted skip-bigrams
-- `toys`: universal AND, superposed and targeted, as `toy:uand` and others
-- `computed_toys`: higher fan-in, squares, stacked layers, universal keys, as `toy:NAME`
+- `toys`: the constructions at sizes that build at once, as `toy:NAME`
 """

@@ -1,26 +1,54 @@
-"""The constructions at sizes that build at once, as `toy:uand` and its like.
+"""The constructions at sizes that build at once: `toy:uand`, `toy:uand-fan-in-3` and others.
 
-Each has `.ground_truth` (see `layers.gate_model.GatesGroundTruth`), and reads rows of tokens made
+The constructions at sizes that build at once, as `toy:uand` and its like.
+
+Each has `.ground_truth` (see `layers.layer.GatesGroundTruth`), and reads rows of tokens made
 by `data.composites` with the task record's sizes.
+
+Higher fan-ins, squares, stacked layers and universal keys, small, as `toy:uand-fan-in-3` etc.
+
+All but the universal keys read rows of tokens made by `data.composites` with the task record's
+sizes; how universal keys read tokens is said there. Each has `.ground_truth`.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations
 from typing import Any
 
 import torch
 
+from interp_toolkit.data.composites import all_composites
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Toy
-from interp_toolkit.toys.superposition.constructions.superposed import superposed_and
-from interp_toolkit.toys.superposition.constructions.targeted import targeted_gates
+from interp_toolkit.toys.superposition.constructions.fan_in import fan_in_and, quadratic_and
+from interp_toolkit.toys.superposition.constructions.stacked import (
+    StackedCircuit,
+    random_circuit,
+    stacked_circuit,
+    supports,
+)
+from interp_toolkit.toys.superposition.constructions.targeted import (
+    separate_ands,
+    superposed_and,
+    targeted_gates,
+)
 from interp_toolkit.toys.superposition.constructions.uand import (
     UniversalAND,
     and_layer,
     universal_and,
 )
-from interp_toolkit.toys.superposition.layers.gates import random_gates
+from interp_toolkit.toys.superposition.constructions.universal_keys import (
+    UniversalKeys,
+    universal_keys,
+)
+from interp_toolkit.toys.superposition.layers.gates import (
+    BooleanFunction,
+    function_of,
+    random_gates,
+)
+from interp_toolkit.toys.superposition.layers.readouts import fitted_readoffs, function_readoffs
 
 SOURCE = "Computation in superposition, sections 1.1 to 1.3"
 MOST_ON = 3
@@ -96,4 +124,129 @@ UAND_TARGETED = Toy(
     uand_targeted,
     _task("uand-targeted", N_TARGETED, gates=[list(gate) for gate in TARGETS]),
     SOURCE,
+)
+
+
+TRIPLES, TRIPLE_NEURONS, TRIPLE_DENSITY, TRIPLE_MOST_ON = 15, 1_024, 0.36, 4
+SQUARED, SQUARED_DIM, SQUARED_MOST_ON = 40, 24, 3
+STACKED, STACKED_WIDTHS, STACKED_DIMS, STACKED_MOST_ON = 64, (48, 24), (None, 40), 5
+STACKED_NEURONS, STACKED_PER_GATE = 1_024, 8
+STACKED_PLAN = random_circuit(STACKED, STACKED_WIDTHS)
+KEY_FEATURES, KEY_MOST_ON, KEY_FAN_IN, KEY_NEURONS, KEY_DENSITY = 10, 3, 5, 112, 0.4
+KEY_SHARPNESS = 60.0
+
+#: what the queries of the universal keys ask for; the first is the source's example
+KEY_FUNCTIONS: tuple[BooleanFunction, ...] = (
+    function_of(lambda f1, f4, f9, f2, f8: (f1 and f4 and not f9) or f2 != f8, (1, 4, 9, 2, 8)),
+    function_of(lambda a, b: a and b, (0, 3)),
+    function_of(lambda a, b: a != b, (5, 7)),
+    function_of(lambda a, b, c: a + b + c > 1, (3, 6, 9)),
+    function_of(lambda a, b, c: (a != b) != c, (0, 4, 8)),
+    function_of(lambda a, b: a and not b, (2, 6)),
+)
+
+
+def uand_fan_in_3() -> Transformer:
+    """Universal AND of fan-in 3 on 15 features, 1,024 neurons; it writes (0, 1, 2), (3, 4, 5)...
+
+    Over all triples, its own readoffs are off by at most 0.64 with three features on, 1.18 with
+    four.
+    """
+    gates = [(i, i + 1, i + 2) for i in range(0, TRIPLES, 3)]
+    return fan_in_and(TRIPLES, TRIPLE_NEURONS, 3, TRIPLE_DENSITY).as_model(gates, TRIPLE_MOST_ON)
+
+
+def uand_quadratic() -> Transformer:
+    """Universal AND on 40 features on 24 axes by 300 squares; it writes (0, 1), (2, 3), ...
+
+    So small, single readouts are off by more than 1; over inputs with up to three on the root mean
+    square is 0.49 where both features of a pair are on and 0.35 where one is.
+    """
+    gates = [(i, i + 1) for i in range(0, SQUARED, 2)]
+    return quadratic_and(SQUARED, SQUARED_DIM).as_model(gates, SQUARED_MOST_ON)
+
+
+def stacked() -> StackedCircuit:
+    """Two layers of random ANDs: 48 of pairs of 64 features, kept on 40 axes, and 24 of those.
+
+    The 48 are spread evenly over the 40 axes: along random f-vectors the second layer's ANDs could
+    be read off only with worst errors above the 1/4 of an affine function.
+    """
+    sizes = STACKED, STACKED_NEURONS, STACKED_PER_GATE, STACKED_DIMS
+    return stacked_circuit(STACKED_PLAN, *sizes, spread=True)
+
+
+def stacked_model() -> Transformer:
+    """`stacked` as a model."""
+    return stacked().as_model(STACKED_MOST_ON)
+
+
+def keys(*, superposed: bool = True) -> UniversalKeys:
+    """Universal keys of sets of up to 3 of 10 features, for six functions.
+
+    Superposed, 112 neurons of a random universal AND layer are read by fitted readoffs: fewer than
+    the 165 ANDs of two or three features. Else each AND of up to 5 features has a neuron, and there
+    is no error.
+    """
+    functions = list(KEY_FUNCTIONS)
+    if superposed:
+        layer = fan_in_and(KEY_FEATURES, KEY_NEURONS, 2, KEY_DENSITY).layer
+        readoffs = fitted_readoffs(functions, layer, all_composites(KEY_FEATURES, KEY_MOST_ON))
+    else:
+        ands = separate_ands(KEY_FEATURES, KEY_FAN_IN)
+        layer, readoffs = ands.layer, function_readoffs(functions, ands.readoffs, ands.layer)
+    return universal_keys(functions, layer, readoffs, KEY_MOST_ON, KEY_SHARPNESS)
+
+
+def keys_model(*, superposed: bool = True) -> Transformer:
+    """`keys` as a model."""
+    name = "universal-keys" if superposed else "universal-keys-separate"
+    return keys(superposed=superposed).as_model(name)
+
+
+_KEYS_TASK = {
+    "function": "universal-keys",
+    "key_features": KEY_FEATURES,
+    "features_on": KEY_MOST_ON,
+    "functions": [[f.table, list(f.features)] for f in KEY_FUNCTIONS],
+}
+UAND_FAN_IN_3 = Toy(
+    "uand-fan-in-3",
+    "a ReLU layer that computes the AND of every three of 15 features",
+    uand_fan_in_3,
+    {"function": "uand", "fan_in": 3, "n_features": TRIPLES, "most_on": TRIPLE_MOST_ON},
+    "Computation in superposition, section 1.4",
+)
+UAND_QUADRATIC = Toy(
+    "uand-quadratic",
+    "300 squares that compute the AND of every pair of 40 features on 24 axes",
+    uand_quadratic,
+    {"function": "uand", "n_features": SQUARED, "most_on": SQUARED_MOST_ON},
+    "Computation in superposition, section 1.5",
+)
+STACKED_CIRCUIT = Toy(
+    "stacked-circuit",
+    "two layers of chosen ANDs, the second on features in superposition",
+    stacked_model,
+    {
+        "function": "stacked-circuit",
+        "n_features": STACKED,
+        "most_on": STACKED_MOST_ON,
+        "gates": [list(support) for support in supports(STACKED_PLAN, STACKED)],
+    },
+    "Computation in superposition, section 1.3",
+)
+UNIVERSAL_KEYS = Toy(
+    "universal-keys",
+    "a head that attends where the query's boolean function of the key's features holds",
+    keys_model,
+    _KEYS_TASK,
+    "Computation in superposition, section 1.6",
+)
+UNIVERSAL_KEYS_SEPARATE = Toy(
+    "universal-keys-separate",
+    "the same with a neuron for each AND, without error",
+    partial(keys_model, superposed=False),
+    _KEYS_TASK,
+    "Computation in superposition, section 1.6",
 )

@@ -1,4 +1,6 @@
-"""The metrics of a run: one JSON object a line, one line a measurement, nothing about the clock.
+"""Metrics of a training: in a file, in trackers, and the score by which runs are compared.
+
+The metrics of a run: one JSON object a line, one line a measurement, nothing about the clock.
 
 So a resumed run ends with the very file that an uninterrupted one writes.
 
@@ -7,19 +9,29 @@ Also here:
 
 Every recipe of the variants leaves one in its training record, under "measured": so tables,
 sweeps and the litmus test need not know the task.
+
+Measurements of a training run, sent on as they come: to TensorBoard or to Weights & Biases.
+
+What is sent are the lines of `metrics.jsonl`, seed by seed; what else Weights & Biases would
+collect (the command, the machine, its load, installed packages, code) is switched off. Off by
+default; each has an extra of the package's. A resumed run goes on in the same place, and sends what
+came after its saved state once more: the same values at the same steps.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.files import replacing
+from interp_toolkit.report.files import write_text
 from interp_toolkit.results import jsonable
 
 
@@ -99,3 +111,151 @@ def final_score_of(training: Mapping[str, Any]) -> FinalScore:
 def percent(share: float) -> str:
     """A share as it is written in a sentence."""
     return f"{100 * share:.2f} %"
+
+
+Log = Callable[[Mapping[str, Any]], None]
+
+EVENTS, WANDB = "tensorboard", "wandb"  # the folders of their files, if a run is followed there
+PROJECT = "interp-toolkit"  # of Weights & Biases, where WANDB_PROJECT names none
+
+
+def check_log(to: str | None, out: object) -> None:
+    """See that measurements can be sent there, before anything runs.
+
+    Args:
+        to: "tensorboard", "wandb" or None.
+        out: where the run is kept, if anywhere.
+
+    Raises:
+        InputError: there is no such place, its package is missing, or the run is kept nowhere.
+    """
+    if to is None:
+        return
+    if to not in _TRACKERS:
+        raise InputError(
+            f"--log {to}: it is one of {', '.join(_TRACKERS)}{suggestion(to, _TRACKERS)}"
+        )
+    if out is None:
+        raise InputError("--log follows a run that is kept: give --out")
+    try:
+        _package(to)
+    except ImportError as error:
+        raise InputError(
+            f'--log {to} needs its package: pip install "interp-toolkit[{to}]"'
+        ) from error
+
+
+@contextmanager
+def tracked(
+    to: str | None, folder: str | Path | None, name: str, *, restart: bool
+) -> Iterator[Log]:
+    """A function that sends a measurement on; it does nothing where `to` is None.
+
+    Args:
+        to: as `check_log` found it right.
+        folder: the run's, which is made by the time of the first measurement.
+        name: of the run.
+        restart: whether an earlier run's local records of the same seeds are removed.
+    """
+    if to is None or folder is None:
+        yield lambda line: None
+        return
+    with _TRACKERS[to](Path(folder), name, restart) as log:
+        yield log
+
+
+def _package(to: str) -> Any:
+    if to == "wandb":
+        import wandb
+
+        return wandb
+    from torch.utils import tensorboard
+
+    return tensorboard
+
+
+@contextmanager
+def _tensorboard(folder: Path, name: str, restart: bool) -> Iterator[Log]:
+    """Event files in the run's folder, a run of theirs for each seed."""
+    writers: dict[int, Any] = {}
+
+    def log(line: Mapping[str, Any]) -> None:
+        seed = line["seed"]
+        if seed not in writers:
+            path = folder / EVENTS / name / f"seed-{seed}"
+            if restart:
+                shutil.rmtree(path, ignore_errors=True)
+            writers[seed] = _package("tensorboard").SummaryWriter(str(path))
+        for key, value in _measured(line):
+            writers[seed].add_scalar(key, value, line["step"])
+
+    try:
+        yield log
+    finally:
+        for writer in writers.values():
+            writer.close()
+
+
+@contextmanager
+def _wandb(folder: Path, name: str, restart: bool) -> Iterator[Log]:
+    """A run of Weights & Biases, begun with the first measurement, its seeds side by side."""
+    runs: list[Any] = []
+    seeds: set[int] = set()
+
+    def log(line: Mapping[str, Any]) -> None:
+        if not runs:
+            runs.append(_run(folder, name, restart))
+        prefix = f"seed-{line['seed']}"
+        if line["seed"] not in seeds:
+            seeds.add(line["seed"])
+            runs[0].define_metric(f"{prefix}/*", step_metric=f"{prefix}/step")
+        values = {f"{prefix}/{key}": value for key, value in _measured(line)}
+        runs[0].log({**values, f"{prefix}/step": line["step"]})
+
+    try:
+        yield log
+    except BaseException:
+        for run in runs:
+            run.finish(exit_code=1)
+        raise
+    for run in runs:
+        run.finish()
+
+
+def _run(folder: Path, name: str, restart: bool) -> Any:
+    """The run of this name in the folder, or a new one; its id is kept there."""
+    wandb = _package("wandb")
+    id_file = folder / WANDB / f"{name}.id"
+    resumes = id_file.is_file() and not restart
+    quiet = wandb.Settings(
+        console="off", disable_code=True, disable_git=True, x_disable_machine_info=True,
+        x_disable_meta=True, x_disable_stats=True, x_save_requirements=False,
+    )  # fmt: skip
+    id_file.parent.mkdir(exist_ok=True)
+    try:
+        run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            name=name,
+            dir=str(folder),
+            id=id_file.read_text(encoding="utf-8").strip() if resumes else None,
+            resume="allow" if resumes else None,
+            settings=quiet,
+        )
+    except wandb.Error as error:
+        raise InputError(
+            f"--log wandb: {error}; WANDB_MODE=offline keeps the run on this machine"
+        ) from error
+    write_text(id_file, f"{run.id}\n")
+    return run
+
+
+def _measured(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for key, value in line.items():
+        if key not in ("seed", "step") and isinstance(value, (int, float)):
+            yield key, value
+
+
+_TRACKERS: Mapping[str, Callable[[Path, str, bool], AbstractContextManager[Log]]] = {
+    "tensorboard": _tensorboard,
+    "wandb": _wandb,
+}

@@ -15,10 +15,9 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.info import find_device
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Progress, Session
-from interp_toolkit.training.engine.problem import Problem
-from interp_toolkit.training.engine.ranks import Ranks, ranks
+from interp_toolkit.training.engine.acceleration import Ranks, ranks
 from interp_toolkit.training.engine.run_files import RunFiles
-from interp_toolkit.training.engine.settings import TrainingSettings
+from interp_toolkit.training.engine.settings import Problem, TrainingSettings
 from interp_toolkit.training.engine.trainer import Fitted, fit
 
 AnyProblem = TypeVar("AnyProblem", bound=Problem)

@@ -1,4 +1,6 @@
-"""The settings that every training recipe has; each is a `--set` key.
+"""What a recipe gives the trainer: settings, model, batches, loss.
+
+The settings that every training recipe has; each is a `--set` key.
 
 A recipe derives its own from `TrainingSettings` and gives the defaults that its source names.
 
@@ -13,20 +15,26 @@ With t = step / steps, from 0 to 1, the rate falls from `lr` to `final_lr`
     - plateau: by √10 whenever the measured loss has not fallen by 1 % over ten measurements,
       and never below `final_lr` (what is often done by hand);
 and over the first `warm_up` steps it is multiplied by (step + 1) / warm_up (Goyal et al. 2017).
+
+A training problem: a model, its batches, and their loss.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from jaxtyping import Float
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.models.about.info import find_device
+from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.options import reason_of
 from interp_toolkit.registry import Recipe
 
@@ -211,3 +219,31 @@ def _share(settings: TrainingSettings, t: float) -> float:
         return float(floor**t)
     left = 1 - t if settings.schedule == "linear" else (1 + math.cos(math.pi * t)) / 2
     return floor + (1 - floor) * left
+
+
+class Problem(ABC):
+    """One seed's model and what it is trained on.
+
+    Attributes:
+        model: made from the seed, on the device, without a hook; trained in place.
+        watched: what `target` is compared with at each measurement: "loss", that batch's; or
+            "smoothed", the mean of the last ten; or a name that `evaluate` gives.
+        capturable: whether drawing and loss are the same kernels on the same shapes every step and
+            ask nothing of the CPU (no `.item()`, no `if` on a tensor), as a CUDA graph needs.
+    """
+
+    model: Transformer
+    watched: ClassVar[str] = "loss"
+    capturable: ClassVar[bool] = False
+
+    @abstractmethod
+    def draw(self, generator: torch.Generator) -> Any:
+        """A fresh batch, made on the generator's device from it alone."""
+
+    @abstractmethod
+    def loss(self, batch: Any) -> Float[Tensor, ""]:
+        """The loss of the model on a batch, a mean over its rows; computes nothing at random."""
+
+    def evaluate(self) -> Mapping[str, float]:
+        """Further numbers for the metrics, without gradients, at each measurement of the loss."""
+        return {}

@@ -22,12 +22,19 @@ from torch import Tensor
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.transformer import Transformer
-from interp_toolkit.training.engine.acceleration import RecordedStep, flushed_denormals, records
-from interp_toolkit.training.engine.problem import Problem
-from interp_toolkit.training.engine.ranks import Ranks
-from interp_toolkit.training.engine.run_files import RunFiles
-from interp_toolkit.training.engine.settings import Plateau, TrainingSettings, learning_rate
-from interp_toolkit.training.engine.state import State
+from interp_toolkit.training.engine.acceleration import (
+    Ranks,
+    RecordedStep,
+    flushed_denormals,
+    records,
+)
+from interp_toolkit.training.engine.run_files import RunFiles, State
+from interp_toolkit.training.engine.settings import (
+    Plateau,
+    Problem,
+    TrainingSettings,
+    learning_rate,
+)
 
 SMOOTHED_OVER = 10  # measurements
 

@@ -1,26 +1,244 @@
-"""A model variant on a synthetic task: batches, loss, accuracy on the test rows.
+"""Training of a model variant on a synthetic task: settings, rows, batches, loss, test.
+
+The settings that the recipes of "Is random attention sufficient for sequence modeling?" share.
+
+Preset values are the source's where it gives them: sizes in section 3.1, searched and best
+hyperparameters in appendix C.
+
+Training and test rows of a task, by seed.
+
+The test rows are the same for all seeds, and a seed's training set has none of them. Of a task
+that can be numbered, all are different; of any other, they come as the task draws them, the
+training set on the device. A task that is learned by heart has one set of rows for both.
+
+A model variant on a synthetic task: batches, loss, accuracy on the test rows.
 
 Batches are drawn from the training set with replacement; without a training set, every batch is
 fresh. Rows that the test holds out are never learned from. The loss is the mean cross-entropy
 (nats) of the answers; logits are computed only where answers are read.
+
+The sentences that sum a run of a task up: how many rows are right, how sure, and guessing.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
+from pydantic import Field, model_validator
 from torch import Tensor
 
+from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.collapsed import at_positions
+from interp_toolkit.models.transformer.config import DTYPES, MixingVariance
 from interp_toolkit.models.transformer.transformer import Transformer
-from interp_toolkit.toys.random_attention.task import NOTHING, TaskRows, right_share
-from interp_toolkit.training.engine.problem import Problem
-from interp_toolkit.training.tasks.rows import RowSet, task_rows
-from interp_toolkit.training.tasks.settings import SyntheticTraining
+from interp_toolkit.stats import clopper_pearson
+from interp_toolkit.toys.random_attention.tasks import (
+    NOTHING,
+    FiniteTask,
+    Task,
+    TaskRows,
+    right_share,
+)
+from interp_toolkit.toys.random_attention.variants import (
+    VARIANTS,
+    Variant,
+    variant_config,
+    variant_model,
+)
+from interp_toolkit.training.engine.metrics import percent
+from interp_toolkit.training.engine.seeds import SeedRuns
+from interp_toolkit.training.engine.settings import Betas, Problem, Schedule, TrainingSettings
+
+#: a recipe's variants
+BY_VARIANT: dict[str, dict[str, str]] = {variant: {"variant": variant} for variant in VARIANTS}
+
+
+class VariantTraining(TrainingSettings):
+    """Settings of a model variant, beside those of `TrainingSettings`.
+
+    Attributes:
+        variant: which weights there are, and which of them learn.
+        layers, heads, d_model: of the model; heads share d_model out.
+        mixing_variance: of mixit's matrices, n = d_model, m = the task's positions; "1/m unshaped"
+            leaves out the identity and the centring.
+        biases: whether attention and MLP have biases.
+        tied: whether the unembedding is the embedding's transpose.
+        initial_std: of the initial weights; 0: 1/sqrt(d_model).
+        qk_std: of the initial queries' and keys' weights; 0: as of all others.
+        rows: of a batch.
+    """
+
+    curve_points: ClassVar[int] = 50
+
+    variant: Variant = "standard"
+    layers: int = Field(2, ge=1, le=1_000)
+    heads: int = Field(4, ge=1, le=4_096)
+    d_model: int = Field(128, ge=2, le=65_536)
+    mixing_variance: MixingVariance = "1/(d_head m)"
+    biases: bool = False
+    tied: bool = False
+    initial_std: float = Field(0.0, ge=0, le=10, allow_inf_nan=False)
+    qk_std: float = Field(0.0, ge=0, le=10, allow_inf_nan=False)
+    rows: int = Field(128, ge=1, le=1_000_000)
+    lr: float = Field(1e-3, gt=0, le=10, allow_inf_nan=False)
+    optimiser: Literal["adam", "adamw"] = "adamw"
+    schedule: Schedule = "cosine"
+    warm_up: int = Field(50, ge=0)
+    betas: Betas = (0.9, 0.98)
+    weight_decay: float = Field(0.01, ge=0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _heads_share_the_width(self) -> VariantTraining:
+        if self.d_model % self.heads:
+            raise ValueError(f"{self.heads} heads cannot share out a d_model of {self.d_model}")
+        if self.variant != "mixit" and (self.d_model // self.heads) % 2:
+            raise ValueError(
+                f"{self.heads} heads of {self.d_model // self.heads} dimensions each: rotary "
+                "positions need an even number"
+            )
+        return self
+
+    def new_model(self, seed: int, *, d_vocab: int, n_ctx: int, name: str) -> Transformer:
+        """A seed's untrained model for these tokens and positions, on the device."""
+        cfg = variant_config(
+            self.variant,
+            n_layers=self.layers,
+            n_heads=self.heads,
+            d_model=self.d_model,
+            n_ctx=n_ctx,
+            d_vocab=d_vocab,
+            mixing=self.mixing_variance,
+            biases=self.biases,
+            tied_embeddings=self.tied,
+            initial_std=self.initial_std or None,
+            dtype=DTYPES[self.dtype],
+            seed=seed,
+            model_name=f"{name}-{self.variant}",
+        )
+        model = variant_model(cfg, self.variant, qk_std=self.qk_std or None)
+        on_device: Transformer = model.to(self.device)
+        return on_device
+
+
+class SyntheticTraining(VariantTraining, ABC):
+    """Settings of a variant on a synthetic task."""
+
+    @property
+    @abstractmethod
+    def task(self) -> Task:
+        """The task with its sizes."""
+
+    @property
+    @abstractmethod
+    def tested_rows(self) -> int:
+        """The number of test rows."""
+
+
+class TaskTraining(SyntheticTraining, ABC):
+    """Settings of a variant on a task that is tested on rows it was not trained on.
+
+    Attributes:
+        examples: rows to train on, drawn once; 0: fresh rows every step.
+        test_examples: rows to test on; none of them is trained on.
+    """
+
+    examples: int = Field(40_000, ge=0, le=100_000_000)
+    test_examples: int = Field(4_000, ge=1, le=10_000_000)
+
+    @property
+    def tested_rows(self) -> int:
+        """The number of test rows."""
+        return self.test_examples
+
+    @model_validator(mode="after")
+    def _rows_suffice(self) -> TaskTraining:
+        task = self.task
+        if isinstance(task, FiniteTask) and self.examples + self.test_examples > task.n_rows:
+            raise ValueError(
+                f"there are {task.n_rows:,} different rows: too few for {self.examples:,} examples "
+                f"and {self.test_examples:,} test_examples"
+            )
+        return self
+
+
+TEST_SEED = 2**31
+AT_ONCE = 10_000  # rows drawn
+LEAST_LEFT = 0.1  # of the rows drawn, that the test must leave to train on
+
+
+def task_rows(config: SyntheticTraining, seed: int) -> tuple[TaskRows | None, TaskRows]:
+    """The training set (None: rows are drawn afresh) and the test rows, on the device.
+
+    Raises:
+        InputError: the test has nearly all the rows there are.
+    """
+    task = config.task
+    if not isinstance(config, TaskTraining):
+        assert isinstance(task, FiniteTask)
+        rows = task.numbered(torch.arange(task.n_rows)).to(config.device)
+        return rows, rows
+    if isinstance(task, FiniteTask):
+        train, test = _numbered(task, config, seed)
+    else:
+        train, test = _sampled(task, config, seed)
+    return (train.to(config.device) if config.examples else None), test.to(config.device)
+
+
+def _numbered(task: FiniteTask, config: TaskTraining, seed: int) -> tuple[TaskRows, TaskRows]:
+    """Some of the rows there are, each at most once."""
+    order = torch.randperm(task.n_rows, generator=torch.Generator().manual_seed(TEST_SEED))
+    test, others = order[: config.test_examples], order[config.test_examples :]
+    mixed = torch.randperm(len(others), generator=torch.Generator().manual_seed(seed))
+    return task.numbered(others[mixed[: config.examples]]), task.numbered(test)
+
+
+def _sampled(task: Task, config: TaskTraining, seed: int) -> tuple[TaskRows, TaskRows]:
+    """Rows drawn for the test, and others, none of which is in the test."""
+    test = task.draw(config.test_examples, torch.Generator().manual_seed(TEST_SEED))
+    test = test.to(config.device)
+    held_out = RowSet(test.tokens)
+    generator = torch.Generator(config.device).manual_seed(seed)
+    n_examples, batches, n_sampled = max(config.examples, 1), list[TaskRows](), 0
+    while n_sampled < n_examples:
+        rows = task.draw(AT_ONCE, generator)
+        batches.append(rows.take(~held_out.has(rows.tokens)))
+        n_sampled += len(batches[-1].tokens)
+        if len(batches[-1].tokens) < LEAST_LEFT * AT_ONCE:
+            raise InputError(
+                f"the {config.test_examples:,} test_examples leave hardly a row of this "
+                f"{task.name} to train on: give fewer, or a larger task"
+            )
+    return TaskRows(*(torch.cat(parts)[:n_examples] for parts in zip(*batches, strict=True))), test
+
+
+class RowSet:
+    """Rows of tokens, each known by a number of 64 bits: a random linear form, modulo 2^64.
+
+    Two different rows share a number with a chance below 2^-40. Asking waits for no device.
+    """
+
+    def __init__(self, tokens: Int[Tensor, "known pos"]):
+        generator = torch.Generator().manual_seed(0)
+        factors = torch.randint(-(2**62), 2**62, (tokens.shape[1],), generator=generator)
+        self.factors = factors.to(tokens.device)
+        self.sorted_numbers = self._numbers(tokens).sort().values
+
+    def has(self, tokens: Int[Tensor, "row pos"]) -> Bool[Tensor, " row"]:
+        """Membership of these rows in the set."""
+        numbers = self._numbers(tokens)
+        index = torch.searchsorted(self.sorted_numbers, numbers).clamp(
+            max=len(self.sorted_numbers) - 1
+        )
+        return self.sorted_numbers[index] == numbers
+
+    def _numbers(self, tokens: Int[Tensor, "row pos"]) -> Int[Tensor, " row"]:
+        return (tokens * self.factors).sum(1)
+
 
 WATCHED_ROWS = 512  # test rows that are looked at along the training
 CHUNK = 1_024  # rows at once in a test
@@ -32,7 +250,7 @@ class TaskProblem(Problem):
     Attributes:
         task: what is learned.
         train_rows: drawn once; None: fresh ones every step.
-        test_rows: of the task (see `training.tasks.rows`).
+        test_rows: of the task (see `training.tasks.problem`).
     """
 
     capturable: ClassVar[bool] = True
@@ -88,3 +306,47 @@ def answer_logits(model: Transformer, rows: TaskRows) -> Float[Tensor, "row item
 def _parts(rows: TaskRows) -> Iterator[TaskRows]:
     for start in range(0, len(rows.tokens), CHUNK):
         yield rows.take(slice(start, start + CHUNK))
+
+
+BITS = "bits_per_parameter"
+
+
+def task_verdict(config: SyntheticTraining, runs: SeedRuns) -> str:
+    """The verdict on a recipe: the best seed, the other seeds, and the size of the model."""
+    task, scores = config.task, runs.scores
+    parts = [
+        f"{task.name}, {config.variant}: {percent(scores['accuracy'])} of {_tested(config)} "
+        "are right"
+    ]
+    if isinstance(config, TaskTraining):
+        rows = config.test_examples
+        low, high = clopper_pearson(scores["accuracy"] * rows, rows)
+        parts[0] += f" (95 % interval {percent(low)} to {percent(high)})"
+    if task.guess is not None:
+        parts.append(f"{task.guess_rule} is right in {percent(task.guess)}")
+    parts.append(f"{scores['trainable']:,} parameters are trained")
+    if BITS in scores:
+        parts[-1] += f" and hold {scores[BITS]:.3g} bits each"
+    return "; ".join(parts) + "." + _of_seeds(runs)
+
+
+def _tested(config: SyntheticTraining) -> str:
+    rows = f"{config.tested_rows:,} rows"
+    if not isinstance(config, TaskTraining):
+        return f"all {rows}, which are those trained on,"
+    return (
+        f"{rows} not trained on"
+        if config.task.whole_rows
+        else f"the answers in {rows} not trained on"
+    )
+
+
+def _of_seeds(runs: SeedRuns) -> str:
+    """That it is the best of several, which flatters it; nothing of a single seed."""
+    if len(runs.by_seed) < 2:
+        return ""
+    reached = sorted(scores["accuracy"] for scores in runs.by_seed.values())
+    return (
+        f" The best of {len(reached)} seeds, chosen on these rows; their accuracies go from "
+        f"{percent(reached[0])} to {percent(reached[-1])}."
+    )

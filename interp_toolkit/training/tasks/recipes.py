@@ -5,14 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import Field, field_validator, model_validator
+
 from interp_toolkit.registry import Recipe, Session, TrainingRun
+from interp_toolkit.toys.random_attention.tasks import (
+    MOST_DIGITS,
+    DecimalAddition,
+    Dyck,
+    KHop,
+    Memorization,
+    ModularAddition,
+    Retrieval,
+)
 from interp_toolkit.toys.random_attention.variants import trainable_parameters
 from interp_toolkit.training.engine.metrics import FinalScore
 from interp_toolkit.training.engine.seeds import SeedRuns, train_seeds
 from interp_toolkit.training.engine.trainer import Fitted
-from interp_toolkit.training.tasks.problem import TaskProblem
-from interp_toolkit.training.tasks.settings import BY_VARIANT, SyntheticTraining
-from interp_toolkit.training.tasks.verdict import BITS, task_verdict
+from interp_toolkit.training.tasks.problem import (
+    BITS,
+    BY_VARIANT,
+    SyntheticTraining,
+    TaskProblem,
+    TaskTraining,
+    task_verdict,
+)
 
 
 def train_task(config: SyntheticTraining, session: Session | None = None) -> TrainingRun:
@@ -76,3 +92,335 @@ def task_recipe(
         presets=presets,
         train=train_task,
     )
+
+
+class RetrievalTraining(TaskTraining):
+    """Settings of `interp train retrieval`, beside those of `TaskTraining`.
+
+    Attributes:
+        most_pairs: pairs of a row, at most (the source's m_max).
+        symbols: the source's V: values are below V/2, keys from there on.
+        repeated_keys: whether a key may come twice; the last one counts.
+    """
+
+    most_pairs: int = Field(8, ge=1, le=100_000)
+    symbols: int = Field(256, ge=4, le=1_000_000)
+    repeated_keys: bool = False
+
+    @model_validator(mode="after")
+    def _keys_suffice(self) -> RetrievalTraining:
+        if self.symbols % 2:
+            raise ValueError(f"symbols ({self.symbols}) must be even: values below half, keys from")
+        if not self.repeated_keys and self.most_pairs > self.symbols // 2 + 1:
+            raise ValueError(
+                f"{self.most_pairs} distinct keys are more than the {self.symbols // 2 + 1} there "
+                "are: give more symbols, or repeated_keys=true"
+            )
+        return self
+
+    @property
+    def task(self) -> Retrieval:
+        """The task with its sizes."""
+        return Retrieval(self.most_pairs, self.symbols, self.repeated_keys)
+
+
+RETRIEVAL = task_recipe(
+    "the value of a key that the context has named; pairs, symbols, fresh or fixed data",
+    RetrievalTraining,
+    {
+        "small": {
+            "symbols": 64,
+            "examples": 0,
+            "layers": 2,
+            "d_model": 32,
+            "heads": 2,
+            "initial_std": 0.05,
+            "qk_std": 0.2,
+            "rows": 512,
+            "lr": 5e-3,
+            "schedule": "linear",
+            "warm_up": 100,
+            "steps": 500,
+        },
+        "paper": {
+            "most_pairs": 30,
+            "layers": 2,
+            "d_model": 1_024,
+            "heads": 4,
+            "lr": 1e-4,
+            "rows": 1_024,
+            "steps": 10_000,
+        },
+    },
+)
+
+
+class KHopTraining(TaskTraining):
+    """Settings of `interp train k-hop`, beside those of `TaskTraining`.
+
+    The paper preset has the source's rows of 100 and up to 16 hops, 5 layers, 5,000 steps and the
+    best sizes that its search found for MixiT; it tests on 100 rows, with an answer at every
+    letter. The small preset has one or two hops in rows of 32, and fresh rows every step.
+
+    Attributes:
+        most_hops: the largest k.
+        length: of a row, the token that says k included.
+        alphabet: how many letters.
+    """
+
+    most_hops: int = Field(2, ge=1, le=10_000)
+    length: int = Field(32, ge=3, le=100_000)
+    alphabet: int = Field(4, ge=2, le=10_000)
+    test_examples: int = Field(1_000, ge=1, le=10_000_000)
+
+    @property
+    def task(self) -> KHop:
+        """The task with its sizes."""
+        return KHop(self.most_hops, self.length, self.alphabet)
+
+
+K_HOP = task_recipe(
+    "follow a bigram's last occurrence k times; hops, length, alphabet",
+    KHopTraining,
+    {
+        "small": {
+            "most_hops": 2,
+            "length": 32,
+            "examples": 0,
+            "test_examples": 1_000,
+            "layers": 3,
+            "d_model": 64,
+            "heads": 4,
+            "lr": 2e-3,
+            "rows": 64,
+            "steps": 800,
+        },
+        "paper": {
+            "most_hops": 16,
+            "length": 100,
+            "examples": 100_000,
+            "test_examples": 100,
+            "layers": 5,
+            "d_model": 512,
+            "heads": 8,
+            "lr": 1e-4,
+            "rows": 128,
+            "steps": 5_000,
+        },
+    },
+)
+
+
+class ModularAdditionTraining(TaskTraining):
+    """Settings of `interp train modular-addition`, beside those of `TaskTraining`.
+
+    The paper preset has the source's 40,000 pairs modulo 599 and, as for the other sizes, the best
+    that its search found for MixiT; the steps are ours, as it gives none. The small preset has five
+    sixths of the pairs of a small prime, small initial weights and a strong weight decay: otherwise
+    models know their pairs by heart long before they find the rule, if they do (Power et al. 2022,
+    "Grokking").
+
+    Attributes:
+        modulus: the source's p.
+    """
+
+    modulus: int = Field(97, ge=2, le=100_000)
+    examples: int = Field(8_000, ge=0, le=100_000_000)
+    test_examples: int = Field(1_000, ge=1, le=10_000_000)
+
+    @property
+    def task(self) -> ModularAddition:
+        """The task with its sizes."""
+        return ModularAddition(self.modulus)
+
+
+MODULAR_ADDITION = task_recipe(
+    "a + b modulo p; p and how many of the pairs are trained on",
+    ModularAdditionTraining,
+    {
+        "small": {
+            "modulus": 59,
+            "examples": 2_900,
+            "test_examples": 500,
+            "layers": 2,
+            "d_model": 64,
+            "heads": 32,
+            "initial_std": 0.05,
+            "weight_decay": 0.3,
+            "lr": 3e-3,
+            "rows": 256,
+            "steps": 1_500,
+        },
+        "paper": {
+            "modulus": 599,
+            "examples": 40_000,
+            "test_examples": 4_000,
+            "layers": 2,
+            "d_model": 512,
+            "heads": 32,
+            "lr": 1e-3,
+            "rows": 256,
+            "steps": 20_000,
+        },
+    },
+)
+
+
+class DecimalAdditionTraining(TaskTraining):
+    """Settings of `interp train decimal-addition`, beside those of `TaskTraining`.
+
+    The paper preset has the source's ten digits, 50,000 pairs and the best sizes that its search
+    found for MixiT; the steps are ours, as the source gives none. Sums come with the most
+    significant digit first, where each depends on all carries behind it, or the least with
+    `reversed`, as in the small preset of three digits.
+
+    Attributes:
+        digits: of each number.
+        reversed: whether numbers are written with the least significant digit first.
+    """
+
+    digits: int = Field(3, ge=1, le=MOST_DIGITS)
+    reversed: bool = False
+    examples: int = Field(50_000, ge=0, le=100_000_000)
+
+    @property
+    def task(self) -> DecimalAddition:
+        """The task with its sizes."""
+        return DecimalAddition(self.digits, self.reversed)
+
+
+DECIMAL_ADDITION = task_recipe(
+    "the sum of two numbers, digit by digit; digits and their order",
+    DecimalAdditionTraining,
+    {
+        "small": {
+            "digits": 3,
+            "reversed": True,
+            "layers": 2,
+            "d_model": 64,
+            "heads": 16,
+            "lr": 3e-3,
+            "rows": 64,
+            "steps": 2_000,
+        },
+        "paper": {
+            "digits": 10,
+            "layers": 8,
+            "d_model": 512,
+            "heads": 64,
+            "lr": 1e-3,
+            "rows": 128,
+            "steps": 20_000,
+        },
+    },
+)
+
+
+class DyckTraining(TaskTraining):
+    """Settings of `interp train dyck-1`, beside those of `TaskTraining`.
+
+    The paper preset has the source's strings of 40 and 100,000 of them to train on, and the best
+    sizes that its search found for MixiT; the steps are ours, as the source gives none. How strings
+    are drawn, half of them balanced, is ours too (see `toys.random_attention.tasks`). The small
+    preset has strings of 20, and many heads, which MixiT needs.
+
+    Attributes:
+        length: of the strings, an even number.
+    """
+
+    length: int = Field(24, ge=2, le=100_000)
+    examples: int = Field(100_000, ge=0, le=100_000_000)
+
+    @field_validator("length")
+    @classmethod
+    def _even(cls, length: int) -> int:
+        if length % 2:
+            raise ValueError(f"no string of {length} parentheses is balanced: give an even length")
+        return length
+
+    @property
+    def task(self) -> Dyck:
+        """The task with its sizes."""
+        return Dyck(self.length)
+
+
+DYCK = task_recipe(
+    "whether a string of parentheses is balanced; their number",
+    DyckTraining,
+    {
+        "small": {
+            "length": 20,
+            "test_examples": 1_000,
+            "layers": 2,
+            "d_model": 64,
+            "heads": 32,
+            "lr": 3e-3,
+            "rows": 128,
+            "steps": 1_200,
+        },
+        "paper": {
+            "length": 40,
+            "layers": 4,
+            "d_model": 512,
+            "heads": 64,
+            "lr": 1e-3,
+            "rows": 512,
+            "steps": 10_000,
+        },
+    },
+)
+
+
+class MemorizationTraining(SyntheticTraining):
+    """Settings of `interp train memorization`, beside those of `VariantTraining`.
+
+    There is no rule, so accuracy is that on the table itself, all of it. The paper preset is the
+    source's comparison at one size, its table 4: two layers of width 128 with biases, 4 heads,
+    10,000 steps at a rate of 0.005, whose parameter counts it reproduces; the batch size is its
+    search's. (The model of its table 3, which knows everything, is d_model=1024 lr=0.001.) The
+    small preset is too small for its table as well, so that no variant learns all of it.
+
+    Attributes:
+        side: keys of each of the two kinds, and values; the table has side² entries.
+        table_seed: of the table; all seeds of a run learn the same.
+    """
+
+    side: int = Field(64, ge=2, le=10_000)
+    table_seed: int = Field(0, ge=0, le=2**31)
+    biases: bool = True
+
+    @property
+    def task(self) -> Memorization:
+        """The task with its sizes."""
+        return Memorization(self.side, self.table_seed)
+
+    @property
+    def tested_rows(self) -> int:
+        """The whole table."""
+        return self.task.n_rows
+
+
+MEMORIZATION = task_recipe(
+    "a random table by heart; bits per trainable parameter",
+    MemorizationTraining,
+    {
+        "small": {
+            "side": 64,
+            "layers": 2,
+            "d_model": 16,
+            "heads": 4,
+            "lr": 5e-3,
+            "rows": 256,
+            "steps": 2_000,
+        },
+        "paper": {
+            "side": 512,
+            "layers": 2,
+            "d_model": 128,
+            "heads": 4,
+            "lr": 5e-3,
+            "rows": 256,
+            "steps": 10_000,
+        },
+    },
+)

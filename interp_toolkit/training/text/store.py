@@ -1,7 +1,13 @@
-"""The token ids that a recipe's settings ask for: made on first use, then read.
+"""Settings, tokens and records that the recipes on text share.
+
+The settings that the recipes on text share.
+
+The token ids that a recipe's settings ask for: made on first use, then read.
 
 They lie in the cache folder, under a name made of everything they depend on. Processes that want
 the same ones at the same time (ranks, jobs of a sweep) make them once.
+
+What the recipes on text leave in a checkpoint and in a verdict, whatever the text is for.
 """
 
 from __future__ import annotations
@@ -9,11 +15,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any, ClassVar
 
-from interp_toolkit.data.text.texts import Texts, split
+from pydantic import Field, model_validator
+
+from interp_toolkit.data.text.texts import Document, Parts, Texts, find_texts, split
 from interp_toolkit.data.text.token_store import (
     FORMAT,
     TokenStore,
@@ -21,12 +31,79 @@ from interp_toolkit.data.text.token_store import (
     open_store,
     write_store,
 )
-from interp_toolkit.data.text.tokenization import TextTokenizer, learn_tokenizer, read_tokenizer
+from interp_toolkit.data.text.tokenization import (
+    BYTES,
+    TextTokenizer,
+    learn_tokenizer,
+    read_tokenizer,
+)
 from interp_toolkit.errors import InputError
 from interp_toolkit.files import replacing
 from interp_toolkit.registry import Session
-from interp_toolkit.training.engine.ranks import named_ranks
-from interp_toolkit.training.text.settings import GENERATED, LEARNED, TextTraining
+from interp_toolkit.training.engine.acceleration import named_ranks
+from interp_toolkit.training.tasks.problem import VariantTraining
+
+GENERATED = "generated"
+LEARNED = "train"
+TRAIN_SEED, TEST_SEED = 1, 2  # of a generated text; all runs read the same one
+
+
+class TextTraining(VariantTraining, ABC):
+    """Settings of a variant on text.
+
+    Attributes:
+        specials: tokens that the task adds to the vocabulary.
+        generated_name: what the generated text is called.
+        text: "generated" (a small text of ours); a folder or file of text; or a hub's dataset,
+            `owner/name:configuration` (see `data.text.texts`).
+        documents, test_documents: to learn from and to test on, at most; 0: all there are.
+        tokenizer: "train" (byte-level BPE learned from the training text), or a `tokenizer.json`
+            or a folder with one.
+        vocabulary: tokens of a learned tokenizer, at most.
+        tokenizer_documents: that a tokenizer is learned from, at most.
+        length: tokens of a row.
+        rows_at_once: rows of a batch that are in memory at once; 0: all. Fewer cost a second
+            forward pass, and change nothing else but the order of additions.
+        cache: where token ids are kept; empty: interp-toolkit/text in the user's cache folder.
+    """
+
+    specials: ClassVar[tuple[str, ...]] = ()
+    generated_name: ClassVar[str]
+
+    text: str = GENERATED
+    documents: int = Field(10_000, ge=0, le=2**40)
+    test_documents: int = Field(400, ge=0, le=2**30)
+    tokenizer: str = LEARNED
+    vocabulary: int = Field(1_024, ge=BYTES + 1, le=2**24)
+    tokenizer_documents: int = Field(100_000, ge=1)
+    length: int = Field(64, ge=2, le=2**20)
+    rows_at_once: int = Field(0, ge=0)
+    cache: str = ""
+
+    @model_validator(mode="after")
+    def _generated_text_ends(self) -> TextTraining:
+        if self.text == GENERATED and not (self.documents and self.test_documents):
+            raise ValueError("a generated text has no end: give documents and test_documents")
+        return self
+
+    @abstractmethod
+    def generate(self, number: int, seed: int) -> Iterator[Document]:
+        """So many documents of the generated text, the same ones for the same seed."""
+
+    def generated(self) -> Texts:
+        """The generated text of so many documents."""
+
+        def test() -> Iterator[Document]:
+            return self.generate(self.test_documents, TEST_SEED)
+
+        version = hashlib.sha256("".join(document.text for document in test()).encode())
+        parts = Parts(lambda: self.generate(self.documents, TRAIN_SEED), test)
+        return Texts(self.generated_name, version.hexdigest(), lambda: parts)
+
+    def texts(self) -> Texts:
+        """The text; raises InputError when there is none of that name."""
+        return self.generated() if self.text == GENERATED else find_texts(self.text)
+
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -110,3 +187,42 @@ def _key(config: TextTraining, texts: Texts) -> str:
     ]
     parts = [FORMAT, texts.name, texts.version, tokenizer, sizes, config.specials]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
+
+
+def text_task(name: str, config: TextTraining, store: TokenStore, **further: Any) -> dict[str, Any]:
+    """The task record: what the tokens are of, and what else belongs to the task."""
+    return {
+        "name": name,
+        "text": config.text,
+        "length": config.length,
+        "end": store.tokenizer.end,
+        **further,
+        "tokenizer_sha256": store.tokenizer.sha256(),
+    }
+
+
+def document_facts(store: TokenStore) -> dict[str, Any]:
+    """The numbers of documents and tokens."""
+    return {
+        "train_documents": len(store.train.ends),
+        "test_documents": len(store.test.ends),
+        "left_out_as_repeated": store.repeated,
+        "vocabulary": store.tokenizer.n_tokens,
+    }
+
+
+def worst_of(
+    reached: Sequence[float],
+    worst: Callable[[Sequence[float]], float],
+    written: Callable[[float], str],
+) -> str:
+    """How the worst seed did, to end a sentence with; nothing of a single seed.
+
+    Args:
+        reached: by the seeds.
+        worst: picks the worst of several.
+        written: a figure as text.
+    """
+    if len(reached) < 2:
+        return ""
+    return f"; the worst of {len(reached)} seeds: {written(worst(reached))}"

@@ -3,16 +3,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from interp_toolkit.circuits.behaviour.advantage import (
-    Behaviour,
-    behaviour,
-    estimate,
-    next_losses,
-    why_none,
-)
+from interp_toolkit.circuits.behaviour.advantage import Behaviour, behaviour, next_losses, why_none
 from interp_toolkit.circuits.behaviour.prompts import Prompts, prompts_from_tokens, repeated_prompts
 from interp_toolkit.circuits.behaviour.task import _require_finite
 from interp_toolkit.errors import InputError
@@ -135,21 +128,6 @@ def test_other_outputs_are_no_next_tokens():
     model = Transformer(TransformerConfig(**sizes, d_vocab_out=5, attn_only=True))
     prompts = repeated_prompts(model, rows=4)
     assert "not next tokens" in why_none(model, prompts)
-
-
-def test_intervals_are_those_of_the_t_test():
-    values = np.random.default_rng(1).normal(0.4, 1.0, 12)
-    theirs = stats.ttest_1samp(values, 0)
-    low, high = theirs.confidence_interval(0.95)
-    ours = estimate(values)
-    assert np.allclose(
-        [ours.mean, ours.low, ours.high, ours.p_value], [values.mean(), low, high, theirs.pvalue]
-    )
-    same = estimate(np.full(3, 2.0))
-    assert (same.low, same.high, same.p_value) == (2.0, 2.0, 0.0)
-    assert estimate(np.zeros(3)).p_value == 1.0
-    with pytest.raises(InputError, match="2 rows or more"):
-        estimate(np.zeros(1))
 
 
 class Made(TorchDispatchMode):

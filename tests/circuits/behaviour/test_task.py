@@ -4,19 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.behaviour.advantage import estimate
 from interp_toolkit.circuits.behaviour.prompts import prompts_from_data, repeated_prompts
 from interp_toolkit.circuits.behaviour.task import (
     AnswerTask,
     AtHome,
     RepeatTask,
-    mean_of_shares,
     measured_home,
-    rows_needed,
     task_of,
 )
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
+from interp_toolkit.stats import estimate
 from interp_toolkit.toys.hand_set.induction import decoy, induction
 from interp_toolkit.toys.hand_set.untrained import random_model
 
@@ -143,23 +141,6 @@ def test_an_answer_that_the_model_cannot_give_is_one_line():
     answers = np.full((40, 1), model.cfg.d_vocab)
     with pytest.raises(InputError, match="none of the model's"):
         task_of(model, prompts_from_data(rows_asking(model, answers), model))
-
-
-@pytest.mark.parametrize("changed", [0, 1, 3])
-def test_where_hardly_a_row_changes_the_interval_is_not_a_point(changed):
-    values = np.zeros(200)
-    values[:changed] = 1
-    found = mean_of_shares(values, 0.95)
-    assert found.low < 0 < found.high
-    assert found.high >= 3 / 200 * (0.9 + changed / 4)
-    assert found.low <= found.mean <= found.high
-
-
-def test_how_many_rows_would_tell():
-    found = mean_of_shares(np.tile([1.0, 0.0], 50), 0.95)
-    half = (found.high - found.low) / 2
-    assert rows_needed(found, half / 2) == pytest.approx(400, abs=4)
-    assert rows_needed(found, 2 * half) is None
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from interp_toolkit.circuits.behaviour.words import (
     MAJOR,
     NEGLIGIBLE,
     WORDS,
-    Share,
     causal_word,
     in_words,
     matters,
 )
+from interp_toolkit.stats import Share
 
 UNKNOWN = Share(math.nan, math.nan, math.nan)
 #: means and ends near the rule's thresholds as well as far from them

@@ -11,7 +11,6 @@ import pytest
 from planted_roles import D_VOCAB, N_POS, movers, noisy_movers, rows
 
 import interp_toolkit as it
-from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.circuits.roles import verdict
 from interp_toolkit.circuits.roles.analysis import ROLES
 from interp_toolkit.data import FeatureData
@@ -19,6 +18,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.report.files import dumps
 from interp_toolkit.report.html import to_html
 from interp_toolkit.results import jsonable
+from interp_toolkit.stats import Share
 from interp_toolkit.toys.hand_set.untrained import random_model
 
 

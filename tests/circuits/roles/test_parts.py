@@ -7,17 +7,16 @@ import itertools
 import numpy as np
 import pytest
 
-from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.circuits.roles.asks import Asks, asks_of
 from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.find import _in_front, inhibits
-from interp_toolkit.circuits.roles.flips import flip_p_values
 from interp_toolkit.circuits.roles.judged import RoleWord
 from interp_toolkit.circuits.roles.measures import against_displaced, against_like
 from interp_toolkit.circuits.roles.result import HeadRole
 from interp_toolkit.circuits.roles.token_lists import lists_of, successions
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Head
+from interp_toolkit.stats import Share
 from interp_toolkit.toys.hand_set.untrained import random_model
 
 
@@ -69,21 +68,6 @@ def test_targets_at_the_same_places_in_all_rows_have_no_displaced_control() -> N
     given = Asks(tokens, np.full(3, 3), np.array([1, 3, 5]), None, 1)
     found = against_displaced(np.ones((1, 3, 4)), given, given.holding(given.answer))
     assert np.isnan(found).all()
-
-
-def test_flipped_signs_agree_with_all_flips() -> None:
-    values = np.random.default_rng(0).normal(0.6, 1.0, (3, 8))
-    signs = np.array(list(itertools.product([1, -1], repeat=8)))
-    size = np.sqrt(8 * np.square(values).sum(1))
-    null = np.abs(signs @ (values / size[:, None]).T).max(1)
-    exact = [(null >= abs(v.sum()) / s - 1e-6).mean() for v, s in zip(values, size, strict=True)]
-    np.testing.assert_allclose(flip_p_values(values, draws=20000), exact, atol=0.015)
-
-
-def test_flipped_signs_are_wrong_no_more_often_than_the_level() -> None:
-    rng = np.random.default_rng(1)
-    runs = [flip_p_values(rng.normal(size=(20, 12)), draws=400, seed=n).min() for n in range(200)]
-    assert np.mean(np.array(runs) <= 0.05) <= 0.09  # 0.05 and two standard errors and more
 
 
 def test_successions_name_the_token_before_the_answer() -> None:

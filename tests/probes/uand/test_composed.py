@@ -11,7 +11,7 @@ import interp_toolkit as it
 from interp_toolkit.data.composites import composite_data, sample_about
 from interp_toolkit.probes.uand.gates import and_name
 from interp_toolkit.toys.superposition.constructions.stacked import stacked_circuit
-from interp_toolkit.toys.superposition.layers.functions import BooleanFunction
+from interp_toolkit.toys.superposition.layers.gates import BooleanFunction
 
 FEATURES, MOST_ON = 20, 5
 

@@ -17,9 +17,9 @@ from interp_studies.superposition import construction_jobs as jobs
 from interp_studies.superposition import constructions
 from interp_toolkit.data.composites import all_composites
 from interp_toolkit.registry import find
-from interp_toolkit.toys.superposition.constructions.quadratic import QuadraticAND
+from interp_toolkit.toys.superposition.constructions.fan_in import QuadraticAND
 from interp_toolkit.toys.superposition.constructions.uand import universal_and
-from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features
+from interp_toolkit.toys.superposition.layers.layer import random_unit_features
 
 NOWHERE = Path("nowhere")
 UAND = {"n_features": 9, "n_neurons": 200, "density": 0.3}

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp_toolkit.toys.random_attention.decimal_addition import DecimalAddition
+from interp_toolkit.toys.random_attention.tasks import DecimalAddition
 
 
 @given(st.integers(1, 18), st.booleans(), st.integers(0, 2**31))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from interp_toolkit.toys.random_attention.dyck import (
+from interp_toolkit.toys.random_attention.tasks import (
     FALSE,
     TRUE,
     Dyck,

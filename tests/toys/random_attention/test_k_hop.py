@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp_toolkit.toys.random_attention.k_hop import KHop, answer_chances
+from interp_toolkit.toys.random_attention.tasks import KHop, answer_chances
 
 
 def hop(letters: list[int] | str, place: int | None) -> int | None:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 
 import torch
 
-from interp_toolkit.toys.random_attention.memorization import Memorization
+from interp_toolkit.toys.random_attention.tasks import Memorization
 
 
 def test_the_rows_are_the_table() -> None:

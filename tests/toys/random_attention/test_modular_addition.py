@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from interp_toolkit.toys.random_attention.modular_addition import ModularAddition
+from interp_toolkit.toys.random_attention.tasks import ModularAddition
 
 
 def test_all_pairs_and_their_sums() -> None:

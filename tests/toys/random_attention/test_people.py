@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from told_share import told_share
 
-from interp_toolkit.toys.random_attention.generated_text import (
+from interp_toolkit.toys.random_attention.texts import (
     END_CHANCE,
     FIRST_NAMES,
     LAST_NAMES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from interp_toolkit.toys.random_attention.retrieval import PAD, Retrieval
+from interp_toolkit.toys.random_attention.tasks import PAD, Retrieval
 
 
 def pairs_of(tokens: list[int], place: int) -> list[tuple[int, int]]:

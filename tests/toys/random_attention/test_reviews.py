@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from interp_toolkit.toys.random_attention.reviews import BAD, GOOD, THINGS, best_accuracy, reviews
+from interp_toolkit.toys.random_attention.texts import BAD, GOOD, THINGS, best_accuracy, reviews
 
 
 def votes(text: str) -> int:

@@ -8,13 +8,18 @@ import math
 import pytest
 import torch
 
-from interp_toolkit.toys.random_attention.decimal_addition import DecimalAddition
-from interp_toolkit.toys.random_attention.dyck import Dyck
-from interp_toolkit.toys.random_attention.k_hop import KHop
-from interp_toolkit.toys.random_attention.memorization import Memorization
-from interp_toolkit.toys.random_attention.modular_addition import ModularAddition
-from interp_toolkit.toys.random_attention.retrieval import Retrieval
-from interp_toolkit.toys.random_attention.task import NOTHING, Task, TaskRows, right_share
+from interp_toolkit.toys.random_attention.tasks import (
+    NOTHING,
+    DecimalAddition,
+    Dyck,
+    KHop,
+    Memorization,
+    ModularAddition,
+    Retrieval,
+    Task,
+    TaskRows,
+    right_share,
+)
 
 TASKS = [
     Retrieval(most_pairs=1, symbols=4),

@@ -11,11 +11,10 @@ from interp_toolkit.data.composites import all_composites
 from interp_toolkit.data.task import task_data
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.loader import load
-from interp_toolkit.toys.superposition import computed_toys
+from interp_toolkit.toys.superposition import toys
 from interp_toolkit.toys.superposition.constructions.fan_in import fan_in_and
-from interp_toolkit.toys.superposition.layers.functions import function_values
-from interp_toolkit.toys.superposition.layers.gates import gate_truth
-from interp_toolkit.toys.superposition.skip_bigrams.bigrams import presence, score_quality
+from interp_toolkit.toys.superposition.layers.gates import function_values, gate_truth
+from interp_toolkit.toys.superposition.skip_bigrams import presence, score_quality
 
 
 def last_logits(model: torch.nn.Module, rows: np.ndarray) -> np.ndarray:
@@ -46,7 +45,7 @@ def test_gates_are_read_from_the_inputs_that_the_record_makes(name: str, fan_in:
 
 
 def test_the_stacked_circuit_computes_its_last_layer() -> None:
-    model, stacked = load("toy:stacked-circuit"), computed_toys.stacked()
+    model, stacked = load("toy:stacked-circuit"), toys.stacked()
     on = stacked.inputs(400, 5, seed=3)
     rows = np.full((400, 6), 64)
     rows[:, :5] = np.nonzero(on)[1].reshape(400, 5)
@@ -70,7 +69,7 @@ def test_every_query_attends_to_the_right_keys(name: str) -> None:
     """All 176 key tokens at once, so that one token that is wrongly scored would show."""
     model = load(f"toy:{name}")
     on = all_composites(10, 3)
-    truth = function_values(list(computed_toys.KEY_FUNCTIONS), on)
+    truth = function_values(list(toys.KEY_FUNCTIONS), on)
     q = model.embed.W_E[176:] @ model.blocks[1].attn.W_Q[0]
     rows = torch.arange(176)[:, None]
     _, cache = model.run_with_cache(rows)
@@ -79,10 +78,10 @@ def test_every_query_attends_to_the_right_keys(name: str) -> None:
     assert scores[truth].min() > 10
     assert scores[~truth].max() < -10
     known = model.ground_truth
-    assert (known.head, known.functions) == ((1, 0), computed_toys.KEY_FUNCTIONS)
+    assert (known.head, known.functions) == ((1, 0), toys.KEY_FUNCTIONS)
     np.testing.assert_array_equal(known.inputs, on)
     np.testing.assert_array_equal(known.truth, truth)
-    errors = np.abs(scores / computed_toys.KEY_SHARPNESS + 0.5 - truth)
+    errors = np.abs(scores / toys.KEY_SHARPNESS + 0.5 - truth)
     assert known.epsilon.worst == pytest.approx(errors.max(), abs=1e-9)
     assert record_of(model).task["functions"][1] == ["0001", [0, 3]]
 

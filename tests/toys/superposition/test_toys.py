@@ -11,7 +11,7 @@ from interp_toolkit.data.composites import composite_data, sample_composites
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.toys.superposition.layers.gates import gate_truth
-from interp_toolkit.toys.superposition.layers.triples import exact_epsilon
+from interp_toolkit.toys.superposition.layers.readouts import exact_epsilon
 from interp_toolkit.toys.superposition.toys import pairs_and_triples
 
 NAMES = ["uand", "uand-superposed", "uand-targeted"]

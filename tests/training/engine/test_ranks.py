@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.training.engine.ranks import Ranks, named_ranks, ranks
+from interp_toolkit.training.engine.acceleration import Ranks, named_ranks, ranks
 from interp_toolkit.training.engine.run_files import saved_checkpoints
 from interp_toolkit.training.engine.trainer import fit
 

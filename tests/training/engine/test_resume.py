@@ -17,7 +17,7 @@ from interp_toolkit import load
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.registry import Session, TrainingRun
-from interp_toolkit.training.engine import state as states
+from interp_toolkit.training.engine import run_files as states
 from interp_toolkit.training.engine.metrics import Metrics
 from interp_toolkit.training.engine.run_files import end_run, locked, saved_checkpoints
 from interp_toolkit.training.induction import InductionProblem, InductionTraining, train

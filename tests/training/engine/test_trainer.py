@@ -12,11 +12,9 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Progress, Session
-from interp_toolkit.training.engine.acceleration import records
-from interp_toolkit.training.engine.problem import Problem
-from interp_toolkit.training.engine.ranks import Ranks
+from interp_toolkit.training.engine.acceleration import Ranks, records
 from interp_toolkit.training.engine.seeds import train_seeds
-from interp_toolkit.training.engine.settings import TrainingSettings
+from interp_toolkit.training.engine.settings import Problem, TrainingSettings
 from interp_toolkit.training.engine.trainer import fit
 
 CFG = TransformerConfig(

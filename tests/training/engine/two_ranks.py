@@ -15,9 +15,8 @@ import torch
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer, next_token_loss
 from interp_toolkit.registry import Session
-from interp_toolkit.training.engine.problem import Problem
 from interp_toolkit.training.engine.seeds import train_seeds
-from interp_toolkit.training.engine.settings import TrainingSettings
+from interp_toolkit.training.engine.settings import Problem, TrainingSettings
 from interp_toolkit.training.engine.trainer import Fitted
 
 SETTINGS = TrainingSettings(

@@ -8,17 +8,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from interp_toolkit.toys.random_attention.task import NOTHING
+from interp_toolkit.toys.random_attention.tasks import NOTHING
 from interp_toolkit.toys.random_attention.variants import VARIANTS, Variant
 from interp_toolkit.training.engine.trainer import fit
-from interp_toolkit.training.tasks.decimal_addition import DecimalAdditionTraining
-from interp_toolkit.training.tasks.dyck import DyckTraining
-from interp_toolkit.training.tasks.k_hop import KHopTraining
-from interp_toolkit.training.tasks.memorization import MemorizationTraining
-from interp_toolkit.training.tasks.modular_addition import ModularAdditionTraining
-from interp_toolkit.training.tasks.problem import TaskProblem, answer_logits
-from interp_toolkit.training.tasks.retrieval import RetrievalTraining
-from interp_toolkit.training.tasks.settings import SyntheticTraining
+from interp_toolkit.training.tasks.problem import SyntheticTraining, TaskProblem, answer_logits
+from interp_toolkit.training.tasks.recipes import (
+    DecimalAdditionTraining,
+    DyckTraining,
+    KHopTraining,
+    MemorizationTraining,
+    ModularAdditionTraining,
+    RetrievalTraining,
+)
 
 TINY: dict[str, Any] = {"layers": 1, "heads": 2, "d_model": 8, "rows": 16, "dtype": "float64"}
 SMALL_TEST: dict[str, Any] = {"examples": 200, "test_examples": 60}

@@ -15,8 +15,7 @@ from interp_toolkit.registry import Recipe, find
 from interp_toolkit.stats import clopper_pearson
 from interp_toolkit.toys.random_attention.variants import VARIANTS, trainable_parameters
 from interp_toolkit.training.engine.metrics import final_score_of
-from interp_toolkit.training.tasks.problem import TaskProblem
-from interp_toolkit.training.tasks.settings import SyntheticTraining
+from interp_toolkit.training.tasks.problem import SyntheticTraining, TaskProblem
 
 NAMES = ("retrieval", "k-hop", "modular-addition", "decimal-addition", "dyck-1", "memorization")
 TINY: dict[str, Any] = {"layers": 1, "heads": 2, "d_model": 8, "rows": 8, "steps": 2}

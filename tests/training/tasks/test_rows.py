@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.random_attention.task import TaskRows
-from interp_toolkit.training.tasks.dyck import DyckTraining
-from interp_toolkit.training.tasks.memorization import MemorizationTraining
-from interp_toolkit.training.tasks.modular_addition import ModularAdditionTraining
-from interp_toolkit.training.tasks.retrieval import RetrievalTraining
-from interp_toolkit.training.tasks.rows import RowSet, task_rows
+from interp_toolkit.toys.random_attention.tasks import TaskRows
+from interp_toolkit.training.tasks.problem import RowSet, task_rows
+from interp_toolkit.training.tasks.recipes import (
+    DyckTraining,
+    MemorizationTraining,
+    ModularAdditionTraining,
+    RetrievalTraining,
+)
 
 
 def rows_of(config: Any, seed: int = 0) -> tuple[TaskRows, TaskRows]:

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from interp_toolkit.training.engine.ranks import Ranks
+from interp_toolkit.training.engine.acceleration import Ranks
 from interp_toolkit.training.engine.trainer import fit
-from interp_toolkit.training.text.language import LanguageTraining
-from interp_toolkit.training.text.language_problem import LanguageProblem
+from interp_toolkit.training.text.language import LanguageProblem, LanguageTraining
 from interp_toolkit.training.text.store import text_store
 
 WORKER = Path(__file__).with_name("text_ranks.py")

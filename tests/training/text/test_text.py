@@ -22,17 +22,20 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.formats.checkpoint import save
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.registry import Session, find
-from interp_toolkit.toys.random_attention import generated_text
+from interp_toolkit.toys.random_attention import texts as generated
 from interp_toolkit.toys.random_attention.variants import VARIANTS
 from interp_toolkit.training.engine.acceleration import mean_in_parts
 from interp_toolkit.training.engine.metrics import final_score_of
 from interp_toolkit.training.tasks.problem import answer_logits
-from interp_toolkit.training.text.language import LanguageTraining, train_language
-from interp_toolkit.training.text.language_problem import LanguageProblem, cut
-from interp_toolkit.training.text.review_problem import LABELS, ReviewProblem, Reviews
+from interp_toolkit.training.text.language import (
+    LanguageProblem,
+    LanguageTraining,
+    cut,
+    train_language,
+)
+from interp_toolkit.training.text.reviews import LABELS, ReviewProblem, Reviews, YelpTraining
+from interp_toolkit.training.text.reviews import train as train_yelp
 from interp_toolkit.training.text.store import cache_folder, text_store
-from interp_toolkit.training.text.yelp import YelpTraining
-from interp_toolkit.training.text.yelp import train as train_yelp
 
 SIZES = {"d_model": 16, "heads": 2, "layers": 1, "rows": 4, "steps": 6, "length": 24}
 FEW = {"documents": 60, "test_documents": 10, "vocabulary": 700}
@@ -53,7 +56,7 @@ def test_tokens_are_made_once_and_are_the_generated_words(cache: str) -> None:
     again = text_store(config.model_copy(update={"seed": 5}), Session(say=said.append))
     assert len(said) == 1
     assert torch.equal(store.train.tokens, again.train.tokens)
-    passages = list(generated_text.passages(10, 2))
+    passages = list(generated.passages(10, 2))
     ids = store.test.tokens.tolist()
     assert len(ids) == sum(len(p.split()) + 1 for p in passages)  # one token a word, and the ends
     assert store.tokenizer.decode(ids) == "<|endoftext|>".join(passages) + ("<|endoftext|>")

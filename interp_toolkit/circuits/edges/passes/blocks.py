@@ -7,9 +7,8 @@ of one head, say), in front of the norm. Nothing here knows edges; see `patched_
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -19,9 +18,13 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.weights.parts import (
     LayerWeights,
     MLPWeights,
-    NormWeights,
+    Parts,
+    converted,
+    mixed,
     neurons,
     plain_activation,
+    projected,
+    soft_capped,
 )
 from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import weights
@@ -33,7 +36,6 @@ Projected = tuple[
     Float[Tensor, "row pos head d_head"],
     Float[Tensor, "row pos head d_head"],
 ]
-Parts = TypeVar("Parts", LayerWeights, MLPWeights, NormWeights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +79,7 @@ class Blocks:
         """Queries, keys and values of every head, with nothing added."""
         w = self.layers[layer]
         x = w.norm(x)
-        q, k, v = (torch.einsum("bpm,hmd->bphd", x, W) + b for W, b in _projections(w))
+        q, k, v = (projected(x, W, b) for W, b in w.projections)
         return q, k, v
 
     def heads(
@@ -113,13 +115,13 @@ class Blocks:
     ) -> Float[Tensor, "row pos n d_head"]:
         """Queries (channel 0), keys (1) or values (2) of some heads, each from its own input."""
         w = self.layers[layer]
-        W, b = _projections(w)[channel]
+        W, b = w.projections[channel]
         return torch.einsum("nbpm,nmd->bpnd", w.norm(x), W[heads]) + b[heads]
 
     def _altered(self, w: LayerWeights, x: Stream, plain: Projected, change: Change) -> Projected:
         """The projections, with those of the changed readers made anew."""
         altered = []
-        for c, ((W, b), out) in enumerate(zip(_projections(w), plain, strict=True)):
+        for c, ((W, b), out) in enumerate(zip(w.projections, plain, strict=True)):
             here = (change.readers >= c * len(W)) & (change.readers < (c + 1) * len(W))
             if bool(here.any()):
                 heads = change.readers[here] - c * len(W)
@@ -145,18 +147,13 @@ class Blocks:
     def unembed(self, x: Stream) -> Float[Tensor, "row pos d_vocab"]:
         """The logits."""
         logits = self._final(x) @ self.W_U + self._b_U
-        return logits if self._cap is None else self._cap * torch.tanh(logits / self._cap)
+        return soft_capped(logits, self._cap)
 
 
 def _attended(
     w: LayerWeights, q: Tensor, k: Tensor, v: Tensor, heads: list[int] | None
 ) -> Float[Tensor, "row pos head d_head"]:
-    scores = w.scores(q, k, heads).masked_fill(~w.visible(q.shape[1]), -torch.inf)
-    return torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v)
-
-
-def _projections(w: LayerWeights) -> tuple[tuple[Tensor, Tensor], ...]:
-    return (w.W_Q, w.b_Q), (w.W_K, w.b_K), (w.W_V, w.b_V)
+    return mixed(w.pattern(w.scores(q, k, heads)), v)
 
 
 def _additive(layer: LayerWeights, number: int) -> LayerWeights:
@@ -186,12 +183,7 @@ def _usable(mlp: MLPWeights | None, number: int) -> MLPWeights | None:
 
 def _wide(parts: Parts) -> Parts:
     """The same weights in float32 or float64: sums over edges lose too much in half precision."""
-    wide: dict[str, Any] = {
-        f.name: _wide_tensor(value) if isinstance(value, Tensor) else _wide(value)
-        for f in dataclasses.fields(parts)
-        if isinstance(value := getattr(parts, f.name), Tensor | NormWeights)
-    }
-    return dataclasses.replace(parts, **wide)
+    return converted(parts, _wide_tensor)
 
 
 def _wide_tensor(values: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.forward import probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.interventions import put_heads, require_heads
-from interp_toolkit.models.weights.parts import LayerWeights
+from interp_toolkit.models.weights.parts import LayerWeights, projected
 from interp_toolkit.models.weights.precision import agrees, at_least_single
 from interp_toolkit.models.weights.view import ModelWeights, weights
 
@@ -275,15 +275,14 @@ class _Batch:
         """The reader's pattern and output when its channel reads an altered residual stream."""
         w = self._w
         q, k, v = (
-            torch.einsum("bpm,hmd->bphd", w.norm(x), W) + b
+            projected(w.norm(x), W, b)
             for x, W, b in (
                 (altered if self._cutter.channel == "q" else self._residual, w.W_Q, w.b_Q),
                 (altered if self._cutter.channel == "k" else self._residual, w.W_K, w.b_K),
                 (altered if self._cutter.channel == "v" else self._residual, w.W_V, w.b_V),
             )
         )
-        scores = w.scores(q, k)[:, 0]
-        pattern = scores.masked_fill(~w.visible(scores.shape[-1]), -torch.inf).softmax(-1)
+        pattern = w.pattern(w.scores(q, k)[:, 0])
         return pattern, pattern @ v[:, :, 0]
 
 

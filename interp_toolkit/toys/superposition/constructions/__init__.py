@@ -1,12 +1,8 @@
-"""The constructions of "Computation in superposition", one per module.
+"""The constructions of "Computation in superposition".
 
 - `uand`: universal AND: every pair's AND from one ReLU layer
-- `superposed`: the same on features in superposition
-- `targeted`: ANDs of chosen sets of features
-- `fan_in`: ANDs of k features
-- `quadratic`: universal AND with squares for the activation
-- `separate`: one neuron per AND, for comparison
-- `stacked`: a boolean circuit executed layer after layer
-- `stacked_model`: such layers as a transformer
 - `universal_keys`: a head that attends where a function of the key's features holds
+- `stacked`: a boolean circuit executed layer after layer, and as a transformer
+- `targeted`: ANDs in superposition, of chosen sets, and with one neuron each
+- `fan_in`: ANDs of k features, and with squares for the activation
 """

@@ -1,4 +1,19 @@
-"""ANDs of chosen sets of features, of any fan-in, on features in superposition.
+"""ANDs of features in superposition, of chosen sets of features, and with one neuron each.
+
+Universal AND on features in superposition: m > d0 features on d0 axes.
+
+The features are random unit f-vectors, the rows of F, and a neuron reads the sum of the f-vectors
+that it is connected to: W = Ŵ F, with Ŵ of 0s and 1s as in `uand`, and the same readoffs. Two
+f-vectors have inner products of about 1/sqrt(d0), so that each feature that is on adds noise to all
+neurons, of standard deviation sqrt(c/d0) where c = p m features are connected to a neuron. Neurons
+misfire where that nears 1, that is, where m is of order d0 / p.
+
+The worst case is not known exactly: ε is sampled (see `layers.layer`), which gives a lower bound.
+Where no density was given and a sample of `N_CHECKED` pairs already has an error of 1, nothing is
+built.
+Source: "Computation in superposition", section 1.3.
+
+ANDs of chosen sets of features, of any fan-in, on features in superposition.
 
 Each gate gets s random neurons of its own drawing, and each feature is connected to the union of
 its gates' neurons, so that neurons read few features and misfire little. A gate of fan-in k reads
@@ -6,15 +21,23 @@ its features with weight K/k, where K is the largest fan-in, and every neuron ha
 of the gate on gives 1, all but one of it nothing. The readoff is the mean of the gate's neurons.
 A feature with gates of several fan-ins on one neuron has the largest of their weights there.
 
-ε is sampled (see `layers.sampled`): gates that happen to share neurons disturb each other, so that
+ε is sampled (see `layers.layer`): gates that happen to share neurons disturb each other, so that
 the worst error over all gates on all inputs is much larger than a gate's on inputs about it.
 Source: "Computation in superposition", sections 1.3 (pairs) and 1.4 (mixed fan-in).
+
+One neuron for each AND: exact, and nothing in superposition; what the others are beside.
+
+The neuron of I adds up its features and subtracts |I| - 1, so it holds the AND itself. It takes as
+many neurons as ANDs: Σ_{s=2..k} C(m, s) for all up to fan-in k of m features.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from math import comb
 
 import torch
 from jaxtyping import Bool, Float
@@ -23,18 +46,96 @@ from torch import Tensor
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import Brief
 from interp_toolkit.models.transformer.transformer import Transformer
-from interp_toolkit.toys.superposition.constructions.superposed import check_interference
-from interp_toolkit.toys.superposition.layers.gate_model import (
+from interp_toolkit.toys.superposition.constructions.uand import (
+    Density,
+    UniversalAND,
+    and_layer,
+    draw_connections,
+)
+from interp_toolkit.toys.superposition.layers.gates import Gate, checked_gates, random_gates
+from interp_toolkit.toys.superposition.layers.layer import (
+    FeatureLayer,
+    SampledEpsilon,
     check_bytes,
     gate_model,
     mean_readoffs,
     own_axes,
     random_unit_features,
+    sampled_epsilon,
     spread_features,
 )
-from interp_toolkit.toys.superposition.layers.gates import Gate, checked_gates
-from interp_toolkit.toys.superposition.layers.layer import FeatureLayer
-from interp_toolkit.toys.superposition.layers.sampled import SampledEpsilon, sampled_epsilon
+
+N_CHECKED = 200  # pairs on whose inputs a layer is tried, where no density was given
+
+
+def superposed_and(
+    n_features: int,
+    d_in: int,
+    n_neurons: int,
+    density: Density | None = None,
+    *,
+    most_on: int = 2,
+    allow_empty: bool = False,
+    seed: int = 0,
+) -> UniversalAND:
+    """A universal AND layer on random unit f-vectors; the other arguments are `universal_and`'s.
+
+    Noise grows with the density, so the default is the sparsest. A searched density is the best
+    without interference, and denser than is good here.
+
+    Args:
+        n_features: features.
+        d_in: axes of the input.
+        n_neurons: the width of the layer.
+        density: of connections; None: "sparsest".
+        most_on: how many features are on together, where the density is searched for.
+        allow_empty: build it although some pairs have no neuron.
+        seed: of the connections and the f-vectors.
+
+    Raises:
+        InputError: as `universal_and`, where the interference is 1 or more, and, unless a density
+            was given, where a readoff is off by 1 or more.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    connections, used, chosen = draw_connections(
+        n_features,
+        n_neurons,
+        "sparsest" if density is None else density,
+        most_on,
+        allow_empty,
+        generator,
+    )
+    check_interference(float(connections.sum()) / n_neurons, d_in)
+    features = random_unit_features(n_features, d_in, generator)
+    built = UniversalAND(and_layer(connections, features), connections, used, chosen, seed)
+    if chosen in ("search", "sparsest"):
+        _check_readable(built, min(most_on, n_features))
+    return built
+
+
+def _check_readable(built: UniversalAND, most_on: int) -> None:
+    m, (d_in, n_neurons) = built.n_features, built.layer.W_in.shape
+    gates = random_gates(m, min(N_CHECKED, math.comb(m, 2)))
+    worst = built.sampled_epsilon(most_on, gates).own.worst
+    if worst >= 1:
+        raise InputError(
+            f"{n_neurons:,} neurons cannot be read for the ANDs of {m:,} features on {d_in:,} axes "
+            f"with up to {most_on} on: at density {built.density:.2f} a readoff is off by "
+            f"{worst:.2f}; take more axes or neurons, or give a density to build it all the same"
+        )
+
+
+def check_interference(per_neuron: float, d_in: int) -> None:
+    """Raise InputError where one feature's noise on a neuron is as large as its signal."""
+    if d_in < 1:
+        raise InputError(f"d_in is {d_in}: the input needs at least one axis")
+    noise = math.sqrt(per_neuron / d_in)
+    if noise >= 1:
+        raise InputError(
+            f"neurons misfire: each reads {per_neuron:.1f} features on {d_in} axes, so that any "
+            f"feature adds noise of {noise:.2f} where its signal is 1; take fewer features, more "
+            "axes or a lower density"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +161,7 @@ class TargetedANDs(Brief):
         return mean_readoffs(self.neurons)
 
     def sampled_epsilon(self, most_on: int, *, rounds: int = 1, seed: int = 0) -> SampledEpsilon:
-        """Errors measured on inputs about each gate; see `layers.sampled`."""
+        """Errors measured on inputs about each gate; see `layers.layer`."""
         return sampled_epsilon(
             self.layer, self.readoffs(), self.gates, most_on, rounds=rounds, seed=seed
         )
@@ -140,3 +241,53 @@ def _weights(
         rows = torch.tensor(gates[gate])[:, None]
         weights[rows, neurons[gate]] = largest / len(gates[gate])
     return weights
+
+
+MOST_NEURONS = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class SeparateANDs:
+    """A layer with a neuron for each AND.
+
+    Attributes:
+        layer: its weights.
+        gates: the ANDs, in the order of the neurons.
+    """
+
+    layer: FeatureLayer
+    gates: tuple[Gate, ...]
+
+    def readoffs(self, gates: Sequence[Gate]) -> Float[Tensor, "gate neuron"]:
+        """The gates' own neurons.
+
+        Raises InputError for a gate that has none.
+        """
+        neuron_of = {gate: neuron for neuron, gate in enumerate(self.gates)}
+        checked = checked_gates(gates, len(self.layer.features))
+        missing = [gate for gate in checked if gate not in neuron_of]
+        if missing:
+            raise InputError(f"no neuron computes the gate {missing[0]}")
+        rows = torch.zeros(len(checked), len(self.gates), dtype=torch.float64)
+        rows[torch.arange(len(checked)), [neuron_of[gate] for gate in checked]] = 1.0
+        return rows
+
+
+def separate_ands(n_features: int, fan_in: int) -> SeparateANDs:
+    """A neuron for each AND of 2 to `fan_in` features.
+
+    Raises InputError for a fan-in out of range, or too many neurons.
+    """
+    if not 2 <= fan_in <= n_features:
+        raise InputError(f"a fan-in of {fan_in} is not between 2 and the {n_features} features")
+    sizes = range(2, fan_in + 1)
+    n_gates = sum(comb(n_features, size) for size in sizes)
+    if n_gates > MOST_NEURONS:
+        raise InputError(f"{n_gates} ANDs, each with a neuron, are too many")
+    check_bytes(n_features, n_gates, "weights")
+    gates = tuple(gate for size in sizes for gate in combinations(range(n_features), size))
+    reads = torch.zeros(n_features, n_gates, dtype=torch.float64)
+    for neuron, gate in enumerate(gates):
+        reads[list(gate), neuron] = 1.0
+    features = own_axes(n_features)
+    return SeparateANDs(FeatureLayer(reads, 1 - reads.sum(dim=0), features), gates)

@@ -3,9 +3,9 @@
 Each feature i is connected to a random set S_i of neurons, each with probability p; a neuron adds
 up its features and subtracts 1, so that it fires where at least two of them are on. The AND of i
 and j is read off as the mean of the neurons in S_i ∩ S_j. Where features have axes of their own,
-the worst error over all pairs and inputs follows from counting (see `layers.triples`).
+the worst error over all pairs and inputs follows from counting (see `layers.readouts`).
 
-`superposed.superposed_and` is the same layer on features in superposition; there it is sampled.
+`superposed_and` is the same layer on features in superposition; there it is sampled.
 Source: "Computation in superposition", sections 1.1 to 1.3.
 """
 
@@ -24,29 +24,32 @@ from torch import Tensor
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import Brief
 from interp_toolkit.models.transformer.transformer import Transformer
-from interp_toolkit.toys.superposition.layers.density import (
-    checked_density,
-    choose_density,
-    counted,
-    expected_worst,
-    source_density,
-    sparsest_density,
-)
-from interp_toolkit.toys.superposition.layers.gate_model import (
-    check_bytes,
-    gate_model,
-    mean_readoffs,
-    own_axes,
-)
 from interp_toolkit.toys.superposition.layers.gates import (
     Gate,
     all_pairs,
     checked_gates,
     random_gates,
 )
-from interp_toolkit.toys.superposition.layers.layer import FeatureLayer
-from interp_toolkit.toys.superposition.layers.sampled import SampledEpsilon, sampled_epsilon
-from interp_toolkit.toys.superposition.layers.triples import ExactEpsilon, exact_epsilon, pair_sizes
+from interp_toolkit.toys.superposition.layers.layer import (
+    FeatureLayer,
+    SampledEpsilon,
+    check_bytes,
+    checked_density,
+    choose_density,
+    counted,
+    expected_worst,
+    gate_model,
+    mean_readoffs,
+    own_axes,
+    sampled_epsilon,
+    source_density,
+    sparsest_density,
+)
+from interp_toolkit.toys.superposition.layers.readouts import (
+    ExactEpsilon,
+    exact_epsilon,
+    pair_sizes,
+)
 
 Density = float | str  # a probability, or one of CHOICES
 CHOICES = ("search", "sparsest", "source")

@@ -27,9 +27,9 @@ from interp_toolkit.formatting import Brief
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
-from interp_toolkit.toys.superposition.layers.boolean_readoffs import FunctionReadoffs
-from interp_toolkit.toys.superposition.layers.functions import BooleanFunction, function_values
+from interp_toolkit.toys.superposition.layers.gates import BooleanFunction, function_values
 from interp_toolkit.toys.superposition.layers.layer import FeatureLayer
+from interp_toolkit.toys.superposition.layers.readouts import FunctionReadoffs
 from interp_toolkit.toys.zeros import zeros
 
 MOST_TOKENS = 20_000

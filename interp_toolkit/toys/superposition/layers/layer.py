@@ -1,25 +1,64 @@
-"""One MLP layer on boolean features, and the same layer as a model.
+"""One MLP layer on boolean features: as a model, how densely connected, with which errors.
+
+One MLP layer on boolean features, and the same layer as a model.
 
 A layer computes `act(x W_in + b_in)` of `x`, the sum of the f-vectors of the features that are on;
 f-vectors are the rows of `features`, the identity where nothing is in superposition. As a model
 it reads `data.composites`' rows of tokens: one head attends everywhere alike and adds up the
 f-vectors of the row at its last position, the MLP is the layer, and what it writes are the gates'
 readoffs, each along a residual direction of its own, which the unembedding reads as a logit.
+
+Connection densities of features and neurons: the source's, its errors, and a search.
+
+Each of m features is connected to each of d neurons with probability p. What follows from p alone:
+
+- a pair has no neuron in common with probability (1 - p^2)^d, and its AND then has error 1;
+- with l features on, the mean error of a readoff is (l-2) p where both features of the pair are on,
+  (l-1) p where one is, l p - 1 + (1-p)^l where none is;
+- the worst error over all pairs and inputs is near the M that one set of (pair, l-1 others) in all
+  is expected to reach, where a pair's neurons are Binomial(d, p^2) and the sum of the others'
+  shares of n of them is Binomial((l-1) n, p) / n.
+
+At p = sqrt(1 - N^(-1/d)), N the number of pairs, one pair without neurons is expected. The source's
+p = log(m)^2 / sqrt(d) is above 1 at sizes that fit a machine, so p is chosen by search for the
+least such M. Source: "Computation in superposition", section 1.2.
+
+ε of gates where counting gives no exact worst case: measured on inputs about each gate.
+
+For every gate: all of it on, then all but one of its features on (each left out once), both filled
+with random other features to exactly l, and one input drawn from `data.composites`. A gate's own
+errors are its readoff's on these; all gates' readoffs on all of these inputs are measured too, and
+are often worse, since gates that share neurons disturb each other. What is sampled is a lower bound
+of the worst case.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
+from scipy.special import bdtrc
+from scipy.stats import binom
 from torch import Tensor
 
+from interp_toolkit.boolean_functions import Epsilon, after_offset, epsilon
+from interp_toolkit.data.composites import sample_composites
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import Brief
+from interp_toolkit.models.about.record import ModelRecord, plain_config, set_record
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.toys.superposition.layers.gates import (
+    Gate,
+    checked_gates,
+    gate_truth,
+    inputs_about,
+)
 from interp_toolkit.toys.zeros import zeros
 
 Activation = Literal["relu", "square"]
@@ -161,3 +200,385 @@ def layer_task(layer: FeatureLayer, most_on: int, **further: object) -> dict[str
         "most_on": most_on,
         **further,
     }
+
+
+N_DENSITIES = 80
+N_HALVINGS = 20
+TAIL = 12.0  # standard deviations of a pair's number of neurons that are summed over
+
+
+@dataclass(frozen=True)
+class ClassMeans:
+    """The mean error of a readoff with l features on, by how many of the pair are on."""
+
+    both_on: float
+    one_on: float
+    none_on: float
+
+
+def class_means(density: float, most_on: int) -> ClassMeans:
+    """The mean errors with exactly `most_on` features on; see the module."""
+    p, n_on = checked_density(density), checked_most_on(most_on)
+    return ClassMeans((n_on - 2) * p, (n_on - 1) * p, n_on * p - 1 + (1 - p) ** n_on)
+
+
+def empty_probability(density: float, n_neurons: int, fan_in: int = 2) -> float:
+    """The probability that a pair of features (a set of `fan_in`) has no neuron in common."""
+    return float((1 - checked_density(density) ** fan_in) ** n_neurons)
+
+
+def source_density(n_features: int, n_neurons: int) -> float:
+    """The source's log(m)^2 / sqrt(d), which is no probability where it is above 1."""
+    return math.log(n_features) ** 2 / math.sqrt(n_neurons)
+
+
+def sparsest_density(n_features: int, n_neurons: int) -> float:
+    """The density at which one pair is expected to have no neuron in common."""
+    n_pairs = math.comb(n_features, 2)
+    return math.sqrt(-math.expm1(-math.log(n_pairs) / n_neurons)) if n_pairs > 1 else 0.5
+
+
+def expected_worst(
+    n_features: int, n_neurons: int, density: float, most_on: int = 2, *, fan_in: int = 2
+) -> float:
+    """About how large the worst error over all pairs and inputs will be; see the module.
+
+    The sets are taken as independent, which they nearly are where it matters; 1 where a pair
+    without neurons must be expected, and never more than `most_on`. With another fan-in k, of the
+    gates of k features (see `fan_in`), which share Binomial(d, p^k) neurons.
+    """
+    p, n_on = checked_density(density), checked_most_on(most_on)
+    n_others = min(n_on - fan_in + 1, n_features - fan_in)
+    n_gates = math.comb(n_features, fan_in)
+    empty = n_gates * empty_probability(p, n_neurons, fan_in) > 0.5
+    if n_others <= 0:
+        return float(empty)
+    sets = n_gates * math.comb(n_features - fan_in, n_others)
+    sizes, weights = _sizes(n_neurons, p**fan_in)
+    low, high = (1.0 if empty else 0.0), float(n_others)
+    for _ in range(N_HALVINGS):
+        middle = (low + high) / 2
+        reach = np.floor(middle * sizes * (1 + 1e-12))
+        above = sets * float(weights @ bdtrc(reach, n_others * sizes, p))
+        low, high = (middle, high) if above > 0.5 else (low, middle)
+    return high
+
+
+def choose_density(n_features: int, n_neurons: int, most_on: int = 2, *, fan_in: int = 2) -> float:
+    """The density with the least `expected_worst`, from a grid between d^(-1/k) and 0.9.
+
+    Raises InputError when the least is 1 or more: then no density makes a readoff that is right on
+    every pair and input.
+    """
+    densities = np.geomspace(min(n_neurons ** (-1 / fan_in), 0.9), 0.9, N_DENSITIES)
+    worst = [
+        expected_worst(n_features, n_neurons, float(p), most_on, fan_in=fan_in) for p in densities
+    ]
+    best = int(np.argmin(worst))
+    if worst[best] >= 1:
+        raise InputError(
+            f"{counted(n_neurons, 'neuron')} are too few for the ANDs of fan-in {fan_in} of "
+            f"{n_features} features with up to {most_on} on: at the best density, "
+            f"{densities[best]:.2f}, the worst error is about {worst[best]:.2f}; take more "
+            "neurons, or give a density to build it all the same"
+        )
+    return float(densities[best])
+
+
+def counted(number: int, what: str) -> str:
+    """`1 pair`, `1,225 pairs`."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def checked_density(density: float) -> float:
+    """The density; raises InputError where it is no probability above 0."""
+    if not 0 < density <= 1:
+        raise InputError(f"a density is a probability above 0 and up to 1, not {density:.4g}")
+    return float(density)
+
+
+def checked_most_on(most_on: int) -> int:
+    """The number; raises InputError where it is too small for an AND to be true."""
+    if most_on < 2:
+        raise InputError(f"at most {most_on} features on makes no AND true: give 2 or more")
+    return most_on
+
+
+def _sizes(
+    n_neurons: int, chance: float
+) -> tuple[Int[np.ndarray, " size"], Float[np.ndarray, " size"]]:
+    """How many neurons a gate may have, each with this chance, but none; with what probability."""
+    mean = n_neurons * chance
+    spread = TAIL * math.sqrt(mean) + TAIL
+    sizes = np.arange(max(1, int(mean - spread)), min(n_neurons, int(mean + spread)) + 1)
+    return sizes, binom.pmf(sizes, n_neurons, chance)
+
+
+BLOCK = 4_096  # inputs that run through the layer at once
+KINDS = ("on", "one off", "random")
+MOST_SCORES = 2**27  # inputs x gates: 1 GiB of scores
+
+
+@dataclass(frozen=True)
+class SampledEpsilon:
+    """Errors of gates' readoffs on sampled inputs; see the module.
+
+    Attributes:
+        own: of each gate's readoff on the inputs about it.
+        every: of every gate's readoff on all the inputs.
+        rms_on: of a gate's readoff where all of the gate is on.
+        rms_one_off: where all but one of its features are on.
+        rms_random: on random inputs.
+        worst_after_common_offset: the worst own error after one gain and bias for all gates.
+        how: what was sampled, in words.
+    """
+
+    own: Epsilon
+    every: Epsilon
+    rms_on: float
+    rms_one_off: float
+    rms_random: float
+    worst_after_common_offset: float
+    how: str
+
+    @property
+    def rms_of_classes(self) -> float:
+        """The root mean square of a gate's own errors, each of the three kinds of input alike."""
+        squares = self.rms_on**2 + self.rms_one_off**2 + self.rms_random**2
+        return math.sqrt(squares / len(KINDS))
+
+
+def sampled_epsilon(
+    layer: FeatureLayer,
+    readoffs: Float[Tensor, "gate neuron"],
+    gates: Sequence[Sequence[int]],
+    most_on: int,
+    *,
+    rounds: int = 1,
+    seed: int = 0,
+) -> SampledEpsilon:
+    """Measure the readoffs of these gates; see the module.
+
+    Args:
+        layer: what computes.
+        readoffs: of the gates, in order.
+        gates: what they are to be true of.
+        most_on: the largest number of features that are on together.
+        rounds: how often the inputs about each gate are drawn.
+        seed: of what is drawn.
+
+    Raises:
+        InputError: gates that are not there, or that cannot be true with so few features on; more
+            inputs and gates than fit.
+    """
+    n_features = len(layer.features)
+    checked = checked_gates(gates, n_features)
+    fan_in = max(map(len, checked))
+    if not fan_in <= most_on <= n_features:
+        raise InputError(
+            f"up to {most_on} of {n_features} features on: that must be at least the largest "
+            f"fan-in, {fan_in}, and at most all"
+        )
+    if rounds < 1:
+        raise InputError(f"rounds is {rounds}: give 1 or more")
+    n_inputs = rounds * sum(len(gate) + 2 for gate in checked)
+    if n_inputs * len(checked) > MOST_SCORES:
+        raise InputError(
+            f"{len(checked):,} gates on {n_inputs:,} inputs do not fit: measure fewer gates"
+        )
+    rng = np.random.default_rng(seed)
+    kinds, about, on = _inputs(checked * rounds, len(checked), n_features, most_on, rng)
+    scores, truth = _scores(layer, readoffs, on), gate_truth(on, checked)
+    rows = np.arange(len(about))
+    own, own_truth = scores[rows, about], truth[rows, about]
+    rms = {kind: float(np.sqrt(np.mean((own - own_truth)[kinds == kind] ** 2))) for kind in KINDS}
+    return SampledEpsilon(
+        own=_own(own, own_truth, about, len(checked)),
+        every=epsilon(scores, truth),
+        rms_on=rms["on"],
+        rms_one_off=rms["one off"],
+        rms_random=rms["random"],
+        worst_after_common_offset=float(_after_offset(own, own_truth, 0 * about, 1)[0]),
+        how=(
+            f"{rounds} round{'s' * (rounds > 1)} of inputs about each of {len(checked):,} gates, "
+            f"{most_on} features on: all of the gate, all but each one of it, and one random input "
+            f"with up to {most_on} on; seed {seed}"
+        ),
+    )
+
+
+def _inputs(
+    gates: Sequence[Gate], n_gates: int, n_features: int, most_on: int, rng: np.random.Generator
+) -> tuple[np.ndarray, Int[np.ndarray, " input"], Bool[np.ndarray, "input feature"]]:
+    """Each input's kind, the number of the gate it is about, and its features.
+
+    `gates` are those of all rounds; their numbers repeat after `n_gates`.
+    """
+    lacking = [(k, i) for k, gate in enumerate(gates) for i in range(len(gate))]
+    every = np.arange(len(gates))
+    about = [every, np.array([k for k, _ in lacking]), every]
+    absent = np.array([i for _, i in lacking])
+    on = [
+        inputs_about(gates, np.full(len(gates), -1), n_features, most_on, rng),
+        inputs_about([gates[k] for k, _ in lacking], absent, n_features, most_on, rng),
+        sample_composites(len(gates), n_features, most_on, rng),
+    ]
+    kinds = np.repeat(KINDS, [len(part) for part in about])
+    return kinds, np.concatenate(about) % n_gates, np.concatenate(on)
+
+
+def _scores(
+    layer: FeatureLayer,
+    readoffs: Float[Tensor, "gate neuron"],
+    on: Bool[np.ndarray, "input feature"],
+) -> Float[np.ndarray, "input gate"]:
+    inputs = torch.from_numpy(on)
+    blocks = (inputs[start : start + BLOCK] for start in range(0, len(inputs), BLOCK))
+    scores = torch.cat([layer.activations(block) @ readoffs.T for block in blocks])
+    return np.asarray(scores)
+
+
+def _own(
+    scores: Float[np.ndarray, " input"],
+    truth: Bool[np.ndarray, " input"],
+    about: Int[np.ndarray, " input"],
+    n_gates: int,
+) -> Epsilon:
+    flat = epsilon(scores[:, None], truth[:, None])
+    least = _after_offset(scores, truth, about, n_gates)
+    return replace(flat, worst_after_offset=float(least.max()))
+
+
+def _after_offset(
+    scores: Float[np.ndarray, " input"],
+    truth: Bool[np.ndarray, " input"],
+    group: Int[np.ndarray, " input"],
+    n_groups: int,
+) -> Float[np.ndarray, " group"]:
+    """`epsilon.after_offset` of groups of scores."""
+    ranges = []
+    for side in (truth, ~truth):
+        low, high = np.full(n_groups, np.inf), np.full(n_groups, -np.inf)
+        np.minimum.at(low, group[side], scores[side])
+        np.maximum.at(high, group[side], scores[side])
+        ranges += [low, high]
+    return after_offset(*ranges)
+
+
+#: the most bytes that a construction's weights or its readoffs may take
+MOST_BYTES = 2**31
+SPREAD_STEPS = 50
+
+
+@dataclass(frozen=True, eq=False)
+class GatesGroundTruth(Brief):
+    """The ground truth of a model of a layer of gates.
+
+    Attributes:
+        hook: where its neurons are.
+        n_features: features of its inputs.
+        most_on: how many of them are on together, at most.
+        gates: in the order of the logits; logit g is the readoff of gate g.
+        connections: which features each neuron was made to read; None where neurons read axes.
+        readoffs: of the gates, from the neurons.
+        worst: each gate's worst |logit - AND| over all inputs; None where only sampling can tell.
+    """
+
+    hook: str
+    n_features: int
+    most_on: int
+    gates: tuple[Gate, ...]
+    connections: Bool[np.ndarray, "feature neuron"] | None
+    readoffs: Float[np.ndarray, "gate neuron"]
+    worst: Float[np.ndarray, " gate"] | None
+
+
+def gate_model(
+    layer: FeatureLayer,
+    readoffs: Float[Tensor, "gate neuron"],
+    gates: Sequence[Gate],
+    connections: Bool[Tensor, "feature neuron"] | None,
+    most_on: int,
+    name: str,
+    worst: Float[np.ndarray, " gate"] | None = None,
+    *,
+    about: Sequence[Gate] = (),
+) -> Transformer:
+    """The layer as a model (see `layer`), with `.ground_truth` and a task record.
+
+    `about` are gates that sampled inputs should turn on, where uniform ones hardly would.
+
+    Raises InputError where so few features are on together that a gate is never true.
+    """
+    fan_in = max(map(len, gates), default=0)
+    if most_on < fan_in:
+        raise InputError(
+            f"with at most {most_on} features on a gate of {fan_in} is never true: "
+            f"give most_on = {fan_in} or more"
+        )
+    model = layer_model(layer, readoffs, most_on, name)
+    model.eval()
+    model.ground_truth = GatesGroundTruth(
+        hook=HOOK,
+        n_features=len(layer.features),
+        most_on=most_on,
+        gates=tuple(gates),
+        connections=None if connections is None else connections.numpy(),
+        readoffs=readoffs.numpy(),
+        worst=worst,
+    )
+    further = {"gates": [list(gate) for gate in about]} if about else {}
+    task = layer_task(layer, most_on, name=name, **further)
+    set_record(model, ModelRecord(name, "live", config=plain_config(model.cfg), task=task))
+    return model
+
+
+def mean_readoffs(neurons: Bool[Tensor, "gate neuron"]) -> Float[Tensor, "gate neuron"]:
+    """The mean over each gate's neurons; zero for a gate without any."""
+    counts = neurons.sum(dim=1, keepdim=True).clamp(min=1)
+    return neurons.double() / counts
+
+
+def random_unit_features(
+    n_features: int, d_in: int, generator: torch.Generator
+) -> Float[Tensor, "feature d_in"]:
+    """Random f-vectors of length 1, one a row."""
+    check_bytes(n_features, d_in, "f-vectors")
+    directions = torch.randn(n_features, d_in, generator=generator, dtype=torch.float64)
+    return torch.nn.functional.normalize(directions, dim=1)
+
+
+def spread_features(
+    n_features: int, d_in: int, generator: torch.Generator
+) -> Float[Tensor, "feature d_in"]:
+    """F-vectors of length 1 that interfere less than random ones: a nearly tight frame.
+
+    From random ones, the rows are made of one length and the columns orthonormal in turn; the mean
+    square of inner products comes to (m - d) / (d (m - 1)), the least there is (Welch), not 1/d.
+
+    Raises InputError for more axes than features.
+    """
+    if d_in > n_features:
+        raise InputError(f"{n_features} features can be spread over as many axes, not {d_in}")
+    vectors = random_unit_features(n_features, d_in, generator)
+    for _ in range(SPREAD_STEPS):
+        U, _, V = torch.linalg.svd(vectors, full_matrices=False)
+        vectors = torch.nn.functional.normalize(U @ V, dim=1)
+    return vectors
+
+
+def own_axes(n_features: int) -> Float[Tensor, "feature d_in"]:
+    """F-vectors with an axis each; InputError where they do not fit."""
+    check_bytes(n_features, n_features, "features with an axis each")
+    return torch.eye(n_features, dtype=torch.float64)
+
+
+def check_bytes(rows: int, columns: int, what: str) -> None:
+    """Raise InputError where so many numbers are too many, or are none at all."""
+    if rows < 1 or columns < 1:
+        raise InputError(f"{what} of {rows} x {columns}: give sizes of at least 1")
+    if 8 * rows * columns > MOST_BYTES:
+        raise InputError(
+            f"{what} of {rows:,} x {columns:,} take {8 * rows * columns / 2**30:.1f} GiB, more "
+            f"than {MOST_BYTES / 2**30:.0f}: ask for less at once"
+        )

@@ -17,8 +17,8 @@ from interp_toolkit.toys.superposition.constructions.fan_in import (
     fan_in_and,
     least_density,
 )
-from interp_toolkit.toys.superposition.layers.density import choose_density, expected_worst
 from interp_toolkit.toys.superposition.layers.gates import gate_truth
+from interp_toolkit.toys.superposition.layers.layer import choose_density, expected_worst
 
 
 def by_hand(connections: np.ndarray, fan_in: int, on: np.ndarray, gate: tuple[int, ...]) -> list:

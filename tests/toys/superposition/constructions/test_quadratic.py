@@ -8,8 +8,8 @@ import torch
 
 from interp_toolkit.data.composites import all_composites, composite_tokens, sample_composites
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.superposition.constructions.quadratic import QuadraticAND, quadratic_and
-from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features
+from interp_toolkit.toys.superposition.constructions.fan_in import QuadraticAND, quadratic_and
+from interp_toolkit.toys.superposition.layers.layer import random_unit_features
 
 
 def drawn(n_features: int, dim: int, seed: int = 0) -> QuadraticAND:

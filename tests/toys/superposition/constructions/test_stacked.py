@@ -17,7 +17,7 @@ from interp_toolkit.toys.superposition.constructions.stacked import (
     random_circuit,
     stacked_circuit,
 )
-from interp_toolkit.toys.superposition.layers.functions import BooleanFunction
+from interp_toolkit.toys.superposition.layers.gates import BooleanFunction
 
 HALF_ADDERS = [
     [BooleanFunction("0110", (0, 1)), BooleanFunction("0001", (0, 1)), BooleanFunction("01", (2,))],

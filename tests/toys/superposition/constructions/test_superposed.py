@@ -8,10 +8,9 @@ import torch
 
 from interp_toolkit.data.composites import all_composites, composite_tokens, sample_composites
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.superposition.constructions.superposed import superposed_and
-from interp_toolkit.toys.superposition.constructions.targeted import targeted_gates
+from interp_toolkit.toys.superposition.constructions.targeted import superposed_and, targeted_gates
 from interp_toolkit.toys.superposition.layers.gates import gate_truth, random_gates
-from interp_toolkit.toys.superposition.layers.sampled import sampled_epsilon
+from interp_toolkit.toys.superposition.layers.layer import sampled_epsilon
 
 
 def test_the_superposed_layer_is_written_out() -> None:

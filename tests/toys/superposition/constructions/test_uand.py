@@ -17,7 +17,7 @@ from interp_toolkit.models.about.record import record_of
 from interp_toolkit.toys.superposition.constructions.uand import universal_and
 from interp_toolkit.toys.superposition.layers.gates import all_pairs, gate_truth
 from interp_toolkit.toys.superposition.layers.layer import HOOK
-from interp_toolkit.toys.superposition.layers.triples import exact_epsilon
+from interp_toolkit.toys.superposition.layers.readouts import exact_epsilon
 
 M = 12
 ON = {most_on: all_composites(M, most_on) for most_on in (2, 3, 4)}

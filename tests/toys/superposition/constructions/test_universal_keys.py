@@ -10,18 +10,14 @@ import torch
 
 from interp_toolkit.data.composites import all_composites
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.superposition.constructions.fan_in import fan_in_and
-from interp_toolkit.toys.superposition.constructions.quadratic import quadratic_and
-from interp_toolkit.toys.superposition.constructions.separate import separate_ands
+from interp_toolkit.toys.superposition.constructions.fan_in import fan_in_and, quadratic_and
+from interp_toolkit.toys.superposition.constructions.targeted import separate_ands
 from interp_toolkit.toys.superposition.constructions.universal_keys import (
     UniversalKeys,
     universal_keys,
 )
-from interp_toolkit.toys.superposition.layers.boolean_readoffs import (
-    fitted_readoffs,
-    function_readoffs,
-)
-from interp_toolkit.toys.superposition.layers.functions import function_of
+from interp_toolkit.toys.superposition.layers.gates import function_of
+from interp_toolkit.toys.superposition.layers.readouts import fitted_readoffs, function_readoffs
 
 #: the source's (f1 and f4 and not f9) or (f2 xor f8), and the AND of two others
 FUNCTIONS = [

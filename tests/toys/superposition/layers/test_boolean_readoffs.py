@@ -13,16 +13,13 @@ from interp_toolkit.boolean_functions import epsilon
 from interp_toolkit.data.composites import all_composites, composite_tokens
 from interp_toolkit.errors import InputError
 from interp_toolkit.toys.superposition.constructions.fan_in import fan_in_and
-from interp_toolkit.toys.superposition.constructions.separate import separate_ands
-from interp_toolkit.toys.superposition.layers.boolean_readoffs import (
-    fitted_readoffs,
-    function_readoffs,
-)
-from interp_toolkit.toys.superposition.layers.functions import (
+from interp_toolkit.toys.superposition.constructions.targeted import separate_ands
+from interp_toolkit.toys.superposition.layers.gates import (
     BooleanFunction,
     function_of,
     function_values,
 )
+from interp_toolkit.toys.superposition.layers.readouts import fitted_readoffs, function_readoffs
 
 
 def test_values_are_the_formulas() -> None:

@@ -8,7 +8,8 @@ import torch
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.toys.superposition.constructions.uand import universal_and
-from interp_toolkit.toys.superposition.layers.density import (
+from interp_toolkit.toys.superposition.layers.gates import inputs_about, random_gates
+from interp_toolkit.toys.superposition.layers.layer import (
     choose_density,
     class_means,
     empty_probability,
@@ -16,7 +17,6 @@ from interp_toolkit.toys.superposition.layers.density import (
     source_density,
     sparsest_density,
 )
-from interp_toolkit.toys.superposition.layers.gates import inputs_about, random_gates
 
 
 @pytest.mark.parametrize(("density", "n_neurons"), [(0.1, 100), (0.2, 40), (0.05, 900)])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.superposition.layers.gate_model import spread_features
+from interp_toolkit.toys.superposition.layers.layer import spread_features
 
 
 @pytest.mark.parametrize(("n_features", "d_in"), [(12, 12), (48, 40), (30, 6)])

@@ -8,8 +8,8 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features
-from interp_toolkit.toys.superposition.skip_bigrams.bigrams import (
+from interp_toolkit.toys.superposition.layers.layer import random_unit_features
+from interp_toolkit.toys.superposition.skip_bigrams import (
     bigram_matrix,
     cliques,
     exact_head,

@@ -7,16 +7,16 @@ import torch
 
 from interp_toolkit.circuits.weights.qk import qk_circuit
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features
-from interp_toolkit.toys.superposition.skip_bigrams.bigrams import (
+from interp_toolkit.toys.superposition.layers.layer import random_unit_features
+from interp_toolkit.toys.superposition.skip_bigrams import (
     QKHead,
     bigram_matrix,
+    bigram_model,
     exact_head,
     projected_head,
     random_bigrams,
     svd_head,
 )
-from interp_toolkit.toys.superposition.skip_bigrams.model import bigram_model
 
 FEATURES = random_unit_features(40, 16, torch.Generator().manual_seed(1))
 TOKENS = torch.randint(40, (3, 10), generator=torch.Generator().manual_seed(0))
