@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 import socket
 
 import pytest
@@ -228,6 +229,59 @@ def test_weights_of_whole_numbers_are_refused(folder):
     assert f"weights of I8 and no quantization_config that says what they stand for: {name}" in (
         refusal(path)
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
+@pytest.mark.parametrize("shards", [1, 2])
+def test_pickled_weights_of_other_numbers_are_refused(folder, dtype, shards):
+    path, _ = folder()
+    tensors = load_file(path / "model.safetensors")
+    (path / "model.safetensors").unlink()
+    name = "transformer.h.0.attn.c_proj.weight"
+    tensors[name] = (10 * tensors[name]).to(dtype)
+    if shards == 1:
+        torch.save(tensors, path / "pytorch_model.bin")
+    else:
+        first = dict(list(tensors.items())[:2])
+        parts = [first, {n: t for n, t in tensors.items() if n not in first}]
+        files = [f"pytorch_model-0000{i}-of-00002.bin" for i in (1, 2)]
+        for file, part in zip(files, parts, strict=True):
+            torch.save(part, path / file)
+        weight_map = {n: files[n not in first] for n in tensors}
+        index = {"metadata": {}, "weight_map": weight_map}
+        (path / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    kind = str(dtype).removeprefix("torch.")
+    assert f"weights of {kind} and no quantization_config" in refusal(path)
+
+
+def test_a_git_lfs_pointer_in_the_place_of_weights(folder):
+    path, _ = folder()
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 9\n"
+    (path / "model.safetensors").write_text(pointer)
+    assert "model.safetensors is a Git LFS pointer (run `git lfs pull`" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("file", "command"), [(".metadata", "dcp_to_torch"), ("latest", "zero_to")]
+)
+def test_a_checkpoint_in_parts_says_what_joins_them(tmp_path, file, command):
+    (tmp_path / file).write_text("global_step10")
+    message = refusal(tmp_path)
+    assert f"in parts; join them: python {'-m ' if file[0] == '.' else ''}" in message
+    assert command in message
+
+
+def test_a_folder_of_checkpoints_names_them(folder, tmp_path):
+    outer = tmp_path / "out"
+    for step in (500, 1000, 1500, 2000):
+        shutil.copytree(folder()[0], outer / f"checkpoint-{step}")
+    (outer / "trainer_state.json").write_text("{}")
+    assert refusal(outer).endswith(
+        "give one of those in it: checkpoint-1000, checkpoint-1500, checkpoint-2000, 1 more"
+    )
+    (tmp_path / "runs").mkdir()
+    torch.save({}, tmp_path / "runs" / "ckpt.pt")
+    assert refusal(tmp_path / "runs").endswith("give one of those in it: ckpt.pt")
 
 
 @pytest.mark.parametrize(

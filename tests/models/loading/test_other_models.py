@@ -60,3 +60,18 @@ def test_mpt_has_the_context_of_its_configuration(tmp_path):
     with torch.no_grad():
         assert torch.allclose(bridge(tokens), model(tokens).logits, atol=1e-5)
     assert it.analyze(bridge, "collapse").headline
+
+
+def test_a_live_bridge_that_overstates_its_context_is_refused_with_the_remedy():
+    from transformer_lens.model_bridge.sources import build_bridge_from_module
+
+    sizes = {"vocab_size": 32, "d_model": 16, "n_layers": 2, "n_heads": 4, "max_seq_len": 40}
+    model = transformers.MptForCausalLM(transformers.MptConfig(**sizes)).eval()
+    bridge = build_bridge_from_module(
+        model, "MPTForCausalLM", hf_config=model.config, model_name="tiny"
+    )
+    if bridge.cfg.n_ctx > 40:
+        with pytest.raises(it.InputError, match=r"max_seq_len is 40, .*set model\.cfg\.n_ctx = 40"):
+            it.analyze(bridge, "collapse")
+    bridge.cfg.n_ctx = 40
+    assert it.analyze(bridge, "collapse").headline
