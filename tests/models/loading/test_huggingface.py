@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import shutil
 import socket
 
@@ -13,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from interp_toolkit import InputError, load
 from interp_toolkit.models import activations
 from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.loading.formats import huggingface
 from interp_toolkit.models.weights.view import weights
 
 SMALL = {
@@ -252,6 +254,51 @@ def test_pickled_weights_of_other_numbers_are_refused(folder, dtype, shards):
         (path / "pytorch_model.bin.index.json").write_text(json.dumps(index))
     kind = str(dtype).removeprefix("torch.")
     assert f"weights of {kind} and no quantization_config" in refusal(path)
+
+
+def test_a_bridge_that_computes_something_else_is_refused(folder, monkeypatch):
+    made = huggingface._bridge
+
+    def changed(*arguments):
+        bridge = made(*arguments)
+        with torch.no_grad():
+            bridge.original_model.transformer.ln_f.weight.mul_(1.1)
+        return bridge
+
+    path, _ = folder()
+    monkeypatch.setattr(huggingface, "_bridge", changed)
+    assert re.search(r"bridge to GPT2LMHeadModel computes other logits than.*by 0\.", refusal(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("GPT-2", {"vocab_size": 15}, "does not fit its configuration: it has misshapen .*wte"),
+        ("Llama", {"vocab_size": 20}, "misshapen"),
+    ],
+)
+def test_a_stale_configuration_is_refused(folder, name, changes, words):
+    path, _ = folder(name)
+    configure(path, **changes)
+    assert re.search(words, refusal(path))
+
+
+def test_a_head_of_its_own_is_kept_whatever_the_configuration_says_of_ties(folder):
+    path, model = folder("Llama")
+    configure(path, tie_word_embeddings=True)
+    assert relative_error(load(path), model) < 1e-5
+    tensors = load_file(path / "model.safetensors")
+    del tensors["lm_head.weight"]
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    configure(path, tie_word_embeddings=False)
+    assert "it lacks lm_head.weight" in refusal(path)
+
+
+@pytest.mark.parametrize("name", ["model.fp16.safetensors", "tf_model.h5", "flax_model.msgpack"])
+def test_weights_under_other_names_alone_are_refused(folder, name):
+    path, _ = folder()
+    (path / "model.safetensors").rename(path / name)
+    assert "no file named model.safetensors" in refusal(path)
 
 
 def test_a_git_lfs_pointer_in_the_place_of_weights(folder):

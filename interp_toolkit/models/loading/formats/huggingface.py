@@ -52,6 +52,7 @@ _TOKENIZER_FILES = (
 )
 #: number formats of weights that are what they say
 _PLAIN = ("F64", "F32", "F16", "BF16", "float64", "float32", "float16", "bfloat16")
+_PROBE = 8  # tokens that a bridge is compared with its original on
 _CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors")
 #: a file that tells a checkpoint in parts: whose it is, and what joins them
 _IN_PARTS = {
@@ -108,7 +109,10 @@ def load_folder(
             if adapter is not None:
                 model = merged(model, adapter)
             check_finite(model.named_parameters(), str(folder))
-            bridge = _bridge(folder, model.to(device), trust_remote_code, outer)
+            model = model.to(device)
+            expected = _logits(model, model)
+            bridge = _bridge(folder, model, trust_remote_code, outer)
+            _check_same(folder, model, expected, _logits(bridge, model))
         except InputError:
             raise
         except pickle.UnpicklingError as error:
@@ -121,6 +125,33 @@ def load_folder(
     dequantized = method and f"weights quantized by {method}, dequantized by transformers"
     notes = (without_logits(bridge), adapter and adapter.note, dequantized, _left_changed(model))
     return _with_context(bridge).eval(), tuple(note for note in notes if note)
+
+
+@torch.no_grad()
+def _logits(model: Any, original: Any) -> torch.Tensor | None:
+    """Logits of a few tokens; None where there are none, or the model does not run on them."""
+    try:
+        embeddings = original.get_input_embeddings().weight
+        tokens = torch.arange(1, _PROBE + 1, device=embeddings.device)[None] % len(embeddings)
+        output = model(tokens)
+        logits = output if isinstance(output, torch.Tensor) else output.logits
+        return logits.detach().clone().double()
+    except Exception:  # others' models: using it says what is wrong
+        return None
+
+
+def _check_same(
+    folder: Path, model: Any, expected: torch.Tensor | None, logits: torch.Tensor | None
+) -> None:
+    """Refuse a bridge that computes other logits than the model that it is made of."""
+    if expected is None or logits is None or expected.shape != logits.shape:
+        return
+    difference = float((expected - logits).abs().max() / expected.abs().max().clamp_min(1e-30))
+    if difference > max(1e-3, 8 * torch.finfo(next(model.parameters()).dtype).eps):
+        raise InputError(
+            f"{folder}: TransformerLens' bridge to {type(model).__name__} computes other logits "
+            f"than transformers (by {difference:.2g} of the largest); another release may not"
+        )
 
 
 def load_hub(
