@@ -92,7 +92,7 @@ FAULTS = (
     Fault(
         ("loading the state dict sets every tensor", "a fresh copy with this state dict"),
         ("MambaForCausalLM", "Mamba2ForCausalLM"),
-        ("3.9.0",),
+        ("3.9.0", "4.3.0"),
         None,
         "a Mamba bridge's state dict lacks A_log and D, and of Mamba 2 dt_bias",
     ),
