@@ -138,14 +138,16 @@ def data_of_columns(
 ) -> FeatureData:
     """Check and assemble columns; rows are called `unit` and counted from `first` in messages."""
     columns, renamed = as_read(columns)
+    _check_options(path, columns)
     rows = _prompt_rows(path, columns, tokenizer, unit, first)
     if not rows:
         raise InputError(f"{path}: there are no rows")
     chosen, features, words = _features(path, columns, feature_names)
     position, group = columns.get("position"), columns.get("group")
     corrupted, wrong = columns.get("corrupted"), columns.get("wrong")
-    answers, cut = _answers(path, "answer", columns.get("answer"), tokenizer, unit, first)
-    against, more = _answers(path, "wrong", wrong, tokenizer, unit, first)
+    misfits: dict[int, str] = {}  # row numbers, and why they are left out
+    answers, cut = _answers(path, "answer", columns.get("answer"), tokenizer, unit, first, misfits)
+    against, more = _answers(path, "wrong", wrong, tokenizer, unit, first, misfits)
     counterparts = corrupted and [
         _prompt(path, "corrupted", row, tokenizer, f"{unit} {i}")
         for i, row in enumerate(corrupted, first)
@@ -155,7 +157,7 @@ def data_of_columns(
     )
     if answer_positions is None and answers is not None and answers.shape[1] == 1:
         answer_positions = _ends(columns, tokenizer)
-    misfits = _misfits(path, rows, counterparts, answers, against, unit, first)
+    misfits = _misfits(path, rows, counterparts, answers, against, unit, first) | misfits
     notes = [renamed, words]
     if cut or more:
         notes.append(f"{cut + more} answers of several tokens count by their first")
@@ -202,6 +204,7 @@ def check_columns(
             f"{', '.join(list(columns)[:8])}; a valid line: {EXAMPLE}"
         )
     _check_answered(path, columns)
+    _check_options(path, columns)
     _features(path, columns, feature_names)
 
 
@@ -223,6 +226,14 @@ def _is_description(value: Any) -> bool:
     if isinstance(value, str):
         return value.strip().lower() not in ("true", "false", "yes", "no", "0", "1", "")
     return isinstance(value, list | dict)
+
+
+def _check_options(path: Path, columns: Mapping[str, Any]) -> None:
+    if "option1" in columns and columns.get("answer") is not None:
+        raise InputError(
+            f"{path}: its answers are numbers of options; give the word itself as 'answer', the "
+            "other one as 'wrong'"
+        )
 
 
 def _check_answered(where: Any, columns: Mapping[str, Any]) -> None:
@@ -312,8 +323,12 @@ def _answers(
     tokenizer: Tokenizer | None,
     unit: str,
     first: int,
+    misfits: dict[int, str],
 ) -> tuple[np.ndarray | None, int]:
-    """Token ids of a column of answers, and how many texts have several, of which one counts."""
+    """Token ids of a column of answers, and how many texts have several, of which one counts.
+
+    Rows whose answer has no tokens get the id 0 and go to `misfits`.
+    """
     if values is None:
         return None, 0
     ids: list[Any] = []
@@ -327,9 +342,10 @@ def _answers(
             raise InputError(f"{path}: {where} is text, and the model has no tokenizer; give ids")
         encoded = bare_text(tokenizer, value)
         if not encoded:
-            raise InputError(f"{path}: {where}: {short(value)} has no tokens of this model")
+            reason = f"{path}: {where}: {short(value)} has no tokens of this model"
+            misfits.setdefault(number - first, reason)
         several += len(encoded) > 1
-        ids.append(encoded[0])
+        ids.append(encoded[0] if encoded else 0)
     return id_lists(path, name, ids, unit, first), several
 
 

@@ -126,10 +126,23 @@ def check_model(model: Any) -> None:
             f"a {type(model.original_model).__name__} is an encoder and a decoder: the toolkit "
             "reads models of one stack, such as its encoder alone or a model like GPT-2"
         )
+    longest, n_ctx = longest_row(model), getattr(model.cfg, "n_ctx", None)
+    if longest is not None and isinstance(n_ctx, int) and longest < n_ctx:
+        raise InputError(
+            f"the model's max_seq_len is {longest}, its bridge's cfg.n_ctx {n_ctx}: set "
+            f"model.cfg.n_ctx = {longest}"
+        )
     d_vocab = getattr(model.cfg, "d_vocab", None)
     if isinstance(d_vocab, int) and d_vocab < 1:
         inner = type(getattr(model, "original_model", model)).__name__
         raise InputError(f"a {inner} takes no tokens: the toolkit reads models of tokens")
+
+
+def longest_row(bridge: Any) -> int | None:
+    """The context by a field that TransformerLens does not read (MPT's `max_seq_len`), or None."""
+    config = getattr(getattr(bridge, "original_model", None), "config", None)
+    longest = getattr(config, "max_seq_len", None)
+    return longest if isinstance(longest, int) and longest > 0 else None
 
 
 def _way(model: Any, missing: list[str]) -> str:
