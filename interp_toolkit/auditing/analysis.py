@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from interp_toolkit.analysis import as_data
 from interp_toolkit.auditing.algorithm import audit_algorithm
@@ -45,6 +45,7 @@ from interp_toolkit.auditing.result import (
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import digest_of_tokens, provenance
 from interp_toolkit.models.loading.loader import load
+from interp_toolkit.options import Effort
 from interp_toolkit.state import preserve_state
 
 
@@ -56,6 +57,7 @@ def audit(
     seed: int = 0,
     level: float = 0.05,
     sealed: Sealed | None = None,
+    effort: Effort = "standard",
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> AuditFinding:
@@ -72,11 +74,14 @@ def audit(
             refuted, is at most this, as far as the intervals hold.
         sealed: what was written down before (see `auditing.claims.seal`); its claims are tested
             with its seed and level, before `claims`, corrected among themselves, and marked.
+        effort: "thorough" tests a large model on as many made prompts as a small one; "quick"
+            knocks nothing out; what was sealed is tested with "standard".
         memory: bound on what is held at once beside the weights, such as "4GiB".
         progress: told what is being done.
 
     Raises:
-        InputError: a claim that is none, or names what the model or the data do not have.
+        InputError: a claim that is none, or names what the model or the data do not have; another
+            effort for sealed claims.
 
     Examples:
         >>> import interp_toolkit as it
@@ -86,6 +91,10 @@ def audit(
     listed = [*(() if sealed is None else sealed.claims), *_listed(claims)]
     if not listed:
         raise InputError("there is no claim to test")
+    if effort not in get_args(Effort):
+        raise InputError(f"effort {effort!r} is none of {', '.join(get_args(Effort))}")
+    if sealed is not None and effort != "standard":
+        raise InputError(f"effort {effort!r}: sealed claims are tested with standard; leave it out")
     before = 0 if sealed is None else len(single(sealed.claims))
     if sealed is not None:
         seed, level = sealed.seed, sealed.level
@@ -100,6 +109,7 @@ def audit(
             claims=len(every) - before or 1,
             memory=memory,
             progress=progress,
+            effort=effort,
         )
         tested = []
         for number, claim in enumerate(every):
@@ -174,7 +184,7 @@ def _settings(ground: Ground, claims: Sequence[BaseClaim]) -> dict[str, Any]:
     for one in shown:
         if len(one.get("direction", ())) > 16:
             one["direction"] = f"{len(one['direction'])} numbers"
-    return {"level": ground.level, "claims": shown}
+    return {"level": ground.level, "effort": ground.effort, "claims": shown}
 
 
 def _notes(ground: Ground, tested: Sequence[AuditedClaim], sealed: Sealed | None) -> list[str]:

@@ -15,12 +15,24 @@ from jaxtyping import Float, Shaped
 from interp_toolkit.auditing.parts import coverage_of
 from interp_toolkit.circuits.behaviour.advantage import estimate
 from interp_toolkit.circuits.behaviour.at_home import home_prompts, made
-from interp_toolkit.circuits.behaviour.prompts import Prompts, prompts_from_data
+from interp_toolkit.circuits.behaviour.prompts import (
+    LONGEST,
+    ROWS,
+    Prompts,
+    prompts_from_data,
+)
 from interp_toolkit.circuits.behaviour.task import AtHome, RowTask, intact_readings, task_of
 from interp_toolkit.circuits.behaviour.words import Share
+from interp_toolkit.circuits.heads.analysis import (
+    LARGE_LENGTH,
+    LARGE_ROWS,
+    LARGE_SCORED,
+    is_large,
+)
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
+from interp_toolkit.options import Effort
 
 MADE_ROWS = 64  # where no rows are given
 MOST_ROWS = 512  # of given ones, drawn
@@ -38,6 +50,8 @@ class Ground:
         claims: how many are judged together.
         memory: bound for the run.
         progress: told what is being done.
+        effort: "thorough" tests on MADE_ROWS prompts whatever that takes; otherwise a large model
+            is tested on fewer and shorter ones; "quick" knocks nothing out.
     """
 
     model: Model
@@ -47,6 +61,7 @@ class Ground:
     claims: int
     memory: int | str | None = None
     progress: Callable[[str], None] = field(default=lambda step: None, repr=False)
+    effort: Effort = "standard"
 
     def correcting(self, claims: int) -> Ground:
         """The same ground, with so many claims judged together."""
@@ -66,10 +81,17 @@ class Ground:
         Raises InputError as `prompts_from_data` and `home_prompts`.
         """
         if self.data is None:
+            large = is_large(self.model, None, self.effort)
             _, way, _ = home_prompts(
-                self.model, seed=self.seed, memory=self.memory, progress=self.progress
+                self.model,
+                seed=self.seed,
+                memory=self.memory,
+                progress=self.progress,
+                rows=LARGE_SCORED if large else ROWS,
+                longest=LARGE_LENGTH if large else LONGEST,
             )
-            return made(self.model, way, rows=MADE_ROWS, seed=self.seed + 2)
+            rows = LARGE_ROWS if large else MADE_ROWS
+            return made(self.model, way, rows=rows, seed=self.seed + 2)
         return prompts_from_data(self.data, self.model)
 
     @cached_property
@@ -101,6 +123,8 @@ class Ground:
     @property
     def untestable(self) -> str | None:
         """Why nothing can be said of what a behaviour rests on; None where it can."""
+        if self.effort == "quick":
+            return "nothing was knocked out (effort: quick)"
         task, reason = self.task
         if task is None:
             return f"{reason}; give rows with answers, or rows that repeat"
@@ -141,6 +165,7 @@ def ground_on(
     claims: int,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
+    effort: Effort = "standard",
 ) -> tuple[Ground, list[str]]:
     """The ground of an audit, and notes on the rows.
 
@@ -160,7 +185,12 @@ def ground_on(
             notes.append(f"{MOST_ROWS} of {len(data)} rows were drawn")
             order = np.random.default_rng([seed, 1]).permutation(len(data))
             data = data.at(np.sort(order[:MOST_ROWS]))
-    return Ground(model, data, seed, level, claims, memory, progress), notes
+    if data is None and is_large(model, None, effort):
+        notes.append(
+            f"a model of this size is tested on {LARGE_ROWS} prompts of at most {LARGE_LENGTH} "
+            "tokens; --effort thorough takes more"
+        )
+    return Ground(model, data, seed, level, claims, memory, progress, effort), notes
 
 
 def _distinct(data: FeatureData) -> np.ndarray:

@@ -82,6 +82,14 @@ class TestFlags:
     memory: Annotated[
         str | None, typer.Option(metavar="4GiB", help="Bound on what is held at once.")
     ] = None
+    effort: Annotated[
+        str | None,
+        flag(
+            "quick: no knockouts; thorough: a large model is tested on as many made prompts as a "
+            "small one; default: standard.",
+            metavar="quick|standard|thorough",
+        ),
+    ] = None
     seal: Annotated[
         str | None,
         flag(
@@ -160,6 +168,7 @@ def audit(
             seed=test.seed or 0,
             level=level,
             sealed=before,
+            effort=test.effort or "standard",
             memory=test.memory,
             progress=say,
         )

@@ -8,7 +8,8 @@ import pytest
 import interp_toolkit as it
 from interp_toolkit.auditing.claims.kinds import as_claim
 from interp_toolkit.auditing.claims.seal import read_seal, write_seal
-from interp_toolkit.auditing.ground import ground_on
+from interp_toolkit.auditing.ground import MADE_ROWS, ground_on
+from interp_toolkit.circuits.heads import analysis as head_analysis
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.report.files import to_json
@@ -110,6 +111,25 @@ def test_options_that_cannot_be(model, more, said):
     claims = more.pop("claims", [CLAIM])
     with pytest.raises(InputError, match=said):
         it.audit(model, claims, **more)
+
+
+def test_effort_sets_the_prompts_of_a_large_model_and_quick_knocks_nothing_out(model, monkeypatch):
+    claim = "L1H0 is an induction head"
+    quick = it.audit(model, claim, effort="quick")
+    assert quick.claims[0].answer == "not_testable"
+    assert "effort: quick" in json.dumps(quick.to_dict())
+    monkeypatch.setattr(head_analysis, "LARGE", 0.0)
+    standard, thorough = (it.audit(model, claim, effort=e) for e in ("standard", "thorough"))
+    assert standard.provenance.data["rows"] == head_analysis.LARGE_ROWS
+    assert any("--effort thorough" in note for note in standard.notes)
+    assert thorough.provenance.data["rows"] == MADE_ROWS
+    assert [one.claims[0].answer for one in (standard, thorough)] == ["confirmed"] * 2
+
+
+def test_what_was_sealed_is_tested_with_the_effort_it_was_sealed_for(model, tmp_path):
+    sealed = write_seal([as_claim(CLAIM)], tmp_path / "s.json")
+    with pytest.raises(InputError, match="tested with standard"):
+        it.audit(model, sealed=sealed, effort="thorough")
 
 
 def test_many_rows_are_drawn_with_all_that_belongs_to_them(model):

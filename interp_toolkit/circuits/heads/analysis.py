@@ -83,7 +83,7 @@ from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.about.record import digest_of_tokens, provenance
 from interp_toolkit.models.loading.formats.headless import without_logits
 from interp_toolkit.models.model import Head
-from interp_toolkit.options import Flag, Options
+from interp_toolkit.options import Effort, Flag, Options
 from interp_toolkit.registry import Analysis, names
 from interp_toolkit.results import head_name, jsonable
 
@@ -158,7 +158,7 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
     if without_logits(model) is not None:  # attention is all that can be judged
         options = options.model_copy(update={"effort": "quick"})
         run = dataclasses.replace(run, options=options)
-    large = _is_large(model, data, options)
+    large = is_large(model, data, options.effort, options.length)
     rows = _rows(model, data, options, progress, large)
     chosen = _fitting(model, rows.prompts) if detectors is None else list(detectors)
     causal = is_causal(model)
@@ -254,13 +254,22 @@ class _Rows:
     notes: tuple[str, ...]
 
 
-def _is_large(model: Any, data: FeatureData | None, options: HeadKindOptions) -> bool:
-    """Whether running the model takes so long that it is run on a budget."""
-    if options.effort == "thorough":
+def is_large(
+    model: Any, data: FeatureData | None, effort: Effort, length: int | None = None
+) -> bool:
+    """Whether running the model takes so long that it is run on a budget.
+
+    Args:
+        model: any TransformerLens model.
+        data: the prompts that it is run on; None: made ones.
+        effort: nothing is large for "thorough".
+        length: positions of made prompts; None: the context, LONGEST at most.
+    """
+    if effort == "thorough":
         return False
     parameters = float(sum(p.numel() for p in model.parameters()))
     if data is None:
-        n_pos = min(int(model.cfg.n_ctx), LONGEST) if options.length is None else options.length
+        n_pos = min(int(model.cfg.n_ctx), LONGEST) if length is None else length
         return 2 * parameters * ROWS * n_pos >= LARGE
     rows = min(AskedTask.first_look, len(data))
     return 2 * parameters * rows * int(np.max(data.lengths, initial=1)) >= LARGE
