@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from interp_toolkit.analysis import as_data
 from interp_toolkit.auditing.algorithm import audit_algorithm
@@ -45,7 +45,7 @@ from interp_toolkit.auditing.result import (
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import digest_of_tokens, provenance
 from interp_toolkit.models.loading.loader import load
-from interp_toolkit.options import Effort
+from interp_toolkit.options import Effort, Options, read_options
 from interp_toolkit.state import preserve_state
 
 
@@ -91,8 +91,7 @@ def audit(
     listed = [*(() if sealed is None else sealed.claims), *_listed(claims)]
     if not listed:
         raise InputError("there is no claim to test")
-    if effort not in get_args(Effort):
-        raise InputError(f"effort {effort!r} is none of {', '.join(get_args(Effort))}")
+    effort = read_options(Options, {"effort": effort}, "audit").effort
     if sealed is not None and effort != "standard":
         raise InputError(f"effort {effort!r}: sealed claims are tested with standard; leave it out")
     before = 0 if sealed is None else len(single(sealed.claims))

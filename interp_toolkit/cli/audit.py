@@ -143,6 +143,10 @@ def audit(
     if model is None:
         raise InputError("give --model MODEL, what the claim is about")
     prompts.check()
+    from interp_toolkit.options import Options, read_options
+
+    asked = {} if test.effort is None else {"effort": test.effort}
+    effort = read_options(Options, asked, "interp audit", as_flags=True).effort
     how = loading.load_options()
 
     def work(say: Callable[[str], None]) -> Any:
@@ -168,7 +172,7 @@ def audit(
             seed=test.seed or 0,
             level=level,
             sealed=before,
-            effort=test.effort or "standard",
+            effort=effort,
             memory=test.memory,
             progress=say,
         )

@@ -46,7 +46,10 @@ def test_sealed_and_run(call):
         (["--heads", "L9H9", "--relation", "induction", "--model", MODEL], "there is no head L9H9"),
         (["L1H0 is an induction head", "--seal", "s.json", "--model", MODEL], "tests nothing"),
         (["--seal", "s.json"], "no claim to seal"),
-        (["L1H0 is an induction head", "--model", MODEL, "--effort", "much"], "none of quick"),
+        (
+            ["L1H0 is an induction head", "--model", MODEL, "--effort", "much"],
+            "--effort 'much' cannot be used",
+        ),
     ],
 )
 def test_errors_are_one_line(call, tmp_path, arguments, said):
