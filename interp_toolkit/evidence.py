@@ -63,7 +63,7 @@ def control_of_p(name: str, p_value: float, level: float, smallest: float = 0.0)
         smallest: p-value that the comparison could give at best, such as 1 / (draws + 1).
     """
     if math.isnan(p_value):
-        return Control(name, "powerless", f"{name}: no comparison was possible")
+        return Control(name, "powerless", f"no {name} were compared")
     if smallest > level:
         return Control(
             name, "powerless", f"{name}: p cannot fall below {smallest:.2g} with so few draws"
