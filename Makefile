@@ -120,6 +120,8 @@ bench: $(VENV)/ready
 	$(call measured,head_recall)
 	$(call measured,circuit_calibration)
 	$(call measured,attribution)
+	$(BIN)/pip $(PIP) $(PINS) -e ".[benchmarks]"
+	$(call measured,tracr_programs)
 	$(call measured,language_model_price)
 	$(call measured,doctor_price)
 	$(call measured,audit_calibration,--claims 50 --rows 384)

@@ -31,21 +31,21 @@ def hooked_attribution(
         value: of logits [row pos d_vocab], one number a row.
         steps: gradients, at the midpoints of as many steps from clean to corrupted input.
     """
-    here, there = _writes(model, clean), _writes(model, corrupted)
+    here, there = writes(model, clean), writes(model, corrupted)
     scores: dict[str, Tensor] = {}
     start, change = here["input"], there["input"] - here["input"]
     for i in range(steps):
         gradients = _gradients(model, clean, start + (i + 0.5) / steps * change, value)
         for target, gradient in gradients.items():
             for source in here:
-                if _before(source, target):
+                if comes_before(source, target):
                     product = (gradient * (there[source] - here[source])).sum((-1, -2)) / steps
                     name = f"{source}->{target}"
                     scores[name] = scores.get(name, 0) + product
     return scores
 
 
-def _writes(model: Any, tokens: Tensor) -> dict[str, Tensor]:
+def writes(model: Any, tokens: Tensor) -> dict[str, Tensor]:
     """What each node writes, in the order of the forward pass."""
     with torch.no_grad():
         _, cache = model.run_with_cache(tokens)
@@ -89,7 +89,7 @@ def _gradients(
     return {**found, "logits": kept[names[0]]}
 
 
-def _before(source: str, target: str) -> bool:
+def comes_before(source: str, target: str) -> bool:
     """Whether a node has written when another reads."""
     return _place(source) < _place(target)
 

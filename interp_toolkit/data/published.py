@@ -5,12 +5,13 @@ IOI (`text` with the indirect object at its end, `IO`, `S`), BLiMP (`sentence_go
 CounterFact (`requested_rewrite`, or `prompt`, `target_true`, `target_false`), TruthfulQA
 (`question`, `best_answer`, `incorrect_answers`), EAP-IG's token ids (`correct_idx` beside
 `incorrect_idx`; alone it may be a year), feature-circuits (`clean_prefix`, `patch_prefix`, ...),
-auto-circuit (`answers`, `wrong_answers`), and what others call prompts and answers. A name that
-`files` reads itself goes before any other.
+auto-circuit (`answers`, `wrong_answers`), MIB (`choices`, `answerKey`), and what others call
+prompts and answers. A name that `files` reads itself goes before any other.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -48,7 +49,7 @@ def as_read(columns: Mapping[str, Sequence[Any]]) -> tuple[Columns, str]:
     Answers of renamed columns are words behind a prompt, so that they begin with a space.
     """
     read = {str(name): list(values) for name, values in columns.items()}
-    read = _pairs_of_sentences(_counterfact(read))
+    read = _choices(_pairs_of_sentences(_counterfact(read)))
     plain = {name.strip().lower().replace(" ", "_"): name for name in read}
     prompts = {"tokens", "text", "clean"} & read.keys()
     renamed: dict[str, str] = {}
@@ -132,6 +133,22 @@ def _pairs_of_sentences(columns: Columns) -> Columns:
         rest["prompt"].append(" ".join(good[:n]))
         rest["target_true"].append((good[n:] or [""])[0])
         rest["target_false"].append((bad[n:] or [""])[0])
+    return rest
+
+
+def _choices(columns: Columns) -> Columns:
+    """MIB's choices as words: the one whose index the key is, and the others."""
+    choices, keys = columns.get("choices", []), columns.get("answerKey", [])
+    if not choices or not all(
+        isinstance(some, list) and _are_texts(some) and type(key) is int and 0 <= key < len(some)
+        for some, key in itertools.zip_longest(choices, keys)
+    ):
+        return columns
+    rest = {name: v for name, v in columns.items() if name not in ("choices", "answerKey")}
+    pairs = list(zip(choices, keys, strict=True))
+    rest["target_true"] = [some[key] for some, key in pairs]
+    if all(len(some) > 1 for some in choices):
+        rest["target_false"] = [some[:key] + some[key + 1 :] for some, key in pairs]
     return rest
 
 

@@ -102,6 +102,12 @@ PUBLISHED = {
         "answers": [" Ann", " Anne"],
         "wrong_answers": [" Bob"],
     },
+    "MIB": {
+        "prompt": "Ann and met Bob. Bob thanked",
+        "choices": ["Bob", "Ann"],
+        "answerKey": 1,
+        "random_names_counterfactual": {"prompt": "Joe and met Kim. Kim thanked"},
+    },
     "greater-than": {
         "prompt": "Ann and met Bob. Bob thanked",
         "corrupted_prompt": "Ann and met Bob. Ann thanked",

@@ -103,13 +103,13 @@ def _check_folder(path: Path) -> None:
 
 
 def _check_names(path: Path) -> None:
-    found = [*path.glob(f"*/{CONFIG}"), *path.glob("*/ae.pt"), *path.glob("*/params.npz")]
+    saes = [*path.glob(f"*/{CONFIG}"), *path.glob("*/ae.pt"), *path.glob("*/params.npz")]
     for name in (CONFIG, WEIGHTS):
         if not (path / name).is_file():
             raise InputError(
                 f"{path} is no folder of an SAE as SAELens saves it: it has no {name}; nor of "
                 "sparsify, dictionary_learning or Gemma Scope"
-                + options_inside([inside.parent.name for inside in found])
+                + options_inside([file.parent.name for file in saes])
             )
 
 
