@@ -29,12 +29,15 @@ from pathlib import Path
 from typing import Any
 
 from interp_toolkit.data.arrays import data_of_arrays
-from interp_toolkit.data.features import FeatureData
-from interp_toolkit.data.pairs import EXAMPLE, EXAMPLE_OF_IDS
+from interp_toolkit.data.features import EXAMPLE, EXAMPLE_OF_IDS, FeatureData
 from interp_toolkit.data.published import as_read, cell_values
 from interp_toolkit.data.tables import check_columns, data_of_columns
-from interp_toolkit.data.text.prompts import data_from_texts, read_text
-from interp_toolkit.data.text.tokenization import Tokenizer, check_tokenizer
+from interp_toolkit.data.text.tokenization import (
+    Tokenizer,
+    check_tokenizer,
+    data_from_texts,
+    read_text,
+)
 from interp_toolkit.errors import PATH, InputError, first_line, takes
 from interp_toolkit.files import check_claim, read_npz
 

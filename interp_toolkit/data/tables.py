@@ -15,8 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from interp_toolkit.data.features import FeatureData
-from interp_toolkit.data.pairs import EXAMPLE, EXAMPLE_OF_IDS, check_corrupted, check_wrong
+from interp_toolkit.data.features import (
+    EXAMPLE,
+    EXAMPLE_OF_IDS,
+    FeatureData,
+    check_corrupted,
+    check_wrong,
+)
 from interp_toolkit.data.published import as_read
 from interp_toolkit.data.text.tokenization import (
     Tokenizer,

@@ -15,7 +15,7 @@ from torch import nn
 import interp_toolkit as it
 from interp_toolkit.diagnosis.bench import Bench, breaking, points_of, probe_rows
 from interp_toolkit.diagnosis.checks import judged, listed
-from interp_toolkit.diagnosis.sections.faults import FAULTS
+from interp_toolkit.diagnosis.sections.sums import FAULTS
 from interp_toolkit.report.files import write_json
 from interp_toolkit.report.html import write_report
 

@@ -19,11 +19,11 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from interp_toolkit.data import FeatureData
-from interp_toolkit.data.task import task_data
+from interp_toolkit.data.composites import task_data
 from interp_toolkit.errors import InputError
 from interp_toolkit.finding import MOST_FINDINGS, Run, analysis
 from interp_toolkit.models.about.record import provenance, record_of
-from interp_toolkit.models.features.options import FeatureOptions
+from interp_toolkit.models.features.feature_sets import FeatureOptions
 from interp_toolkit.models.features.samples import Samples, labelled_samples
 from interp_toolkit.models.running.hooks import expand_hooks, hook_points
 from interp_toolkit.options import Flag, Names, Options, Position

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from interp_toolkit.models.features.samples import Samples
-from interp_toolkit.probes.estimators.splits import grouped_folds, shuffled_labels
+from interp_toolkit.probes.estimators.heldout import grouped_folds, shuffled_labels
 from interp_toolkit.probes.uand.errors import (
     Claim,
     PairErrors,

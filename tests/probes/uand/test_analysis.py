@@ -16,8 +16,7 @@ from scipy import stats
 
 import interp_toolkit as it
 from interp_toolkit.data import FeatureData
-from interp_toolkit.data.composites import all_composites, composite_data
-from interp_toolkit.data.task import task_data
+from interp_toolkit.data.composites import all_composites, composite_data, task_data
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.features.samples import labelled_samples, read_at

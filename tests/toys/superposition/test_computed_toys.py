@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from interp_toolkit import registry
-from interp_toolkit.data.composites import all_composites
-from interp_toolkit.data.task import task_data
+from interp_toolkit.data.composites import all_composites, task_data
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.toys.superposition import toys
