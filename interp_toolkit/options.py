@@ -26,6 +26,9 @@ from interp_toolkit.results import jsonable
 
 MAX_SEED = 2**31 - 1  # every random generator underneath takes these
 
+#: how much is run before an answer is given
+Effort = Literal["quick", "standard", "thorough"]
+
 
 @dataclass(frozen=True)
 class Flag:
@@ -53,17 +56,24 @@ class Options(BaseModel):
     memory: Annotated[int | str | None, Flag(metavar="4GiB")] = Field(
         None, description="Bound on what is held at once beside the weights."
     )
+    effort: Effort = Field(
+        "standard",
+        description="quick: no causal tests or random controls; standard: all of them, of a large "
+        "model on fewer prompts, heads and edges; thorough: on all. Some analyses have one effort.",
+    )
 
     def settings(self, **resolved: Any) -> dict[str, Any]:
-        """The options as run, for a result's provenance: all but the seed and the memory.
+        """The options as run, for a result's provenance: all but what every analysis takes.
 
-        `resolved` replaces what was left to the analysis by what it chose.
+        `resolved` replaces what was left to the analysis by what it chose, and adds the effort
+        where that makes a difference.
         """
-        chosen = {name: getattr(self, name) for name in type(self).model_fields} | resolved
-        return {name: _plain(value) for name, value in chosen.items() if name not in _EVERYWHERE}
+        own = [name for name in type(self).model_fields if name not in _EVERYWHERE]
+        chosen = {name: getattr(self, name) for name in own} | resolved
+        return {name: _plain(value) for name, value in chosen.items()}
 
 
-_EVERYWHERE = frozenset({"seed", "memory"})
+_EVERYWHERE = frozenset({"seed", "memory", "effort"})
 Chosen = TypeVar("Chosen", bound=Options)
 
 

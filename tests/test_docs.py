@@ -135,6 +135,7 @@ def test_the_numbers_of_circuits_are_those_of_the_code() -> None:
     from interp_toolkit.circuits.edges.checks import SHARE
 
     said = " ".join(text_of("analyses/circuit.md").split())
+    standard = search.BUDGETS["standard"]
     gradients = ("no", "one", "two", "three", "four", "five")[search.STEPS]
     for words in (
         f"Up to {search.MANY:,} edges",
@@ -142,8 +143,10 @@ def test_the_numbers_of_circuits_are_those_of_the_code() -> None:
         f"with {gradients} gradients",
         f"between them keep {screened.NODES_KEEP:.0%}".replace("%", " %"),
         f"until they keep {screened.EDGES_KEEP:.0%}".replace("%", " %"),
-        f"a block of {screened.BLOCK} has none that matters (or {screened.MOST_CUT} are ablated)",
-        f"then {screened.SAMPLE} drawn from all the others",
+        f"a block of {screened.BLOCK} has none that matters (or {standard.cut} are ablated)",
+        f"then {standard.sample} drawn from all the others",
+        f"thorough` ablates {search.THOROUGH.cut} and {search.THOROUGH.sample}",
+        f"({standard.tested} in a model with more than {search.MANY:,} edges)",
         f"within {1 - checks.EQUAL:.0%} to {1 + checks.EQUAL:.0%}".replace("%", " %"),
         f"how many of {checks.TESTED} change more than {checks.UNUSUAL:.0%}".replace("%", " %"),
         f"on {checks.DRAWS} bootstraps",

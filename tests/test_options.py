@@ -47,7 +47,7 @@ class Needing(Options):
 def test_an_options_class_becomes_flags_its_own_first() -> None:
     found = {flag.field: flag for flag in flags(Sample)}
     own = ["level", "hooks", "layout", "position", "how", "distinct", "deep"]
-    assert list(found) == [*own, "memory", "seed"]
+    assert list(found) == [*own, "effort", "memory", "seed"]
     assert found["level"].name == "--level"
     assert found["level"].help == "Of significance; default: 0.05."
     assert (found["hooks"].name, found["hooks"].metavar) == ("--hook", "PATTERN")

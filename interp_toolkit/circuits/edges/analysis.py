@@ -270,6 +270,7 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
         max_edges=options.max_edges,
         memory=run.memory,
         metric=options.metric,
+        effort=options.effort,
         progress=run.progress,
     )
     composition = composition_of(model, circuit, run.memory)
@@ -290,7 +291,9 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
         headline=headline(circuit),
         findings=sentences(circuit),
         evidence=evidence_of(circuit),
-        provenance=dataclasses.replace(about, settings={**about.settings, "share": SHARE}),
+        provenance=dataclasses.replace(
+            about, settings={**about.settings, "share": SHARE, "effort": options.effort}
+        ),
         edges=[edge_row(effect, composition, circuit) for effect in circuit.kept],
         nodes={node.name: effect.mean for node, effect in circuit.node_effects.items()},
         node_intervals={n.name: (e.low, e.high) for n, e in circuit.node_effects.items()},
@@ -560,6 +563,8 @@ def _search(circuit: Circuit) -> str:
 
 
 def _screened(screening: Screening) -> str:
+    if not screening.in_order:
+        return "no edge was cut one by one (effort: quick)"
     ended = (
         "of the last of them none is seen to matter"
         if screening.last_block_idle

@@ -219,15 +219,19 @@ def rest_of(trial: CutObjective, edges: Collection[Edge]) -> Faithfulness:
 
 
 def minimality(
-    trial: CutObjective, edges: Sequence[Edge], seed: int, progress: Callable[[str], None]
+    trial: CutObjective,
+    edges: Sequence[Edge],
+    seed: int,
+    progress: Callable[[str], None],
+    tested: int = TESTED,
 ) -> tuple[int, int, float]:
-    """Edges tested, how many the circuit needs, and what counts as idle; see `Checks`."""
+    """Edges tested, at most so many, how many the circuit needs, and what counts as idle."""
     rng = np.random.default_rng([seed, 1])
     inside = set(edges)
     nodes = {node for e in edges for node in (e.source, e.target)}
     outside = [e for e in trial.edges if {e.source, e.target} <= nodes and e not in inside]
-    out = [edges[i] for i in rng.permutation(len(edges))[:TESTED]]
-    into = [outside[i] for i in rng.permutation(len(outside))[:TESTED]]
+    out = [edges[i] for i in rng.permutation(len(edges))[:tested]]
+    into = [outside[i] for i in rng.permutation(len(outside))[:tested]]
     if not out or not into:
         return 0, 0, float("nan")
     circuits = [inside, *(inside - {e} for e in out), *(inside | {e} for e in into)]

@@ -31,9 +31,7 @@ EDGES_KEEP = 0.97  # of the behaviour, where edges between them are
 FEWEST_NODES = 8  # beside the input, to begin with
 FEWEST_EDGES = 32  # to begin with
 HALVINGS = 3  # between the size that is enough and the one before
-MOST_CUT = 128  # edges cut by the size of their estimates
 BLOCK = 32  # edges cut before asking whether to go on
-SAMPLE = 32  # edges drawn from those that are not measured
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Screening:
         in_order: how many edges were cut one by one, by the size of their estimates.
         last_block_idle: whether they end with a block in which none is seen to matter; else they
             end for the price.
-        rank_correlation: Spearman's, of the sizes of estimates and effects of these.
+        rank_correlation: Spearman's, of the sizes of estimates and effects of these; None of none.
         sampled: how many of the others were drawn and cut.
         sample_matters: how many of those matter.
         missed_at_most: the share of others that matter, at most (Clopper and Pearson, one-sided).
@@ -59,7 +57,7 @@ class Screening:
     reached: bool
     in_order: int
     last_block_idle: bool
-    rank_correlation: float
+    rank_correlation: float | None
     sampled: int
     sample_matters: int
     missed_at_most: float
@@ -201,17 +199,19 @@ def screening(
     measurement, ended = in_order
     n, n_matter = len(sample.edges), int(matter(sample, total).sum())
     estimates, effects = scores.mean(0)[measurement.edges], measurement.losses.mean(0)
-    correlation = stats.spearmanr(np.abs(estimates), np.abs(effects)).statistic
+    correlation = None
+    if len(estimates):
+        correlation = float(stats.spearmanr(np.abs(estimates), np.abs(effects)).statistic)
     return Screening(
         node_sizes=dict(sorted(sizes[0].items())),
         edge_sizes=dict(sorted(sizes[1].items())),
         reached=max(sizes[0].values()) >= NODES_KEEP and max(sizes[1].values()) >= EDGES_KEEP,
         in_order=len(measurement.edges),
         last_block_idle=ended,
-        rank_correlation=float(correlation),
+        rank_correlation=correlation,
         sampled=n,
         sample_matters=n_matter,
-        missed_at_most=clopper_pearson(n_matter, n, 2 * COVERAGE - 1)[1] if n else 0.0,
+        missed_at_most=clopper_pearson(n_matter, n, 2 * COVERAGE - 1)[1] if n else 1.0,
     )
 
 

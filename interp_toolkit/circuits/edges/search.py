@@ -62,6 +62,7 @@ from interp_toolkit.circuits.edges.wiring import Edge, Node
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.features.samples import equal_inputs, equal_up_to
 from interp_toolkit.models.running.memory import parse_memory
+from interp_toolkit.options import Effort
 from interp_toolkit.stats import COVERAGE, Estimate, estimate, holm, mean_p_value
 
 ENOUGH = 0.9  # of the behaviour: what kept edges have alone when nothing more is looked for
@@ -189,6 +190,35 @@ def _additions(everything: Sequence[Edge], included: Collection[Edge]) -> list[s
 
 FEWEST_ROWS = 8  # four in each half: with fewer no p-value survives the correction
 MANY = 20_000  # edges of a model that are no longer all looked at one by one
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The extent of a search.
+
+    Attributes:
+        cut: edges cut one by one, largest estimates first, where not all can be; `sample`: of the
+            others.
+        tested: edges taken out of the circuit, and others put in, one by one.
+        rivals: other circuits of the same size; fewer than 19 cannot show anything.
+        values: whether other ablation values are tried, and the residual stream is patched.
+    """
+
+    cut: int
+    sample: int
+    tested: int
+    rivals: int
+    values: bool
+
+
+QUICK = Budget(cut=0, sample=0, tested=0, rivals=0, values=False)
+THOROUGH = Budget(cut=128, sample=32, tested=checks.TESTED, rivals=checks.RIVALS, values=True)
+#: effort -> budget for a model of more than MANY edges; a smaller one has all but for "quick"
+BUDGETS: Mapping[Effort, Budget] = {
+    "quick": QUICK,
+    "standard": Budget(cut=48, sample=24, tested=10, rivals=checks.RIVALS, values=True),
+    "thorough": THOROUGH,
+}
 STEPS = 5  # of the integral in screening, as EAP-IG's authors take
 NODES = 48  # of a large circuit that are cut one by one, the largest by estimate
 
@@ -223,6 +253,7 @@ def find_circuit(
     max_edges: int = 512,
     memory: int | str | None = None,
     metric: Any = None,
+    effort: Effort = "standard",
     progress: Progress = lambda step: None,
 ) -> Circuit:
     """The edges that carry a model's behaviour on these prompts; see the module.
@@ -235,6 +266,8 @@ def find_circuit(
         max_edges: how many edges are measured at most, one forward pass from the edge on each.
         memory: bound on what is held at once beside the weights, such as "4GiB".
         metric: what rows are judged by, as `objective` takes it; None: what fits them.
+        effort: quick: edges by attribution alone, and no other circuits to compare with; standard:
+            with edges cut one by one, and all checks, of which thorough has more for large models.
         progress: told what is being done.
 
     Raises:
@@ -274,8 +307,10 @@ def find_circuit(
     )
     if circuit.nothing is not None:
         return circuit
-    if len(engine.wiring.edges) > MANY:
-        choice = _screened(choosing, prompts, (intact, all_cut), max_edges, seed, progress)
+    large = len(engine.wiring.edges) > MANY
+    budget = BUDGETS[effort] if large or effort == "quick" else THOROUGH
+    if large or effort == "quick":
+        choice = _screened(choosing, prompts, (intact, all_cut), budget, max_edges, seed, progress)
     else:
         choice = _exhaustive(choosing, (intact, all_cut), level, max_edges, judged_by, progress)
     circuit = replace(circuit, edges=choice.edges, screening=choice.screening, chosen=choice.chosen)
@@ -290,10 +325,10 @@ def find_circuit(
     circuit = replace(circuit, held_out=faithfulness(judging, edges))
     if edges:
         chosen_on = equal_inputs(groups[halves[0].numpy(), None])
-        checked = _checks(judging, edges, choice, prompts, chosen_on, seed, progress)
+        checked = _checks(judging, edges, choice, prompts, chosen_on, budget, seed, progress)
         circuit = replace(circuit, checks=checked)
     judging.release()
-    if isinstance(judged_by, AskedObjective):
+    if budget.values and isinstance(judged_by, AskedObjective):
         patching = patched_stream(engine, prompts, judged_by, limit, progress)
         circuit = replace(circuit, patching=patching)
     return circuit
@@ -374,6 +409,7 @@ def _screened(
     trial: CutObjective,
     prompts: Prompts,
     values: tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]],
+    budget: Budget,
     max_edges: int,
     seed: int,
     progress: Progress,
@@ -384,10 +420,10 @@ def _screened(
     scores = trial.attributions(STEPS, progress)  # before passes are kept for what follows
     order = screened.ranked(scores)
     selection, *sizes = screened.selected(trial, scores, values, progress)
-    most = min(max_edges, screened.MOST_CUT)
+    most = min(max_edges, budget.cut)
     in_order = screened.until_none_matters(trial, order, intact, total, most, progress)
     rest = order[len(in_order[0].edges) :]
-    sampled = np.random.default_rng([seed, 4]).permutation(rest)[: screened.SAMPLE]
+    sampled = np.random.default_rng([seed, 4]).permutation(rest)[: budget.sample]
     sample = measured(trial, sampled, intact, progress)
     trial.release()
     chosen = selection(scores)
@@ -395,7 +431,7 @@ def _screened(
     measurement = joined(in_order[0], sample)
     edges = described(trial.edges, scores.mean(0), measurement, selected, test=False)
     alike: dict[Kind, float] = {}
-    for kind in kinds_for(prompts)[1:]:
+    for kind in kinds_for(prompts)[1:] if budget.values else ():
         progress(f"attribution with cut edges at {kind}")
         again = trial.with_stand_in(kind).attributions(1)
         alike[kind] = checks.jaccard(chosen, selection(again))
@@ -429,16 +465,17 @@ def _checks(
     choice: _Choice,
     prompts: Prompts,
     groups: Int[np.ndarray, " row"],
+    budget: Budget,
     seed: int,
     progress: Progress,
 ) -> Checks:
     """The checks of the circuit, on held-out prompts."""
     progress("what the rest of the model keeps")
     rest = checks.rest_of(trial, edges)
-    tested, needed, idle = checks.minimality(trial, edges, seed, progress)
+    tested, needed, idle = checks.minimality(trial, edges, seed, progress, budget.tested)
     again, alike = checks.stability(choice.select, groups, choice.chosen, trial.engine.wiring, seed)
     progress("circuits of the same size")
-    exchanged, random = checks.rivals(trial, edges, seed, progress)
+    exchanged, random = checks.rivals(trial, edges, seed, progress, budget.rivals)
     inside = set(edges)
     others = [e for e in choice.edges if e.edge not in inside]
     others.sort(key=lambda e: -abs(e.weight))
@@ -446,7 +483,7 @@ def _checks(
     best_other = faithfulness(trial, runner_up) if runner_up else None
     by_kind = {}
     trial.release()
-    for kind in kinds_for(prompts)[1:]:
+    for kind in kinds_for(prompts)[1:] if budget.values else ():
         progress(f"with cut edges at {kind}")
         by_kind[kind] = faithfulness(trial.with_stand_in(kind), edges)
     return Checks(

@@ -94,7 +94,7 @@ CUT_ROWS = 64  # made rows that attention is cut on, at most
 LARGE = 1e11  # operations of a look at a large model: seconds on one core
 LARGE_SCORED, LARGE_LENGTH = 8, 64  # made prompts whose attention is scored, and their positions
 LARGE_ROWS = 16  # prompts of a large model that attention is knocked out on
-BUDGET = 8.0  # passes of as many prompts, for knockouts: of four kinds each a head or two
+BUDGET = 8.0  # passes of as many prompts of this length, for knockouts: of four kinds a head or two
 LEAST_PASSES = 2  # about what each pattern takes, however little of the budget is left
 LARGE_MEMBERS, LARGE_READERS = 4, 1  # as the numbers above, for a large model
 LARGE_RUNS = 2  # of these cuts, those that are measured on the task as well
@@ -113,11 +113,6 @@ class HeadKindOptions(Options):
     """Options of the analysis of one kind of head."""
 
     hops: int = Field(2, ge=2, le=16, description="Of the k-hop detector.")
-    effort: Literal["quick", "standard", "thorough"] = Field(
-        "standard",
-        description="quick: attention and weights only, no knockouts; standard: knockouts too, of "
-        "a large model on fewer prompts and heads; thorough: on all of them.",
-    )
     ablate: Literal["mean", "resample", "zero"] = Field(
         "mean",
         description="What an ablated head is replaced with: the mean of the other rows, another "
@@ -214,7 +209,9 @@ def _finding(
         "rows": len(scores.prompts),
         "sha256": digest_of_tokens(scores.prompts.tokens) if data is None else data.digest(),
     }
-    settings = options.settings(detectors=[s.detector for s in scores.scores])
+    settings = options.settings(
+        detectors=[s.detector for s in scores.scores], effort=options.effort
+    )
     heads, notes = looked.heads, [*rows.notes, *scores.notes, *looked.notes, *more]
     return HeadsFinding(
         headline=headline(heads, looked.home, untested),
@@ -347,7 +344,8 @@ def _look(
         home = cutter.home()
         seconds = time.monotonic() - began
         if home.yes:
-            budget = BUDGET * LARGE_ROWS if large else math.inf
+            shorter = max(1.0, LARGE_LENGTH / task.prompts.n_pos)
+            budget = BUDGET * LARGE_ROWS * shorter if large else math.inf
             groups, notes = _groups(cutter, scores, home, budget, seconds)
     heads = _judged(rows, scores, described, {group.detector: group for group in groups}, home)
     return _Looked(heads, groups, home, task, tuple(notes))
@@ -394,7 +392,7 @@ def _groups(
     """
     asked, notes = _asked(cutter, scores)
     if math.isfinite(budget) and asked:
-        passes = BUDGET + LEAST_PASSES * len(asked)
+        passes = budget / LARGE_ROWS + LEAST_PASSES * len(asked)
         cutter.progress(
             f"knockouts in heads with {len(asked)} attention patterns: about {passes:.0f} passes "
             f"of {LARGE_ROWS} prompts, {in_words(passes * seconds)}"

@@ -8,6 +8,7 @@ interval.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from interp_toolkit.circuits.behaviour.task import AtHome
@@ -78,9 +79,12 @@ def status(heads: Sequence[HeadVerdict], home: AtHome | None) -> Status:
         return "detected"
     if any(head.detected for head in heads):
         return "described"
-    if home is None or not home.yes or any(_uncut(head) for head in heads):
+    if home is None or not home.yes:
         return "not_tested"
-    return "undecided" if _open(heads) or _uncompared(heads) else "not_detected"
+    uncut = any(_uncut(head) for head in heads)
+    if uncut and all(head.cut is None for head in heads):
+        return "not_tested"
+    return "undecided" if uncut or _open(heads) or _uncompared(heads) else "not_detected"
 
 
 def reason_of(
@@ -116,7 +120,8 @@ def _open(heads: Sequence[HeadVerdict]) -> list[HeadVerdict]:
 
 def _decisive(heads: Sequence[HeadVerdict]) -> HeadVerdict:
     """The head that says most of why none is detected."""
-    return (_open(heads) or _uncompared(heads) or [nearest(heads)])[0]
+    uncut = [head for head in heads if _uncut(head)]
+    return (_open(heads) or _uncompared(heads) or uncut or [nearest(heads)])[0]
 
 
 NO_TASK = "the prompts ask nothing of the model that can be measured"
@@ -361,6 +366,8 @@ def _effect_words(head: HeadVerdict) -> str:
 
 
 def _range(share: Share) -> str:
+    if not (math.isfinite(share.low) or math.isfinite(share.high)):
+        return f"{100 * share.mean:.1f} % [no bounds]"
     mean, low, high = (f"{100 * end:.1f}" for end in (share.mean, share.low, share.high))
     return f"{mean} % [{low}, {high}]"
 

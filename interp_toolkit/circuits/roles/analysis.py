@@ -21,7 +21,7 @@ from interp_toolkit.circuits.behaviour.prompts import Prompts, copies_note, prom
 from interp_toolkit.circuits.behaviour.task import AtHome, measured_home, task_of
 from interp_toolkit.circuits.behaviour.words import in_words
 from interp_toolkit.circuits.roles.causal import RoleCheck
-from interp_toolkit.circuits.roles.find import PARKED, Roles, find_roles
+from interp_toolkit.circuits.roles.find import CHECKED, PARKED, Roles, find_roles
 from interp_toolkit.circuits.roles.kinds import KINDS, NAME_MOVER, S_INHIBITION, SUCCESSOR, HeadKind
 from interp_toolkit.circuits.roles.reading import asks_of
 from interp_toolkit.circuits.roles.result import HeadRole, RolesEvidence, RolesFinding
@@ -72,12 +72,13 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
         InputError: no prompts with answers, too few, or a model whose heads cannot be read.
     """
     model, data, options, progress = run.model, run.data, run.options, run.progress
+    quick = options.effort == "quick"
     if data is None:
         raise InputError(_NO_ROWS)
     progress("does the model do its task here?")
     user_prompts, prompts, task_check = asked(model, data, options.memory)
     described = {"source": data.source, "rows": len(prompts), "sha256": data.digest()}
-    about = provenance(model, described, options.settings(), options.seed)
+    about = provenance(model, described, options.settings(effort=options.effort), options.seed)
     if not task_check.yes:
         return RolesFinding(
             headline="Not tested: the model is not seen to perform the task on these prompts.",
@@ -95,14 +96,15 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
         model,
         prompts,
         lists=options.lists,
+        checked=CHECKED[options.effort],
         seed=options.seed,
         memory=options.memory,
         progress=progress,
     )
     return RolesFinding(
-        headline=headline(roles),
+        headline=headline(roles, quick=quick),
         findings=findings(roles),
-        evidence=evidence_of(task_check, roles),
+        evidence=evidence_of(task_check, roles, quick=quick),
         provenance=about,
         home=task_check,
         difference=roles.difference,
@@ -169,6 +171,7 @@ NULL = (
     "flipped; of lists, other orders and shifts"
 )
 ERROR = "any head wrongly named by attention and writing: at most the level (largest of all looks)"
+QUICK = "attention and direct writing alone: no head was taken out (effort: quick)"
 _MOVING = (NAME_MOVER.name, SUCCESSOR.name)
 
 
@@ -178,14 +181,16 @@ def not_tested(task_check: AtHome) -> RolesEvidence:
     return _evidence("not_tested", reason, task_check, {}, 1)
 
 
-def evidence_of(task_check: AtHome, roles: Roles) -> RolesEvidence:
-    """Counts of named heads, and the task."""
+def evidence_of(task_check: AtHome, roles: Roles, *, quick: bool = False) -> RolesEvidence:
+    """Counts of named heads, and the task; where no head was taken out, roles are described."""
     named = {
         kind.name: sum(h.named for h in roles.heads if h.kind == kind.name)
         for kind in KINDS
         if kind.name not in roles.untested
     }
     moving = [head for head in roles.heads if head.kind not in PARKED]
+    if quick and any(head.named for head in moving):
+        return _evidence("described", QUICK, task_check, named, roles.passes + 1)
     if any(head.named for head in moving):
         return _evidence("detected", None, task_check, named, roles.passes + 1)
     if any(head.word == "undecided" for head in moving):
@@ -195,7 +200,7 @@ def evidence_of(task_check: AtHome, roles: Roles) -> RolesEvidence:
     return _evidence("not_detected", reason, task_check, named, roles.passes + 1)
 
 
-def headline(roles: Roles) -> str:
+def headline(roles: Roles, *, quick: bool = False) -> str:
     """The heads of every role, and the largest writer of none; at most 20 words."""
     moving = [h for h in roles.heads if h.named and h.kind not in PARKED]
     by_kind = {kind: [h for h in moving if h.kind == kind.name] for kind in KINDS}
@@ -208,10 +213,11 @@ def headline(roles: Roles) -> str:
         start = "Undecided whether any head has" if undecided else "No head is detected in"
         beside = f"; {parts[0]}" if parts else ""
         return f"{start} one of the roles tested{beside}."
-    sentence = "; ".join(parts)
+    start = "by attention and writing alone: " if quick else ""
+    sentence = start + "; ".join(parts)
     if len(sentence.split()) > HEADLINE_WORDS:
         counts = [_counted(len(heads), kind) for kind, heads in by_kind.items() if heads]
-        sentence = "; ".join(counts[:3]) + ("; and more roles" if len(counts) > 3 else "")
+        sentence = start + "; ".join(counts[:3]) + ("; and more roles" if len(counts) > 3 else "")
     return f"{capital(sentence)}."
 
 

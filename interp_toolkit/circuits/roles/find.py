@@ -44,9 +44,11 @@ from interp_toolkit.circuits.roles.token_lists import (
 from interp_toolkit.errors import InterventionError
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.weights.view import weights
+from interp_toolkit.options import Effort
 from interp_toolkit.stats import LEVEL, Share
 
-CHECKED = 24  # heads taken out one by one, at most
+#: effort -> heads taken out one by one, at most; None: all
+CHECKED: dict[Effort, int | None] = {"quick": 0, "standard": 24, "thorough": None}
 PARKED = (SINK.name, DELIMITER.name)
 
 
@@ -83,7 +85,7 @@ def find_roles(
     prompts: Prompts,
     *,
     lists: Sequence[Sequence[int]] | None = None,
-    checked: int = CHECKED,
+    checked: int | None = CHECKED["standard"],
     seed: int = 0,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
@@ -94,7 +96,7 @@ def find_roles(
         model: any TransformerLens model whose heads add to the residual stream.
         prompts: rows with answers, with wrong ones beside them where name movers are asked for.
         lists: token ids in order, for successor heads; None: the tokenizer's weekdays and so on.
-        checked: heads to take out one by one, at most.
+        checked: heads to take out one by one, at most; 0: no causal check; None: all.
         seed: of the draws.
         memory: bound for a batch.
         progress: told what is being done.
@@ -234,7 +236,7 @@ def _checked(
     writing: Writing,
     heads: Sequence[HeadRole],
     writers: Sequence[PlainWriter],
-    most: int,
+    most: int | None,
     memory: int | str | None,
     progress: Callable[[str], None],
     notes: list[str],
@@ -252,7 +254,10 @@ def _checked(
         if singles:
             notes.append("no head was taken out: the preference for the answer may be none")
         return {}, {}, 0
-    if len(singles) > most:
+    if most == 0:
+        notes.append("no head was taken out (effort: quick); --effort standard takes some out")
+        return {}, {}, 0
+    if most is not None and len(singles) > most:
         notes.append(f"{len(singles) - most} of {len(singles)} heads were not taken out")
     chosen = singles[:most]
     by_kind: dict[str, frozenset[Head]] = {}

@@ -24,7 +24,6 @@ from interp_toolkit.circuits.skip_bigrams.directions import ALIKE
 from interp_toolkit.circuits.skip_bigrams.find import feature_sides, head_views, search_view
 from interp_toolkit.circuits.skip_bigrams.head import (
     COPIES,
-    SMALLEST_P,
     Bigram,
     HeadBigrams,
     alternatives_text,
@@ -252,6 +251,7 @@ class SkipBigramEvidence(Evidence):
             0.
         shared_cosine: the mean cosine of the features, whose shared direction is left out.
         alike: bigrams of features with others so alike that they may be meant.
+        copies: that each head is compared with.
         heads_with_bigrams: heads and distances with a bigram; `beyond_control` of them stand out
             farther than the control.
     """
@@ -267,6 +267,7 @@ class SkipBigramEvidence(Evidence):
     shared_cosine: float | None = column("mean cosine of features")
     alike: int = column("bigrams of features that are alike")
     control: str = column("control")
+    copies: int = column("copies")
     heads_with_bigrams: int = column("with bigrams")
     beyond_control: int = column("beyond the control")
 
@@ -354,13 +355,17 @@ def analyze(run: Run[SkipBigramOptions]) -> SkipBigramFinding:
     view = weights(run.model)
     at = distance[0] if distance is not None and len(distance) == 1 else distance
     views, notes = head_views(run.model, view, options.layer, options.head, at)
+    copies = COPIES[options.effort]
     heads = [
-        search_view(view, one, query, key, options.level, run.memory, run.seed, run.progress)
+        search_view(
+            view, one, query, key, options.level, copies, run.memory, run.seed, run.progress
+        )
         for one in views
     ]
-    evidence = evidence_of(heads)
+    evidence = evidence_of(heads, copies)
     first = clearest(heads)[0]
-    settings = options.settings(**{n: None if f is None else f.source for n, f in chosen.items()})
+    sources = {name: None if one is None else one.source for name, one in chosen.items()}
+    settings = options.settings(**sources, effort=options.effort)
     described = {"query features": query.described(), "key features": key.described()}
     about = run.provenance(**(query.described() if query is key else described))
     return SkipBigramFinding(
@@ -375,11 +380,11 @@ def analyze(run: Run[SkipBigramOptions]) -> SkipBigramFinding:
     )
 
 
-def evidence_of(heads: Sequence[HeadBigrams]) -> SkipBigramEvidence:
+def evidence_of(heads: Sequence[HeadBigrams], copies: int) -> SkipBigramEvidence:
     """The status over all heads and distances, and what it rests on."""
     tails = {head.tail for head in heads} - {"none"}
     cosines = [c for head in heads for c in head.shared if c is not None]
-    status, reason = _status(heads)
+    status, reason = _status(heads, copies)
     return SkipBigramEvidence(
         status=status,
         reason=reason,
@@ -394,12 +399,13 @@ def evidence_of(heads: Sequence[HeadBigrams]) -> SkipBigramEvidence:
         shared_cosine=max(cosines, default=None),
         alike=sum(bool(bigram.alternatives) for head in heads for bigram in head.bigrams),
         control=CONTROL,
+        copies=copies,
         heads_with_bigrams=sum(bool(head.bigrams) for head in heads),
         beyond_control=len(beyond_control(heads)),
     )
 
 
-def _status(heads: Sequence[HeadBigrams]) -> tuple[Status, str | None]:
+def _status(heads: Sequence[HeadBigrams], copies: int) -> tuple[Status, str | None]:
     with_bigrams = [head for head in heads if head.bigrams]
     if not with_bigrams:
         if all(head.tail == "none" for head in heads):
@@ -416,10 +422,12 @@ def _status(heads: Sequence[HeadBigrams]) -> tuple[Status, str | None]:
         return "undecided", reason
     if beyond_chance(beyond_control(heads), len(heads)):
         return "detected", None
+    if not copies:
+        return "undecided", "heads were not compared with copies (effort: quick)"
     if all(np.isnan(head.control_p) for head in with_bigrams):
         return "undecided", f"with so many features no {CONTROL} were looked at"
-    if with_bigrams[0].level / len(with_bigrams) < SMALLEST_P:
-        return "undecided", f"too few {CONTROL} for so many heads"
+    if with_bigrams[0].level / len(with_bigrams) < 1 / (copies + 1):
+        return "undecided", f"{copies} {CONTROL} are too few for so many heads"
     return "uninformative", f"{CONTROL} stand out as far"
 
 
@@ -536,7 +544,8 @@ def sentences(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> lis
     if evidence.status == "detected":
         facts.append(
             f"{evidence.beyond_control} of {evidence.heads_with_bigrams} stand out more than "
-            f"{COPIES} copies with permuted residual coordinates (Holm, {heads[0].level:.0%})."
+            f"{evidence.copies:,} copies with permuted residual coordinates (Holm, "
+            f"{heads[0].level:.0%})."
         )
     elif evidence.status == "undecided":
         facts.insert(0, f"Undecided: {reason}.")

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp_toolkit.circuits.skip_bigrams.head import HeadBigrams, skip_bigrams_of
+from interp_toolkit.circuits.skip_bigrams.head import COPIES, HeadBigrams, skip_bigrams_of
 from interp_toolkit.circuits.skip_bigrams.scores import (
     FLOOR,
     ROUNDING,
@@ -61,6 +61,7 @@ def find_skip_bigrams(
     key_features: FeatureSpec | None = None,
     distance: int | Sequence[int] | None = None,
     level: float = LEVEL,
+    copies: int = COPIES["standard"],
     memory: int | str | None = None,
     seed: int = 0,
     progress: Callable[[str], None] = lambda step: None,
@@ -78,6 +79,7 @@ def find_skip_bigrams(
         distance: query position less key position, one or several, for heads that turn them
             (rotary); None: 1. It makes no difference to other heads.
         level: of false discoveries, for each head.
+        copies: with permuted coordinates, that each head is compared with.
         memory: bound on what is held at once beside the weights, such as "4GiB".
         seed: of the samples that give medians, and of the histogram's random features.
         progress: told what is being done.
@@ -98,7 +100,9 @@ def find_skip_bigrams(
     query, key = feature_sides(model, features, query_features, key_features)
     view = weights(model)
     views, _ = head_views(model, view, layer, head, distance)
-    return [search_view(view, one, query, key, level, memory, seed, progress) for one in views]
+    return [
+        search_view(view, one, query, key, level, copies, memory, seed, progress) for one in views
+    ]
 
 
 def feature_sides(
@@ -128,6 +132,7 @@ def search_view(
     query: FeatureSet,
     key: FeatureSet,
     level: float,
+    copies: int,
     memory: int | str | None,
     seed: int,
     progress: Callable[[str], None],
@@ -153,6 +158,7 @@ def search_view(
         dimensions=dimensions,
         units=units,
         level=level,
+        copies=copies,
         memory=memory,
         seed=seed,
         progress=lambda step: progress(f"{head_view.name}: {step}"),

@@ -62,16 +62,17 @@ from interp_toolkit.circuits.skip_bigrams.scores import (
 from interp_toolkit.circuits.weights.permutations import reciprocal
 from interp_toolkit.errors import InputError
 from interp_toolkit.finding import column
+from interp_toolkit.options import Effort
 from interp_toolkit.results import head_name
 from interp_toolkit.stats import LEVEL
 
 WIDEST, BIN = 12.0, 0.25  # of the histogram of z
 RANDOM = 1024  # random features on either side, for the histogram's null
-COPIES = 199
+#: effort -> copies of a head that its largest scores are compared with
+COPIES: dict[Effort, int] = {"quick": 0, "standard": 199, "thorough": 9_999}
 ENOUGH = 20  # copies that reach the head, after which its p-value is known
 MOST_FEATURES = 1024  # of a side: with more, copies take too long to look at all pairs
 TIE = 1e-4  # relative: values so close are equal up to rounding
-SMALLEST_P = 1 / (COPIES + 1)
 HEAT = 16  # features on either side of the picture of the strongest
 
 
@@ -203,6 +204,7 @@ def skip_bigrams_of(
     dimensions: int | None = None,
     units: Float[Tensor, " d_model"] | None = None,
     level: float = LEVEL,
+    copies: int = COPIES["standard"],
     memory: int | str | None = None,
     seed: int = 0,
     progress: Callable[[str], None] = lambda step: None,
@@ -219,6 +221,7 @@ def skip_bigrams_of(
         units: of the coordinates, in which directions are compared (see `coordinate_units`); None:
             all the same. Scores are of the directions as they are.
         level: of false discoveries.
+        copies: with permuted coordinates, for the control.
         memory: bound on what is held at once, such as "4GiB".
         seed: of the samples that give medians, and of the histogram's random features.
         progress: told what is being done.
@@ -274,7 +277,9 @@ def skip_bigrams_of(
         level=level,
         tail=_tail(pursuit),
         shared=(query.shared_cosine, key.shared_cosine),
-        control_p=permuted_p_value(form, features, pursuit.pairs, pursuit.before.floor, seed, limit)
+        control_p=permuted_p_value(
+            form, features, pursuit.pairs, pursuit.before.floor, copies, seed, limit
+        )
         if len(order)
         else float("nan"),
         stopped=pursuit.stopped,
@@ -371,22 +376,29 @@ def _heat(
 
 
 def permuted_p_value(
-    form: Form, features: Features, pairs: Pairs, floor: float, seed: int, memory: int
+    form: Form,
+    features: Features,
+    pairs: Pairs,
+    floor: float,
+    copies: int,
+    seed: int,
+    memory: int,
 ) -> float:
     """The share of copies whose largest |t| are as large, the head counted among them.
 
-    NaN, no comparison, for more than MOST_FEATURES of a side: some of them would favor the head,
-    whose bigrams are the largest of all pairs.
+    NaN, no comparison, without copies, and for more than MOST_FEATURES of a side: some of them
+    would favor the head, whose bigrams are the largest of all pairs.
 
     Args:
         form: the head's.
         features: on both sides.
         pairs: the bigrams found; their number is that of the largest |t| that are compared.
         floor: as for `PairScores`.
+        copies: how many at most; after ENOUGH that reach the head there are no more.
         seed: of the copies.
         memory: bytes for a tile.
     """
-    if max(len(features.query), len(features.key)) > MOST_FEATURES:
+    if not copies or max(len(features.query), len(features.key)) > MOST_FEATURES:
         return float("nan")
     rng = np.random.default_rng(seed)
     read = (features.key != 0).any(0).nonzero()[:, 0].numpy()
@@ -396,7 +408,7 @@ def permuted_p_value(
         return float(np.sort(best)[-len(pairs.query) :].mean())
 
     observed, reached = largest(form), 0
-    for copy in range(1, COPIES + 1):
+    for copy in range(1, copies + 1):
         order = np.arange(len(form.right))
         order[read] = rng.permutation(read)
         sign = torch.from_numpy(rng.choice((-1.0, 1.0), len(order)))
@@ -404,4 +416,4 @@ def permuted_p_value(
         reached += largest(permuted) >= observed * (1 - TIE)
         if reached == ENOUGH:
             return (reached + 1) / (copy + 1)
-    return (reached + 1) / (COPIES + 1)
+    return (reached + 1) / (copies + 1)

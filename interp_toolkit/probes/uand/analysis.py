@@ -26,7 +26,7 @@ from interp_toolkit.models.about.record import provenance, record_of
 from interp_toolkit.models.features.feature_sets import FeatureOptions
 from interp_toolkit.models.features.samples import Samples, labelled_samples
 from interp_toolkit.models.running.hooks import expand_hooks, hook_points
-from interp_toolkit.options import Flag, Names, Options, Position
+from interp_toolkit.options import Effort, Flag, Names, Options, Position
 from interp_toolkit.probes.estimators.boolean import check_table
 from interp_toolkit.probes.uand import figures
 from interp_toolkit.probes.uand.errors import PairErrors, counts, main_claim
@@ -48,6 +48,8 @@ SOURCE = "Computation in superposition, sections 1 and 2"
 SHOWN = 5  # best pairs, and worst ones
 LEAST_ROWS = 50
 MOST_ROWS = 30_000  # places to look at; more are drawn from
+#: effort -> random layers that each is held against
+RANDOM_LAYERS: dict[Effort, int] = {"quick": 0, "standard": 19, "thorough": 99}
 MOST_ANDS = 64  # of earlier layers, whose ANDs a later layer is tested for
 
 
@@ -67,11 +69,12 @@ class UANDOptions(FeatureOptions, Options):
         None, description="Truth table that the gates compute; default: their AND."
     )
     level: float = Field(0.05, gt=0, lt=1, description="Of the false discoveries among pairs.")
-    reinitialisations: int = Field(
-        19,
+    reinitialisations: int | None = Field(
+        None,
         ge=0,
-        description="Random layers to hold each against; 19 make the smallest p 0.05. Of several "
-        "layers the one that the verdict is about is held against so many more for each.",
+        description="Random layers to hold each against; default: 19, which make the smallest p "
+        "0.05; none with --effort quick, 99 with thorough. Of several layers the one that the "
+        "verdict is about is held against so many more for each.",
     )
     most_features: int = Field(
         1_000, ge=2, description="Features to look at; of more, those that are on most often."
@@ -119,6 +122,9 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
             f"{samples.source}: {len(samples)} places with {len(samples.names)} features that are "
             f"ever on; at least {LEAST_ROWS} and 2 are needed"
         )
+    n_random = options.reinitialisations
+    if n_random is None:
+        n_random = RANDOM_LAYERS[options.effort]
     gates = check_gates(options.gates, samples.names, options.table)
     rows = split(samples, seed)
     sites: list[SiteErrors] = []
@@ -133,7 +139,7 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
             layer,
             rows,
             level=options.level,
-            reinitialisations=options.reinitialisations,
+            reinitialisations=n_random,
             progress=progress,
         )
         sites.append(site)
@@ -145,7 +151,7 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
             layer,
             site,
             level=options.level,
-            reinitialisations=options.reinitialisations,
+            reinitialisations=n_random,
             progress=progress,
         )
         composed += [
@@ -157,8 +163,8 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
         key=lambda k: (summaries[k].counts["computed"], -summaries[k].mean_worst),
     )
     main = main_claim(sites[focus].claims)
-    if main == "computed" and len(names) > 1 and options.reinitialisations:
-        most = len(names) * (options.reinitialisations + 1)
+    if main == "computed" and len(names) > 1 and n_random:
+        most = len(names) * (n_random + 1)
         sites[focus] = against_more(read(names[focus]), rows, sites[focus], most, progress)
         summaries[focus] = _summary(sites[focus])
     evidence = evidence_of(
@@ -167,6 +173,7 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
     sentences = findings(summaries, focus, main, evidence, composed, asked[focus])
     settings = options.settings(
         hooks=names,
+        reinitialisations=n_random,
         features=None if chosen is None else chosen.source,
     ) | {"features_sha256": None if chosen is None else chosen.sha256}
     described = {

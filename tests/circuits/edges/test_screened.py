@@ -56,6 +56,38 @@ def test_what_is_told_of_it(large):
     assert large.checks.rest.share < 0.3
 
 
+def test_a_quick_search_cuts_no_edge_and_detects_nothing(induction, monkeypatch):
+    monkeypatch.setattr(screened, "FEWEST_NODES", 1)
+    monkeypatch.setattr(screened, "FEWEST_EDGES", 2)
+    prompts = repeated_prompts(induction, rows=24, n_pos=40)
+    quick = search.find_circuit(induction, prompts, effort="quick")
+    assert {e.edge.name for e in quick.kept} >= TRUE_EDGES
+    assert quick.n_measured == 0
+    assert quick.screening.rank_correlation is None
+    assert quick.screening.missed_at_most == 1
+    status, reason = status_of(quick)
+    assert status == "undecided"
+    assert "too few other circuits" in reason
+    assert sentences(quick)[-1].startswith("No edge was cut one by one (effort: quick)")
+
+
+def test_a_large_model_has_fewer_edges_cut_than_with_thorough_effort(induction, monkeypatch):
+    monkeypatch.setattr(search, "MANY", 0)
+    few = search.Budget(cut=4, sample=3, tested=2, rivals=20, values=False)
+    monkeypatch.setattr(search, "BUDGETS", {"standard": few, "thorough": search.THOROUGH})
+    prompts = repeated_prompts(induction, rows=24, n_pos=40)
+    standard, thorough = (
+        search.find_circuit(induction, prompts, effort=effort)
+        for effort in ("standard", "thorough")
+    )
+    assert standard.n_measured == 7
+    assert standard.checks.tested == 2
+    assert not standard.checks.by_kind
+    assert thorough.n_measured > 7
+    assert thorough.checks.tested > 2
+    assert [e.edge for e in standard.edges if e.kept] == [e.edge for e in thorough.edges if e.kept]
+
+
 @pytest.mark.parametrize("needed", [1, 3, 8, 29, 30, 100])
 def test_the_least_size_is_found_within_the_steps(needed):
     """What is taken is enough; what was tried below it is not; what was tried is told."""

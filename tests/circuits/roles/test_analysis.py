@@ -52,6 +52,18 @@ def test_the_verdict_says_what_carries_what_feeds_and_what_is_not_there() -> Non
     assert len(result.to_frame()) == len(result.heads)
 
 
+def test_quick_effort_describes_roles_and_takes_no_head_out() -> None:
+    quick = it.analyze(movers(), "roles", data=data(), effort="quick")
+    assert quick.status == "described"
+    assert quick.headline.startswith("By attention and writing alone: name mover L1H0")
+    assert len(quick.headline.split()) <= 20
+    assert not any(head.check for head in quick.heads)
+    assert any("effort: quick" in note for note in quick.notes)
+    thorough = it.analyze(movers(), "roles", data=data(), effort="thorough")
+    assert thorough.status == "detected"
+    assert thorough.provenance.settings["effort"] == "thorough"
+
+
 def test_a_writer_is_said_to_write_most_only_where_its_interval_says_so() -> None:
     strong, weak = Share(-2.0, -2.2, -1.8), Share(1.0, 0.5, 1.7)
     assert analysis._surely_more(strong, weak)

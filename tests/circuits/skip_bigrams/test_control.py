@@ -9,7 +9,7 @@ from scipy import stats
 
 from interp_toolkit.circuits.skip_bigrams.analysis import SKIP_BIGRAMS
 from interp_toolkit.circuits.skip_bigrams.find import token_pair_score
-from interp_toolkit.circuits.skip_bigrams.head import SMALLEST_P, skip_bigrams_of
+from interp_toolkit.circuits.skip_bigrams.head import COPIES, skip_bigrams_of
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.interventions import reinitialised
@@ -19,7 +19,9 @@ TOYS = ("toy:skip-bigrams", "toy:skip-bigrams-rotary", "toy:skip-bigrams-gqa")
 
 def test_planted_bigrams_stand_out_farther_than_any_copy(planted) -> None:
     head = planted(64, 16, 32)
-    assert skip_bigrams_of((head.W_Q, head.W_K), head.features).control_p == SMALLEST_P
+    of = (head.W_Q, head.W_K)
+    assert skip_bigrams_of(of, head.features).control_p == 1 / (COPIES["standard"] + 1)
+    assert skip_bigrams_of(of, head.features, copies=999).control_p == 1 / 1000
 
 
 def test_where_nothing_stands_out_there_is_no_control() -> None:
@@ -41,6 +43,15 @@ def test_single_entries_on_single_coordinates_are_those_of_any_order() -> None:
 @pytest.mark.parametrize("name", TOYS)
 def test_hand_set_bigrams_are_detected(name) -> None:
     assert SKIP_BIGRAMS(load(name)).status == "detected"
+
+
+def test_without_copies_nothing_is_detected() -> None:
+    quick = SKIP_BIGRAMS(load(TOYS[0]), effort="quick")
+    assert quick.heads[0].n_bigrams == SKIP_BIGRAMS(load(TOYS[0])).heads[0].n_bigrams > 0
+    assert quick.status == "undecided"
+    assert quick.evidence.reason == "heads were not compared with copies (effort: quick)"
+    assert quick.evidence.copies == 0
+    assert quick.provenance.settings["effort"] == "quick"
 
 
 def test_sparse_weights_in_random_order_show_no_more_than_the_level() -> None:

@@ -49,7 +49,7 @@ def heads(empty: HeadBigrams, n: int, z: float) -> list[HeadBigrams]:
 )
 def test_one_of_many_heads_is_held_against_all(empty, n: int, z: float, status: str) -> None:
     found = heads(empty, n, z)
-    evidence = evidence_of(found)
+    evidence = evidence_of(found, 199)
     assert evidence.status == status
     assert (evidence.reason is None) == (status == "detected")
     undecided = sentences(found, evidence)[0].startswith("Undecided: no more stands out than")
@@ -66,7 +66,7 @@ def test_several_heads_that_just_show_something_are_more_than_chance(empty) -> N
 
 
 def test_where_nothing_stands_out_it_says_so(empty) -> None:
-    assert evidence_of([empty]).status == "not_detected"
+    assert evidence_of([empty], 199).status == "not_detected"
     assert headline([empty], "not_detected") == "No skip-bigram stands out in L0H0."
 
 
@@ -75,15 +75,15 @@ def test_heads_count_only_beyond_their_control(empty) -> None:
     assert beyond_control(found) == found[2:]
     found[2] = dataclasses.replace(found[2], control_p=0.3)
     assert beyond_control(found) == []
-    evidence = evidence_of(found)
+    evidence = evidence_of(found, 199)
     assert evidence.status == "uninformative"
     assert (evidence.heads_with_bigrams, evidence.beyond_control) == (1, 0)
     assert "in L0H2 with permuted residual coordinates too" in headline(found, evidence.status)
     assert sentences(found, evidence)[0].startswith("Not informative: copies")
     found[1] = dataclasses.replace(found[2], head=1, control_p=1 / 200)
-    evidence = evidence_of(found)
+    evidence = evidence_of(found, 199)
     assert evidence.status == "detected"
     assert headline(found, evidence.status) == "From weights alone, L0H1 checks for 1 skip-bigram."
     assert any("stand out as far in L0H2" in note for note in notes_of(found, evidence))
     unknown = [dataclasses.replace(one, control_p=float("nan")) for one in found]
-    assert evidence_of(unknown).status != "detected"
+    assert evidence_of(unknown, 199).status != "detected"

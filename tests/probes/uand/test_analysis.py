@@ -176,6 +176,16 @@ def test_random_layers_are_no_better_than_random_at_the_stated_rate():
     assert np.array(p).mean() > 0.4
 
 
+def test_effort_sets_how_many_random_layers_there_are(constructed):
+    quick = UAND(constructed, effort="quick")
+    assert quick.layers[0].random_mean_worst == []
+    assert quick.status != "better_than_random"
+    assert quick.provenance.settings["reinitialisations"] == 0
+    assert UAND(constructed, effort="quick", reinitialisations=1).layers[0].random_mean_worst
+    settings = [UAND(constructed, effort=e).provenance.settings for e in ("standard", "thorough")]
+    assert [s["reinitialisations"] for s in settings] == [19, 99]
+
+
 def test_shuffled_labels_are_not_found(constructed):
     """Whole labels dealt out anew: nothing is computed, in any of 15 draws."""
     data = inputs()
