@@ -213,7 +213,7 @@ class Outputs:
         from rich.console import Console
 
         from interp_toolkit.report.console import render
-        from interp_toolkit.report.files import write_json
+        from interp_toolkit.report.html import write_json
 
         to_stdout = self._to_stdout
         try:
@@ -228,7 +228,7 @@ class Outputs:
 
 def _write(results: list[Any], json_path: Path | None, html_path: Path | None) -> None:
     """The files asked for; where each is goes to standard error."""
-    from interp_toolkit.report.files import write_json
+    from interp_toolkit.report.html import write_json
 
     if json_path is not None:
         write_json(results, json_path)

@@ -30,8 +30,7 @@ from typing import Any
 
 from interp_toolkit.data.arrays import data_of_arrays
 from interp_toolkit.data.features import EXAMPLE, EXAMPLE_OF_IDS, FeatureData
-from interp_toolkit.data.published import as_read, cell_values
-from interp_toolkit.data.tables import check_columns, data_of_columns
+from interp_toolkit.data.tables import as_read, cell_values, check_columns, data_of_columns
 from interp_toolkit.data.text.tokenization import (
     Tokenizer,
     check_tokenizer,

@@ -4,9 +4,8 @@ Asks first whether the model does the task of the rows (`behaviour`); then judge
 every kind of `kinds` by what it attends to and what it writes (`find`), and takes the named ones
 out.
 
-Status, headline and findings of the analysis of roles.
-
-Figures of roles: what every head writes at once, and what the named ones attend to.
+Also here: status, headline and findings; figures of what every head writes at once, and of what
+the named ones attend to.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Pictures of a head's skip-bigrams, as plotly data: scores against chance, graph, heat map.
-
-`--probe skip-bigrams`: the pairs of features that heads check for, from weights alone.
+"""`--probe skip-bigrams`: the pairs of features that heads check for, from weights alone.
 
 Each head's discoveries hold at the level for that head. Where many heads are compared, some show
 one by chance: *detected* only where all together show more than chance would (`beyond_chance`),
 else *undecided*. Only heads count whose bigrams stand out farther than those of copies with
 permuted residual coordinates (`head`); if none is left, *uninformative*.
+
+Also here: pictures of a head's skip-bigrams: scores against chance, a graph, a heat map.
 """
 
 from __future__ import annotations

@@ -34,9 +34,8 @@ from interp_toolkit.toys.random_attention import texts
 from interp_toolkit.toys.random_attention.variants import trainable_parameters
 from interp_toolkit.training.engine.acceleration import mean_in_parts
 from interp_toolkit.training.engine.metrics import FinalScore
-from interp_toolkit.training.engine.seeds import SeedRuns, train_seeds
 from interp_toolkit.training.engine.settings import Problem
-from interp_toolkit.training.engine.trainer import Fitted
+from interp_toolkit.training.engine.trainer import Fitted, SeedRuns, train_seeds
 from interp_toolkit.training.tasks.problem import BY_VARIANT
 from interp_toolkit.training.text.store import (
     GENERATED,

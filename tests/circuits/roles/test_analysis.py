@@ -15,8 +15,7 @@ from interp_toolkit.circuits.roles import analysis
 from interp_toolkit.circuits.roles.analysis import ROLES
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.report.files import dumps
-from interp_toolkit.report.html import to_html
+from interp_toolkit.report.html import dumps, to_html
 from interp_toolkit.results import jsonable
 from interp_toolkit.stats import Share
 from interp_toolkit.toys.hand_set.untrained import random_model
