@@ -1,9 +1,4 @@
-"""`interp list`, `interp info` and `interp show`: what there is, and what it asks and takes.
-
-`interp list` and `interp info`: what there is, and what a model is.
-
-`interp show NAME`: what a probe, detector, toy, task, recipe or artefact asks and takes.
-"""
+"""`interp list`, `interp info` and `interp show`: what there is, and what it asks and takes."""
 
 from __future__ import annotations
 

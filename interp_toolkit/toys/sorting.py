@@ -1,4 +1,4 @@
-"""Hand-set models that sort lists, by a known algorithm.
+"""Hand-set one-layer attention-only models that sort lists, by a known algorithm.
 
 Hand-set heads on lists: a one-layer model of zeros for a layout, and rules written into it.
 
@@ -6,8 +6,6 @@ The residual stream has one axis for each token, each position and each logit. A
 two tables: the score of every key axis for every query axis (a score is the sum over a query's
 token and position, and a key's), and what every token that is attended to writes to the logits.
 Used by `toys.sorting`, whose docstrings derive what comes out.
-
-One-layer attention-only models that sort lists by hand-set weights, by a known algorithm.
 
 `sort_min_greater` outputs the least item greater than the one before, `sort_refined` does so with
 repeats, `sort_argmax` outputs the place of the maximum of a sum of piecewise-linear functions, and

@@ -1,19 +1,4 @@
-"""The search for a circuit: edges ablated one by one, all of them or those attribution chose.
-
-Choosing a circuit where every edge can be cut alone.
-
-Steps:
-1. Each edge alone is cut, and the change of each row's value is its effect. Where there are more
-   than `max_edges`, effects are estimated by attribution (EAP-IG) and the largest estimates
-   measured; the others count in the correction for many looks, but are not in the circuit.
-2. An edge is kept where `selected_edges` says so, the one rule, and where it lies on a path of kept
-   edges from the input to the logits.
-3. Edges that others make up for (redundant heads) have no effect when they alone are cut. So
-   where the kept edges alone have less than ENOUGH of the behaviour, others are added to them, with
-   all else cut: edges between their nodes, and nodes with all edges to them, those whose gain is
-   significant and at least SHARE of the total, until there are none or it is enough.
-
-The search for a circuit: edges that carry a task, and the metric they keep alone.
+"""The search for a circuit: edges that carry a task, and the metric they keep alone.
 
 Steps:
 1. Different prompts (repeats count once) are dealt into two halves. Edges are chosen on one, judged
@@ -21,10 +6,20 @@ Steps:
 2. If the intact model shows no behaviour, or cutting everything costs none, that is the finding,
    and the circuit is empty.
 3. Edges are chosen: where there are at most MANY by cutting each, or the largest estimates where
-   that is too many (`exhaustive`); else by attribution, with exact cuts of what could matter
-   (`screened`).
+   that is too many; else by attribution, with exact cuts of what could matter (`screened`).
 4. The circuit alone, all other edges cut together, is judged on the other half (`faithfulness`),
    and must stand up to more (`checks`).
+
+Where every edge can be cut alone:
+- The change of each row's value is the edge's effect. Where there are more than `max_edges`,
+  effects are estimated by attribution (EAP-IG) and the largest estimates measured; the others count
+  in the correction for many looks, but are not in the circuit.
+- An edge is kept where `selected_edges` says so, the one rule, and where it lies on a path of kept
+  edges from the input to the logits.
+- Edges that others make up for (redundant heads) have no effect when they alone are cut. So where
+  the kept edges alone have less than ENOUGH of the behaviour, others are added to them, with all
+  else cut: edges between their nodes, and nodes with all edges to them, those whose gain is
+  significant and at least SHARE of the total, until there are none or it is enough.
 """
 
 from __future__ import annotations
@@ -136,7 +131,7 @@ def completed(
     max_edges: int,
     progress: Callable[[str], None],
 ) -> list[EdgeEffect]:
-    """Edges added that others make up for when they alone are cut (step 3 of the module)."""
+    """Edges added that others make up for when they alone are cut (see the module)."""
     everything = trial.edges
     total = float(intact.mean() - all_cut.mean())
     included = {e.edge for e in edges if e.kept or _by_rule(e, total, level)}

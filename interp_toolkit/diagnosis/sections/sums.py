@@ -1,7 +1,5 @@
 """The residual stream adds up, patterns sum to 1; faults of TransformerLens, by release.
 
-The residual stream adds up from its parts; patterns sum to 1 and see what they may see.
-
 Additions are held against 8 eps of the sum of the sizes of what is added.
 
 Faults of TransformerLens that were reproduced here, with the release they were seen in.

@@ -1,14 +1,10 @@
-"""Training of one seed, or of several, of which the best is kept.
-
-Train one model: what all recipes share, in plain PyTorch.
+"""Training of one seed, or of several, one after another, of which the best is kept.
 
 Each step draws a batch, takes its loss, and moves the weights by Adam or AdamW. At every log
 interval, and at the end, the loss of the weights so far is measured on that step's batch, before
 they move. Everything that the next step depends on is in the model, the optimiser, the generator
 and the step's number; that is what a saved state holds, and so a resumed run on a CPU ends with
 the same bits as one that was never stopped.
-
-Train several seeds one after another and keep the best: what every recipe does.
 
 Small models are bimodal by seed, so one seed says little: all are reported. Seeds that a resumed
 run has finished are read from their state and not trained again.
