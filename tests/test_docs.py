@@ -135,7 +135,7 @@ def test_the_numbers_of_circuits_are_those_of_the_code() -> None:
     from interp_toolkit.circuits.edges.checks import SHARE
 
     said = " ".join(text_of("analyses/circuit.md").split())
-    standard = search.BUDGETS["standard"]
+    standard = search.STANDARD
     gradients = ("no", "one", "two", "three", "four", "five")[search.STEPS]
     for words in (
         f"Up to {search.MANY:,} edges",

@@ -42,6 +42,7 @@ from interp_toolkit.files import check_claim, read_npz
 
 VALUE = 16  # bytes of one value of a table as Python has it, before any copy
 ROWS_AT_ONCE = 1024  # of a table
+_RECORDS = ("prompts", "data", "examples")  # where a record may hold the list of records
 _PAIRS = ("clean", "corrupted", "wrong", "answer")
 
 
@@ -160,13 +161,26 @@ def _jsonl(path: Path) -> tuple[Mapping[str, Sequence[Any]], str, int]:
 
 
 def _json(path: Path) -> tuple[Mapping[str, Sequence[Any]], str, int]:
-    content = _parsed(path, read_text(path), "it is no JSON")
-    if isinstance(content, list) and content and all(isinstance(one, dict) for one in content):
+    text = read_text(path)
+    try:
+        content = _parsed(path, text, "it is no JSON")
+    except InputError:
+        if not text.lstrip().startswith("{") or "}\n{" not in text.replace(" ", ""):
+            raise
+        return _jsonl(path)
+    if isinstance(content, dict):  # records inside a record, as auto-circuit has them
+        inside = next((content[name] for name in _RECORDS if name in content), None)
+        content = inside if isinstance(inside, list) and _are_records(inside) else content
+    if isinstance(content, list) and content and _are_records(content):
         return _columns_of(path, content, "record"), "record", 1
     if not isinstance(content, dict) or not all(isinstance(v, list) for v in content.values()):
         raise InputError(f"{path}: give a list of records, or a record of lists")
     _check_lengths(path, content)
     return content, "record", 1
+
+
+def _are_records(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, dict) for value in values)
 
 
 def _check_lengths(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:

@@ -5,8 +5,10 @@ Columns of published data sets under the names that `files` reads, and CSV cells
 IOI (`text` with the indirect object at its end, `IO`, `S`), BLiMP (`sentence_good`,
 `sentence_bad`: the words that they share are the prompt, the first that differs is the answer),
 CounterFact (`requested_rewrite`, or `prompt`, `target_true`, `target_false`), TruthfulQA
-(`question`, `best_answer`, `incorrect_answers`), and what others call prompts and answers. A name
-that `files` reads itself goes before any other.
+(`question`, `best_answer`, `incorrect_answers`), EAP-IG's token ids (`correct_idx` beside
+`incorrect_idx`; alone it may be a year), feature-circuits (`clean_prefix`, `patch_prefix`, ...),
+auto-circuit (`answers`, `wrong_answers`), and what others call prompts and answers. A name that
+`files` reads itself goes before any other.
 
 A table's columns as data: prompts in text or ids, answers, features (`files` says which).
 
@@ -40,17 +42,26 @@ Columns = dict[str, list[Any]]
 
 #: what others call our columns, in lower case, spaces as underscores; the first that is there
 _NAMES = {
-    "clean": ("clean_prompt", "prompt_clean"),
-    "corrupted": ("corrupt", "corrupted_prompt", "counterfactual_prompt", "corrupted_hard"),
+    "clean": ("clean_prompt", "prompt_clean", "clean_prefix"),
+    "corrupted": (
+        *("corrupt", "corrupted_prompt", "counterfactual_prompt", "corrupted_hard"),
+        "patch_prefix",
+    ),
     "text": ("prompt", "question", "sentence", "input", "prefix"),
-    "answer": ("target_true", "correct_answer", "best_answer", "correct", "target", "io"),
+    "answer": (
+        *("target_true", "correct_answer", "best_answer", "clean_answer", "answers", "correct"),
+        *("target", "output", "io"),
+    ),
     "wrong": (
         *("target_false", "target_new", "wrong_answer", "incorrect_answer"),
-        *("best_incorrect_answer", "incorrect_answers", "incorrect", "s"),
+        *("best_incorrect_answer", "incorrect_answers", "wrong_answers", "patch_answer"),
+        *("incorrect", "s"),
     ),
 }
+_TOKEN_IDS = {"answer": "correct_idx", "wrong": "incorrect_idx"}
 _IDS = ("tokens", "clean", "corrupted", "position", "answer_position", "answer", "wrong")
 _WORDS = ("text", "clean", "corrupted", "answer", "wrong")
+_INDEX = ("", "Unnamed: 0")  # what pandas calls its row numbers
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 
 
@@ -73,21 +84,33 @@ def as_read(columns: Mapping[str, Sequence[Any]]) -> tuple[Columns, str]:
             prompts |= {ours} & {"text", "clean"}
     if "answer" not in {*read, *renamed}:
         renamed.pop("wrong", None)  # such as a column "s" of something else
-    read = {**read, **{ours: read.pop(original) for ours, original in renamed.items()}}
+    for ours, original in renamed.items():
+        read[ours] = read.pop(original)
+    several = _first_of_several(read, renamed)
     if "answer" in renamed:
         _as_words(read)
+    if not {"answer", "wrong"} & read.keys() and set(_TOKEN_IDS.values()) <= read.keys():
+        for ours, original in _TOKEN_IDS.items():
+            read[ours] = [_parsed(str(cell)) for cell in read.pop(original)]
+            renamed[ours] = f"{original} (token ids)"
     renames = ", ".join(f"{original} as {ours}" for ours, original in renamed.items())
-    return read, f"read {renames}" if renames else ""
+    notes = [f"read {renames}" if renames else "", several]
+    return read, "; ".join(note for note in notes if note)
 
 
 def cell_values(columns: Mapping[str, Sequence[str]]) -> Columns:
-    """Cells of a table of text as values: ids, whole numbers and booleans where those are meant."""
+    """Cells of a table of text as values: ids, whole numbers and booleans where those are meant.
+
+    The row numbers that pandas writes are left out.
+    """
     of_ids = any(
         name in columns and all(cell.lstrip().startswith("[") for cell in columns[name])
         for name in ("tokens", "clean", "text")
     )
     read: Columns = {}
     for name, cells in columns.items():
+        if name.strip() in _INDEX:
+            continue
         numbers = name in ("tokens", "position", "answer_position") or (of_ids and name in _IDS)
         if numbers:
             read[name] = [_parsed(cell) for cell in cells]
@@ -135,11 +158,24 @@ def _pairs_of_sentences(columns: Columns) -> Columns:
     return rest
 
 
+def _first_of_several(columns: Columns, renamed: Iterable[str]) -> str:
+    """Keep the first of several answers in words, and say how often."""
+    count = 0
+    for name in {"answer", "wrong"} & columns.keys():
+        values = columns[name]
+        firsts = [
+            _first(value) if name in renamed or isinstance(value, list) else value
+            for value in values
+        ]
+        count += sum(
+            value not in (first, [first]) for value, first in zip(values, firsts, strict=True)
+        )
+        columns[name] = firsts
+    return f"the first of several answers counts, {count} times" if count else ""
+
+
 def _as_words(columns: Columns) -> None:
-    """Answers as the words that follow: the first of several, cut off the prompt, with a space."""
-    for name in ("answer", "wrong"):
-        if name in columns:
-            columns[name] = [_first(value) for value in columns[name]]
+    """Answers as the words that follow: cut off the prompt, with a space before them."""
     prompt = "clean" if "clean" in columns else "text"
     for row, text in enumerate(columns.get(prompt, ())):
         answer = columns["answer"][row]
@@ -275,14 +311,16 @@ def data_of_columns(
 ) -> FeatureData:
     """Check and assemble columns; rows are called `unit` and counted from `first` in messages."""
     columns, renamed = as_read(columns)
+    _check_options(path, columns)
     rows = _prompt_rows(path, columns, tokenizer, unit, first)
     if not rows:
         raise InputError(f"{path}: there are no rows")
     chosen, features, words = _features(path, columns, feature_names)
     position, group = columns.get("position"), columns.get("group")
     corrupted, wrong = columns.get("corrupted"), columns.get("wrong")
-    answers, cut = _answers(path, "answer", columns.get("answer"), tokenizer, unit, first)
-    against, more = _answers(path, "wrong", wrong, tokenizer, unit, first)
+    misfits: dict[int, str] = {}  # row numbers, and why they are left out
+    answers, cut = _answers(path, "answer", columns.get("answer"), tokenizer, unit, first, misfits)
+    against, more = _answers(path, "wrong", wrong, tokenizer, unit, first, misfits)
     counterparts = corrupted and [
         _prompt(path, "corrupted", row, tokenizer, f"{unit} {i}")
         for i, row in enumerate(corrupted, first)
@@ -292,7 +330,7 @@ def data_of_columns(
     )
     if answer_positions is None and answers is not None and answers.shape[1] == 1:
         answer_positions = _ends(columns, tokenizer)
-    misfits = _misfits(path, rows, counterparts, answers, against, unit, first)
+    misfits = _misfits(path, rows, counterparts, answers, against, unit, first) | misfits
     notes = [renamed, words]
     if cut or more:
         notes.append(f"{cut + more} answers of several tokens count by their first")
@@ -339,6 +377,7 @@ def check_columns(
             f"{', '.join(list(columns)[:8])}; a valid line: {EXAMPLE}"
         )
     _check_answered(path, columns)
+    _check_options(path, columns)
     _features(path, columns, feature_names)
 
 
@@ -360,6 +399,14 @@ def _is_description(value: Any) -> bool:
     if isinstance(value, str):
         return value.strip().lower() not in ("true", "false", "yes", "no", "0", "1", "")
     return isinstance(value, list | dict)
+
+
+def _check_options(path: Path, columns: Mapping[str, Any]) -> None:
+    if "option1" in columns and columns.get("answer") is not None:
+        raise InputError(
+            f"{path}: its answers are numbers of options; give the word itself as 'answer', the "
+            "other one as 'wrong'"
+        )
 
 
 def _check_answered(where: Any, columns: Mapping[str, Any]) -> None:
@@ -449,8 +496,12 @@ def _answers(
     tokenizer: Tokenizer | None,
     unit: str,
     first: int,
+    misfits: dict[int, str],
 ) -> tuple[np.ndarray | None, int]:
-    """Token ids of a column of answers, and how many texts have several, of which one counts."""
+    """Token ids of a column of answers, and how many texts have several, of which one counts.
+
+    Rows whose answer has no tokens get the id 0 and go to `misfits`.
+    """
     if values is None:
         return None, 0
     ids: list[Any] = []
@@ -464,9 +515,10 @@ def _answers(
             raise InputError(f"{path}: {where} is text, and the model has no tokenizer; give ids")
         encoded = bare_text(tokenizer, value)
         if not encoded:
-            raise InputError(f"{path}: {where}: {short(value)} has no tokens of this model")
+            reason = f"{path}: {where}: {short(value)} has no tokens of this model"
+            misfits.setdefault(number - first, reason)
         several += len(encoded) > 1
-        ids.append(encoded[0])
+        ids.append(encoded[0] if encoded else 0)
     return id_lists(path, name, ids, unit, first), several
 
 

@@ -1,3 +1,4 @@
+from .features.feature_sets import read_features as read_features
 from .loading.check_assumptions import AssumptionsCheck as AssumptionsCheck
 from .loading.check_assumptions import check_assumptions as check_assumptions
 from .loading.formats.checkpoint import save as save
@@ -9,3 +10,4 @@ from .running.streaming import activations as activations
 from .running.streaming import collect as collect
 from .transformer.config import TransformerConfig as TransformerConfig
 from .transformer.transformer import Transformer as Transformer
+from .weights.view import ModelWeights as ModelWeights

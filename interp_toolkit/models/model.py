@@ -7,6 +7,7 @@ Also here:
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -96,6 +97,11 @@ _PARTS = ("cfg", "hook_dict", "run_with_hooks")
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "Sequential")
 
 
+def _has(model: Any, part: str) -> bool:
+    """Whether it has this, without making it: a bridge makes its `hook_dict` anew for each look."""
+    return inspect.getattr_static(model, part, None) is not None or hasattr(model, part)
+
+
 def check_model(model: Any) -> None:
     """Raise InputError, with the way to a model, for what is no model of TransformerLens' kinds.
 
@@ -106,7 +112,7 @@ def check_model(model: Any) -> None:
     kind = type(model).__name__
     if isinstance(model, type):
         raise InputError(f"{model.__name__} is a class, not a model: give an object made of it")
-    missing = [part for part in _PARTS if not hasattr(model, part)]
+    missing = [part for part in _PARTS if not _has(model, part)]
     if missing:
         raise InputError(f"a {kind} is no TransformerLens model{_way(model, missing)}")
     if isinstance(model.cfg, Mapping):
@@ -120,10 +126,23 @@ def check_model(model: Any) -> None:
             f"a {type(model.original_model).__name__} is an encoder and a decoder: the toolkit "
             "reads models of one stack, such as its encoder alone or a model like GPT-2"
         )
+    longest, n_ctx = longest_row(model), getattr(model.cfg, "n_ctx", None)
+    if longest is not None and isinstance(n_ctx, int) and longest < n_ctx:
+        raise InputError(
+            f"the model's max_seq_len is {longest}, its bridge's cfg.n_ctx {n_ctx}: set "
+            f"model.cfg.n_ctx = {longest}"
+        )
     d_vocab = getattr(model.cfg, "d_vocab", None)
     if isinstance(d_vocab, int) and d_vocab < 1:
         inner = type(getattr(model, "original_model", model)).__name__
         raise InputError(f"a {inner} takes no tokens: the toolkit reads models of tokens")
+
+
+def longest_row(bridge: Any) -> int | None:
+    """The context by a field that TransformerLens does not read (MPT's `max_seq_len`), or None."""
+    config = getattr(getattr(bridge, "original_model", None), "config", None)
+    longest = getattr(config, "max_seq_len", None)
+    return longest if isinstance(longest, int) and longest > 0 else None
 
 
 def _way(model: Any, missing: list[str]) -> str:

@@ -89,6 +89,19 @@ PUBLISHED = {
         "Best Answer": "Ann was thanked",
         "Incorrect Answers": "Bob was; nobody was",
     },
+    "feature-circuits": {
+        "clean_prefix": "Ann and met Bob. Bob thanked",
+        "patch_prefix": "Ann and met Bob. Ann thanked",
+        "clean_answer": " Ann",
+        "patch_answer": " Bob",
+        "case": "subject",
+    },
+    "auto-circuit": {
+        "clean": "Ann and met Bob. Bob thanked",
+        "corrupt": "Ann and met Bob. Ann thanked",
+        "answers": [" Ann", " Anne"],
+        "wrong_answers": [" Bob"],
+    },
     "greater-than": {
         "prompt": "Ann and met Bob. Bob thanked",
         "corrupted_prompt": "Ann and met Bob. Ann thanked",
@@ -104,6 +117,57 @@ def test_columns_of_published_data_sets_are_recognized(tmp_path, name):
     text = "Ann and Bob met. Bob thanked" if name == "IOI" else "Ann and met Bob. Bob thanked"
     assert (prompt, answer, wrong) == (ids(text), ids("Ann"), ids("Bob"))
     assert "as answer" in source
+
+
+def test_records_in_a_record_and_lines_in_a_json_file(tmp_path):
+    records = [PUBLISHED["auto-circuit"]] * 2
+    lines = read_data(saved(tmp_path / "a.jsonl", "\n".join(map(json.dumps, records))), ids)
+    nested = {"seq_labels": ["a", "b", "c"], "prompts": records}
+    for text in (json.dumps(nested, indent=1), "\n".join(map(json.dumps, records))):
+        data = read_data(saved(tmp_path / "a.json", text), ids)
+        assert data.digest() == lines.digest()
+        assert "the first of several answers counts, 2 times" in data.source
+
+
+def test_input_and_output_are_prompt_and_answer(tmp_path):
+    text = json.dumps([{"input": "hot", "output": "cold"}, {"input": "up", "output": "down"}])
+    data = read_data(saved(tmp_path / "antonym.json", text), ids)
+    assert data.answers.tolist() == [[sum(map(ord, word))] for word in ("cold", "down")]
+    assert "read input as text, output as answer" in data.source
+    assert "not read" not in data.source
+
+
+def test_numbers_of_options_are_no_answers(tmp_path):
+    row = {"sentence": "Ann helped as _ was nice", "option1": "Ann", "option2": "Bob"}
+    path = saved(tmp_path / "winogrande.jsonl", json.dumps(row | {"answer": "1"}))
+    for read in (check_header, lambda path: read_data(path, ids)):
+        with pytest.raises(InputError, match="its answers are numbers of options"):
+            read(path)
+
+
+def test_rows_without_an_answer_are_left_out_and_counted(tmp_path):
+    data = read_data(saved(tmp_path / "data.csv", "text,answer\na b,c\nd e,\nf g,h\n"), ids)
+    assert data.answers.tolist() == [[ord("c")], [ord("h")]]
+    assert "1 of 3 prompts left out: row 2, column 'answer': '' has no tokens" in data.source
+    with pytest.raises(InputError, match="has no tokens of this model"):
+        read_data(saved(tmp_path / "data.csv", "text,answer\na b,\nd e,\nf g,h\n"), ids)
+
+
+def test_token_ids_of_right_and_wrong_answers_are_answers(tmp_path):
+    header = ",clean,corrupted,corrupted_hard,correct_idx,incorrect_idx\n"
+    path = saved(
+        tmp_path / "ioi.csv", header + "7,a b c,a d c,a c c,47,26\n1,b c d,b a d,b d d,5,0\n"
+    )
+    data = read_data(path, ids)
+    assert (data.answers.tolist(), data.wrong.tolist()) == ([[47], [5]], [[26], [0]])
+    assert "read correct_idx (token ids) as answer" in data.source
+    assert [row.tolist() for row in data.corrupted] == [ids("a d c"), ids("b a d")]
+
+
+def test_a_number_beside_a_pair_that_may_be_a_year_is_no_answer(tmp_path):
+    text = "clean,corrupted,correct_idx\nfrom 1752 to 17,from 1701 to 17,52\n"
+    with pytest.raises(InputError, match="row 1 has 'corrupted' and no 'answer'"):
+        read_data(saved(tmp_path / "greater.csv", text), ids)
 
 
 def test_answers_that_are_digits_in_words_stay_words(tmp_path):

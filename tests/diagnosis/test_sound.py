@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import warnings
+from importlib.metadata import version
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,8 +16,8 @@ from torch import nn
 
 import interp_toolkit as it
 from interp_toolkit.diagnosis.bench import Bench, breaking, points_of, probe_rows
-from interp_toolkit.diagnosis.checks import judged, listed
-from interp_toolkit.diagnosis.sections.sums import FAULTS
+from interp_toolkit.diagnosis.checks import Check, judged, listed
+from interp_toolkit.diagnosis.sections.sums import FAULTS, present_in
 from interp_toolkit.report.html import write_json, write_report
 
 KINDS = (
@@ -167,9 +169,43 @@ def test_norms_behind_the_sums_are_a_design_not_a_fault(recwarn, has_hooked_tran
     assert it.doctor(model).status == "faults_found"
 
 
-def test_learned_sinks_take_the_rest_of_a_pattern() -> None:
-    from types import SimpleNamespace
+def test_a_module_without_blocks_need_not_be_causal() -> None:
+    from transformer_lens import HookedRootModule
+    from transformer_lens.hook_points import HookPoint
 
+    class Bag(HookedRootModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.out = nn.Embedding(12, 16), nn.Linear(16, 12)
+            self.hook_hidden = HookPoint()
+            sizes = {"d_model": 16, "d_vocab": 12, "n_ctx": 3, "n_layers": 0}
+            self.cfg = SimpleNamespace(**sizes, device="cpu", dtype=torch.float32)
+            self.setup()
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            logits: torch.Tensor = self.out(self.hook_hidden(self.embed(tokens).sum(1)))
+            return logits
+
+    result = it.doctor(Bag().eval())
+    assert result.faults == [], result.faults
+    said = {check.name: check.said for check in result.checks}
+    assert "without blocks" in said["padding on the right changes nothing before it"]
+
+
+def test_a_mamba_bridge_that_loses_weights_is_a_known_fault() -> None:
+    import transformers
+
+    config = transformers.MambaConfig(
+        vocab_size=32, hidden_size=16, state_size=4, num_hidden_layers=1, pad_token_id=0
+    )
+    model = transformers.MambaForCausalLM(config)
+    check = Check("reload", "loading the state dict sets every tensor", "failed", "left unset")
+    known = present_in(SimpleNamespace(original_model=model), check)
+    here = version("transformer-lens")
+    assert (known is not None) == (here in ("3.9.0", "4.3.0"))
+
+
+def test_learned_sinks_take_the_rest_of_a_pattern() -> None:
     from interp_toolkit.diagnosis.bench import Recorded
     from interp_toolkit.diagnosis.sections.sums import check_patterns
 

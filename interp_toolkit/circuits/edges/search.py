@@ -194,28 +194,40 @@ class Budget:
     Attributes:
         cut: edges cut one by one, largest estimates first, where not all can be; `sample`: of the
             others.
+        nodes: of a circuit cut one by one, the largest by estimate.
         tested: edges taken out of the circuit, and others put in, one by one.
         rivals: other circuits of the same size; fewer than 19 cannot show anything.
-        values: whether other ablation values are tried, and the residual stream is patched.
+        values: whether the circuit is run with other ablation values; `chosen_with`: whether it is
+            also chosen with them, and the residual stream is patched.
     """
 
     cut: int
     sample: int
+    nodes: int
     tested: int
     rivals: int
     values: bool
+    chosen_with: bool
 
 
-QUICK = Budget(cut=0, sample=0, tested=0, rivals=0, values=False)
-THOROUGH = Budget(cut=128, sample=32, tested=checks.TESTED, rivals=checks.RIVALS, values=True)
+QUICK = Budget(cut=0, sample=0, nodes=0, tested=0, rivals=0, values=False, chosen_with=False)
+THOROUGH = Budget(
+    cut=128,
+    sample=32,
+    nodes=48,
+    tested=checks.TESTED,
+    rivals=checks.RIVALS,
+    values=True,
+    chosen_with=True,
+)
+STANDARD = replace(THOROUGH, cut=32, sample=24, nodes=16, tested=6, chosen_with=False)
 #: effort -> budget for a model of more than MANY edges; a smaller one has all but for "quick"
 BUDGETS: Mapping[Effort, Budget] = {
     "quick": QUICK,
-    "standard": Budget(cut=48, sample=24, tested=10, rivals=checks.RIVALS, values=True),
+    "standard": STANDARD,
     "thorough": THOROUGH,
 }
 STEPS = 5  # of the integral in screening, as EAP-IG's authors take
-NODES = 48  # of a large circuit that are cut one by one, the largest by estimate
 
 Progress = Callable[[str], None]
 
@@ -313,7 +325,7 @@ def find_circuit(
     progress("the nodes of the circuit")
     circuit = replace(
         circuit,
-        node_effects=_node_effects(choosing, choice.edges, intact, progress),
+        node_effects=_node_effects(choosing, choice.edges, intact, budget.nodes, progress),
         chosen_on=faithfulness(choosing, edges),
     )
     choosing.release()
@@ -323,7 +335,7 @@ def find_circuit(
         checked = _checks(judging, edges, choice, prompts, chosen_on, budget, seed, progress)
         circuit = replace(circuit, checks=checked)
     judging.release()
-    if budget.values and isinstance(judged_by, AskedObjective):
+    if budget.chosen_with and isinstance(judged_by, AskedObjective):
         patching = patched_stream(engine, prompts, judged_by, limit, progress)
         circuit = replace(circuit, patching=patching)
     return circuit
@@ -426,7 +438,7 @@ def _screened(
     measurement = joined(in_order[0], sample)
     edges = described(trial.edges, scores.mean(0), measurement, selected, test=False)
     alike: dict[Kind, float] = {}
-    for kind in kinds_for(prompts)[1:] if budget.values else ():
+    for kind in kinds_for(prompts)[1:] if budget.chosen_with else ():
         progress(f"attribution with cut edges at {kind}")
         again = trial.with_stand_in(kind).attributions(1)
         alike[kind] = checks.jaccard(chosen, selection(again))
@@ -438,14 +450,15 @@ def _node_effects(
     trial: CutObjective,
     edges: Sequence[EdgeEffect],
     intact: Float[np.ndarray, " row"],
+    most: int,
     progress: Progress,
 ) -> dict[Node, Estimate]:
-    """Effects of ablating the whole output of each node of the circuit, of NODES at most."""
+    """Effects of ablating the whole output of each node of the circuit, of so many at most."""
     weight: dict[Node, float] = {}
     for e in edges:
         if e.kept:
             weight[e.edge.source] = weight.get(e.edge.source, 0.0) + abs(e.weight)
-    largest = sorted(weight, key=lambda node: -weight[node])[:NODES]
+    largest = sorted(weight, key=lambda node: -weight[node])[:most]
     nodes = sorted(largest, key=trial.engine.wiring.index.__getitem__)
     if not nodes:
         return {}

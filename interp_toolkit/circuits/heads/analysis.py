@@ -49,8 +49,8 @@ from interp_toolkit.circuits.heads import figures
 from interp_toolkit.circuits.heads.ablation import Ablations, ablation_effects
 from interp_toolkit.circuits.heads.controls import displaced_targets, targets_of
 from interp_toolkit.circuits.heads.cuts import Cutter
-from interp_toolkit.circuits.heads.described import Described, describe_heads
-from interp_toolkit.circuits.heads.detectors import OURS, as_detector
+from interp_toolkit.circuits.heads.described import Described, Descriptions, describe_heads
+from interp_toolkit.circuits.heads.detectors import OURS, as_detector, as_detectors
 from interp_toolkit.circuits.heads.partner import RUNS, partners
 from interp_toolkit.circuits.heads.result import HeadsFinding, HeadVerdict, Reader
 from interp_toolkit.circuits.heads.rule import (
@@ -161,6 +161,8 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
     large = _is_large(model, data, options)
     rows = _rows(model, data, options, progress, large)
     chosen = _fitting(model, rows.prompts) if detectors is None else list(detectors)
+    causal = is_causal(model)
+    looked_at = Descriptions(model, rows.prompts, as_detectors(chosen, options.hops), causal=causal)
     scores = detect(
         model,
         None if data is None else rows.prompts,
@@ -168,11 +170,12 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
         hops=options.hops,
         seed=options.seed,
         made=rows.prompts,
+        described=looked_at,
         memory=options.memory,
         progress=progress,
     )
-    described = describe_heads(
-        model, rows.prompts, scores.detectors, causal=is_causal(model), progress=progress
+    described = looked_at.of_all() or describe_heads(
+        model, rows.prompts, scores.detectors, causal=causal, progress=progress
     )
     untested = QUICK if options.effort == "quick" else NO_TASK
     untested = untested if without_logits(model) is None else NO_LOGITS
@@ -537,9 +540,8 @@ def _readers(run: Run[Any], looked: _Looked, large: bool) -> tuple[list[Reader],
         try:
             if composition is None:
                 run.progress("composition of pairs of heads")
-                composition = composition_scores(
-                    run.model, run.memory, [h.layer for h in found[:most]] if large else None
-                )
+                layers = [h.layer for h in found[:most]]
+                composition = composition_scores(run.model, run.memory, layers, null=False)
             feeding = partners(
                 run.model,
                 task.prompts,

@@ -178,9 +178,14 @@ class Cutter:
         return self._totals[name]
 
     @cached_property
+    def _points(self) -> Mapping[str, Any]:
+        """The model's hook points; a bridge makes them anew whenever it is asked."""
+        return hook_points(self.model)
+
+    @cached_property
     def late(self) -> bool:
         """Whether patterns are shown after they were used, so that each layer takes a pass."""
-        return _Live(self.model, [0]).late()
+        return _Live(self.model, [0], self._points).late()
 
     def check(self, heads: Iterable[tuple[int, int]]) -> None:
         """Raise InterventionError where these heads' attention cannot be edited at `hook_z`.
@@ -192,7 +197,7 @@ class Cutter:
             return
         require_heads(self.model, new)
         tokens = self.task.prompts.tokens[self.task.rows[:2]]
-        live = _Live(self.model, sorted({layer for layer, _ in new}))
+        live = _Live(self.model, sorted({layer for layer, _ in new}), self._points)
         run(self.model, tokens, live.watch())
         off = live.not_attention_times_values()
         if off is not None:
@@ -259,7 +264,7 @@ class Cutter:
     def _parts(self) -> list[str]:
         """Hook points of values and outputs, where every layer has them."""
         names = [hook(n) for n in range(self._n_layers) for hook in (hook_v, hook_z)]
-        return names if set(names) <= set(hook_points(self.model)) else []
+        return names if set(names) <= set(self._points) else []
 
     def _run_whole(
         self, batch: Int[Tensor, " batch"], names: Sequence[str]
@@ -276,14 +281,20 @@ class Cutter:
     ) -> dict[str, Tensor] | None:
         """Stored activations of these hook points for these prompts; None unless all are stored."""
         wanted = rows.tolist()
-        for known, values in self._kept.items():
-            if set(wanted) <= set(known) and all(name in values for name in names):
-                if list(known) == wanted:
-                    return {name: values[name] for name in names}
-                place = {row: number for number, row in enumerate(known)}
-                at = torch.tensor([place[row] for row in wanted])
-                return {name: values[name][at.to(values[name].device)] for name in names}
-        return None
+        known = self._kept.get(tuple(wanted), {})
+        if all(name in known for name in names):
+            return {name: known[name] for name in names}
+        place: dict[int, tuple[tuple[int, ...], int]] = {}
+        for batch, values in self._kept.items():
+            if all(name in values for name in names):
+                place |= {row: (batch, number) for number, row in enumerate(batch)}
+        if not set(wanted) <= set(place):
+            return None
+        at = [place[row] for row in wanted]
+        return {
+            name: torch.stack([self._kept[batch][name][number] for batch, number in at])
+            for name in names
+        }
 
     def _unedited(self, batch: Int[Tensor, " batch"], names: Sequence[str]) -> dict[str, Tensor]:
         """Activations of these hook points without edits."""
@@ -311,7 +322,7 @@ class Cutter:
             if key not in self._intact:
                 self._intact[key] = self._go(batch, self._n_layers - 1, [])
             return self._intact[key]
-        live = _Live(self.model, layers)
+        live = _Live(self.model, layers, self._points)
         targets = None
         if cut.heads:
             device = device_of(self.model)
@@ -484,9 +495,8 @@ def hook_v(layer: int) -> str:
 class _Live:
     """Attention patterns, values and outputs of some layers, as they pass by."""
 
-    def __init__(self, model: Model, layers: Sequence[int]):
-        self._model, self._layers = model, layers
-        self._points = hook_points(model)
+    def __init__(self, model: Model, layers: Sequence[int], points: Mapping[str, Any]):
+        self._model, self._layers, self._points = model, layers, points
         self.n_heads = int(model.cfg.n_heads)
         self._seen: dict[tuple[str, int], Tensor] = {}
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.heads.controls import targets_of
@@ -93,28 +93,47 @@ def describe_heads(
         causal: whether later keys are hidden.
         progress: told what is being done.
     """
-    n_rows = max(2, min(ROWS, MOST_PAIRS // prompts.n_pos**2))
-    rows = torch.arange(min(len(prompts), n_rows))
-    relations = _relations(prompts, detectors, rows, causal=causal)
-    found: list[Described] = []
-
-    def look(pattern: Any, layer: int) -> None:
-        progress(f"what heads attend to, layer {layer}")
-        values = pattern.detach().double().cpu().numpy()
-        values = np.broadcast_to(values, (len(rows), *values.shape[1:]))
-        seen = visible_pairs(*visibility(model, layer), prompts.n_pos).numpy()
-        found.extend(
-            _described(Head(layer, head), values[:, head], relations, seen)
-            for head in range(values.shape[1])
-        )
+    looked = Descriptions(model, prompts, detectors, causal=causal)
 
     def hook(layer: int) -> Callable[..., None]:
-        return lambda value, hook: look(value, layer)
+        return lambda value, hook: looked.look(value.detach(), layer)
 
-    points = pattern_points(model)
+    progress("what heads attend to")
+    points, tokens = pattern_points(model), prompts.tokens[: looked.n_rows]
     with suppress(NoLogitsError):  # the layers have run all the same
-        run(model, prompts.tokens[rows], [(point, hook(layer)) for layer, point in points.items()])
-    return sorted(found, key=lambda described: described.head)
+        run(model, tokens, [(point, hook(layer)) for layer, point in points.items()])
+    return looked.of_all()
+
+
+class Descriptions:
+    """Descriptions of heads whose patterns pass by; arguments as `describe_heads` takes them.
+
+    Attributes:
+        n_rows: how many of the prompts are looked at, the first.
+    """
+
+    def __init__(
+        self, model: Model, prompts: Prompts, detectors: Sequence[Detector], *, causal: bool
+    ):
+        self._model, self._n_pos = model, prompts.n_pos
+        self.n_rows = min(len(prompts), max(2, min(ROWS, MOST_PAIRS // prompts.n_pos**2)))
+        rows = torch.arange(self.n_rows)
+        self._relations = _relations(prompts, detectors, rows, causal=causal)
+        self._found: list[Described] = []
+
+    def look(self, pattern: Float[Tensor, "row head query key"], layer: int) -> None:
+        """Describe a layer's heads by their patterns on these prompts."""
+        values = pattern.double().cpu().numpy()
+        values = np.broadcast_to(values, (self.n_rows, *values.shape[1:]))
+        seen = visible_pairs(*visibility(self._model, layer), self._n_pos).numpy()
+        self._found += [
+            _described(Head(layer, head), values[:, head], self._relations, seen)
+            for head in range(values.shape[1])
+        ]
+
+    def of_all(self) -> list[Described]:
+        """Every head that was seen, in order."""
+        return sorted(self._found, key=lambda described: described.head)
 
 
 def _described(

@@ -86,7 +86,7 @@ def partners(
             layer 0 has none.
         most: how many of them, those with the most K-composition; None: all.
         runs: candidates whose cut is also measured on the task, the largest drops first.
-        composition: `composition_scores(model)`, if it is at hand.
+        composition: `composition_scores(model)`, if it is at hand; its null is not needed.
         memory: bound for the run (see `models.running.memory`).
         progress: told what is being done.
 
@@ -108,32 +108,28 @@ def partners(
     writers = list(dict.fromkeys((int(layer), int(h)) for layer, h in candidates))
     if not writers:
         return []
+    known = composition or composition_scores(model, memory, [head[0]], null=False)
     if most is not None:
-        known = composition_scores(model, memory) if composition is None else composition
-        writers = sorted(writers, key=lambda at: -_score(known, at, head))[:most]
+        writers.sort(key=lambda at: -_score(known, at, head))
+        writers = writers[:most]
     found = path_effects(
-        model, prompts, writers, head, task=task, value=False, memory=memory, progress=progress
+        model, prompts, writers, head, task=task, value=runs, memory=memory, progress=progress
     )
-    if composition is None:
-        composition = composition_scores(model, memory)
     drops = [estimate(drop) for drop in found.attention_drop]
     adjusted = holm(np.array([drop.p_value for drop in drops]))
     order = sorted(range(len(writers)), key=lambda i: -drops[i].mean)
-    measured = [writers[i] for i in order[:runs]]
-    after = path_effects(
-        model, prompts, measured, head, task=task, memory=memory, progress=progress
-    )
-    assert after.value_drop is not None
-    advantages = dict(zip(measured, map(estimate, after.value_drop), strict=True))
+    losses = found.value_drop
+    assert losses is not None
+    advantages = {i: estimate(loss) for i, loss in enumerate(losses) if np.isfinite(loss).all()}
     attention = float(found.attention.mean())
     return [
         _partner(
             writers[i],
-            _score(composition, writers[i], head),
+            _score(known, writers[i], head),
             attention,
             drops[i],
             float(adjusted[i]),
-            advantages.get(writers[i]),
+            advantages.get(i),
             may_be_named=i == order[0],
         )
         for i in order

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -30,6 +30,9 @@ from interp_toolkit.models.running.memory import (
     parse_memory,
     rows_that_fit,
 )
+
+if TYPE_CHECKING:
+    from interp_toolkit.circuits.heads.described import Descriptions
 
 RowKind = Literal["softmax", "unnormalised", "signed"]
 ROW_SUM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
@@ -54,11 +57,14 @@ def pattern_sums(
     model: Model,
     controls: MatchedControls,
     *,
+    described: Descriptions | None = None,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> PatternSums:
     """One pass over the prompts and the rows added to them.
 
+    `described` is shown the patterns of the first prompts, where it looks at no more than run at
+    once.
     Raises InputError for a model whose patterns cannot be seen or are not finite, or too little
     memory.
     """
@@ -81,7 +87,10 @@ def pattern_sums(
         def reduce(
             pattern: Any, hook: Any, *, layer: int, rows: range = rows, seen: set[int] = seen
         ) -> None:
-            pattern, kind = _shares(_checked(pattern, len(rows), n_heads, n_pos), layer)
+            pattern = _checked(pattern, len(rows), n_heads, n_pos)
+            if described is not None and not rows.start and described.n_rows <= len(rows):
+                described.look(pattern[: described.n_rows], layer)
+            pattern, kind = _shares(pattern, layer)
             if kind != "softmax":
                 kinds[layer] = kind
             for i, row in enumerate(rows):

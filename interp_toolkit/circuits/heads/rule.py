@@ -21,7 +21,8 @@ Attention only proposes (`candidates`): knockouts decide, below any threshold of
 three heads that share the work at 30 % of their attention each are no less its heads than one at
 90 %. Intervals are simultaneous within a pattern, over all heads, sets and looks (Bonferroni).
 Prompts are added, twice as many each time, until no head is undecided or there are none left. On a
-budget of passes (a large model) the heads that seem to cost most come first, until it is spent.
+budget of passes (a large model) heads are knocked out one by one only of patterns that together
+have an effect, those that seem to cost most first, until it is spent.
 """
 
 from __future__ import annotations
@@ -505,12 +506,12 @@ def group_effects(
     found: list[MemberEffect] = []
     for n_rows in looks:
         knockouts.rows = n_rows
-        found = (
-            knockouts.members_within(members, until, found)
-            if limited
-            else [knockouts.member(head) for head in members]
-        )
-        if not any(member.is_open for member in found) or cutter.rows_run >= until:
+        if not limited:
+            found = [knockouts.member(head) for head in members]
+        elif len(heads) == 1 or knockouts.material(knockouts.effect(knockouts.all)):
+            found = knockouts.members_within(members, until, found)
+        settled = bool(found) and not any(member.is_open for member in found)
+        if settled or cutter.rows_run >= until:
             break
     joint = knockouts.effect(knockouts.all)
     word, material = causal_word([list(joint.values())]), knockouts.material(joint)

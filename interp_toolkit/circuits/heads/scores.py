@@ -21,6 +21,7 @@ from interp_toolkit.circuits.behaviour.prompts import (
     walks,
 )
 from interp_toolkit.circuits.heads.controls import MatchedControls, matched_controls
+from interp_toolkit.circuits.heads.described import Descriptions
 from interp_toolkit.circuits.heads.detectors import Detector, as_detectors
 from interp_toolkit.circuits.heads.patterns import RowKind, pattern_sums
 from interp_toolkit.circuits.heads.significance import (
@@ -145,13 +146,14 @@ def detect(
     bos: int | Literal["auto"] | None = "auto",
     seed: int = 0,
     made: Prompts | None = None,
+    described: Descriptions | None = None,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> HeadScores:
     """Like `score_heads`, with the prompts and the scores per prompt; raises the same errors.
 
     `tokens` may be `Prompts`, whose answers the answer detector needs; `made` are repeated prompts
-    to use instead of making some.
+    to use instead of making some. `described` is shown the patterns on them in the same pass.
     """
     chosen = as_detectors(detectors, hops)
     causal = is_causal(model)
@@ -178,7 +180,8 @@ def detect(
         places = matched_controls(
             prompts, members, causal=causal, d_model=int(model.cfg.d_model), seed=seed
         )
-        sums = pattern_sums(model, places, memory=memory, progress=progress)
+        watching = described if prompts is repeats else None
+        sums = pattern_sums(model, places, described=watching, memory=memory, progress=progress)
         kinds = sums.kinds
         scores += score_families(members, places, sums, _uniform(places, windows))
     order = [detector.name for detector in chosen]

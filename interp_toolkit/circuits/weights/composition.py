@@ -34,6 +34,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -125,7 +126,11 @@ class CompositionScores:
 @takes(model=check_model)
 @torch.no_grad()
 def composition_scores(
-    model: Model, memory: int | str | None = None, reader_layers: Collection[int] | None = None
+    model: Model,
+    memory: int | str | None = None,
+    reader_layers: Collection[int] | None = None,
+    *,
+    null: bool = True,
 ) -> CompositionScores:
     """Q-, K- and V-composition of all pairs of heads, against permuted coordinates.
 
@@ -133,6 +138,7 @@ def composition_scores(
         model: any TransformerLens model with two layers or more.
         memory: bound on what is held at once beside the weights, such as "4GiB".
         reader_layers: whose heads are taken as readers; None: all. Scores of others are NaN.
+        null: whether scores are compared with permuted coordinates; z and p are NaN otherwise.
 
     Raises:
         InputError: fewer than two layers whose attention weights can be read; a reader layer that
@@ -169,7 +175,7 @@ def composition_scores(
                     with np.errstate(invalid="ignore", divide="ignore"):
                         score[at] = np.sqrt(product / np.outer(writer.size, reader.size))
                     baseline[at] = np.where(np.isnan(score[at]), np.nan, max(d, 1) ** -0.5)
-                    if d > 2:
+                    if null and d > 2:
                         overlap = _products(writer.root, reader.root, limit // 2)
                         z[at], p_value[at] = _against_permutations(
                             overlap, writer, reader, d, n_pairs, view.n_heads
@@ -186,24 +192,27 @@ class _Side:
 
     Attributes:
         factor: what they write, or transposed what they read.
+        in_units: the same in the coordinates' units; None: the factor.
         size: its squared norm.
         root: `S^1/2 V^T` of its singular value decomposition, with coordinates in their units.
         moments: of the root, for the null.
     """
 
     factor: Float[Tensor, "head k d_model"]
-    size: Float[np.ndarray, " head"]
-    root: Float[Tensor, "head k d"]
-    moments: OverlapMoments
+    in_units: Float[Tensor, "head k d"] | None
 
+    @cached_property
+    def size(self) -> Float[np.ndarray, " head"]:
+        size: np.ndarray = self.factor.double().square().sum((1, 2)).cpu().numpy()
+        return size
 
-def _side(
-    factor: Float[Tensor, "head k d_model"], in_units: Float[Tensor, "head k d"] | None
-) -> _Side:
-    """A side from its factor, as the weights have it and in the coordinates' units."""
-    root = _root(factor if in_units is None else in_units)
-    size = factor.double().square().sum((1, 2)).cpu().numpy()
-    return _Side(factor, size, root, overlap_moments(root))
+    @cached_property
+    def root(self) -> Float[Tensor, "head k d"]:
+        return _root(self.factor if self.in_units is None else self.in_units)
+
+    @cached_property
+    def moments(self) -> OverlapMoments:
+        return overlap_moments(self.root)
 
 
 def _root(factor: Float[Tensor, "head k d"]) -> Float[Tensor, "head k d"]:
@@ -322,7 +331,7 @@ class _Writer:
     def normalized_by(self, norm: NormWeights) -> _Side:
         """The writer through the reader's norm."""
         if norm.kind not in self._sides:
-            self._sides[norm.kind] = _side(normalized_by(norm, self._factor), self._in_units)
+            self._sides[norm.kind] = _Side(normalized_by(norm, self._factor), self._in_units)
         return self._sides[norm.kind]
 
 
@@ -335,12 +344,12 @@ def _readers(
     W_O = W_O - W_O.mean(-1, keepdim=True) if centred_after else W_O
     factors = [_factor(W_K, W_Q.mT), _factor(W_Q, W_K.mT), _factor(W_O.mT, W_V.mT)]
     if scale is None:
-        return [_side(factor, None) for factor in factors]
+        return [_Side(factor, None) for factor in factors]
     W_Q, W_K, W_V = (_read(W, scale) for W in (W_Q, W_K, W_V))
     W_O = _written(W_O, scale)
     in_units = [_factor(W_K, W_Q.mT), _factor(W_Q, W_K.mT), _factor(W_O.mT, W_V.mT)]
     return [
-        _side(factor, other[..., scale > 0])
+        _Side(factor, other[..., scale > 0])
         for factor, other in zip(factors, in_units, strict=True)
     ]
 

@@ -260,7 +260,7 @@ def read_text(path: str | Path) -> str:
     try:
         text = read_whole_text(Path(path), most_text(), "utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: this is no UTF-8 text") from error
+        raise InputError(f"{path}: this is no UTF-8 text; save it as UTF-8") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     if not text.strip():

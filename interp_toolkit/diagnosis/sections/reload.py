@@ -38,6 +38,7 @@ from interp_toolkit.diagnosis.checks import Check, listed, measured
 from interp_toolkit.errors import InputError, one_line
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.formats.checkpoint import save
+from interp_toolkit.models.loading.formats.huggingface import not_a_model
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.models.loading.quietly import offline, quiet
 from interp_toolkit.models.model import Model
@@ -196,7 +197,7 @@ def _from_folder(path: Path, model: Any) -> Any:
 
     config_path = path / "config.json"
     if not config_path.is_file():
-        raise InputError(f"{path} is a folder without a config.json: not a Hugging Face model")
+        raise InputError(not_a_model(path))
     with quiet(), offline():
         try:
             config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)

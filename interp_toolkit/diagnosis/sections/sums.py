@@ -324,6 +324,13 @@ FAULTS = (
         "a Mixtral bridge's state dict lacks the experts",
     ),
     Fault(
+        ("loading the state dict sets every tensor", "a fresh copy with this state dict"),
+        ("MambaForCausalLM", "Mamba2ForCausalLM"),
+        ("3.9.0", "4.3.0"),
+        None,
+        "a Mamba bridge's state dict lacks A_log and D, and of Mamba 2 dt_bias",
+    ),
+    Fault(
         "rotary tables are those of cfg's base",
         (
             *("LlamaForCausalLM", "MistralForCausalLM", "MixtralForCausalLM", "Qwen2ForCausalLM"),

@@ -38,7 +38,7 @@ from torch import Tensor
 from interp_toolkit.errors import InputError, first_line
 from interp_toolkit.files import read_json, read_npz
 from interp_toolkit.models.features.sae import SparseAutoencoder
-from interp_toolkit.models.loading.formats.files import read_file, sha256
+from interp_toolkit.models.loading.formats.files import options_inside, read_file, sha256
 from interp_toolkit.models.loading.parameters.strict import check_finite, first_few
 from interp_toolkit.models.transformer.config import DTYPES
 
@@ -278,11 +278,13 @@ def _check_folder(path: Path) -> None:
 
 
 def _check_names(path: Path) -> None:
+    inside_paths = [*path.glob(f"*/{CONFIG}"), *path.glob("*/ae.pt"), *path.glob("*/params.npz")]
     for name in (CONFIG, WEIGHTS):
         if not (path / name).is_file():
             raise InputError(
                 f"{path} is no folder of an SAE as SAELens saves it: it has no {name}; nor of "
                 "sparsify, dictionary_learning or Gemma Scope"
+                + options_inside([inside.parent.name for inside in inside_paths])
             )
 
 

@@ -167,11 +167,26 @@ def _loaded(folder: Path, name: str, ending: str) -> list[Path]:
     return [path for count, path in matches if count == matches[0][0]]
 
 
+def weight_files(folder: Path) -> list[Path]:
+    """The files that transformers would load weights from; none of a damaged index."""
+    try:
+        return _loaded(folder, "model", "safetensors") or _loaded(folder, "pytorch_model", "bin")
+    except Exception:  # loading it says what is wrong
+        return []
+
+
 def stored_kinds(folder: Path) -> dict[str, str]:
-    """The number format of each tensor in a folder's safetensors files (`F32`, `I8`, `F8_E4M3`)."""
+    """The number format of each tensor that transformers would load from a folder.
+
+    By safetensors' names (`F32`, `I8`, `F8_E4M3`), in pickles by PyTorch's (`float32`, `int8`).
+    """
     kinds: dict[str, str] = {}
     try:
-        for path in _loaded(folder, "model", "safetensors"):
+        for path in weight_files(folder):
+            if path.suffix == ".bin":
+                state = torch.load(path, map_location="meta", weights_only=True)
+                kinds |= {n: str(t.dtype).removeprefix("torch.") for n, t in state.items()}
+                continue
             with safe_open(path, framework="pt") as file:
                 kinds |= {n: file.get_slice(n).get_dtype() for n in file.keys()}  # noqa: SIM118
     except Exception:  # as above

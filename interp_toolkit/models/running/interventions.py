@@ -141,7 +141,7 @@ def head_means(
         InputError: heads the model does not have.
     """
     by_layer = _by_layer(model, heads)
-    hooks = {layer: _hook_z(model, layer) for layer in by_layer}
+    hooks = _hooks_z(model, by_layer)
     sums, counts = position_sums(model, reference, list(hooks.values()), memory=memory)
     rows = counts[:, None, None]
     return HeadMeans(
@@ -193,7 +193,7 @@ def ablate(
         raise InputError(f'how is {how!r}; it must be "mean", "zero" or "resample"')
     if isinstance(reference, HeadMeans) and how != "mean":
         raise InputError(f'means that were read are for how="mean", not "{how}"')
-    hooks = {layer: _hook_z(model, layer) for layer in by_layer}
+    hooks = _hooks_z(model, by_layer)
     require_effect(model, {hooks[n]: _marker(by_layer[n]) for n in by_layer})
     replace: Edit
     if how == "zero":
@@ -219,7 +219,8 @@ def require_heads(model: Model, heads: Iterable[tuple[int, int]]) -> None:
         InterventionError: the model ignores edits of its heads.
     """
     by_layer = _by_layer(model, heads)
-    require_effect(model, {_hook_z(model, n): _marker(by_layer[n]) for n in by_layer})
+    hooks = _hooks_z(model, by_layer)
+    require_effect(model, {name: _marker(by_layer[n]) for n, name in hooks.items()})
 
 
 @contextmanager
@@ -246,10 +247,8 @@ def put_heads(
     def replace(z: Tensor, layer: int) -> Tensor:
         return torch.stack([values[layer, head] for head in by_layer[layer]], dim=2)
 
-    points = hook_points(model)
-    with attached(
-        (points[_hook_z(model, n)], _replacing(by_layer[n], n, replace)) for n in by_layer
-    ):
+    hooks, points = _hooks_z(model, by_layer), hook_points(model)
+    with attached((points[hooks[n]], _replacing(by_layer[n], n, replace)) for n in by_layer):
         yield model
 
 
@@ -341,11 +340,12 @@ def _by_layer(model: Model, heads: Any) -> dict[int, list[int]]:
     return dict(sorted(by_layer.items()))
 
 
-def _hook_z(model: Model, layer: int) -> str:
-    name = f"blocks.{layer}.attn.hook_z"
-    if name not in hook_points(model):
-        raise InputError(f"layer {layer} has no hook_z, so its heads cannot be edited")
-    return name
+def _hooks_z(model: Model, layers: Iterable[int]) -> dict[int, str]:
+    names, points = {n: f"blocks.{n}.attn.hook_z" for n in layers}, hook_points(model)
+    for layer, name in names.items():
+        if name not in points:
+            raise InputError(f"layer {layer} has no hook_z, so its heads cannot be edited")
+    return names
 
 
 def _marker(heads: Sequence[int]) -> Callable[[Tensor], None]:

@@ -108,7 +108,9 @@ def streams(view: ModelWeights) -> list[str]:
 
 
 def part_hooks(view: ModelWeights) -> list[str]:
-    """The hook points that `residual_parts` reads."""
+    """The hook points that `residual_parts` reads; raises InputError where heads do not add up."""
+    for layer in range(view.n_layers):
+        additive(view, layer)
     return [*streams(view), *(hook for n in range(view.n_layers) for hook in head_hooks(n))]
 
 

@@ -1,5 +1,7 @@
 """Circuits chosen by attribution, on models small enough that the truth is known."""
 
+import dataclasses
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -73,7 +75,7 @@ def test_a_quick_search_cuts_no_edge_and_detects_nothing(induction, monkeypatch)
 
 def test_a_large_model_has_fewer_edges_cut_than_with_thorough_effort(induction, monkeypatch):
     monkeypatch.setattr(search, "MANY", 0)
-    few = search.Budget(cut=4, sample=3, tested=2, rivals=20, values=False)
+    few = dataclasses.replace(search.STANDARD, cut=4, sample=3, nodes=1, tested=2)
     monkeypatch.setattr(search, "BUDGETS", {"standard": few, "thorough": search.THOROUGH})
     prompts = repeated_prompts(induction, rows=24, n_pos=40)
     standard, thorough = (
@@ -82,7 +84,9 @@ def test_a_large_model_has_fewer_edges_cut_than_with_thorough_effort(induction, 
     )
     assert standard.n_measured == 7
     assert standard.checks.tested == 2
-    assert not standard.checks.by_kind
+    assert len(standard.node_effects) == 1
+    assert standard.checks.by_kind
+    assert not standard.checks.jaccard_by_kind
     assert thorough.n_measured > 7
     assert thorough.checks.tested > 2
     assert [e.edge for e in standard.edges if e.kept] == [e.edge for e in thorough.edges if e.kept]

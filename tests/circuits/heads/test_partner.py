@@ -182,6 +182,11 @@ def test_memory_changes_nothing(zoo):
     assert np.allclose(large.attention, small.attention, atol=1e-6)
     assert np.allclose(large.attention_drop, small.attention_drop, atol=1e-6)
     assert np.allclose(large.value_drop, small.value_drop, atol=1e-5)
+    for memory in (None, 60_000):
+        one = path_effects(model, prompts, [(0, 0), (0, 3)], (1, 1), value=1, memory=memory)
+        largest = int(large.attention_drop.mean(1).argmax())
+        assert np.allclose(one.value_drop[largest], large.value_drop[largest], atol=1e-5)
+        assert np.isnan(one.value_drop[1 - largest]).all()
 
 
 def test_on_every_kind_of_model(model, request, count_hooks):

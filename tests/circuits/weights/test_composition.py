@@ -105,6 +105,9 @@ def test_the_readers_of_chosen_layers_alone():
     assert np.isnan(chosen.score[:, :, :, 2]).all()
     assert not np.isnan(whole.score[:, :, :, 2]).all()
     assert np.isnan(composition_scores(model, reader_layers=[0]).score).all()
+    bare = composition_scores(model, null=False)
+    np.testing.assert_array_equal(bare.score, whole.score)
+    assert np.isnan(bare.p_value).all()
     with pytest.raises(InputError, match="there is no layer 3; the model has layers 0 to 2"):
         composition_scores(model, reader_layers=[1, 3])
 

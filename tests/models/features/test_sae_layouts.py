@@ -174,6 +174,26 @@ def test_latents_of_saelens_transcoders(kind: str, sae_folder) -> None:
     torch.testing.assert_close(sae.encode(x), wanted, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"config.json": "{}", "sae.pt": ""}, "it has no cfg.json"),  # BatchTopK
+        ({"hyperparams.json": "{}", "final.safetensors": ""}, "it has no cfg.json"),  # Llama Scope
+        ({"cfg.json": "{}", "cc_weights.pt": ""}, "it has no sae_weights"),  # crosscoders
+        ({"layers.0/cfg.json": "{}", "layers.10/cfg.json": "{}"}, "in it: layers.0, layers.10$"),
+        ({"trainer_0/config.json": "{}", "trainer_0/ae.pt": ""}, "in it: trainer_0$"),
+    ],
+)
+def test_folders_of_other_layouts_are_refused_with_what_is_inside(
+    tmp_path: Path, files: dict[str, str], words: str
+) -> None:
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=f"no folder of an SAE as SAELens.*{words}"):
+        read_sae(tmp_path)
+
+
 def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     weights, _ = DICTIONARIES["BatchTopKSAE"]
     unset = dictionary(

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import re
+import shutil
 import socket
 
 import pytest
@@ -12,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from interp_toolkit import InputError, load
 from interp_toolkit.models import activations
 from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.loading.formats import huggingface
 from interp_toolkit.models.weights.view import weights
 
 SMALL = {
@@ -228,6 +231,104 @@ def test_weights_of_whole_numbers_are_refused(folder):
     assert f"weights of I8 and no quantization_config that says what they stand for: {name}" in (
         refusal(path)
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
+@pytest.mark.parametrize("shards", [1, 2])
+def test_pickled_weights_of_other_numbers_are_refused(folder, dtype, shards):
+    path, _ = folder()
+    tensors = load_file(path / "model.safetensors")
+    (path / "model.safetensors").unlink()
+    name = "transformer.h.0.attn.c_proj.weight"
+    tensors[name] = (10 * tensors[name]).to(dtype)
+    if shards == 1:
+        torch.save(tensors, path / "pytorch_model.bin")
+    else:
+        first = dict(list(tensors.items())[:2])
+        parts = [first, {n: t for n, t in tensors.items() if n not in first}]
+        files = [f"pytorch_model-0000{i}-of-00002.bin" for i in (1, 2)]
+        for file, part in zip(files, parts, strict=True):
+            torch.save(part, path / file)
+        weight_map = {n: files[n not in first] for n in tensors}
+        index = {"metadata": {}, "weight_map": weight_map}
+        (path / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    kind = str(dtype).removeprefix("torch.")
+    assert f"weights of {kind} and no quantization_config" in refusal(path)
+
+
+def test_a_bridge_that_computes_something_else_is_refused(folder, monkeypatch):
+    made = huggingface._bridge
+
+    def changed(*arguments):
+        bridge = made(*arguments)
+        with torch.no_grad():
+            bridge.original_model.transformer.ln_f.weight.mul_(1.1)
+        return bridge
+
+    path, _ = folder()
+    monkeypatch.setattr(huggingface, "_bridge", changed)
+    assert re.search(r"bridge to GPT2LMHeadModel computes other logits than.*by 0\.", refusal(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("GPT-2", {"vocab_size": 15}, "does not fit its configuration: it has misshapen .*wte"),
+        ("Llama", {"vocab_size": 20}, "misshapen"),
+    ],
+)
+def test_a_stale_configuration_is_refused(folder, name, changes, words):
+    path, _ = folder(name)
+    configure(path, **changes)
+    assert re.search(words, refusal(path))
+
+
+def test_a_head_of_its_own_is_kept_whatever_the_configuration_says_of_ties(folder):
+    path, model = folder("Llama")
+    configure(path, tie_word_embeddings=True)
+    assert relative_error(load(path), model) < 1e-5
+    tensors = load_file(path / "model.safetensors")
+    del tensors["lm_head.weight"]
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    configure(path, tie_word_embeddings=False)
+    assert "it lacks lm_head.weight" in refusal(path)
+
+
+@pytest.mark.parametrize("name", ["model.fp16.safetensors", "tf_model.h5", "flax_model.msgpack"])
+def test_weights_under_other_names_alone_are_refused(folder, name):
+    path, _ = folder()
+    (path / "model.safetensors").rename(path / name)
+    assert "no file named model.safetensors" in refusal(path)
+
+
+def test_a_git_lfs_pointer_in_the_place_of_weights(folder):
+    path, _ = folder()
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 9\n"
+    (path / "model.safetensors").write_text(pointer)
+    assert "model.safetensors is a Git LFS pointer (run `git lfs pull`" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("file", "command"), [(".metadata", "dcp_to_torch"), ("latest", "zero_to")]
+)
+def test_a_checkpoint_in_parts_says_what_joins_them(tmp_path, file, command):
+    (tmp_path / file).write_text("global_step10")
+    message = refusal(tmp_path)
+    assert f"in parts; join them: python {'-m ' if file[0] == '.' else ''}" in message
+    assert command in message
+
+
+def test_a_folder_of_checkpoints_names_them(folder, tmp_path):
+    outer = tmp_path / "out"
+    for step in (500, 1000, 1500, 2000):
+        shutil.copytree(folder()[0], outer / f"checkpoint-{step}")
+    (outer / "trainer_state.json").write_text("{}")
+    assert refusal(outer).endswith(
+        "give one of those in it: checkpoint-1000, checkpoint-1500, checkpoint-2000, 1 more"
+    )
+    (tmp_path / "runs").mkdir()
+    torch.save({}, tmp_path / "runs" / "ckpt.pt")
+    assert refusal(tmp_path / "runs").endswith("give one of those in it: ckpt.pt")
 
 
 @pytest.mark.parametrize(

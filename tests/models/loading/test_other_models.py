@@ -60,3 +60,29 @@ def test_mpt_has_the_context_of_its_configuration(tmp_path):
     with torch.no_grad():
         assert torch.allclose(bridge(tokens), model(tokens).logits, atol=1e-5)
     assert it.analyze(bridge, "collapse").headline
+
+
+def test_a_live_bridge_that_overstates_its_context_is_refused_with_the_remedy():
+    from transformer_lens.model_bridge.sources import build_bridge_from_module
+
+    sizes = {"vocab_size": 32, "d_model": 16, "n_layers": 2, "n_heads": 4, "max_seq_len": 40}
+    model = transformers.MptForCausalLM(transformers.MptConfig(**sizes)).eval()
+    bridge = build_bridge_from_module(
+        model, "MPTForCausalLM", hf_config=model.config, model_name="tiny"
+    )
+    if bridge.cfg.n_ctx > 40:
+        with pytest.raises(it.InputError, match=r"max_seq_len is 40, .*set model\.cfg\.n_ctx = 40"):
+            it.analyze(bridge, "collapse")
+    bridge.cfg.n_ctx = 40
+    assert it.analyze(bridge, "collapse").headline
+
+
+@pytest.mark.parametrize("probe", ["heads", "circuit", "logit-attribution"])
+def test_a_model_without_attention_says_so(tmp_path, probe):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 32, "hidden_size": 16, "state_size": 4, "num_hidden_layers": 1}
+    model = transformers.MambaForCausalLM(transformers.MambaConfig(**sizes, pad_token_id=0)).eval()
+    save_quietly(model, tmp_path / "saved")
+    bridge = it.load(tmp_path / "saved")
+    with pytest.raises(it.InputError, match="layer 0 has no attention"):
+        it.analyze(bridge, probe)

@@ -57,6 +57,62 @@ def test_two_models_in_one_state_dict_are_asked_about(tmp_path, model):
     assert same(load(path, ignore=["ema.*"]), model)
 
 
+def with_mask(state):
+    weight = state.pop("blocks.0.attn.W_O")
+    return state | {"blocks.0.attn.W_O_orig": weight, "blocks.0.attn.W_O_mask": weight > 0}
+
+
+def with_norm(state):
+    name = "blocks.0.attn.parametrizations.W_O.original"
+    weight = state.pop("blocks.0.attn.W_O")
+    return state | {f"{name}0": weight.norm(dim=0, keepdim=True), f"{name}1": weight}
+
+
+def changed(kind):
+    return lambda state: state | {"embed.W_E": kind(state["embed.W_E"])}
+
+
+META = {"tok_embeddings.weight": (20, 8), "output.weight": (20, 8), "norm.weight": (8,)}
+META |= {f"layers.0.attention.w{part}.weight": (8, 8) for part in "qkvo"}
+UNREADABLE = {
+    "torch.nn.utils.prune": (with_mask, "no use for .*W_O_orig, .*W_O_mask|weights of bool"),
+    "weight_norm": (with_norm, r"lacks blocks\.0\.attn\.W_O; .*parametrizations"),
+    "complex": (changed(lambda t: t.to(torch.complex64)), "embed.W_E is complex"),
+    "sparse": (changed(torch.Tensor.to_sparse), "embed.W_E is sparse"),
+    "without values": (changed(lambda t: t.to("meta")), "on the meta device"),
+    "Meta's names": (
+        lambda state: {name: torch.randn(size) for name, size in META.items()},
+        r"names that are not known: tok_embeddings\.weight.*--keys",
+    ),
+    "DeepSpeed ZeRO-3": (lambda state: {"module": {}, "ds_config": {}}, "holds no state dict"),
+    "an optimizer": (lambda state: {"state": {}, "param_groups": []}, "holds no state dict"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_what_is_no_plain_state_dict_is_refused_with_the_reason(tmp_path, model, name):
+    make, words = UNREADABLE[name]
+    with pytest.raises(InputError, match=words) as refused:
+        load(saved(tmp_path, make(dict(model.state_dict()))))
+    assert len(str(refused.value).removeprefix(str(tmp_path))) <= 300
+
+
+TEXTS = {
+    "a sign-in page.pt": (b"<!DOCTYPE html><title>Sign in</title>", "is a text file, not a model"),
+    "pointer.pt": (b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer"),
+    "model.onnx": (b"\x08\x0a\x12\x07pytorch\x1a\x05\xff\xfe2.0", "not a model"),
+    "tf_model.h5": (b"\x89HDF\r\n\x1a\n" + bytes(64), "of no known format, not a model"),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_file_of_another_kind_is_refused_by_what_it_is(tmp_path, name):
+    content, words = TEXTS[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=words):
+        load(tmp_path / name)
+
+
 def test_names_that_become_one_are_refused(tmp_path, model):
     state = model.state_dict()
     path = saved(tmp_path, {**state, "module.embed.W_E": state["embed.W_E"]})

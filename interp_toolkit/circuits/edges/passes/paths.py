@@ -15,7 +15,7 @@ values with it keep theirs. The pattern without any cut is compared with the mod
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +51,8 @@ class PathEffects(Brief):
             repeats (of rows with answers: wherever there are such keys), the share on keys that
             follow the same token.
         attention_drop: how much of it is lost.
-        value_drop: of the task's value lost; None if that was not asked for.
+        value_drop: of the task's value lost, NaN for writers that were not run on; None if that
+            was not asked for.
     """
 
     writers: Sequence[Head]
@@ -71,7 +72,7 @@ def path_effects(
     channel: Channel = "k",
     *,
     task: RowTask | None = None,
-    value: bool = True,
+    value: bool | int = True,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> PathEffects:
@@ -85,7 +86,8 @@ def path_effects(
         channel: "q", "k" or "v": its query, key or value input.
         task: what is measured on the rows; None: as `task_of`.
         value: whether to run the model on from the cut and measure the task's value, one forward
-            pass for each writer; attention alone takes one for all.
+            pass for each writer; a number: for as many, those that cost most attention. Attention
+            alone takes one pass for all.
         memory: bound for the run (see `models.running.memory`).
         progress: told what is being done.
 
@@ -106,24 +108,33 @@ def path_effects(
     layers = sorted({layer for layer, _ in sources})
     cutter = _Cutter(model, task, view, target, channel, layers, memory)
     intact, drops, losses = [], [], []
+
+    def lost(cut: _Batch, which: Collection[int]) -> None:
+        loss = np.full((len(sources), len(cut.value)), np.nan)
+        for number, i in enumerate(which):
+            progress(f"path {number + 1} of {len(which)}, run on")
+            loss[i] = cut.value - cut.value_with(cut.without(sources[i])[1])
+        losses.append(loss)
+
     for n, cut in enumerate(cutter.batches()):
+        progress(f"{len(sources)} paths, batch {n + 1}")
         share = cut.share(cut.pattern)
         intact.append(share)
-        drop, loss = [], []
-        for i, source in enumerate(sources):
-            progress(f"path {i + 1} of {len(sources)}, batch {n + 1}")
-            pattern, z = cut.without(source)
-            drop.append(share - cut.share(pattern))
-            if value:
-                loss.append(cut.value - cut.value_with(z))
+        drop = [share - cut.share(cut.without(source)[0]) for source in sources]
         drops.append(np.reshape(drop, (len(sources), len(share))))
-        losses.append(np.reshape(loss, (-1, len(share))))
+        if value is True:
+            lost(cut, range(len(sources)))
+    attention_drop = np.concatenate(drops, axis=1)
+    if value is not True and value:
+        largest = np.argsort(-attention_drop.mean(1), kind="stable")[:value].tolist()
+        for again in [cut] if len(drops) == 1 else cutter.batches():
+            lost(again, largest)
     return PathEffects(
         sources,
         target,
         channel,
         np.concatenate(intact),
-        np.concatenate(drops, axis=1),
+        attention_drop,
         np.concatenate(losses, axis=1) if value else None,
     )
 

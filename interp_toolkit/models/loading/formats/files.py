@@ -13,7 +13,7 @@ import hashlib
 import json
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ _NUMPY_NUMBERS: list[Any] = [
     np.dtype,
     *(type(np.dtype(kind)) for kind in ("float64", "float32", "int64", "int32", "bool")),
 ]
+_POINTER = b"version https://git-lfs"
+_NAMED = 3  # models inside a folder that a message names
 _HEADER_LIMIT = 100_000_000  # bytes; safetensors' own limit on its header
 
 
@@ -92,8 +94,21 @@ def _first_bytes(path: Path) -> bytes:
     return head
 
 
+def check_no_pointer(path: Path) -> None:
+    """Raise InputError for a Git LFS pointer in the place of a file."""
+    if (head := _first_bytes(path)).startswith(_POINTER):
+        raise InputError(f"{path} is {_describe(head)}")
+
+
+def options_inside(names: Sequence[str]) -> str:
+    """What a folder has inside that could be given in its place, the last few; or nothing."""
+    names = sorted(names, key=lambda name: (len(name), name))  # checkpoint-1000 is last
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return f"; give one of those in it: {', '.join([*names[-_NAMED:], *more])}" if names else ""
+
+
 def _describe(head: bytes) -> str:
-    if head.startswith(b"version https://git-lfs"):
+    if head.startswith(_POINTER):
         return "a Git LFS pointer (run `git lfs pull` to get the file it stands for)"
     if head.startswith(b"\x93NUMPY"):
         return "a NumPy array"

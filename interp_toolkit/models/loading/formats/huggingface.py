@@ -23,6 +23,7 @@ from interp_toolkit.models.loading.formats.adapters import (
     merged,
     without_adapter,
 )
+from interp_toolkit.models.loading.formats.files import check_no_pointer, options_inside
 from interp_toolkit.models.loading.formats.headless import (
     headless_bridge,
     options,
@@ -35,9 +36,11 @@ from interp_toolkit.models.loading.memory_needed import (
     check_layers,
     count_parameters,
     stored_kinds,
+    weight_files,
 )
 from interp_toolkit.models.loading.parameters.strict import check_finite, first_few
 from interp_toolkit.models.loading.quietly import offline, quiet
+from interp_toolkit.models.model import longest_row
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -47,7 +50,18 @@ _TOKENIZER_FILES = (
     "vocab.json",
     "vocab.txt",
 )
-_PLAIN = ("F64", "F32", "F16", "BF16")  # number formats of weights that are what they say
+#: number formats of weights that are what they say
+_PLAIN = ("F64", "F32", "F16", "BF16", "float64", "float32", "float16", "bfloat16")
+_PROBE = 8  # tokens that a bridge is compared with its original on
+_CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors")
+#: a file that tells a checkpoint in parts: whose it is, and what joins them
+_IN_PARTS = {
+    ".metadata": (
+        "PyTorch",
+        "python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER model.pt",
+    ),
+    "latest": ("DeepSpeed", "python zero_to_fp32.py FOLDER OUT, with the script inside"),
+}
 #: what transformers reads whole; other files beside a model are nobody's business
 _READ_WHOLE = (
     *_TOKENIZER_FILES,
@@ -95,7 +109,10 @@ def load_folder(
             if adapter is not None:
                 model = merged(model, adapter)
             check_finite(model.named_parameters(), str(folder))
-            bridge = _bridge(folder, model.to(device), trust_remote_code, outer)
+            model = model.to(device)
+            expected = _logits(model, model)
+            bridge = _bridge(folder, model, trust_remote_code, outer)
+            _check_same(folder, model, expected, _logits(bridge, model))
         except InputError:
             raise
         except pickle.UnpicklingError as error:
@@ -108,6 +125,33 @@ def load_folder(
     dequantized = method and f"weights quantized by {method}, dequantized by transformers"
     notes = (without_logits(bridge), adapter and adapter.note, dequantized, _left_changed(model))
     return _with_context(bridge).eval(), tuple(note for note in notes if note)
+
+
+@torch.no_grad()
+def _logits(model: Any, original: Any) -> torch.Tensor | None:
+    """Logits of a few tokens; None where there are none, or the model does not run on them."""
+    try:
+        embeddings = original.get_input_embeddings().weight
+        tokens = torch.arange(1, _PROBE + 1, device=embeddings.device)[None] % len(embeddings)
+        output = model(tokens)
+        logits = output if isinstance(output, torch.Tensor) else output.logits
+        return logits.detach().clone().double()
+    except Exception:  # others' models: using it says what is wrong
+        return None
+
+
+def _check_same(
+    folder: Path, model: Any, expected: torch.Tensor | None, logits: torch.Tensor | None
+) -> None:
+    """Refuse a bridge that computes other logits than the model that it is made of."""
+    if expected is None or logits is None or expected.shape != logits.shape:
+        return
+    difference = float((expected - logits).abs().max() / expected.abs().max().clamp_min(1e-30))
+    if difference > max(1e-3, 8 * torch.finfo(next(model.parameters()).dtype).eps):
+        raise InputError(
+            f"{folder}: TransformerLens' bridge to {type(model).__name__} computes other logits "
+            f"than transformers (by {difference:.2g} of the largest); another release may not"
+        )
 
 
 def load_hub(
@@ -145,16 +189,25 @@ def _left_changed(model: Any) -> str | None:
 
 def _with_context(bridge: Any) -> Any:
     """The bridge, its context no longer than a field says that TransformerLens does not read."""
-    longest = getattr(bridge.original_model.config, "max_seq_len", None)
-    if isinstance(longest, int) and 0 < longest < bridge.cfg.n_ctx:
-        bridge.cfg.n_ctx = longest
+    bridge.cfg.n_ctx = min(bridge.cfg.n_ctx, longest_row(bridge) or bridge.cfg.n_ctx)
     return bridge
+
+
+def not_a_model(folder: Path) -> str:
+    """Why a folder is no Hugging Face model, and which models inside it could be given instead."""
+    inside = [path.parent.name for path in folder.glob("*/config.json")]
+    files = [path.name for path in folder.glob("*.*") if path.suffix in _CHECKPOINTS]
+    hint = options_inside(inside or files)
+    for name, (kind, command) in _IN_PARTS.items():
+        if (folder / name).is_file():
+            hint = f" but a checkpoint of {kind} in parts; join them: {command}"
+    return f"{folder} is a folder without a config.json: not a Hugging Face model{hint}"
 
 
 def _read_config(folder: Path, trust_remote_code: bool) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
-        raise InputError(f"{folder} is a folder without a config.json: not a Hugging Face model")
+        raise InputError(not_a_model(folder))
     config = _read_json(path)
     files = [path, folder / "tokenizer_config.json"]
     wanting = [file for file in files if file.is_file() and "auto_map" in _read_json(file)]
@@ -178,6 +231,8 @@ def _check_small_files(folder: Path) -> None:
             continue
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    for path in filter(Path.is_file, weight_files(folder)):
+        check_no_pointer(path)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
