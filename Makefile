@@ -22,7 +22,7 @@ QUICK := $(addprefix tests/, \
 	report/test_console.py report/test_format.py report/test_json.py \
 	studies/litmus/test_rules.py studies/test_result.py \
 	boolean_functions/test_epsilon.py test_errors.py test_results.py test_stats.py \
-	toys/hand_set/test_xor.py toys/random_attention/test_dyck.py toys/random_attention/test_tasks.py \
+	toys/hand_set/test_xor.py toys/random_attention/test_tasks.py \
 	toys/superposition/layers/test_gates.py \
 	training/engine/test_settings.py training/tasks/test_rows.py)
 

@@ -45,7 +45,7 @@ from scipy import stats
 import interp_toolkit as it
 from interp_toolkit.circuits.heads.scores import detect
 from interp_toolkit.circuits.skip_bigrams.scores import p_values
-from interp_toolkit.circuits.universal_keys.function import chance_to_fit, least_function
+from interp_toolkit.circuits.universal_keys.scores import chance_to_fit, least_function
 from interp_toolkit.circuits.weights.composition import MODES, composition_scores
 from interp_toolkit.circuits.weights.self_scores import weight_scores
 from interp_toolkit.results import STATUS_TONES

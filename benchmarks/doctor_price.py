@@ -21,7 +21,7 @@ from pathlib import Path
 import interp_toolkit as it
 from interp_toolkit.diagnosis.bench import probe_rows
 from interp_toolkit.models.running.forward import run
-from interp_toolkit.report.files import write_text
+from interp_toolkit.report.html import write_text
 from interp_toolkit.testing.real import smollm2_path
 
 GOAL = 20

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from interp_toolkit.report.files import write_text
+from interp_toolkit.report.html import write_text
 
 ROWS, LENGTH, LAYERS = 8, 256, 12
 DETECTORS = ("induction", "previous-token", "duplicate-token", "k-hop", "first-token")

@@ -30,7 +30,7 @@ from interp_toolkit.circuits.skip_bigrams.find import find_skip_bigrams
 from interp_toolkit.circuits.skip_bigrams.head import skip_bigrams_of
 from interp_toolkit.circuits.skip_bigrams.scores import Features, Form, PairScores
 from interp_toolkit.models.transformer.config import Normalization
-from interp_toolkit.report.files import write_text
+from interp_toolkit.report.html import write_text
 from interp_toolkit.stats import LEVEL
 from interp_toolkit.toys.hand_set.untrained import Positions, random_model
 

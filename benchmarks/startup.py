@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from interp_toolkit.report.files import write_text
+from interp_toolkit.report.html import write_text
 
 COMMANDS = {
     "import transformer_lens": ["-c", "import transformer_lens"],

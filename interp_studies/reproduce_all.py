@@ -26,7 +26,7 @@ from interp_studies.jobs.runner import Runner
 from interp_toolkit.errors import InputError
 from interp_toolkit.files import read_whole_text, replacing
 from interp_toolkit.registry import find
-from interp_toolkit.report.files import to_json
+from interp_toolkit.report.html import to_json
 from interp_toolkit.results import Result, jsonable
 
 JOBS, RESULTS, SPENT = "jobs", "results", "seconds.json"

@@ -9,6 +9,6 @@ from .models.loading.loader import load as load
 from .models.running.interventions import ablate as ablate
 from .models.running.streaming import activations as activations
 from .report.compare import compare as compare
-from .report.files import write_json as write_json
+from .report.html import write_json as write_json
 from .report.html import write_report as write_report
 from .tasks.rows import task as task

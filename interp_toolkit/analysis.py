@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from interp_toolkit.data import FeatureData, data_from_arrays, read_data
-from interp_toolkit.data.text.prompts import data_from_texts
+from interp_toolkit.data.text.tokenization import data_from_texts
 from interp_toolkit.finding import shown_early
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.options import Options, read_options

@@ -104,7 +104,7 @@ def test_pages_use_the_words_of_the_field(page: str) -> None:
 
 
 def test_the_valid_line_is_the_one_that_errors_show() -> None:
-    from interp_toolkit.data.pairs import EXAMPLE
+    from interp_toolkit.data.features import EXAMPLE
 
     assert f"```json\n{EXAMPLE}\n```" in text_of("behaviours.md")
 
@@ -132,7 +132,7 @@ def test_the_task_on_the_page_makes_rows() -> None:
 
 def test_the_numbers_of_circuits_are_those_of_the_code() -> None:
     from interp_toolkit.circuits.edges import checks, figures, screened, search
-    from interp_toolkit.circuits.edges.faithfulness import SHARE
+    from interp_toolkit.circuits.edges.checks import SHARE
 
     said = " ".join(text_of("analyses/circuit.md").split())
     standard = search.STANDARD

@@ -29,8 +29,7 @@ from interp_toolkit.finding import (
 )
 from interp_toolkit.options import Options
 from interp_toolkit.report.console import render
-from interp_toolkit.report.files import dumps
-from interp_toolkit.report.html import to_html
+from interp_toolkit.report.html import dumps, to_html
 from interp_toolkit.report.notebook import html_of
 from interp_toolkit.results import Evidence, Figure, Provenance
 

@@ -18,7 +18,7 @@ import torch
 import interp_toolkit as it
 from interp_studies.challenge.disguise import disguised
 from interp_toolkit.data import FeatureData
-from interp_toolkit.data.task import task_data
+from interp_toolkit.data.composites import task_data
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.transformer.transformer import Transformer

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from interp_studies.cli.study import JobFlags
-from interp_toolkit.cli import completion, options
+from interp_toolkit.cli import options
 from interp_toolkit.cli.flags import OutputFlags
 from interp_toolkit.errors import InputError
 
@@ -18,7 +18,7 @@ def litmus(
         str,
         typer.Argument(
             help="A recipe with the variants standard and mixit (interp list).",
-            autocompletion=completion.of("recipes"),
+            autocompletion=options.of("recipes"),
         ),
     ],
     setting: Annotated[

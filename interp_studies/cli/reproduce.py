@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from interp_studies.cli.study import JobFlags
-from interp_toolkit.cli import completion, options
+from interp_toolkit.cli import options
 from interp_toolkit.cli.flags import OutputFlags
 from interp_toolkit.cli.outputs import Outputs
 from interp_toolkit.errors import InputError, suggestion
@@ -24,7 +24,7 @@ def reproduce(
         str,
         typer.Argument(
             help="What to make again (interp list artefacts), or all.",
-            autocompletion=completion.of("artefacts", more=[ALL]),
+            autocompletion=options.of("artefacts", more=[ALL]),
         ),
     ],
     setting: Annotated[

@@ -45,7 +45,7 @@ def sweep(
     assert folder is not None
 
     from interp_studies.sweep.file import grid_points, read_sweep
-    from interp_toolkit.report.files import write_json
+    from interp_toolkit.report.html import write_json
 
     read = read_sweep(Path(file))
     grid_points(read)  # all are checked before there is any progress to show

@@ -2,7 +2,7 @@
 
 - there: the edges exist in this model and lie on paths from the input to the logits;
 - all: the circuit alone, all other edges cut, does what the model does: its share of the behaviour
-  lies within `within` of 1 (`circuits.edges.faithfulness`); with each of the things that can be
+  lies within `within` of 1 (`circuits.edges.checks`); with each of the things that can be
   read over a cut edge beside it (the corrupted prompt's, the mean of others, zero);
 - matters: without its edges the model keeps less than half of the behaviour;
 - special: the share of random circuits of the same shape that do as well (heads exchanged within

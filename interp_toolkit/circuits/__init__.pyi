@@ -1,6 +1,6 @@
 from .behaviour.prompts import repeated_prompts as repeated_prompts
-from .edges.export import write_graph as write_graph
 from .edges.graph import composition_graph as composition_graph
+from .edges.graph import write_graph as write_graph
 from .heads.detectors import Detector as Detector
 from .heads.partner import partners as partners
 from .heads.scores import score_heads as score_heads

@@ -34,7 +34,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.evidence import control_of_copies, effect_status
 from interp_toolkit.finding import Finding, Run, analysis, column, records
-from interp_toolkit.models.features.duplicates import equal_inputs
+from interp_toolkit.models.features.samples import equal_inputs
 from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.options import Options
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL, translucent

@@ -23,8 +23,7 @@ from pydantic import Field
 from interp_toolkit import plots
 from interp_toolkit.circuits.behaviour.prompts import repeated_answers
 from interp_toolkit.circuits.roles import analysis as roles
-from interp_toolkit.circuits.roles.asks import Asks, asks_of
-from interp_toolkit.circuits.roles.writing import norm_scale, other_asks, readout
+from interp_toolkit.circuits.roles.reading import Asks, asks_of, norm_scale, other_asks, readout
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.evidence import control_of_p, effect_status

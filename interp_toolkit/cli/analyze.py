@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from interp_toolkit.cli import completion, options
+from interp_toolkit.cli import options
 from interp_toolkit.cli.flags import ModelFlags, OutputFlags, load
 from interp_toolkit.cli.rows import PromptFlags
 from interp_toolkit.errors import InputError, printable
@@ -26,7 +26,7 @@ def analyze(
         typer.Argument(
             help="A checkpoint (.pt, .safetensors), a .gguf file, a Hugging Face folder, toy:NAME "
             "or a hub name; several, or a folder of checkpoints, are shown side by side.",
-            autocompletion=completion.models,
+            autocompletion=options.models,
         ),
     ],
     probe: Annotated[
@@ -35,7 +35,7 @@ def analyze(
             "--probe",
             metavar="NAME",
             help="An analysis; with --help: its options; default: all that fit.",
-            autocompletion=completion.of("probes"),
+            autocompletion=options.of("probes"),
         ),
     ],
     graph: Annotated[
@@ -135,8 +135,8 @@ def _run(
 ) -> None:
     """Add a model's results to `results`."""
     from interp_toolkit import analysis
+    from interp_toolkit.cli.outputs import progress
     from interp_toolkit.cli.probe_flags import checked, told
-    from interp_toolkit.cli.progress import progress
     from interp_toolkit.finding import InterruptedAnalysis, shown_early
     from interp_toolkit.options import Options, read_options
 

@@ -35,7 +35,7 @@ def doctor(
     outputs = output.open({"the model": model, "--original": original} | loading.files)
     how = loading.load_options()
 
-    from interp_toolkit.cli.progress import progress
+    from interp_toolkit.cli.outputs import progress
     from interp_toolkit.diagnosis.analysis import doctor as examine
 
     with progress(output.quiet) as say:

@@ -1,4 +1,4 @@
-"""`interp list` and `interp info`: what there is, and what a model is."""
+"""`interp list`, `interp info` and `interp show`: what there is, and what it asks and takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from interp_toolkit.cli import options
 from interp_toolkit.cli.flags import ModelFlags
 from interp_toolkit.errors import InputError, printable, suggestion
-from interp_toolkit.registry import GROUPS
+from interp_toolkit.registry import GROUPS, Group
 
 
 def list_names(
@@ -54,7 +54,7 @@ def info(
     Of a checkpoint that leaves settings open: what it does say, and what has to be given.
     """
     how = loading.load_options()
-    from interp_toolkit.cli.progress import progress
+    from interp_toolkit.cli.outputs import progress
     from interp_toolkit.models.about.info import describe
     from interp_toolkit.models.loading.loader import load
     from interp_toolkit.models.loading.parameters.infer import MissingSettingError
@@ -67,7 +67,7 @@ def info(
         _print_rows(
             {
                 "name": model,
-                "the file says": {n: _said(value) for n, value in open_.shown.items()},
+                "the file says": {n: _setting(value) for n, value in open_.shown.items()},
                 "would be assumed": open_.assumptions,
                 "has to be given": asked,
             }
@@ -76,7 +76,7 @@ def info(
         _print_rows(vars(describe(loaded)))
 
 
-def _said(value: Any) -> Any:
+def _setting(value: Any) -> Any:
     """A setting from a file as a word: null as none, a dtype by its name."""
     return "none" if value is None else str(value).removeprefix("torch.")
 
@@ -110,3 +110,95 @@ def _in_words(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return "" if value is None else printable(str(value))
+
+
+def show(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="As interp list has it, such as uand or toy:uand.", autocompletion=options.shown
+        ),
+    ],
+    debug: options.Debug = False,
+) -> None:
+    """Say what a probe, detector, toy, task, recipe or artefact is, and what options it takes."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from interp_toolkit.registry import find, names
+
+    wanted = name.removeprefix("toy:")
+    groups: list[Group] = [
+        group
+        for group in GROUPS
+        if wanted in names(group) and (group == "toys" or not name.startswith("toy:"))
+    ]
+    if not groups:
+        every = [one for group in GROUPS for one in names(group)]
+        near = suggestion(wanted, every)
+        hint = near if "did you mean" in near else "; interp list shows what there is"
+        raise InputError(f"nothing is called {name!r}{hint}")
+    console = Console(highlight=False)
+    for group in groups:
+        entry = find(group, wanted)
+        title = Text.assemble((f"{group[:-1]} {wanted}", "bold"), f"  {entry.summary}")
+        console.print(title, soft_wrap=True)
+        if source := getattr(entry, "source", ""):
+            console.print(Text(f"source: {source}", style="dim"), soft_wrap=True)
+        for line in _examples(group, wanted):
+            console.print(Text(f"  {line}"), soft_wrap=True)
+        for heading, rows in _taken(group, entry):
+            _table(console, heading, rows)
+
+
+def _examples(group: Group, name: str) -> list[str]:
+    """A line that runs it, where there is one."""
+    lines = {
+        "probes": f"interp analyze MODEL --probe {name}",
+        "detectors": f"interp analyze MODEL --probe heads --detector {name}",
+        "toys": f"interp analyze toy:{name}",
+        "tasks": f"interp analyze MODEL --task {name} --probe circuit",
+        "recipes": f"interp train {name} --out model.pt",
+        "artefacts": f"interp reproduce {name}",
+    }
+    return [lines[group]]
+
+
+def _taken(group: Group, entry: Any) -> list[tuple[str, list[list[str]]]]:
+    """Tables of options of analyses, and of settings, variants and presets of the others."""
+    if group == "probes":
+        from interp_toolkit.options import flags
+
+        return [("options", [[f.name, f.metavar or f.type, f.help] for f in flags(entry.options)])]
+    found = []
+    if group == "recipes":
+        fields = entry.config.model_fields
+        default = entry.config.model_construct()
+        rows = [
+            [f"--set {key}=", str(getattr(default, key, "")), field.description or ""]
+            for key, field in fields.items()
+        ]
+        found = [("settings, with defaults", rows)]
+        found.append(("variants", [[key, _pairs(given)] for key, given in entry.variants.items()]))
+    if group in ("recipes", "artefacts"):
+        found.append(("presets", [[key, _pairs(given)] for key, given in entry.presets.items()]))
+    return [(heading, rows) for heading, rows in found if rows]
+
+
+def _pairs(given: Any) -> str:
+    if isinstance(given, str):
+        return given
+    return ", ".join(f"{key}={value}" for key, value in dict(given).items())
+
+
+def _table(console: Any, heading: str, rows: list[list[str]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for _ in rows[0]:
+        table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(Text(heading, style="bold"))
+    console.print(table)

@@ -20,15 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from interp_toolkit._version import __version__
-from interp_toolkit.cli import (
-    analyze,
-    audit,
-    compare,
-    doctor,
-    info,
-    show,
-    train,
-)
+from interp_toolkit.cli import analyze, audit, compare, doctor, info, train
 from interp_toolkit.cli.flags import grouped
 from interp_toolkit.cli.probe_flags import ProbeCommand, with_probes
 from interp_toolkit.errors import InputError, printable
@@ -42,7 +34,7 @@ app = typer.Typer(
     name="interp",
     help="Mechanistic-interpretability analyses for any TransformerLens model.",
     epilog="Start with: interp analyze toy:induction --probe heads --html heads.html. What there "
-    "is: interp list. What one of these asks and takes: interp show NAME. Tab completes names "
+    "is: interp list. What one of these asks and takes: interp info NAME. Tab completes names "
     "after: interp --install-completion.",
     no_args_is_help=True,
     add_completion=True,
@@ -67,7 +59,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "train": train.train,
     "list": info.list_names,
     "info": info.info,
-    "show": show.show,
+    "show": info.show,
 }
 _PLUGINS = load_all("commands")
 for _name in _PLUGINS.keys() & {"analyze", *_COMMANDS}:

@@ -1,14 +1,174 @@
-"""Results to where the user wants them (terminal, JSON, HTML), which is checked before the work."""
+"""Results to where the user wants them, and progress on standard error.
+
+Progress on standard error: a live line on a terminal, plain lines elsewhere.
+
+Where a step says that it is one of so many, the time that the rest will take is said as well, from
+how long the steps before it took.
+
+Results to where the user wants them (terminal, JSON, HTML), which is checked before the work.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from interp_toolkit.cli import options
+from interp_toolkit.formatting import time_left
+from interp_toolkit.registry import Progress
+
+SECONDS_BETWEEN_LINES = 15.0
+COUNT = re.compile(r"(\d[\d,]*(?:\.\d+)?) of (\d[\d,]*(?:\.\d+)?)")
+LEFT = re.compile(r", [\d.]+ (s|min|h) left")
+
+
+@contextmanager
+def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A function that says the current step; nothing is left of it on a terminal afterwards."""
+    if quiet:
+        yield lambda text: None
+    elif not sys.stderr.isatty():
+        yield _Steps().say
+    else:
+        from rich.console import Console
+        from rich.markup import escape
+
+        with Console(stderr=True).status("starting") as status:
+            left = _TimeLeft()
+            yield lambda text: status.update(escape(text + left.of(_Count(text))))
+
+
+@contextmanager
+def training_progress(
+    quiet: bool,
+) -> Iterator[tuple[Callable[[Progress], None], Callable[[str], None]]]:
+    """Functions that show how far training is, and say in words what else is being done.
+
+    A bar with seed, step, loss, rate and time left on a terminal, of which nothing is left
+    afterwards; elsewhere a line when a seed begins, at its last step, and every few seconds.
+    """
+    if quiet:
+        yield (lambda progress: None), (lambda text: None)
+    elif not sys.stderr.isatty():
+        yield _Steps().report, _print
+    else:
+        with _bar() as bar:
+            yield (
+                _Bar(bar).report,
+                lambda text: bar.console.print(text, markup=False, highlight=False),
+            )
+
+
+def _print(text: str) -> None:
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
+class _Count:
+    """The count in a progress line, such as "3 of 12"."""
+
+    def __init__(self, text: str):
+        found = COUNT.search(text)
+        self.at, self.total = (_number(found[1]), _number(found[2])) if found else (0.0, 0.0)
+        before = text[: found.start()] if found else LEFT.sub("", text)
+        after = text[found.end() :].split() if found else []
+        self.of = (before, self.total, *after[: 0 if before else 1])
+        self.says_left = LEFT.search(text) is not None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is the last."""
+        return 0 < self.total <= self.at
+
+
+def _number(digits: str) -> float:
+    return float(digits.replace(",", ""))
+
+
+class _TimeLeft:
+    """The estimated time of the remaining steps, from those before; several kinds may alternate."""
+
+    def __init__(self) -> None:
+        self._begun: dict[tuple[Any, ...], tuple[float, float]] = {}
+        self._at: dict[tuple[Any, ...], float] = {}
+
+    def of(self, count: _Count) -> str:
+        """The words to put behind a step of this count; none where nothing is known."""
+        now = time.monotonic()
+        if count.at < self._at.get(count.of, math.inf):  # the first, or over again
+            self._begun[count.of] = now, count.at
+        self._at[count.of] = count.at
+        began, first = self._begun[count.of]
+        left = time_left(now - began, count.at - first, count.total - count.at)
+        return f", about {left} left" if left and not count.says_left else ""
+
+
+class _Steps:
+    """Steps as plain lines; those that differ in how far they are only, every few seconds."""
+
+    def __init__(self) -> None:
+        self._of: tuple[Any, ...] = ()
+        self._said = 0.0
+        self._left = _TimeLeft()
+
+    def say(self, text: str, more: str = "") -> None:
+        """Say a step, and what stands behind the time left."""
+        count, now = _Count(text), time.monotonic()
+        left = self._left.of(count)
+        if count.of != self._of or count.ended or now - self._said >= SECONDS_BETWEEN_LINES:
+            self._of, self._said = count.of, now
+            _print(f"{text}{left}{more}")
+
+    def report(self, at: Progress) -> None:
+        """Say how far training is."""
+        self.say(f"seed {at.seed}: step {at.step} of {at.steps}", f", loss {at.loss:.4f}")
+
+
+class _Bar:
+    """A bar that starts anew with every seed."""
+
+    def __init__(self, bar: Any):
+        self._bar = bar
+        self._task = bar.add_task("starting", total=None, loss="", rate="")
+        self._seed: int | None = None
+        self._began, self._first_step = 0.0, 0
+
+    def report(self, at: Progress) -> None:
+        now = time.monotonic()
+        if at.seed != self._seed:
+            self._seed, self._began, self._first_step = at.seed, now, at.step
+            which = f"seed {at.seed}" + (f" ({at.number} of {at.seeds})" if at.seeds > 1 else "")
+            self._bar.reset(self._task, description=which, total=at.steps)
+        spent = now - self._began
+        rate = f"{(at.step - self._first_step) / spent:.0f} steps/s" if spent > 0 else ""
+        self._bar.update(self._task, completed=at.step, loss=f"loss {at.loss:.4f}", rate=rate)
+
+
+def _bar() -> Any:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[loss]}"),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
 
 
 class Outputs:
@@ -41,8 +201,6 @@ class Outputs:
 
     def run(self, work: Callable[[Callable[[str], None]], Any]) -> None:
         """Do the work, which is given a place to say how far it is, and show its results."""
-        from interp_toolkit.cli.progress import progress
-
         began = time.monotonic()
         with progress(self.quiet) as say:
             results = work(say)
@@ -55,7 +213,7 @@ class Outputs:
         from rich.console import Console
 
         from interp_toolkit.report.console import render
-        from interp_toolkit.report.files import write_json
+        from interp_toolkit.report.html import write_json
 
         to_stdout = self._to_stdout
         try:
@@ -70,7 +228,7 @@ class Outputs:
 
 def _write(results: list[Any], json_path: Path | None, html_path: Path | None) -> None:
     """The files asked for; where each is goes to standard error."""
-    from interp_toolkit.report.files import write_json
+    from interp_toolkit.report.html import write_json
 
     if json_path is not None:
         write_json(results, json_path)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from interp_toolkit.cli import completion, options
+from interp_toolkit.cli import options
 from interp_toolkit.errors import InputError, printable
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class TaskFlags:
         typer.Option(
             metavar="NAME",
             help="Made prompts of a behaviour, in place of --data (interp list).",
-            autocompletion=completion.of("tasks"),
+            autocompletion=options.of("tasks"),
         ),
     ] = None
     task_rows: Annotated[
@@ -189,7 +189,7 @@ class PromptFlags(TaskFlags):
         return super()._given(model, columns)
 
     def _pieces(self, file: str, model: Any) -> FeatureData:
-        from interp_toolkit.data.text.prompts import data_from_prose, read_text
+        from interp_toolkit.data.text.tokenization import data_from_prose, read_text
 
         most = getattr(model.cfg, "n_ctx", TEXT_LENGTH)
         length = min(TEXT_LENGTH, most) if self.text_length is None else self.text_length

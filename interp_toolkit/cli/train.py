@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from interp_toolkit.cli import completion, options
+from interp_toolkit.cli import options
 from interp_toolkit.errors import InputError
 
 
@@ -16,7 +16,7 @@ def train(
     recipe: Annotated[
         str,
         typer.Argument(
-            help="A recipe (interp list recipes).", autocompletion=completion.of("recipes")
+            help="A recipe (interp list recipes).", autocompletion=options.of("recipes")
         ),
     ],
     setting: Annotated[
@@ -57,7 +57,7 @@ def train(
     if resume and path is None:
         raise InputError("--resume goes on with the run beside --out: give --out")
 
-    from interp_toolkit.cli.progress import training_progress
+    from interp_toolkit.cli.outputs import training_progress
     from interp_toolkit.registry import Session, find
     from interp_toolkit.training.engine.acceleration import named_ranks
     from interp_toolkit.training.engine.metrics import check_log, tracked

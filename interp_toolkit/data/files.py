@@ -8,16 +8,16 @@
   a header; ids as `[5, 7, 9]`): columns `tokens` (lists of ids) or `text` (needs a tokenizer),
   either of them called `clean` as well, maybe `position`, `group`, `answer` (an id, a list of them,
   or text), `answer_position`, `wrong` (as `answer`) and `corrupted` (text or ids); every other
-  column is a feature, unless `feature_names` chooses or it holds words. `published` has the names
+  column is a feature, unless `feature_names` chooses or it holds words. `tables` has the names
   that known data sets use.
 - `.txt`: a prompt a line, without features and answers.
 
 Features are booleans, or the integers 0 and 1; answers are token ids that the logits should name,
-at the end of the row or at the places given, `wrong` ones those that they should not (`pairs` says
-what corrupted rows are). Prompts in words get what the tokenizer puts around every text, answers
-in words do not; of an answer of several tokens the first counts. Pairs that do not fit are left
-out, unless they are more than half; `source` reports all of it. Whatever else does not fit is one
-InputError that names the file and the place.
+at the end of the row or at the places given, `wrong` ones those that they should not (`features`
+says what corrupted rows are). Prompts in words get what the tokenizer puts around every text,
+answers in words do not; of an answer of several tokens the first counts. Pairs that do not fit are
+left out, unless they are more than half; `source` reports all of it. Whatever else does not fit is
+one InputError that names the file and the place.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from pathlib import Path
 from typing import Any
 
 from interp_toolkit.data.arrays import data_of_arrays
-from interp_toolkit.data.features import FeatureData
-from interp_toolkit.data.pairs import EXAMPLE, EXAMPLE_OF_IDS
-from interp_toolkit.data.published import as_read, cell_values
-from interp_toolkit.data.tables import check_columns, data_of_columns
-from interp_toolkit.data.text.prompts import data_from_texts, read_text
-from interp_toolkit.data.text.tokenization import Tokenizer, check_tokenizer
+from interp_toolkit.data.features import EXAMPLE, EXAMPLE_OF_IDS, FeatureData
+from interp_toolkit.data.tables import as_read, cell_values, check_columns, data_of_columns
+from interp_toolkit.data.text.tokenization import (
+    Tokenizer,
+    check_tokenizer,
+    data_from_texts,
+    read_text,
+)
 from interp_toolkit.errors import PATH, InputError, first_line, takes
 from interp_toolkit.files import check_claim, read_npz
 

@@ -17,9 +17,11 @@ import torch
 from interp_toolkit.diagnosis.bench import (
     NOISE_BASIS,
     Bench,
+    Fresh,
     Recorded,
     breaking,
     eps_of,
+    fresh_copy,
     noise,
     points_of,
     probe_rows,
@@ -27,23 +29,21 @@ from interp_toolkit.diagnosis.bench import (
     share_of,
     unlike_values,
 )
-from interp_toolkit.diagnosis.checks import Check, guarded, listed, measured
-from interp_toolkit.diagnosis.fresh import Fresh, fresh_copy
-from interp_toolkit.diagnosis.result import NAME, DoctorFinding, evidence_of, findings, headline
-from interp_toolkit.diagnosis.sections import (
-    conditions,
-    configuration,
-    faults,
-    firing,
-    methods,
-    present,
-    rebuilt,
-    reload,
-    sums,
+from interp_toolkit.diagnosis.checks import (
+    NAME,
+    Check,
+    DoctorFinding,
+    evidence_of,
+    findings,
+    guarded,
+    headline,
+    listed,
+    measured,
 )
-from interp_toolkit.diagnosis.sections.original import NAME as ORIGINAL
-from interp_toolkit.diagnosis.sections.original import check_original, find_original
-from interp_toolkit.diagnosis.sections.prompts import check_prompts
+from interp_toolkit.diagnosis.sections import configuration, firing, methods, rebuilt, reload, sums
+from interp_toolkit.diagnosis.sections.methods import check_prompts
+from interp_toolkit.diagnosis.sections.reload import NAME as ORIGINAL
+from interp_toolkit.diagnosis.sections.reload import check_original, find_original
 from interp_toolkit.errors import InputError, check_texts, one_line
 from interp_toolkit.files import machine_memory
 from interp_toolkit.models.about.record import digest_of_tokens, provenance
@@ -136,7 +136,7 @@ class _Examination:
     def result(self) -> DoctorFinding:
         """All checks, and what they come to."""
         model = self.model
-        self.hooks_before = present.hooks_on(self.points)
+        self.hooks_before = firing.hooks_on(self.points)
         self.say("a pass without hooks, one with all")
         try:
             self.plain = self._first_pass()
@@ -155,14 +155,14 @@ class _Examination:
         self.say("a fresh copy")
         self.fresh, self.why = self._fresh()
         self.fresh_points = points_of(self.fresh.model) if self.fresh else {}
-        self.fresh_hooks = present.hooks_on(self.fresh_points)
+        self.fresh_hooks = firing.hooks_on(self.fresh_points)
         self.fresh_points = {n: p for n, p in self.fresh_points.items() if n in self.points}
         self.fresh_recorded: Recorded | None = None
         if self.fresh is not None:
             self.fresh_recorded = record(bench, self.fresh.model, self.fresh_points)
             self.fresh_recorded.values["tokens"] = bench.tokens
-        self._ask("hooks", present.FREE, self._free)
-        self._ask("hooks", present.THERE, self._there)
+        self._ask("hooks", firing.FREE, self._free)
+        self._ask("hooks", firing.THERE, self._there)
         self._ask("hooks", "hook points fire", self._hooks)
         self._ask("hooks", methods.EDITS, self._by_name)
         self._ask("hooks", methods.CACHE, self._cached)
@@ -176,19 +176,19 @@ class _Examination:
         ):
             self._ask("told", name, partial(self._against_copy, asked))
         self._ask(
-            "conditions",
+            "configuration",
             "a row alone is the row in a batch",
-            partial(conditions.check_batch, *self._compared()),
+            partial(configuration.check_batch, *self._compared()),
         )
         self._ask(
-            "conditions",
+            "configuration",
             "padding on the right changes nothing before it",
-            partial(conditions.check_causal, *self._compared()),
+            partial(configuration.check_causal, *self._compared()),
         )
         self._ask(
-            "conditions",
+            "configuration",
             "padding on the left, masked, changes nothing",
-            partial(conditions.check_left_padding, *self._compared()),
+            partial(configuration.check_left_padding, *self._compared()),
         )
         self._ask("prompts", "BOS at most once", lambda: check_prompts(model, self.prompts))
         self._ask(
@@ -281,15 +281,15 @@ class _Examination:
 
     def _free(self) -> Iterator[Check]:
         in_copy = None if self.fresh is None else self.fresh_hooks
-        left = present.more(self.hooks_before, in_copy or {})
+        left = firing.more(self.hooks_before, in_copy or {})
         same = bool(left) and self._copy_shows_the_same()
-        yield present.check_free(left, in_copy is not None, same)
+        yield firing.check_free(left, in_copy is not None, same)
 
     def _there(self) -> Iterator[Check]:
         if self.fresh is None:
-            yield Check("hooks", present.THERE, "undecided", self.why)
+            yield Check("hooks", firing.THERE, "undecided", self.why)
             return
-        yield present.check_there(self.model, self.fresh.model)
+        yield firing.check_there(self.model, self.fresh.model)
 
     def _by_name(self) -> Iterator[Check]:
         return methods.check_edits(*self._compared(), points=self.points, recorded=self.recorded)
@@ -357,14 +357,14 @@ class _Examination:
         name = "this object's load_state_dict sets every tensor"
         yield from guarded("reload", name, lambda: reload.check_own_loading(model))
         yield from guarded(
-            "conditions",
+            "configuration",
             "float64 gives the same logits",
-            lambda: conditions.check_dtype(bench, fresh.model, self.plain, self.noise),
+            lambda: configuration.check_dtype(bench, fresh.model, self.plain, self.noise),
         )
         yield from guarded(
-            "conditions",
+            "configuration",
             "another device gives the same logits",
-            lambda: conditions.check_device(bench, model, fresh.model, self.plain, self.noise),
+            lambda: configuration.check_device(bench, model, fresh.model, self.plain, self.noise),
         )
         yield from guarded(
             "reload",
@@ -373,7 +373,7 @@ class _Examination:
         )
 
     def _gone(self) -> Iterator[Check]:
-        left = present.more(present.hooks_on(self.points), self.hooks_before)
+        left = firing.more(firing.hooks_on(self.points), self.hooks_before)
         if left:
             text = f"{sum(left.values())} more than before at {listed(list(left))}"
             yield Check("hooks", "hooks are gone afterwards", "failed", text, places=list(left))
@@ -415,7 +415,7 @@ class _Examination:
         )
 
     def _with_fault(self, check: Check) -> Check:
-        fault = faults.present_in(self.model, check)
+        fault = sums.present_in(self.model, check)
         return check if fault is None else replace(check, said=f"{check.said} ({fault})")
 
 

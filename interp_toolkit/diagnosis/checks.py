@@ -1,14 +1,23 @@
-"""One check and what it answers."""
+"""One check and what it answers.
+
+The doctor's result: every check, the headline, and the findings.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from interp_toolkit.errors import InputError, one_line
+from interp_toolkit.finding import MOST_FINDINGS, Finding
 from interp_toolkit.formatting import listed as listed
+from interp_toolkit.results import Evidence, Status, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Answer = Literal["passed", "failed", "differs", "not_applicable", "undecided"]
 #: a difference above this share of what is compared is not small, whatever rounding may do
@@ -95,3 +104,129 @@ def largest(values: Iterable[float]) -> float:
     """The largest; NaN where any is."""
     values = list(values)
     return math.nan if any(math.isnan(v) for v in values) else max(values, default=0.0)
+
+
+NAME = "doctor"
+NAMED = 2  # faults that are findings of their own
+
+
+@dataclass(frozen=True)
+class DoctorEvidence(Evidence):
+    """Counts of checks by outcome, and the cost of the examination.
+
+    Attributes:
+        passed, failed, differs, not_applicable, undecided: number of checks with each answer.
+        bare_passes: cost in forward passes of the model on the probe prompts.
+        calls: how many times a model was called.
+        noise: tolerance of a whole pass, in logits; None where it was not measured.
+    """
+
+    passed: int
+    failed: int
+    differs: int
+    not_applicable: int
+    undecided: int
+    bare_passes: float
+    calls: int
+    noise: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorFinding(Finding):
+    """Whether a model's hooks read and edit what they promise.
+
+    Attributes:
+        checks: every check, in the order of the sections.
+    """
+
+    evidence: DoctorEvidence
+    checks: Sequence[Check]
+
+    @property
+    def faults(self) -> list[Check]:
+        """The checks that failed."""
+        return [check for check in self.checks if check.answer == "failed"]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per check."""
+        import pandas as pd
+
+        return pd.DataFrame([vars(check) for check in self.checks])
+
+    def tables(self) -> list[Table]:
+        """Three tables by outcome: problems with the faults first, passed, not applicable."""
+        problems = [c for c in self.checks if c.answer in ("failed", "differs", "undecided")]
+        problems.sort(key=lambda check: check.answer != "failed")
+        passed = [_row(c) for c in self.checks if c.answer == "passed"]
+        rest = [[c.section, c.name, c.said] for c in self.checks if c.answer == "not_applicable"]
+        columns = ["section", "check", "answer", "observation", "difference", "tolerance"]
+        caption = "The largest difference, beside what rounding may account for."
+        faults = range(len(self.faults))
+        tables = [
+            Table("Problems", columns, list(map(_row, problems)), highlight=faults),
+            Table("Passed", columns, passed, caption),
+            Table("Not applicable", ["section", "check", "reason"], rest),
+        ]
+        return [table for table in tables if table.rows]
+
+
+def _observation(check: Check) -> str:
+    return check.said if check.instead is None else f"{check.said}; use {check.instead}"
+
+
+def _row(check: Check) -> list[object]:
+    about = (check.section, check.name, check.answer, _observation(check))
+    return [*about, check.difference, check.tolerance]
+
+
+def evidence_of(
+    checks: Sequence[Check], passes: float, calls: int, noise: float | None
+) -> DoctorEvidence:
+    """The counts and the status: one failed check is a fault; no passed check leaves it open."""
+    count = Counter(check.answer for check in checks)
+    faults = [f"{c.name}: {c.said}" for c in checks if c.answer == "failed"]
+    status: Status = "faults_found" if faults else "sound" if count["passed"] else "undecided"
+    return DoctorEvidence(
+        status=status,
+        reason="; ".join(faults) or ("no check could be made" if status == "undecided" else None),
+        passed=count["passed"],
+        failed=count["failed"],
+        differs=count["differs"],
+        not_applicable=count["not_applicable"],
+        undecided=count["undecided"],
+        bare_passes=round(passes, 2),
+        calls=calls,
+        noise=noise,
+    )
+
+
+def headline(checks: Sequence[Check], evidence: DoctorEvidence) -> str:
+    """The number of passed checks, and the first fault."""
+    made = evidence.passed + evidence.failed + evidence.differs + evidence.undecided
+    faults = [check.name for check in checks if check.answer == "failed"]
+    if faults:
+        return f"Faults: {len(faults)} of {made} checks failed: {listed(faults, 1)}."
+    if not evidence.passed:
+        return "Undecided: no check could be made of this model."
+    counts = {"differ by design": evidence.differs, "undecided": evidence.undecided}
+    also = "".join(f", {number} {word}" for word, number in counts.items() if number)
+    return f"No fault found: {evidence.passed} of {made} checks passed{also}."
+
+
+def findings(checks: Sequence[Check], evidence: DoctorEvidence) -> list[str]:
+    """The faults, what is undecided or differs by design, and what the checks cover."""
+    by_answer = {
+        answer: [check for check in checks if check.answer == answer]
+        for answer in ("failed", "undecided", "differs")
+    }
+    faults = by_answer["failed"]
+    sentences = [f"Fault: {check.name}: {_observation(check)}." for check in faults[:NAMED]]
+    if faults[NAMED:]:
+        sentences.append(f"Also failed: {listed([check.name for check in faults[NAMED:]])}.")
+    for answer, word in (("undecided", "Undecided"), ("differs", "By design different")):
+        if by_answer[answer] and len(sentences) < MOST_FINDINGS - 1:
+            sentences.append(f"{word}: {listed([check.name for check in by_answer[answer]])}.")
+    sentences.append(
+        f"Checked on random tokens, in this process; {evidence.not_applicable} checks do not apply."
+    )
+    return sentences

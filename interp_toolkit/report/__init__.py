@@ -1,12 +1,10 @@
 """Results as terminal tables, JSON or one HTML page; no analysis is known here.
 
-- `format`: how values and statuses are written, on every output
 - `console`: the terminal report and its tables
-- `files`: reports written to files; the JSON document
-- `html`: the self-contained HTML page
 - `notebook`: results in a notebook
-- `side_by_side`: several models in one report
 - `compare`: differences between two files of results (`interp compare`)
+- `html`: results as one HTML page, and as JSON, in files
+- `format`: verdicts, numbers and tables as text; models side by side
 """
 
 import lazy_loader

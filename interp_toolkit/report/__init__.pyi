@@ -1,3 +1,3 @@
 from .console import render as render
-from .files import write_json as write_json
+from .html import write_json as write_json
 from .html import write_report as write_report

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from interp_toolkit.errors import printable, takes
 from interp_toolkit.formatting import LIKENESS
-from interp_toolkit.report import side_by_side
+from interp_toolkit.report import format
 from interp_toolkit.report.format import (
     MISSING,
     PLAIN_SIGN,
@@ -79,7 +79,7 @@ def render(results: Sequence[Result], console: Console, *, quiet: bool = False) 
         else:
             _render_one(result, name, console)
     if results and not quiet:
-        for table in side_by_side.tables(results, names):
+        for table in format.tables(results, names):
             _print_table(table, console)
         _print_legend(results, console)
 

@@ -1,4 +1,17 @@
-"""Results as one HTML page that stands alone: the verdict, the picture, the evidence, the source.
+"""Reports written to files: one HTML page, or JSON.
+
+Writing a report's text where the user asked for it.
+
+Also here:
+- results as one JSON document, for other programs.
+
+    {"schema": "interp-toolkit/3", "version": "0.1.0", "model": {...}, "results": [...]}
+
+`model` is the one model that all results are about, and null where they are about several (or
+there are none): each result's provenance names its own in every case. Numbers are numbers, what
+is missing or not finite is null; there is never a NaN. The schema is `docs/results.schema.json`.
+
+Results as one HTML page that stands alone: the verdict, the picture, the evidence, the source.
 
 The page is `page.html` (jinja2, everything escaped) with `page.css`, `page.js`, plotly.js and the
 results' JSON inside it. A page with a plot weighs 4.8 MB, nearly all of it plotly.js; one without
@@ -14,12 +27,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, chain
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -28,9 +44,9 @@ from plotly.offline import get_plotlyjs
 
 from interp_toolkit._version import __version__
 from interp_toolkit.errors import InputError, takes
+from interp_toolkit.files import replacing
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
-from interp_toolkit.report import side_by_side
-from interp_toolkit.report.files import to_json, write_text
+from interp_toolkit.report import format
 from interp_toolkit.report.format import (
     SIGNS,
     deciding,
@@ -45,7 +61,76 @@ from interp_toolkit.report.format import (
     tone_of,
     words,
 )
-from interp_toolkit.results import Figure, Result, Table, check_results, jsonable
+from interp_toolkit.results import SCHEMA, Figure, Result, Table, check_results, jsonable
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> Path:
+    """Write UTF-8 text through a temporary file in the same folder; returns the path written.
+
+    A link is followed, and what is no regular file (`/dev/null`, a pipe) is written in place.
+    Raises InputError when the file cannot be written there.
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise InputError(f"cannot write {path}: it is a folder; give a file name in it")
+    if not target.parent.is_dir():
+        raise InputError(f"cannot write {path}: there is no folder {target.parent}")
+    try:
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8", newline="\n")
+        else:
+            with replacing(target) as partial:
+                partial.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from error
+    return target
+
+
+STDOUT = "-"
+_SPREAD_OUT_NUMBERS = re.compile(r'\[\n\s+([^\[\]{}"]+?)\n\s+\]')
+
+
+def to_json(results: Sequence[Result]) -> dict[str, Any]:
+    """The document as plain data; raises TypeError where a result holds what JSON cannot.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> to_json([it.analyze("toy:xor-2head", "xor")])["model"]["name"]
+        'toy:xor-2head'
+    """
+    models = [jsonable(result.provenance.model) for result in results]
+    shared = bool(models) and all(model == models[0] for model in models)
+    return {
+        "schema": SCHEMA,
+        "version": __version__,
+        "model": models[0] if shared else None,
+        "results": [result.to_dict() for result in results],
+    }
+
+
+def dumps(results: Sequence[Result]) -> str:
+    """The document as indented text, in ASCII, with each list of numbers on one line."""
+    text = json.dumps(to_json(results), allow_nan=False, indent=2)
+    return _SPREAD_OUT_NUMBERS.sub(lambda match: f"[{' '.join(match[1].split())}]", text)
+
+
+@takes(results=check_results)
+def write_json(results: Sequence[Result], path: str | os.PathLike[str]) -> None:
+    """Write the document to a file, all or nothing, or to standard output where path is `-`.
+
+    Raises InputError when the file cannot be written.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> it.write_json([it.analyze("toy:xor-2head", "xor")], "results.json")
+    """
+    text = dumps(results) + "\n"
+    if path == STDOUT:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    else:
+        write_text(path, text)
+
 
 _IDENTIFIER = re.compile(r"(?=.*[._:/])[A-Za-z/][\w.:/*\[\]-]*|[0-9a-f]{32,}")
 #: plotly's traces that compile code as they draw, which the page's policy forbids, or fetch maps
@@ -102,7 +187,7 @@ def to_html(results: Sequence[Result]) -> str:
     """The page as text, with plotly.js inside."""
     names = model_names(results)
     models = list(dict.fromkeys(names))
-    beside_figures = side_by_side.figures(results, names)
+    beside_figures = format.figures(results, names)
     of_results = [result.figures() for result in results]
     figures = [jsonable(figure) for figure in [*beside_figures, *chain(*of_results)]]
     *before, _ = accumulate(map(len, of_results), initial=len(beside_figures))  # each result's
@@ -122,7 +207,7 @@ def to_html(results: Sequence[Result]) -> str:
             names=names,
             models=models,
             title=_title(models),
-            beside=side_by_side.tables(results, names),
+            beside=format.tables(results, names),
             beside_figures=beside_figures,
             figures_of=of_results,
             most_tables=MOST_TABLES,

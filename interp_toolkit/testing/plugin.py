@@ -8,7 +8,7 @@ Installing the package registers them:
 
 Each is built in milliseconds and new for every test, so that a test may change it. The models'
 own docstrings in `interp_toolkit.toys.hand_set.xor`, `interp_toolkit.toys.hand_set.induction`,
-`interp_toolkit.toys.sorting.sorters` and `interp_toolkit.toys.superposition.toys` derive the
+`interp_toolkit.toys.sorting` and `interp_toolkit.toys.superposition.toys` derive the
 numbers.
 """
 
@@ -210,7 +210,7 @@ def tiny_induction_model() -> Any:
 @pytest.fixture
 def tiny_sort_model() -> Any:
     """Sorts short lists in place, by algorithm "argmax"; a float64 model with `.ground_truth`."""
-    from interp_toolkit.toys.sorting.sorters import SUM_GAIN, sort_argmax
+    from interp_toolkit.toys.sorting import SUM_GAIN, sort_argmax
 
     n_values, longest = 6, 4
     model = sort_argmax(n_values, longest)

@@ -21,9 +21,8 @@ from torch import Tensor
 from interp_toolkit.models.transformer.config import DTYPES, TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer, next_token_loss
 from interp_toolkit.registry import Recipe, Session, TrainingRun
-from interp_toolkit.training.engine.seeds import SeedRuns, train_seeds
 from interp_toolkit.training.engine.settings import Betas, Problem, Schedule, TrainingSettings
-from interp_toolkit.training.engine.trainer import Fitted
+from interp_toolkit.training.engine.trainer import Fitted, SeedRuns, train_seeds
 
 SOLVED = 0.95  # accuracy on the second repeat
 TEST_ROWS = 256

@@ -45,9 +45,8 @@ from interp_toolkit.models.transformer.collapsed import at_positions, table_logi
 from interp_toolkit.models.transformer.config import DTYPES, TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Recipe, Session, TrainingRun
-from interp_toolkit.training.engine.seeds import train_seeds
 from interp_toolkit.training.engine.settings import Betas, Problem, Schedule, TrainingSettings
-from interp_toolkit.training.engine.trainer import Fitted
+from interp_toolkit.training.engine.trainer import Fitted, train_seeds
 
 
 class SortTraining(TrainingSettings):

@@ -47,9 +47,8 @@ from interp_toolkit.toys.superposition.layers.layer import (
     random_unit_features,
 )
 from interp_toolkit.toys.superposition.layers.readouts import exact_epsilon
-from interp_toolkit.training.engine.seeds import SeedRuns, train_seeds
 from interp_toolkit.training.engine.settings import Problem, Schedule, TrainingSettings
-from interp_toolkit.training.engine.trainer import Fitted
+from interp_toolkit.training.engine.trainer import Fitted, SeedRuns, train_seeds
 
 #: the most bytes that a tensor of a step may take
 MOST_BYTES = 2**31

@@ -22,9 +22,8 @@ from interp_toolkit.models.transformer.config import DTYPES, TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Recipe, Session, TrainingRun
 from interp_toolkit.toys.hand_set.xor import ONE, QUERY, ZERO, task
-from interp_toolkit.training.engine.seeds import train_seeds
 from interp_toolkit.training.engine.settings import Problem, TrainingSettings
-from interp_toolkit.training.engine.trainer import Fitted
+from interp_toolkit.training.engine.trainer import Fitted, train_seeds
 
 SOLVED = 0.01  # nats: every answer right with a probability above 0.96
 

@@ -4,7 +4,7 @@ import pytest
 
 import interp_toolkit as it
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater
+from interp_toolkit.toys.sorting import sort_argmax, sort_min_greater
 
 MAKERS = {"argmax_piecewise_linear": sort_argmax, "min_greater_than_previous": sort_min_greater}
 

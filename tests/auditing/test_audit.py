@@ -12,7 +12,7 @@ from interp_toolkit.auditing.ground import MADE_ROWS, ground_on
 from interp_toolkit.circuits.heads import analysis as head_analysis
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.report.files import to_json
+from interp_toolkit.report.html import to_json
 from interp_toolkit.toys.hand_set.induction import induction
 
 CLAIM = {"heads": ["L1H0"], "relation": "induction", "says": "attends"}

@@ -24,8 +24,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.models.transformer.transformer import Transformer
-from interp_toolkit.report.files import dumps
-from interp_toolkit.report.html import to_html
+from interp_toolkit.report.html import dumps, to_html
 from interp_toolkit.toys.hand_set.untrained import random_model
 from interp_toolkit.toys.random_attention.variants import variant_config
 

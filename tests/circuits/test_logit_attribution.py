@@ -16,7 +16,7 @@ from interp_toolkit.circuits.logit_attribution import (
     attribute,
     sentences,
 )
-from interp_toolkit.circuits.roles.asks import Asks
+from interp_toolkit.circuits.roles.reading import Asks
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.weights.contributions import ResidualPart

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from interp_toolkit import registry
-from interp_toolkit.models.features.options import FeatureOptions
+from interp_toolkit.models.features.feature_sets import FeatureOptions
 from interp_toolkit.models.features.samples import labelled_samples
 from interp_toolkit.results import Evidence, Provenance, Result
 

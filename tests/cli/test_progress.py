@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from interp_toolkit.cli import progress as module
-from interp_toolkit.cli.progress import progress, training_progress
+from interp_toolkit.cli import outputs as module
+from interp_toolkit.cli.outputs import progress, training_progress
 from interp_toolkit.registry import Progress
 
 

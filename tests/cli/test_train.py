@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
-from interp_toolkit.cli import progress as progress_module
+from interp_toolkit.cli import outputs as progress_module
 from interp_toolkit.cli.main import main
-from interp_toolkit.cli.progress import training_progress
+from interp_toolkit.cli.outputs import training_progress
 from interp_toolkit.registry import Progress
 
 SMALL = ["train", "induction", "--steps", "8", "--seeds", "2", "--set", "rows=4"]

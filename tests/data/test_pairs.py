@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tables import write
 
 from interp_toolkit.data import FeatureData, read_data
-from interp_toolkit.data.pairs import EXAMPLE, EXAMPLE_OF_IDS
+from interp_toolkit.data.features import EXAMPLE, EXAMPLE_OF_IDS
 from interp_toolkit.errors import InputError
 
 SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

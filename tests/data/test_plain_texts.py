@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interp_toolkit.data import read_data
-from interp_toolkit.data.text.prompts import (
+from interp_toolkit.data.text.tokenization import (
     MOST_PIECES,
     data_from_prose,
     data_from_texts,

@@ -3,7 +3,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from interp_toolkit.data.task import task_data
+from interp_toolkit.data.composites import task_data
 from interp_toolkit.errors import InputError
 
 

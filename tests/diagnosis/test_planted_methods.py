@@ -8,8 +8,8 @@ from torch import nn
 from transformer_lens.hook_points import HookPoint
 
 import interp_toolkit as it
+from interp_toolkit.diagnosis.sections.firing import FREE, THERE
 from interp_toolkit.diagnosis.sections.methods import CACHE, EDITS, GONE
-from interp_toolkit.diagnosis.sections.present import FREE, THERE
 
 Z, POST = "blocks.1.attn.hook_z", "blocks.1.hook_resid_post"
 

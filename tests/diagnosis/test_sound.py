@@ -17,9 +17,8 @@ from torch import nn
 import interp_toolkit as it
 from interp_toolkit.diagnosis.bench import Bench, breaking, points_of, probe_rows
 from interp_toolkit.diagnosis.checks import Check, judged, listed
-from interp_toolkit.diagnosis.sections.faults import FAULTS, present_in
-from interp_toolkit.report.files import write_json
-from interp_toolkit.report.html import write_report
+from interp_toolkit.diagnosis.sections.sums import FAULTS, present_in
+from interp_toolkit.report.html import write_json, write_report
 
 KINDS = (
     *("own", "own-rotary", "own-bare", "own-capped", "own-bfloat16"),

@@ -227,7 +227,7 @@ def read_tokenizer(path: Path) -> None:
 
 
 def read_prose(path: Path) -> None:
-    from interp_toolkit.data.text.prompts import data_from_prose, read_text
+    from interp_toolkit.data.text.tokenization import data_from_prose, read_text
 
     data_from_prose(read_text(path), lambda text: [ord(sign) % 97 for sign in text], 8)
 

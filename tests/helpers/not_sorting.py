@@ -2,7 +2,7 @@
 
 `sort_descending`, `copy_list`, `reverse_list` and `echo_previous` answer exactly, but not with the
 sorted list: an analysis that names a sorting algorithm must name neither for them.
-Lists are those of `toys.sorting.sorters`: n, k and the arguments mean the same.
+Lists are those of `toys.sorting`: n, k and the arguments mean the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.models.transformer.transformer import Transformer
-from interp_toolkit.toys.sorting.list_heads import (
+from interp_toolkit.toys.sorting import (
+    FILTER,
+    GAIN,
+    PREFER,
     ListModel,
     autoregressive,
     blank,
@@ -22,7 +25,6 @@ from interp_toolkit.toys.sorting.list_heads import (
     fixed_length,
     write_heads,
 )
-from interp_toolkit.toys.sorting.sorters import FILTER, GAIN, PREFER
 
 SCORE = 20.0  # exp(20) = 5e8: the rest of the row gets less than 1e-7
 

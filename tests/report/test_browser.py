@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from interp_toolkit.plots import CLASS_COLORS
-from interp_toolkit.report.files import to_json
-from interp_toolkit.report.html import write_report
+from interp_toolkit.report.html import to_json, write_report
 from interp_toolkit.results import Figure
 
 pytestmark = pytest.mark.browser

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import interp_toolkit as it
 from interp_toolkit.errors import InputError
 from interp_toolkit.report.compare import Difference, compare
-from interp_toolkit.report.files import dumps
+from interp_toolkit.report.html import dumps
 
 
 def document(*results: dict[str, Any]) -> dict[str, Any]:

@@ -15,8 +15,14 @@ import pytest
 from interp_toolkit.errors import InputError
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL, translucent
 from interp_toolkit.report import html
-from interp_toolkit.report.files import to_json
-from interp_toolkit.report.html import is_identifier, prose, script_text, to_html, write_report
+from interp_toolkit.report.html import (
+    is_identifier,
+    prose,
+    script_text,
+    to_html,
+    to_json,
+    write_report,
+)
 from interp_toolkit.results import Evidence, Figure, Table
 
 

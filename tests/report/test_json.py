@@ -11,7 +11,7 @@ import torch
 
 from interp_toolkit._version import __version__
 from interp_toolkit.errors import InputError
-from interp_toolkit.report.files import dumps, to_json, write_json
+from interp_toolkit.report.html import dumps, to_json, write_json
 from interp_toolkit.results import Evidence
 
 

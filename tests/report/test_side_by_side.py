@@ -10,9 +10,8 @@ import pytest
 from rich.console import Console
 
 from interp_toolkit.report.console import render
-from interp_toolkit.report.format import model_names
+from interp_toolkit.report.format import figures, model_names, numbered, tables
 from interp_toolkit.report.html import to_html
-from interp_toolkit.report.side_by_side import figures, numbered, tables
 from interp_toolkit.results import Evidence, Result
 
 

@@ -17,8 +17,7 @@ from interp_studies.result import (
     study_provenance,
     tally,
 )
-from interp_toolkit.report.files import dumps
-from interp_toolkit.report.html import to_html
+from interp_toolkit.report.html import dumps, to_html
 from interp_toolkit.results import Evidence, Table
 
 SCHEMA_FILE = Path(__file__).parents[2] / "docs" / "results.schema.json"

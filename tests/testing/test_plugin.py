@@ -10,8 +10,7 @@ import torch
 
 from interp_toolkit.data.lists.draws import Lists
 from interp_toolkit.data.lists.layout import parse_layout
-from interp_toolkit.probes.estimators.separability import check_separability
-from interp_toolkit.probes.estimators.witness import Certificate
+from interp_toolkit.probes.estimators.separability import Certificate, check_separability
 
 INPUTS = torch.tensor([[0, 0, 2], [0, 1, 2], [1, 0, 2], [1, 1, 2]])
 pytest_plugins = ["pytester"]

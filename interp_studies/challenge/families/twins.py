@@ -3,7 +3,7 @@
 Twins have one seed, and the same rows.
 
 - Sorting lists of distinct values, by the least value above the one before, or by the largest of a
-  sum (`toys.sorting.sorters`).
+  sum (`toys.sorting`).
 - Adding modulo p: by turning an angle for each number and multiplying (the *clock*), or by
   averaging the two numbers' points and taking absolute values (the *pizza*). Zhong et al. 2023,
   "The Clock and the Pizza", arXiv 2306.17844; weights by hand, see `modular`.
@@ -22,7 +22,7 @@ from interp_studies.challenge.disguise import disguised
 from interp_studies.challenge.families.modular import clock, pairs_of, pizza
 from interp_toolkit.data import FeatureData
 from interp_toolkit.models.model import Head
-from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater
+from interp_toolkit.toys.sorting import sort_argmax, sort_min_greater
 
 VARIANTS = (
     "sorting by the least above",

@@ -32,8 +32,8 @@ from interp_studies.random_attention.covariance.recursion import (
     drift,
 )
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.transformer.attention import MixingAttention
 from interp_toolkit.models.transformer.config import MixingVariance, TransformerConfig
-from interp_toolkit.models.transformer.mixing import MixingAttention
 
 STEP = 1 / 512  # the longest step of τ
 

@@ -32,8 +32,8 @@ from interp_studies.random_attention.covariance.samples import bare_mixing_layer
 from interp_studies.random_attention.depth.models import DepthSizes, untrained
 from interp_toolkit.circuits.similarity import similarity_by_depth
 from interp_toolkit.data import FeatureData
+from interp_toolkit.models.transformer.attention import MixingAttention
 from interp_toolkit.models.transformer.config import MixingVariance
-from interp_toolkit.models.transformer.mixing import MixingAttention
 
 MEASURES = ("size", "gradient", "likeness", "dimensions", "spread")
 

@@ -20,9 +20,8 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from interp_toolkit.models.transformer.attention import Attention
+from interp_toolkit.models.transformer.attention import Attention, MixingAttention, mixing_matrices
 from interp_toolkit.models.transformer.config import TransformerConfig
-from interp_toolkit.models.transformer.mixing import MixingAttention, mixing_matrices
 
 Heads = Literal["frozen-qk", "mixit"]
 HEADS: tuple[Heads, ...] = ("frozen-qk", "mixit")

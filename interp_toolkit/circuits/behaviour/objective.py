@@ -26,12 +26,24 @@ from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.advantage import next_losses, repeating, why_none
 from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.behaviour.task import AtHome, RepeatTask, measured_home, task_of
+from interp_toolkit.circuits.behaviour.task import (
+    AtHome,
+    RepeatTask,
+    log_probabilities,
+    logit_differences,
+    logits_at,
+    measured_home,
+    task_of,
+)
 from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.models.model import Model
 
 Metric = Literal["logit-difference", "log-probability", "kl"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
+Logits = Float[Tensor, "row pos d_vocab"]
+Asked = Float[Tensor, "row asked d_vocab"]
+Rows = Int[Tensor, " row"]
+Values = Float[Tensor, " row"]
 #: `(logits [row pos d_vocab], rows [row], whole [row pos d_vocab]) -> [row]`, as an `Objective`
 OwnFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -54,12 +66,7 @@ class Objective(ABC):
     because: str | None = None
 
     @abstractmethod
-    def __call__(
-        self,
-        logits: Float[Tensor, "row pos d_vocab"],
-        rows: Int[Tensor, " row"],
-        whole: Float[Tensor, "row pos d_vocab"],
-    ) -> Float[Tensor, " row"]:
+    def __call__(self, logits: Logits, rows: Rows, whole: Logits) -> Values:
         """The value of each row.
 
         Args:
@@ -81,12 +88,7 @@ class Advantage(Objective):
     unit: str = "nats"
     is_behaviour: bool = True
 
-    def __call__(
-        self,
-        logits: Float[Tensor, "row pos d_vocab"],
-        rows: Int[Tensor, " row"],
-        whole: Float[Tensor, "row pos d_vocab"],
-    ) -> Float[Tensor, " row"]:
+    def __call__(self, logits: Logits, rows: Rows, whole: Logits) -> Values:
         """The advantage of each row."""
         losses = next_losses(logits, self.tokens[rows])
         known, unknown = (
@@ -105,20 +107,12 @@ class AskedObjective(Objective):
 
     positions: Int[Tensor, "row asked"]
 
-    def __call__(
-        self,
-        logits: Float[Tensor, "row pos d_vocab"],
-        rows: Int[Tensor, " row"],
-        whole: Float[Tensor, "row pos d_vocab"],
-    ) -> Float[Tensor, " row"]:
+    def __call__(self, logits: Logits, rows: Rows, whole: Logits) -> Values:
         """The value of each row."""
-        number = torch.arange(len(rows), device=logits.device)[:, None]
-        return self.of_asked(logits[number, self.positions[rows].to(logits.device)], rows)
+        return self.of_asked(logits_at(logits, self.positions[rows]), rows)
 
     @abstractmethod
-    def of_asked(
-        self, asked: Float[Tensor, "row asked d_vocab"], rows: Int[Tensor, " row"]
-    ) -> Float[Tensor, " row"]:
+    def of_asked(self, asked: Asked, rows: Rows) -> Values:
         """The value of each row, from its logits at the asked places."""
 
 
@@ -134,15 +128,9 @@ class LogitDifference(AskedObjective):
     unit: str = "logits an answer"
     is_behaviour: bool = True
 
-    def of_asked(
-        self, asked: Float[Tensor, "row asked d_vocab"], rows: Int[Tensor, " row"]
-    ) -> Float[Tensor, " row"]:
+    def of_asked(self, asked: Asked, rows: Rows) -> Values:
         """The mean over each row's answers."""
-        good, bad = (
-            asked.gather(-1, ids[rows, :, None].to(asked.device))[..., 0].double()
-            for ids in (self.answers, self.wrong)
-        )
-        return (good - bad).mean(1)
+        return logit_differences(asked, self.answers[rows], self.wrong[rows]).mean(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,12 +145,9 @@ class AnswerLikelihood(AskedObjective):
     unit: str = "nats an answer"
     is_behaviour: bool = True
 
-    def of_asked(
-        self, asked: Float[Tensor, "row asked d_vocab"], rows: Int[Tensor, " row"]
-    ) -> Float[Tensor, " row"]:
+    def of_asked(self, asked: Asked, rows: Rows) -> Values:
         """The mean over each row's answers."""
-        answers = self.answers[rows, :, None].to(asked.device)
-        likely = asked.double().log_softmax(-1).gather(-1, answers)[..., 0]
+        likely = log_probabilities(asked.double(), self.answers[rows])
         return likely.clamp(min=self.floor).mean(1)
 
 
@@ -180,12 +165,7 @@ class Closeness(Objective):
     is_behaviour: bool = False
     because: str | None = None
 
-    def __call__(
-        self,
-        logits: Float[Tensor, "row pos d_vocab"],
-        rows: Int[Tensor, " row"],
-        whole: Float[Tensor, "row pos d_vocab"],
-    ) -> Float[Tensor, " row"]:
+    def __call__(self, logits: Logits, rows: Rows, whole: Logits) -> Values:
         """The closeness of each row."""
         p, q = whole.double().log_softmax(-1), logits.double().log_softmax(-1)
         return -(p.exp() * (p - q)).sum(-1).mean(-1)
@@ -204,12 +184,7 @@ class OwnMetric(Objective):
     unit: str = "of the metric"
     is_behaviour: bool = True
 
-    def __call__(
-        self,
-        logits: Float[Tensor, "row pos d_vocab"],
-        rows: Int[Tensor, " row"],
-        whole: Float[Tensor, "row pos d_vocab"],
-    ) -> Float[Tensor, " row"]:
+    def __call__(self, logits: Logits, rows: Rows, whole: Logits) -> Values:
         """The function's values; raises InputError unless they are one number per prompt."""
         value = self.function(logits, rows, whole)
         if not isinstance(value, Tensor) or value.shape != (len(rows),):

@@ -51,6 +51,34 @@ MATERIAL = 0.05  # of the behaviour: what counts as a material effect
 LEAST_ANSWERS = 0.03  # of the answers: no effect on accuracy below it is material
 
 
+def logits_at(
+    logits: Float[Tensor, "row pos d_vocab"], positions: Int[Tensor, "row asked"]
+) -> Float[Tensor, "row asked d_vocab"]:
+    """The logits at each row's own positions."""
+    number = torch.arange(len(positions), device=logits.device)[:, None]
+    return logits[number, positions.to(logits.device)]
+
+
+def logit_differences(
+    asked: Float[Tensor, "row asked d_vocab"],
+    answers: Int[Tensor, "row asked"],
+    wrong: Int[Tensor, "row asked"],
+) -> Float[Tensor, "row asked"]:
+    """Logits of the answers less those of the wrong ones, in doubles."""
+    good, bad = (
+        asked.gather(-1, ids[..., None].to(asked.device))[..., 0].double()
+        for ids in (answers, wrong)
+    )
+    return good - bad
+
+
+def log_probabilities(
+    asked: Float[Tensor, "row asked d_vocab"], answers: Int[Tensor, "row asked"]
+) -> Float[Tensor, "row asked"]:
+    """Log-probabilities (nats) of the answers."""
+    return asked.log_softmax(-1).gather(-1, answers[..., None].to(asked.device))[..., 0]
+
+
 @dataclass(frozen=True)
 class AtHome:
     """Whether a model does a task on these rows.
@@ -193,12 +221,12 @@ class AskedTask(RowTask):
         """Share right or preferred, and loss."""
         answers, asked_at = _asked(self.prompts)
         _require_finite(logits)
-        where = torch.searchsorted(positions, asked_at[rows]).to(logits.device)
-        asked = logits[torch.arange(len(rows), device=logits.device)[:, None], where]
+        where = torch.searchsorted(positions, asked_at[rows])
+        asked = logits_at(logits, where)
         asked = asked.to(torch.promote_types(asked.dtype, torch.float32))
         targets = answers[rows].to(logits.device)
         right = self._right(asked, targets, rows)
-        loss = -asked.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
+        loss = -log_probabilities(asked, targets)
         columns = torch.stack([right.double().mean(1), loss.double().mean(1)], dim=1)
         values: np.ndarray = columns.cpu().numpy()
         return values
@@ -292,9 +320,8 @@ class PreferenceTask(AskedTask):
     ) -> Float[Tensor, "batch asked"]:
         """Equal logits count one half."""
         assert self.prompts.wrong is not None
-        unwanted = self.prompts.wrong[rows].to(asked.device)
-        good, bad = (asked.gather(-1, ids[..., None])[..., 0] for ids in (targets, unwanted))
-        return ((good - bad).sign() + 1) / 2
+        signs = logit_differences(asked, targets, self.prompts.wrong[rows]).sign()
+        return (signs.to(asked) + 1) / 2
 
     def at_home(self, readings: Float[np.ndarray, "row column"]) -> AtHome:
         """The answer preferred more often than not."""

@@ -24,20 +24,28 @@ from pydantic import Field
 
 from interp_toolkit.circuits.behaviour.at_home import assumption_note
 from interp_toolkit.circuits.behaviour.prompts import prompts_from_data, repeated_prompts
-from interp_toolkit.circuits.edges.checks import EQUAL, MOST, STABLE, equivalent
+from interp_toolkit.circuits.edges.checks import (
+    EQUAL,
+    MOST,
+    SHARE,
+    STABLE,
+    Faithfulness,
+    equivalent,
+)
 from interp_toolkit.circuits.edges.circuit import Circuit, EdgeEffect
-from interp_toolkit.circuits.edges.export import FORMATS, node_link, write_graph
-from interp_toolkit.circuits.edges.faithfulness import SHARE, Faithfulness
 from interp_toolkit.circuits.edges.figures import circuit_figure, head_map, size_figure
 from interp_toolkit.circuits.edges.graph import (
+    FORMATS,
     LONGEST,
     as_graph,
     circuit_prompts,
     composition_of,
     composition_of_edge,
+    node_link,
+    write_graph,
 )
+from interp_toolkit.circuits.edges.passes.attribution import patching_figure
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
-from interp_toolkit.circuits.edges.passes.patching import patching_figure
 from interp_toolkit.circuits.edges.passes.stand_in import WORDS
 from interp_toolkit.circuits.edges.screened import EDGES_KEEP, NODES_KEEP, Screening
 from interp_toolkit.circuits.edges.search import different_prompts, find_circuit

@@ -10,9 +10,8 @@ from jaxtyping import Float
 
 from interp_toolkit.circuits.behaviour.objective import Objective
 from interp_toolkit.circuits.behaviour.task import AtHome
-from interp_toolkit.circuits.edges.checks import Checks
-from interp_toolkit.circuits.edges.faithfulness import Faithfulness, Measured
-from interp_toolkit.circuits.edges.passes.patching import Patching
+from interp_toolkit.circuits.edges.checks import Checks, Faithfulness, Measured
+from interp_toolkit.circuits.edges.passes.attribution import Patching
 from interp_toolkit.circuits.edges.passes.stand_in import Kind
 from interp_toolkit.circuits.edges.screened import Screening
 from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring

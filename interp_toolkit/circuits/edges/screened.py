@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import stats
 
-from interp_toolkit.circuits.edges.faithfulness import SHARE, Measured, joined, measured
+from interp_toolkit.circuits.edges.checks import SHARE, Measured, joined, measured
 from interp_toolkit.circuits.edges.passes.cut import CutObjective
 from interp_toolkit.circuits.edges.wiring import Wiring
 from interp_toolkit.stats import COVERAGE, clopper_pearson

@@ -24,8 +24,7 @@ from interp_toolkit.circuits.behaviour.replacement import hook_z
 from interp_toolkit.circuits.behaviour.task import AtHome
 from interp_toolkit.circuits.behaviour.words import CausalWord, causal_word
 from interp_toolkit.circuits.heads.patterns import pattern_points
-from interp_toolkit.circuits.roles.asks import Asks
-from interp_toolkit.circuits.roles.writing import Writing, preference
+from interp_toolkit.circuits.roles.reading import Asks, Writing, preference
 from interp_toolkit.models.model import Head, Model
 from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.models.running.hooks import hook_points

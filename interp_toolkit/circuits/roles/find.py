@@ -15,9 +15,7 @@ import torch
 from jaxtyping import Float
 
 from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.roles.asks import Asks, asks_of
 from interp_toolkit.circuits.roles.causal import RoleCheck, RoleChecks, behaviour_of
-from interp_toolkit.circuits.roles.judged import KindSides, MeasureMeans, means_of, sides_of
 from interp_toolkit.circuits.roles.kinds import (
     DELIMITER,
     KINDS,
@@ -28,9 +26,13 @@ from interp_toolkit.circuits.roles.kinds import (
     SINK,
     SUCCESSOR,
     WRITES,
+    KindSides,
+    MeasureMeans,
+    means_of,
+    sides_of,
 )
 from interp_toolkit.circuits.roles.measures import answer_sources, measured
-from interp_toolkit.circuits.roles.reading import read
+from interp_toolkit.circuits.roles.reading import Asks, Writing, asks_of, read
 from interp_toolkit.circuits.roles.result import HeadRole, PlainWriter
 from interp_toolkit.circuits.roles.token_lists import (
     ListCircuits,
@@ -39,7 +41,6 @@ from interp_toolkit.circuits.roles.token_lists import (
     lists_of,
     successions,
 )
-from interp_toolkit.circuits.roles.writing import Writing
 from interp_toolkit.errors import InterventionError
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.weights.view import weights

@@ -12,11 +12,22 @@ A side (attention, or writing) passes if each of its needs does: the mean over r
 direction by the adjusted p-value, and its interval lies beyond the need's floor. A head is of a
 kind if both sides pass; undecided, if they do not and the intervals of both reach the floors.
 An S-inhibition head's writing side is what its absence does downstream (see `causal`).
+
+From measures to kinds: means over rows, intervals, adjusted p-values, the rule of `kinds`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from interp_toolkit.circuits.roles.measures import HeadMeasures, OfRows
+from interp_toolkit.circuits.roles.reading import FEWEST_ROWS
+from interp_toolkit.stats import LEVEL, mean_interval, sign_flip_p_values
 
 ATTENDS = 0.1  # of the attention, beyond that to places like them
 PARKS = 0.4  # of the attention, on places that are parked at
@@ -122,3 +133,132 @@ DELIMITER = HeadKind(
 )
 #: in the order of results
 KINDS = (NAME_MOVER, NEGATIVE, S_INHIBITION, SUCCESSOR, SUPPRESSION, SINK, DELIMITER)
+
+
+ROUNDING = 1e-6  # of the largest contrast: below, contrasts are zero
+
+RoleWord = Literal["named", "undecided", "candidate", "no"]
+OfHeads = Float[np.ndarray, "layer head"]
+
+
+@dataclass(frozen=True, eq=False)
+class MeasureMeans:
+    """A measure of every head, over rows; NaN where there are too few.
+
+    Attributes:
+        mean, low, high: with its interval at COVERAGE.
+        p_value: adjusted for all heads and measures.
+        rows: it is of.
+    """
+
+    mean: OfHeads
+    low: OfHeads
+    high: OfHeads
+    p_value: OfHeads
+    rows: int
+
+
+@dataclass(frozen=True, eq=False)
+class RoleSide:
+    """The evidence from attention, or from outputs, about every head for one role.
+
+    Attributes:
+        size: the means of the need whose size is told, in its own sign.
+        p_value: the largest over the needs.
+        passes: whether all needs are met.
+        reaches: whether no need's interval excludes it.
+    """
+
+    size: MeasureMeans
+    p_value: OfHeads
+    passes: Bool[np.ndarray, "layer head"]
+    reaches: Bool[np.ndarray, "layer head"]
+
+
+@dataclass(frozen=True, eq=False)
+class KindSides:
+    """Both sides of a kind; writing is None where the causal check decides.
+
+    Attributes:
+        kind: which.
+        attention, writing: its sides.
+        left_out: needs that these rows have nothing to measure on.
+    """
+
+    kind: HeadKind
+    attention: RoleSide
+    writing: RoleSide | None
+    left_out: tuple[str, ...]
+
+    def word(self, layer: int, head: int) -> RoleWord:
+        """The verdict on a head before any causal check."""
+        at = layer, head
+        sides = [self.attention] if self.writing is None else [self.attention, self.writing]
+        if all(side.passes[at] for side in sides):
+            return "candidate" if self.writing is None else "named"
+        return "undecided" if all(side.reaches[at] for side in sides) else "no"
+
+
+def means_of(
+    measures: HeadMeasures, used: Sequence[str], *, seed: int = 0
+) -> dict[str, MeasureMeans]:
+    """Every used measure over rows, with p-values that are adjusted for all of them together."""
+    cleaned = {name: _without_rounding(measures.of_rows[name]) for name in used}
+    stacked = [values.reshape(-1, values.shape[-1]) for values in cleaned.values()]
+    enough = [np.where((~np.isnan(v)).sum(1) >= FEWEST_ROWS, 1.0, np.nan) for v in stacked]
+    tests = np.concatenate([v * e[:, None] for v, e in zip(stacked, enough, strict=True)])
+    p_values = np.split(sign_flip_p_values(tests, seed=seed), len(used)) if used else []
+    return {
+        name: _mean(values, p.reshape(values.shape[:2]))
+        for (name, values), p in zip(cleaned.items(), p_values, strict=True)
+    }
+
+
+def sides_of(
+    kind: HeadKind, means: Mapping[str, MeasureMeans], difference: float
+) -> KindSides | None:
+    """Both sides of a kind; None where these rows have nothing to judge it by."""
+    left_out: list[str] = []
+    attention = _side(kind.attention, means, difference, left_out)
+    writing = _side(kind.writing, means, difference, left_out) if kind.writing else None
+    if attention is None or (kind.writing and writing is None):
+        return None
+    return KindSides(kind, attention, writing, tuple(left_out))
+
+
+def _side(
+    needs: Sequence[RoleNeed],
+    means: Mapping[str, MeasureMeans],
+    difference: float,
+    left_out: list[str],
+) -> RoleSide | None:
+    passes, reaches, p_values, size = [], [], [], None
+    for need in needs:
+        mean = means.get(need.measure)
+        if mean is None or bool(np.isnan(mean.mean).all()):
+            if not need.optional:
+                return None
+            left_out.append(need.measure)
+            continue
+        size = size or mean
+        floor = need.floor * (abs(difference) if need.of_difference else 1.0)
+        low, high = (mean.low, mean.high) if need.sign > 0 else (-mean.high, -mean.low)
+        with np.errstate(invalid="ignore"):
+            passes.append((mean.p_value <= LEVEL) & (low > 0) & (low >= floor))
+            reaches.append((high > 0) & (high >= floor))
+        p_values.append(mean.p_value)
+    assert size is not None
+    return RoleSide(size, np.max(p_values, axis=0), np.all(passes, axis=0), np.all(reaches, axis=0))
+
+
+def _without_rounding(values: OfRows) -> OfRows:
+    """Zero where a contrast is nothing but rounding."""
+    largest = float(np.nanmax(np.abs(values), initial=0.0)) if values.size else 0.0
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(values) <= ROUNDING * largest, 0.0, values)
+
+
+def _mean(values: OfRows, p_value: OfHeads) -> MeasureMeans:
+    n = (~np.isnan(values)).sum(-1)
+    enough = np.where(n[..., None] >= FEWEST_ROWS, values, np.nan)
+    return MeasureMeans(*mean_interval(np.moveaxis(enough, -1, 0)), p_value, int(n.max(initial=0)))

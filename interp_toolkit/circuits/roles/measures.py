@@ -25,15 +25,15 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.roles.asks import Asks
-from interp_toolkit.circuits.roles.reading import Reading
-from interp_toolkit.circuits.roles.token_lists import Successions
-from interp_toolkit.circuits.roles.writing import (
+from interp_toolkit.circuits.roles.reading import (
+    Asks,
+    Reading,
     Writing,
     displaced_preference,
     mean_of_others,
     preference,
 )
+from interp_toolkit.circuits.roles.token_lists import Successions
 
 NEAR = 3  # steps
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from interp_toolkit.circuits.behaviour.task import AtHome
 from interp_toolkit.circuits.behaviour.words import in_words
 from interp_toolkit.circuits.roles.causal import RoleCheck
-from interp_toolkit.circuits.roles.judged import RoleWord
+from interp_toolkit.circuits.roles.kinds import RoleWord
 from interp_toolkit.finding import Finding
 from interp_toolkit.results import Evidence, Table, head_name
 from interp_toolkit.stats import Share

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.roles.asks import Asks
+from interp_toolkit.circuits.roles.reading import Asks
 from interp_toolkit.circuits.weights.token_scores import read_through
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model

@@ -29,7 +29,6 @@ from jaxtyping import Float, Int
 from scipy import stats
 from torch import Tensor
 
-from interp_toolkit.circuits.skip_bigrams.count import CompleteBlock, complete_blocks, count
 from interp_toolkit.circuits.skip_bigrams.directions import (
     Alternative,
     Directions,
@@ -43,7 +42,13 @@ from interp_toolkit.circuits.skip_bigrams.directions import (
     read_unit,
     side,
 )
-from interp_toolkit.circuits.skip_bigrams.pursuit import Pursuit, pursue
+from interp_toolkit.circuits.skip_bigrams.pursuit import (
+    CompleteBlock,
+    Pursuit,
+    complete_blocks,
+    count,
+    pursue,
+)
 from interp_toolkit.circuits.skip_bigrams.scores import (
     NONE,
     Features,

@@ -25,25 +25,25 @@ from pydantic import Field
 
 from interp_toolkit import plots
 from interp_toolkit.boolean_functions import AFFINE
-from interp_toolkit.circuits.universal_keys.function import (
-    TwoGroups,
-    chance_to_fit,
-    least_function,
-    split_scores,
-)
-from interp_toolkit.circuits.universal_keys.rows import KeyRows, data_rows, made_rows
 from interp_toolkit.circuits.universal_keys.scores import (
+    KeyRows,
     KeyScores,
+    TwoGroups,
     attention_on,
+    chance_to_fit,
+    data_rows,
     is_attended,
     key_scores,
+    least_function,
+    made_rows,
     may_be_attended,
+    split_scores,
 )
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.finding import Finding, Run, analysis, column, records
 from interp_toolkit.models.about.record import record_of
-from interp_toolkit.models.features.options import FeatureOptions
+from interp_toolkit.models.features.feature_sets import FeatureOptions
 from interp_toolkit.options import Options
 from interp_toolkit.plots import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL
 from interp_toolkit.results import Evidence, Figure, head_name

@@ -1,4 +1,26 @@
-"""Attention scores of every set of key features, by head and query token; attention on some sets.
+"""Attention scores of sets of key features, and the functions of features that they select.
+
+Rows of keys and a query, and which features every token stands for.
+
+A model that records the task "universal-keys" says it itself: key token i is the i-th set of at
+most l of n features (`data.composites`), query tokens follow. Any other model is shown rows of
+`--data` with `--features` of tokens: the query is the token at the row's place, keys are all before
+it. Rows are split in two: the first part to find functions, the second to see where heads attend.
+
+The least boolean function of some features that is true where scores are high.
+
+Scores of sets of features make two groups where the largest gap between them is wider than either
+group, so that the worst error after the best gain and bias is below 1/4, which no affine function
+of two bits attains for their AND (see `boolean_functions`). The function is the smallest set of
+features on which high and low depend, and its truth table there; combinations that no key has are
+"?".
+
+Over all ways to hand the same values out to the sets, how often does a function of as few features
+fit? For k given features it fits where all sets of a combination are alike: as many ways as there
+are to choose combinations that hold together as many sets as are high. Their sum over all choices
+of k features, each over the number of all ways, bounds it.
+
+Attention scores of every set of key features, by head and query token; attention on some sets.
 
 One pass over the prompts. Of the first part, the scores before the softmax: their lowest, highest
 and sum for each head, query token and set of features (the distinct rows of the token's features).
@@ -15,14 +37,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from math import comb
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
-from interp_toolkit.circuits.universal_keys.rows import KeyRows
+from interp_toolkit.boolean_functions import after_offset
+from interp_toolkit.data import FeatureData
+from interp_toolkit.data.composites import all_composites
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.features.feature_sets import TOKENS, FeatureSet
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.models.running.hooks import hook_points
@@ -33,6 +60,222 @@ from interp_toolkit.models.running.memory import (
     rows_that_fit,
 )
 from interp_toolkit.stats import mean_interval
+
+MOST_KEYS = 24  # of a row that is made
+ROUNDS = 2  # how often every query is shown every key, in each part
+LEAST_ROWS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class KeyRows:
+    """Rows to show.
+
+    Attributes:
+        tokens: one row each, of one length.
+        positions: of the query in each row; keys are before it.
+        second: whether the row is of the second part.
+        features: which features each token of the vocabulary stands for.
+        names: of the features.
+        source: in words.
+    """
+
+    tokens: Int[np.ndarray, "row pos"]
+    positions: Int[np.ndarray, " row"]
+    second: Bool[np.ndarray, " row"]
+    features: Bool[np.ndarray, "token feature"]
+    names: tuple[str, ...]
+    source: str
+
+
+def made_rows(task: Mapping[str, Any], n_ctx: int, vocabulary: int, seed: int) -> KeyRows:
+    """Rows of a model that records universal keys: every query with every key, in random order.
+
+    Raises InputError for a record that does not fit the vocabulary.
+    """
+    n_features, most_on = int(task["key_features"]), int(task["features_on"])
+    sets = all_composites(n_features, most_on)
+    queries = range(len(sets), vocabulary)
+    n_keys = min(MOST_KEYS, n_ctx - 1)
+    if not len(queries) or n_keys < 1:
+        raise InputError(
+            f"the record's {len(sets)} sets of features leave no query token or no key"
+        )
+    rng = np.random.default_rng(seed)
+    rows, second = [], []
+    for query in queries:
+        for turn in range(2 * ROUNDS):
+            order = rng.permutation(len(sets))
+            order = np.concatenate([order, order[: -len(order) % n_keys]])
+            for keys in order.reshape(-1, n_keys):
+                rows.append([*keys.tolist(), query])
+                second.append(turn >= ROUNDS)
+    features = np.zeros((vocabulary, n_features), dtype=bool)
+    features[: len(sets)] = sets
+    return KeyRows(
+        np.array(rows),
+        np.full(len(rows), n_keys),
+        np.array(second),
+        features,
+        tuple(f"f{i}" for i in range(n_features)),
+        f"sets of up to {most_on} of {n_features} features as keys, {len(queries)} query tokens",
+    )
+
+
+def data_rows(
+    data: FeatureData, features: FeatureSet, vocabulary: int, position: int | None, seed: int
+) -> KeyRows:
+    """Rows of a user, with features of tokens.
+
+    Raises InputError for features that tokens do not tell, rows of several lengths, too few of
+    them, and a query that is outside them or has nothing before it.
+    """
+    if features.reads != TOKENS:
+        raise InputError(f"{features.source}: universal keys need features of tokens")
+    lengths = {len(row) for row in data.tokens}
+    if len(lengths) > 1:
+        raise InputError(f"{data.source}: rows of one length are needed, got {sorted(lengths)}")
+    [length] = lengths
+    if len(data) < LEAST_ROWS:
+        raise InputError(f"{data.source}: {len(data)} rows; at least {LEAST_ROWS} are needed")
+    if position is not None:
+        if not -length <= position < length:
+            raise InputError(f"--position {position} is outside rows of {length} tokens")
+        positions = np.full(len(data), position % length)
+    else:
+        positions = data.positions if data.positions is not None else np.full(len(data), length - 1)
+    if not np.asarray(positions).any():
+        raise InputError("the query is each row's first token: there is no key before it")
+    labels = features.label(torch.arange(vocabulary)).cpu().numpy()
+    columns = np.flatnonzero(labels.any(axis=0))
+    order = np.random.default_rng(seed).permutation(len(data))
+    second = np.zeros(len(data), dtype=bool)
+    second[order[len(data) // 2 :]] = True
+    return KeyRows(
+        data.token_matrix(),
+        np.asarray(positions),
+        second,
+        labels[:, columns],
+        tuple(features.names[k] for k in columns.tolist()),
+        f"{features.source}, on {data.source}",
+    )
+
+
+MOST_FEATURES = 5  # of a function
+MOST_SETS = 20_000  # sets of features that are tried at each size
+
+
+@dataclass(frozen=True, eq=False)
+class TwoGroups:
+    """Scores in two groups.
+
+    Attributes:
+        high: whether each set's score is in the upper one.
+        error: the worst error after the best gain and bias, as a readout of `high`.
+    """
+
+    high: Bool[np.ndarray, " set"]
+    error: float
+
+
+@dataclass(frozen=True)
+class KeyFunction:
+    """A boolean function of key features.
+
+    Attributes:
+        features: by number, the first the most significant digit of the table.
+        table: 0, 1, and ? where no key says.
+        others: other sets of as many features that would do too.
+    """
+
+    features: tuple[int, ...]
+    table: str
+    others: int
+
+    def values(self, on: Bool[np.ndarray, "set feature"]) -> Bool[np.ndarray, " set"]:
+        """The function's values; false where it is undefined."""
+        return np.asarray(np.array([bit == "1" for bit in self.table])[_codes(on, self.features)])
+
+    def decides(self, on: Bool[np.ndarray, "set feature"]) -> Bool[np.ndarray, " set"]:
+        """The rows on which the table is defined."""
+        return np.asarray(np.array([bit != "?" for bit in self.table])[_codes(on, self.features)])
+
+
+def split_scores(
+    low: Float[np.ndarray, " set"],
+    high: Float[np.ndarray, " set"],
+    mean: Float[np.ndarray, " set"],
+) -> TwoGroups | None:
+    """The two groups about the widest gap between means; None without two different ones."""
+    order = np.argsort(mean, kind="stable")
+    gaps = np.diff(mean[order])
+    if not len(gaps) or gaps.max() <= 0:
+        return None
+    upper = np.zeros(len(mean), dtype=bool)
+    upper[order[int(np.argmax(gaps)) + 1 :]] = True
+    ends = [
+        np.array([end(values[side])])
+        for side in (upper, ~upper)
+        for end, values in ((np.min, low), (np.max, high))
+    ]
+    return TwoGroups(upper, float(after_offset(*ends)[0]))
+
+
+def least_function(
+    on: Bool[np.ndarray, "set feature"], value: Bool[np.ndarray, " set"]
+) -> KeyFunction | None:
+    """The function of the fewest features that has these values; None where it takes too many.
+
+    Of several sets of as many features the first is named, and how many others there are.
+    """
+    n_features = on.shape[1]
+    for size in range(min(MOST_FEATURES, n_features) + 1):
+        if comb(n_features, size) > MOST_SETS:
+            return None
+        fitting = [
+            chosen for chosen in combinations(range(n_features), size) if _fits(on, value, chosen)
+        ]
+        if fitting:
+            codes = _codes(on, fitting[0])
+            ones = np.bincount(codes, value, 2**size)
+            observed = np.bincount(codes, minlength=2**size)
+            table = "".join(
+                "?" if not n else "01"[int(k > 0)] for n, k in zip(observed, ones, strict=True)
+            )
+            return KeyFunction(fitting[0], table, len(fitting) - 1)
+    return None
+
+
+def chance_to_fit(
+    on: Bool[np.ndarray, "set feature"], value: Bool[np.ndarray, " set"], size: int
+) -> float:
+    """Upper bound of the chance that a function of `size` features fits shuffled values.
+
+    Exact for each choice of features, summed over the choices (see the module); 1 at most.
+    """
+    n_high = min(int(value.sum()), len(value) - int(value.sum()))
+    ways = 0.0
+    for chosen in combinations(range(on.shape[1]), size):
+        cells = np.bincount(_codes(on, chosen))
+        reached = np.zeros(n_high + 1)
+        reached[0] = 1
+        for cell in cells[(cells > 0) & (cells <= n_high)].tolist():
+            reached[cell:] = reached[cell:] + reached[:-cell]
+        ways += float(reached[n_high])
+    return min(1.0, int(ways) / comb(len(value), n_high))
+
+
+def _fits(
+    on: Bool[np.ndarray, "set feature"], value: Bool[np.ndarray, " set"], chosen: tuple[int, ...]
+) -> bool:
+    codes = _codes(on, chosen)
+    ones = np.bincount(codes, value, 2 ** len(chosen))
+    return bool(((ones == 0) | (ones == np.bincount(codes, minlength=2 ** len(chosen)))).all())
+
+
+def _codes(on: Bool[np.ndarray, "set feature"], chosen: tuple[int, ...]) -> np.ndarray:
+    powers = 1 << np.arange(len(chosen) - 1, -1, -1)
+    return np.asarray(on[:, list(chosen)] @ powers, dtype=np.int64)
+
 
 BATCH = 256
 NUMBERS = 6  # of 8 bytes for a head, query and set: low, high, sum, mean and what they are made in

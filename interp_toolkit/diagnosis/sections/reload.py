@@ -1,8 +1,17 @@
-"""Saving and loading gives the same model; folding changes no probability.
+"""Saved and loaded, folded, or as Hugging Face has it: the same model.
+
+Saving and loading gives the same model; folding changes no probability.
 
 The state dict goes into a fresh copy whose tensors were NaN before (see `fresh`). A toolkit model
 also goes through a file. The copy is then folded, as TransformerLens folds by default, and its
 log-probabilities are compared: folding may add one constant to all logits of a position.
+
+The Hugging Face model that this one stands for, run beside it.
+
+Where a folder is given, or the model came from one, transformers loads it again. Of a bridge whose
+weights were not processed the original can be made again from its configuration and its own
+tensors, without a bridge around its parts. What is compared are log-probabilities (TransformerLens
+may shift all logits of a position), then the residual streams, to say where a difference begins.
 """
 
 from __future__ import annotations
@@ -16,14 +25,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp_toolkit.diagnosis.bench import NOISE_BASIS, Bench
+from interp_toolkit.diagnosis.bench import (
+    NOISE_BASIS,
+    Bench,
+    Fresh,
+    Recorded,
+    never_set,
+    poison,
+    unset,
+)
 from interp_toolkit.diagnosis.checks import Check, listed, measured
-from interp_toolkit.diagnosis.fresh import Fresh, never_set, poison, unset
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, one_line
+from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.formats.checkpoint import save
+from interp_toolkit.models.loading.formats.huggingface import not_a_model
 from interp_toolkit.models.loading.loader import load
-from interp_toolkit.models.loading.quietly import quiet
+from interp_toolkit.models.loading.quietly import offline, quiet
 from interp_toolkit.models.model import Model
+from interp_toolkit.models.running.forward import device_of, evaluating
 from interp_toolkit.models.transformer.transformer import Transformer
 
 SAME = "a fresh copy with this state dict gives the same logits"
@@ -134,3 +153,141 @@ def check_folding(
         norm_type = "log-probabilities of a folded copy are others: do not fold this model"
         check = Check("reload", name, "differs", norm_type, difference, tolerance, check.basis)
     yield check
+
+
+NAME = "the Hugging Face original agrees"
+
+
+def find_original(model: Any, source: Any) -> tuple[Any, str]:
+    """The original and what it is, or None and why there is none.
+
+    Args:
+        model: the model in hand.
+        source: a folder, a live model of transformers or of TransformerLens, or None.
+
+    Raises:
+        InputError: a folder that transformers cannot load.
+    """
+    if source is not None and not isinstance(source, str | Path):
+        if not callable(source):
+            raise InputError(
+                f"a {type(source).__name__} is no model to compare with: give a folder"
+            )
+        return source, "the model given"
+    path = source if source is not None else _folder_of(model)
+    if path is not None:
+        return _from_folder(Path(path), model), "its folder, loaded again by transformers"
+    original = getattr(model, "original_model", None)
+    config = getattr(original, "config", None)
+    if config is None:
+        return None, "no Hugging Face original is at hand: give its folder (--original)"
+    if getattr(model, "compatibility_mode", False):
+        return None, "the weights were processed in place: give the original's folder (--original)"
+    return _from_parts(original, config, model)
+
+
+def _folder_of(model: Model) -> str | None:
+    record = record_of(model)
+    usable = record.kind == "huggingface" and record.path and Path(record.path).is_dir()
+    return record.path if usable else None
+
+
+def _from_folder(path: Path, model: Any) -> Any:
+    import transformers
+
+    config_path = path / "config.json"
+    if not config_path.is_file():
+        raise InputError(not_a_model(path))
+    with quiet(), offline():
+        try:
+            config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
+            named = str((config.architectures or [None])[0])
+            loader = getattr(transformers, named, transformers.AutoModelForCausalLM)
+            original = loader.from_pretrained(
+                path,
+                local_files_only=True,
+                attn_implementation="eager",
+                dtype=next(iter(model.parameters())).dtype,
+            )
+        except Exception as error:  # whatever transformers raises on a damaged folder
+            raise InputError(f"{path} cannot be loaded: {one_line(error)}") from error
+    return original.to(device_of(model)).eval()
+
+
+def _from_parts(original: Any, config: Any, model: Any) -> tuple[Any, str]:
+    like = next(iter(model.parameters()))
+    with quiet():
+        new: Any = type(original)(copy.deepcopy(config))
+    state = new.state_dict()
+    weights = {
+        name.replace("._original_component", ""): value
+        for name, value in original.state_dict().items()
+    }
+    lacking = [name for name in state if name not in weights]
+    if lacking:
+        return None, f"the original cannot be made again: nothing for {lacking[0]}"
+    new.load_state_dict({name: weights[name] for name in state})
+    return new.to(device=like.device, dtype=like.dtype).eval(), (
+        "made again from the bridge's configuration and tensors"
+    )
+
+
+def check_original(
+    bench: Bench,
+    model: Any,
+    located: tuple[Any, str] | None,
+    recorded: Recorded,
+    plain: Tensor,
+    tolerance: float,
+) -> Iterator[Check]:
+    """Does the original, where it is found already or can be, give the same log-probabilities?"""
+    original, what = find_original(model, None) if located is None else located
+    if original is None:
+        yield Check("original", NAME, "not_applicable", what)
+        return
+    bench.count(bench.tokens)
+    options: dict[str, Any] = {}
+    if not hasattr(original, "hook_dict"):
+        options = {"output_hidden_states": True}
+    with torch.no_grad(), evaluating(original), quiet():
+        output = original(bench.tokens.to(device_of(original)), **options)
+    logits = getattr(output, "logits", output).detach().double().cpu()
+    if logits.shape != plain.shape:
+        wider = min(logits.shape[-1], plain.shape[-1])  # TransformerLens may cut padding off
+        logits, plain = logits[..., :wider], plain[..., :wider]
+    expected, ours = logits.log_softmax(-1), plain.log_softmax(-1)
+    difference = float((expected - ours).abs().max())
+    plain_gap = float((logits - plain).abs().max())
+    folded = getattr(model, "compatibility_mode", False) or str(
+        getattr(model.cfg, "normalization_type", "")
+    ).endswith("Pre")
+    where = "" if folded else _begins(output, recorded, tolerance)
+    check = measured(
+        "original",
+        NAME,
+        min(difference, plain_gap),
+        2 * tolerance,
+        float(ours.abs().max()),
+        f"twice {NOISE_BASIS}",
+        f"other log-probabilities than {what}{where}",
+    )
+    if check.answer == "passed":
+        check = Check(
+            "original", NAME, "passed", what, check.difference, check.tolerance, check.basis
+        )
+    yield check
+
+
+def _begins(output: Any, recorded: Recorded, tolerance: float) -> str:
+    """The first layer at which the residual streams differ, as text."""
+    hidden = getattr(output, "hidden_states", None)
+    if not hidden:
+        return ""
+    for layer, expected in enumerate(hidden[:-1]):
+        actual = recorded.values.get(f"blocks.{layer}.hook_resid_pre")
+        if actual is None or actual.shape != expected.shape:
+            return ""
+        gap = (actual.double() - expected.double()).abs().max()
+        if not gap <= 1e-3 * expected.double().abs().max():
+            return "; from the embedding on" if layer == 0 else f"; from layer {layer - 1} on"
+    return "; from the last layer on"

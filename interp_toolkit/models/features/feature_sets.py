@@ -9,6 +9,8 @@
 The direction of a token is what it adds to the residual stream that enters block 0 (behind the
 norm of the embeddings, where a model has one), that of a set the mean of its tokens'; that of a
 latent is its decoder row or its encoder column. Directions are as they were found, not normalised.
+
+The options of analyses that can be given features from elsewhere than the data's columns.
 """
 
 from __future__ import annotations
@@ -17,11 +19,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Shaped
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
@@ -40,6 +43,7 @@ from interp_toolkit.models.running.forward import device_of, probe_tokens
 from interp_toolkit.models.running.hooks import expand_hooks, hook_points
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.models.weights.view import weights
+from interp_toolkit.options import Flag, Options
 
 EMBEDDINGS = "embeddings"
 #: what `FeatureSet.reads` says of features that are on by the token alone
@@ -303,3 +307,42 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         raise ValueError(f"two sets are called {next(n for n in names if names.count(n) > 1)!r}")
     return unique
+
+
+class FeatureOptions(Options):
+    """The definition of a feature, and the reading of an SAE's latents."""
+
+    features: Annotated[Any, Flag(metavar="SAE_FOLDER|embeddings|FILE")] = Field(
+        None,
+        description="What counts as a feature: an SAE's latents, tokens, token sets or directions; "
+        "default: the data's columns, or tokens.",
+    )
+    feature_side: Literal["decoder", "encoder"] | None = Field(
+        None, description="Directions of an SAE's latents; default: decoder."
+    )
+    threshold: float | None = Field(
+        None, description="An SAE's latents are on above it; default: 0."
+    )
+
+    @model_validator(mode="after")
+    def _about_features(self) -> FeatureOptions:
+        values = [self.features, *(getattr(self, name, None) for name in _SIDES)]
+        if all(spec is None for spec in values):
+            for name in ("feature_side", "threshold"):
+                if getattr(self, name) is not None:
+                    flag = f"--{name.replace('_', '-')}"
+                    raise ValueError(f"{flag} is about --features, which is not given")
+        return self
+
+    def read(self, spec: Any, model: Any) -> FeatureSet | None:
+        """The features that a word, a file, a folder or an array stands for; None of None.
+
+        Raises InputError as `read_features`.
+        """
+        if spec is None:
+            return None
+        side, threshold = self.feature_side or "decoder", self.threshold or 0.0
+        return read_features(spec, model, side=side, threshold=threshold)
+
+
+_SIDES = ("query_features", "key_features")

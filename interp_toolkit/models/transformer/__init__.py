@@ -2,10 +2,8 @@
 
 - `config`: its configuration, in TransformerLens's field names
 - `hooks`: hook points and the root module, imported without the rest of TransformerLens
-- `transformer`: the model
-- `attention`: attention, every step behind a hook point
 - `layers`: norms, MLPs and embeddings
-- `mixing`: attention with a fixed random pattern (MixiT)
-- `stacked_weights`: weights of all layers in one tensor, such as `W_Q`
 - `collapsed`: a one-layer model as two tables, for fast training
+- `attention`: attention, learned or by fixed mixing matrices
+- `transformer`: the model, and its weights stacked by layer
 """

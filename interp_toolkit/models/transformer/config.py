@@ -48,7 +48,7 @@ class TransformerConfig(BaseModel):
         tied_embeddings: the unembedding is the embedding's transpose and no parameter of its own.
         mixing: None, or the variance of the entries of fixed random mixing matrices that stand in
             for queries, keys and softmax, with n = d_model and m = n_ctx; "1/m unshaped" leaves
-            out the identity and the centring (see `models.transformer.mixing`).
+            out the identity and the centring (see `models.transformer.attention`).
 
     Examples:
         >>> cfg = TransformerConfig(

@@ -126,7 +126,7 @@ def ov(model: Any, layer: int) -> OVWeights:
 
 
 def mixes(model: Any, layer: int) -> bool:
-    """Whether fixed matrices stand in for the attention of a layer (see `transformer.mixing`)."""
+    """Whether fixed matrices mix in a layer, in place of attention (`transformer.attention`)."""
     return isinstance(getattr(_attention(model, layer), "mixing", None), Tensor)
 
 

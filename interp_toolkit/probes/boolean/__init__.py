@@ -4,6 +4,6 @@
 - `sites`: one site: activations, separability, logistic probe, controls
 - `theorem`: too few attention heads: the theorem and its certificate
 - `attribution`: which heads carry the function, by score and by ablation
-- `analysis`: runs all of this for one model
-- `result` and `figures`: what it returns, in tables, words and pictures
+- `result`: what it returns, in tables and words
+- `analysis`: `interp analyze --probe xor`, `and`, `or` and `boolean`: the analysis and its figures
 """

@@ -5,6 +5,12 @@ each (`measure`); claim the theorem on heads exactly where it holds (`theorem`);
 held-out figures for the number of sites; at the site that says most, split the score by head and
 take heads away (`attribution`); repeat the question on re-initialised copies of the model.
 Source: "How many attention heads do you need to do XOR?".
+
+Figures of the boolean analysis, as plotly data: the classes in the plane that shows the verdict.
+
+When the classes are separable, the horizontal axis is the hyperplane's normal, so that the gap is
+seen as it is; otherwise the plane holds most of the points' spread, and the point where the two
+hulls meet is marked. Other directions are projected away, and the caption says so.
 """
 
 from __future__ import annotations
@@ -15,13 +21,15 @@ from typing import Annotated, Any
 import numpy as np
 from jaxtyping import Bool, Float
 from pydantic import AfterValidator, BeforeValidator, Field
+from scipy.spatial import ConvexHull, QhullError
 
+from interp_toolkit import plots
 from interp_toolkit.data import FeatureData, parse_tokens
 from interp_toolkit.finding import MOST_FINDINGS, Run, analysis
 from interp_toolkit.models.about.record import provenance, record_of
 from interp_toolkit.models.running.hooks import expand_hooks
 from interp_toolkit.options import Flag, Names, Options, Position, Words
-from interp_toolkit.probes.boolean import figures
+from interp_toolkit.plots import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL, translucent
 from interp_toolkit.probes.boolean.attribution import head_effects
 from interp_toolkit.probes.boolean.inputs import (
     default_hooks,
@@ -56,7 +64,220 @@ from interp_toolkit.probes.boolean.sites import (
 )
 from interp_toolkit.probes.estimators.boolean import TABLES, check_table
 from interp_toolkit.registry import Analysis
-from interp_toolkit.results import Figure
+from interp_toolkit.results import Figure, head_name
+
+MOST_POINTS = 2_000  # drawn per class; a page with more is slow and shows no more
+LABELLED_POINTS = 16  # up to so many points get their input written beside them
+
+
+def plane(
+    site: SiteVerdict,
+    X: Float[np.ndarray, "n d"],
+    positive: Bool[np.ndarray, " n"],
+    labels: Sequence[str],
+    seed: int,
+) -> Figure:
+    """The two classes, their hulls, and the witness, in one plane."""
+    centre = X.mean(axis=0)
+    axes = _axes(site, X - centre)
+    at = (X - centre) @ axes.T
+    data: list[plots.Part] = []
+    for side in (0, 1):
+        members = positive == bool(side)
+        data += _hull(at[members], side)
+    data += _witness(site, X, positive, centre, axes, at)
+    rng = np.random.default_rng(seed)
+    for side in (0, 1):
+        rows = np.flatnonzero(positive == bool(side))
+        if len(rows) > MOST_POINTS:
+            rows = np.sort(rng.choice(rows, MOST_POINTS, replace=False))
+        points, names = at[rows], [labels[i] for i in rows.tolist()]
+        if len(X) <= LABELLED_POINTS:
+            points, names = _merged(points, names)
+        data.append(_points(points, names, side, site.function, len(X)))
+    along = "normal to the hyperplane" if site.status == "separable" else "first direction"
+    layout = plots.layout(
+        plots.axis(f"{along} (activation units)") | plots.NO_ZERO_LINE,
+        plots.axis("largest other direction") | plots.NO_ZERO_LINE,
+    )
+    if _comparable(at):
+        layout["yaxis"] |= {"scaleanchor": "x", "scaleratio": 1}
+    return Figure(f"{site.function} at {site.name}", _plane_caption(site), data, layout)
+
+
+def _plane_caption(site: SiteVerdict) -> str:
+    points = "Each point is an activation; the other directions are projected away."
+    if site.status == "separable":
+        return (
+            f"The dashed line is the separating hyperplane, seen edge on; the band is the gap "
+            f"of {site.margin:.4g} that it leaves. {points}"
+        )
+    if site.certificate is not None:
+        return (
+            "The cross marks a point that is a convex combination of either class"
+            + (", weighted by the softmax denominators" if site.denominators else "")
+            + ": the hulls meet there, so no hyperplane can have the classes on its two sides. "
+            + points
+        )
+    return f"No witness either way at this precision. {points}"
+
+
+def _axes(site: SiteVerdict, centred: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "2 d"]:
+    """Two orthonormal directions: the hyperplane's normal first, if there is one."""
+    if site.hyperplane is None:
+        _, _, vt = np.linalg.svd(centred, full_matrices=False)
+        axes = np.zeros((2, centred.shape[1]))
+        axes[: min(2, len(vt))] = vt[:2]
+        return axes
+    normal = site.hyperplane.unit
+    rest = centred - np.outer(centred @ normal, normal)
+    _, s, vt = np.linalg.svd(rest, full_matrices=False)
+    other = vt[0] if s[0] > 0 else np.zeros_like(normal)
+    return np.stack([normal, other])
+
+
+def _comparable(at: Float[np.ndarray, "n 2"]) -> bool:
+    width, height = np.ptp(at, axis=0)
+    return bool(height > 0 and 1 / 6 < width / height < 6)
+
+
+def _merged(
+    at: Float[np.ndarray, "n 2"], labels: list[str]
+) -> tuple[Float[np.ndarray, "m 2"], list[str]]:
+    """Points that fall together, as one with all their labels, so that none hides another."""
+    size = np.abs(at).max() or 1.0
+    members_by_point: dict[tuple[float, ...], list[int]] = {}
+    for i, point in enumerate(np.round(at / size, 9)):
+        members_by_point.setdefault(tuple(point + 0.0), []).append(i)
+    first_members = [members[0] for members in members_by_point.values()]
+    return at[first_members], [
+        ", ".join(labels[i] for i in members) for members in members_by_point.values()
+    ]
+
+
+def _points(
+    at: Float[np.ndarray, "n 2"], labels: list[str], side: int, function: str, n_all: int
+) -> plots.Part:
+    few = n_all <= LABELLED_POINTS
+    marks = plots.markers(
+        at[:, 0],
+        at[:, 1],
+        CLASS_COLORS[side],
+        f"{function} = {side}",
+        symbol=CLASS_SYMBOLS[side],
+        size=13 if few else 5,
+    )
+    marks["marker"]["opacity"] = 1 if few else 0.6
+    named = plots.labels(labels, ("bottom center", "top center")[side])
+    named["mode"] = "markers+text" if few else "markers"
+    return marks | named | plots.hover("%{text}<br>(%{x:.4g}, %{y:.4g})")
+
+
+def _hull(at: Float[np.ndarray, "n 2"], side: int) -> list[plots.Part]:
+    """The outline of a class in the plane: a polygon, or the segment of two points."""
+    corners = at
+    if len(at) > 2:
+        try:
+            corners = at[ConvexHull(at).vertices]
+        except QhullError:  # all on one line
+            order = np.argsort(at @ (at[-1] - at[0]))
+            corners = at[[order[0], order[-1]]]
+    if len(corners) < 2:
+        return []
+    closed = np.vstack([corners, corners[:1]])
+    inside = plots.area(closed[:, 0], closed[:, 1], translucent(CLASS_COLORS[side]))
+    return [inside | {"line": {"color": CLASS_COLORS[side], "width": 1.5}}]
+
+
+def _witness(
+    site: SiteVerdict,
+    X: Float[np.ndarray, "n d"],
+    positive: Bool[np.ndarray, " n"],
+    centre: Float[np.ndarray, " d"],
+    axes: Float[np.ndarray, "2 d"],
+    at: Float[np.ndarray, "n 2"],
+) -> list[plots.Part]:
+    if site.hyperplane is not None:
+        low, high = at[:, 1].min(), at[:, 1].max()
+        pad = 0.25 * (high - low) or 0.5 * max(site.margin, 1e-12)
+        offset = float(site.hyperplane.threshold - centre @ site.hyperplane.unit)
+        ends = [float(low - pad), float(high + pad)]
+        half = site.margin / 2
+        corners = [offset - half, offset + half, offset + half, offset - half]
+        sides = [ends[0], ends[0], ends[1], ends[1]]
+        return [
+            plots.area(corners, sides, translucent(NEUTRAL, 0.14)),
+            plots.dashed([offset, offset], ends, "hyperplane"),
+        ]
+    certificate = site.denominators or site.certificate
+    if certificate is not None:
+        meeting = (certificate.positive_weights @ X[positive] - centre) @ axes.T
+        return [plots.strokes(meeting[:1], meeting[1:], "x-thin", "the hulls meet", size=16)]
+    return []
+
+
+def across_sites(sites: Sequence[SiteVerdict]) -> Figure:
+    """Accuracy at every site, beside what shuffled labels give."""
+    names = [site.name for site in sites]
+    held_out = [site.held_out for site in sites]
+    measured = [s.held_out.balanced_accuracy if s.held_out else s.accuracy for s in sites]
+    status = ["separable", "not_separable", "undecided"]
+    colors = {"separable": CLASS_COLORS[0], "not_separable": CLASS_COLORS[1], "undecided": NEUTRAL}
+    data: list[plots.Part] = []
+    for kind in status:
+        rows = [i for i, site in enumerate(sites) if site.status == kind]
+        if rows:
+            x, y = [names[i] for i in rows], [measured[i] for i in rows]
+            data.append(plots.bars(x, y, colors[kind], kind.replace("_", " ")))
+    if any(held_out):
+        shuffled = [h.null_balanced_accuracy if h else None for h in held_out]
+        data.append(plots.strokes(names, shuffled, "line-ew", "shuffled labels", size=16))
+    kind = "Held-out balanced accuracy" if any(held_out) else "Accuracy on the points"
+    layout = plots.layout(
+        {"categoryorder": "array", "categoryarray": names}, plots.axis(kind) | {"range": [0, 1.02]}
+    )
+    return Figure("Across sites", f"{kind} of the probe, coloured by verdict.", data, layout)
+
+
+def head_split(heads: Sequence[HeadEffect], site: SiteVerdict) -> Figure:
+    """The part of the probe's contrast that each head writes."""
+    names, contrasts = [head_name(h.layer, h.head) for h in heads], [h.contrast for h in heads]
+    trace = plots.bars(names, contrasts, CLASS_COLORS[1], "contrast") | plots.NO_LEGEND
+    layout = plots.layout(
+        plots.axis("head", "category"), plots.axis("score where true − where false")
+    )
+    caption = (
+        f"The probe's score at {site.name} is a sum over heads (and what else writes there): "
+        "the score each adds where the function is true, less where it is false."
+    )
+    return Figure("Which heads carry it", caption, [trace], layout)
+
+
+def _numbers(values: Any) -> list[int | float]:
+    """A list of numbers as it is, anything else as none."""
+    if not isinstance(values, list | tuple):
+        return []
+    numbers = [value for value in values if isinstance(value, int | float)]
+    return numbers if len(numbers) == len(values) else []
+
+
+def training_curve(training: Mapping[str, Any]) -> Figure | None:
+    """The recorded loss curve, with the floor that no weights can go below if one is known."""
+    curve, floor = training.get("curve"), training.get("loss_floor")
+    if not isinstance(curve, Mapping):
+        return None
+    steps, losses = _numbers(curve.get("step")), _numbers(curve.get("loss"))
+    if not steps or len(steps) != len(losses):
+        return None  # a stranger's record; the analysis does not rest on it
+    data = [plots.line(steps, losses, CLASS_COLORS[0], "loss")]
+    caption = "Cross-entropy of the answer during training (nats), the best seed."
+    if isinstance(floor, int | float):
+        ends = [steps[0], steps[-1]]
+        data.append(plots.dashed(ends, [floor, floor], f"floor {floor:.4f}"))
+        caption += " The dashed line is the least that one head can reach on XOR."
+    layout = plots.layout(plots.axis("step"), plots.axis("loss (nats)") | plots.FROM_ZERO)
+    return Figure("Training", caption, data, layout)
+
 
 SOURCE = "How many attention heads do you need to do XOR?"
 
@@ -219,12 +440,12 @@ def _plots(
     seed: int,
 ) -> list[Figure]:
     labels = ["".join(str(int(bit)) for bit in row) for row in np.asarray(data.features)]
-    plots = [figures.plane(sites[focus], X, y, labels, seed)]
+    plots = [plane(sites[focus], X, y, labels, seed)]
     if len(sites) > 1:
-        plots.append(figures.across_sites(sites))
+        plots.append(across_sites(sites))
     if heads:
-        plots.append(figures.head_split(heads, sites[focus]))
-    curve = figures.training_curve(record.training or {})
+        plots.append(head_split(heads, sites[focus]))
+    curve = training_curve(record.training or {})
     return [*plots, curve] if curve else plots
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from interp_toolkit.data import FeatureData, truth_table
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
-from interp_toolkit.models.features.duplicates import equal_inputs, equal_up_to, joined
+from interp_toolkit.models.features.samples import equal_inputs, equal_up_to, joined
 from interp_toolkit.options import Position
 from interp_toolkit.probes.boolean.sites import SAMPLED_FROM, function_name
 from interp_toolkit.probes.estimators.boolean import check_table, truth_values

@@ -17,9 +17,8 @@ import numpy as np
 from interp_toolkit.evidence import Control, control_of_p, effect_status
 from interp_toolkit.finding import Finding, column, records
 from interp_toolkit.formatting import listed
-from interp_toolkit.probes.estimators.separability import Separability
+from interp_toolkit.probes.estimators.separability import Certificate, Hyperplane, Separability
 from interp_toolkit.probes.estimators.separability import Status as SeparabilityStatus
-from interp_toolkit.probes.estimators.witness import Certificate, Hyperplane
 from interp_toolkit.results import Evidence, Status, Table, head_name, jsonable
 from interp_toolkit.stats import LEVEL
 

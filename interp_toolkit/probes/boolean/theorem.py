@@ -33,8 +33,7 @@ from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.probes.estimators.boolean import truth_values
-from interp_toolkit.probes.estimators.separability import FLOORS
-from interp_toolkit.probes.estimators.witness import Certificate
+from interp_toolkit.probes.estimators.separability import FLOORS, Certificate
 
 RESIDUAL = "blocks.0.hook_resid_pre"
 SCORES, PATTERN = "blocks.0.attn.hook_attn_scores", "blocks.0.attn.hook_pattern"

@@ -1,4 +1,8 @@
-"""Probes for boolean functions of features: any truth table, XOR, AND and OR among them.
+"""Probes of boolean functions as scikit-learn estimators.
+
+Activations as estimators take them; what is none is refused in scikit-learn's words.
+
+Probes for boolean functions of features: any truth table, XOR, AND and OR among them.
 
 A table is a string of 0s and 1s, one per combination of the features in counting order, the
 first feature the most significant digit: for two, the values at 00, 01, 10, 11. XOR is `0110`.
@@ -12,11 +16,38 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.probes.estimators.logistic_probe import LogisticProbe
-from interp_toolkit.probes.estimators.rows import checked_rows
+from interp_toolkit.probes.estimators.logistic import LogisticProbe
+
+
+def checked_rows(X: Any) -> Float[np.ndarray, "batch d_model"]:
+    """Activations as an array of float32 or float64, on the CPU.
+
+    Args:
+        X: [n, d] real numbers, an array or a tensor; narrower floats become float32, all other
+            numbers float64.
+
+    Raises:
+        InputError: another shape, an empty one, text, complex numbers, NaN or infinity.
+        TypeError: a sparse matrix, or objects that are no numbers.
+    """
+    if hasattr(X, "detach"):  # a torch tensor; numpy has no bfloat16
+        X = X.detach().cpu()
+        X = (X.float() if X.is_floating_point() and X.itemsize < 4 else X).numpy()
+    if getattr(X, "dtype", None) == np.float16:
+        X = X.astype(np.float32)
+    try:
+        rows = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=False)
+    except ValueError as error:
+        first, *_, last = str(error).splitlines() * 2  # what is between is the data
+        row_range = first if first == last else f"{first} {last}"
+        raise InputError(f"the activations must be numbers [n, d]: {row_range}") from error
+    if not np.isfinite(rows).all():
+        raise InputError("the activations contain NaN or infinity; leave those rows out")
+    return np.asarray(rows)
+
 
 #: the functions of two features that have names
 TABLES: Mapping[str, str] = {

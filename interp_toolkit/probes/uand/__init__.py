@@ -8,9 +8,8 @@ Arrays in, arrays out:
 
 Of a model:
 
-- `layers`: a layer's input, and the same layer with random weights
-- `site`: one layer beside its controls
 - `gates`: ANDs of ANDs and other boolean functions, layer by layer
-- `analysis`: the analysis from end to end
-- `result` and `figures`: what it returns, in tables, words and pictures
+- `result`: what it returns, in tables and words
+- `analysis`: `interp analyze --probe uand`: the analysis and its figures
+- `site`: the readouts of one site, and of a layer beside its input and random layers
 """

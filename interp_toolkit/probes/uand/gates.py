@@ -22,9 +22,8 @@ from jaxtyping import Bool, Float
 from interp_toolkit.boolean_functions import AFFINE, epsilon, mobius
 from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.probes.estimators.boolean import truth_values
-from interp_toolkit.probes.uand.layers import Layer
 from interp_toolkit.probes.uand.readout import UANDReadout
-from interp_toolkit.probes.uand.site import SiteErrors, Split, measure_site
+from interp_toolkit.probes.uand.site import Layer, SiteErrors, Split, measure_site
 
 Readout = tuple[Float[np.ndarray, " d"], float]
 

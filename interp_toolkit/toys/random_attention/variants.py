@@ -6,8 +6,8 @@ is four times as wide as the model, heads that share the width out, rotary posit
     standard    everything is trained
     frozen-qk   all but W_Q and W_K
     frozen-mlp  all but the MLPs
-    mixit       fixed random mixing instead of attention (see `models.transformer.mixing`), learned
-                positions; everything that is left is trained
+    mixit       fixed random mixing instead of attention (`models.transformer.attention`);
+                positions are learned; everything that is left is trained
     random      the embedding and the unembedding alone (Zhong & Andreas 2024)
 
 Source: "Is random attention sufficient for sequence modeling?", section 2.

@@ -1,7 +1,5 @@
 """The constructions at sizes that build at once: `toy:uand`, `toy:uand-fan-in-3` and others.
 
-The constructions at sizes that build at once, as `toy:uand` and its like.
-
 Each has `.ground_truth` (see `layers.layer.GatesGroundTruth`), and reads rows of tokens made
 by `data.composites` with the task record's sizes.
 

@@ -1,7 +1,5 @@
 """Faster training: CUDA graphs, batches in parts, no denormal numbers, several processes.
 
-Faster or smaller training steps: no denormals, CUDA graphs, micro-batches.
-
 A CUDA graph is a step recorded once and played back, for models so small that launching kernels is
 what costs. Rows in parts: a mean over a batch with the activations of only some rows in memory.
 

@@ -31,7 +31,7 @@ from typing import Any, Literal
 
 from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.files import replacing
-from interp_toolkit.report.files import write_text
+from interp_toolkit.report.html import write_text
 from interp_toolkit.results import jsonable
 
 

@@ -51,8 +51,8 @@ from interp_toolkit.toys.random_attention.variants import (
     variant_model,
 )
 from interp_toolkit.training.engine.metrics import percent
-from interp_toolkit.training.engine.seeds import SeedRuns
 from interp_toolkit.training.engine.settings import Betas, Problem, Schedule, TrainingSettings
+from interp_toolkit.training.engine.trainer import SeedRuns
 
 #: a recipe's variants
 BY_VARIANT: dict[str, dict[str, str]] = {variant: {"variant": variant} for variant in VARIANTS}

@@ -19,8 +19,7 @@ from interp_toolkit.toys.random_attention.tasks import (
 )
 from interp_toolkit.toys.random_attention.variants import trainable_parameters
 from interp_toolkit.training.engine.metrics import FinalScore
-from interp_toolkit.training.engine.seeds import SeedRuns, train_seeds
-from interp_toolkit.training.engine.trainer import Fitted
+from interp_toolkit.training.engine.trainer import Fitted, SeedRuns, train_seeds
 from interp_toolkit.training.tasks.problem import (
     BITS,
     BY_VARIANT,

@@ -1,13 +1,9 @@
-"""Language modelling: `interp train wikitext`, `fineweb-edu` and `toy-text`.
-
-A model variant that learns to predict the next token of a text.
+"""Language modelling: `interp train wikitext`, `fineweb-edu` and `toy-text`, every model variant.
 
 Rows are windows of `length` tokens at random places of the training documents, one after another;
 a window may begin in the middle of a document and go on into the next. The test is all of the held
 out documents, cut into rows. The loss is the mean cross-entropy (nats) of all tokens of a row but
 the first: the log perplexity.
-
-`interp train wikitext | fineweb-edu | toy-text`: the model variants on language modelling.
 
 The measure is the log perplexity: nats a token on held-out text. It depends on the tokenizer, which
 the source does not name; figures of runs with different tokenizers are not comparable.
@@ -34,9 +30,8 @@ from interp_toolkit.toys.random_attention import texts
 from interp_toolkit.toys.random_attention.variants import trainable_parameters
 from interp_toolkit.training.engine.acceleration import mean_in_parts
 from interp_toolkit.training.engine.metrics import FinalScore
-from interp_toolkit.training.engine.seeds import SeedRuns, train_seeds
 from interp_toolkit.training.engine.settings import Problem
-from interp_toolkit.training.engine.trainer import Fitted
+from interp_toolkit.training.engine.trainer import Fitted, SeedRuns, train_seeds
 from interp_toolkit.training.tasks.problem import BY_VARIANT
 from interp_toolkit.training.text.store import (
     GENERATED,

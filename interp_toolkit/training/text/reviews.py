@@ -1,13 +1,9 @@
-"""Sentiment of reviews: `interp train yelp`.
-
-A model variant that learns whether a review is positive, from its text.
+"""Sentiment of reviews, positive or not, by every model variant: `interp train yelp`.
 
 A row is the first `length` - 1 tokens of a review and the end's token, at which the label is asked
 for; shorter rows are padded behind, where a causal model cannot look back from. Rows are as long as
 the longest of their batch, on a GPU `length`, since a recorded step has one shape. The labels are
 tokens of their own, and the loss is the mean cross-entropy (nats) of the right one.
-
-`interp train yelp`: is a review positive? The model variants on sentiment classification.
 
 Reviews come from the data set Yelp polarity, a local copy of it or any other text with labels 0
 and 1, or are generated (`--set text=generated`).
@@ -33,9 +29,8 @@ from interp_toolkit.toys.random_attention.tasks import TaskRows, right_share
 from interp_toolkit.toys.random_attention.variants import trainable_parameters
 from interp_toolkit.training.engine.acceleration import mean_in_parts
 from interp_toolkit.training.engine.metrics import FinalScore, percent
-from interp_toolkit.training.engine.seeds import SeedRuns, train_seeds
 from interp_toolkit.training.engine.settings import Problem
-from interp_toolkit.training.engine.trainer import Fitted
+from interp_toolkit.training.engine.trainer import Fitted, SeedRuns, train_seeds
 from interp_toolkit.training.tasks.problem import BY_VARIANT, answer_logits
 from interp_toolkit.training.text.store import (
     GENERATED,

@@ -1,7 +1,5 @@
 """Settings, tokens and records that the recipes on text share.
 
-The settings that the recipes on text share.
-
 The token ids that a recipe's settings ask for: made on first use, then read.
 
 They lie in the cache folder, under a name made of everything they depend on. Processes that want

@@ -15,12 +15,11 @@ from interp_toolkit.circuits.behaviour.objective import Closeness
 from interp_toolkit.circuits.behaviour.prompts import Prompts, repeated_prompts
 from interp_toolkit.circuits.edges import analysis, search
 from interp_toolkit.circuits.edges.analysis import CIRCUIT
-from interp_toolkit.circuits.edges.exhaustive import measured_edges, selected_edges
-from interp_toolkit.circuits.edges.faithfulness import SHARE
+from interp_toolkit.circuits.edges.checks import SHARE
 from interp_toolkit.circuits.edges.graph import circuit_prompts, composition_graph
 from interp_toolkit.circuits.edges.passes.cut import CutObjective
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
-from interp_toolkit.circuits.edges.search import find_circuit
+from interp_toolkit.circuits.edges.search import find_circuit, measured_edges, selected_edges
 from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError

@@ -5,8 +5,7 @@ import json
 import networkx as nx
 import pytest
 
-from interp_toolkit.circuits.edges.export import edge_json, write_graph
-from interp_toolkit.circuits.edges.graph import composition_graph
+from interp_toolkit.circuits.edges.graph import composition_graph, edge_json, write_graph
 from interp_toolkit.errors import InputError
 from interp_toolkit.toys.hand_set import induction as toys
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from interp_studies.challenge.families.planted import planted_case
-from interp_toolkit.circuits.edges.passes import blocks
+from interp_toolkit.circuits.edges.passes import patched_pass
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.wiring import Edge, Node
 from interp_toolkit.errors import InputError
@@ -69,7 +69,7 @@ def test_what_cannot_be_taken_apart_is_refused_by_name(zoo, kind, words):
 def test_a_stream_that_is_no_sum_is_refused(zoo, monkeypatch):
     real = weights(zoo("own"))
     layer = dataclasses.replace(real.layer(0), residual_norm=NormWeights("LN"))
-    monkeypatch.setattr(blocks, "weights", lambda model: real)
+    monkeypatch.setattr(patched_pass, "weights", lambda model: real)
     monkeypatch.setattr(real, "layer", lambda number: layer)
     with pytest.raises(InputError, match="layer 0 normalises the residual stream"):
         PatchedModel(zoo("own"))
@@ -77,7 +77,7 @@ def test_a_stream_that_is_no_sum_is_refused(zoo, monkeypatch):
 
 def test_a_pass_that_is_not_the_models_is_refused(zoo, monkeypatch):
     silu = torch.nn.functional.silu
-    monkeypatch.setattr(blocks, "neurons", lambda w, x: silu(x @ w.W_in + w.b_in))
+    monkeypatch.setattr(patched_pass, "neurons", lambda w, x: silu(x @ w.W_in + w.b_in))
     with pytest.raises(InputError, match=r"what layer 0 writes .*activation relu"):
         PatchedModel(zoo("own"))
 

@@ -8,9 +8,9 @@ import torch
 
 from interp_toolkit.circuits.behaviour.objective import LogitDifference
 from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.edges.passes.attribution import patched_stream, patching_figure
 from interp_toolkit.circuits.edges.passes.cut import CutObjective
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
-from interp_toolkit.circuits.edges.passes.patching import patched_stream, patching_figure
 from interp_toolkit.circuits.edges.passes.stand_in import StandIn, kinds_for
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import run

@@ -9,7 +9,7 @@ import pytest
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
 from interp_toolkit.circuits.edges import checks, screened, search
 from interp_toolkit.circuits.edges.analysis import evidence_of, headline, sentences, status_of
-from interp_toolkit.circuits.edges.faithfulness import Measured
+from interp_toolkit.circuits.edges.checks import Measured
 from interp_toolkit.circuits.edges.wiring import Wiring
 from interp_toolkit.toys.hand_set import induction as toys
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from interp_toolkit.circuits.edges.passes.cut import SubcircuitPass
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
-from interp_toolkit.circuits.edges.passes.subcircuit_pass import SubcircuitPass
 from interp_toolkit.models.running.forward import run
 
 KINDS = ("own", "own-rotary", "own-bare", "hooked-parallel", "llama", "neox", "alibi", "bloom")

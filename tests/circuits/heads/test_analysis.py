@@ -22,8 +22,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.finding import InterruptedAnalysis
 from interp_toolkit.models.model import Head
-from interp_toolkit.report.files import to_json
-from interp_toolkit.report.html import to_html
+from interp_toolkit.report.html import to_html, to_json
 from interp_toolkit.toys.hand_set import induction as toys
 from interp_toolkit.toys.hand_set.untrained import random_model
 

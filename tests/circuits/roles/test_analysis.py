@@ -11,12 +11,11 @@ import pytest
 from planted_roles import D_VOCAB, N_POS, movers, noisy_movers, rows
 
 import interp_toolkit as it
-from interp_toolkit.circuits.roles import verdict
+from interp_toolkit.circuits.roles import analysis
 from interp_toolkit.circuits.roles.analysis import ROLES
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.report.files import dumps
-from interp_toolkit.report.html import to_html
+from interp_toolkit.report.html import dumps, to_html
 from interp_toolkit.results import jsonable
 from interp_toolkit.stats import Share
 from interp_toolkit.toys.hand_set.untrained import random_model
@@ -66,11 +65,11 @@ def test_quick_effort_describes_roles_and_takes_no_head_out() -> None:
 
 def test_a_writer_is_said_to_write_most_only_where_its_interval_says_so() -> None:
     strong, weak = Share(-2.0, -2.2, -1.8), Share(1.0, 0.5, 1.7)
-    assert verdict._surely_more(strong, weak)
-    assert verdict._surely_more(strong, None)
-    assert not verdict._surely_more(strong, Share(1.0, 0.5, 1.9))
-    assert not verdict._surely_more(weak, strong)
-    assert not verdict._surely_more(Share(0.5, -0.1, 1.1), None)
+    assert analysis._surely_more(strong, weak)
+    assert analysis._surely_more(strong, None)
+    assert not analysis._surely_more(strong, Share(1.0, 0.5, 1.9))
+    assert not analysis._surely_more(weak, strong)
+    assert not analysis._surely_more(Share(0.5, -0.1, 1.1), None)
 
 
 def test_what_few_rows_cannot_show_is_not_said_to_be_absent() -> None:

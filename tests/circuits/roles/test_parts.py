@@ -7,11 +7,11 @@ import itertools
 import numpy as np
 import pytest
 
-from interp_toolkit.circuits.roles.asks import Asks, asks_of
 from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.find import _in_front, inhibits
-from interp_toolkit.circuits.roles.judged import RoleWord
+from interp_toolkit.circuits.roles.kinds import RoleWord
 from interp_toolkit.circuits.roles.measures import against_displaced, against_like
+from interp_toolkit.circuits.roles.reading import Asks, asks_of
 from interp_toolkit.circuits.roles.result import HeadRole
 from interp_toolkit.circuits.roles.token_lists import lists_of, successions
 from interp_toolkit.errors import InputError

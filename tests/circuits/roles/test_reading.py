@@ -8,11 +8,9 @@ import torch
 from head_outputs import head_outputs
 
 from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.roles.asks import asks_of
 from interp_toolkit.circuits.roles.find import find_roles
 from interp_toolkit.circuits.roles.measures import answer_sources
-from interp_toolkit.circuits.roles.reading import read
-from interp_toolkit.circuits.roles.writing import Writing
+from interp_toolkit.circuits.roles.reading import Writing, asks_of, read
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.running.hooks import hook_points

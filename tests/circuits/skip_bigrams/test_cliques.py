@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from interp_toolkit.circuits.skip_bigrams.count import complete_blocks
+from interp_toolkit.circuits.skip_bigrams.pursuit import complete_blocks
 
 
 def matrix(edges: set[tuple[int, int]]) -> np.ndarray:

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.skip_bigrams.count import count
 from interp_toolkit.circuits.skip_bigrams.head import skip_bigrams_of
-from interp_toolkit.circuits.skip_bigrams.pursuit import pursue
+from interp_toolkit.circuits.skip_bigrams.pursuit import count, pursue
 from interp_toolkit.circuits.skip_bigrams.scores import Features, Form, Pairs, PairScores, t_at
 
 D, R, N, M, LEVEL = 64, 16, 64, 256, 0.05

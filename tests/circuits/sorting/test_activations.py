@@ -24,7 +24,7 @@ from interp_toolkit.circuits.sorting.activations import (
 )
 from interp_toolkit.data.lists.draws import Lists, ListSource
 from interp_toolkit.data.lists.layout import parse_layout
-from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater, sort_mixed
+from interp_toolkit.toys.sorting import sort_argmax, sort_min_greater, sort_mixed
 
 
 def reading_of(

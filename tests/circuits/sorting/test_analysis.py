@@ -21,9 +21,8 @@ from interp_toolkit.models.loading.formats.checkpoint import save
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
-from interp_toolkit.report.files import to_json
-from interp_toolkit.report.html import to_html
-from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater
+from interp_toolkit.report.html import to_html, to_json
+from interp_toolkit.toys.sorting import sort_argmax, sort_min_greater
 
 DISTINCT, BOTH_WAYS = "15 list10 16 sorted10", "10 list1-10 11 pad12"
 

@@ -14,7 +14,7 @@ from interp_toolkit.models.loading.loader import load
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Session
-from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater, sort_mixed
+from interp_toolkit.toys.sorting import sort_argmax, sort_min_greater, sort_mixed
 from interp_toolkit.training.sorting import SortTraining, train
 
 WRITTEN_AFTER = "10 list10 11 sorted10"

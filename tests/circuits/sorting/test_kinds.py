@@ -14,7 +14,7 @@ from interp_toolkit.circuits.sorting.evaluation import (
 from interp_toolkit.data.lists.draws import Lists
 from interp_toolkit.data.lists.layout import parse_layout
 from interp_toolkit.stats import clopper_pearson
-from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater
+from interp_toolkit.toys.sorting import sort_argmax, sort_min_greater
 
 FEW_REPEATS = "30 list3 31 sorted3"  # one in ten uniform lists of 3 of 30 values has one
 

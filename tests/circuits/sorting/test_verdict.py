@@ -25,7 +25,7 @@ from interp_toolkit.circuits.sorting.criteria import (
     status_of,
 )
 from interp_toolkit.circuits.sorting.evaluation import ListAccuracy
-from interp_toolkit.toys.sorting.sorters import sort_min_greater
+from interp_toolkit.toys.sorting import sort_min_greater
 
 ACCURACY = {"random": ListAccuracy(4000, 0.9995, 0.998, 1.0, 1.0, 0.0)}
 

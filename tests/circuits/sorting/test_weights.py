@@ -28,7 +28,7 @@ from interp_toolkit.data.lists.layout import parse_layout
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
-from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater
+from interp_toolkit.toys.sorting import sort_argmax, sort_min_greater
 
 
 def kinked(n, slope, seed=0):

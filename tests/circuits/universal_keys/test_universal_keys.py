@@ -22,14 +22,12 @@ from interp_toolkit.circuits.universal_keys.analysis import (
     headline,
     sentences,
 )
-from interp_toolkit.circuits.universal_keys.function import (
-    chance_to_fit,
-    least_function,
-    split_scores,
-)
 from interp_toolkit.circuits.universal_keys.scores import (
+    chance_to_fit,
     is_attended,
+    least_function,
     may_be_attended,
+    split_scores,
 )
 from interp_toolkit.data import FeatureData
 from interp_toolkit.data.composites import all_composites

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp_toolkit.models.features.duplicates import equal_inputs, joined
+from interp_toolkit.models.features.samples import equal_inputs, joined
 
 codes = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=12)
 

@@ -10,8 +10,8 @@ from hypothesis.extra import numpy as hnp
 from pydantic import ValidationError
 from torch.testing import assert_close
 
+from interp_toolkit.models.transformer.attention import mixing_matrices, mixing_variance
 from interp_toolkit.models.transformer.config import TransformerConfig
-from interp_toolkit.models.transformer.mixing import mixing_matrices, mixing_variance
 from interp_toolkit.models.transformer.transformer import Transformer
 
 VARIANCES = ["1/(d_head m)", "1/(n m)", "1/sqrt(n m)"]

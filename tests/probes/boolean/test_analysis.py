@@ -20,7 +20,7 @@ from interp_toolkit.probes.boolean.analysis import BOOLEAN
 from interp_toolkit.probes.boolean.inputs import equal_inputs_at, groups_with
 from interp_toolkit.probes.boolean.result import LabelingNull
 from interp_toolkit.probes.estimators.separability import check_separability
-from interp_toolkit.report.files import to_json
+from interp_toolkit.report.html import to_json
 from interp_toolkit.toys.hand_set.untrained import random_model
 
 SITE = "blocks.0.hook_resid_post"
@@ -412,7 +412,7 @@ def test_unknown_names_and_options_are_suggested() -> None:
     [{"curve": 3}, {"curve": {"step": [0, 1], "loss": [1.0]}}, {"curve": {"step": ["a"]}}, {}],
 )
 def test_a_malformed_training_record_only_costs_its_figure(training) -> None:
-    from interp_toolkit.probes.boolean.figures import training_curve
+    from interp_toolkit.probes.boolean.analysis import training_curve
 
     assert training_curve(training) is None
     good = {"curve": {"step": [0, 1], "loss": [1.0, 0.5]}, "loss_floor": "none"}

@@ -10,8 +10,12 @@ from sklearn.linear_model import LogisticRegression
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.probes.estimators import heldout
-from interp_toolkit.probes.estimators.heldout import cross_validate_targets
-from interp_toolkit.probes.estimators.splits import grouped_folds, shuffled_labels, stratified_folds
+from interp_toolkit.probes.estimators.heldout import (
+    cross_validate_targets,
+    grouped_folds,
+    shuffled_labels,
+    stratified_folds,
+)
 from interp_toolkit.stats import max_statistic_p_values
 
 

@@ -13,8 +13,13 @@ from hypothesis import strategies as st
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.probes.estimators import hulls
-from interp_toolkit.probes.estimators.separability import FLOORS, Separability, check_separability
-from interp_toolkit.probes.estimators.witness import Certificate, Hyperplane
+from interp_toolkit.probes.estimators.separability import (
+    FLOORS,
+    Certificate,
+    Hyperplane,
+    Separability,
+    check_separability,
+)
 
 Points = list[tuple[int, ...]]
 

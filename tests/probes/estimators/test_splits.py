@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.probes.estimators.splits import (
+from interp_toolkit.probes.estimators.heldout import (
     group_codes,
     grouped_folds,
     shuffled_labels,

@@ -16,8 +16,7 @@ from scipy import stats
 
 import interp_toolkit as it
 from interp_toolkit.data import FeatureData
-from interp_toolkit.data.composites import all_composites, composite_data
-from interp_toolkit.data.task import task_data
+from interp_toolkit.data.composites import all_composites, composite_data, task_data
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.features.samples import labelled_samples, read_at
@@ -26,12 +25,18 @@ from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.models.weights.parts import neurons
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.probes import UANDReadout
-from interp_toolkit.probes.uand import layers
+from interp_toolkit.probes.uand import site
 from interp_toolkit.probes.uand.analysis import UAND
-from interp_toolkit.probes.uand.layers import LayerReader, in_random_order
 from interp_toolkit.probes.uand.result import _random, evidence_of, headline
-from interp_toolkit.probes.uand.site import Split, reading, shuffled, split
-from interp_toolkit.report.files import to_json
+from interp_toolkit.probes.uand.site import (
+    LayerReader,
+    Split,
+    in_random_order,
+    reading,
+    shuffled,
+    split,
+)
+from interp_toolkit.report.html import to_json
 from interp_toolkit.toys.hand_set.untrained import random_model
 from interp_toolkit.toys.superposition.constructions.uand import universal_and
 from interp_toolkit.toys.superposition.layers.layer import FeatureLayer, layer_model
@@ -461,7 +466,7 @@ def test_layers_are_read_together_as_memory_allows(monkeypatch, memory, passes):
     hooks = [f"blocks.{n}.mlp.hook_post" for n in range(4)]
     read = LayerReader(model, samples, hooks, memory)
     began: list[object] = []
-    monkeypatch.setattr(layers, "read_at", lambda *a, **k: began.append(a) or read_at(*a, **k))
+    monkeypatch.setattr(site, "read_at", lambda *a, **k: began.append(a) or read_at(*a, **k))
     together = [read(hook) for hook in hooks]
     assert len(began) == passes
     for hook, layer in zip(hooks, together, strict=True):

@@ -20,8 +20,7 @@ from interp_studies.challenge.tools.detect_head import DetectHead
 from interp_studies.challenge.tools.ours import Ours
 from interp_studies.challenge.tools.tool import checked, find_tool
 from interp_toolkit.errors import InputError
-from interp_toolkit.report.files import write_json
-from interp_toolkit.report.html import write_report
+from interp_toolkit.report.html import write_json, write_report
 
 QUICK = ["xor", "bigrams", "planted"]
 HAS_TRACR = find_spec("tracr") is not None

@@ -19,8 +19,7 @@ from interp_studies.litmus.study import litmus
 from interp_toolkit import registry
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.loader import load
-from interp_toolkit.report.files import dumps
-from interp_toolkit.report.html import to_html
+from interp_toolkit.report.html import dumps, to_html
 from interp_toolkit.training.engine.metrics import FinalScore
 
 SCHEMA_FILE = Path(__file__).parents[3] / "docs" / "results.schema.json"

@@ -14,7 +14,7 @@ from interp_studies.claims import JudgedClaim, judge
 from interp_studies.jobs.runner import Runner
 from interp_studies.open import bigram_capacity as study
 from interp_toolkit.registry import find
-from interp_toolkit.report.files import dumps
+from interp_toolkit.report.html import dumps
 
 
 def test_auc_within_queries_by_hand() -> None:

@@ -13,7 +13,7 @@ from interp_studies.claims import JudgedClaim
 from interp_studies.jobs.runner import Runner
 from interp_studies.open import quadratic_or_relu as study
 from interp_toolkit.registry import find
-from interp_toolkit.report.files import dumps
+from interp_toolkit.report.html import dumps
 
 GIVEN = {"most_on": 3, "most_inputs": 12_000, "held_out": 5, "connected": 1.5}
 

@@ -24,7 +24,7 @@ from interp_studies.open.random_layers import (
 )
 from interp_toolkit.data.composites import all_composites
 from interp_toolkit.registry import find
-from interp_toolkit.report.files import dumps
+from interp_toolkit.report.html import dumps
 
 NOWHERE = Path("nowhere")
 

@@ -13,7 +13,7 @@ from interp_studies.jobs.runner import Runner
 from interp_studies.open import stacked_errors
 from interp_studies.power_law import exponent
 from interp_toolkit.registry import find
-from interp_toolkit.report.files import dumps
+from interp_toolkit.report.html import dumps
 
 
 def made(neurons: float, depth: float, seed: int) -> list[dict]:

@@ -29,8 +29,7 @@ from interp_studies.random_attention.cells import (
 )
 from interp_studies.random_attention.table import TableStudy
 from interp_toolkit.registry import find
-from interp_toolkit.report.files import dumps
-from interp_toolkit.report.html import to_html
+from interp_toolkit.report.html import dumps, to_html
 from interp_toolkit.results import STATUS_TONES
 
 STUDIES = {

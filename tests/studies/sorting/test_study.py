@@ -15,8 +15,7 @@ from interp_studies.sorting.experiments import EXPERIMENTS
 from interp_toolkit.circuits.sorting.evaluation import list_accuracy
 from interp_toolkit.data.lists.layout import parse_layout, standard_sets
 from interp_toolkit.registry import find
-from interp_toolkit.report.files import dumps
-from interp_toolkit.report.html import to_html
+from interp_toolkit.report.html import dumps, to_html
 
 STEPS = {"steps": 20, "batch": 64}
 LAYOUTS = {

@@ -21,8 +21,7 @@ from interp_studies.superposition.packing import (
     random_capacity,
     welch_capacity,
 )
-from interp_toolkit.report.files import dumps
-from interp_toolkit.report.html import to_html
+from interp_toolkit.report.html import dumps, to_html
 
 
 def least(n: int, d: int, power: int, relu: bool) -> float:

@@ -14,8 +14,7 @@ from interp_studies.jobs.runner import Runner
 from interp_studies.superposition import skip_bigrams, stacking
 from interp_toolkit.data.composites import sample_composites
 from interp_toolkit.registry import find
-from interp_toolkit.report.files import dumps
-from interp_toolkit.report.html import to_html
+from interp_toolkit.report.html import dumps, to_html
 from interp_toolkit.toys.superposition.constructions.stacked import random_circuit
 
 NOWHERE = Path("nowhere")

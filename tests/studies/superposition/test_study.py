@@ -16,8 +16,7 @@ from interp_studies.superposition import jobs, study
 from interp_studies.superposition.settings import SETTINGS
 from interp_toolkit.data.composites import all_composites
 from interp_toolkit.registry import find
-from interp_toolkit.report.files import dumps
-from interp_toolkit.report.html import to_html
+from interp_toolkit.report.html import dumps, to_html
 from interp_toolkit.toys.superposition.constructions.uand import universal_and
 
 NOWHERE = Path("nowhere")

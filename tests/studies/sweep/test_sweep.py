@@ -20,7 +20,7 @@ from interp_studies.sweep import study as module
 from interp_studies.sweep.file import SweepFile, grid_points, read_sweep
 from interp_studies.sweep.result import SweepResult, sweep_result
 from interp_toolkit.errors import InputError
-from interp_toolkit.report.files import dumps
+from interp_toolkit.report.html import dumps
 
 GRID = {"variant": ["standard", "mixit"], "lr": ["1e-1", 0.01]}
 ROOT = Path(__file__).parents[3]

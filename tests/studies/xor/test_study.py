@@ -15,8 +15,7 @@ from interp_studies.xor import layers, study
 from interp_studies.xor.layers import KINDS
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import find
-from interp_toolkit.report.files import dumps
-from interp_toolkit.report.html import to_html
+from interp_toolkit.report.html import dumps, to_html
 
 NOWHERE = Path("nowhere")
 

@@ -13,9 +13,8 @@ from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Progress, Session
 from interp_toolkit.training.engine.acceleration import Ranks, records
-from interp_toolkit.training.engine.seeds import train_seeds
 from interp_toolkit.training.engine.settings import Problem, TrainingSettings
-from interp_toolkit.training.engine.trainer import fit
+from interp_toolkit.training.engine.trainer import fit, train_seeds
 
 CFG = TransformerConfig(
     n_layers=1, d_model=8, n_ctx=4, d_head=4, n_heads=2, d_vocab=5, attn_only=True

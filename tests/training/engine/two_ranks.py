@@ -15,9 +15,8 @@ import torch
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer, next_token_loss
 from interp_toolkit.registry import Session
-from interp_toolkit.training.engine.seeds import train_seeds
 from interp_toolkit.training.engine.settings import Problem, TrainingSettings
-from interp_toolkit.training.engine.trainer import Fitted
+from interp_toolkit.training.engine.trainer import Fitted, train_seeds
 
 SETTINGS = TrainingSettings(
     steps=8, lr=0.02, seed=3, dtype="float64", log_every=4, save_every=3, checkpoints=2

@@ -155,7 +155,7 @@ def fan_in_and(
         n_neurons: of the layer.
         fan_in: features of a gate, at least 2.
         density: the chance p that a feature is connected to a neuron; see
-            `density.choose_density` and `least_density`.
+            `choose_density` and `least_density`.
         seed: of the connections.
 
     Raises:

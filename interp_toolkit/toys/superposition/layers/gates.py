@@ -1,4 +1,4 @@
-"""Boolean functions and AND gates of features, and a layer of gates as a model.
+"""Boolean functions and AND gates of features.
 
 Boolean functions of some of the features: a truth table, and the features that it is of.
 
@@ -9,8 +9,6 @@ AND gates as tuples of feature numbers: all pairs, random ones, their truth, the
 
 The gate `(2, 5)` is true where features 2 and 5 are both on.
 Source: "Computation in superposition", sections 1.1 and 1.3.
-
-A layer of gates as a model, with what is known about it: gates, connections, worst errors.
 """
 
 from __future__ import annotations

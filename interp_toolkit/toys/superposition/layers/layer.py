@@ -1,7 +1,5 @@
 """One MLP layer on boolean features: as a model, how densely connected, with which errors.
 
-One MLP layer on boolean features, and the same layer as a model.
-
 A layer computes `act(x W_in + b_in)` of `x`, the sum of the f-vectors of the features that are on;
 f-vectors are the rows of `features`, the identity where nothing is in superposition. As a model
 it reads `data.composites`' rows of tokens: one head attends everywhere alike and adds up the

@@ -26,8 +26,7 @@ from interp_studies.random_attention.circuit.job import (
     value_to_key,
 )
 from interp_toolkit.registry import find
-from interp_toolkit.report.files import dumps
-from interp_toolkit.report.html import to_html
+from interp_toolkit.report.html import dumps, to_html
 from interp_toolkit.toys.random_attention.tasks import Retrieval
 from interp_toolkit.training.tasks.problem import TaskProblem
 

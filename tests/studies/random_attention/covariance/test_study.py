@@ -12,8 +12,7 @@ import pytest
 from interp_studies.jobs.runner import Runner
 from interp_studies.random_attention.covariance import study
 from interp_studies.random_attention.covariance.recursion import MixingLaw
-from interp_toolkit.report.files import dumps
-from interp_toolkit.report.html import to_html
+from interp_toolkit.report.html import dumps, to_html
 
 
 def test_gap_and_its_exponent() -> None:

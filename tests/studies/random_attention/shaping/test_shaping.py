@@ -15,7 +15,7 @@ from interp_studies.jobs.runner import Runner
 from interp_studies.random_attention.covariance.recursion import mean_diagonal
 from interp_studies.random_attention.depth.models import MAIN, DepthSizes, untrained
 from interp_studies.random_attention.shaping import signals, study
-from interp_toolkit.models.transformer.mixing import MixingAttention
+from interp_toolkit.models.transformer.attention import MixingAttention
 from interp_toolkit.report.html import to_html
 
 TINY = study.ShapingSizes(8, 4, (1, 8, 32), (1, 2), DepthSizes(16, 2, 8, 20, 3, 1), (2, 3), 2)

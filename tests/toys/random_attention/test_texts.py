@@ -1,4 +1,4 @@
-"""The generated documents against a reader that is written from the grammar alone."""
+"""Generated texts: what can be known of them is what the exact statistics say."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ from hypothesis import strategies as st
 from told_share import told_share
 
 from interp_toolkit.toys.random_attention.texts import (
+    BAD,
     END_CHANCE,
     FIRST_NAMES,
+    GOOD,
     LAST_NAMES,
     PEOPLE,
     SCENES,
+    THINGS,
     WORDS_A_SENTENCE,
+    best_accuracy,
     passages,
     read,
+    reviews,
 )
 
 WHOLE = 10**9  # words a row
@@ -102,3 +107,23 @@ def test_the_same_seed_gives_the_same_text() -> None:
     texts = [list(passages(20, seed)) for seed in (1, 1, 2)]
     assert texts[0] == texts[1]
     assert not set(texts[0]) & set(texts[2])
+
+
+def votes(text: str) -> int:
+    """Good sentences less bad ones."""
+    total = 0
+    for sentence in text.split("."):
+        words = sentence.split()
+        if words:
+            assert (words[0], words[2]) == ("the", "was")
+            assert words[1] in THINGS
+            assert words[-1] in GOOD + BAD
+            total += (1 if words[-1] in GOOD else -1) * (-1 if "not" in words else 1)
+    return total
+
+
+def test_the_majority_of_sides_is_right_as_often_as_the_closed_form_says() -> None:
+    found = [(votes(text), label) for text, label in reviews(8_000, 4)]
+    right = sum(0.5 if not vote else (vote > 0) == label for vote, label in found)
+    assert right / len(found) == pytest.approx(best_accuracy(), abs=0.01)
+    assert sum(label for _, label in found) / len(found) == pytest.approx(0.5, abs=0.02)

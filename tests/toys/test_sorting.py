@@ -14,7 +14,7 @@ from tiny_models import as_hooked_transformer
 from interp_toolkit import registry
 from interp_toolkit.data.lists.layout import parse_layout
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.sorting import sorters as toys
+from interp_toolkit.toys import sorting as toys
 
 BUILDERS = [toys.sort_min_greater, toys.sort_argmax, toys.sort_mixed]
 
