@@ -256,6 +256,10 @@ def test_pickled_weights_of_other_numbers_are_refused(folder, dtype, shards):
     assert f"weights of {kind} and no quantization_config" in refusal(path)
 
 
+def test_bridges_that_are_not_compared_on_loading_are_compared_here():
+    assert {type(make()).__name__ for make in MODELS.values()} == set(huggingface._COMPARED)
+
+
 def test_a_bridge_that_computes_something_else_is_refused(folder, monkeypatch):
     made = huggingface._bridge
 
@@ -267,6 +271,7 @@ def test_a_bridge_that_computes_something_else_is_refused(folder, monkeypatch):
 
     path, _ = folder()
     monkeypatch.setattr(huggingface, "_bridge", changed)
+    monkeypatch.setattr(huggingface, "_COMPARED", ())  # here the logits of all MODELS are compared
     assert re.search(r"bridge to GPT2LMHeadModel computes other logits than.*by 0\.", refusal(path))
 
 

@@ -52,7 +52,12 @@ _TOKENIZER_FILES = (
 )
 #: number formats of weights that are what they say
 _PLAIN = ("F64", "F32", "F16", "BF16", "float64", "float32", "float16", "bfloat16")
-_PROBE = 8  # tokens that a bridge is compared with its original on
+_PROBE = 3  # tokens that a bridge is compared with its original on
+#: whose bridges the tests compare: passes through a large model take a third of its loading time
+_COMPARED = (
+    *("GPT2LMHeadModel", "LlamaForCausalLM", "GPTNeoXForCausalLM", "Gemma2ForCausalLM"),
+    "Qwen2ForCausalLM",
+)
 _CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors")
 #: a file that tells a checkpoint in parts: whose it is, and what joins them
 _IN_PARTS = {
@@ -110,9 +115,11 @@ def load_folder(
                 model = merged(model, adapter)
             check_finite(model.named_parameters(), str(folder))
             model = model.to(device)
-            expected = _logits(model, model)
+            compared = type(model).__name__ in _COMPARED
+            expected = None if compared else _logits(model, model)
             bridge = _bridge(folder, model, trust_remote_code, outer)
-            _check_same(folder, model, expected, _logits(bridge, model))
+            if expected is not None:
+                _check_same(folder, model, expected, _logits(bridge, model))
         except InputError:
             raise
         except pickle.UnpicklingError as error:
@@ -141,10 +148,10 @@ def _logits(model: Any, original: Any) -> torch.Tensor | None:
 
 
 def _check_same(
-    folder: Path, model: Any, expected: torch.Tensor | None, logits: torch.Tensor | None
+    folder: Path, model: Any, expected: torch.Tensor, logits: torch.Tensor | None
 ) -> None:
     """Refuse a bridge that computes other logits than the model that it is made of."""
-    if expected is None or logits is None or expected.shape != logits.shape:
+    if logits is None or expected.shape != logits.shape:
         return
     difference = float((expected - logits).abs().max() / expected.abs().max().clamp_min(1e-30))
     if difference > max(1e-3, 8 * torch.finfo(next(model.parameters()).dtype).eps):
