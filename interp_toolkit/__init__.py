@@ -35,7 +35,7 @@ Shared by all of these:
 - `state`: preserves and restores the state of a live model around an analysis
 - `boolean_functions`: polynomials, threshold degree and readout error of boolean functions
 - `stats`: multiple-comparison corrections, exact intervals, Cover's count
-- `plots`: traces, axes and layouts of figures as plain plotly data
+- `plots`: colors, traces, axes and layouts of figures as plain plotly data
 - `files`: atomic writes, bounded readers of JSON, NPZ and YAML
 - `formatting`: short reprs, ASCII fallback, estimates of the remaining time
 - `errors`: the exceptions that users meet

@@ -1,19 +1,17 @@
-"""The parts of figures, as plain plotly data: traces, axes, layouts, panels, rounded numbers.
+"""Parts of figures as plain plotly data: colors, traces, axes, layouts, panels, rounded numbers.
+
+The colors are the same in every analysis and readable on light and dark paper. Two classes differ
+in color and in marker shape. Their colors are near Okabe & Ito's blue and vermillion, which remain
+distinguishable in every common form of color blindness, with a contrast of at least 3.5 to 1
+against both pages of the HTML report. Figures use them as literal values; the report's theme
+changes only what is behind and around the traces (paper, font, grid, axes).
 
 Traces, axes and layouts are dictionaries; `|` adds to one what another function or constant makes:
 
     line(steps, losses, CLASS_COLORS[0], "loss") | hover("step %{x}: %{y:.3g}")
     layout(axis("step"), axis("loss (nats)", "log") | FROM_ZERO) | {"height": 460}
 
-Values are sequences, arrays or tensors. What is None in an optional argument is left to plotly.
-
-Also here:
-- the colours of figures: the same in every analysis, readable on light and dark paper.
-
-Two classes differ in colour and in marker shape. The colours are near Okabe & Ito's blue and
-vermillion, which every common form of colour blindness tells apart, with a contrast of at least
-3.5 to 1 against both pages of the HTML report. Figures use them as literal values; the report's
-theme changes only what is behind and around the traces (paper, font, grid, axes).
+Values are sequences, arrays or tensors. An optional argument that is None is left to plotly.
 """
 
 from __future__ import annotations
@@ -31,13 +29,13 @@ NEUTRAL = "#7d8590"
 
 
 def translucent(color: str, alpha: float = 0.16) -> str:
-    """A `#rrggbb` colour as CSS `rgba(...)`: for filled hulls and bands behind the points."""
+    """A `#rrggbb` color as CSS `rgba(...)`: for filled hulls and bands behind the points."""
     red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red}, {green}, {blue}, {alpha:g})"
 
 
 def shade(index: int, n: int) -> str:
-    """The colour of the `index`-th of n ordered things, from the one class colour to the other."""
+    """The color of the `index`-th of n ordered things, between the two class colors."""
     share = index / max(1, n - 1)
     ends = [[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in CLASS_COLORS]
     mixed = [round(a + share * (b - a)) for a, b in zip(*ends, strict=True)]
@@ -79,12 +77,12 @@ def line(
 
 
 def dashed(x: Values, y: Values, name: str) -> Part:
-    """A grey dashed line: what is known beside what was measured."""
+    """A gray dashed line: a reference value beside the measured ones."""
     return line(x, y, NEUTRAL, name, dash="dash")
 
 
 def marked(symbol: str | None = None, size: float | None = None, color: str | None = None) -> Part:
-    """A line's points marked too; in the line's colour, unless another is given."""
+    """Markers on a line's points, in the line's color by default."""
     look = _set_only(symbol=symbol, size=size, color=color)
     return {"mode": "lines+markers"} | ({"marker": look} if look else {})
 
@@ -104,7 +102,7 @@ def markers(
 
 
 def strokes(x: Values, y: Values, symbol: str, name: str, *, size: float) -> Part:
-    """Grey marks that are all outline, which plotly colours by their line."""
+    """Gray markers that are all outline, which plotly colors by their line."""
     look = {"symbol": symbol, "size": size, "line": {"width": 3, "color": NEUTRAL}}
     return _scatter("markers", x, y, name) | {"marker": look}
 
@@ -158,7 +156,7 @@ def heatmap(
     low: float | None = None,
     high: float | None = None,
 ) -> Part:
-    """Cells z, shape [len(y), len(x)], coloured from `low` to `high`; `title` is the scale's.
+    """Cells z, shape [len(y), len(x)], colored from `low` to `high`; `title` is the scale's.
 
     Without x or y, cells are numbered from 0.
     """
@@ -168,7 +166,7 @@ def heatmap(
 
 
 def signed_heatmap(x: Values | None, y: Values | None, z: Sequence[Any], title: str) -> Part:
-    """A map of numbers around 0: the second class colour below it, the first above."""
+    """A heat map of numbers around 0: the second class color below it, the first above."""
     values = [abs(value) for row in z for value in row if value is not None]
     most = max(values, default=0.0) or 1.0
     colors = [[0, CLASS_COLORS[1]], [0.5, "#f7f7f7"], [1, CLASS_COLORS[0]]]
@@ -176,7 +174,7 @@ def signed_heatmap(x: Values | None, y: Values | None, z: Sequence[Any], title: 
 
 
 def hover(text: str, data: Sequence[Any] | None = None, *, box: str = "") -> Part:
-    """What a trace says of the point under the pointer, of its `customdata`, and beside it."""
+    """The hover text of a trace's points, with their `customdata`, and the box beside it."""
     return {"hovertemplate": f"{text}<extra>{box}</extra>"} | _set_only(customdata=data)
 
 
@@ -206,12 +204,12 @@ def layout(x: Part, y: Part) -> Part:
 
 
 def at_x(value: float) -> Part:
-    """A grey dashed line from bottom to top of a figure, for its layout's `shapes`."""
+    """A gray dashed line from bottom to top of a figure, for its layout's `shapes`."""
     return _across({"x0": value, "x1": value, "yref": "paper", "y0": 0, "y1": 1})
 
 
 def at_y(value: float) -> Part:
-    """A grey dashed line from left to right of a figure, for its layout's `shapes`."""
+    """A gray dashed line from left to right of a figure, for its layout's `shapes`."""
     return _across({"y0": value, "y1": value, "xref": "paper", "x0": 0, "x1": 1})
 
 

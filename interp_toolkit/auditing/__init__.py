@@ -10,6 +10,6 @@
 - `algorithm`: does a one-layer model sort by the algorithm that is claimed?
 - `direction`: does a direction read a function of features, carry the answers, or steer them?
 - `site`: activations of one hook and position, and the model run with them changed
-- `threshold`: thresholds set on some prompts and judged on others, class by class
-- `result`: claims with their answers, the verdict, the figure
+- `threshold`: thresholds on a score per prompt; stability of an effect over prompts
+- `result`: claims with their answers, the verdict over all of them, the figure
 """

@@ -1,8 +1,9 @@
-"""The result of an audit: each claim with its answer, and each of its parts with its figures.
+"""Results of an audit: the claims with their answers, the verdict over all of them, and the figure.
 
-Also here:
-- the headline and findings of an audit, and its evidence;
-- the figure of an audit: every interval beside the bound that it is held against.
+A claim has parts, one per tested question, each with its estimate, interval and bound. The
+headline answers a single claim or counts the answers to several; the findings give the numbers
+that decided them. The status is *refuted* where any claim is, and *confirmed* only where all are.
+The figure draws every interval beside the bound that the claim sets.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ class AuditedClaim:
     """One claim, tested.
 
     Attributes:
-        about: in a few words.
-        text: the words of whoever made it; None: there were none.
-        kind: what it is about.
+        about: the claim in a few words.
+        text: the claim in its author's words; None: there were none.
+        kind: the kind of claim.
         answer: confirmed, refuted, undecided or not testable here.
         parts: question by question.
         sealed: whether it was sealed before this run.
@@ -53,7 +54,7 @@ class AuditEvidence(Evidence):
         confirmed, refuted, undecided, not_testable: claims with each answer.
         level: of error, for all claims together.
         correction: how claims were corrected together.
-        home: what the model does on these rows; None where that was not asked.
+        home: task performance on these prompts; None where it was not tested.
         seal: SHA-256 of the sealed audit; None: it was not sealed.
         sealed_at: when, as the sealed file says.
     """

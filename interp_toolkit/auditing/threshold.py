@@ -1,15 +1,13 @@
-"""A threshold on one number a row: set on some rows, judged on others, class by class.
+"""Thresholds on a score per prompt, and the stability of an effect over prompts.
 
-What is claimed of a threshold is claimed of each class, so it is set for the worse of the two.
+A threshold is set on some prompts and judged on others. A claim about a threshold is a claim about
+each class, so the threshold is the one with the highest accuracy on the worse class.
 
-Also here:
-- does an effect hold on rows drawn anew, and in every group of rows?
-
-The rows are drawn again with repeats, DRAWS times (bootstrap), and the share of draws in which the
-mean reaches the bound is counted. Where rows belong to groups (templates, documents), the mean of
-each group is asked too: an effect of one template alone is not stable. What falls short of that is
-undecided: draws of these rows know nothing of others. It is not part of what a claim's answer rests
-on.
+An effect of at least `bound` is *stable* if its mean reaches the bound in at least STABLE of the
+DRAWS bootstrap samples of the prompts and, where prompts belong to several groups (templates,
+documents), in every group of at least FEWEST_OF_GROUP: an effect of one template is not stable.
+Otherwise stability is undecided, never refuted, since a bootstrap of these prompts says nothing
+about others. A claim's answer does not depend on its stability.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from interp_toolkit.auditing.parts import Answer, Deed, Part
 
 
 class Threshold(NamedTuple):
-    """Rows with `sign * score > at` are called on."""
+    """A decision rule: prompts with `sign * score > at` are classified as on."""
 
     at: float
     sign: int
@@ -32,12 +30,13 @@ class Threshold(NamedTuple):
 def best_threshold(
     scores: Float[np.ndarray, " row"], on: Bool[np.ndarray, " row"]
 ) -> tuple[Threshold, float]:
-    """The threshold, halfway between two scores, under which the worse class fares best.
+    """The threshold, halfway between two scores, with the best accuracy on the worse class.
 
-    Of several as good, the one in the widest gap. Scores that tie are never told apart.
+    Of several equally good ones, the one between the most distant scores. Tied scores are never
+    separated.
 
     Returns:
-        The threshold, and the share of the worse class that it tells right.
+        The threshold, and its accuracy on the worse class.
 
     Examples:
         >>> best_threshold(np.array([0.0, 1.0, 4.0, 5.0]), np.array([True, True, False, False]))
@@ -67,7 +66,7 @@ def right_by_class(
     train: Int[np.ndarray, " train"],
     test: Int[np.ndarray, " test"],
 ) -> tuple[Bool[np.ndarray, " off"], Bool[np.ndarray, " on"]]:
-    """Whether each test row is told right by the train rows' threshold: those off, those on."""
+    """Whether the training prompts' threshold is right on each test prompt: off, then on."""
     cut, _ = best_threshold(scores[train], labels[train])
     called = cut.sign * scores[test] > cut.at
     right = called == labels[test]
@@ -75,7 +74,7 @@ def right_by_class(
 
 
 def worst_class(right: tuple[Bool[np.ndarray, " off"], Bool[np.ndarray, " on"]]) -> float:
-    """The smaller of both classes' shares told right; 0 where a class has no row."""
+    """The accuracy on the worse class; 0 where a class has no prompt."""
     return min(float(rows.mean()) if len(rows) else 0.0 for rows in right)
 
 
@@ -93,15 +92,15 @@ def stable_part(
     *,
     percent: bool = True,
 ) -> Part:
-    """Stability of an effect of at least `bound`, a number a row.
+    """Stability of an effect of at least `bound`, from one number per prompt.
 
     Args:
-        effect: of each row.
-        bound: what is claimed of the mean.
-        groups: of each row, or None.
-        rng: of the draws.
-        deed: what was done to measure the effect.
-        percent: whether the effect is a share.
+        effect: the effect on each prompt.
+        bound: the claimed lower bound of the mean.
+        groups: each prompt's group, or None.
+        rng: generator of the bootstrap samples.
+        deed: how the effect was measured.
+        percent: whether the effect is a fraction.
     """
     n = len(effect)
     means = effect[rng.integers(n, size=(DRAWS, n))].mean(1)

@@ -1,12 +1,12 @@
 """Every TransformerLens model seen alike: loaded, run, edited, and its weights read.
 
-- `model`: the protocol that all kinds of models share; the name of a head
+- `model`: the interface that all kinds of models share; the name of a head
 - `loading`: a file or a name becomes a model
 - `running`: streamed activations, and interventions that are checked to take effect
 - `weights`: one view of the weights of every kind of model
-- `transformer`: the toolkit's own transformer, which stands in for `HookedTransformer`
+- `transformer`: the toolkit's own transformer, a replacement for `HookedTransformer`
 - `features`: SAE latents, token sets, directions
-- `about`: what is known of a model: record, description, device
+- `about`: records and summaries of models; devices by name
 """
 
 import lazy_loader

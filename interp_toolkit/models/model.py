@@ -1,8 +1,7 @@
 """The model interface that the toolkit requires, common to all kinds of TransformerLens models.
 
-Also here:
-- A head's place in a model.
-- `check_model`: what is no such model is refused in one line that says what it is.
+`Model` is that interface for type checkers, and `Head` names an attention head. `check_model`
+refuses any other object, in one line that names its type and the way to a model.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ def _has(model: Any, part: str) -> bool:
 
 
 def check_model(model: Any) -> None:
-    """Raise InputError, with the way to a model, for what is no model of TransformerLens' kinds.
+    """Raise InputError, with the way to a model, for any object without the `Model` interface.
 
     Examples:
         >>> import interp_toolkit as it

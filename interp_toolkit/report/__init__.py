@@ -3,8 +3,8 @@
 - `console`: the terminal report and its tables
 - `notebook`: results in a notebook
 - `compare`: differences between two files of results (`interp compare`)
-- `html`: results as one HTML page, and as JSON, in files
-- `format`: verdicts, numbers and tables as text; models side by side
+- `html`: results in files: one HTML page, or JSON
+- `format`: verdicts, numbers and tables as text; comparisons of several models
 """
 
 import lazy_loader

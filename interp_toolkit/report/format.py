@@ -1,17 +1,15 @@
-"""Formats of values, for the terminal and the page.
+"""Formats of values and verdicts, for the terminal and the page, and comparisons of several models.
+
+Machine names get readable labels; a field without a label reads as its own words.
 
 A float has four significant digits, an integer all of its own, a missing value is a dash. The
-floats of one column share their decimals where their sizes allow, so that the points line up.
-Long lists are cut short and say by how much: the JSON has all of them.
+floats of one column share their decimals where their sizes allow, so that the points line up. Long
+lists are cut short with the number of entries left out; the JSON has all of them.
 
-Also here:
-- names of evidence as people read them; a field without a label reads as its own words.
-
-Several models in one report: their verdicts and what these rest on, a row a model.
-
-Of the evidence, only numbers are shown that every model's result has and that differ between them.
-Models with numbers in their names, such as checkpoints along a training, get a figure over these
-numbers too, a line for each run.
+Several models in one report are compared in a table: their verdicts and evidence, one row per
+model. Of the evidence it shows only numbers that every model's result has and that differ between
+models. Models with numbers in their names, such as checkpoints of a training run, also get a figure
+of the evidence over these numbers, with one line per run.
 """
 
 from __future__ import annotations
@@ -214,7 +212,7 @@ def model_name(result: Result) -> str:
 def model_names(results: Sequence[Result]) -> list[str]:
     """The name of each result's model, such that models of different records have different names.
 
-    Files of one name are told apart by their folders, models that nothing else tells apart by
+    Files of one name are distinguished by their folders, models that differ in nothing else by
     numbers. The record of a live model is its class and configuration: two of one configuration
     have one name.
     """
@@ -342,7 +340,7 @@ def _figure(probe: str, names: Sequence[str], results: Sequence[Result]) -> Figu
 
 
 def numbered(names: Sequence[str]) -> dict[str, dict[int, int]] | None:
-    """Runs of models: what their names begin with -> the last number -> the model's place.
+    """Runs of models: what their names begin with -> the last number -> the model's index.
 
     None where a name has no number (the digits behind a dot, as in 0.25, are none), where two are
     the same, or where a run has too few for a line.

@@ -1,25 +1,21 @@
-"""Reports written to files: one HTML page, or JSON.
+"""Reports written to files: one self-contained HTML page, or one JSON document.
 
-Writing a report's text where the user asked for it.
-
-Also here:
-- results as one JSON document, for other programs.
+*JSON*, for other programs:
 
     {"schema": "interp-toolkit/3", "version": "0.1.0", "model": {...}, "results": [...]}
 
-`model` is the one model that all results are about, and null where they are about several (or
-there are none): each result's provenance names its own in every case. Numbers are numbers, what
-is missing or not finite is null; there is never a NaN. The schema is `docs/results.schema.json`.
+`model` is the one model that all results are about, and null where there are several or none; each
+result's provenance names its own in every case. Numbers are numbers; missing and non-finite values
+are null, never NaN. The schema is `docs/results.schema.json`.
 
-Results as one HTML page that stands alone: the verdict, the picture, the evidence, the source.
+*HTML*: the verdict, the picture, the evidence and the source of each result. The page is
+`page.html` (jinja2, everything escaped) with `page.css`, `page.js`, plotly.js and the results' JSON
+inside it. A page with a plot weighs 4.8 MB, nearly all of it plotly.js; one without leaves
+plotly.js out. It needs no network and may not use one: its content security policy allows no
+request and runs only the scripts whose hashes the page names, so that nothing in a result can run
+even if it got past the escaping. The same results give the same bytes.
 
-The page is `page.html` (jinja2, everything escaped) with `page.css`, `page.js`, plotly.js and the
-results' JSON inside it. A page with a plot weighs 4.8 MB, nearly all of it plotly.js; one without
-leaves plotly.js out. It needs no network, and may not use one: its content security policy lets
-nothing be fetched and runs only the scripts whose hashes the page names, so that nothing in a
-result can run even if it got past the escaping. The same results give the same bytes.
-
-Colours live in `page.css`, for light, dark and print. `page.js` reads them from there and hands
+Colors live in `page.css`, for light, dark and print. `page.js` reads them from there and passes
 them to the plots as plotly's template, which gives way to whatever a figure sets itself.
 """
 
@@ -67,7 +63,7 @@ from interp_toolkit.results import SCHEMA, Figure, Result, Table, check_results,
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
     """Write UTF-8 text through a temporary file in the same folder; returns the path written.
 
-    A link is followed, and what is no regular file (`/dev/null`, a pipe) is written in place.
+    A link is followed, and anything but a regular file (`/dev/null`, a pipe) is written in place.
     Raises InputError when the file cannot be written there.
     """
     target = Path(os.path.realpath(path))

@@ -1,16 +1,14 @@
-"""Rows of one length, drawn by seed: distinct, and as evenly from every template as they allow.
+"""Prompts of a task for a model: distinct, of one length, and balanced over templates.
 
-The rows of one length are those of the length that gives most of what is asked for. Templates come
-in turn, two rows each, so that the first half of the rows, the second, those of even and of odd
-number hold the same templates (where rows are chosen on one half and judged on the other).
+*Words as tokens.* Whether a word is one token is tested where it will stand, behind a space and
+another word: tokenizers that put a space before every text would otherwise count it twice. Prompts
+begin with the tokenizer's prefix (BOS) and end where the text does, even where the tokenizer would
+append an end token.
 
-Also here:
-- A tokenizer as tasks need it: which words are one token, and prompts whose next token is a word;
-- A task's rows for a model, through the tokenizer that it comes with.
-
-Whether a word is one token is asked where it stands, behind a space and another word: tokenizers
-that put a space before every text would otherwise count it twice. Prompts begin with what the
-tokenizer puts before every text (BOS) and end where the text does, even where it would add an end.
+*Sampling.* Prompts are drawn by seed, all of the length that yields the most of them. Templates
+alternate, two prompts each, as evenly as they allow. The first half of the prompts, the second, the
+even-numbered and the odd-numbered then hold the same templates, for analyses that choose on one
+half and judge on the other.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ _BEFORE = "the"
 
 
 class PromptPair(NamedTuple):
-    """One row: token ids of a clean prompt and its corrupted one, the answer, a wrong answer."""
+    """Token ids of a clean prompt and its corrupted one, with the answer and a wrong answer."""
 
     clean: tuple[int, ...]
     corrupted: tuple[int, ...]
@@ -140,18 +138,18 @@ Draw = Callable[[int, np.random.Generator], PromptPair | None]
 
 
 def sample_rows(draw: Draw, templates: int, rows: int, seed: int, source: str) -> FeatureData:
-    """A set of rows.
+    """Sample distinct prompts of one length, balanced over templates.
 
     Args:
-        draw: makes a row of a template.
-        templates: how many templates there are.
-        rows: how many rows are wanted.
-        seed: of the draws.
-        source: what the set is called.
+        draw: makes a prompt from a template.
+        templates: number of templates.
+        rows: number of prompts.
+        seed: of the sampling.
+        source: name of the set.
 
     Raises:
-        InputError: a wrong seed; fewer than FEWEST rows are asked for, or more than MOST; the
-            tokenizer has tokens for none, or for fewer than are asked for.
+        InputError: a wrong seed; fewer than FEWEST prompts are requested, or more than MOST; the
+            tokenizer has tokens for none, or for fewer than requested.
     """
     _check(rows, seed)
     used = min(templates, rows // FEWEST)
@@ -221,7 +219,7 @@ def _distinct(
 
 
 def _in_turn(pools: Sequence[Sequence[PromptPair]], rows: int) -> list[PromptPair]:
-    """So many rows, two of each template at a time; templates that have run out are passed over."""
+    """So many prompts, two of each template at a time; exhausted templates are skipped."""
     turns: dict[int, list[PromptPair]] = defaultdict(list)
     for pool in pools:
         for i, pair in enumerate(pool):

@@ -4,7 +4,7 @@
 - `xor`: a boolean function of two bits
 - `induction`: repeated random tokens
 - `sorting`: lists, causal and bidirectional
-- `uand`: one MLP layer on all pairs at once
+- `uand`: one MLP layer that holds the AND of every pair of features
 - `tasks`: recipes of synthetic tasks, for all model variants
 - `text`: recipes on text, for all model variants
 """

@@ -1,23 +1,20 @@
-"""Train one MLP layer on all pairs at once: `interp train uand`.
+"""One MLP layer trained to hold the AND of every pair of features at once: `interp train uand`.
 
-Inputs have at most `most_on` features on; the layer is to hold the AND of every pair so that one
-direction of its neurons reads it off. With fewer neurons than pairs they must share. The loss is
-a p-norm of the errors: a high p presses on the worst of them, p = 2 is the mean squared error.
-The trained layer is held against two things that need no training: an affine readout of the
-input, whose worst error is 1/4 at least, and random 0/1 connections to as many neurons.
-Source: "Computation in superposition", sections 1.1 to 1.3 and 2, which trains nothing itself.
+*Task.* Inputs have at most `most_on` features on; the layer is to hold the AND of every pair such
+that one direction of its neurons reads it off. With fewer neurons than pairs, the pairs must share
+neurons. Sources: "Computation in superposition", sections 1.1 (the task), 1.2, 1.3 (features in
+superposition) and 2 (errors); the paper trains nothing itself.
 
-Also here:
-- the settings of `interp train uand`;
-- one MLP layer that learns to read every pair out: its inputs, its readoffs, its loss.
+*Loss.* The p-norm of the errors, (mean over inputs of the sum over pairs of |error|^p)^(1/p). With
+p = 2 its minimum is that of the mean squared error; a high p approaches the worst error.
 
-The model is a `toys.superposition.layers.layer` model that writes all pairs; what is trained are
-the neurons' input weights and biases and the readoffs, without a bias of their own, as in the
+*Model.* A `toys.superposition.layers.layer` model that writes all pairs. Only the neurons' input
+weights and biases and the readouts are trained, without a bias of the readouts, as in the
 constructions. Embedding, attention and unembedding stay at the weights that add features up and
-read gates off, and a step goes past them: the same gradients, several times sooner. The loss is the
-p-norm of the errors, (mean over inputs of the sum over pairs of |error|^p)^(1/p).
-Source: "Computation in superposition", sections 1.1 (the task), 1.3 (features in superposition)
-and 2 (errors: p = 2 is the mean squared error, a high p approaches the worst error).
+read gates off. A step bypasses them: the gradients are the same, several times sooner.
+
+*Baselines.* Two need no training: an affine readout of the input, whose worst error is at least
+1/4, and random 0/1 connections to as many neurons.
 """
 
 from __future__ import annotations
@@ -175,7 +172,7 @@ class UandProblem(Problem):
         return epsilon(scores, pair_truth(on, self.pairs).cpu().numpy())
 
     def _positive_weight(self) -> float:
-        """What an error where the pair is on counts; 1, or as much as all where it is off."""
+        """The weight of an error where the pair is on: 1, or as much as all where it is off."""
         if not self.config.balanced:
             return 1.0
         m, most_on = self.config.n_features, self.config.most_on
@@ -188,7 +185,7 @@ class UandProblem(Problem):
 
 
 def initial_layer(config: UandTraining, seed: int) -> FeatureLayer:
-    """Normal input weights, no biases; features one-hot, or random unit vectors if told d_in."""
+    """Normal input weights, no biases; features one-hot, or random unit vectors if d_in is set."""
     generator = torch.Generator().manual_seed(seed)
     m, d_in, dtype = config.n_features, config.d_in or config.n_features, torch.float64
     features = torch.eye(m, dtype=dtype)
@@ -270,7 +267,7 @@ def train(config: UandTraining, session: Session | None = None) -> TrainingRun:
 
 
 class Untrained(NamedTuple):
-    """Random 0/1 connections: the best density, and the median worst error of the draws at it."""
+    """Random 0/1 connections: the best density, and the median of its samples' worst errors."""
 
     density: float
     worst: float

@@ -1,7 +1,7 @@
 """Prompts, tasks and metrics that head and edge analyses share.
 
 - `prompts`: repeated random tokens, made for the model at hand
-- `at_home`: which first token, length and ids the model performs the task on
+- `at_home`: whether a model performs the task, and prompts on which it does
 - `task`: what a model is to do, as one number per prompt, and whether it does it
 - `advantage`: the in-context advantage: loss on repeated against unrepeated tokens
 - `objective`: the metric of a circuit: logit difference, log-probability or KL

@@ -1,25 +1,25 @@
-"""Prompts on which a model is at home: which first token, which length, which ids.
+"""Task performance: whether a model performs the task of its prompts, and prompts on which it does.
 
-Repeated random tokens are a fallback for models that come without rows of their own, and assume
-much: that any id may stand anywhere, that rows may be as long as the context, that they begin
-without or with a certain token. What a model was trained with is often to be seen in it. So rows
-are made in several ways and the model's use of repetition is measured on each; the first way in
-which it is certain is taken (else the plain one, and the model is said not to be at home there):
-- first token: what was asked for, or the tokenizer's BOS, or none; then single ids that rows may
-  begin with: 0, the last few, and those whose embedding is much larger or smaller than most;
-- length: the context; where position embeddings end earlier (their norm falls to untrained size),
-  up to there; a half and a quarter of it;
-- ids: all; without those whose embedding has the norm of none that was trained.
-Rows that the model is at home on in their first part only (trained on shorter ones) are shortened
-to where its loss on repeated tokens rises, and that is said.
+*Prompts with answers.* Performance is the fraction of answers that are right, or preferred to the
+wrong ones, with its interval, compared with chance (see `task`). Where prompts have corrupted
+counterparts, the same fraction is measured on those for the clean prompts' answers. If it is as
+large there, the preference does not depend on the tokens that were exchanged.
 
-Also here:
-- whether a model does a behaviour at all, asked before anything is said of what carries it.
+*Repeated random tokens* are the fallback for a model without prompts of its own. They assume that
+any id may stand at any position, that prompts may be as long as the context, and how a prompt
+begins. The weights often show traces of the training prompts' format. Prompts are therefore made in
+several formats, and the model's use of repetition (see `advantage`) is measured on each. The
+first format with a significant in-context advantage is used; if there is none, the plain format is,
+on which the model is not seen to perform the task. Formats vary in
+- the first token: the one requested, else the tokenizer's BOS, else none; then single ids that
+  prompts may begin with: 0, the last few, and those whose embedding norm is far above or below
+  the median;
+- the length: the context; where position embeddings end earlier (their norm drops to that of
+  untrained ones), up to that position; a half and a quarter of the context;
+- the ids: all; all but those whose embedding norm is that of untrained ones.
 
-The share of answers that are right, or preferred to the wrong ones, with its interval, against
-chance (see `task`). Where rows have corrupted prompts, the same share on these stands beside it,
-of the clean prompts' answers: where it is as large there, what was exchanged is not what the
-preference rests on.
+A model trained on shorter prompts may use repetition in their first part only. The prompts are then
+shortened to the position from which the loss on repeated tokens rises, and a note records it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class CheckedHome:
     """Task performance on prompts with answers, and on their corrupted prompts.
 
     Attributes:
-        clean: on the rows; certainly above chance.
+        clean: on the clean prompts; significantly above chance.
         corrupted: on the corrupted prompts, with the answers of the clean ones; None: there are
             none.
     """
@@ -80,16 +80,16 @@ class CheckedHome:
 
 
 def checked_home(model: Model, prompts: Prompts, memory: int | str | None = None) -> CheckedHome:
-    """Task performance on prompts with answers; an error unless it is certainly above chance.
+    """Task performance on prompts with answers; an error unless significantly above chance.
 
     Args:
         model: any TransformerLens model.
-        prompts: rows with answers.
+        prompts: with answers.
         memory: bound for the run.
 
     Raises:
-        InputError: rows without answers; a model whose interval does not lie above chance, with
-            its figure.
+        InputError: prompts without answers; a performance whose interval does not lie above
+            chance.
 
     Examples:
         >>> import interp_toolkit as it
@@ -131,12 +131,12 @@ MOST_WAYS = 24
 
 @dataclass(frozen=True)
 class Way:
-    """One way to make rows.
+    """A format of prompts of repeated tokens.
 
     Attributes:
-        first: the token that rows begin with; None: none.
+        first: the token that prompts begin with; None: none.
         n_pos: their length.
-        ids: those that are drawn from; None: all.
+        ids: the ids that tokens are drawn from; None: all.
     """
 
     first: int | None
@@ -162,24 +162,24 @@ def home_prompts(
     rows: int = ROWS,
     longest: int = LONGEST,
 ) -> tuple[Prompts, Way, str | None]:
-    """Repeated prompts in the first way in which the model certainly uses repetition.
+    """Repeated prompts in the first format in which the model significantly uses repetition.
 
     Args:
         model: any TransformerLens model.
-        bos: as `repeated_prompts` takes it; an id or None is kept to.
-        length: of the rows; None: as in the module.
+        bos: as `repeated_prompts` takes it; an id or None fixes the first token.
+        length: of the prompts; None: chosen as the module describes.
         seed: of the draws.
         memory: bound for the run.
-        progress: told what is being done.
-        search: whether the model is run to find that way; False: the plain way, untested.
-        rows: how many.
-        longest: positions of a row at most, where `length` is None.
+        progress: receives progress messages.
+        search: whether to run the model to find that format; False: the plain format, untested.
+        rows: number of prompts.
+        longest: maximum length where `length` is None.
 
     Returns:
-        The prompts, how they were made, and a note where that is not the plain way.
+        The prompts, their format, and a note where it is not the plain one.
 
     Raises:
-        InputError: as `repeated_prompts`, but for a short context: rows are random tokens there.
+        InputError: as `repeated_prompts`, but not for a short context: prompts are random there.
     """
     first = bos_token(model) if bos == "auto" else bos
     plain = Way(first, min(int(model.cfg.n_ctx), longest) if length is None else length)
@@ -222,7 +222,7 @@ def _as_long_as_trained(
     seed: int,
     memory: int | str | None,
 ) -> tuple[Prompts, Way, str | None]:
-    """The prompts, shortened where the loss on repeated tokens rises along the row."""
+    """The prompts, shortened to where the loss on repeated tokens rises along them."""
     position = rising_position(plainly.losses)
     if position is None or position < SHORTEST + 1:
         return prompts, way, None
@@ -240,8 +240,8 @@ def _as_long_as_trained(
 def rising_position(losses: Float[np.ndarray, "row pos"]) -> int | None:
     """The position from which the loss stays at least RISE nats higher, in every prompt.
 
-    Of all places the one with the largest difference of the means after and before; None where
-    that is less, or not certain (t interval over rows).
+    Of several such positions, the one with the largest rise of the mean loss from before to after;
+    None where no rise is significantly that large (t interval over prompts).
     """
     best, where = 0.0, None
     n_pos = losses.shape[1]
@@ -262,7 +262,7 @@ def rising_position(losses: Float[np.ndarray, "row pos"]) -> int | None:
 def assumption_note(model: Model, data: FeatureData) -> str | None:
     """Evidence from the answers against settings assumed when the model was loaded.
 
-    None where nothing was assumed, the rows ask nothing, or no alternative answers them better.
+    None where nothing was assumed, the prompts have no answers, or no alternative answers better.
     """
     nothing = not record_of(model).alternatives
     if nothing or data.answers is None or len(np.unique(data.lengths)) > 1:
@@ -273,7 +273,7 @@ def assumption_note(model: Model, data: FeatureData) -> str | None:
 
 
 def made(model: Model, way: Way, *, rows: int = ROWS, seed: int = 0) -> Prompts:
-    """Repeated prompts made in a way."""
+    """Repeated prompts in a format."""
     return repeated_prompts(
         model, rows=rows, n_pos=way.n_pos, bos=way.first, ids=way.ids, seed=seed
     )
@@ -282,7 +282,7 @@ def made(model: Model, way: Way, *, rows: int = ROWS, seed: int = 0) -> Prompts:
 def _ways(
     model: Model, plain: Way, bos: int | Literal["auto"] | None, length: int | None
 ) -> Iterator[Way]:
-    """Other ways, the likeliest first."""
+    """Other formats, the likeliest first."""
     norms = _norms(model, "embed", "W_E")
     odd = [] if norms is None else _odd(norms)
     d_vocab = int(model.cfg.d_vocab)

@@ -6,7 +6,7 @@
 - `circuit`: the records of a circuit: each edge, its effect, how it was judged
 - `analysis`: the probe: status, the finding, its sentences and tables
 - `figures`: the graph, the map of heads, the fraction kept by size
-- `checks`: faithfulness of a circuit, with its interval, and what it stands up to
+- `checks`: faithfulness of a circuit, with its interval; minimality, stability, rivals
 - `search`: finds a circuit: every edge ablated, or those that attribution chose
 - `graph`: the circuit as a networkx graph, and as files
 """

@@ -1,35 +1,31 @@
-"""Faithfulness of a circuit, with its interval, and what the circuit stands up to.
+"""Faithfulness of a circuit, with its interval, and further checks of the circuit.
 
-Faithfulness: the fraction of the metric that a circuit keeps when all else is ablated at once.
+`measured` ablates edges one by one: each prompt's drop in the metric, with intervals of the means.
 
-The share `(circuit - all cut) / (intact - all cut)` of mean values over rows (Wang et al. 2023,
-arXiv 2211.00593). It depends on what stands in for what is cut (Miller et al. 2024, arXiv
-2407.08734). Its interval is Fieller's (1954) for a ratio of means of pairs, by Student's t: all
-ratios r for which `mean(left - r whole)` is not certainly other than 0. Where what cutting
-everything costs is not certain itself, every ratio is possible, and the interval is infinite: a
-bootstrap of few rows would call its own luck certain.
+*Faithfulness* is the fraction of the metric that a circuit retains when all other edges are ablated
+at once: `(circuit - all_cut) / (intact - all_cut)`, of means over prompts (Wang et al. 2023, arXiv
+2211.00593). It depends on the ablation value (Miller et al. 2024, arXiv 2407.08734). Its interval
+is Fieller's (1954) for a ratio of means of pairs, by Student's t: all ratios r for which the mean
+of `(circuit - all_cut) - r (intact - all_cut)` does not differ significantly from 0. Where the
+effect of ablating every edge is not significant itself, every ratio is possible and the interval
+is infinite; a bootstrap of few prompts would be overconfident there.
 
-Also here:
-- edges cut one by one: what each row loses, with intervals and p-values of the means over rows.
+`Checks` go beyond faithfulness, on held-out prompts (stability: on those that chose the edges):
+- *independence*: what the rest of the model retains when the circuit's edges are ablated;
+- *minimality*: whether removing an edge changes the metric more than adding an edge between the
+  circuit's nodes that is not part of it (Shi et al. 2024, arXiv 2410.13032);
+- *stability*: how often the selection rule chooses an edge again on bootstrap samples of the
+  prompts, and with another ablation value, and what the circuit retains under that value (Miller et
+  al. 2024; arXiv 2510.00845). Edges that were added because others compensate for them are exempt;
+- *rivals*: what other circuits of the same size retain. Some have the heads of each layer permuted.
+  Others have random edges, as many into each layer's channels, its MLP and the logits. Where these
+  are too few, edges of random paths follow, as many or a few more. At least one edge of a rival
+  lies on a path from input to logits (else it could retain nothing), and no rival has more than
+  half of the circuit's edges. The edges with the largest estimates outside the circuit are
+  tested as well (arXiv 2502.20914).
 
-Checks of a circuit beyond its faithfulness, on held-out prompts.
-
-- *independence*: what the rest of the model keeps when the circuit's edges are cut;
-- *minimality*: whether taking an edge out of the circuit changes more than putting in an edge
-  between its nodes that is not in it (Shi et al. 2024, arXiv 2410.13032);
-- *stability*: how often an edge is chosen again, by the rule that chose it, on rows drawn anew
-  (bootstrap), and with something else read over cut edges; what the circuit keeps then (Miller et
-  al. 2024; arXiv 2510.00845). Of edges that were added because others make up for them it is not
-  asked;
-- *rivals*: what other circuits of the same size keep: with heads exchanged within their layers,
-  and with as many edges drawn at each place, of which some at least lie on a path (others could
-  keep nothing), or where these are too few with as many edges, or a few more, on random paths;
-  none has more than half of the circuit's edges; and the largest estimates outside it (arXiv
-  2502.20914).
-
-*Equivalence* is the claim that earns a ✓: the interval of the share lies within EQUAL of 1, the
-circuit is not most of the model (at most MOST of its edges), and rivals, of which there must be
-enough, do not keep as much.
+*Equivalence* is the claim that earns a ✓: the interval of faithfulness lies within EQUAL of 1, the
+circuit has at most MOST of the model's edges, and enough rivals were tested and retain less.
 """
 
 from __future__ import annotations
@@ -52,21 +48,22 @@ Chosen = Int[np.ndarray, " chosen"]
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Edges that were cut one by one.
+    """Edges that were ablated one by one.
 
     Attributes:
-        edges: which. losses: what each row loses.
+        edges: the ablated edges.
+        losses: each prompt's drop in the metric under each ablation.
     """
 
     edges: Chosen
     losses: Float[np.ndarray, "row chosen"]
 
     def at(self, rows: Int[np.ndarray, " drawn"]) -> Measured:
-        """The same edges on some of the rows."""
+        """The same edges on some of the prompts."""
         return Measured(self.edges, self.losses[rows])
 
     def intervals(self) -> Float[np.ndarray, "2 chosen"]:
-        """Intervals of the mean losses, by Student's t over rows."""
+        """Intervals of the mean losses, by Student's t over prompts."""
         return np.stack(mean_interval(self.losses)[1:])
 
 
@@ -96,12 +93,12 @@ class Faithfulness:
     """The fraction of the metric that a circuit retains by itself.
 
     Attributes:
-        intact: mean value of the whole model.
-        circuit: with every edge but the circuit's cut.
-        all_cut: with every edge cut.
+        intact: mean metric of the whole model.
+        circuit: with every edge outside the circuit ablated.
+        all_cut: with every edge ablated.
         share: `(circuit - all_cut) / (intact - all_cut)`.
-        low, high: its interval over rows; infinite where `intact - all_cut` is not certain.
-        n_rows: rows.
+        low, high: its interval over prompts; infinite where `intact - all_cut` is not significant.
+        n_rows: number of prompts.
     """
 
     intact: float
@@ -114,10 +111,10 @@ class Faithfulness:
 
 
 def faithfulness(trial: CutObjective, edges: Collection[Edge]) -> Faithfulness:
-    """The faithfulness of a circuit on a trial's rows.
+    """The faithfulness of a circuit on a trial's prompts.
 
     Args:
-        trial: the rows, and what stands in for what is cut.
+        trial: the prompts, and the ablation values.
         edges: the circuit's edges.
     """
     circuit, all_cut = trial.alone([edges, ()]).T
@@ -129,7 +126,7 @@ def share_of(
     circuit: Float[np.ndarray, " row"],
     all_cut: Float[np.ndarray, " row"],
 ) -> Faithfulness:
-    """Faithfulness from the values of rows in the whole model, in a circuit, and without edges."""
+    """Faithfulness from each prompt's metric in the whole model, in a circuit and without edges."""
     left, whole = circuit - all_cut, intact - all_cut
     with np.errstate(invalid="ignore", divide="ignore"):
         share = left.mean() / whole.mean()
@@ -163,19 +160,21 @@ Select = Callable[[Int[np.ndarray, " row"]], Bool[np.ndarray, " edge"]]
 
 @dataclass(frozen=True)
 class Checks:
-    """See the module; all values on held-out rows, but for stability.
+    """Checks beyond faithfulness, defined in the module; on held-out prompts, but for stability.
 
     Attributes:
-        rest: what the model keeps with the circuit's edges cut.
-        tested: edges taken out one by one; needed: how many change more than `idle_change`.
-        idle_change: UNUSUAL quantile of the change when an edge outside is put in.
-        chosen_again: of each edge that the rule chose, the share of bootstraps that choose it.
-        jaccard: of those with the ones that bootstraps choose, on average.
-        by_kind: what the circuit keeps with something else read over cut edges.
-        jaccard_by_kind: of the circuit with one that is chosen so; where it was.
-        exchanged: shares of other circuits with heads exchanged within their layers.
-        drawn: shares of others with as many edges drawn at each place.
-        runner_up: the best estimates outside the circuit, as many; None where there are none.
+        rest: faithfulness of the complement, with the circuit's edges ablated.
+        tested: number of edges removed one by one.
+        needed: number of these whose removal changes more than `idle_change`.
+        idle_change: UNUSUAL quantile of the change when an edge outside is added.
+        chosen_again: for each edge that the rule chose, the fraction of bootstraps that choose it.
+        jaccard: mean Jaccard index of the chosen edges with those that bootstraps choose.
+        by_kind: faithfulness under other ablation values.
+        jaccard_by_kind: Jaccard index with the circuit chosen under that value, if one was.
+        exchanged: fractions that circuits with heads permuted within their layers retain.
+        drawn: fractions that random circuits retain.
+        runner_up: faithfulness of as many edges outside the circuit with the largest estimates;
+            None where there are none.
     """
 
     rest: Faithfulness
@@ -209,7 +208,7 @@ class Checks:
 
 
 def equivalent(faithfulness: Faithfulness) -> bool:
-    """Whether the circuit does what the model does: its share certainly lies within EQUAL of 1."""
+    """Whether the circuit does what the model does: the interval lies within EQUAL of 1."""
     return faithfulness.low >= 1 - EQUAL and faithfulness.high <= 1 + EQUAL
 
 
@@ -225,7 +224,7 @@ def minimality(
     progress: Callable[[str], None],
     tested: int = TESTED,
 ) -> tuple[int, int, float]:
-    """Edges tested, at most so many, how many the circuit needs, and what counts as idle."""
+    """Number of edges tested, number the circuit needs, and the change that counts as idle."""
     rng = np.random.default_rng([seed, 1])
     inside = set(edges)
     nodes = {node for e in edges for node in (e.source, e.target)}
@@ -251,11 +250,11 @@ def stability(
     """Stability: how often bootstraps of the prompts choose each edge, and how similar choices are.
 
     Args:
-        select: the rule.
-        groups: of the rows that it chose on; equal prompts are drawn together.
-        chosen: what it chose there.
+        select: the selection rule.
+        groups: groups of the prompts that it chose on; equal prompts are sampled together.
+        chosen: the edges it chose there.
         wiring: the model's edges.
-        seed: of the draws.
+        seed: of the bootstrap samples.
     """
     rng = np.random.default_rng([seed, 2])
     members = [np.flatnonzero(groups == group) for group in range(groups.max() + 1)]
@@ -277,9 +276,9 @@ def rivals(
     progress: Callable[[str], None],
     count: int = RIVALS,
 ) -> tuple[list[float], list[float]]:
-    """Shares that other circuits of the same size keep: heads exchanged, edges drawn.
+    """Fractions that other circuits of the same size retain: heads permuted, edges random.
 
-    `count` together, or fewer where so many different ones do not come up.
+    `count` circuits in all, or fewer where sampling yields no more different ones.
     """
     rng = np.random.default_rng([seed, 3])
     wiring = trial.engine.wiring
@@ -331,7 +330,7 @@ def jaccard(a: Bool[np.ndarray, " edge"], b: Bool[np.ndarray, " edge"]) -> float
 
 
 def _exchanged(edges: Collection[Edge], wiring: Wiring, rng: np.random.Generator) -> list[Edge]:
-    """The same edges, with the heads of every layer exchanged at random."""
+    """The same edges, with the heads of every layer permuted at random."""
     permutations = [rng.permutation(wiring.n_heads) for _ in range(wiring.n_layers)]
 
     def renamed(node: Node) -> Node:

@@ -1,11 +1,9 @@
-"""The analysis of roles: `interp analyze MODEL --probe roles --data FILE`.
+"""Roles of heads at answer positions, as `interp analyze MODEL --probe roles --data FILE`.
 
-Asks first whether the model does the task of the rows (`behaviour`); then judges every head under
-every kind of `kinds` by what it attends to and what it writes (`find`), and takes the named ones
-out.
-
-Also here: status, headline and findings; figures of what every head writes at once, and of what
-the named ones attend to.
+The analysis first tests whether the model performs the task of the prompts (`behaviour`). It then
+judges every head under every kind of `kinds` by what the head attends to and writes, and ablates
+the heads that it names (`find`). One figure shows the direct effect of every head on the logit
+difference between answer and wrong answer; the other shows what the named heads attend to.
 """
 
 from __future__ import annotations
@@ -62,7 +60,7 @@ class RolesOptions(Options):
 
 
 def analyze(run: Run[RolesOptions]) -> RolesFinding:
-    """Find the heads that move, suppress, inhibit or park where prompts ask for an answer.
+    """Find the heads that move, suppress, inhibit or park at the answer positions of prompts.
 
     The model's heads must add to the residual stream; the prompts have one length, answers, and
     wrong answers beside them.
@@ -123,9 +121,9 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
 def asked(
     model: Any, data: FeatureData, memory: int | str | None
 ) -> tuple[Prompts, Prompts, AtHome]:
-    """The prompts given, each of them once, and whether the model performs their task.
+    """The prompts, the distinct ones among them, and whether the model performs their task.
 
-    Raises InputError for prompts that ask nothing, too few of them, or all for the same.
+    Raises InputError for prompts without answers, too few of them, or all with the same answer.
     """
     user_prompts = prompts_from_data(data, model)
     prompts = user_prompts.distinct()
@@ -140,7 +138,7 @@ _NO_ROWS = "roles of heads are told by what rows ask; give rows with answers (--
 
 
 def unfit(model: Any, data: FeatureData | None) -> str | None:
-    """Why heads cannot be judged by what prompts ask; None where they can."""
+    """Why heads cannot be judged at answer positions; None where they can."""
     if int(model.cfg.n_layers) < 1:
         return "the model has no layers"
     if data is None or data.answers is None:
@@ -175,13 +173,13 @@ _MOVING = (NAME_MOVER.name, SUCCESSOR.name)
 
 
 def not_tested(task_check: AtHome) -> RolesEvidence:
-    """The evidence where the model is not seen to perform the task."""
+    """The evidence where the model does not measurably perform the task."""
     reason = f"the model is not seen to perform the task: {task_check.said}"
     return _evidence("not_tested", reason, task_check, {}, 1)
 
 
 def evidence_of(task_check: AtHome, roles: Roles, *, quick: bool = False) -> RolesEvidence:
-    """Counts of named heads, and the task; where no head was taken out, roles are described."""
+    """Counts of named heads, and the task; where no head was ablated, roles are descriptive."""
     named = {
         kind.name: sum(h.named for h in roles.heads if h.kind == kind.name)
         for kind in KINDS
@@ -200,7 +198,7 @@ def evidence_of(task_check: AtHome, roles: Roles, *, quick: bool = False) -> Rol
 
 
 def headline(roles: Roles, *, quick: bool = False) -> str:
-    """The heads of every role, and the largest writer of none; at most 20 words."""
+    """The heads of every role, and the strongest writer without one; at most 20 words."""
     moving = [h for h in roles.heads if h.named and h.kind not in PARKED]
     by_kind = {kind: [h for h in moving if h.kind == kind.name] for kind in KINDS}
     parts = [_names(kind, heads, 2) for kind, heads in by_kind.items() if heads]
@@ -261,7 +259,7 @@ NOBODY = "No head is seen both to attend to the answer's token and to write it"
 
 
 def _of_kind(heads: Sequence[HeadRole], kind: str) -> str:
-    """The named heads of a kind, the first few with what their absence does."""
+    """The named heads of a kind, the first few with the effect of their ablation."""
     matching = sorted(
         (head for head in heads if head.kind == kind and head.named),
         key=lambda head: -abs((head.writing or head.attention).mean),
@@ -287,7 +285,7 @@ def _lost(check: RoleCheck | None) -> str:
 
 
 def _rest(roles: Roles) -> str:
-    """What is not there, what nothing can be said of, and those that park, as counts."""
+    """Kinds without heads, undecided heads, kinds that were not testable, counts of parked heads."""
     names = [k.name for k in KINDS if k.name not in PARKED and k.name not in roles.untested]
     here = {head.kind for head in roles.heads if head.word != "no"}
     absent = [name for name in names if name not in here]
@@ -366,7 +364,7 @@ def _hover(roles: Roles, layer: int, head: int, kinds: list[str]) -> str:
 
 
 def attention_panels(roles: Roles) -> list[Figure]:
-    """The named heads' mean attention from the asked place, over places."""
+    """The named heads' mean attention from the answer position, by key position."""
     named = [head for head in roles.heads if head.named and head.kind not in PARKED]
     chosen: dict[tuple[int, int], HeadRole] = {}
     for head in named:

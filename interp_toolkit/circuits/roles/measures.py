@@ -1,19 +1,17 @@
-"""What is measured of every head, a number a row each: attention beyond controls, what is written.
+"""Measures of every head on every prompt: attention beyond controls, and what the head writes.
 
-Names are those of `kinds`. Attention is a fraction of a query's, what is written is in logits (see
-`writing`), `quiet` is a share of a norm.
+The measures have the names that `kinds` uses. Attention is a fraction of the query's attention,
+what a head writes is in logits (see `reading`), and `quiet` is 1 less a ratio of norms.
 
-Also here:
-- attention to some places against attention to others: two controls, each a contrast an ask.
+Attention to target positions is compared with two controls:
+- like: other earlier positions of the same prompt within `NEAR` of the targets (all others, where
+  none is so near), except the first position, where attention is often parked;
+- displaced: the target positions of the *other* prompts. A head that attends by position alone
+  attends equally to these. Where all prompts have their targets at the same positions, there is no
+  such control, and positions and tokens are confounded.
 
-- like: other earlier places of the same row within `NEAR` steps of the targets (all others, where
-  there are none so near), never the first, where attention is often parked;
-- displaced: the places that are targets in the *other* rows, in this row. A head that attends by
-  place alone does not tell them apart. Where targets stand at the same places in all rows there is
-  no such control, and places and tokens cannot be told apart.
-
-A contrast is the attention paid to the targets, less as much of the control's mean a place times
-the number of targets: 0 means no preference.
+A contrast is the attention paid to the targets, less the control's mean attention per position
+times the number of targets; 0 means no preference.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ Attention = Float[np.ndarray, "*some ask pos"]
 def against_like(
     attention: Attention, asks: Asks, targets: Bool[np.ndarray, "ask pos"]
 ) -> Float[np.ndarray, "*some ask"]:
-    """Attention to the targets beyond that to other places like them; NaN: none of either."""
+    """Attention to the targets beyond that to similar positions; NaN where either has none."""
     others = asks.earlier & ~targets
     others[:, 0] = False
     near = np.zeros_like(targets)
@@ -58,7 +56,7 @@ def against_like(
 def against_displaced(
     attention: Attention, asks: Asks, targets: Bool[np.ndarray, "ask pos"]
 ) -> Float[np.ndarray, "*some ask"]:
-    """Attention to the targets beyond that to the places of other rows' targets; NaN: none."""
+    """Attention to the targets beyond that to other prompts' target positions; NaN: none."""
     slot = np.arange(len(asks)) % asks.slots
     row = np.arange(len(asks)) // asks.slots
     control = np.zeros(targets.shape)
@@ -76,7 +74,7 @@ def against(
     targets: Bool[np.ndarray, "ask pos"],
     control: Float[np.ndarray, "ask pos"],
 ) -> Float[np.ndarray, "*some ask"]:
-    """Attention to the targets less as much of the control's weighted mean; NaN: none of either."""
+    """Attention to the targets less as much of the control's weighted mean; NaN: no positions."""
     count, size = targets.sum(1), control.sum(1)
     defined = (count > 0) & (size > 0)
     weight = targets - control * (count / np.where(size > 0, size, 1))[:, None]
@@ -89,11 +87,11 @@ OfRows = Float[np.ndarray, "layer head row"]
 
 @dataclass(frozen=True, eq=False)
 class HeadMeasures:
-    """Everything measured of every head.
+    """All measures of all heads.
 
     Attributes:
-        of_rows: by measure, a number a row; NaN where a row has nothing to measure.
-        difference: the model's own preference for the answer, logits.
+        of_rows: by measure, one number per prompt; NaN where a prompt has nothing to measure.
+        difference: the model's own logit difference, answer less wrong answer.
     """
 
     of_rows: Mapping[str, OfRows]
@@ -101,7 +99,7 @@ class HeadMeasures:
 
 
 def answer_sources(asks: Asks) -> Bool[np.ndarray, "source ask pos"]:
-    """The places whose values are looked at: the answer's, and the wrong one's."""
+    """Positions whose values are read: those of the answer, and of the wrong answer."""
     wrong = np.zeros_like(asks.earlier) if asks.wrong is None else asks.holding(asks.wrong)
     return np.stack([asks.holding(asks.answer), wrong])
 
@@ -111,7 +109,7 @@ def measured(
     follows: Successions,
     delimiters: Bool[np.ndarray, "ask pos"] | None,
 ) -> HeadMeasures:
-    """All measures that these rows have something for."""
+    """All measures that are defined on these prompts."""
     asks, reading = writing.asks, writing.reading
     of_asks = _attention(asks, reading, follows, delimiters)
     parts: dict[str, list[np.ndarray]] = {}
@@ -154,7 +152,7 @@ def _attention(
 def _quiet(
     asks: Asks, reading: Reading, positions: Bool[np.ndarray, "ask pos"]
 ) -> Float[np.ndarray, "layer head ask"]:
-    """1 less what is written from these places over what attending elsewhere would write."""
+    """1 less the norm written from these positions over what attending elsewhere would write."""
     visible = np.arange(positions.shape[1]) <= asks.position[:, None]
     others = visible & ~positions
     paid = np.einsum("...ap,...ap,ap->...a", reading.attention, reading.reach, positions)
@@ -183,7 +181,7 @@ def _of_layer(
 
 
 def _copies(writing: Writing, layer: int) -> Float[np.ndarray, "ask head"]:
-    """What attending to the answer, or the wrong one, does to its own logit beside the others'."""
+    """Effect of attending to the answer, or the wrong one, on its own logit against the others'."""
     asks, hand = writing.asks, writing.asks.at_hand
     wrong = asks.answer if asks.wrong is None else asks.wrong
     parts = []
@@ -228,7 +226,7 @@ def _next(
 def _suppressed(
     writing: Writing, layer: int, written: Float[Tensor, "ask head d_model"]
 ) -> dict[str, Float[np.ndarray, "head ask"]]:
-    """Attention to the row's token that the stream already predicts, and what is written of it."""
+    """Attention to the token that the stream already predicts, and the effect on its logit."""
     asks, reading = writing.asks, writing.reading
     number = np.arange(len(asks))
     candidates = candidate_positions(asks)
@@ -255,7 +253,7 @@ def _suppressed(
 
 
 def candidate_positions(asks: Asks) -> Bool[np.ndarray, "ask pos"]:
-    """Earlier places but those of the first token and of the asking one: no sinks, no self."""
+    """Earlier positions except the first token's and the query's own: no sinks, no self."""
     own = asks.tokens[np.arange(len(asks)), asks.position]
     apart = (asks.tokens != own[:, None]) & (asks.tokens != asks.tokens[:, :1])
     candidates: np.ndarray = asks.earlier & apart
@@ -275,7 +273,7 @@ def _of_other_rows(
     column: Int[np.ndarray, " ask"],
     top: Int[np.ndarray, " ask"],
 ) -> Float[np.ndarray, "head ask"]:
-    """The mean effect on the other rows' tokens, where they are other tokens."""
+    """The mean effect on the other prompts' tokens, where these differ."""
     counts = np.bincount(column[top >= 0], minlength=effects.shape[2]).astype(float)
     weights = np.broadcast_to(counts, (len(top), len(counts))).copy()
     defined = top >= 0

@@ -1,11 +1,15 @@
-"""`--probe skip-bigrams`: the pairs of features that heads check for, from weights alone.
+"""Skip-bigrams of a model's heads, from weights alone, as `interp analyze --probe skip-bigrams`.
 
-Each head's discoveries hold at the level for that head. Where many heads are compared, some show
-one by chance: *detected* only where all together show more than chance would (`beyond_chance`),
-else *undecided*. Only heads count whose bigrams stand out farther than those of copies with
-permuted residual coordinates (`head`); if none is left, *uninformative*.
+The level bounds the false discovery rate within one head at one distance. When many heads are
+compared, some show a bigram by chance, so the status takes all of them together:
+- *detected*: together they show more than chance would (`beyond_chance`), counting only heads whose
+  bigrams stand out farther than those of copies with permuted residual coordinates (see `head`);
+- *uninformative*: they show more than chance, but the copies' bigrams stand out as far;
+- *undecided*: they do not show more than chance, or there were no copies, or too few;
+- *not detected*: no head has a bigram.
 
-Also here: pictures of a head's skip-bigrams: scores against chance, a graph, a heat map.
+A head's figures are a histogram of its scores against chance, a graph of its bigrams and a heat
+map; a head without bigrams has the histogram alone.
 """
 
 from __future__ import annotations
@@ -241,17 +245,17 @@ class HeadRecord:
 
 @dataclass(frozen=True)
 class SkipBigramEvidence(Evidence):
-    """How many heads have bigrams, beyond chance over all heads and beyond their control.
+    """Number of heads with bigrams, beyond chance over all heads and beyond their control.
 
     Attributes:
         level: of false discoveries, in each head and distance.
         looks: heads and distances compared.
-        expected_by_chance: of them, how many at most would show a bigram where there is none.
+        expected_by_chance: upper bound of those that would show a bigram by chance.
         tail: "beta" or "empirical": where p-values come from (see `scores`); None: all scores are
             0.
         shared_cosine: the mean cosine of the features, whose shared direction is left out.
-        alike: bigrams of features with others so alike that they may be meant.
-        copies: that each head is compared with.
+        alike: bigrams with a feature so similar to another that the other may be meant.
+        copies: number of permuted copies that each head is compared with.
         heads_with_bigrams: heads and distances with a bigram; `beyond_control` of them stand out
             farther than the control.
     """
@@ -283,7 +287,7 @@ class SkipBigramFinding(Finding):
 
     Attributes:
         heads: one for each head and distance.
-        found: the same with all there is, for graphs and figures.
+        found: the same heads in full, for graphs and figures.
     """
 
     evidence: SkipBigramEvidence
@@ -346,7 +350,7 @@ def bigram_tables(head: HeadBigrams) -> list[Table]:
 
 
 def analyze(run: Run[SkipBigramOptions]) -> SkipBigramFinding:
-    """The pairs of features that heads check for; see `find_skip_bigrams` for what is refused."""
+    """Skip-bigrams of a model's heads; `find_skip_bigrams` lists the errors."""
     options, distance = run.options, run.options.distance
     names = ("features", "query_features", "key_features")
     chosen = {name: options.read(getattr(options, name), run.model) for name in names}
@@ -381,7 +385,7 @@ def analyze(run: Run[SkipBigramOptions]) -> SkipBigramFinding:
 
 
 def evidence_of(heads: Sequence[HeadBigrams], copies: int) -> SkipBigramEvidence:
-    """The status over all heads and distances, and what it rests on."""
+    """The status over all heads and distances, and its evidence."""
     tails = {head.tail for head in heads} - {"none"}
     cosines = [c for head in heads for c in head.shared if c is not None]
     status, reason = _status(heads, copies)
@@ -439,9 +443,9 @@ def beyond_control(heads: Sequence[HeadBigrams]) -> list[HeadBigrams]:
 
 
 def beyond_chance(bigrams: Sequence[HeadBigrams], n_comparisons: int | None = None) -> bool:
-    """Whether these heads together show more than chance would, of as many as were compared.
+    """Whether these heads together show more than chance, given the number compared.
 
-    Of each head Simes' p-value over its pairs; of the heads Simes' again.
+    Simes' p-value of each head over its pairs, then Simes' p-value over the heads.
     """
     heads = []
     for head in bigrams:
@@ -488,7 +492,7 @@ def _each(heads: Sequence[HeadBigrams]) -> str:
 
 
 def headline(bigrams: Sequence[HeadBigrams], status: Status) -> str:
-    """Which head checks for how many skip-bigrams; or that none is shown to."""
+    """The heads with the number of skip-bigrams each checks for, or that none is shown to."""
     n_heads, first = _n_heads(bigrams), bigrams[0]
     where = first.name
     if n_heads == 1 and len(bigrams) > 1 and first.layer is not None and first.head is not None:
@@ -513,7 +517,7 @@ def headline(bigrams: Sequence[HeadBigrams], status: Status) -> str:
 
 
 def sentences(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list[str]:
-    """How many bigrams, which are the strongest, what they are compared with; or why none."""
+    """The number of bigrams, the strongest ones, and their controls; or the reason for none."""
     n_heads = _n_heads(heads)
     each = f" for each {_each(heads)}" if len(heads) > 1 else ""
     level = f"false discovery rate {heads[0].level:.0%}{each}"

@@ -1,17 +1,16 @@
-"""Feature directions as they are scored: unit vectors, without a direction that all share.
+"""Feature directions as they are scored: unit vectors without the direction that all of them share.
 
-Embeddings and dictionary directions often have a mean: f = mu + e. A form has much on mu then, of
-all its bigrams together, and that is in every score and in every scale. It tells keys that all
-queries like from others, not one pair from another. So where the mean cosine between two features
-of a side is beyond chance and 1/d, the direction of their mean is projected out of the features and
-of the form. What is random stays so: given the mean, the rest of uniformly random features is
-uniform over the dimensions that are left, one fewer.
+Embeddings and dictionary directions often have a mean: f = mu + e. A form is then large along mu,
+summed over all its bigrams, and this enters every score and every scale. It separates keys that all
+queries favor from other keys, not one pair from another. Where the mean cosine between two features
+of a side exceeds both chance and 1/d, the direction of their mean is therefore projected out of the
+features and of the form. Random features stay random: given their mean, what remains of uniformly
+random features is uniform over the remaining dimensions, one fewer.
 
-Features that resemble each other (|cosine| above `ALIKE`) cannot be told apart by a form that one
-of them is in; `alternatives` names them.
+A form that contains one of two similar features (|cosine| above `ALIKE`) cannot tell which one;
+`alternatives` lists the others.
 
-Also here:
-- what `skip_bigrams_of` is given, checked: a form, unit features, their names, memory.
+Input checks for `skip_bigrams_of` follow: the form, unit features, their names, memory.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class FeatureSide:
 
 
 def side(unit: Float[Tensor, "feature d_model"], d: int) -> FeatureSide:
-    """Finds the direction that unit features of d dimensions share, and takes it out."""
+    """Find the direction that unit features of d dimensions share, and project it out."""
     m, total = len(unit), unit.sum(0)
     mean_cosine = float((total @ total - unit.square().sum()) / (m * (m - 1)))
     chance = math.sqrt(2 / (m * (m - 1) * d))
@@ -95,7 +94,7 @@ def dimensions_of(query: FeatureSide, key: FeatureSide) -> int:
 
 
 def projected(form: Form, query: FeatureSide, key: FeatureSide) -> Form:
-    """The form without what it reads along the shared directions; zero where that is all."""
+    """The form without its part along the shared directions; zero where nothing else is left."""
     rest = Form(query.drop(form.left.T).T, key.drop(form.right.T).T)
     if rest.norm() > LEAST_LENGTH * form.norm():
         return rest
@@ -120,7 +119,7 @@ class Alternative:
 def alternatives(
     features: FeatureSide, numbers: Int[Tensor, " pair"], names: Sequence[str], what: str
 ) -> dict[int, list[Alternative]]:
-    """Of each of these features, others of the same side that are alike; the most alike first."""
+    """Features of the same side similar to each of these, the most similar first."""
     by_feature: dict[int, list[Alternative]] = {}
     for number in torch.unique(numbers).tolist():
         cosines = features.scored @ features.scored[number]
@@ -159,7 +158,7 @@ def _matrix(values: Directions, what: str) -> Float[Tensor, "row column"]:
 
 
 def read_unit(values: Directions, d_model: int, side: str) -> Float[Tensor, "feature d_model"]:
-    """Rows of length 1; rows of zeros stay."""
+    """Rows scaled to length 1; rows of zeros stay."""
     rows = _matrix(values, f"{side} features")
     if rows.shape[1] != d_model or len(rows) < 2:
         raise InputError(

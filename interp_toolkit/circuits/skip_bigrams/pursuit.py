@@ -1,51 +1,44 @@
-"""Bigrams taken out of a head one after another, and an estimate of how many there are.
+"""Bigrams of a head, found by repeated scoring and subtraction, and an estimate of their number.
 
-Finds bigrams one layer after another: take out what was found, and score again.
+*Pursuit.* A bigram (q, k) of strength c adds c f_q f_k^T to the form. It thereby changes the score
+of every pair that shares a feature with it or resembles it: strong bigrams hide weak ones and
+create spurious ones. Rounds of two steps repeat until nothing new is significant:
 
-A bigram (q, k) of strength c adds c f_q f_k^T to the form, and with it something to the score of
-every pair that shares a feature with it or resembles it; strong bigrams hide weak ones and make
-false ones. So, in rounds:
+1. Every pair is scored against its row and its column (`scores`). Of the significant pairs, those
+   are taken that are the largest of both their row and their column.
+2. The strengths of all pairs taken so far are fitted again by least squares on the form (the Gram
+   matrix of two bigrams is (f_q . f_q')(f_k . f_k')), and their sum is subtracted from it.
 
-1. Every pair is scored against its row and its column (`scores`). Of the significant ones those are
-   taken that are the largest of both their row and their column.
-2. The strengths of all that were taken are fitted again, by least squares on the form
-   (the Gram matrix of two bigrams is (f_q . f_q')(f_k . f_k')), and taken out of it.
+The remainder of a low-rank form varies more between features that are each in a bigram, but not
+with each other, than between others. The t of such pairs is divided by how much more: the smaller
+of the two signs' ratios of medians, so that bigrams still to be found, mostly of one sign, do not
+count as spread. Last, pairs that are not significant given all others are dropped, the weakest
+first (backward elimination).
 
-until nothing new is significant. What remains of a low-rank form between features that are in a
-bigram each, but not with each other, varies more than for others: their t is divided by how much
-more (the smaller of the two signs' ratios of medians, so that bigrams still to be found, mostly of
-one sign, do not count as spread). Last, those are dropped that are not significant given all
-others, the weakest first (backward elimination).
+*Complete blocks.* A block K x Q, every key of K with every query of Q, costs a head one rank
+however many bigrams it holds ("Computation in superposition", section 3.2), so a set of bigrams
+that splits into few blocks is cheap. The minimum number of blocks is hard to find. The greedy
+split takes the largest block grown from the busiest feature among the remaining bigrams, so its
+number of blocks is an upper bound.
 
-How many bigrams a head checks for: an interval, where it can be trusted, or why not.
-
-Where pursuit finds what there is, the number follows from what it found: at most about the level's
-share of it is false, and what lies just below significance can be counted, as the pairs beyond a
-threshold of the one sign less those of the other: chance has no sign. On planted heads pursuit
-finds either nearly all bigrams or few (up to about a tenth of d_resid * d_head equally strong
-bigrams of features that are not shared, at 4 d_resid features), and then many more lie just below.
-So an interval is given only if
+*Number of bigrams.* At most about a fraction `level` of the pairs found is false. Bigrams just
+below significance can be counted as the pairs beyond a threshold with the one sign, less those with
+the other, since chance is symmetric in sign. On planted heads, pursuit finds either nearly all
+bigrams or few, and many more then lie just below significance. (It finds nearly all up to about a
+tenth of d_resid * d_head equally strong bigrams of features that are not shared, at 4 d_resid
+features.) So `count` gives an interval only if
 
 - at least `FEWEST` bigrams were found, most of one sign;
 - no more than chance remains: the two signs differ by less than `BEYOND` standard errors, or by
-  less than a twentieth of what was found;
-- three of four found lie well above the threshold of significance;
+  less than a twentieth of the number found;
+- three quarters of those found lie well above the threshold of significance;
 - they are about equally strong: the interquartile range of |strength| is at most `SPREAD` of its
-  median, and nine of ten reach half of it. Where weaker ones are found, more of them are
-  missed;
-- what remains is less than a bigram, or spread over many directions: bigrams that share features
-  and hide each other (a query of many keys) leave few.
+  median, and nine of ten reach half the median. Where weaker ones are found, more are missed;
+- the remainder is smaller than one bigram, or spread over many directions: bigrams that share
+  features and hide each other (a query of many keys) leave few directions.
 
-It counts bigrams about as strong as those found: half their median strength or more. Weaker ones
-cannot be told from none, and where none of them is found nothing says that they are there.
-
-Also here:
-- the found bigrams as a bipartite graph, and the complete blocks it falls into.
-
-A block K x Q, every key of K with every query of Q, costs a head one rank however many bigrams it
-holds ("Computation in superposition", section 3.2), so a set of bigrams that falls into few blocks
-is cheap. The least number of blocks is hard to find; this one is greedy, each time the largest
-block grown from the busiest feature among the bigrams that are left, so it is an upper bound.
+The estimate covers bigrams of at least half the median strength of those found. Weaker ones cannot
+be told from none, and where none of them is found, nothing indicates that they exist.
 """
 
 from __future__ import annotations
@@ -89,9 +82,9 @@ class Pursuit:
         t: of each, given all others.
         rest: what remains of the form, on what the head reads.
         before: scores of the head as it is.
-        tally: of their t.
+        tally: counts of their t.
         after: scores of what remains.
-        rounds: how many found something.
+        rounds: number of rounds that found something.
         stopped: whether it stopped at `MOST_FOUND` or `MOST_ROUNDS` with more to find.
     """
 
@@ -116,7 +109,7 @@ def pursue(
     memory: int,
     progress: Callable[[str], None],
 ) -> Pursuit:
-    """The bigrams of a form; see the module."""
+    """The bigrams of a form, by the module's pursuit."""
     floor = FLOOR * form.norm() / features.d
     rest, taken, rounds = form, NONE, 0
     scores = before = PairScores(rest, features, floor, seed, memory)
@@ -148,7 +141,7 @@ def pursue(
 def _significant(
     scores: PairScores, taken: Pairs, n_pairs: int, most: int, level: float, tally: Tally | None
 ) -> Pairs:
-    """New pairs, significant and the largest of their row and column."""
+    """New significant pairs that are the largest of their row and column."""
     n_taken = len(taken.query)
     least = t_at(min(1.0, level * max(most, n_taken + 1) / n_pairs), scores.d)
     sweep = scores.sweep(least, taken, _echo(scores, taken), tally)

@@ -1,42 +1,40 @@
-"""Scores of every head from weights alone: copying, and matching.
+"""Copying and matching scores of every head, from weights alone.
 
 A head copies when its circuit from source token to logits, `M = N W_V W_O U`, raises the token's
 own logit; it matches when its scores, `M = N W_Q W_K^T N^T`, are higher between a token and itself.
 N are the embeddings as the layer's norm leaves them (exact at layer 0; deeper, the direct path), U
-the unembedding; norms are folded in where they are linear (see `token_scores`), the final norm's
-division is left out. Three figures each, of M centred over sources and over targets:
+is the unembedding. Norms are folded in where they are linear (see `token_scores`); the final norm's
+division is left out. Each circuit has three scores, of M centered over sources and over targets:
 
 - eigenvalue score: `sum(lambda) / sum(|lambda|)` of M, -1 to 1; 1 where all eigenvalues are
   positive (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", on copying).
 - diagonal score: the mean of M's diagonal less the mean off it, over the root mean square of all
   its entries: how far a token's own entry stands out.
-- z and p: M's trace, which is the numerator of both, where the head reads the embedding's residual
-  coordinates in random order and with random signs (see `permutations`); the standard deviation is
-  exact, p is one-sided, adjusted over all heads and both circuits (Holm). Without a norm each
-  coordinate is measured in units of what embeddings write to it.
+- z and p: M's trace, the numerator of both other scores, under the null that the head reads the
+  embedding's residual coordinates in random order and with random signs (see `permutations`). The
+  standard deviation is exact; p is one-sided and adjusted over all heads and both circuits (Holm).
+  Without a norm, each coordinate is measured in units of what embeddings write to it.
 
-Learned positions enter as their mean. Rotary heads are taken without the turn (distance 0). Biases
-add the same to all sources, or to all keys of a query, and drop out with the centring (b_Q's part
+M has one row and column per token and is never formed. With N [token d_model], a head's matrix A
+[d_model d_model] of rank d_head and U [d_model token], trace, size and eigenvalues of `N A U`
+follow from `N^T N`, `U N` and `U U^T`: d_model x d_model matrices that are the same for all heads,
+summed over tokens in chunks (`TokenMoments`). Centering loses nothing: a constant added to all
+logits, or to a query's scores for all keys, changes no softmax, and one added for all sources is a
+bias.
+
+Learned positions enter as their mean. Rotary heads are taken without rotation (distance 0). Biases
+add the same to all sources, or to all keys of a query, and drop out with the centering (b_Q's part
 differs by key, but not by query); b_O belongs to no head. Scores are those before a soft cap.
-No matrix over the vocabulary squared is made (see below).
+
 Permutations act behind the norm's weights. Where those are near 1, random models have p <= 0.05 as
 often as they should; where they scatter around 0, more often (up to three times). Permutations of
-tokens would not do: all tokens share the head's few dimensions, so that in untrained models with
-more tokens than dimensions traces are sqrt(tokens / dimensions) times as wide as those suppose.
+tokens would give too narrow a null: all tokens share the head's few dimensions, so in untrained
+models with more tokens than dimensions the traces' spread is sqrt(tokens / dimensions) times that
+of such permutations.
 
-Also here:
-- second moments of embeddings and unembeddings: all that weights-only scores need of a
-  vocabulary;
-- does each token's own entry stand out in its row of a token-by-token matrix `left @ right.T`?
-
-A head's circuit from tokens to tokens, `N A U` with N [token d_model], A [d_model d_model] of rank
-d_head and U [d_model token], is large; its trace, size and eigenvalues follow from matrices of
-d_model x d_model that are the same for all heads: `N^T N`, `U N`, `U U^T`, summed over tokens in
-chunks. Everything is centred over tokens: a constant added to all logits, or to a query's scores
-for all keys, changes no softmax, and one added for all sources is a bias.
-
-Ranks see what means cannot: a head may copy a few tokens strongly, or all of them a little.
-Rows are made a tile at a time.
+`own_rank` ranks each token's own entry in its row of `left @ right.T`, made a tile at a time. Ranks
+distinguish a head that copies a few tokens strongly from one that copies all a little; means do
+not.
 """
 
 from __future__ import annotations
@@ -78,13 +76,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TokenMoments:
-    """Centred sums over tokens of embeddings n, through a norm without its weights.
+    """Centered sums over tokens of embeddings n, through a norm without its weights.
 
     Attributes:
         count: number of tokens.
         embedding: sum of n n^T.
         crossed: sum of u n^T, u the token's own column of the unembedding, final norm folded in;
-            None where not asked for.
+            None where not requested.
         unembedding: sum of u u^T; None likewise.
     """
 

@@ -1,23 +1,20 @@
-"""Scores of all pairs of tokens, kept as factors: `left @ right.T` and never the whole matrix.
+"""Scores of all pairs of tokens, kept as factors `left @ right.T`, and the weights that enter them.
 
-A head's circuit between tokens has the rank of the head, so a vocabulary of 50,000 needs two
-matrices of 50,000 by d_head and no 10 GB of pairs. Pairs, rows and the diagonal come straight
-from the factors; the highest pairs of all are found tile by tile.
-
-Also here:
-- norms folded into the weights beside them, as far as a norm is linear;
-- the residual stream of a token to which only the embeddings have written.
-
-A norm in front of a head centres (LN only), divides by a number that depends on the whole residual
-stream, multiplies by `w` and adds `b`. Centring and `w` are linear and move into the weights; the
-division is one positive number per position, which no ratio of weights sees; `b` is a constant and
-belongs to the biases. The same holds for a norm behind the heads (Gemma 2): what a head adds to the
+*Norms* are folded into the weights beside them, as far as a norm is linear. A norm in front of a
+head centers (LN only), divides by a number that depends on the whole residual stream, multiplies
+by `w` and adds `b`. Centering and `w` are linear and move into the weights; the division is one
+positive number per position, which cancels in every ratio of weights; `b` is a constant and belongs
+to the biases. The same holds for a norm behind the heads (Gemma 2): what a head adds to the
 residual stream is its output times the weights given here, up to that one number.
 
-It is what layer 0 reads, exactly. In deeper layers it is the direct path: what earlier heads and
-MLPs write is left out, and a norm in front of attention takes its statistics from the embedding
-alone (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", on paths from the
-embedding).
+*Tokens* enter as the residual stream to which only the embeddings have written. This is exactly
+what layer 0 reads. In deeper layers it is the direct path: what earlier heads and MLPs write is
+left out, and a norm in front of attention takes its statistics from the embedding alone (Elhage et
+al. 2021, "A Mathematical Framework for Transformer Circuits", on paths from the embedding).
+
+*Scores* of a head's circuit between tokens have the rank of the head, so a vocabulary of 50,000
+needs two matrices of 50,000 by d_head instead of 10 GB of pairs. Pairs, rows and the diagonal come
+straight from the factors; the highest pairs of all are found tile by tile.
 """
 
 from __future__ import annotations
@@ -65,7 +62,7 @@ def normalized_by(
 
 
 def read_dimensions(norm: NormWeights, d_model: int) -> int:
-    """Dimensions of the residual stream that a norm lets through: LN's centring takes one."""
+    """Dimensions of the residual stream that a norm lets through: LN's centering removes one."""
     return d_model - 1 if norm.kind == "LN" else d_model
 
 
@@ -76,9 +73,9 @@ def token_residual(
 
     Args:
         view: the model's weights.
-        tokens: which.
-        position: where they stand. None takes the mean position embedding, where the model has
-            learned positions: a stand-in that is exact for no position. It makes no difference in
+        tokens: token ids.
+        position: their position. None takes the mean position embedding where the model has
+            learned positions: an approximation, exact for no position. It makes no difference in
             models without them (rotary, ALiBi, none).
 
     Raises:
@@ -104,7 +101,7 @@ class TokenPair(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TokenScores(Brief):
-    """`cap(left @ right.T + row_term[:, None] + column_term) + offset`: rows and columns tokens.
+    """`cap(left @ right.T + row_term[:, None] + column_term) + offset`; rows, columns: tokens.
 
     For attention rows are query tokens and columns key tokens; for what a head writes rows are
     source tokens and columns the logits of output tokens.
@@ -115,7 +112,7 @@ class TokenScores(Brief):
         soft_cap: `soft_cap * tanh(score / soft_cap)`, if not None.
         offset: added to every entry last.
         exact: whether the model computes these very numbers for such tokens.
-        note: what they are, and why not exact where they are not; "" when there is nothing to say.
+        note: what the scores are, and why they are not exact, if so; "" for nothing to add.
     """
 
     left: Float[Tensor, "n_rows r"]

@@ -1,5 +1,5 @@
 """Lists to sort: their layout in a prompt, and how they are drawn.
 
-- `layout`: the layout of a sorting task, in words such as "10 list10 11 sorted10", and its prompts
+- `layout`: layouts of sorting tasks, such as "10 list10 11 sorted10"; their prompts and test lists
 - `draws`: batches of lists from several distributions, and their sorted order
 """

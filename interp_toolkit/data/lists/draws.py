@@ -1,23 +1,19 @@
-"""Lists of values to sort, drawn in batches on any device, and their sorted order.
+"""Batches of lists to sort, drawn from several distributions on any device, and their sorted order.
 
-Four distributions: items independent and uniform; "hard" lists, whose items come from a random
-support (see `supports`), so that repeats and close values are common; uniform lists without
-repeats; and lists of exactly two values. Every draw is a fixed sequence of tensor operations of
-fixed shapes: no rejection, and nothing waits for the device.
-Values are int64, as later look-ups by them need; a narrower type was no faster over draw, sort and
-look-up together.
+The distributions are: items independent and uniform; "hard" lists, whose items come from a random
+support, so that repeats and close values are common; uniform lists without repeats; and lists of
+exactly two values. Every draw is a fixed sequence of tensor operations of fixed shapes: there is no
+rejection, and nothing waits for the device. Values are int64, as look-ups by them need; a narrower
+type was no faster over draw, sort and look-up together.
 
-Also here:
-- which values a hard list is drawn from: the exact distribution of its support, and a sampler.
-
-The recipe of "hard" lists (Qi & Zhong 2023, on sorting transformers) first chooses a set of
-values, then draws the list's items from it with replacement. With probability 2/3 a chance p is
-drawn uniformly from (0, 1) and each value kept with probability p, all again, p included, while
-nothing was kept; otherwise the set is all integers between two uniform draws, ends included.
-Given p, a set of k out of n values has probability p^k (1 - p)^(n - k). Integrated over p this is
-1 / ((n + 1) C(n, k)), so that the first branch is a size uniform in 1..n and then a uniform set of
-that size. No rejection is needed, and while 2^n is small the whole mixture fits in one table,
-sampled in constant time by the alias method (Walker 1977, built as by Vose 1991).
+*Supports of hard lists* (Qi & Zhong 2023, on sorting transformers): the recipe first chooses a set
+of values, then draws the list's items from it with replacement. With probability 2/3 a chance p is
+drawn uniformly from (0, 1) and each value is kept with probability p; while the set is empty, all
+of this is repeated, p included. Otherwise the set is all integers between two uniform draws, ends
+included. Given p, a set of k out of n values has probability p^k (1 - p)^(n - k). Integrated over p
+this is 1 / ((n + 1) C(n, k)), so the first branch draws a size uniform in 1..n and then a uniform
+set of that size, and no rejection is needed. While 2^n is small, the whole mixture fits in one
+table, sampled in constant time by the alias method (Walker 1977, built as by Vose 1991).
 """
 
 from __future__ import annotations
@@ -225,7 +221,7 @@ class ListSource:
         return self._cut(values, generator)
 
     def _cut(self, values: Int[Tensor, "row item"], generator: torch.Generator) -> Lists:
-        """Lists of random lengths: what goes beyond is n_values."""
+        """Lists of random lengths: entries beyond the length are n_values."""
         n, device = len(values), generator.device
         if self.shortest == self.longest:
             lengths = torch.full((n,), self.longest, device=device)
@@ -358,8 +354,8 @@ def _first_shuffle_steps(
 ) -> Int[Tensor, "row item"]:
     """The first steps of a Fisher-Yates shuffle, followed back.
 
-    Step k swaps places k and r_k >= k. What ends up at place k was at r_k before step k; going
-    back through the earlier steps j, whatever was at r_j came from place j.
+    Step k swaps positions k and r_k >= k. The value that ends up at position k was at r_k before
+    step k; going back through the earlier steps j, the value at r_j came from position j.
     """
     device = generator.device
     steps = torch.arange(length, device=device)

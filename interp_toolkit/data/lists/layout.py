@@ -1,19 +1,19 @@
-"""Layouts of sorting tasks: positions of the parts of a row, and rows made by them.
+"""Layouts of sorting tasks: positions of list and answers in a prompt, and prompts made from lists.
 
-A layout is written as words, in the order of the row:
+A layout is written as words, in the order of the prompt:
 - a number is the token id of a separator, anywhere, any number of times;
 - `list10` is a list of 10 values, `list1-10` one of 1 to 10;
 - `sorted10` (the list's own length or lengths) is the sorted list, which the model is to predict:
   its item k is read one position before the one where it stands;
 - without it the output is read at the list's own positions, item k at the list's k-th;
-- `pad12`, last, fills shorter rows with the id 12 to the length of the longest.
+- `pad12`, last, fills shorter prompts with the id 12 to the length of the longest.
 
 The values are the ids below d_vocab_out that are neither separator nor padding, in increasing
-order. "10 list10 11 sorted10" is thus BOS a0..a9 MOS s0..s9, of the values 0 to 9.
+order. "10 list10 11 sorted10" is thus BOS a0..a9 MOS s0..s9, of the values 0 to 9. The words are
+first checked among themselves (`read_words`), then against the vocabulary and the context
+(`parse_layout`).
 
-Also here:
-- the words of a sorting task's layout, read and checked among themselves;
-- the lists that sorting models are tested on, as those of Qi & Zhong (2023) were.
+`standard_sets` draws the lists on which Qi & Zhong (2023) tested sorting models.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _separators(parts: Sequence[_Part]) -> tuple[int, ...]:
 
 
 class ListRows(NamedTuple):
-    """Rows of tokens, and where and what the model is to answer.
+    """Prompts, and the positions and values of their answers.
 
     Attributes:
         tokens: the rows, sorted lists included.
@@ -152,7 +152,7 @@ class Cells(NamedTuple):
 
 
 class _Tables(NamedTuple):
-    """Per length (from the shortest): what stands at each position, and where items are read."""
+    """Per length (from the shortest): contents of each position, and where items are read."""
 
     content: Tensor  # [length, pos] places in a pool: the list, the sorted list, then constants
     constants: Tensor  # [constant] token ids
@@ -166,7 +166,7 @@ class ListLayout:
 
     Attributes:
         words: the layout as it was written.
-        values: the token id of each value, increasing; its index is also its place in the sort.
+        values: the token id of each value, increasing; its index is also its rank.
         shortest, longest: lengths of the list, ends included.
         autoregressive: whether the sorted list follows in the row.
         before: separators before the list.
@@ -357,7 +357,7 @@ MAX_SETS_TESTED = 20_000
 
 
 def fresh_generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
-    """A generator for lists to look at, other than those that a recipe trains and is tested on.
+    """A generator for lists other than those that a recipe trains and is tested on.
 
     PyTorch's generator on a CPU takes 32 bits of a seed; recipes' seeds are in the lower half.
     """

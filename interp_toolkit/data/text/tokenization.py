@@ -1,15 +1,14 @@
-"""Tokenizers, and texts as prompts.
+"""Tokenizers, learned or read from files, and texts as prompts without answers.
 
-Tokenizers for training text: byte-level BPE learned from it, or one that is given.
+A model's tokenizer may be any function or object that takes a text. Its ids come with or without
+what it adds around every text, such as BOS.
 
-Through the `tokenizers` library. Whatever a text holds is text: the spelling of a special token in
-it does not become that token. The end of a document is the special token END, which is added to a
-vocabulary that has none.
+Tokenizers for training text are byte-level BPE learned from that text, or read from a file, through
+the `tokenizers` library. Text stays text: the spelling of a special token in a document does not
+become that token. The end of a document is the special token END, which is added to a vocabulary
+that has none.
 
-Also here:
-- text to token ids, by whatever tokenizer a model comes with.
-
-Prompts that are nothing but text, and ask for no answers: a few, or one text in pieces.
+Prompts come from a few texts, cut to one length, or from one text in pieces.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Tokenizer = Callable[..., Any]
 
 
 def check_tokenizer(tokenizer: Any) -> None:
-    """Raise InputError for what cannot be called with a text, or is a class or a model."""
+    """Raise InputError for a tokenizer that is not callable, or is a class or a model."""
     if not callable(tokenizer) or isinstance(tokenizer, type) or hasattr(tokenizer, "parameters"):
         raise InputError(f"{a_kind(tokenizer)} is no tokenizer: give a function of a text")
 
@@ -221,8 +220,8 @@ def data_from_prose(
 ) -> FeatureData:
     """One text in pieces of `length` tokens, each with what the tokenizer puts in front of a text.
 
-    What is left at the end is not used, nor what is behind the first `MOST_PIECES`. Pieces of one
-    text are no independent rows: `source` says that they are pieces.
+    The remainder at the end is not used, nor is text after the first `MOST_PIECES`. Pieces of one
+    text are not independent: `source` records that they are pieces.
 
     Raises:
         InputError: no tokenizer, fewer tokens than a piece has, or no room in a piece beside what

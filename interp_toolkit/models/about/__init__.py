@@ -1,5 +1,5 @@
 """Records about a loaded model: its origin, assumptions, task and device.
 
-- `record`: where a model came from, what was assumed, and what it was trained for
-- `info`: the description that `interp info MODEL` prints; devices by name, tokens as text
+- `record`: a model's origin, assumptions and task; the provenance of results
+- `info`: the summary that `interp info MODEL` prints; devices by name, token ids as text
 """

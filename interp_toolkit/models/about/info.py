@@ -1,8 +1,7 @@
-"""A summary of a model, as `interp info MODEL` prints it.
+"""Model summaries, as `interp info MODEL` prints them; devices by name, and token ids as text.
 
-Also here:
-- which device a name means, and whether it can be used here;
-- tokens as text.
+Nothing is run for a summary: kind, sizes, options and origin are read from the model's
+configuration, its weights and its record (see `record`).
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class ModelInfo:
     """A model's kind, size, options and origin.
 
     Attributes:
-        name: what was asked for.
+        name: the name that was requested.
         kind: what it was loaded from (see `models.about.record`).
         class_name: of the Python object.
         path: the file or folder, if any.
@@ -87,8 +86,8 @@ class ModelInfo:
         positions: "standard" (learned, absolute), "shortformer" (likewise, for queries and keys
             alone), "rotary", "none", or what else `cfg` calls it.
         attention: "causal" or "bidirectional".
-        mixing: what stands in for attention patterns, if something fixed does; None for a model
-            with queries and keys.
+        mixing: the fixed mixing that replaces attention patterns, if any; None for a model with
+            queries and keys.
         act_fn: the MLPs' activation; None without MLPs.
         n_hooks: how many hook points there are.
         assumptions: what the file did not say and was assumed, one phrase each.

@@ -1,13 +1,12 @@
-"""The record of a loaded model: its origin, the assumptions made, and its intended task.
+"""Records of loaded models (origin, assumptions, intended task), and the provenance of results.
 
-Kept beside the model, not in it, so that any TransformerLens model can have one.
-A task record (`TaskRecord`) is the part an analysis uses to make its data:
+A record is kept beside the model, not in it, so that any TransformerLens model can have one.
+Its task (`TaskRecord`) is the part from which an analysis makes its data:
 `{"name": "xor", "function": "0110", "tokens": {"0": 0, "1": 1, "query": 2}, "layout": [...]}`,
-where `layout` lists one prompt: `"a"`, `"b"`, ... for the features' places, `"query"` for the
+where `layout` lists one prompt: `"a"`, `"b"`, ... for the features' positions, `"query"` for the
 query's.
 
-Also here:
-- where a result comes from: the model's record, the data, the settings, the versions.
+The provenance of a result holds the model's record, the data, the settings and the versions.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class ModelRecord:
         path: the file or folder, if any.
         sha256: of the file, if it is one.
         assumptions: what the file did not say and was assumed, one phrase each.
-        notes: what else to know of the weights, one phrase each: that they were quantised, or
+        notes: further facts about the weights, one phrase each: that they were quantized, or
             that there is no head.
         alternatives: what else the file allows in place of what was assumed, as settings.
         config: the model's configuration as plain data.
@@ -99,7 +98,7 @@ def record_of(model: Model) -> ModelRecord:
 
 
 def plain_config(cfg: Any) -> dict[str, Any]:
-    """A model's configuration as plain data: what is a number, a string or a boolean in it."""
+    """A model's configuration as plain data: its numbers, strings and booleans."""
     if hasattr(cfg, "model_dump"):
         return dict(cfg.model_dump())
     fields = vars(cfg) if hasattr(cfg, "__dict__") else {}
@@ -115,8 +114,9 @@ def provenance(
     """The provenance of a result about this model.
 
     Args:
-        model: what was analysed.
-        data: what it ran on: source, rows, hash; empty for an analysis of weights alone.
+        model: the analyzed model.
+        data: source, number of prompts and hash of its data; empty for an analysis of weights
+            alone.
         settings: the analysis' options, as run.
         seed: of every random draw, if there were any.
     """

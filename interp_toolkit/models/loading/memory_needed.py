@@ -1,13 +1,11 @@
-"""The memory that a model's weights need, estimated before they are read.
+"""Memory that a model's weights need, estimated from its files before they are read.
 
-Weights that the machine cannot hold are refused: without that, loading ends minutes later with a
-killed process.
+Loading weights that do not fit into the machine's memory would end minutes later with a killed
+process, so it is refused at the start.
 
-Also here:
-- what a file claims to hold, against its size: a few bytes can stand for any amount of memory.
-
-A tensor whose strides are 0 repeats one number, and a compressed entry of an archive may shrink to
-a thousandth. Both are in honest files, but never so much of them.
+Files that claim far more data than their size are refused as well, since a few bytes can stand for
+any amount of memory: a tensor whose strides are 0 repeats one number, and an entry of a compressed
+archive may shrink to a thousandth. Both occur in honest files, but never to that extent.
 """
 
 from __future__ import annotations

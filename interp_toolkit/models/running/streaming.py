@@ -1,11 +1,11 @@
-"""Reading activations: streamed in batches, only the hooks and positions asked for.
+"""Activations of a model, streamed in batches for the requested hooks and positions only.
 
-Rows of equal length are run together, so nothing is ever padded. A hook keeps only the positions
-asked for, and the forward pass stops as soon as every hook has fired: layers above the last one
+Rows of equal length are run together, so nothing is ever padded. A hook keeps only the requested
+positions, and the forward pass stops as soon as every hook has fired: layers above the last one
 needed do not run. Nothing is kept between batches.
 
-Also here:
-- what heads hold, summed over rows position by position: what means over rows are made from.
+`position_sums` adds up activations over rows, position by position; means over rows are made from
+these sums.
 """
 
 from __future__ import annotations

@@ -6,5 +6,5 @@
 - `check`: whether the view computes what the model does
 - `positions`: learned, rotary and ALiBi positions
 - `contributions`: what each head adds to a score of the residual stream
-- `precision`: the dtype of computations on weights, and how exact they are
+- `precision`: precision of computations on weights, and their agreement with the model
 """

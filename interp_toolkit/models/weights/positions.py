@@ -1,20 +1,18 @@
-"""Positional embeddings: added to the residual stream, rotary, or as a bias of scores.
+"""Positional information: learned embeddings, rotary embeddings (RoPE) and ALiBi.
 
-Learned positions are a tensor. Rotary tables and ALiBi slopes are read from the model's own
-modules, each kind of which keeps them elsewhere; nothing is checked here.
+Learned positions are a tensor, added to the residual stream. Rotary tables and ALiBi slopes are
+read from the model's own modules, each kind of which stores them elsewhere; their effect is not
+checked here.
 
-Also here:
-- rotary positions: pairs of coordinates turned by angles (Su et al. 2021, arXiv 2104.09864);
-- rotary positions as a matrix a position: what turns a query or key where it stands;
-- aLiBi: positions as a bias of the attention scores, linear in the distance.
+*Rotary* (Su et al. 2021, arXiv 2104.09864): pairs of coordinates of queries and keys are rotated by
+an angle proportional to the position. A rotary model has no single QK matrix; with `matrix(p)`, the
+rotation at position p, it has one for every pair of positions,
+`W_Q matrix(q) matrix(k).T W_K.T`, which depends on q - k alone.
 
-Pairs of coordinates turn by an angle proportional to the position (Su et al. 2021, arXiv
-2104.09864). A rotary model has no single QK matrix; with `matrix(p)` it has one for every pair of
-positions, `W_Q matrix(q) matrix(k).T W_K.T`, which depends on q - k alone.
-
-Each head has a slope (Press et al. 2022, arXiv 2108.12409); a key one further back scores one
-slope less. Softmax sees only the differences between the keys of one query, so models differ in
-where they put the zero.
+*ALiBi* (Press et al. 2022, arXiv 2108.12409): a bias of the attention scores, linear in the
+distance. Each head has a slope; a key one position further back scores one slope less. The softmax
+depends only on differences between the keys of one query, so models differ in where they put the
+zero.
 """
 
 from __future__ import annotations
@@ -33,11 +31,11 @@ from interp_toolkit.errors import InputError, one_line
 def turned(
     x: Float[Tensor, "... d_head"], cos: Tensor, sin: Tensor, *, adjacent: bool
 ) -> Float[Tensor, "... d_head"]:
-    """Queries or keys, turned by the angles that belong to each.
+    """Queries or keys, each rotated by its own angles.
 
     Args:
-        x: what is turned, in its first coordinates, as many as there are angles.
-        cos: of the angles, a coordinate each, [... rotary_dim] as far as they broadcast.
+        x: the vectors, rotated in their first coordinates, as many as there are angles.
+        cos: cosines of the angles, one per coordinate, [... rotary_dim] as far as they broadcast.
         sin: likewise.
         adjacent: pairs are (0, 1), (2, 3), ... (GPT-J) rather than (0, dim/2), ... (Llama).
     """

@@ -1,8 +1,4 @@
-"""The precision in which weights are computed with.
-
-Also here:
-- whether what is computed from a model's weights is what the model computes.
-"""
+"""Precision of computations on weights, and their agreement with the model's own activations."""
 
 from __future__ import annotations
 
@@ -27,9 +23,9 @@ def agrees(
     """Whether two tensors are equal up to rounding, beside the largest entry of `actual`.
 
     Args:
-        ours: computed anew.
+        ours: recomputed from the weights.
         actual: the model's own; NaN agrees with nothing.
-        dtype: whose precision counts; None: that of `actual`.
+        dtype: its precision sets the tolerance; None: that of `actual`.
         summed: a bound of the terms that cancel where all of `actual` is near to zero.
     """
     eps = torch.finfo(dtype or actual.dtype).eps

@@ -8,7 +8,7 @@ Arrays in, arrays out:
 
 Of a model:
 
-- `gates`: ANDs of ANDs and other boolean functions, layer by layer
+- `gates`: boolean functions read off through ANDs; ANDs of ANDs, layer by layer
 - `result`: what it returns, in tables and words
 - `analysis`: `interp analyze --probe uand`: the analysis and its figures
 - `site`: the readouts of one site, and of a layer beside its input and random layers

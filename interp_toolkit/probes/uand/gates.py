@@ -1,13 +1,13 @@
-"""Boolean functions of chosen features, read off through ANDs: k-way ANDs, XOR, any truth table.
+"""Boolean functions of features read off through ANDs: k-way ANDs, XOR, truth tables; ANDs of ANDs.
 
-Also here:
-- aNDs of ANDs: what later layers compute of what earlier ones did.
+`measure_gates` reads chosen functions of the model's features off one layer.
 
-A circuit's second layer takes the first layer's gates as its features, which no readout of two of
-the model's own features finds. So, layer by layer, the ANDs that earlier layers compute (see
-`errors.claims`) are taken as features in their turn, and the layer is measured for their pairs,
-with the same controls; what is computed there may be a feature of the layers after it, and so on.
-Source: "Computation in superposition", section 1.3 (sparse boolean circuits).
+`Composer` follows ANDs through the layers. A circuit's second layer takes the first layer's gates
+as its features, which no readout of two of the model's own features finds. Layer by layer, the ANDs
+that earlier layers compute (see `errors.claims`) therefore become features in their turn, and the
+layer is measured for their pairs, with the same controls; what it computes may be a feature of
+later layers, and so on. Source: "Computation in superposition", section 1.3 (sparse boolean
+circuits).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def measure_gates(
 
     An AND is read off the layer alone; other functions also need their single features, which a
     layer may not keep, so these are read off the layer and its input side by side: through their
-    ANDs, and, as "fitted", by one readout fitted to the function itself. "said" is what follows.
+    ANDs, and, as "fitted", by one readout fitted to the function itself. "said" is the verdict.
     """
     if not gates:
         return []
@@ -137,7 +137,7 @@ def _gate_word(
     errors: Mapping[str, Any],
     rows: Split,
 ) -> str:
-    """Whether the function can be read off, and if not, what stands in the way."""
+    """Whether the function can be read off, and if not, the obstacle."""
     through, fitted = errors["worst_after_offset"], errors["fitted"]["worst_after_offset"]
     name = f"{table} of {', '.join(names[k] for k in gate)}"
     ways = {"through its ANDs": through, "fitted to itself": fitted}
@@ -195,8 +195,8 @@ class Composer:
 
     Args:
         names: of the features.
-        rows: which rows are fitted on and held out, with the features' labels.
-        most: ANDs that are taken as features at once; more are left out, the rarest first.
+        rows: the rows to fit on and those held out, with the features' labels.
+        most: maximum number of ANDs taken as features at once; the rarest are left out first.
     """
 
     def __init__(self, names: Sequence[str], rows: Split, most: int):
@@ -219,7 +219,7 @@ class Composer:
             site: what was measured of its features' own pairs.
             level: as in `measure_site`, like what follows.
             reinitialisations: random layers to draw.
-            progress: told what is being done.
+            progress: receives progress messages.
         """
         depths: list[Depth] = []
         names, rows, here = self._names, self._rows, site

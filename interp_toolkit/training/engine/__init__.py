@@ -1,8 +1,8 @@
 """The trainer: steps, seeds, state to resume from bit for bit, and what a run keeps.
 
-- `settings`: what a recipe gives the trainer: settings, model, batches, loss
-- `run_files`: the folder of a run, and the state that a seed's training resumes from
-- `metrics`: metrics, in a file and sent to TensorBoard or Weights & Biases
+- `settings`: a recipe's settings, learning-rate schedules, and the problem that it trains
+- `run_files`: the folder of a run, and the state from which a seed's training resumes
+- `metrics`: metrics in a file and in trackers, and the score by which runs are compared
 - `acceleration`: CUDA graphs, batches in parts, several processes that train one model (`torchrun`)
 - `trainer`: trains one seed, or several and keeps the best
 """

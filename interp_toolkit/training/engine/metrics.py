@@ -1,21 +1,17 @@
-"""Metrics of a training: in a file, in trackers, and the score by which runs are compared.
+"""Metrics of a training run: in a file, in trackers, and the score by which runs are compared.
 
-The metrics of a run: one JSON object a line, one line a measurement, nothing about the clock.
+*File.* `metrics.jsonl` has one JSON object per measurement, one per line, and no clock times, so a
+resumed run ends with exactly the file that an uninterrupted one writes.
 
-So a resumed run ends with the very file that an uninterrupted one writes.
+*Final score.* `FinalScore` is the one number by which runs of a task are compared, with what the
+comparison needs. Every recipe with variants leaves one in its training record, under "measured", so
+tables, sweeps and the litmus test need not know the task.
 
-Also here:
-- the one number that a run of a task is compared by, and what must be known to compare it.
-
-Every recipe of the variants leaves one in its training record, under "measured": so tables,
-sweeps and the litmus test need not know the task.
-
-Measurements of a training run, sent on as they come: to TensorBoard or to Weights & Biases.
-
-What is sent are the lines of `metrics.jsonl`, seed by seed; what else Weights & Biases would
-collect (the command, the machine, its load, installed packages, code) is switched off. Off by
-default; each has an extra of the package's. A resumed run goes on in the same place, and sends what
-came after its saved state once more: the same values at the same steps.
+*Trackers.* The lines of `metrics.jsonl` are sent to TensorBoard or Weights & Biases as they come,
+seed by seed. Everything else that Weights & Biases would collect (the command, the machine, its
+load, installed packages, code) is switched off. Tracking is off by default; each tracker needs
+the package's extra of its name. A resumed run continues in the same tracker run. It sends the
+measurements after its saved state once more: the same values at the same steps.
 """
 
 from __future__ import annotations
@@ -78,7 +74,7 @@ KEY = "measured"
 
 @dataclass(frozen=True)
 class FinalScore:
-    """A figure of merit.
+    """A task's score, comparable between runs.
 
     Attributes:
         name: of the score, in the run's table and in its curve.
@@ -104,7 +100,7 @@ class FinalScore:
 
 
 def final_score_of(training: Mapping[str, Any]) -> FinalScore:
-    """The figure of a training record that has one."""
+    """The final score in a training record that has one."""
     return FinalScore(**training[KEY])
 
 
@@ -120,7 +116,7 @@ PROJECT = "interp-toolkit"  # of Weights & Biases, where WANDB_PROJECT names non
 
 
 def check_log(to: str | None, out: object) -> None:
-    """See that measurements can be sent there, before anything runs.
+    """Check before a run that measurements can be sent to the tracker.
 
     Args:
         to: "tensorboard", "wandb" or None.
@@ -152,7 +148,7 @@ def tracked(
     """A function that sends a measurement on; it does nothing where `to` is None.
 
     Args:
-        to: as `check_log` found it right.
+        to: as checked by `check_log`.
         folder: the run's, which is made by the time of the first measurement.
         name: of the run.
         restart: whether an earlier run's local records of the same seeds are removed.

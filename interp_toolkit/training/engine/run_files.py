@@ -1,23 +1,18 @@
-"""The folder of a run, and the state that the training of a seed resumes from.
-
-The state of one seed's training: what it takes to go on, bit for bit, as if never stopped.
-
-A file of tensors and plain data, which `torch.load(..., weights_only=True)` reads, written beside
-its place and moved there. Before reading, the checksums of the archive are verified, so that
-damage is an error and not another number.
-
-The folder of a training run: what it keeps, and what it needs to be gone on with.
+"""The folder of a training run, and the state from which the training of a seed resumes.
 
     run.json                             recipe, settings, and whether the run has ended
-    metrics.jsonl                        what was measured, a line a time
+    metrics.jsonl                        measurements, one per line
     seed-0-step-000100.safetensors       the model after so many steps, an ordinary checkpoint
     tensorboard/, wandb/                 what `--log` sent there; the latter is never removed here
-    seed-0.state                         what `--resume` reads; gone when the run has ended
+    seed-0.state                         what `--resume` reads; removed when the run has ended
 
-A run that was interrupted is never overwritten: it is gone on with, or removed by hand.
+A state holds what one seed's training needs to continue bit for bit, as if never stopped. It is a
+file of tensors and plain data, which `torch.load(..., weights_only=True)` reads, written to a
+temporary file and moved into place. The checksums of the archive are verified before reading, so
+that damage raises an error instead of changing a number.
 
-Also here:
-- one process a folder: a lock that the system drops when its holder dies, however it dies.
+One process at a time may train in a folder: the operating system drops its lock when the holder
+dies, however it dies. An interrupted run is never overwritten: it is resumed, or removed by hand.
 """
 
 from __future__ import annotations
@@ -296,7 +291,7 @@ class RunFiles:
 def end_run(folder: Path) -> None:
     """Say that the run in a folder has ended, and remove what only a resumption needs.
 
-    For whoever has put the trained model in its place; does nothing where no run is.
+    Called once the trained model is saved; does nothing where there is no run.
     Raises InputError when the folder cannot be written.
     """
     about = _about(folder)

@@ -1,14 +1,11 @@
-"""What a recipe gives the trainer: settings, model, batches, loss.
+"""Settings of a training recipe, learning-rate schedules, and the problem that a recipe trains.
 
-The settings that every training recipe has; each is a `--set` key.
+`TrainingSettings` are common to all recipes; each is a `--set` key. A recipe derives its own from
+them, with the defaults that its source names. `configure` fills them from the preset, the variant
+and the user's values, and checks them.
 
-A recipe derives its own from `TrainingSettings` and gives the defaults that its source names.
-
-Also here:
-- A recipe's settings from its preset, its variant and what the user gives, checked;
-- learning rates as functions of the step, or of the losses measured, so that resuming is exact.
-
-With t = step / steps, from 0 to 1, the rate falls from `lr` to `final_lr`
+Learning rates are functions of the step, or of the measured losses, so that resuming is exact. With
+t = step / steps, from 0 to 1, the rate falls from `lr` to `final_lr`
     - linear: along a straight line;
     - cosine: along half a cosine, slow at both ends (Loshchilov & Hutter 2017, without restarts);
     - exponential: by the same factor each step;
@@ -16,7 +13,7 @@ With t = step / steps, from 0 to 1, the rate falls from `lr` to `final_lr`
       and never below `final_lr` (what is often done by hand);
 and over the first `warm_up` steps it is multiplied by (step + 1) / warm_up (Goyal et al. 2017).
 
-A training problem: a model, its batches, and their loss.
+A `Problem` is one seed's model with its batches and their loss.
 """
 
 from __future__ import annotations
@@ -42,7 +39,7 @@ SAVES_A_RUN = 20
 
 
 def _numbers(value: Any) -> Any:
-    """`"0.9,0.98"`, as the command line gives it, as a list; what is no such text is left alone."""
+    """`"0.9,0.98"`, as the command line gives it, as a list; any other value is left alone."""
     if isinstance(value, str) and "," in value:
         return [part.strip() for part in value.split(",") if part.strip()]
     return value
@@ -137,7 +134,7 @@ class TrainingSettings(BaseModel):
 def configure(
     recipe: Recipe, variant: str | None, preset: str, overrides: Mapping[str, Any]
 ) -> Any:
-    """An instance of the recipe's `config`: what is given goes before the variant, then the preset.
+    """The recipe's `config`, filled by precedence: overrides, then the variant, then the preset.
 
     Args:
         recipe: whose settings.
