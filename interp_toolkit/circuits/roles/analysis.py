@@ -285,7 +285,7 @@ def _lost(check: RoleCheck | None) -> str:
 
 
 def _rest(roles: Roles) -> str:
-    """Kinds without heads, undecided heads, kinds that were not testable, counts of parked heads."""
+    """Kinds without heads, undecided heads, kinds not testable here, counts of parked heads."""
     names = [k.name for k in KINDS if k.name not in PARKED and k.name not in roles.untested]
     here = {head.kind for head in roles.heads if head.word != "no"}
     absent = [name for name in names if name not in here]
