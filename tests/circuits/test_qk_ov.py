@@ -178,5 +178,6 @@ def test_their_options_are_the_command_lines() -> None:
             "position",
             "memory",
             "seed",
+            "effort",
         }
-    assert {f.field for f in flags(COMPOSITION.options)} == {"memory", "seed"}
+    assert {f.field for f in flags(COMPOSITION.options)} == {"effort", "memory", "seed"}

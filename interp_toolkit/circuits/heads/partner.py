@@ -108,13 +108,15 @@ def partners(
     writers = list(dict.fromkeys((int(layer), int(h)) for layer, h in candidates))
     if not writers:
         return []
-    known = composition or composition_scores(model, memory, [head[0]], null=False)
     if most is not None:
-        writers.sort(key=lambda at: -_score(known, at, head))
-        writers = writers[:most]
+        composition = by_score = composition or composition_scores(
+            model, memory, [head[0]], null=False
+        )
+        writers = sorted(writers, key=lambda at: -_score(by_score, at, head))[:most]
     found = path_effects(
         model, prompts, writers, head, task=task, value=runs, memory=memory, progress=progress
     )
+    known = composition or composition_scores(model, memory, [head[0]], null=False)
     drops = [estimate(drop) for drop in found.attention_drop]
     adjusted = holm(np.array([drop.p_value for drop in drops]))
     order = sorted(range(len(writers)), key=lambda i: -drops[i].mean)

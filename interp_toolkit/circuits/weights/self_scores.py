@@ -113,9 +113,9 @@ class TokenMomentsCache:
             norm: in front of the layer that reads them.
             unembedding: also the moments with the unembedding, over the tokens both have.
         """
-        of_all = shared_tokens(self._view) == self._view.d_vocab
-        if of_all and (norm.kind, norm.eps, True) in self._made:
-            unembedding = True  # those without it are among them
+        with_it = norm.kind, norm.eps, True
+        if with_it in self._made and shared_tokens(self._view) == self._view.d_vocab:
+            return self._made[with_it]  # those without the unembedding are among them
         key = norm.kind, norm.eps, unembedding
         if key not in self._made:
             bare = NormWeights(norm.kind, eps=norm.eps)
