@@ -14,21 +14,16 @@ from jaxtyping import Float, Shaped
 
 from interp_toolkit.auditing.parts import coverage_of
 from interp_toolkit.circuits.behaviour.advantage import estimate
-from interp_toolkit.circuits.behaviour.at_home import home_prompts, made
-from interp_toolkit.circuits.behaviour.prompts import (
-    LONGEST,
-    ROWS,
-    Prompts,
-    prompts_from_data,
-)
-from interp_toolkit.circuits.behaviour.task import AtHome, RowTask, intact_readings, task_of
-from interp_toolkit.circuits.behaviour.words import Share
-from interp_toolkit.circuits.heads.analysis import (
+from interp_toolkit.circuits.behaviour.at_home import (
     LARGE_LENGTH,
     LARGE_ROWS,
-    LARGE_SCORED,
+    home_prompts,
     is_large,
+    made,
 )
+from interp_toolkit.circuits.behaviour.prompts import Prompts, prompts_from_data
+from interp_toolkit.circuits.behaviour.task import AtHome, RowTask, intact_readings, task_of
+from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
@@ -87,8 +82,7 @@ class Ground:
                 seed=self.seed,
                 memory=self.memory,
                 progress=self.progress,
-                rows=LARGE_SCORED if large else ROWS,
-                longest=LARGE_LENGTH if large else LONGEST,
+                large=large,
             )
             rows = LARGE_ROWS if large else MADE_ROWS
             return made(self.model, way, rows=rows, seed=self.seed + 2)

@@ -9,7 +9,7 @@ import interp_toolkit as it
 from interp_toolkit.auditing.claims.kinds import as_claim
 from interp_toolkit.auditing.claims.seal import read_seal, write_seal
 from interp_toolkit.auditing.ground import MADE_ROWS, ground_on
-from interp_toolkit.circuits.heads import analysis as head_analysis
+from interp_toolkit.circuits.behaviour import at_home
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.report.html import to_json
@@ -118,9 +118,9 @@ def test_effort_sets_the_prompts_of_a_large_model_and_quick_knocks_nothing_out(m
     quick = it.audit(model, claim, effort="quick")
     assert quick.claims[0].answer == "not_testable"
     assert "effort: quick" in json.dumps(quick.to_dict())
-    monkeypatch.setattr(head_analysis, "LARGE", 0.0)
+    monkeypatch.setattr(at_home, "LARGE", 0.0)
     standard, thorough = (it.audit(model, claim, effort=e) for e in ("standard", "thorough"))
-    assert standard.provenance.data["rows"] == head_analysis.LARGE_ROWS
+    assert standard.provenance.data["rows"] == at_home.LARGE_ROWS
     assert any("--effort thorough" in note for note in standard.notes)
     assert thorough.provenance.data["rows"] == MADE_ROWS
     assert [one.claims[0].answer for one in (standard, thorough)] == ["confirmed"] * 2

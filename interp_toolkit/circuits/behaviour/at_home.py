@@ -45,12 +45,13 @@ from interp_toolkit.circuits.behaviour.prompts import (
     random_prompts,
     repeated_prompts,
 )
-from interp_toolkit.circuits.behaviour.task import AtHome, measured_home, task_of
+from interp_toolkit.circuits.behaviour.task import AskedTask, AtHome, measured_home, task_of
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.check_assumptions import check_assumptions
 from interp_toolkit.models.model import Model
+from interp_toolkit.options import Effort
 from interp_toolkit.stats import estimate
 
 
@@ -124,6 +125,9 @@ look for; give answers
 LAST_IDS = 3  # ids at the vocabulary's end, where separators often are
 ODD = 2.0  # times the median norm, either way: an embedding unlike most
 RISE = 1.0  # nats that the loss rises by where a row becomes too long for the model
+LARGE = 1e11  # operations on the usual prompts of a large model: seconds on one core
+LARGE_SCORED, LARGE_LENGTH = 8, 64  # made prompts of a large model, and their positions
+LARGE_ROWS = 16  # its made prompts that attention is knocked out on
 FEWEST_AFTER, FEWEST_ROWS = 4, 6  # places after a rise, and rows, that tell it
 TRIED_ROWS = 8  # for each way but the one that is taken
 MOST_WAYS = 24
@@ -150,6 +154,27 @@ class Way:
         return f"{begin}, {self.n_pos} positions{n_ids}"
 
 
+def is_large(
+    model: Any, data: FeatureData | None, effort: Effort, length: int | None = None
+) -> bool:
+    """Whether running the model takes so long that it is run on a budget.
+
+    Args:
+        model: any TransformerLens model.
+        data: the prompts that it is run on; None: made ones.
+        effort: nothing is large for "thorough".
+        length: positions of made prompts; None: the context, LONGEST at most.
+    """
+    if effort == "thorough":
+        return False
+    parameters = float(sum(p.numel() for p in model.parameters()))
+    if data is None:
+        n_pos = min(int(model.cfg.n_ctx), LONGEST) if length is None else length
+        return 2 * parameters * ROWS * n_pos >= LARGE
+    rows = min(AskedTask.first_look, len(data))
+    return 2 * parameters * rows * int(np.max(data.lengths, initial=1)) >= LARGE
+
+
 def home_prompts(
     model: Model,
     *,
@@ -159,8 +184,7 @@ def home_prompts(
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
     search: bool = True,
-    rows: int = ROWS,
-    longest: int = LONGEST,
+    large: bool = False,
 ) -> tuple[Prompts, Way, str | None]:
     """Repeated prompts in the first format in which the model significantly uses repetition.
 
@@ -172,8 +196,7 @@ def home_prompts(
         memory: bound for the run.
         progress: receives progress messages.
         search: whether to run the model to find that format; False: the plain format, untested.
-        rows: number of prompts.
-        longest: maximum length where `length` is None.
+        large: whether to make the fewer and shorter prompts of a large model (see `is_large`).
 
     Returns:
         The prompts, their format, and a note where it is not the plain one.
@@ -182,6 +205,7 @@ def home_prompts(
         InputError: as `repeated_prompts`, but not for a short context: prompts are random there.
     """
     first = bos_token(model) if bos == "auto" else bos
+    rows, longest = (LARGE_SCORED, LARGE_LENGTH) if large else (ROWS, LONGEST)
     plain = Way(first, min(int(model.cfg.n_ctx), longest) if length is None else length)
     shortest = SHORTEST + (plain.first is not None)
     if length is None and plain.n_pos < shortest:

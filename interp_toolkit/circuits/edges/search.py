@@ -314,9 +314,9 @@ def find_circuit(
     )
     if circuit.nothing is not None:
         return circuit
-    large = len(engine.wiring.edges) > MANY
-    budget = BUDGETS[effort] if large or effort == "quick" else THOROUGH
-    if large or effort == "quick":
+    by_attribution = effort == "quick" or len(engine.wiring.edges) > MANY
+    budget = BUDGETS[effort] if by_attribution else THOROUGH
+    if by_attribution:
         choice = _screened(choosing, prompts, (intact, all_cut), budget, max_edges, seed, progress)
     else:
         choice = _exhaustive(choosing, (intact, all_cut), level, max_edges, judged_by, progress)

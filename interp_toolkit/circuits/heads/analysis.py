@@ -25,21 +25,24 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import BeforeValidator, Field
 
-from interp_toolkit.circuits.behaviour.at_home import assumption_note, home_prompts, made
+from interp_toolkit.circuits.behaviour.at_home import (
+    LARGE_LENGTH,
+    LARGE_ROWS,
+    assumption_note,
+    home_prompts,
+    is_large,
+    made,
+)
 from interp_toolkit.circuits.behaviour.prompts import (
     FEWEST_TOKENS,
-    LONGEST,
-    ROWS,
     SHORTEST,
     Prompts,
     copies_note,
     prompts_from_data,
 )
 from interp_toolkit.circuits.behaviour.task import (
-    AskedTask,
     AtHome,
     RowTask,
     first_rows,
@@ -49,7 +52,7 @@ from interp_toolkit.circuits.heads import figures
 from interp_toolkit.circuits.heads.ablation import Ablations, ablation_effects
 from interp_toolkit.circuits.heads.controls import displaced_targets, targets_of
 from interp_toolkit.circuits.heads.cuts import Cutter
-from interp_toolkit.circuits.heads.described import Described, Descriptions, describe_heads
+from interp_toolkit.circuits.heads.described import Described, Descriptions
 from interp_toolkit.circuits.heads.detectors import OURS, as_detector, as_detectors
 from interp_toolkit.circuits.heads.partner import RUNS, partners
 from interp_toolkit.circuits.heads.result import HeadsFinding, HeadVerdict, Reader
@@ -83,7 +86,7 @@ from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.about.record import digest_of_tokens, provenance
 from interp_toolkit.models.loading.formats.headless import without_logits
 from interp_toolkit.models.model import Head
-from interp_toolkit.options import Effort, Flag, Options
+from interp_toolkit.options import Flag, Options
 from interp_toolkit.registry import Analysis, names
 from interp_toolkit.results import head_name, jsonable
 
@@ -91,9 +94,6 @@ MOST_ABLATED = 12  # detected heads, those with the largest excess: each costs t
 MOST_READERS = 4  # induction heads whose partners are looked for
 PARTNER_ROWS = 128  # that paths are cut on, at most
 CUT_ROWS = 64  # made rows that attention is cut on, at most
-LARGE = 1e11  # operations of a look at a large model: seconds on one core
-LARGE_SCORED, LARGE_LENGTH = 8, 64  # made prompts whose attention is scored, and their positions
-LARGE_ROWS = 16  # prompts of a large model that attention is knocked out on
 BUDGET = 8.0  # passes of as many prompts of this length, for knockouts: of four kinds a head or two
 LEAST_PASSES = 2  # about what each pattern takes, however little of the budget is left
 LARGE_MEMBERS, LARGE_READERS = 4, 1  # as the numbers above, for a large model
@@ -161,8 +161,9 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
     large = is_large(model, data, options.effort, options.length)
     rows = _rows(model, data, options, progress, large)
     chosen = _fitting(model, rows.prompts) if detectors is None else list(detectors)
-    causal = is_causal(model)
-    looked_at = Descriptions(model, rows.prompts, as_detectors(chosen, options.hops), causal=causal)
+    described = Descriptions(
+        model, rows.prompts, as_detectors(chosen, options.hops), causal=is_causal(model)
+    )
     scores = detect(
         model,
         None if data is None else rows.prompts,
@@ -170,20 +171,18 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
         hops=options.hops,
         seed=options.seed,
         made=rows.prompts,
-        described=looked_at,
+        described=described,
         memory=options.memory,
         progress=progress,
     )
-    described = looked_at.of_all() or describe_heads(
-        model, rows.prompts, scores.detectors, causal=causal, progress=progress
-    )
+    found = described.of_all(progress)
     untested = QUICK if options.effort == "quick" else NO_TASK
     untested = untested if without_logits(model) is None else NO_LOGITS
-    finding = partial(_finding, run, rows, scores, described)
-    attention = _Looked(_judged(rows, scores, described, {}, None), [], None, None, ())
+    finding = partial(_finding, run, rows, scores, found)
+    attention = _Looked(_judged(rows, scores, found, {}, None), [], None, None, ())
     shown = nullcontext() if rows.task is None else run.early(finding(attention, FIRST_STAGE))
     with shown:
-        looked = _look(run, rows, scores, described, large)
+        looked = _look(run, rows, scores, found, large)
         ablations, ablation_notes = _ablate(run, looked, large)
         looked = dataclasses.replace(looked, heads=_with_ablations(looked.heads, ablations))
         readers, reader_notes = _readers(run, looked, large)
@@ -254,27 +253,6 @@ class _Rows:
     notes: tuple[str, ...]
 
 
-def is_large(
-    model: Any, data: FeatureData | None, effort: Effort, length: int | None = None
-) -> bool:
-    """Whether running the model takes so long that it is run on a budget.
-
-    Args:
-        model: any TransformerLens model.
-        data: the prompts that it is run on; None: made ones.
-        effort: nothing is large for "thorough".
-        length: positions of made prompts; None: the context, LONGEST at most.
-    """
-    if effort == "thorough":
-        return False
-    parameters = float(sum(p.numel() for p in model.parameters()))
-    if data is None:
-        n_pos = min(int(model.cfg.n_ctx), LONGEST) if length is None else length
-        return 2 * parameters * ROWS * n_pos >= LARGE
-    rows = min(AskedTask.first_look, len(data))
-    return 2 * parameters * rows * int(np.max(data.lengths, initial=1)) >= LARGE
-
-
 def _rows(
     model: Any,
     data: FeatureData | None,
@@ -302,8 +280,7 @@ def _rows(
         memory=options.memory,
         progress=progress,
         search=not quick,
-        rows=LARGE_SCORED if large else ROWS,
-        longest=LARGE_LENGTH if large else LONGEST,
+        large=large,
     )
     if quick:
         return _Rows(prompts, None, tuple(n for n in (note, untested_note(model)) if n))

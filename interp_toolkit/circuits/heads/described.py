@@ -93,16 +93,7 @@ def describe_heads(
         causal: whether later keys are hidden.
         progress: told what is being done.
     """
-    looked = Descriptions(model, prompts, detectors, causal=causal)
-
-    def hook(layer: int) -> Callable[..., None]:
-        return lambda value, hook: looked.look(value.detach(), layer)
-
-    progress("what heads attend to")
-    points, tokens = pattern_points(model), prompts.tokens[: looked.n_rows]
-    with suppress(NoLogitsError):  # the layers have run all the same
-        run(model, tokens, [(point, hook(layer)) for layer, point in points.items()])
-    return looked.of_all()
+    return Descriptions(model, prompts, detectors, causal=causal).of_all(progress)
 
 
 class Descriptions:
@@ -115,7 +106,7 @@ class Descriptions:
     def __init__(
         self, model: Model, prompts: Prompts, detectors: Sequence[Detector], *, causal: bool
     ):
-        self._model, self._n_pos = model, prompts.n_pos
+        self._model, self._prompts = model, prompts
         self.n_rows = min(len(prompts), max(2, min(ROWS, MOST_PAIRS // prompts.n_pos**2)))
         rows = torch.arange(self.n_rows)
         self._relations = _relations(prompts, detectors, rows, causal=causal)
@@ -125,14 +116,27 @@ class Descriptions:
         """Describe a layer's heads by their patterns on these prompts."""
         values = pattern.double().cpu().numpy()
         values = np.broadcast_to(values, (self.n_rows, *values.shape[1:]))
-        seen = visible_pairs(*visibility(self._model, layer), self._n_pos).numpy()
+        seen = visible_pairs(*visibility(self._model, layer), self._prompts.n_pos).numpy()
         self._found += [
             _described(Head(layer, head), values[:, head], self._relations, seen)
             for head in range(values.shape[1])
         ]
 
-    def of_all(self) -> list[Described]:
-        """Every head that was seen, in order."""
+    def of_all(self, progress: Callable[[str], None] = lambda step: None) -> list[Described]:
+        """Every head, in order; the model is run where no patterns were shown."""
+
+        def hook(layer: int) -> Callable[..., None]:
+            return lambda value, hook: self.look(value.detach(), layer)
+
+        if not self._found:
+            progress("what heads attend to")
+            points = pattern_points(self._model)
+            with suppress(NoLogitsError):  # the layers have run all the same
+                run(
+                    self._model,
+                    self._prompts.tokens[: self.n_rows],
+                    [(point, hook(layer)) for layer, point in points.items()],
+                )
         return sorted(self._found, key=lambda described: described.head)
 
 

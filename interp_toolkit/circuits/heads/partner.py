@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -108,15 +109,16 @@ def partners(
     writers = list(dict.fromkeys((int(layer), int(h)) for layer, h in candidates))
     if not writers:
         return []
+
+    @cache
+    def scores() -> CompositionScores:
+        return composition or composition_scores(model, memory, [head[0]], null=False)
+
     if most is not None:
-        composition = by_score = composition or composition_scores(
-            model, memory, [head[0]], null=False
-        )
-        writers = sorted(writers, key=lambda at: -_score(by_score, at, head))[:most]
+        writers = sorted(writers, key=lambda at: -_score(scores(), at, head))[:most]
     found = path_effects(
         model, prompts, writers, head, task=task, value=runs, memory=memory, progress=progress
     )
-    known = composition or composition_scores(model, memory, [head[0]], null=False)
     drops = [estimate(drop) for drop in found.attention_drop]
     adjusted = holm(np.array([drop.p_value for drop in drops]))
     order = sorted(range(len(writers)), key=lambda i: -drops[i].mean)
@@ -127,7 +129,7 @@ def partners(
     return [
         _partner(
             writers[i],
-            _score(known, writers[i], head),
+            _score(scores(), writers[i], head),
             attention,
             drops[i],
             float(adjusted[i]),

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 import pytest
 
 import interp_toolkit as it
+from interp_toolkit.circuits.behaviour import at_home as task_prompts
 from interp_toolkit.circuits.behaviour.advantage import Estimate
 from interp_toolkit.circuits.behaviour.task import AtHome
 from interp_toolkit.circuits.behaviour.words import Share
@@ -364,7 +365,7 @@ def test_too_few_controls_are_not_called_no_targets():
 def test_a_large_model_is_given_fewer_prompts_and_names_the_same_head(monkeypatch):
     model = toys.induction(d_vocab=40, n_ctx=32)
     before = HEADS(model, detectors=["induction", "previous-token"])
-    monkeypatch.setattr(head_analysis, "LARGE", 0.0)
+    monkeypatch.setattr(task_prompts, "LARGE", 0.0)
     steps: list[str] = []
     after = HEADS(model, detectors=["induction", "previous-token"], progress=steps.append)
     [cost] = [step for step in steps if step.startswith("knockouts in heads")]
@@ -375,7 +376,7 @@ def test_a_large_model_is_given_fewer_prompts_and_names_the_same_head(monkeypatc
         {(h.detector, h.name): h.causal for h in r.heads if h.detected} for r in (before, after)
     ]
     assert words[0] == words[1]
-    assert all(group.rows <= head_analysis.LARGE_ROWS for group in after.groups)
+    assert all(group.rows <= task_prompts.LARGE_ROWS for group in after.groups)
     assert any("whole heads were not ablated" in note for note in after.notes)
 
 
@@ -422,9 +423,9 @@ def test_quick_effort_looks_at_attention_alone_in_a_few_passes(trained):
 
 def test_thorough_effort_leaves_out_no_prompts_of_a_large_model(monkeypatch):
     model = toys.induction(d_vocab=40, n_ctx=32)
-    monkeypatch.setattr(head_analysis, "LARGE", 0.0)
+    monkeypatch.setattr(task_prompts, "LARGE", 0.0)
     few, all_ = (HEADS(model, detectors=["induction"], effort=e) for e in ("standard", "thorough"))
-    assert all(g.rows <= head_analysis.LARGE_ROWS for g in few.groups)
+    assert all(g.rows <= task_prompts.LARGE_ROWS for g in few.groups)
     monkeypatch.undo()
     as_small = HEADS(model, detectors=["induction"])
     assert all_.groups == as_small.groups
