@@ -279,6 +279,19 @@ def test_how_verdicts_are_worded():
     assert "within ± 2.0 %" in verdict._effect_words(idle)
 
 
+def test_heads_that_were_knocked_out_together_only_leave_the_status_undecided():
+    seen = {"score": 0.9, "excess": 0.9, "attends": True, "p_value": 1e-9}
+    with_others = one(**seen, reason="knocked out with the others only", layer=3)
+    denied = one(effect(0.001, -0.01, 0.02, "negligible"), **seen)
+    open_ = one(effect(0.1, -0.2, 0.4, "undecided"), **seen)
+    assert verdict.status([with_others], at_home()) == "not_tested"
+    assert verdict.status([with_others, denied], at_home()) == "undecided"
+    assert verdict.reason_of("undecided", [denied, with_others], at_home()) == with_others.reason
+    assert verdict.headline([with_others, open_], at_home()) == (
+        "Undecided: no head is detected; the nearest is L1H2 (induction)."
+    )
+
+
 def test_of_many_heads_those_whose_work_is_known_are_named_and_the_others_counted():
     seen = {"score": 0.9, "detected": True, "attends": True, "p_value": 1e-9}
     sinks = [one(**seen | {"detector": "first-token", "layer": i}) for i in range(79)]

@@ -263,6 +263,18 @@ def test_on_a_budget_the_head_that_costs_most_is_knocked_out_first():
     assert {member.head for member in whole.members} == {first, last}
 
 
+def test_on_a_budget_heads_without_an_effect_together_are_not_knocked_out_one_by_one():
+    model = induction_gqa()
+    cutter = cutter_of(model, rows=8)
+    home, idle = cutter.home(), [Head(1, 2), Head(1, 3)]
+    group = group_effects(cutter, "previous-token", idle, home, until=1e9)
+    assert not group.material
+    assert list(group.members) == []
+    whole = group_effects(cutter, "previous-token", idle, home)
+    assert {member.head for member in whole.members} == set(idle)
+    assert not any(member.named for member in whole.members)
+
+
 def test_on_a_budget_prompts_are_added_for_undecided_heads_alone(monkeypatch):
     """A head that eight prompts decide keeps that verdict, with their number."""
     model = induction_gqa()

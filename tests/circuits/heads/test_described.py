@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.heads.described import describe_heads
+from interp_toolkit.circuits.behaviour.prompts import Prompts, repeated_prompts
+from interp_toolkit.circuits.heads.described import ROWS, Descriptions, describe_heads
 from interp_toolkit.circuits.heads.detectors import as_detector
+from interp_toolkit.circuits.heads.scores import detect
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.toys.hand_set.induction import induction
 
 N_POS, D_VOCAB, SEPARATOR = 8, 10, 9
 
@@ -74,3 +76,16 @@ def test_each_relation_is_told_with_its_share():
         if head.shares:
             total = sum(share.share for share in head.shares) + head.rest
             assert total == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("memory", [None, "300kB"])
+def test_heads_are_described_alike_in_the_pass_that_scores_them(memory):
+    """Of more prompts than are described, and where fewer run at once than are."""
+    model, names = induction(d_vocab=20, n_ctx=24), ("induction", "previous-token")
+    prompts = repeated_prompts(model, rows=ROWS + 8, n_pos=24)
+    chosen = [as_detector(name) for name in names]
+    described = Descriptions(model, prompts, chosen, causal=True)
+    detect(model, None, names, made=prompts, described=described, memory=memory)
+    alone = describe_heads(model, prompts, chosen, causal=True)
+    assert described.of_all() == alone
+    assert len(alone) == 4

@@ -196,6 +196,11 @@ def test_fewer_outputs_than_inputs_are_compared_where_both_are() -> None:
         x = view.layer(0).norm(every_token(view))[:20]
         expected = figures((x @ w.W_V[0] @ w.W_O[0] @ view.W_U).numpy())
     assert (frame.ov_copying[0], frame.ov_diagonal[0]) == pytest.approx(expected)
+    with torch.no_grad():  # queries and keys are compared over all inputs
+        x = view.layer(0).norm(every_token(view))
+        w = view.layer(0)
+        expected = figures(((x @ w.W_Q[0]) @ (x @ w.W_K[0]).T).numpy())
+    assert (frame.qk_matching[0], frame.qk_diagonal[0]) == pytest.approx(expected)
 
 
 def refuse_layer_0(monkeypatch, *parts):
