@@ -125,6 +125,13 @@ def test_columns_of_published_data_sets_are_recognized(tmp_path, name):
     assert "as answer" in source
 
 
+@pytest.mark.parametrize(("choices", "key"), [(["Ann", "Bob"], 0), (["Bob", "Ann"], 1)])
+def test_the_choice_of_the_key_is_the_answer_and_another_is_wrong(tmp_path, choices, key):
+    record = {"prompt": "Ann and met Bob. Bob thanked", "choices": choices, "answerKey": key}
+    _, answer, wrong, _ = only(tmp_path / "data.jsonl", [record])
+    assert (answer, wrong) == (ids("Ann"), ids("Bob"))
+
+
 def test_records_in_a_record_and_lines_in_a_json_file(tmp_path):
     records = [PUBLISHED["auto-circuit"]] * 2
     lines = read_data(saved(tmp_path / "a.jsonl", "\n".join(map(json.dumps, records))), ids)
