@@ -209,7 +209,7 @@ def counted(findings: Sequence[JudgedClaim]) -> str:
     text = f"{confirmed} of {len(claims)} claims are confirmed, {refuted} refuted"
     if checks:
         held = sum(f.judgement == "confirmed" for f in checks)
-        text += f"; of {len(checks)} checks, which hold by construction, {held} do"
+        text += f"; {held} of {len(checks)} checks, which should hold by construction, hold"
     return text
 
 

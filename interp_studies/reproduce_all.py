@@ -1,15 +1,15 @@
-"""Every artefact, one after the other, with a page of what came out: `interp reproduce all`.
+"""All artifacts, one after the other, and a page of their results: `interp reproduce all`.
 
-    FOLDER/jobs/NAME/         the jobs of an artefact, as `--out` keeps them, to go on with; those
-                              that train some of the same models have one folder
-    FOLDER/results/NAME.json  its verdict, figures theirs beside ours, findings, settings, tables
-    FOLDER/results/README.md  a line for each
-    FOLDER/seconds.json       how long each has taken, over all runs; the first that needs a model
-                              which several share has trained it
+    FOLDER/jobs/NAME/         the jobs of an artifact, as with `--out`, so that it can be resumed;
+                              artifacts that train the same models share a folder
+    FOLDER/results/NAME.json  verdict, reported and reproduced numbers, findings, settings, tables
+    FOLDER/results/README.md  outcomes, headlines and findings of all artifacts
+    FOLDER/seconds.json       time of each artifact, over all runs; a model that several artifacts
+                              share counts for the first one
 
-An artefact that cannot be made here (a text that is not on this machine) is told and passed over.
-Files are written as soon as an artefact is done, and hold nothing that differs from run to run but
-minutes, and what is timed.
+An artifact that cannot be made here (because its text is missing on this machine, say) is reported
+and skipped. Files are written as soon as an artifact is done. They differ between runs only in
+durations and timed results.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def reproduce_all(
         folder: where jobs and results are kept.
         runner_for: the runner of the jobs that are kept in this folder, and the artefact's first
             seed.
-        say: is told which artefact is being made.
+        say: called with the artifact being made.
 
     Raises:
         InputError: a file cannot be written.
@@ -116,25 +116,39 @@ def _make(name: str, preset: str, folder: Path, runner_for: Callable[[Path, int]
 
 
 def page(made: Iterable[Made]) -> str:
-    """A Markdown page with a line for each artefact."""
+    """A Markdown page: a table of all artifacts, then the headline and the findings of each."""
+    listed = list(made)
     lines = [
-        "# What `interp reproduce all` found",
+        "# Results of `interp reproduce all`",
         "",
-        "Each line is one artefact; its figures, theirs beside ours, are in the file of its name.",
+        "Reported and reproduced numbers are in the JSON file that each section links.",
         "",
-        "| artefact | preset | outcome | verdict | minutes |",
-        "|---|---|---|---|---|",
+        "| artifact | preset | outcome | minutes |",
+        "|---|---|---|---|",
     ]
-    for one in made:
-        outcome = "not made" if one.result is None else one.result.status.replace("_", " ")
-        verdict = one.why_not if one.result is None else one.result.verdict
-        cells = [one.name, one.preset, outcome, _cell(verdict), f"{one.seconds / 60:.1f}"]
-        lines.append(f"| {' | '.join(cells)} |")
+    lines += [
+        f"| {one.name} | {one.preset} | {_outcome(one)} | {one.seconds / 60:.1f} |"
+        for one in listed
+    ]
+    for one in listed:
+        lines += ["", f"## {one.name}", *_section(one)]
     return "\n".join(lines) + "\n"
 
 
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+def _outcome(one: Made) -> str:
+    return "not made" if one.result is None else one.result.status.replace("_", " ")
+
+
+def _section(one: Made) -> list[str]:
+    if one.result is None:
+        return [f"Not made: {_one_line(one.why_not)}."]
+    facts = [f"- {_one_line(fact)}" for fact in one.result.findings]
+    headline = f"**{_one_line(one.result.headline)}**"
+    return [headline, "", *facts, *([""] if facts else []), f"[Numbers]({one.name}.json)"]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _write_result(result: Result, path: Path) -> None:

@@ -256,7 +256,7 @@ def tally(quantities: Sequence[Quantity], whose: str = "theirs") -> str:
     """What was reached and what was not, in a sentence; `whose` as in `StudyResult`."""
     compared = [q for q in quantities if q.reached is not None]
     missed = [q for q in compared if not q.reached]
-    text = f"the median seed reaches {len(compared) - len(missed)} of {len(compared)} figures"
+    text = f"the median seed reaches {len(compared) - len(missed)} of {len(compared)} numbers"
     if not missed:
         return f"{text}."
     against = [
@@ -280,7 +280,7 @@ def missed(quantities: Sequence[Quantity]) -> str | None:
     """Why not all is reached, in a phrase; None where it is."""
     compared = [q for q in quantities if q.reached is not None]
     left = sum(not q.reached for q in compared)
-    return f"{left} of {len(compared)} figures are not reached" if left else None
+    return f"{left} of {len(compared)} numbers are not reached" if left else None
 
 
 def study_provenance(

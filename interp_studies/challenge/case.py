@@ -1,4 +1,4 @@
-"""A model with what is known of it: what a tool's answers are held against.
+"""A model with its measurements: what a tool's answers are held against.
 
 Truth is what the model was made from (hand-set or compiled weights, forced circuits), measured
 again where making it does not settle it. What is not known is None: no question is asked of it.

@@ -46,9 +46,9 @@ def disguised(
     width = cfg.d_model if width is None else width
     rotary = cfg.positional_embedding_type == "rotary"
     if cfg.normalization_type is not None or cfg.n_key_value_heads is not None or rotary:
-        raise InputError("norms, grouped heads and rotary positions cannot be turned")
+        raise InputError("models with norms, grouped heads or rotary positions cannot be rotated")
     if width < cfg.d_model:
-        raise InputError(f"{width} dimensions cannot hold the model's {cfg.d_model}")
+        raise InputError(f"width {width} is smaller than the model's {cfg.d_model}")
     rng = np.random.default_rng([seed, 0xD15])
     turn = rotation(width, rng)[: cfg.d_model]
     changes = {"d_model": width, "dtype": dtype or cfg.dtype}

@@ -1,7 +1,7 @@
 """How far apart two sets of points are: whether a hyperplane tells them apart, with room.
 
 The least distance between their convex hulls, by non-negative least squares over the weights of
-both. It shares nothing with the linear programme of `probes.estimators.separability`.
+both. It shares nothing with the linear program of `probes.estimators.separability`.
 """
 
 from __future__ import annotations

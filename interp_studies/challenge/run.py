@@ -64,7 +64,7 @@ def run_challenge(
         seed: of the models and the questions; PUBLIC_SEED is the one that the docs' card has.
         models: how many.
         families: some of `suite.FAMILIES`; None: all, but for those of programs without tracr.
-        progress: told what is being done.
+        progress: called with a description of each step.
 
     Raises:
         InputError: no such tool or family, a family that needs tracr where it is missing, a tool

@@ -64,7 +64,7 @@ def reproduce(
     outputs = output.open({})
     if artefact == ALL:
         if setting or seeds is not None:
-            raise InputError("all are made as their presets say: leave out --set and --seeds")
+            raise InputError("all artifacts use their presets: leave out --set and --seeds")
         _all(preset, first_seed, jobs, outputs)
         return
     folder = jobs.folder()
@@ -92,7 +92,7 @@ def _all(preset: str, first_seed: int | None, jobs: JobFlags, outputs: Outputs) 
         raise InputError(f"--out {folder} is a file: give a folder")
     if not jobs.resume and folder.exists() and any(folder.iterdir()):
         raise InputError(
-            f"--out {folder} is not empty: give --resume to go on there, or another folder"
+            f"--out {folder} is not empty: give --resume to continue there, or another folder"
         )
     left: list[Any] = []
 

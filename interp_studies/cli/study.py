@@ -48,7 +48,7 @@ class JobFlags:
             raise InputError("--out needs the name of a folder")
         folder = default if self.out is None else Path(self.out)
         if self.resume and folder is None:
-            raise InputError("--resume goes on with what is in a folder: give --out FOLDER")
+            raise InputError("--resume continues a study in its folder: give --out FOLDER")
         return folder
 
     def runner(

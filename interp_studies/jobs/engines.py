@@ -239,7 +239,7 @@ def _dask(address: str | None, count: int | None) -> Iterator[tuple[Callable[[],
 def _given_up(error: Exception) -> ProcessKilledError:
     """Why Dask has no outcome of a job."""
     if isinstance(error, CancelledError):
-        return ProcessKilledError("Dask cancelled the job, or lost its scheduler")
+        return ProcessKilledError("Dask canceled the job, or lost its scheduler")
     if type(error).__name__ == "KilledWorker":
         return ProcessKilledError(_KILLED)
     return ProcessKilledError(f"Dask gave it up: {first_line(error)}")

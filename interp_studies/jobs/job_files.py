@@ -40,12 +40,12 @@ class JobFiles:
             return False
         found = self._load(name)
         if found["function"] != identity["function"]:
-            raise InputError(f"{self._path(name)} is of another study: give another --out")
+            raise InputError(f"{self._path(name)} belongs to another study: give another --out")
         differing = _differing(found["arguments"], jsonable(identity["arguments"]))
         if differing:
             raise InputError(
-                f"{self._folder} was made with {', '.join(differing)}: give what the study was "
-                "started with, or another --out"
+                f"{self._folder} was made with {', '.join(differing)}: give the settings the "
+                "study was started with, or another --out"
             )
         return True
 

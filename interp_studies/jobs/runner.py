@@ -94,7 +94,7 @@ class Runner:
         first_seed: int = 0,
     ):
         if workers is not None and workers < 1:
-            raise InputError(f"there must be one worker or more, not {workers}")
+            raise InputError(f"workers must be at least 1, got {workers}")
         self.device = device
         self.engine = engine or JobEngine()
         self.workers = workers
@@ -215,13 +215,11 @@ def _check_folder(folder: Path, resume: bool) -> None:
     except OSError as error:
         raise InputError(f"--out {folder} cannot be used: {error.strerror}") from error
     if held and ABOUT not in held:
-        raise InputError(
-            f"--out {folder} holds other files and no study: give a new or empty folder"
-        )
+        raise InputError(f"--out {folder} holds files but not a study: give a new or empty folder")
     if held - {ABOUT} and not resume:
         raise InputError(
-            f"--out {folder} is not empty: give --resume to go on with the study there, or "
-            "another folder"
+            f"--out {folder} is not empty: give --resume to continue the study there, or another "
+            "folder"
         )
     if not os.access(folder if folder.exists() else folder.parent, os.W_OK):
         raise InputError(f"--out {folder}: no permission to write there")

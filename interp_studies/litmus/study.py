@@ -42,7 +42,7 @@ def train_and_measure(
     """Train one seed of a variant; its figure, and the figure's curve."""
     _, run = train_seed(recipe, settings, seed, device, folder)
     if KEY not in run.training:
-        raise InputError(f"{recipe} does not record the figure that its runs are compared by")
+        raise InputError(f"{recipe} does not record the number by which its runs are compared")
     end_run(folder)
     measured, curve = final_score_of(run.training), run.training["curve"]
     values = {
@@ -79,7 +79,7 @@ def litmus(
             fit, or a text cannot be read; or what training raises.
     """
     if seeds < 1:
-        raise InputError(f"there must be one seed or more, not {seeds}")
+        raise InputError(f"seeds must be at least 1, got {seeds}")
     if margin is not None and not margin > 0:
         raise InputError(f"the margin must be above 0, not {margin}")
     runner, given = runner or Runner(), dict(settings or {})
@@ -116,7 +116,7 @@ def _check(recipe: Recipe, given: Mapping[str, Any]) -> None:
         )
     for key, instead in _OWN.items():
         if key in given:
-            raise InputError(f"{key} is no setting of the litmus test: {instead}")
+            raise InputError(f"{key} is not a setting of the litmus test: {instead}")
 
 
 def _jobs(

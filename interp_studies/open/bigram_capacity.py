@@ -178,16 +178,15 @@ def measures(values: Sequence[Values]) -> dict[str, list[float]]:
 CLAIMS = [  # made on seeds 0 to 5
     Claim(
         "svd",
-        "the construction holds 0.2 to 0.45 bigrams for each of d x d_head numbers",
+        "the construction holds 0.2 to 0.45 bigrams per entry of d x d_head",
         above=0.2,
         below=0.45,
         overturned_by="a load outside at larger d",
         clauses=(
-            f"the construction tells bigrams from other keys of a query (AUC {ENOUGH:g}) up to "
-            "this many for each of d x d_head numbers:",
-            "the construction's capacity, in bigrams for each of d x d_head numbers, is not 0.2 "
-            "to 0.45:",
-            "the construction's capacity, in bigrams for each of d x d_head numbers,",
+            f"the construction separates bigrams from a query's other keys (AUC {ENOUGH:g}) up "
+            "to this many bigrams per entry of d x d_head:",
+            "the construction's capacity, in bigrams per entry of d x d_head, is not 0.2 to 0.45:",
+            "the construction's capacity, in bigrams per entry of d x d_head,",
         ),
         factor=True,
     ),
@@ -200,37 +199,38 @@ CLAIMS = [  # made on seeds 0 to 5
             clauses=(
                 f"heads trained {how} hold more, by a factor of",
                 f"heads trained {how} hold less than 1.5 times as many:",
-                f"by which factor heads trained {how} hold more",
+                f"the factor by which heads trained {how} hold more",
             ),
             factor=True,
         )
         for head, how, overturned_by in (
             ("logistic", "on all pairs", "trained heads that stop at the construction's load"),
-            ("attention", "as attention is", "the same"),
+            ("attention", "by cross-entropy of attention", "the same"),
         )
     ),
     Claim(
         "gain",
-        "from 1/4 on, training on all pairs raises signal to noise by a factor of 1.1 to 1.5",
+        "from 1/4 on, training on all pairs raises the signal-to-noise ratio by a factor of 1.1 "
+        "to 1.5",
         above=1.1,
         below=1.5,
         overturned_by="a factor outside at larger d",
         clauses=(
-            "Signal to noise rises (all pairs) by a factor of",
-            "Signal to noise (all pairs) does not rise by 1.1 to 1.5:",
-            "By which factor signal to noise rises (all pairs)",
+            "Training on all pairs raises the signal-to-noise ratio by a factor of",
+            "Training on all pairs does not raise the signal-to-noise ratio by 1.1 to 1.5:",
+            "The factor by which training on all pairs raises the signal-to-noise ratio",
         ),
         factor=True,
     ),
     Claim(
         "full",
-        "at one bigram a number a trained head's AUC within queries is below 0.95",
+        "at one bigram per entry a trained head's AUC within queries is below 0.95",
         below=ENOUGH,
         overturned_by="a loss or time of training that reaches it",
         clauses=(
-            f"at one bigram a number the AUC of trained attention is below {ENOUGH:g}:",
-            f"at one bigram a number the AUC of trained attention is above {ENOUGH:g}:",
-            f"whether the AUC of trained attention is below {ENOUGH:g} at one bigram a number",
+            f"at one bigram per entry the AUC of trained attention is below {ENOUGH:g}:",
+            f"at one bigram per entry the AUC of trained attention is above {ENOUGH:g}:",
+            f"whether the AUC of trained attention is below {ENOUGH:g} at one bigram per entry",
         ),
     ),
 ]
@@ -239,9 +239,11 @@ CLAIMS = [  # made on seeds 0 to 5
 def verdict(findings: Sequence[JudgedClaim]) -> str:
     """Whether trained heads pass the construction, where it is known; a clause for each claim."""
     outcomes = {finding.judgement for finding in findings[1:3]}
-    answer = "They pass it" if outcomes == {"confirmed"} else "Whether they pass it is open"
-    if outcomes == {"refuted"}:
-        answer = "They do not hold 1.5 times as many"
+    answer = "Whether trained heads exceed it is undecided"
+    if outcomes == {"confirmed"}:
+        answer = "Trained heads exceed it"
+    elif outcomes == {"refuted"}:
+        answer = "Trained heads do not hold 1.5 times as many"
     svd, logistic, attention, gain, full = clauses(CLAIMS, findings)
     return f"{answer}: {svd}; {logistic}; {attention}. {gain}; {full}."
 
@@ -255,9 +257,9 @@ def report(run: StudyRun) -> StudyResult:
         return [statistics.median(v[head][of] for v in run.by_point[load]) for load in LOADS]
 
     rows = [[head, name, *medians(head, of)] for head in HEADS for name, of in measured]
-    caption = "By bigrams for each of d x d_head numbers; medians over sets of bigrams."
+    caption = "By bigrams per entry of d x d_head; medians over sets of bigrams."
     table = Table("Heads by load", ["head", "measure", *(f"{x:g}" for x in LOADS)], rows, caption)
-    across = plots.axis("bigrams for each of d x d_head numbers", "log")
+    across = plots.axis("bigrams per entry of d x d_head", "log")
     up = {"auc": plots.axis("AUC within queries", "linear")}
     up["ratio"] = plots.axis("signal / noise", "log")
     figures = [

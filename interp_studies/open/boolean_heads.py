@@ -265,7 +265,7 @@ def judge(
             overturned_by="a function whose weights or fractions fail the check in integers",
         ),
         exact_claim(
-            f"so does every function of how many of up to {MOST_BITS} bits are on",
+            f"so does every function of the number of bits that are on, up to {MOST_BITS} bits",
             *counts,
             overturned_by="the same",
         ),
@@ -285,7 +285,7 @@ def judge(
             min(1.0, mostly.high),
             over,
             above=MOSTLY,
-            overturned_by="a seed's share below, other optimisers or widths",
+            overturned_by="a seed's share below, other optimizers or widths",
         ),
         JudgedClaim(
             f"one head more than enough raises that by more than {100 * HELP:g} points",
@@ -294,7 +294,7 @@ def judge(
             min(1.0, gain.high),
             over,
             above=HELP,
-            overturned_by="other optimisers or widths under which spare heads do not help",
+            overturned_by="other optimizers or widths under which spare heads do not help",
         ),
     ]
 
@@ -302,21 +302,24 @@ def judge(
 def verdict(findings: Sequence[JudgedClaim]) -> str:
     """What is exact, and what training finds."""
     three, counts, never, mostly, gain = findings
-    exactly = "The threshold degree bounds the heads from below, and is not always enough here."
+    exactly = (
+        "The threshold degree is a lower bound on the number of heads and does not always "
+        "suffice here."
+    )
     if three.judgement == counts.judgement == "confirmed":
         exactly = (
-            f"As many as its threshold degree: exactly so for all {three.units.split()[1]} "
-            f"functions of three bits and for {counts.units} of how many of up to {MOST_BITS} bits "
-            "are on; fewer never do."
+            "A function needs as many heads as its threshold degree: exactly so for all "
+            f"{three.units.split()[1]} functions of three bits and for {counts.units} of the "
+            f"number of bits that are on, up to {MOST_BITS} bits; fewer heads never suffice."
         )
     solves, adds = (
         f"{100 * f.value:.0f} {unit} ({100 * f.low:.0f} to {100 * f.high:.0f})"
         for f, unit in ((mostly, "%"), (gain, "points"))
     )
     return (
-        f"{exactly} With just enough heads training solves {solves} of the functions of three "
-        f"bits, and one head more adds {adds}; with fewer it solves {100 * never.value:.2g} % (at "
-        f"most {100 * never.high:.2g} %)."
+        f"{exactly} With exactly that many heads, training solves {solves} of the functions of "
+        f"three bits; one more head adds {adds}; with fewer heads it solves "
+        f"{100 * never.value:.2g} % (at most {100 * never.high:.2g} %)."
     )
 
 

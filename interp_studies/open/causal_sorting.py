@@ -1,10 +1,10 @@
-"""Why is causal sorting worse? Attention, optimiser, rates and weight decay, one at a time.
+"""Why is causal sorting worse? Attention, optimizer, rates and weight decay, one at a time.
 
 The source's causal model sorts worse than its bidirectional one, and as evidence that the previous
-token misleads it fixes the query; its models share an optimiser and rates. This project's first
+token misleads it fixes the query; its models share an optimizer and rates. This project's first
 models with a fixed query did not: they had AdamW on a cosine, with which plain causal ones do well
-too. Here every layout is trained with both optimisers at both schedules of rates, on lists of ten,
-for as many steps, and losses are compared with one thing changed at a time. The optimisers differ
+too. Here every layout is trained with both optimizers at both schedules of rates, on lists of ten,
+for as many steps, and losses are compared with one thing changed at a time. The optimizers differ
 in what weight decay is: Adam adds it to the gradient, AdamW takes it off the weights. So Adam
 without decay is trained too, at the high rates. Whether the pattern of the first steps foretells
 the outcome is asked as well.
@@ -52,7 +52,7 @@ SEEDS = {"small": 8, "paper": 32}
 SEEDS_UNCLAIMED = {"small": 2, "paper": 32}
 STEPS, EARLY = 3_000, 300
 SEARCHED = 100_000  # hard lists, for each model
-Key = tuple[str, str, str]  # layout, optimiser, rates
+Key = tuple[str, str, str]  # layout, optimizer, rates
 #: recipe and what differs from it, by layout; lists of ten in all
 LAYOUTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "causal": ("sort-causal", {}),
@@ -144,7 +144,7 @@ FEW = 0.001  # of hard lists, wrong
 
 
 #: what would overturn a claim about a ratio
-RATIO = "other seeds, steps or rates of the same optimiser"
+RATIO = "other seeds, steps or rates of the same optimizer"
 
 
 def _ratio(measure: tuple[Key, Key], claim: str, **given: Any) -> Claim:
@@ -286,22 +286,22 @@ def verdict(findings: Sequence[JudgedClaim]) -> str:
     words = {
         "confirmed": "goes with a higher final loss",
         "refuted": "goes with a lower final loss",
-        "undecided": "is not settled to go with the final loss",
+        "undecided": "may or may not go with the final loss",
     }
     few_wrong, more_wrong = (
         f"{100 * f.value:.2g} % ({100 * f.low:.2g} to {100 * f.high:.2g})" for f in (few, wrong)
     )
     return (
-        f"A causal layer's loss is {_times(low)} that of one with a fixed query under Adam at low "
-        f"rates, {_times(high)} at high ones, and under AdamW {_times(least)} (a bidirectional "
-        f"one's: {_times(other)}). In causal layers low rates end with {_times(rates)} the loss of "
-        f"high ones; at these Adam with {_times(decay)} that of AdamW, without weight decay "
-        f"{_times(without)} (with a fixed query {_times(too)}). At high rates Adam's causal layers "
-        f"sort {few_wrong} of hard lists wrongly; at low ones {more_wrong} more than "
-        "bidirectional layers. Attention above the previous token at step "
-        f"{EARLY} {words[foretold.judgement]} (Spearman {foretold.value:.2f}, "
-        f"{foretold.low:.2f} to {foretold.high:.2f}). "
-        f"{counted(findings)}."
+        f"The loss of a causal layer is {_times(low)} that of a layer with a fixed query under "
+        f"Adam at low learning rates, {_times(high)} at high rates, and {_times(least)} under "
+        f"AdamW (compared with a bidirectional layer: {_times(other)}). In causal layers, low "
+        f"rates end at {_times(rates)} the loss of high rates; at high rates Adam ends at "
+        f"{_times(decay)} the loss of AdamW, and without weight decay at {_times(without)} (with "
+        f"a fixed query {_times(too)}). At high rates, causal layers trained with Adam sort "
+        f"{few_wrong} of hard lists wrongly; at low rates, {more_wrong} more of them than "
+        f"bidirectional layers do. Attention above the previous token at step {EARLY} "
+        f"{words[foretold.judgement]} (Spearman {foretold.value:.2f}, {foretold.low:.2f} to "
+        f"{foretold.high:.2f}). {counted(findings)}."
     )
 
 
@@ -341,7 +341,7 @@ def way_table(by_way: ByWay) -> Table:
         "to 3e-5 on a cosine, β₂ 0.99. Loss: nats an item on hard lists, geometric mean over "
         f"seeds. A seed without a failure sorts {SEARCHED:,} hard lists."
     )
-    return Table("By attention, optimiser and rates", columns, rows, caption)
+    return Table("By attention, optimizer and rates", columns, rows, caption)
 
 
 def loss_figure(by_way: ByWay) -> Figure:
@@ -369,8 +369,8 @@ def loss_figure(by_way: ByWay) -> Figure:
         names | plots.BARE | {"range": [-0.5, len(LAYOUTS) - 0.5]},
         plots.axis("loss on hard lists (nats an item)", "log"),
     )
-    caption = "Each point is a seed. What rates and optimiser do is within a column."
-    return Figure("Loss by attention, optimiser and rates", caption, data, layout)
+    caption = "Each point is a seed. What rates and optimizer do is within a column."
+    return Figure("Loss by attention, optimizer and rates", caption, data, layout)
 
 
 def early_figure(seeds: Sequence[Values]) -> Figure:
@@ -415,7 +415,7 @@ def report(run: StudyRun) -> StudyResult:
 
 CAUSAL_SORTING = Study(
     "open/causal-sorting",
-    "why causal models sort worse: attention, optimiser, rates; what early steps foretell",
+    "why causal models sort worse: attention, optimizer, rates; what early steps foretell",
     "How do tiny transformers sort lists of small integers? (Qi and Zhong 2023), last section",
     {
         preset: f"{n} seeds of {len(KEYS) - len(UNCLAIMED) - 1} ways to train, {max(RANKED, n)} of "
@@ -426,6 +426,6 @@ CAUSAL_SORTING = Study(
     grid,
     report,
     SEEDS,
-    question="Why do causal models sort worse: their attention, optimiser, rates, or weight decay?",
+    question="Why do causal models sort worse: their attention, optimizer, rates, or weight decay?",
     first_seed=FRESH,
 )

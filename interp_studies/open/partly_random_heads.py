@@ -281,8 +281,8 @@ def verdict(
     )
     text = (
         f"Retrieval of {settings['most_pairs']} pairs, two layers of {settings['heads']} heads, "
-        f"{settings['steps']} steps: how many of {n} seeds learn it (median accuracy; a guess: "
-        f"{by_condition[NONE][0]['guess']:.2f}). {counts}."
+        f"{settings['steps']} steps; seeds of {n} that learn it (median accuracy; a guess "
+        f"has {by_condition[NONE][0]['guess']:.2f}): {counts}."
     )
     confirmed = {name for name in by_condition if by[name].judgement == "confirmed"}
     if LAST_ONE in confirmed:
@@ -290,12 +290,12 @@ def verdict(
         text += " of seeds)."
     few = [TRAINED[name] for name in (NONE, FIRST, LATE) if name in confirmed]
     if few:
-        text += f" In fewer than {MOST:.0%} of seeds learn: {'; '.join(few)}."
+        text += f" Learned by fewer than {MOST:.0%} of seeds: {'; '.join(few)}."
     if gain.judgement == "confirmed":
-        text += f" A pair in the first layer too adds {in_words(gain)} to the accuracy."
+        text += f" A trained pair in the first layer as well adds {in_words(gain)} to the accuracy."
     if SHARP in confirmed:
-        text += f" In more than {SOME:.0%} of seeds none need be trained where the frozen ones "
-        text += "start out four times as large."
+        text += f" If frozen pairs start four times as large, more than {SOME:.0%} of seeds learn "
+        text += "without any trained pair."
     return f"{text} {counted(findings)}, for this size and budget."
 
 

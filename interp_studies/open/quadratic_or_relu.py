@@ -142,69 +142,71 @@ def measures(values: Sequence[Values]) -> dict[str, list[float]]:
 CLAIMS = [  # made on seeds 0 to 7
     Claim(
         "squares 1",
-        "with an axis a feature squares have less than 0.6 of a ReLU layer's error",
+        "with one feature per axis, squares have less than 0.6 times a ReLU layer's error",
         below=0.6,
         overturned_by="a ReLU layer as good, of weights chosen otherwise",
         clauses=(
-            "As many squares have less of a random ReLU layer's error where every feature has an "
-            "axis, a share of",
-            "As many squares have 0.6 or more of a random ReLU layer's error where every feature "
-            "has an axis:",
-            "Which share of a random ReLU layer's error as many squares have where every feature "
-            "has an axis",
+            "If every feature has its own axis, squares have a smaller error than equally many "
+            "random ReLU neurons, by a factor of",
+            "If every feature has its own axis, squares have at least 0.6 times the error of "
+            "equally many random ReLU neurons:",
+            "If every feature has its own axis, the ratio of the squares' error to that of "
+            "equally many random ReLU neurons",
         ),
         factor=True,
     ),
     Claim(
         "squares 1.5",
-        "with 1.5 features an axis they have 0.8 to 0.98 of it",
+        "with 1.5 features per axis they have 0.8 to 0.98 times that error",
         above=0.8,
         below=0.98,
         overturned_by="a ratio below 0.8 or above 0.98 at larger r",
         clauses=(
-            "with 1.5 features an axis little less, a share of",
-            "with 1.5 features an axis it is not 0.8 to 0.98 of it:",
-            "with 1.5 features an axis the share",
+            "with 1.5 features per axis it is slightly smaller, by a factor of",
+            "with 1.5 features per axis the factor is not 0.8 to 0.98:",
+            "with 1.5 features per axis the factor",
         ),
         factor=True,
     ),
     Claim(
         "squares 3",
-        "with 3 features an axis they have no less (0.98 to 1.15)",
+        "with 3 features per axis the errors are about equal (0.98 to 1.15 times)",
         above=0.98,
         below=1.15,
         overturned_by="a ratio below at larger r",
         clauses=(
-            "with 3 features an axis about as much, a share of",
-            "with 3 features an axis it is not 0.98 to 1.15 of it:",
-            "with 3 features an axis the share",
+            "with 3 features per axis it is about equal, a factor of",
+            "with 3 features per axis the factor is not 0.98 to 1.15:",
+            "with 3 features per axis the factor",
         ),
         factor=True,
     ),
     Claim(
         "random 1.5",
-        "in superposition (1.5 features an axis) squares of random forms are as good as "
-        "squares of sums of axes (0.95 to 1.1 of the error)",
+        "in superposition (1.5 features per axis) squares of random linear forms are as good as "
+        "squares of sums of axes (0.95 to 1.1 times the error)",
         above=0.95,
         below=1.1,
         overturned_by="random squares that need more neurons",
         clauses=(
-            "Squares of random forms are about as good as those of axes and sums, with this share "
-            "of their error:",
-            "Squares of random forms are not as good as those of axes and sums, or better:",
-            "Whether squares of random forms are as good as those of axes and sums",
+            "Squares of random linear forms are about as good as squares of axes and sums; "
+            "ratio of errors:",
+            "Squares of random linear forms are not as good as squares of axes and sums, or are "
+            "better; ratio of errors:",
+            "Whether squares of random linear forms are as good as squares of axes and sums",
         ),
         factor=True,
     ),
     Claim(
         "gap 1",
-        "with an axis a feature squares read more than 0.2 more of the pairs to below 1/4",
+        "with one feature per axis, the fraction of pairs that squares read with an error below "
+        "1/4 is larger by more than 0.2",
         above=0.2,
         overturned_by="a ReLU layer that reads as many",
         clauses=(
-            "and read more of the pairs to below 1/4, by",
-            "and read no more than 0.2 more of the pairs to below 1/4:",
-            "how many more of the pairs they read to below 1/4",
+            "and they read more of the pairs with an error below 1/4, by a fraction of",
+            "and they read at most 0.2 more of the pairs with an error below 1/4:",
+            "the additional fraction of pairs that they read with an error below 1/4",
         ),
     ),
 ]

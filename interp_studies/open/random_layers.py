@@ -203,14 +203,14 @@ def measures(values: Sequence[Values]) -> dict[str, list[float]]:
 CLAIMS = [  # made on seeds 0 to 7
     Claim(
         "gaussian",
-        "a Gaussian ReLU layer needs a width about in proportion to the features (exponent "
-        "0.6 to 1.3)",
+        "a Gaussian ReLU layer needs a width about proportional to the number of features "
+        "(exponent 0.6 to 1.3)",
         above=0.6,
         below=1.3,
         overturned_by="an exponent near 2 at more features",
         clauses=(
-            "is about in proportion to the features for Gaussian ReLU layers, exponent",
-            "is not in proportion to the features for Gaussian ReLU layers, exponent",
+            "about proportional to the number of features for Gaussian ReLU layers, exponent",
+            "not proportional to the number of features for Gaussian ReLU layers, exponent",
             "for Gaussian ReLU layers its exponent in the features",
         ),
     ),
@@ -221,8 +221,8 @@ CLAIMS = [  # made on seeds 0 to 7
         below=1.0,
         overturned_by="an exponent of 1 or more at more features",
         clauses=(
-            "grows more slowly for the construction, exponent",
-            "is not of an exponent of 0.5 to 1 for the construction:",
+            "slower growth for the construction, exponent",
+            "an exponent outside 0.5 to 1 for the construction:",
             "for the construction the exponent",
         ),
     ),
@@ -232,8 +232,8 @@ CLAIMS = [  # made on seeds 0 to 7
         above=1.4,
         overturned_by="an exponent near 1",
         clauses=(
-            "faster for squares, exponent",
-            "no faster than 1.4 for squares, exponent",
+            "faster growth for squares, exponent",
+            "an exponent of at most 1.4 for squares:",
             "for squares the exponent",
         ),
     ),
@@ -275,10 +275,10 @@ def verdict(findings: Sequence[JudgedClaim]) -> str:
     relu, built, faster, *_ = clauses(CLAIMS, findings)
     beside, gated, sparse = map(in_words, findings[3:6])
     return (
-        "The width at which the mean over pairs of the worst error falls below 1/4, which leaves "
-        f"pairs above: {relu}; {built}; {faster}. Factors at {AT} features, from the "
-        f"construction's width to a Gaussian layer {beside}, a Gaussian layer's to a gated one "
-        f"{gated}, to a sparse one {sparse}."
+        "The width at which the mean over pairs of the worst error falls below 1/4 (some pairs "
+        f"stay above): {relu}; {built}; {faster}. Ratios of widths at {AT} features: Gaussian "
+        f"layer to construction {beside}, gated to Gaussian layer {gated}, sparse to Gaussian "
+        f"layer {sparse}."
     )
 
 

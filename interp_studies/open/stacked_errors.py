@@ -74,87 +74,89 @@ SAVED = "saved by rounding"
 CLAIMS = [  # made on seeds 0 to 11
     Claim(
         (OWN, "plain", "neurons"),
-        "on axes of their own the error falls about as the root of the neurons (exponent "
-        "-0.65 to -0.4)",
+        "with an axis for each feature the error falls about with the square root of the number "
+        "of neurons (exponent -0.65 to -0.4)",
         above=-0.65,
         below=-0.4,
         overturned_by="an exponent near -1 or 0 at more neurons",
         clauses=(
-            "On axes of their own the error falls about as the root of the neurons, exponent",
-            "On axes of their own the error does not fall as the root of the neurons, exponent",
-            "How the error falls with neurons on axes of their own",
+            "With an axis for each feature, the error falls about with the square root of the "
+            "number of neurons, exponent",
+            "With an axis for each feature, the error does not fall with the square root of the "
+            "number of neurons, exponent",
+            "The exponent of the error in the number of neurons, with an axis for each feature,",
         ),
     ),
     Claim(
         (RANDOM, "plain", "neurons"),
-        "along random f-vectors it does not depend on the neurons (exponent -0.1 to 0.1)",
+        "with random f-vectors it does not depend on the number of neurons (exponent -0.1 to 0.1)",
         above=-0.1,
         below=0.1,
         overturned_by="an error that falls with neurons at the same axes",
         clauses=(
-            f"along {AXES} axes of random f-vectors more neurons do not help, exponent",
-            f"along {AXES} axes of random f-vectors it depends on the neurons, exponent",
-            f"whether more neurons help along {AXES} axes of random f-vectors",
+            f"with random f-vectors on {AXES} axes more neurons do not help, exponent",
+            f"with random f-vectors on {AXES} axes it depends on the number of neurons, exponent",
+            f"whether more neurons help with random f-vectors on {AXES} axes",
         ),
     ),
     Claim(
         (RANDOM, "plain", "depth"),
-        "along random f-vectors it grows with depth, layers 2 to 6 (exponent 0.9 to 1.5)",
+        "with random f-vectors it grows with depth, layers 2 to 6 (exponent 0.9 to 1.5)",
         above=0.9,
         below=1.5,
         overturned_by="errors that double every layer, or stop growing",
         clauses=(
-            "There it grows from layer 2 to 6, by an exponent of",
-            "There it grows otherwise than claimed from layer 2 to 6, exponent",
-            "How it grows there from layer 2 to 6, by its exponent,",
+            "With random f-vectors it grows from layer 2 to 6 with an exponent of",
+            "With random f-vectors its growth from layer 2 to 6 is not the claimed one, exponent",
+            "The exponent of its growth from layer 2 to 6 with random f-vectors",
         ),
     ),
     Claim(
         (RANDOM, "plain", "law"),
-        "and there neither a power of the depth nor a factor a layer fits much better (rms "
-        "residuals within 0.05 of each other)",
+        "there, neither a power of the depth nor a constant factor per layer fits much better "
+        "(rms residuals within 0.05 of each other)",
         above=-0.05,
         below=0.05,
         overturned_by="residuals further apart over more layers",
         clauses=(
-            "these layers do not tell a power of the depth from a factor a layer, residuals differ "
-            "by",
+            "these layers do not distinguish a power of the depth from a constant factor per "
+            "layer; residuals differ by",
             "{better} fits better than {worse}, residuals differ by",
-            "whether as a power or by a factor a layer",
+            "whether it is a power of the depth or a constant factor per layer",
         ),
     ),
     Claim(
         (SPREAD, "plain", "depth"),
-        "along f-vectors that are spread evenly it grows more slowly (exponent 0.4 to 0.9)",
+        "with evenly spread f-vectors it grows more slowly (exponent 0.4 to 0.9)",
         above=0.4,
         below=0.9,
         overturned_by="the same growth as along random f-vectors",
         clauses=(
-            "Along evenly spread ones it grows more slowly, exponent",
-            "Along evenly spread ones it grows otherwise than claimed, exponent",
-            "Its exponent along evenly spread ones",
+            "With evenly spread f-vectors it grows more slowly, exponent",
+            "With evenly spread f-vectors its growth is not the claimed one, exponent",
+            "The exponent with evenly spread f-vectors",
         ),
     ),
     Claim(
         SAVED,
-        "rounding takes more than 0.4 off the exponent of depth along random f-vectors",
+        "rounding lowers the exponent of depth by more than 0.4 with random f-vectors",
         above=0.4,
         overturned_by="rounded errors that grow as fast as others",
         clauses=(
-            "rounding every layer takes off the first exponent",
-            "rounding every layer takes less than 0.4 off the first exponent",
-            "what rounding every layer takes off the first exponent",
+            "rounding every layer lowers the exponent of random f-vectors by",
+            "rounding every layer lowers the exponent of random f-vectors by less than 0.4:",
+            "the decrease of random f-vectors' exponent by rounding every layer",
         ),
     ),
     Claim(
         (SPREAD, "rounded", "depth"),
-        "rounded and spread evenly it hardly grows (exponent below 0.5)",
+        "with rounding and evenly spread f-vectors it hardly grows (exponent below 0.5)",
         below=0.5,
         overturned_by="an exponent of 0.5 or more at these loads",
         clauses=(
-            "and leaves little of the second:",
-            "and leaves 0.5 or more of the second:",
-            "and what it leaves of the second",
+            "and leaves little of the exponent of evenly spread ones:",
+            "and leaves the exponent of evenly spread ones at 0.5 or more:",
+            "and the exponent of evenly spread ones after rounding",
         ),
     ),
 ]

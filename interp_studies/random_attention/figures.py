@@ -54,7 +54,7 @@ def lines(
     logarithmic: bool = False,
     beside: Sequence[tuple[str, Sequence[float], Sequence[float]]] = (),
 ) -> Figure:
-    """Ours against a size, a line each; theirs dashed; further lines in grey.
+    """Ours against a size, a line each; theirs dashed; further lines in gray.
 
     Args:
         entries: of the table.

@@ -205,7 +205,7 @@ def sentence(judged: Sequence[Judged]) -> str:
         if all(len(pair.by_seed) == 1 for g in held for pair in by_group[g]):
             where = ", ".join(held)
             parts.append(
-                f"The source's ordering is seen on {where}, in the one seed trained (others may "
+                f"The source's ordering holds on {where}, in the one seed trained (others may "
                 "differ: --seeds 3)."
             )
         else:

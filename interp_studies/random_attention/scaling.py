@@ -190,7 +190,8 @@ TABLE_11 = TableStudy(
         "paper": _heads_cells("paper", (4, 16, 64, 256)),
     },
     limits={
-        "small": f"{SMALLER} Heads are the source's, each far narrower than there. {TEXT}",
+        "small": f"{SMALLER} The numbers of heads are the source's, but each head is far narrower. "
+        f"{TEXT}",
         "paper": GIVEN,
     },
     notes={
@@ -281,7 +282,9 @@ def _falls_in_words(findings: Sequence[JudgedClaim]) -> str:
         f"{f.judgement} against {other} (its accuracy falls by {in_words(f)} more; {f.units})"
         for other, f in zip(AGAINST[PAPER], findings, strict=False)
     )
-    return f"That frozen-qk falls off faster with the pairs, the source's claim, is {outcomes}."
+    return (
+        f"The source's claim that frozen-qk degrades faster with the number of pairs is {outcomes}."
+    )
 
 
 def guess(entry: Entry) -> float:
@@ -320,7 +323,7 @@ def _falls(entries: Entries) -> str:
         f"{written(e.median, 'share')} at {most_pairs(e):g} (a guess: {written(guess(e), 'share')})"
         for e in mixit
     )
-    return f"MixiT by pairs at most: {by_pairs}."
+    return f"MixiT by the largest number of pairs: {by_pairs}."
 
 
 FIGURE_2 = TableStudy(

@@ -53,16 +53,13 @@ GENERATED = "on generated text; the source's figure is for another text"
 
 SMALLER = (
     "The small preset's models, rows and steps are far smaller than the source's, with one seed "
-    "of each unless --seeds says more: it can show an ordering, not the source's figures."
+    "each unless --seeds says more: it can show an ordering, not the source's numbers."
 )
 GIVEN = (
     "Sizes are the source's, all variants with the hyperparameters that it found best for MixiT; "
     "it searched for each variant's own and gives no others."
 )
-TEXT = (
-    "Yelp, in the small preset, is text that the recipe generates: what comes out says nothing of "
-    "people's reviews."
-)
+TEXT = "Yelp, in the small preset, is generated text: its numbers say nothing about real reviews."
 
 
 #: a memorization that is not a comparison at one size, as the recipe's presets are
@@ -141,9 +138,9 @@ TABLE_1 = TableStudy(
 )
 
 LANGUAGE_SMALL = (
-    "The small preset trains on generated text, not on Wikitext-103 or FineWeb-Edu: it shows that "
-    "the path works and in which order the variants come on such text, and says nothing of natural "
-    "language; one seed unless --seeds says more."
+    "The small preset trains on generated text, not on Wikitext-103 or FineWeb-Edu: it shows "
+    "that the pipeline works and how the variants rank on such text, and says nothing about "
+    "natural language; one seed unless --seeds says more."
 )
 LANGUAGE_PAPER = (
     "Sizes and texts are the source's (a local copy or a hub, see the recipes); its tokenizer and "

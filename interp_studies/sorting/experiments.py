@@ -178,7 +178,7 @@ EXPERIMENTS = (
         0.0003,
         {"random": 1.0, "hard": 1.0},
         ARGMAX,
-        remark="the source's optimiser; its rate falls geometrically, in the source by hand",
+        remark="the source's optimizer; its rate falls geometrically, in the source by hand",
     ),
     Experiment(
         "1, uniform lists",

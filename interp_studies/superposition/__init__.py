@@ -10,5 +10,5 @@
 - `stacking`: errors of stacked circuits, `superposition/stacking`
 - `skip_bigrams`: how many skip-bigrams a head can check for, `superposition/skip-bigrams`
 - `capacity`: how many features d dimensions store, `superposition/capacity`
-- `packing`: the optimisation behind `capacity`
+- `packing`: the optimization behind `capacity`
 """

@@ -178,20 +178,20 @@ def judgement(by_power: Mapping[int, Mapping[int, float]]) -> str:
     foretold = ", ".join(
         f"{by} for p = {' and '.join(map(str, those))}"
         for by, those in (
-            ("a power of d foretells N better than an exponential", power),
-            ("an exponential better", [p for p in known if p not in power]),
-            ("too few dimensions tell", [p for p in by_power if p not in known]),
+            ("a power of d predicts N better than an exponential", power),
+            ("an exponential predicts it better", [p for p in known if p not in power]),
+            ("there are too few dimensions", [p for p in by_power if p not in known]),
         )
         if those
     )
     steady = [p for p, by_d in by_power.items() if len(by_d) > 2 and still_exponential(by_d)]
     return (
-        f" Of the source's O(d ln d) at p = 2: N / (d ln d) {steps}, from {ratios[0]:.2f} at d = "
-        f"{dimensions[0]} to {ratios[-1]:.2f} at {dimensions[-1]}, which bounds no larger d; "
-        f"each ln N is foretold from the others best by {best}, to {scatter[best]:.3f}, and to "
-        f"{scatter['a d ln d']:.3f} by a d ln d. Of its conjecture, the minimum of an exponential "
-        f"that does not depend on p and a polynomial that does: {foretold}; two "
-        f"neighbouring powers keep as many at {where}; ln N keeps its slope for "
+        f" The source conjectures O(d ln d) at p = 2: N / (d ln d) {steps}, from {ratios[0]:.2f} "
+        f"at d = {dimensions[0]} to {ratios[-1]:.2f} at {dimensions[-1]}, which says nothing "
+        f"about larger d; leave-one-out prediction of ln N is best with {best} (error "
+        f"{scatter[best]:.3f}; with a d ln d {scatter['a d ln d']:.3f}). For its conjecture "
+        f"of a minimum of a p-independent exponential and a p-dependent polynomial: {foretold}; "
+        f"two neighboring powers keep equally many features at {where}; ln N keeps its slope for "
         f"{', '.join(f'p = {p}' for p in steady) or 'no p'}."
     )
 
@@ -223,7 +223,7 @@ def counts_in_words(
         text += "; without the ReLU p = 2 keeps exactly d"
     return (
         f"{text}. These are the best directions that Adam finds from random starts; the source "
-        "gives no numbers to hold them against."
+        "gives no numbers to compare with."
     )
 
 
@@ -427,7 +427,7 @@ def report(run: StudyRun) -> StudyResult:
 
 CAPACITY = Study(
     "superposition/capacity",
-    "how many features d dimensions store: N_Lp(d) by optimisation, and ε-accuracy",
+    "how many features d dimensions store: N_Lp(d) by optimization, and ε-accuracy",
     "Computation in superposition, section 2",
     {
         "small": "2 starts, up to 32 dimensions; minutes",

@@ -45,16 +45,16 @@ def verdict(rows: Rows, capacity: Mapping[str, Any]) -> str:
     _, d, m = capacity["capacity"][-1]
     below = sum(_median(rows, name, "offset") < rows[name][0]["affine"] for name in exact)
     return (
-        f"Of {len(exact)} rows measured on all inputs, {below} are after each gate's best gain and "
-        "bias below what any affine function of its bits is (1/4 for an AND of two, 1/3 of three, "
-        f"1/2 for XORs). Interference on a neuron (rms) as features a neuron and axis grow: "
-        f"{fires}; the source's limit, m of order d0 sqrt(d), is 1. Noise of {NOISES[-1]:g} on "
-        f"the weights takes the rms of the construction's own readoffs from {own[0]:.3f} to "
-        f"{own[-1]:.3f}, of readoffs fitted anew, held out, from {fitted[0]:.3f} to "
-        f"{fitted[-1]:.3f}. Sums of ANDs (worst): {sums}; the source asks "
-        f"for errors below 1/k a term. Squares hold m ~ exp({capacity['slope']:.3f} sqrt(d)) "
-        f"random f-vectors with cosines within {capacity['cosine']:g}, {m:,.0f} with {d:,} "
-        "neurons. The source gives no figures."
+        f"Of {len(exact)} rows measured on all inputs, {below} have, after each gate's best gain "
+        "and bias, a smaller error than any affine function of its bits (1/4 for an AND of two, "
+        "1/3 of three, 1/2 for XORs). Interference at a neuron (rms) by the number of features "
+        f"per neuron and axis: {fires}; the source's limit, m of order d0 sqrt(d), is 1. Noise "
+        f"of {NOISES[-1]:g} on the weights raises the rms error of the construction's own "
+        f"readouts from {own[0]:.3f} to {own[-1]:.3f}; that of refitted readouts on held-out "
+        f"inputs goes from {fitted[0]:.3f} to {fitted[-1]:.3f}. Sums of ANDs (worst): {sums}; "
+        "the source needs errors below 1/k per term. Squares hold m ~ "
+        f"exp({capacity['slope']:.3f} sqrt(d)) random f-vectors, with cosines within "
+        f"{capacity['cosine']:g}, {m:,.0f} with {d:,} neurons. The source gives no figures."
     )
 
 

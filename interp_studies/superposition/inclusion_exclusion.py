@@ -139,7 +139,7 @@ def coefficients(fan_in: int, density: float = 0.0) -> tuple[float, ...]:
     Raises InputError for a fan-in below 2 or above 10, or a density outside 0..1.
     """
     if not 2 <= fan_in <= MOST_FAN_IN:
-        raise InputError(f"fan-ins are 2 to {MOST_FAN_IN} here, not {fan_in}")
+        raise InputError(f"fan_in must be 2 to {MOST_FAN_IN}, got {fan_in}")
     if not 0 <= density < 1:
         raise InputError(f"the density is a probability below 1, not {density}")
     sizes = range(2, fan_in + 1)

@@ -1,4 +1,4 @@
-"""How many one-hot inputs are worth keeping in d dimensions: N_Lp(d), by optimisation.
+"""How many one-hot inputs are worth keeping in d dimensions: N_Lp(d), by optimization.
 
 An autoencoder x -> act(W^T W x), act = ReLU (the usual toy model of superposition, without biases)
 or nothing, gets one-hot inputs without end. An input is kept, as a unit vector, or sent to zero,
@@ -28,7 +28,7 @@ from torch import Tensor
 FIRST_RATE, STEPS = 0.05, 200
 GROWTH = 1.12  # of n from one try to the next
 PAST = 1.5  # the search ends at so many times the best n yet
-REFINED = 9  # tries between the neighbours of the best n
+REFINED = 9  # tries between the neighbors of the best n
 
 
 def interference(directions: Float[Tensor, "n d"], power: int, *, relu: bool) -> Float[Tensor, ""]:
@@ -64,7 +64,7 @@ def capacity(
     """N_Lp(d), and the loss beside that of keeping none at every n that was tried.
 
     n grows by GROWTH from d until the loss has long turned; then up to REFINED numbers between
-    the neighbours of the best are tried.
+    the neighbors of the best are tried.
     """
     generator = torch.Generator(device).manual_seed(seed)
     tried: dict[int, float] = {}

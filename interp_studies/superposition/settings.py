@@ -110,7 +110,7 @@ SETTINGS = (
             Expected("worst_without_bias", "worst error without a bias", 1 / 3, 1 / 3, 1e-9),
         ),
         seeded=False,
-        remark="the least of all affine readouts, by a linear programme",
+        remark="the least of all affine readouts, by a linear program",
     ),
     Setting(
         "least squares, rescaled, U-AND, d0 = 64, d = 1,024, p = 0.2",

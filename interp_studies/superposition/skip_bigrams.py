@@ -166,13 +166,13 @@ def verdict(by_kind: ByKind) -> str:
     same = _medians(by_kind["identity"], "projection_ratio")
     first, last = min(same), max(same)
     return (
-        f"Random bigrams, d = {D_MODEL}, d_head = {D_HEAD}: signal to noise {loads} bigrams a "
-        f"number of d x d_head. {CLIQUE_RANK} cliques of k x k: {cliques[bound]:.1f} at k = "
-        f"d/sqrt(d_head) = {bound}, {CLIQUE_RANK * bound**2:,} bigrams = d², where the source's "
-        f"noise is 1; with one key feature each {lone[D_MODEL]:.1f} at {D_MODEL} query features, "
-        f"{CLIQUE_RANK * D_MODEL:,} features in all. The identity: {same[first]:.1f} with "
-        f"{first:g} features and {same[last]:.1f} with {last:g}, about the root of d_head. The "
-        "source gives orders of growth and no figures."
+        f"Random bigrams, d = {D_MODEL}, d_head = {D_HEAD}: signal-to-noise ratio {loads} "
+        f"bigrams per entry of d x d_head. {CLIQUE_RANK} cliques of k x k: {cliques[bound]:.1f} "
+        f"at k = d/sqrt(d_head) = {bound}, {CLIQUE_RANK * bound**2:,} bigrams = d², where the "
+        f"source's noise equals the signal; with one key feature per clique {lone[D_MODEL]:.1f} "
+        f"at {D_MODEL} query features, {CLIQUE_RANK * D_MODEL:,} features in total. The identity "
+        f"graph: {same[first]:.1f} with {first:g} features and {same[last]:.1f} with {last:g}, "
+        "about the square root of d_head. The source gives orders of growth and no figures."
     )
 
 

@@ -144,9 +144,9 @@ def report(run: StudyRun) -> StudyResult:
     ]
     columns = ["way", "neurons", "seed", "readoffs", "layer", "rms", "worst"]
     return run.result(
-        f"Root mean square errors after {DEPTH} layers: {'; '.join(parts)}. On axes of their own "
-        "the errors come from neurons that gates share; in superposition from the f-vectors, which "
-        "more neurons do not mend. The source gives no figures.",
+        f"Root mean square errors after {DEPTH} layers: {'; '.join(parts)}. With an axis for "
+        "each feature, the errors come from neurons shared by gates; in superposition they come "
+        "from the f-vectors, and more neurons do not help. The source gives no figures.",
         settings={"neurons": list(NEURONS), "depth": DEPTH},
         evidence=DESCRIBED,
         quantities=[

@@ -122,13 +122,13 @@ def beside_affine(rows: Sequence[Row]) -> str:
     worse = [row.name for row in rows if row.beats_affine is False]
     unknown = [row.name for row in rows if row.beats_affine is None]
     text = (
-        f"In the worst case {len(better)} of {len(rows)} constructions do better than an affine "
-        "readout without any layer, each gate's best gain and bias included"
+        f"In the worst case, {len(better)} of {len(rows)} constructions beat an affine readout "
+        "of the input after each gate's best gain and bias"
     )
     if worse:
-        text += f"; not {' nor '.join(worse)}"
+        text += f"; these do not: {' and '.join(worse)}"
     if unknown:
-        text += f"; only sampled, so not known: {', '.join(unknown)}"
+        text += f"; unknown, since only sampled: {', '.join(unknown)}"
     low, high = min(row.rms for row in rows), max(row.rms for row in rows)
     return f"{text}. Their rms errors are {low:.3f} to {high:.3f}."
 
@@ -276,7 +276,7 @@ def report(run: StudyRun) -> StudyResult:
     densities = [v for p in DENSITIES for v in run.by_point["density", p]]
     widths = [v for d in WIDTHS for v in run.by_point["width", d]]
     return run.result(
-        "Held against this project's own earlier ranges (the source gives no figures), "
+        "Compared with this project's own earlier ranges (the source gives no numbers), "
         f"{tally(quantities, WHOSE)} {beside_affine(rows)}",
         settings={"dtype": "float64"},
         quantities=quantities,

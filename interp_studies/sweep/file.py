@@ -161,7 +161,7 @@ def grid_points(file: SweepFile) -> list[Point]:
 def _check_keys(file: SweepFile) -> None:
     for key in (*file.settings, *file.grid):
         if key in _OWN:
-            raise InputError(f"{key} is no setting of a sweep: {_OWN[key]}")
+            raise InputError(f"{key} is not a setting of a sweep: {_OWN[key]}")
         if key in file.settings and key in file.grid:
             raise InputError(f"{key} is both in settings and in grid")
     for key, values in file.grid.items():

@@ -115,7 +115,7 @@ def sweep(
                 found[one.name] = one.values
             keep(so_far())
     if not found:
-        raise InputError(f"no run came to an end; the first: {next(iter(why.values()))}")
+        raise InputError(f"no run finished; the first one: {next(iter(why.values()))}")
     return so_far()
 
 

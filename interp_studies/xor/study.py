@@ -73,7 +73,7 @@ def grid(plan: Plan) -> Grid:
     for variant, function in TRAINED:
         given = plan.runner.settings_for("xor", variant)
         if "table" in given:
-            raise InputError("xor.table cannot be set: the study says which functions it asks")
+            raise InputError("xor.table cannot be set: the study fixes which functions it tests")
         own = as_read("xor", variant, "small", {"table": TABLES[function]}, given)
         jobs[variant, function] = plan.each_seed(
             f"trained-{variant}-{function}",
@@ -167,16 +167,16 @@ def verdict(hand: Values, shares: Mapping[str, tuple[int, int]], worst: float) -
     dropped = [KINDS[k].name for k in ("sees-a-bit", "norm-after", "mlp")]
     needed = ", ".join(f"{name} ({shares[name][0]})" for name in dropped if shares[name][0])
     needed = (
-        f"The theorem's conditions are needed: XOR is separated by {needed}."
+        "The theorem's conditions are needed; random layers that violate one and separate XOR: "
+        f"{needed}."
         if needed
         else "No random layer shows that a condition of the theorem is needed."
     )
     return (
-        f"One hand-set head separates {' and '.join(able)}; XOR takes two heads, or an MLP. Of {n} "
-        f"random one-head layers {one or 'none'} separates it (95 %: at most {most}), and the "
-        f"softmax denominators prove it of each (relative error at most "
-        f"{worst:.0e}); of {n} random two-head layers {two} do ({low} to "
-        f"{high}). {needed}"
+        f"One hand-set head separates {' and '.join(able)}; XOR needs two heads or an MLP. Of "
+        f"{n} random one-head layers {one or 'none'} separates XOR (95 % bound: {most}), and the "
+        f"softmax denominators are a certificate for each (relative error at most {worst:.0e}); "
+        f"of {n} random two-head layers {two} do ({low} to {high}). {needed}"
     )
 
 

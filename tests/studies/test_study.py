@@ -81,7 +81,7 @@ def test_quantities_alone_are_status_and_keys() -> None:
     result = Study(**{**vars(TOY), "report": compared}).run("small", 1, Runner(workers=1))
     assert (result.status, result.evidence.reason) == (
         "partly_reached",
-        "1 of 2 figures are not reached",
+        "1 of 2 numbers are not reached",
     )
     assert "claims" not in result.to_dict()
     assert [table.title for table in result.tables()] == ["Theirs beside ours"]

@@ -5,7 +5,7 @@
 - `backdoors`: compiled programs with a head that one token sets off
 - `layouts`: layouts of prompts that ask for an answer
 - `shared_work`: models whose work one head or several share
-- `planted`: families of such models: diluted, redundant, cancelling
+- `planted`: families of such models: diluted, redundant, canceling
 - `bigrams`: heads made for pairs of tokens
 - `superposed`: features in superposition, directions that read or carry one, placebos
 - `xor`: functions of two bits by one head's memory and by two heads

@@ -75,12 +75,16 @@ class Layout:
 
     def __post_init__(self) -> None:
         if self.name not in RELATIONS:
-            raise InputError(f"no layout {self.name!r}: {', '.join(RELATIONS)}")
+            raise InputError(f"no layout {self.name!r}; known: {', '.join(RELATIONS)}")
         shortest = SHORTEST[self.name] + self.asked - 1
         if self.n_ctx < shortest or (self.name == "lookup" and self.n_ctx % 2):
-            raise InputError(f"{self.name}: no rows of {self.n_ctx}, {self.asked} asked")
+            raise InputError(
+                f"{self.name}: {self.asked} answers do not fit rows of {self.n_ctx} tokens"
+            )
         if self.n_content < self.n_ctx:
-            raise InputError(f"{self.n_content} content tokens for rows of {self.n_ctx}")
+            raise InputError(
+                f"{self.n_content} content tokens are too few for rows of {self.n_ctx}"
+            )
 
     @property
     def has_bos(self) -> bool:

@@ -1,7 +1,7 @@
 """Heads with known work (see `shared_work`): graded noise, shared, redundant, undone.
 
 Every layout of rows that `shared_work` knows but one, among decoys (which attend so and write where
-nothing reads), idle heads and sinks. *Cancelling*: two decoys are given the work head's output,
+nothing reads), idle heads and sinks. *Canceling*: two decoys are given the work head's output,
 one with the opposite sign, so that together they change nothing. *Undone*: one decoy takes back
 half of what the work head writes.
 """

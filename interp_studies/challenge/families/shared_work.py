@@ -91,7 +91,9 @@ class Work:
         name = self.layout.name
         no_sink = name == "mixed" or not (self.layout.has_bos or name == "first-token")
         if name == "max" or (no_sink and self.dilution == "sink"):
-            raise InputError(f"{name}: these rows have no sink; share in another way")
+            raise InputError(
+                f"{name}: these rows have no attention sink; share the work in another way"
+            )
 
     @property
     def share(self) -> float:

@@ -39,7 +39,7 @@ ROWS = 256
 
 
 def twin_cases(seed: int, count: int) -> Iterator[Case]:
-    """So many models, every variant in turn; neighbours (the first two, and so on) are twins."""
+    """So many models, every variant in turn; neighbors (the first two, and so on) are twins."""
     rng = np.random.default_rng([seed, 51])
     for number in range(count):
         if number % 2 == 0:

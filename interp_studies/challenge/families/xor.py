@@ -4,7 +4,7 @@ What one head writes at the query is (A(a) + B(b) + c) / (α(a) + β(b) + γ): n
 denominators are sums, so that those of 00 and 11 add up to those of 01 and 10, and a weighted mean
 of the first two outputs is one of the others. So no hyperplane tells equal bits from different ones
 there, whatever the weights. Two heads have no such bound; what they can be read for is measured
-(see `hulls`), not asked of the linear programme that is judged.
+(see `hulls`), not asked of the linear program that is judged.
 Source: "How many attention heads do you need to do XOR?".
 """
 

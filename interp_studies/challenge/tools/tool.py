@@ -109,8 +109,8 @@ def as_tool(given: Any, name: str) -> MakeTool:
         made: MakeTool = given
         return made
     if callable(given):
-        raise InputError(f"{name} is no tool: it takes neither (model, question) nor nothing")
-    raise InputError(f"{name} is no tool: it needs a method score(model, question)")
+        raise InputError(f"{name} is not a tool: it must take (model, question) or no arguments")
+    raise InputError(f"{name} is not a tool: it needs a method score(model, question)")
 
 
 def _takes(function: Callable[..., Any], count: int) -> bool:

@@ -4,7 +4,7 @@ The circuit that the source's figure 3 shows has two parts: a head of the first 
 value attend to its key, one token before, and a head of a later layer that lets the asked key
 attend to the value that came after its earlier occurrence. On rows that are full of pairs
 
-- every head is scored by the detectors of both, at initialisation (the seed's own) and after
+- every head is scored by the detectors of both, at initialization (the seed's own) and after
   training, beside the general previous-token and induction detectors;
 - each head, and each part as a group, is replaced by its mean over the rows, and the accuracy at
   the query measured again, row by row.

@@ -96,9 +96,8 @@ def heads_in_words(seed: Values) -> str:
         before, after = (score_of(seed[when], name, at) for when in ("before", "after"))
         detected = [head_name(*at) for at in seed["parts"][name]]
         parts.append(
-            f"{where}: {head_name(layer, head)} gives {after:.0%} of its attention "
-            f"({name}; before training {before:.0%}), detected "
-            f"{', '.join(detected) or 'none'}"
+            f"{where}: {head_name(layer, head)} has {after:.0%} of its attention on the pattern "
+            f"({name}; {before:.0%} before training), detected: {', '.join(detected) or 'none'}"
         )
     accuracy = written(seed["accuracy"], "share")
     return f"Seed {seed['seed']}, {accuracy} right, {'; '.join(parts)}."
@@ -188,11 +187,11 @@ def report(run: StudyRun) -> StudyResult:
     outcomes = [outcome(seed) for seed in values]
     confirmed, undecided = (outcomes.count(word) for word in ("confirmed", "undecided"))
     counts = (
-        f"In {confirmed} of {len(outcomes)} {'seed' if len(outcomes) == 1 else 'seeds'} frozen-qk "
-        "has an induction circuit that is found and that ablation confirms"
+        f"In {confirmed} of {len(outcomes)} {'seed' if len(outcomes) == 1 else 'seeds'} "
+        "frozen-qk forms an induction circuit that is detected and confirmed by ablation"
     )
     if undecided:
-        counts += f"; in {undecided} it is found and not confirmed"
+        counts += f"; in {undecided} it is detected but not confirmed"
     intact = statistics.median(seed["ablations"][0]["intact"] for seed in values)
     [jobs] = run.grid.values()
     return run.result(

@@ -1,9 +1,10 @@
 """How the covariance of tokens evolves through random mixing layers: exact means and variances.
 
 A network of width n is h ← W_V h A with tokens as columns, W_V of entries N(0, 1/n), and
-A = I + W̃ of entries of variance c/(nm), each column centred over the tokens that its own sees; with
-H heads, each has its own A for its share of the rows. Φ = hᵀh/n of m tokens is a Markov chain, and
-as n and the depth grow, τ = depth/n, it becomes a diffusion (theorem 2.1 of the source):
+A = I + W̃ of entries of variance c/(nm), each column centered over the tokens that its own sees;
+with H heads, each has its own A for its share of the rows. Φ = hᵀh/n of m tokens is a Markov
+chain, and as n and the depth grow, τ = depth/n, it becomes a diffusion (theorem 2.1 of the
+source):
 
     drift      c δ_αβ tr(K_α Φ)/m
     diffusion  Φ^αγ Φ^βδ + Φ^αδ Φ^βγ + c/(mH) [δ_αγ (ΦK_αΦ)^βδ + δ_αδ (ΦK_αΦ)^βγ

@@ -71,7 +71,7 @@ def sample_sde(
     check_start(phi0)
     _check_draws(n_draws)
     if not all(0 <= a <= b for a, b in zip([0.0, *taus], taus, strict=False)):
-        raise InputError(f"times {list(taus)} do not ascend from 0")
+        raise InputError(f"times {list(taus)} must increase from 0")
     rng = np.random.default_rng(seed)
     phi = np.broadcast_to(phi0, (n_draws, *phi0.shape)).copy()
     root = np.linalg.cholesky(phi)
@@ -233,7 +233,7 @@ def _repaired(phi: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
 def _centred(
     drawn: Float[np.ndarray, "*draw m m"], law: MixingLaw
 ) -> Float[np.ndarray, "*draw m m"]:
-    """W̃ of W, tokens mixed along the first axis: columns centred over the tokens that are seen."""
+    """W̃ of W, tokens mixed along the first axis: columns centered over the tokens that are seen."""
     m = drawn.shape[-1]
     seen = np.triu(np.ones((m, m))) if law.causal else np.ones((m, m))
     means = (drawn * seen).sum(-2, keepdims=True) / seen.sum(0)
@@ -257,11 +257,11 @@ def _triangular(wide: Float[np.ndarray, "draw m wide"]) -> Float[np.ndarray, "dr
 
 def _check_draws(n_draws: int) -> None:
     if n_draws < 1:
-        raise InputError(f"{n_draws} draws cannot be made; give 1 or more")
+        raise InputError(f"{n_draws} draws requested; give 1 or more")
 
 
 def _check_depths(width: int, depths: Sequence[int], law: MixingLaw) -> None:
     for depth in depths:
         check_sizes(width, depth, law)
     if list(depths) != sorted(depths):
-        raise InputError(f"depths {list(depths)} do not ascend")
+        raise InputError(f"depths {list(depths)} must increase")

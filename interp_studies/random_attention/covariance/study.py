@@ -289,14 +289,15 @@ def verdict(
 
     printed = {n: growth(math.sqrt(n * len(START)), n) for n in (first, last)}
     return (
-        "The network's covariance tends to the diffusion of theorem 2.1 with the drift on the "
-        f"diagonal only, which the printed theorem leaves out: at τ = {TAUS[-1]:g} variances "
-        f"differ by {gaps[first]:.2%} at width {first} and {gaps[last]:.2%} at {last}, as n to the "
-        f"power {exponents} (full, causal, and with heads). With the printed variance 1/sqrt(nm) "
-        "there is no such limit: the factor of the mean's growth, "
+        "The network's covariance tends to the diffusion of theorem 2.1 if the drift acts on "
+        f"the diagonal only, which the printed theorem omits: at τ = {TAUS[-1]:g} variances "
+        f"differ by {gaps[first]:.2%} at width {first} and {gaps[last]:.2%} at {last}, with "
+        f"exponents {exponents} in n (full, causal, and with heads). With the printed variance "
+        "1/sqrt(nm) there is no such limit: the growth factor of the mean, "
         f"{growth(1.0, last):.1f} with 1/(nm), is {printed[first]:.2g} at width {first} and "
-        f"{printed[last]:.2g} at {last}. Draws of the diffusion, of the network in law and of "
-        f"hidden states in the toolkit's layers against exact moments: {tally(sampled, WHOSE)}"
+        f"{printed[last]:.2g} at {last}. Samples of the diffusion, of the network's law and of "
+        "hidden states in the toolkit's layers, compared with exact moments: "
+        f"{tally(sampled, WHOSE)}"
     )
 
 

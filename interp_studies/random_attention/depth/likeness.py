@@ -61,7 +61,7 @@ def before_and_after(problem: Any, trained: Transformer, n_rows: int) -> dict[st
     """Likeness on test rows of a training problem: of its model as it started, and as trained.
 
     Args:
-        problem: made anew from the seed; its test rows are token ids, or have them.
+        problem: made again from the seed; its test rows are token ids, or have them.
         trained: its model behind the training.
         n_rows: of the test, at most.
     """

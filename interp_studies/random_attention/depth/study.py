@@ -3,7 +3,7 @@
 Random transformers and MixiT, untrained, of 2 to 32 layers read rows of random tokens; measured is
 the mean cosine between hidden states of different tokens behind the last block and the final norm,
 and beside it their covariance before and behind the norm (see `likeness`). The source gives a
-"covariance" on Wikitext and says neither how it is normalised nor whether its models were trained;
+"covariance" on Wikitext and says neither how it is normalized nor whether its models were trained;
 so its numbers stand beside ours, and only ratios, which need no scale, are held against each other.
 
 On text, models of some depths are measured as they start and again when trained (see `on_text`);
@@ -187,13 +187,13 @@ def verdict(by_start: ByStart, main: Sequence[Quantity], sizes: DepthSizes) -> s
     return (
         f"Untrained, {sizes.d_model} wide, on random tokens: from depth {DEPTHS[0]} to "
         f"{DEPTHS[-1]} the mean cosine between hidden states of different tokens goes from "
-        f"{random[0]:.2f} to {random[-1]:.2f} in the random transformer and from {mixit[0]:.4f} to "
-        f"{mixit[-1]:.4f} in MixiT (weights {MAIN}); how far the first collapses depends on how "
-        f"weights start ({others}), and MixiT stays below {bound:g} in all. Their "
+        f"{random[0]:.2f} to {random[-1]:.2f} in the random transformer and from {mixit[0]:.4f} "
+        f"to {mixit[-1]:.4f} in MixiT (weights {MAIN}); how far the random transformer collapses "
+        f"depends on the initialization ({others}), and MixiT stays below {bound:g} in all. The "
         f"covariance before the norm goes from {ends(covariances[0])} and from "
         f"{ends(covariances[1])}; the source's, of unknown scale, from {ends(THEIRS['random'])} "
-        f"and from {ends(THEIRS['mixit'])}. Of the "
-        f"ratios that can be held against the source, {tally(main)}"
+        f"and from {ends(THEIRS['mixit'])}. Of the ratios that can be compared with the source, "
+        f"{tally(main)}"
     )
 
 
@@ -214,7 +214,7 @@ def depth_table(by_start: ByStart) -> Table:
         "In units of 0.01, as the source has them. Ours: untrained, on random tokens, the median "
         "over seeds of the mean cosine between hidden states of different tokens, last block, "
         "after the norm, and of their covariance over coordinates. "
-        "The source's normalisation and training are not given; compare the shapes."
+        "The source's normalization and training are not given; compare the shapes."
     )
     return Table("Theirs and ours by depth", columns, rows, caption)
 
@@ -238,7 +238,7 @@ def depth_figure(by_start: ByStart) -> Figure:
     )
     caption = (
         "Hidden states of different tokens behind the last block and the norm, untrained, median "
-        "over seeds; grey: the source's covariance, whose scale is not given."
+        "over seeds; gray: the source's covariance, whose scale is not given."
     )
     return Figure("How alike hidden states are, by depth", caption, data, layout)
 
@@ -277,7 +277,7 @@ def report(run: StudyRun) -> StudyResult:
     columns = ["model", "weights", "seed", "depth", "cosine", "covariance", "behind the norm"]
     caption = (
         "Covariance: over coordinates, before the final norm and behind it. Dimensions: "
-        "participation ratio of the directions of all hidden states; centred: of their covariance."
+        "participation ratio of the directions of all hidden states; centered: of their covariance."
     )
     given = run.runner.given
     return run.result(
@@ -300,7 +300,7 @@ def report(run: StudyRun) -> StudyResult:
                 for cell, medians_on_text in on_text.medians(read).items()
             },
             not_shown="the source's models: language models on Wikitext, of which it does not say "
-            "whether they were trained, nor how covariance is normalised; the text here is "
+            "whether they were trained, nor how covariance is normalized; the text here is "
             f"{next(iter(text.values())).get('text', 'generated')}",
         ),
         details=[

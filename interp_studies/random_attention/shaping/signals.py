@@ -1,4 +1,4 @@
-"""How hidden states and gradients pass through depth, at initialisation.
+"""How hidden states and gradients pass through depth, at initialization.
 
 `through_layers`: the source's recursion, attention layers alone: no norm, skip or MLP, each with a
 W_V of variance 1/n of its own and W_O the identity, on tokens of independent N(0, 1) entries. At

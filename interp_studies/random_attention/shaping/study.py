@@ -1,8 +1,8 @@
 """Mixing drawn N(0, 1/m), where the source begins, beside its three shaped variances, by depth.
 
-The source shapes its mixing matrices (identity, centring, a small variance) so that the forward
+The source shapes its mixing matrices (identity, centering, a small variance) so that the forward
 pass is stable, "in particular ruling out the numerical degeneracy such as rank collapse and
-vanishing gradients". Both are measured at initialisation, with shaped and unshaped matrices: in the
+vanishing gradients". Both are measured at initialization, with shaped and unshaped matrices: in the
 theorem's own recursion of attention layers, and in whole models with their skips, norms and MLPs,
 beside the random transformer, whose attention is a softmax (see `signals`).
 
@@ -288,13 +288,13 @@ def verdict(findings: Sequence[JudgedClaim], sizes: ShapingSizes) -> str:
     near, far = sizes.width, FAR * sizes.width
     some, deepest = sizes.n_heads[1], sizes.model_depths[-1]
     text = [
-        f"In attention layers alone, {near} wide, gradients through {near} causal layers of "
-        f"unshaped mixing change by {in_words(falls, 1)} decades; shaped, by {in_words(theorem)} "
-        f"with 1/(n m) and one head and {in_words(default)} with 1/(d_head m) and {some}, and "
-        f"through {far} layers by {in_words(theorem_far)} and {in_words(default_far)}; with the "
-        f"printed 1/sqrt(n m) by {in_words(printed)}.",
+        f"In attention layers alone, {near} wide, gradients through {near} causal layers change "
+        f"by {in_words(falls, 1)} decades with unshaped mixing; with shaped mixing, by "
+        f"{in_words(theorem)} with 1/(n m) and one head and {in_words(default)} with 1/(d_head "
+        f"m) and {some} heads, and through {far} layers by {in_words(theorem_far)} and "
+        f"{in_words(default_far)}; with the printed 1/sqrt(n m) by {in_words(printed)}.",
         "With 1/(n m) and one head, as in the theorem, the tokens' mean squared cosine is "
-        f"{in_words(like)} behind {near} layers and {in_words(like_far)} behind {far}.",
+        f"{in_words(like)} after {near} layers and {in_words(like_far)} after {far}.",
         f"Without a causal mask, unshaped mixing of {some} heads changes gradients by "
         f"{in_words(passes)} decades through {far} layers, and leaves a mean squared cosine of "
         f"{in_words(apart, 3)}.",
@@ -305,25 +305,26 @@ def verdict(findings: Sequence[JudgedClaim], sizes: ShapingSizes) -> str:
     ]
     if confirmed(theorem, theorem_far, default, default_far):
         text.append(
-            f"So gradients pass through {FAR} widths of causal layers of these two shaped mixings"
-            + (", and not through one width of unshaped ones." if confirmed(falls) else ".")
+            f"So gradients survive a depth of {FAR} widths with these two shaped mixings"
+            + (", but not one width with unshaped mixing." if confirmed(falls) else ".")
         )
     if confirmed(like_far):
         text.append(
-            "With 1/(n m) and one head tokens draw together, which the source says shaping rules "
-            "out."
+            "With 1/(n m) and one head, tokens become alike, although the source says that "
+            "shaping prevents it."
         )
     if confirmed(apart, passes):
         text.append(
-            f"Without a mask unshaped layers of {some} heads keep both gradients and directions."
+            f"Without a mask, unshaped layers of {some} heads preserve both gradients and "
+            "directions."
         )
     if confirmed(unshaped, first):
         text.append(
-            f"In untrained whole models of {deepest} blocks unshaped mixing shows no gradient that "
-            f"vanishes and, weights {MAIN}, no tokens that draw together. Skips, norms and the "
-            "softmax were not taken out, so that which of them this is owed to is not known."
+            f"In untrained whole models of {deepest} blocks with unshaped mixing, no gradient "
+            f"vanishes and, with weights {MAIN}, tokens do not become alike. Skip connections, "
+            "norms and the softmax were not removed, so the cause is unknown."
         )
-    text.append(f"{counted(findings)}, all at initialisation.")
+    text.append(f"{counted(findings)}, all at initialization.")
     return " ".join(text)
 
 
@@ -361,10 +362,10 @@ def layers_figure(
             panel.heading(f"{'causal' if causal else 'unmasked'}, {heads}")
         )
     caption = (
-        "Attention layers alone, at initialisation: the median over seeds with their range. "
+        "Attention layers alone, at initialization: the median over seeds with their range. "
         "Log10 of the gradient: of its norm at the first layer over that at the last."
         if measure == "gradient"
-        else "Attention layers alone, at initialisation: the mean squared cosine between tokens, "
+        else "Attention layers alone, at initialization: the mean squared cosine between tokens, "
         "the median over seeds with their range; 1: all tokens lie on one line."
     )
     return Figure(f"Layers of random mixing: {measure}", caption, data, layout)

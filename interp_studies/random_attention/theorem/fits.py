@@ -14,7 +14,7 @@ function gives one number, which depends continuously on the tokens up to t:
 Three fits to their values:
 
 - `fit_values`: y = Σ_i W_V^i g_i, the random-feature model of the source's proof, by least
-  squares: no optimiser stands between what is found and the best there is on the training rows.
+  squares: no optimizer stands between what is found and the best there is on the training rows.
 - `fit_block`: the layer of the theorem, z = Σ_i W_V^i g_i and y = W_D(silu(W_G z) ⊙ W_U z) + W_O z,
   by Adam with a learning rate that falls to 0; so its error is an upper bound of the layer's.
 - `linear_bound`: of every map that is affine in the tokens up to t, the least error on the held-out

@@ -373,28 +373,31 @@ def verdict(runs: Seeds, findings: Sequence[JudgedClaim], sizes: TheoremSizes) -
     )
     most, most_block = sizes.values_heads[-1], sizes.block_heads[-1]
     text = [
-        f"Functions of {POSITIONS} tokens, held-out error: with W_V alone, the random features of "
-        f"the source's proof, frozen-qk's falls as heads^{in_words(exponents[0])} to "
-        f"heads^{in_words(exponents[-1])} behind the first position; at the first, where every "
-        f"head reads the token itself, {most} heads leave {in_words(first)} of the square.",
-        f"MixiT's attention is linear to {linear:.0e} (frozen-qk's is off by {bent:.2f}), and with "
-        f"W_V alone {most} of its heads leave {in_words(still)} of what {FROM} leave.",
-        f"With an MLP behind the heads, {most_block} leave at most {in_words(qk)} of one head's "
+        f"Functions of {POSITIONS} tokens, held-out error: if only W_V is trained, as in the "
+        f"source's proof, that of frozen-qk falls as heads^{in_words(exponents[0])} to "
+        f"heads^{in_words(exponents[-1])} after the first position; at the first, where every "
+        f"head reads the token itself, {most} heads leave {in_words(first)} of the square's "
+        "error.",
+        f"MixiT's attention is linear to {linear:.0e} (frozen-qk's deviates by {bent:.2f}), and "
+        f"if only W_V is trained, {most} of its heads leave {in_words(still)} of the error of "
+        f"{FROM}.",
+        f"With an MLP after the heads, {most_block} leave at most {in_words(qk)} of one head's "
         f"error in frozen-qk and {in_words(mixit)} in MixiT; in retrieval frozen-qk's error is "
         f"{in_words(retrieves)} of MixiT's.",
-        f"Without positions frozen-qk misses the token before by {in_words(order)}.",
+        "Without position embeddings, frozen-qk has an error on the previous token of "
+        f"{in_words(order)}.",
     ]
     if linear <= ROUNDING and beats.judgement == "confirmed":
         text.append(
-            "So what the source says of MixiT, that it can fit linear functions alone, is so of "
-            "its attention and not of its layer, which with its MLP is below any linear map's "
-            f"error in every function that is not linear ({', '.join(NONLINEAR)}), on rows this "
+            "The source says that MixiT can fit linear functions only. This holds for its "
+            "attention but not for its layer: with its MLP, its error is below that of any "
+            f"linear map on every nonlinear function ({', '.join(NONLINEAR)}), on sequences this "
             "short."
         )
     if first.judgement == "confirmed":
-        text.append("The theorem needs its MLP, which the proof does not use.")
+        text.append("The theorem needs the MLP, which its proof does not use.")
     text.append(
-        f"{counted(findings)}; finitely many heads and functions support a theorem and do not "
+        f"{counted(findings)}; finitely many heads and functions can support a theorem but not "
         "prove it."
     )
     return " ".join(text)

@@ -109,11 +109,12 @@ def verdict(findings: Sequence[JudgedClaim], device: str, sizes: TimingSizes, bo
         for variant, f in zip(THEIRS, findings, strict=True)
     )
     return (
-        f"Timed in turn on {device}, {sizes.n_layers} layers, {sizes.d_model} wide, {sizes.n_ctx} "
-        f"positions, against standard: {by_variant}. Intervals are of this session: over "
-        f"{findings[0].units} of models, not over machines or days. Without the gradients of W_Q "
-        f"and W_K alone, {100 * bound:.1f} % of the products' arithmetic, frozen-qk could gain at "
-        f"most {100 * (1 / (1 - bound) - 1):+.1f} %; what an optimiser step saves comes on top."
+        f"Timed alternately on {device}, {sizes.n_layers} layers, {sizes.d_model} wide, "
+        f"{sizes.n_ctx} positions, relative to standard: {by_variant}. Intervals are for this "
+        f"session: over {findings[0].units} of models, not over machines or days. Omitting only "
+        f"the gradients of W_Q and W_K saves {100 * bound:.1f} % of the matrix products, so "
+        f"frozen-qk could gain at most {100 * (1 / (1 - bound) - 1):+.1f} %, plus the savings in "
+        "the optimizer step."
     )
 
 

@@ -4,7 +4,7 @@ A step is the next-token loss on random tokens, its gradient and an AdamW update
 trains. Every round times a few steps of each variant, one after another, so that whatever else the
 machine does falls on all of them; what is compared is a round's ratio.
 
-What is frozen saves its weights' gradients and its optimiser steps, no more: gradients still pass
+What is frozen saves its weights' gradients and its optimizer steps, no more: gradients still pass
 through queries and keys to what is trained in front of them. `frozen_share` says which share of the
 matrix products' arithmetic that is, a bound on what frozen-qk can gain by it; `products` counts
 them for a pattern that is mixed, or without any attention.

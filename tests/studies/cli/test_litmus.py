@@ -61,7 +61,7 @@ def test_json_alone_on_standard_output_and_a_resumed_test_is_the_same(call, tmp_
         (["retrieval", "--steps", "0"], "steps = 0"),
         (["retrieval", "--resume"], "give --out FOLDER"),
         (["retrieval", "--out", ""], "--out needs the name of a folder"),
-        (["retrieval", "--device", "abacus"], "'abacus' is no device"),
+        (["retrieval", "--device", "abacus"], "'abacus' is not a device"),
         (["retrieval", "--address", "tcp://nowhere:1"], "give --engine dask"),
         (["retrieval", "--json", "no/such/file"], "there is no folder"),
     ],

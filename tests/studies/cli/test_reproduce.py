@@ -63,7 +63,7 @@ def test_theirs_beside_ours_everywhere(call, tmp_path: Path) -> None:
     assert code == 0
     assert "Theirs beside ours" in out
     assert "partly reached" not in out  # the sign says it
-    assert "the median seed reaches 1 of 2 figures" in " ".join(out.split())
+    assert "the median seed reaches 1 of 2 numbers" in " ".join(out.split())
     assert "2 of 2 jobs done after" in err
     [result] = json.loads(document.read_text())["results"]
     assert result["evidence"]["status"] == "partly_reached"
@@ -97,7 +97,7 @@ def test_json_to_standard_output_is_alone_there(call) -> None:
         (["toy-study", "--seeds", "0"], "--seeds"),
         (["toy-study", "--out", ""], "--out needs the name of a folder"),
         (["toy-study", "--out", "no/such/folder"], "there is no folder no/such"),
-        (["toy-study", "--device", "abacus"], "'abacus' is no device"),
+        (["toy-study", "--device", "abacus"], "'abacus' is not a device"),
         (["toy-study", "--json", "no/such/file"], "there is no folder"),
     ],
 )
@@ -151,8 +151,11 @@ def test_all_of_them_with_a_page_of_results(call, two_artefacts, tmp_path: Path)
     assert result["quantities"]
     assert "jobs" not in result
     page = (folder / "results/README.md").read_text(encoding="utf-8")
-    assert "| toys/study | small | partly reached | the median seed reaches 1 of 2" in page
-    assert "| unlucky | small | not made | refuses-0: seed 0 is unlucky |" in page
+    assert "| toys/study | small | partly reached | " in page
+    assert "## toys/study\n**the median seed reaches 1 of 2" in page
+    assert "[Numbers](toys/study.json)" in page
+    assert "| unlucky | small | not made | " in page
+    assert "## unlucky\nNot made: refuses-0: seed 0 is unlucky." in page
     code, _, err = call("all", "--workers", 1, "--out", folder, "--resume")
     assert code == 2
     assert "2 of 2 jobs were done before" in err

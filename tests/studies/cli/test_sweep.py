@@ -127,7 +127,7 @@ def test_one_point_is_not_points_and_refusals_stand_alone(call, made_up, tmp_pat
         (["--engine", "dusk"], MADE_UP, "no engine is called 'dusk'; did you mean dask?"),
         (["--address", "tcp://a:1"], MADE_UP, "give --engine dask"),
         (["--out", "no/such/folder"], MADE_UP, "there is no folder no/such"),
-        (["--device", "abacus"], MADE_UP, "'abacus' is no device"),
+        (["--device", "abacus"], MADE_UP, "'abacus' is not a device"),
     ],
 )
 def test_a_slip_is_one_line_and_exit_code_2(

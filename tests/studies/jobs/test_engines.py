@@ -152,7 +152,7 @@ def test_one_study_in_a_folder_and_no_other_folder(light, tmp_path: Path) -> Non
     foreign.mkdir()
     (foreign / "photo.jpg").touch()
     for resume in (False, True):
-        with pytest.raises(InputError, match="holds other files and no study: give a new or empty"):
+        with pytest.raises(InputError, match="holds files but not a study: give a new or empty"):
             Runner(foreign, resume=resume)
 
 

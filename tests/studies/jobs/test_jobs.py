@@ -96,7 +96,7 @@ def test_only_settings_that_differ_are_named(toy, tmp_path: Path) -> None:
     with pytest.raises(InputError) as refused:
         files(seed=0, settings={"steps": 30, "lr": 0.1, "text": "a", "rows": 4})
     says = "was made with lr=none, not 0.1, rows left out, not 4, steps=20, not 30, "
-    assert f"{says}width=8, not left out: give what" in str(refused.value)
+    assert f"{says}width=8, not left out: give the settings" in str(refused.value)
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_places_that_cannot_be_used(toy, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match=r"file is a file: give a folder"):
         Runner(tmp_path / "file")
-    with pytest.raises(InputError, match="one worker or more"):
+    with pytest.raises(InputError, match="workers must be at least 1"):
         Runner(None, workers=0)
 
 

@@ -185,13 +185,13 @@ def test_texts_are_settings_too_and_the_first_seed_is_one(tmp_path: Path) -> Non
     [
         ({"task": "xor"}, "xor has no variants standard and mixit.*retrieval"),
         ({"task": "retrieva"}, "did you mean retrieval"),
-        ({"seeds": 0}, "one seed or more, not 0"),
+        ({"seeds": 0}, "seeds must be at least 1, got 0"),
         ({"margin": 0.0}, "the margin must be above 0"),
         ({"margin": math.nan}, "the margin must be above 0"),
         ({"preset": "smal"}, "did you mean small"),
         ({"settings": {"d_modl": 8}}, "no setting 'd_modl'; did you mean d_model"),
-        ({"settings": {"variant": "mixit"}}, "variant is no setting of the litmus test"),
-        ({"settings": {"seeds": 3}}, "seeds is no setting of the litmus test: give --seeds"),
+        ({"settings": {"variant": "mixit"}}, "variant is not a setting of the litmus test"),
+        ({"settings": {"seeds": 3}}, "seeds is not a setting of the litmus test: give --seeds"),
         ({"settings": {"d_model": 30, "heads": 4}}, "cannot share out a d_model of 30"),
     ],
 )
@@ -209,5 +209,5 @@ def test_a_recipe_without_a_figure_is_refused(
     xor = registry.find("recipes", "xor")
     run = registry.TrainingRun(None, "", (), (), {}, {"settings": {}, "curve": {}})
     monkeypatch.setattr(study, "train_seed", lambda *_: (None, run))
-    with pytest.raises(InputError, match="xor does not record the figure"):
+    with pytest.raises(InputError, match="xor does not record the number"):
         study.train_and_measure(folder=tmp_path, recipe=xor.name, settings={}, seed=0, device="cpu")

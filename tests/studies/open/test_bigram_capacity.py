@@ -52,12 +52,12 @@ def findings(low: float, high: float) -> list[JudgedClaim]:
 
 def test_the_verdict_says_no_more_than_each_judgement() -> None:
     undecided = study.verdict(findings(-1.0, 1.0))
-    assert undecided.startswith("Whether they pass it is open")
+    assert undecided.startswith("Whether trained heads exceed it is undecided")
     assert undecided.count("not known") == 5
-    assert study.verdict(findings(0.22, 0.28)).startswith("They pass it: ")
-    assert study.verdict(findings(0.0, 0.1)).startswith("They do not hold")
+    assert study.verdict(findings(0.22, 0.28)).startswith("Trained heads exceed it: ")
+    assert study.verdict(findings(0.0, 0.1)).startswith("Trained heads do not hold")
     mixed = [*findings(0.22, 0.28)[:2], *findings(-1.0, 1.0)[2:]]
-    assert study.verdict(mixed).startswith("Whether they pass it is open")
+    assert study.verdict(mixed).startswith("Whether trained heads exceed it is undecided")
 
 
 def test_capacities_and_ratios_stay_above_0() -> None:
@@ -78,7 +78,7 @@ def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     undecided = sum(f.judgement == "undecided" for f in result.claims)
     assert undecided > 0  # two sets of bigrams say little
     assert result.verdict.count("not known") == undecided
-    assert not result.verdict.startswith("They pass it")
+    assert not result.verdict.startswith("Trained heads exceed it")
     for figure in result.figures():
         go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
     assert json.loads(dumps([result]))["results"][0]["probe"] == "open/bigram-capacity"

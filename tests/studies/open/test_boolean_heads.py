@@ -69,7 +69,7 @@ def test_exact_claims_are_confirmed_and_few_steps_do_not_confirm_the_others(resu
     assert result.status in ("undecided", "partly_answered")  # of two claims; checks do not count
     assert [f.check for f in result.claims] == [True, True, True, False, False]
     assert result.provenance.seed == 3003
-    assert "As many as its threshold degree" in result.verdict
+    assert "as many heads as its threshold degree" in result.verdict
 
 
 def test_table_figure_and_page(result) -> None:

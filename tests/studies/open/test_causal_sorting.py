@@ -1,4 +1,4 @@
-"""Attention × optimiser: the plan, the ratios and the correlation, on models hardly trained."""
+"""Attention × optimizer: the plan, the ratios and the correlation, on models hardly trained."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_each_layout_is_trained_in_all_ways(result) -> None:
     assert [tuple(row[:3]) for row in table.rows] == list(study.KEYS)
     assert {row[3] for row in table.rows} == {2}
     assert all(go.Figure(f.data, f.layout) for f in result.figures())
-    assert "By attention, optimiser and rates" in to_html([result])
+    assert "By attention, optimizer and rates" in to_html([result])
 
 
 def test_one_thing_is_changed_at_a_time() -> None:
@@ -77,7 +77,7 @@ def test_ways_in_a_claim_have_the_presets_seeds() -> None:
 @pytest.mark.slow
 def test_two_seeds_of_six_steps_settle_no_foretelling(result) -> None:
     assert result.claims[-1].judgement == "undecided"
-    assert "is not settled" in result.verdict
+    assert "may or may not go with the final loss" in result.verdict
     assert "confirmed" not in {f.judgement for f in result.claims[:2]}
 
 

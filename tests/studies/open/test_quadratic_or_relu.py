@@ -68,7 +68,7 @@ def test_the_verdict_says_no_more_than_each_judgement() -> None:
     assert undecided.count("not known") == 5
     assert "squares have less" not in undecided
     assert "not known" not in study.verdict(findings(0.22, 0.28))
-    assert "squares have 0.6 or more" in study.verdict(findings(0.4, 0.5))
+    assert "squares have at least 0.6" in study.verdict(findings(0.4, 0.5))
 
 
 def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:

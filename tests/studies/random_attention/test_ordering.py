@@ -138,7 +138,7 @@ def test_the_sentence_says_where_and_why_not() -> None:
     assert sentence(pairs[2:3]).startswith("On k-hop the source's ordering does not hold: ")
     [one] = [judge(Claim("retrieval", "standard", "mixit"), bits(3), bits(1))]
     assert sentence([one]) == (
-        "The source's ordering is seen on retrieval, in the one seed trained (others may differ: "
+        "The source's ordering holds on retrieval, in the one seed trained (others may differ: "
         "--seeds 3)."
     )
     assert of_group(pairs[:2]) == "reached"

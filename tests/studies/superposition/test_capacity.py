@@ -149,7 +149,7 @@ def test_the_verdict_says_what_the_counts_show() -> None:
     assert "better than an exponential for p = 2 and 4" in study.judgement(powers)
     steep = powers | {4: {d: 1.5**d for d in dimensions}, 8: {4: 9.0}}
     said = study.judgement(steep)
-    assert "for p = 2, an exponential better for p = 4, too few dimensions tell for p = 8" in said
+    assert "for p = 2, an exponential predicts it better for p = 4, there are too few" in said
     rising = {2: {d: float(d) ** 1.8 for d in dimensions}}
     assert "does not fall throughout" in study.judgement(rising)
     assert study.judgement({4: steep[4]}) == ""

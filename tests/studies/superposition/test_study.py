@@ -95,8 +95,8 @@ def test_the_comparison_says_no_more_than_is_known() -> None:
         row._replace(name="c", exact=False),
     ]
     assert study.beside_affine(rows) == (
-        "In the worst case 1 of 3 constructions do better than an affine readout without any "
-        "layer, each gate's best gain and bias included; not b; only sampled, so not known: c. "
+        "In the worst case, 1 of 3 constructions beat an affine readout of the input after each "
+        "gate's best gain and bias; these do not: b; unknown, since only sampled: c. "
         "Their rms errors are 0.100 to 0.100."
     )
 
@@ -118,8 +118,8 @@ def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     result = study.SUPERPOSITION.run("small", 2, Runner(tmp_path, workers=1))
     assert result.status == "reached"
     assert result.verdict.startswith(
-        "Held against this project's own earlier ranges (the source gives no figures), the median "
-        "seed reaches 9 of 9 figures."
+        "Compared with this project's own earlier ranges (the source gives no numbers), the median "
+        "seed reaches 9 of 9 numbers."
     )
     assert result.tables()[0].title == "Earlier beside ours"
     assert "theirs" not in result.tables()[0].columns

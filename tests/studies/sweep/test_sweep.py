@@ -66,8 +66,8 @@ def test_points_are_all_combinations_as_the_recipe_reads_them() -> None:
         ({"grid": {"variant": [1]}}, "variant must be a name, not 1"),
         ({"grid": {"lr": [0.1, "1e-1"]}}, "the point lr=0.1 twice"),
         ({"grid": {"lr": []}}, "grid.lr has no values"),
-        ({"grid": {"seed": [1, 2]}}, "seed is no setting of a sweep"),
-        ({"settings": {"device": "cuda"}}, "device is no setting of a sweep: give --device"),
+        ({"grid": {"seed": [1, 2]}}, "seed is not a setting of a sweep"),
+        ({"settings": {"device": "cuda"}}, "device is not a setting of a sweep: give --device"),
         ({"settings": {"lr": 1}}, "lr is both in settings and in grid"),
         ({"grid": {"lr": [1.0], "steps": list(range(1, 60_000))}}, "runs; 100,000 at most"),
     ],
@@ -92,9 +92,9 @@ def test_a_grid_that_cannot_be(changed, says: str) -> None:
         ("recipe: r\ngrid: {}", "grid is empty: give at least one setting with values"),
         ("recipe: r\ngrid:", "grid = null: it must be a valid dictionary"),
         ("recipe: r\ngrid: {yes: [1]}", "a key of grid is read as true: put it in quotes"),
-        ("recipe: r\nrecipe: s\ngrid: {lr: [1]}", "the key 'recipe' stands twice (line 2)"),
-        ("recipe: r\ngrid:\n  lr: [1]\n  lr: [2]", "the key 'lr' stands twice (line 4)"),
-        ("recipe: r\ngrid:\n  a: [{b: 1, b: 2}]", "the key 'b' stands twice (line 3)"),
+        ("recipe: r\nrecipe: s\ngrid: {lr: [1]}", "the key 'recipe' occurs twice (line 2)"),
+        ("recipe: r\ngrid:\n  lr: [1]\n  lr: [2]", "the key 'lr' occurs twice (line 4)"),
+        ("recipe: r\ngrid:\n  a: [{b: 1, b: 2}]", "the key 'b' occurs twice (line 3)"),
     ],
 )
 def test_a_file_that_cannot_be_read(tmp_path: Path, text: str, says: str) -> None:
@@ -263,7 +263,7 @@ def test_what_is_killed_or_fails_is_missing_and_tried_again(
     assert said[0] == "2 of 8 jobs were done before"
     assert again.status == "finished"
     monkeypatch.setenv("FAIL_AT", "0.1")
-    with pytest.raises(InputError, match="no run came to an end; the first: the loss is not"):
+    with pytest.raises(InputError, match="no run finished; the first one: the loss is not"):
         module.sweep(file(grid={"lr": [0.1]}), Runner(None, workers=1), keep=lambda found: None)
 
 

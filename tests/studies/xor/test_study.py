@@ -79,7 +79,7 @@ def test_one_head_does_not_go_below_its_bound(result: StudyResult) -> None:
 
 
 def test_the_verdict_says_what_was_counted(result: StudyResult) -> None:
-    assert "Of 5 random one-head layers none separates it (95 %: at most 52.2 %)" in result.verdict
+    assert "Of 5 random one-head layers none separates XOR (95 % bound: 52.2 %)" in result.verdict
     assert "xor.steps=300" in result.verdict
     assert result.status == "reached"
     assert result.evidence.random["two-heads"] == 5

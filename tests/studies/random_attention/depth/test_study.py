@@ -1,4 +1,4 @@
-"""Table 6 at initialisation: what the weights start from, and the study end to end."""
+"""Table 6 at initialization: what the weights start from, and the study end to end."""
 
 from __future__ import annotations
 

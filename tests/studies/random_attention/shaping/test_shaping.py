@@ -121,11 +121,11 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 
 CLAUSES = {
-    "So gradients pass through 4 widths": (1, 2, 3, 4),
-    "and not through one width of unshaped ones": (0, 1, 2, 3, 4),
-    "tokens draw together, which the source says shaping rules out": (7,),
-    "keep both gradients and directions": (8, 9),
-    "unshaped mixing shows no gradient that vanishes": (11, 12),
+    "So gradients survive a depth of 4 widths": (1, 2, 3, 4),
+    "but not one width with unshaped mixing": (0, 1, 2, 3, 4),
+    "tokens become alike, although the source says that shaping prevents it": (7,),
+    "preserve both gradients and directions": (8, 9),
+    "with unshaped mixing, no gradient vanishes": (11, 12),
 }
 
 
