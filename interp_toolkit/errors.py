@@ -1,8 +1,8 @@
-"""The errors a user can meet, by whose fault they are.
+"""The exceptions that users meet, and the limits on their messages.
 
-`InputError` is the user's to mend: its message is one line that names what is wrong and what
+`InputError` is for the user to fix: its message is one line that names what is wrong and what
 to do. The command line prints it without a traceback and exits with code 2.
-`InterventionError` says that a model ignored an edit: its results would have been wrong.
+`InterventionError` reports that a model ignored an edit: its results would have been wrong.
 """
 
 from __future__ import annotations
@@ -11,21 +11,28 @@ import difflib
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-LONGEST = 2_000  # characters of a message
+LONGEST = 300  # characters of a message
+ECHO = 60  # characters of any one piece of the user's input that a message quotes
+PATH_ECHO = 120  # of a path, so that it can be copied
+KNOWN = 150  # characters of a list of known names
 Function = TypeVar("Function", bound=Callable[..., Any])
 PATH = (str, Path)
+_QUOTED = re.compile(
+    rf"""(?<!\w)(?P<quote>['"])(?P<text>((?!(?P=quote))[^\\]|\\.){{{ECHO + 1},}})(?P=quote)"""
+)
+_WORD = re.compile(rf"\S{{{ECHO + 1},}}")
 _NAMES = {"str": "text", "Path": "path", "Integral": "whole number", "Mapping": "mapping"}
 
 
 class InputError(ValueError):
     """The user's input cannot be used; the message says why and what to do.
 
-    The message is one line whatever a file's names hold: control characters are shown escaped, and
-    of a very long one the middle is left out.
+    The message is one line of at most `LONGEST` characters, whatever the input holds: control
+    characters are shown escaped, and quoted input is shortened (see `shortened`).
 
     Examples:
         >>> import interp_toolkit as it
@@ -36,10 +43,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, message: str):
-        line = printable(message)
-        if len(line) > LONGEST:
-            line = f"{line[: LONGEST * 2 // 3]} ... {line[-LONGEST // 3 :]}"
-        super().__init__(line)
+        super().__init__(shortened(message))
 
 
 class InterventionError(RuntimeError):
@@ -56,6 +60,31 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
+def shortened(message: str) -> str:
+    """The message on one line, of at most `LONGEST` characters.
+
+    Quoted texts and unbroken words of more than `ECHO` characters are echoed input (a name in a
+    damaged file, say) and are shortened to that; a path keeps its last `PATH_ECHO` characters. Of
+    a message that is still too long the middle is left out.
+    """
+    line = _WORD.sub(lambda word: _echo(word[0]), _QUOTED.sub(_echo_quoted, printable(message)))
+    if len(line) <= LONGEST:
+        return line
+    end = LONGEST // 3
+    return f"{line[: LONGEST - end - 5]} ... {line[-end:]}"
+
+
+def _echo_quoted(match: re.Match[str]) -> str:
+    return f"{match['quote']}{_echo(match['text'], ECHO - 2)}{match['quote']}"
+
+
+def _echo(text: str, most: int = ECHO) -> str:
+    """The beginning of a text, or the end of a path."""
+    if "/" in text and len(text.split()) == 1:
+        return text if len(text) <= PATH_ECHO else f"…{text[1 - PATH_ECHO :]}"
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def one_line(error: BaseException) -> str:
     """The first line of an error's message; its class if the message is empty or only a key."""
     if isinstance(error, KeyError):
@@ -65,18 +94,16 @@ def one_line(error: BaseException) -> str:
 
 
 def first_line(error: BaseException, most: int = 120) -> str:
-    """`one_line`, shortened.
-
-    Long words are echoed input (a name in a damaged file, say): 60 characters of each are kept.
-    """
-    line = re.sub(r"(\S{59})\S{2,}", r"\1…", one_line(error))
+    """`one_line`, with long echoed words shortened and of at most so many characters."""
+    line = _WORD.sub(lambda word: _echo(word[0]), one_line(error))
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:
     """`'; did you mean X?'` for a near miss, else `'; known: A, B, C'`; for error messages.
 
-    Of names with a slash, those that begin alike go before all others.
+    Names with a slash that begin like the given one go before all others. A long list of known
+    names ends in how many more there are.
     """
     names = sorted(set(names))
     prefix, _, end = name.rpartition("/")
@@ -87,7 +114,16 @@ def suggestion(name: str, names: Iterable[str]) -> str:
         near = difflib.get_close_matches(name, names, n=1) or _near_ends(name, names)
     if near:
         return f"; did you mean {' or '.join(near)}?"
-    return f"; known: {', '.join(alike or names)}" if names else ""
+    return f"; known: {some_of(alike or names)}" if names else ""
+
+
+def some_of(names: Sequence[str]) -> str:
+    """The names in a row, up to `KNOWN` characters, and how many more there are."""
+    shown = list(names)
+    while len(shown) > 1 and len(", ".join(shown)) > KNOWN:
+        shown.pop()
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def _near_ends(end: str, names: Iterable[str]) -> list[str]:
@@ -163,4 +199,4 @@ def check_texts(value: Any) -> None:
     """Raise InputError for what is neither text nor several texts."""
     listed = isinstance(value, Iterable) and not isinstance(value, Mapping | bytes)
     if not isinstance(value, str) and not (listed and all(isinstance(one, str) for one in value)):
-        raise InputError(f"{a_kind(value)} is no text, nor a list of texts")
+        raise InputError(f"{a_kind(value)} is neither a text nor a list of texts")

@@ -1,10 +1,21 @@
-"""Suggestions for a misspelled name, and what is quoted of another library's error."""
+"""Messages: their length and words, suggestions for a misspelled name, quotes of other errors."""
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from interp_toolkit.errors import first_line, one_line, suggestion
+import interp_toolkit as it
+from interp_toolkit.boolean_functions import threshold_degree
+from interp_toolkit.errors import LONGEST, InputError, first_line, one_line, suggestion
+from interp_toolkit.models.running.memory import parse_memory
+
+PACKAGES = [Path(it.__file__).parent, Path(it.__file__).parent.parent / "interp_studies"]
 
 KNOWN = (
     "sorting",
@@ -60,3 +71,75 @@ def test_little_of_a_long_error_is_quoted() -> None:
     assert first_line(ValueError(f"no tensor {word} here")) == f"no tensor {'x' * 59}… here"
     assert first_line(ValueError(sentence)) == f"{sentence[:119]}…"
     assert len(first_line(ValueError(sentence), 40)) == 40
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("no file 'a b' here", "no file 'a b' here"),
+        (f"it is {'a ' * 99!r} here", f"it is '{'a ' * 28}a…' here"),
+        (f"it is {'a' * 99} here", f"it is {'a' * 59}… here"),
+        (f"/tmp/{'d/' * 40}f.pt: bad", f"/tmp/{'d/' * 40}f.pt: bad"),
+        (f"/tmp/{'d/' * 400}f.pt: bad", f"…{'d/' * 57}f.pt: bad"),
+        (f"a model's gates {'and ' * 20}heads' end", f"a model's gates {'and ' * 20}heads' end"),
+        ("so " * 200, f"{('so ' * 200)[:195]} ... {('so ' * 200)[-100:]}"),
+    ],
+)
+def test_echoed_input_and_messages_are_short(message: str, shown: str) -> None:
+    assert str(InputError(message)) == shown
+
+
+@pytest.mark.parametrize("text", ["x" * 5_000, "x " * 5_000, "x'" * 5_000, "\n" * 5_000])
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda text: it.load(text),
+        lambda text: it.load(f"toy:{text}"),
+        lambda text: it.load("toy:xor-2head", dtype=text),
+        lambda text: it.analyze("toy:xor-2head", text),
+        lambda text: threshold_degree(text),
+        lambda text: parse_memory(text),
+        lambda text: it.ablate(it.load("toy:xor-2head"), heads=[(0, 0)], how=text).__enter__(),
+    ],
+)
+def test_damaged_input_is_echoed_in_short(refused: Callable[[str], Any], text: str) -> None:
+    with pytest.raises(InputError) as error:
+        refused(text)
+    line = str(error.value)
+    assert len(line) <= LONGEST
+    assert text[:61] not in line
+
+
+def templates() -> Iterator[tuple[str, str]]:
+    """Where each InputError is raised with its own words, and those words; `#` for a value."""
+    for path in (path for package in PACKAGES for path in sorted(package.rglob("*.py"))):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "InputError":
+                for part in ast.walk(node.args[0]):
+                    if isinstance(part, ast.JoinedStr):
+                        values = part.values
+                        words = "".join(
+                            v.value if isinstance(v, ast.Constant) else "#" for v in values
+                        )
+                        yield f"{path.name}:{node.lineno}", words
+                if isinstance(node.args[0], ast.Constant):
+                    yield f"{path.name}:{node.lineno}", node.args[0].value
+
+
+#: words that name nothing in the field, inversions, and British spelling
+WORDS = re.compile(
+    r"\b(anew|asked|behind the addition|foretold|(?<!there )is no (?!longer)|mend|readoffs?|"
+    r"strangers|told|whence|wherein|which has not|normalis|optimis|quantis|initialis|modelling|"
+    r"colour)"
+)
+
+
+def test_messages_use_the_words_of_the_field() -> None:
+    assert {where: words for where, words in templates() if WORDS.search(words)} == {}
+
+
+def test_messages_leave_room_for_what_they_echo() -> None:
+    long = {
+        where: words for where, words in templates() if len(words) + 9 * words.count("#") > LONGEST
+    }
+    assert long == {}

@@ -23,7 +23,7 @@ from interp_toolkit._version import __version__
 from interp_toolkit.cli import analyze, audit, compare, doctor, info, train
 from interp_toolkit.cli.flags import grouped
 from interp_toolkit.cli.probe_flags import ProbeCommand, with_probes
-from interp_toolkit.errors import InputError, printable
+from interp_toolkit.errors import InputError, printable, shortened
 from interp_toolkit.formatting import lenient
 from interp_toolkit.registry import load_all
 
@@ -33,9 +33,9 @@ _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 app = typer.Typer(
     name="interp",
     help="Mechanistic-interpretability analyses for any TransformerLens model.",
-    epilog="Start with: interp analyze toy:induction --probe heads --html heads.html. What there "
-    "is: interp list. What one of these asks and takes: interp info NAME. Tab completes names "
-    "after: interp --install-completion.",
+    epilog="Start with: interp analyze toy:induction --probe heads --html heads.html. List "
+    "everything: interp list. Describe one entry: interp show NAME. Enable tab completion: "
+    "interp --install-completion.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -128,7 +128,7 @@ def _explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, InputError):
         return str(error), WRONG_INPUT
     if hasattr(error, "format_message"):  # the parser's: an option or a command that is not there
-        return printable(" ".join(error.format_message().split()) + _place(error)), WRONG_INPUT
+        return shortened(" ".join(error.format_message().split()) + _place(error)), WRONG_INPUT
     if isinstance(error, OSError) and error.errno in _CANNOT_WRITE:
         return f"cannot write the output: {error.strerror}", WRONG_INPUT
     if type(error).__name__ == "OutOfMemoryError":  # torch's, which is not imported here

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 SECONDS, MIB = 10, 1_024
 BATCH = 250  # cases of one process
-LONGEST = 3_000  # characters of an error
+LONGEST = 300  # characters of an error
 
 
 class Fault(NamedTuple):
