@@ -66,7 +66,7 @@ NOISES = (0.1, 0.3, 0.6, 1.0)  # of the gain, for the figure by strength
 
 
 def untrained(architecture: str, seed: int) -> tuple[Transformer, Prompts]:
-    """A model with weights at initialisation, scaled so that its logits differ, and prompts."""
+    """A model with weights at initialization, scaled so that its logits differ, and prompts."""
     torch.manual_seed(seed)
     model = Transformer(TransformerConfig(**SIZES, **ARCHITECTURES[architecture]))
     generator = torch.Generator().manual_seed(seed)

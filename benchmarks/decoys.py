@@ -10,7 +10,7 @@ model to `heads`:
 - separator: a separator token from everywhere; window: the last three positions alike;
 - token class: any token of a class, of which the row holds one beside the query;
 - inert sink: the first token, writing nothing; bias: the first token, writing a constant;
-- cancelling pair: two heads whose writes cancel; period: a fixed distance, in periodic prompts;
+- canceling pair: two heads whose writes cancel; period: a fixed distance, in periodic prompts;
 - copy anything: all positions alike, copying.
 
 Run: python benchmarks/decoys.py [--seeds 6] [--first-seed 0] [--only KIND ...] [--json FILE]

@@ -3,12 +3,12 @@
 Models are built with known heads (`interp_studies.challenge.families.shared_work`): nine layouts,
 one to four heads
 that share the work by attention, by output, by tokens, or back each other up, among decoys, sinks,
-idle and noisy heads. Each is analysed on its own rows with answers, and on the prompts that the
+idle and noisy heads. Each is analyzed on its own rows with answers, and on the prompts that the
 toolkit makes by itself. What a head is worth is measured again by an oracle (`plain_attention`).
 
 On own rows
 - recall: of the heads that do the task and whose relation, cut, costs at least FELT of the
-  behaviour (alone, or restored), the share detected under their relation;
+  behavior (alone, or restored), the share detected under their relation;
 - false: of what is detected, the share that costs nothing (less than MATERIAL answers, or less than
   three times the control);
 - words: of the heads whose attention was cut, the share with a causal word that the oracle
@@ -49,12 +49,12 @@ from interp_studies.challenge.families.layouts import (
 from interp_studies.challenge.families.shared_work import Work, shared_work
 from interp_toolkit.errors import InputError
 
-ROWS = 384  # that are analysed; the oracle has as many others
-FELT = 0.05  # of the behaviour: what a true head must cost to be asked for
+ROWS = 384  # that are analyzed; the oracle has as many others
+FELT = 0.05  # of the behavior: what a true head must cost to be asked for
 MATERIAL = 0.03  # of the answers: what a detected head must cost
 TIMES_CONTROL = 3
 ATTENDS = 0.3  # of a head's attention on made prompts
-SLACK = 0.03  # of the behaviour: what the oracle's rows and the analysis's may differ by
+SLACK = 0.03  # of the behavior: what the oracle's rows and the analysis's may differ by
 NOISE = {1: 0.0, 2: 0.2, 3: 0.25, 4: 0.3}  # of GAIN, by heads: all of them are needed
 SEVERAL = ("induction", "previous-token", "duplicate-token", "first-token")  # places may ask
 EXACT = ("duplicate-token", "mixed")  # layouts with a threshold instead of noise
@@ -152,7 +152,7 @@ def contradicts(word: str, cost: Cost) -> bool:
 
 
 def is_right(cost: Cost, whole: float) -> bool:
-    """Whether the behaviour rests on a head's relation."""
+    """Whether the behavior rests on a head's relation."""
     control = max(cost.control, 0.0)
     return cost.largest * whole >= MATERIAL and cost.joint >= TIMES_CONTROL * control
 

@@ -6,7 +6,7 @@
 Of the 990 pairs of features, in lexicographic order, every even one is asked for its AND and
 every odd one for its XOR: 495 of each.
 
-Both sides minimise the same objective with the same C, each at its default tolerance. The loop is
+Both sides minimize the same objective with the same C, each at its default tolerance. The loop is
 timed on a seeded random part of the targets, in rounds that take turns with ours, and scaled to
 990 (`--full` times all of them). Agreement is counted on the rows, in percent, against fits by
 Newton's method to a tolerance of 1e-10.

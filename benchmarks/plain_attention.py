@@ -21,7 +21,7 @@ ROLLED = 7  # rows by which the displaced control is moved: other tokens stand t
 
 @dataclass(frozen=True)
 class Cost:
-    """Of cutting a relation in a head, as a share of the behaviour (accuracy above chance).
+    """Of cutting a relation in a head, as a share of the behavior (accuracy above chance).
 
     Attributes:
         alone: lost with this head cut.
@@ -155,7 +155,7 @@ class Oracle:
         return float((asked.argmax(-1) == self.answers).double().mean())
 
     def lost(self, relation: str, heads: Heads, *, control: bool = False) -> float:
-        """Of the behaviour, with the relation cut in these heads."""
+        """Of the behavior, with the relation cut in these heads."""
         key = relation, frozenset(heads), control
         if key not in self._known:
             self._known[key] = self._measure(relation, heads, control) if heads else 0.0

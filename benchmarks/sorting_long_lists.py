@@ -1,6 +1,6 @@
 """The numbers behind a sorting verdict on lists of 50: how long one reading and its measures take.
 
-`--probe sorting` takes them of the model and of 20 re-initialised ones. The model is untrained (one
+`--probe sorting` takes them of the model and of 20 reinitialized ones. The model is untrained (one
 head, a norm, 102 positions, 64 values), as what a weight is changes no time. Beside ours, the parts
 as they were written at first and simply: one pass over all lists, and each place's attention
 against every other's for the filter score; both sides agree. One thread; medians of rounds taken in
@@ -28,7 +28,7 @@ from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 
 LAYOUT = "64 list50 65 sorted50"
-MODELS = 21  # the model and 20 re-initialised ones
+MODELS = 21  # the model and 20 reinitialized ones
 WANTED_SECONDS = 120
 
 

@@ -1,7 +1,7 @@
 """A training step of the sorting recipes: through tables, and as a plain `HookedTransformer` loop.
 
 Both take the same batches of 1,024 lists from the same source, drawing included, and the same
-optimiser, ours as the trainer makes it (by one fused kernel), the plain one as PyTorch does by
+optimizer, ours as the trainer makes it (by one fused kernel), the plain one as PyTorch does by
 itself; their losses on one batch and one set of weights agree. One thread; medians of rounds taken
 in turn. Needs TransformerLens 3 (for `HookedTransformer`).
 With `--device cuda`: how long 5,000 steps of experiment 1 take on that GPU, by the recipe itself.

@@ -4,7 +4,7 @@ Takes the folder that `zoo_heads.py` takes. For each model and relation of its `
 claim "this head contributes by this relation" for every head listed under it (true), and for heads
 that are listed under none (a few of them, drawn). A head that is not listed costs less than three
 points of accuracy by the relation, or less than three times a control: a claim of at least 5 % of
-the behaviour may then still be so, and what is confirmed there is shown to be looked at.
+the behavior may then still be so, and what is confirmed there is shown to be looked at.
 
 Run: python benchmarks/zoo_audits.py FOLDER [--others 2] [--only NAME ...]
 """

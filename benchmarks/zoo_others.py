@@ -3,7 +3,7 @@
 Takes the folder that `zoo_heads.py` takes. Per model, each against a truth from other code:
 
 - boolean: XOR, AND and OR of the first two features, after the last attention layer and the last
-  block. Whether a hyperplane exists is decided by a linear programme (SciPy's HiGHS), and the
+  block. Whether a hyperplane exists is decided by a linear program (SciPy's HiGHS), and the
   accuracy held out by scikit-learn's `LogisticRegressionCV`, both on activations that
   TransformerLens caches. Then the same with the features' rows shuffled, where nothing can be
   read: how often the p-value says that something can.
@@ -58,7 +58,7 @@ def plain_model(folder: Path) -> HookedTransformer:
 
 
 def gap_of(points: np.ndarray, labels: np.ndarray) -> float:
-    """The gap of the hyperplane that a linear programme finds, on the points; 0 for none."""
+    """The gap of the hyperplane that a linear program finds, on the points; 0 for none."""
     centred = points - points.mean(0)
     scaled = centred / np.abs(centred).max()
     signs = np.where(labels, 1.0, -1.0)

@@ -27,7 +27,7 @@ def main(folder: Path) -> None:
     columns = ["detector", "layer", "head", "score", "null_mean", "p_adjusted"]
     console.print(frame.loc[frame.detected, columns].to_string(index=False))
 
-    console.rule("That attention cut: the behaviour rests on one of them only")
+    console.rule("That attention cut: the behavior rests on one of them only")
     results = [it.analyze(decoy, "heads"), it.analyze(trained, "heads")]
     results.append(it.analyze(trained, "circuit"))
     render(results, console)

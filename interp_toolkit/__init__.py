@@ -15,7 +15,7 @@ Analyses and what they need:
 - `diagnosis`: checks that a model and its hooks measure correctly (`interp doctor`)
 - `models`: loading, running, editing and reading the weights of every kind of model
 - `data`: prompts with features and answers, data files, tokenization, lists to sort
-- `tasks`: prompts of named behaviours, such as indirect-object identification
+- `tasks`: prompts of named behaviors, such as indirect-object identification
 - `toys`: documented toy models with known answers (`toy:NAME`)
 - `training`: the trainer and the recipes of toy models (`interp train`)
 

@@ -89,7 +89,7 @@ def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Resul
     Args:
         model: any TransformerLens model, or what `load` takes.
         name: of the analysis, as `interp list probes` shows them.
-        data: a `FeatureData` (`task` makes one for a named behaviour), the path of a file that
+        data: a `FeatureData` (`task` makes one for a named behavior), the path of a file that
             `read_data` takes, a list of texts, rows of token ids (an array, a tensor, lists), or a
             mapping of arrays as `data_from_arrays` takes it.
         options: the analysis' own, as `interp show NAME` lists them; `progress`, a function that

@@ -114,7 +114,9 @@ def _n_bits(table: str) -> int:
         raise InputError(f"a truth table is 2^n zeros and ones, like 0110, not {table!r}")
     n = len(table).bit_length() - 1
     if n > MOST_BITS:
-        raise InputError(f"the threshold degree is found of at most {MOST_BITS} bits, not {n}")
+        raise InputError(
+            f"the threshold degree can be computed for at most {MOST_BITS} bits, got {n}"
+        )
     return n
 
 
@@ -137,7 +139,7 @@ def signs(table: str) -> Int[np.ndarray, " input"]:
 
 
 def _polynomial(table: str, n: int, degree: int) -> dict[Monomial, int] | None:
-    """Integer coefficients with the function's signs, as few and small as a programme finds."""
+    """Integer coefficients with the function's signs, as few and small as a program finds."""
     signed = signs(table)[:, None] * monomial_values(n, degree)
     k = signed.shape[1]
     solution = linprog(

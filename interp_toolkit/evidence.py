@@ -1,4 +1,4 @@
-"""One rule of evidence for every analysis: what a control is worth, and the status it allows.
+"""The rule of evidence shared by all analyses: from controls to the status they allow.
 
 A *control* is a comparison that could have spoken against a claim: attention elsewhere, other
 labels, copies with shuffled weights, other edges. A control that could not have failed on this
@@ -134,16 +134,16 @@ def effect_status(
         >>> effect_status(0.2, 0.4, 0.1, [Control("shuffled weights", "passed")])
         ('detected', None)
         >>> effect_status(0.2, 0.4, 0.1, [])
-        ('undecided', 'nothing that the effect could be compared with')
+        ('undecided', 'no control to compare the effect with')
     """
     if not performs_task:
-        return "not_tested", "the model is not seen to perform the task"
+        return "not_tested", "the model is not shown to perform the task"
     if math.isnan(low) or math.isnan(high):
         return "undecided", "the effect has no interval"
     counting = [control for control in controls if control.counts]
     if not counting:
         reasons = [c.reason for c in controls if c.reason is not None]
-        return "undecided", (reasons or ["nothing that the effect could be compared with"])[0]
+        return "undecided", (reasons or ["no control to compare the effect with"])[0]
     if high < threshold:
         return "not_detected", f"the interval of the effect is below {threshold:g}"
     if low < threshold:

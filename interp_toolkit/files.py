@@ -235,13 +235,13 @@ def read_npy(path: Path) -> np.ndarray:
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:
-    """One line for the many errors that numpy raises on a broken file."""
+    """InputError with one line for the many errors that numpy raises on a broken file."""
     if "Object arrays" in str(error):
         return InputError(
             f"{path}: it holds pickled objects, which could run code; save plain arrays"
         )
     reason = first_line(error)
-    return InputError(f"{path}: this is no readable {path.suffix} file ({reason})")
+    return InputError(f"{path}: this cannot be read as a {path.suffix} file ({reason})")
 
 
 LARGEST = 2**20  # bytes; to read as many takes ten seconds
@@ -289,7 +289,7 @@ def _plain_loader() -> type[yaml.SafeLoader]:
                 key = repr(self.construct_object(key_node, deep=True))
                 if key in keys:
                     line = key_node.start_mark.line + 1
-                    raise InputError(f"the key {key} stands twice (line {line})")
+                    raise InputError(f"the key {key} occurs twice (line {line})")
                 keys.add(key)
             return super().construct_mapping(node, deep)
 

@@ -81,7 +81,7 @@ class Run(Generic[Chosen]):
         model: any TransformerLens model.
         data: prompts, with answers or features where they have some; None: none were given.
         options: checked; the seed and the bound on memory among them.
-        progress: is told in words what is being done.
+        progress: called with a description of each step.
         name: of the analysis.
     """
 

@@ -166,13 +166,13 @@ class Countdown:
         self._done, self._began = 0, time.monotonic()
 
     def step(self, steps: int = 1) -> None:
-        """One step more, or several."""
+        """Advance by one step, or several."""
         self._done += steps
         self._say(f"{self._what}: {so_far(self._done, self._total, self._began, self._unit)}")
 
 
 def so_far(done: float, total: float, since: float, unit: str = "passes") -> str:
-    """So many of so many, and about how much time is left where that is known and some seconds.
+    """Progress such as "12 of 40", with the time left if it is known and worth mentioning.
 
     Args:
         done: steps that were made; parts count.

@@ -78,7 +78,7 @@ Chosen = TypeVar("Chosen", bound=Options)
 
 
 def _plain(value: Any) -> Any:
-    """As a file keeps it: arrays by their shape, what has no JSON form by its name or its text."""
+    """A value in its file form: arrays by shape, values without a JSON form by name or text."""
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):
@@ -240,7 +240,7 @@ def _flag(field: str, info: FieldInfo) -> OptionFlag:
 
 
 def _first_attributes(candidates: Sequence[Flag]) -> Flag:
-    """One of several: each attribute from the first that has it, the field before its type."""
+    """Combined attributes: each from the first source that has it, the field before its type."""
     attributes: dict[str, Any] = {}
     for flag in candidates:
         for name, value in vars(flag).items():

@@ -139,7 +139,7 @@ class Analysis:
         summary: one line for `interp list`.
         options: its options class (see `options`), from which the command line makes flags.
         run: `run(model, data, options, progress) -> Result`; `data` is a `FeatureData` or None,
-            `progress` is told in words what is being done.
+            `progress` is called with a description of each step.
         unfit: `unfit(model, data)` says in a few words why the analysis cannot run on this
             model and data (None when it can); `interp analyze` without `--probe` asks it.
         source: document and section that it follows, or empty.
@@ -212,7 +212,7 @@ class Toy:
 
 @dataclass(frozen=True)
 class PromptTask:
-    """A behaviour to ask of a language model: what `interp analyze --task NAME` makes rows of.
+    """A behavior to ask of a language model: what `interp analyze --task NAME` makes rows of.
 
     Attributes:
         name: its name on the command line.
@@ -276,8 +276,8 @@ class Session:
         folder: where the run keeps its metrics, the checkpoints of chosen steps and, until it has
             ended, the state to resume from; made by the run. None: nothing is kept.
         resume: go on with the unfinished run in the folder.
-        report: is told how far the run is, at each measurement of the loss.
-        say: is told in words what else is being done.
+        report: called at each measurement of the loss.
+        say: called with a description of everything else that is done.
         log: is given every measurement: seed, step, lr, loss, what else the recipe measures.
     """
 

@@ -67,7 +67,7 @@ Status = Literal[
     "unfinished",
 ]
 #: the machine words for an outcome, in `evidence.status` or in a table's cell, and how strong a
-#: claim each is; the report gives them a sign and a colour, and any other word neither
+#: claim each is; the report gives them a sign and a color, and any other word neither
 STATUS_TONES: Mapping[str, Tone] = {
     "separable": "yes",
     "detected": "yes",
@@ -98,7 +98,7 @@ STATUS_TONES: Mapping[str, Tone] = {
 class Figure:
     """A plot as data: plotly traces and layout, with the sentence that says what to see in it.
 
-    Traces have the class colours of `plots`; paper, font and axis colours are left to the
+    Traces have the class colors of `plots`; paper, font and axis colors are left to the
     report's theme. WebGL's 2-D traces (`scattergl`) and maps are not drawn; 3-D ones are.
     `shows` names what can be looked at in it, such as L1H0, as the tables of the result do: a
     report's tables link these names to the figure.
@@ -308,4 +308,4 @@ def check_results(results: Any) -> None:
     """Raise InputError for what is not a list of results."""
     several = isinstance(results, Sequence) and not isinstance(results, str | bytes)
     if not several or not all(isinstance(result, Result) for result in results):
-        raise InputError(f"{a_kind(results)} is no list of results, as analyze returns them")
+        raise InputError(f"{a_kind(results)} is not a list of results, as analyze returns them")

@@ -1,18 +1,18 @@
-"""A live model is handed back as it was found, however an analysis of it ends.
+"""Preserve a live model's state: it is restored after an analysis, however the analysis ends.
 
-While the analysis runs the model is in eval mode, PyTorch's defaults are float32 and the CPU,
-neither autocast nor inference mode is on, and what `torch.compile` made runs as it was written:
-what is set outside says how a model is trained or run, and would change numbers without a word.
-What of this was otherwise is told (`notes`).
+During an analysis the model is in eval mode, PyTorch's defaults are float32 and the CPU, autocast
+and inference mode are off, and modules compiled by `torch.compile` run uncompiled. Settings made
+outside concern training or inference and would silently change numbers. The result records any of
+these that were changed (`notes`).
 
-Afterwards these are as before, also after an error or Ctrl-C: each module's mode, hooks and own
-`forward`; the parameters' `requires_grad` and `.grad`, which nothing inside sees; weights that were
-changed on the way (`undoing`); the generators of random numbers of PyTorch (those of GPUs if any is
-in use), NumPy and Python; default dtype and device, gradient, inference and autocast mode, and the
-number of threads. Ctrl-C waits for as long as things are set or put back, and analyses in other
-threads of the process until this one has ended.
+Afterwards the following are restored, also after an error or Ctrl-C: each module's mode, hooks and
+own `forward`; the parameters' `requires_grad` and `.grad`, which nothing inside sees; weights that
+were changed (`undoing`); the random generators of PyTorch (those of GPUs if any is in use), NumPy
+and Python; default dtype and device; gradient, inference and autocast mode; the number of threads.
+Ctrl-C waits while state is set or restored. Analyses in other threads of the process wait until
+this one has ended.
 
-Of a bridge the wrapped model's modules count too: they are no children of its own.
+Modules of the model that a bridge wraps are included: they are not its children.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _pending: ContextVar[list[Undo] | None] = ContextVar("pending", default=None)
 
 
 def notes() -> tuple[str, ...]:
-    """What the running analysis has set aside of what it found, for its result's provenance."""
+    """Settings that the running analysis has set aside, for its result's provenance."""
     return _notes.get()
 
 
@@ -139,7 +139,7 @@ class _Interrupts:
         self.heed()
 
     def heed(self) -> None:
-        """From here on Ctrl-C is heeded, one that came before too."""
+        """Allow Ctrl-C again, and act on one that came before."""
         self.held = False
         if self._came and callable(self._before):
             self._came = False
@@ -208,7 +208,7 @@ class _SavedState:
         torch.set_default_dtype(torch.float32)
 
     def put_back(self) -> None:
-        """All of it, also where a part fails; raises the first of what went wrong."""
+        """Restore everything, even if a part fails; raises the first error."""
         wrong: list[BaseException] = []
         parts = (*reversed(self.pending), self.entered.close, self._modules_back, self._grads_back)
         for part in (*parts, self._pytorch_back):
@@ -294,12 +294,11 @@ def _refuse_weights(modules: list[nn.Module]) -> None:
     parameters = [p for module in modules for p in module.parameters(recurse=False)]
     if any(p.is_meta for p in parameters):
         raise InputError(
-            "the model's weights are on PyTorch's meta device, where they have sizes and no "
-            "values: give them values first (model.to_empty, then model.load_state_dict)"
+            "the model's weights are on PyTorch's meta device, without values: fill them first "
+            "(model.to_empty, then model.load_state_dict)"
         )
     if any(p.is_inference() for p in parameters):
         raise InputError(
-            "the model's weights were made under torch.inference_mode, and PyTorch lets nobody "
-            "take gradients through such or change them: make them outside of it, or under "
-            "torch.no_grad"
+            "the model's weights were made under torch.inference_mode, where PyTorch allows "
+            "neither gradients nor edits: load the model outside of it, or under torch.no_grad"
         )

@@ -235,7 +235,7 @@ ON_ITS_OWN_TOY = [("sorting", "toy:sort-distinct-trained")]
 def test_every_finding_is_short_and_whole(name: str, toy: str) -> None:
     model = it.load(toy)
     reason = registry.find("probes", name).unfit(model, None)
-    if reason and "for its name" not in reason:  # those that run only where they are named
+    if reason and "--probe with its name" not in reason:  # those that run only where they are named
         pytest.skip(reason)
     finding = it.analyze(model, name)
     assert type(finding) is returned(registry.find("probes", name))

@@ -163,7 +163,9 @@ def test_weights_made_in_inference_mode_are_refused_in_a_line() -> None:
         lambda: it.analyze(model, "xor"),
         lambda: it.audit(model, "L0H0 is an induction head"),
     ):
-        with pytest.raises(InputError, match=r"torch.inference_mode, and PyTorch lets nobody") as e:
+        with pytest.raises(
+            InputError, match=r"torch.inference_mode, where PyTorch allows neither"
+        ) as e:
             call()
         assert "\n" not in str(e.value)
 

@@ -1,13 +1,13 @@
-"""Auditing an algorithm: does a one-layer model sort by the one that is claimed?
+"""Audit of an algorithm: whether a one-layer model sorts by the claimed one.
 
-The marks of both algorithms are measured (`circuits.sorting.criteria`), at two seeds of the drawn
-lists:
+The criteria of both algorithms are measured (`circuits.sorting.criteria`), on lists sampled with
+two seeds:
 - there: the model sorts;
-- matters: the marks name this algorithm (confirmed), or the other one, or none of this one is there
-  (refuted); a mix, or too few marks, is undecided. Among the marks are interventions: swapped
-  tokens, heads replaced;
-- special: the marks of re-initialised models do not name it;
-- stable: both seeds give the same name.
+- matters: the criteria name this algorithm (confirmed), or the other, or none of this one is met
+  (refuted); a mix, or too few criteria, is undecided. The criteria include interventions: swapped
+  tokens, ablated heads;
+- special: the criteria do not name it for weight-shuffled models;
+- stable: both seeds name the same algorithm.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def audit_algorithm(claim: AlgorithmClaim, ground: Ground) -> list[Part]:
     lists = "; ".join(f"{a.lists_right:.1%} of {n} lists" for n, a in first.accuracy.items())
     there = Part("there", "confirmed" if sorting else "refuted", f"right: {lists}", "observed")
     if not sorting:
-        text = "the model does not sort, so it does not by any algorithm"
+        text = "the model does not sort, so no algorithm applies"
         return [there, Part("matters", "not_testable", text, "intervened", True)]
     answers = [_answer(claim.algorithm, one) for one in parts]
     answer: Answer = answers[0] if answers[0] == answers[1] else "undecided"
@@ -64,7 +64,7 @@ def audit_algorithm(claim: AlgorithmClaim, ground: Ground) -> list[Part]:
     special = Part(
         "special",
         "refuted" if alike else "confirmed" if copies else "undecided",
-        f"the marks of {alike} of {copies} re-initialised models name the same",
+        f"the criteria met by {alike} of {copies} weight-shuffled models name the same",
         "intervened",
         True,
     )
@@ -72,7 +72,7 @@ def audit_algorithm(claim: AlgorithmClaim, ground: Ground) -> list[Part]:
     stable = Part(
         "stable",
         "confirmed" if same else "refuted",
-        f"lists drawn anew give {'the same' if same else second.algorithm.replace('_', ' ')}",
+        f"newly sampled lists give {'the same' if same else second.algorithm.replace('_', ' ')}",
         "observed",
     )
     return [there, Part("matters", answer, text, "intervened", True), special, stable]

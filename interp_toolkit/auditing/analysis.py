@@ -1,9 +1,8 @@
-"""`it.audit(model, claims)`, and `interp audit CLAIM --model MODEL`: is it so?
+"""`it.audit(model, claims)`, and `interp audit CLAIM --model MODEL`: tests of claims about a model.
 
-Steps: every claim falls into those that are judged by themselves (`plan`); the rows are made or
-taken, each once (`ground`); each claim is asked its questions (`heads`, `circuit`, `direction`,
-`pair`, `algorithm`), its sentence held against the tests (`sentence`), and all parts made one
-answer (`parts`).
+Steps: claims are split into single ones (`plan`); prompts are made or read once (`ground`); the
+parts of each claim are tested (`heads`, `circuit`, `direction`, `pair`, `algorithm`); its wording
+is compared with the tests (`sentence`); the answers of the parts are combined (`parts`).
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ def audit(
         effort: "thorough" tests a large model on as many made prompts as a small one; "quick"
             knocks nothing out; what was sealed is tested with "standard".
         memory: bound on what is held at once beside the weights, such as "4GiB".
-        progress: told what is being done.
+        progress: called with a description of each step.
 
     Raises:
         InputError: a claim that is none, or names what the model or the data do not have; another
@@ -173,7 +172,7 @@ def _described(ground: Ground) -> dict[str, Any]:
         return {**rows, "sha256": ground.data.digest()}
     prompts = ground.asked_prompts
     if prompts is None:
-        return {"source": "none: weights and drawn rows"}
+        return {"source": "none: weights and sampled rows"}
     digest = digest_of_tokens(prompts.tokens)
     return {"source": prompts.source, "rows": len(prompts), "sha256": digest}
 
@@ -192,12 +191,12 @@ def _notes(ground: Ground, tested: Sequence[AuditedClaim], sealed: Sealed | None
         count = sum(claim.sealed for claim in tested)
         notes.append(
             f"{count} of {len(tested)} claims were sealed before this run ({sealed.sealed_at}, "
-            f"SHA-256 {sealed.sha256[:16]}…); that their data were not seen before is for whoever "
-            "sealed them to vouch for"
+            f"SHA-256 {sealed.sha256[:16]}…); whether their data were unseen then, only their "
+            "author can say"
         )
     if ground.data is not None:
         notes.append(
-            "answers hold for rows like these; whether the claims were made on the same rows is "
-            "not known here"
+            "answers hold for prompts like these; the audit does not know whether the claims "
+            "were made on the same prompts"
         )
     return notes

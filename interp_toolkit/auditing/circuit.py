@@ -1,18 +1,18 @@
-"""Auditing a circuit: do these edges do what the whole model does, and are they needed?
+"""Audit of a circuit: do these edges do what the whole model does, and are they needed?
 
 - there: the edges exist in this model and lie on paths from the input to the logits;
-- all: the circuit alone, all other edges cut, does what the model does: its share of the behaviour
-  lies within `within` of 1 (`circuits.edges.checks`); with each of the things that can be
-  read over a cut edge beside it (the corrupted prompt's, the mean of others, zero);
-- matters: without its edges the model keeps less than half of the behaviour;
-- special: the share of random circuits of the same shape that do as well (heads exchanged within
-  their layers, as many edges drawn at each place);
-- stable: on rows drawn anew, and in every group of them.
+- all: the circuit alone, with all other edges ablated, does what the model does: its fraction of
+  the metric lies within `within` of 1 (`circuits.edges.checks`); reported for each ablation value
+  (the corrupted prompt's, the mean of others, zero);
+- matters: without its edges the model keeps less than half of the metric;
+- special: the fraction of random circuits of the same shape that do as well (heads exchanged within
+  their layers, as many edges sampled at each place);
+- stable: on resampled prompts, and in every group of them.
 
-Intervals are Fieller's, over rows: the share is a ratio of two measured things. Means that stand in
-for cut edges are taken over one half of the rows, and the circuit is judged on the other; with
-corrupted prompts, on all rows. The circuit was chosen by whoever claims it: on these rows or others
-is for them to say.
+Intervals are Fieller's, over prompts: the fraction is a ratio of two measured means. Mean ablation
+values are taken from one half of the prompts, and the circuit is tested on the other; with
+corrupted prompts, on all. Only the author of the claim knows whether the circuit was selected on
+the same prompts.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.stats import ratio_interval
 
 ASSERTED = {"sufficient": ("all",), "necessary": ("matters",), "both": ("all", "matters")}
-NEEDED = 0.5  # of the behaviour: what is lost at least without a necessary circuit
+NEEDED = 0.5  # of the behavior: what is lost at least without a necessary circuit
 FEWEST_ROWS = 4
 RIVALS = 24  # of each kind
 
@@ -76,7 +76,7 @@ def audit_circuit(claim: CircuitClaim, ground: Ground) -> list[Part]:
 
 @dataclass(frozen=True, eq=False)
 class _CircuitAudit:
-    """One circuit."""
+    """Audit of one circuit."""
 
     claim: CircuitClaim
     ground: Ground
@@ -110,7 +110,7 @@ class _CircuitAudit:
         whole, nothing = self.values_intact, self.values_cut
         low, _ = ratio_interval(whole - nothing, np.ones(len(whole)))
         if not low > 0:
-            return "cutting every edge at once is not certain to cost anything on these rows"
+            return "ablating all edges has no significant effect on these prompts"
         return None
 
     @cached_property
@@ -121,7 +121,9 @@ class _CircuitAudit:
     def _trial(self, kind: Kind) -> CutObjective:
         n = len(self.ground.prompts)
         if n < FEWEST_ROWS:
-            raise InputError(f"{n} rows are too few to judge a circuit; give {FEWEST_ROWS} or more")
+            raise InputError(
+                f"{n} prompts are too few to test a circuit; give {FEWEST_ROWS} or more"
+            )
         order = torch.from_numpy(self.ground.rng(4).permutation(n))
         rows, others = (order, order) if kind == "corrupted" else (order[::2], order[1::2])
         memory = parse_memory(self.ground.memory)
@@ -152,7 +154,7 @@ class _CircuitAudit:
         on_paths = self.engine.wiring.connected(self.edges)
         n, idle = len(self.edges), len(self.edges) - len(on_paths)
         text = f"{n} of the model's {len(self.engine.wiring.edges):,} edges"
-        text += f"; {idle} of them lie on no path from the input to the logits" if idle else ""
+        text += f"; {idle} of them are on no path from the input to the logits" if idle else ""
         return Part("there", "confirmed" if on_paths else "refuted", text, "computed")
 
     def share(
@@ -175,7 +177,7 @@ class _CircuitAudit:
             other = self.share(alone, coverage, (trial.intact(), nothing))
             others.append(f"{percent(other)} with {WORDS[kind]}")
         text = (
-            f"alone, with {WORDS[self.trial.stand_in.kind]} over all other edges, it keeps "
+            f"with {WORDS[self.trial.stand_in.kind]} for all other edges, it keeps "
             f"{percent(share)} of the {self.objective.name}; claimed: {1 - within:.0%} to "
             f"{1 + within:.0%}. It keeps {' and '.join(others)}"
         )
@@ -203,7 +205,7 @@ class _CircuitAudit:
         exchanged, random = rivals(self.trial, self.edges, seed, progress, RIVALS)
         shares = [*exchanged, *random]
         if not shares:
-            text = "there is no other circuit of its shape"
+            text = "there is no other circuit of the same shape"
             return Part("special", "not_testable", text, "intervened")
         own = float(
             (self.values_alone - self.values_cut).mean()
@@ -211,19 +213,21 @@ class _CircuitAudit:
         )
         target = min(own, 1 - self.claim.within)
         good = sum(share >= target for share in shares)
-        text = f"{good} of {len(shares)} random circuits of its shape keep as much"
+        text = f"{good} of {len(shares)} random circuits of the same shape keep as much"
         coverage = self.ground.coverage(1)
         return share_of_random(good, len(shares), text, "intervened", coverage)
 
     def stable(self) -> Part:
-        """Rows drawn anew, and groups."""
+        """Resampled rows, and groups."""
         left, whole = self.values_alone - self.values_cut, self.values_intact - self.values_cut
         n, within = len(left), self.claim.within
         samples = self.ground.rng(5).integers(n, size=(DRAWS, n))
         with np.errstate(invalid="ignore", divide="ignore"):
             ratios = left[samples].mean(1) / whole[samples].mean(1)
         share = float((np.abs(ratios - 1) <= within).mean())
-        text = f"in {share:.0%} of {DRAWS} draws of the rows it keeps {1 - within:.0%} or more"
+        text = (
+            f"in {share:.0%} of {DRAWS} bootstraps of the prompts it keeps {1 - within:.0%} or more"
+        )
         text += " (and no more than the model has)"
         answer: Answer = "confirmed" if share >= STABLE else "undecided"
         groups = self.ground.groups
@@ -242,7 +246,7 @@ class _CircuitAudit:
 
 
 def sufficient(share: Share, within: float) -> Answer:
-    """Whether a share of the behaviour is all of it, give or take."""
+    """Whether a share of the behavior is all of it, give or take."""
     if share.low >= 1 - within and share.high <= 1 + within:
         return "confirmed"
     return "refuted" if share.high < 1 - within or share.low > 1 + within else "undecided"

@@ -1,6 +1,6 @@
-"""The context of an audit: the model, the rows, its performance there, and the level.
+"""The context of an audit: the model, the prompts, task performance on them, and the level.
 
-Rows that are there twice are one: what happens on copies is no second witness.
+Duplicate prompts count once, since they are not independent evidence.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Ground:
         level: of error for the whole audit.
         claims: how many are judged together.
         memory: bound for the run.
-        progress: told what is being done.
+        progress: called with a description of each step.
         effort: "thorough" tests on MADE_ROWS prompts whatever that takes; otherwise a large model
             is tested on fewer and shorter ones; "quick" knocks nothing out.
     """
@@ -116,14 +116,18 @@ class Ground:
 
     @property
     def untestable(self) -> str | None:
-        """Why nothing can be said of what a behaviour rests on; None where it can."""
+        """Why nothing can be said of what a behavior rests on; None where it can."""
         if self.effort == "quick":
             return "nothing was knocked out (effort: quick)"
         task, reason = self.task
         if task is None:
             return f"{reason}; give rows with answers, or rows that repeat"
         assert self.home is not None
-        return None if self.home.yes else f"the model is not seen to do this: {self.home.said}"
+        return (
+            None
+            if self.home.yes
+            else (f"the model is not shown to perform this task: {self.home.said}")
+        )
 
     @property
     def asked_home(self) -> AtHome | None:
@@ -173,10 +177,10 @@ def ground_on(
         distinct = _distinct(data)
         if len(distinct) < len(data):
             copies = len(data) - len(distinct)
-            notes.append(f"{copies} of {len(data)} rows are copies of others and were left out")
+            notes.append(f"{copies} of {len(data)} rows are duplicates and were left out")
             data = data.at(distinct)
         if len(data) > MOST_ROWS:
-            notes.append(f"{MOST_ROWS} of {len(data)} rows were drawn")
+            notes.append(f"{MOST_ROWS} of {len(data)} rows were sampled")
             order = np.random.default_rng([seed, 1]).permutation(len(data))
             data = data.at(np.sort(order[:MOST_ROWS]))
     if data is None and is_large(model, None, effort):

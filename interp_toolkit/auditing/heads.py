@@ -15,7 +15,7 @@ The head rule (`circuits.heads.rule`) with the claim's bound in place of its own
 - special: the knockout costs more than a knockout of as much attention elsewhere in the same head,
   or three times what displaced keys cost;
 - all: what the pattern still carries in other heads once it is knocked out in this one;
-- stable: the effect on rows drawn anew, and in every group of the rows.
+- stable: the effect on resampled rows, and in every group of the rows.
 
 The rows are no part of the claim, so nothing was chosen on them but which other heads have the
 pattern, and that by attention alone.
@@ -95,7 +95,7 @@ def _check(ground: Ground, head: Head) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _HeadAudit:
-    """One head, one relation."""
+    """Audit of one head and one attention pattern."""
 
     claim: HeadsClaim
     ground: Ground
@@ -128,14 +128,17 @@ class _HeadAudit:
         return as_detector(self.claim.relation, self.claim.hops)
 
     def parts(self) -> list[Part]:
-        """All questions."""
+        """The parts of the claim, one for each question."""
         there = self._there()
         if (reason := self.ground.untestable) is not None:
             return [there, *self._not_testable(reason)]
         task, _ = self.ground.task
         assert task is not None
         if not self.cutter.targets[self.detector.name](task.rows).any():
-            return [there, *self._not_testable(f"no {self.detector.name} pattern is in the rows")]
+            return [
+                there,
+                *self._not_testable(f"no {self.detector.name} pattern is in the prompts"),
+            ]
         try:
             self.cutter.check([self.head, *self.same_type])
         except InterventionError as error:
@@ -165,7 +168,7 @@ class _HeadAudit:
         scores = self._scores
         asserted = "there" in self.asserted
         if np.isnan(scores.score[self.head]):
-            text = f"these rows have no place where a {self.detector.name} head would look"
+            text = f"these prompts have no position with a {self.detector.name} key"
             return Part("there", "not_testable", text, "observed", asserted)
         alone = self.claim.says == "attends"
         bound = self.claimed if alone else _ABOVE_NOTHING
@@ -173,7 +176,7 @@ class _HeadAudit:
         by_row = scores.by_row[self.head.layer, :, self.head.head]
         excess = (by_row[~np.isnan(by_row)] - uniform) / (1 - uniform)
         if len(excess) < 2:
-            text = f"one row alone has a place where a {self.detector.name} head would look"
+            text = f"only one prompt has a position with a {self.detector.name} key"
             return Part("there", "not_testable", text, "observed", asserted)
         coverage = self.ground.coverage(len(self.asserted), 2)
         share, p = self.ground.mean(excess, coverage), float(scores.p_value[self.head])
@@ -290,10 +293,10 @@ class _HeadAudit:
             within = all(s.high < self.bound for s in output.values())
             answer = "refuted" if within else "undecided"
             smallest = min(output.values(), key=lambda s: s.mean)
-            text += f", but replacing all that it writes costs {percent(smallest)}"
+            text += f", but ablating its whole output costs {percent(smallest)}"
         elif answer != "refuted" and self._reversed(knockouts):
             answer = "undecided"
-            text += ", but with another prompt's value in its place it gains"
+            text += ", but resample ablation raises the metric by"
         elif answer != "refuted" and knockouts.cancelled(self.head):
             answer = "undecided"
             text += ", but knocked out in all heads that have it, it costs nothing: they cancel"
@@ -326,7 +329,7 @@ class _HeadAudit:
             (one,) = effects.heads
             task_check = effects.home
             effects_text.append(f"{how} {min(one.effect / task_check.whole, task_check.most):.0%}")
-        return f"The whole head taken out costs, by {', '.join(effects_text)} of the metric"
+        return f"Ablating the whole head costs, by {', '.join(effects_text)} of the metric"
 
     def _special(self) -> Part:
         """More than attention elsewhere in this head, where its effect is clearest."""
@@ -335,7 +338,7 @@ class _HeadAudit:
         knockouts, company = self.knockouts(coverage), self.companies[self.telling]
         share = knockouts.beyond_control(frozenset([self.head]), company)
         if not share:
-            text = "the head attends to nothing else that could be knocked out instead"
+            text = "the head has no other attention that could be knocked out instead"
             return Part("special", "not_testable", text, "intervened", False)
         answers = {
             kind: of_requirements([answer_of(s.low, s.high, _ABOVE_NOTHING) for s in by.values()])
@@ -350,7 +353,7 @@ class _HeadAudit:
                 "one position further)"
             )
             if "elsewhere" in answers:
-                text += "; not so beside as much of its attention elsewhere"
+                text += "; it is not more than knocking out as much of its attention elsewhere"
         else:
             text += "knocking out as much of its attention elsewhere in the intact model"
         answer = of_alternatives(list(answers.values()))
@@ -363,7 +366,7 @@ class _HeadAudit:
             if np.isnan(self._scores.p_value).any():
                 text = "whether other heads have the pattern could not be compared with controls"
                 return Part("all", "undecided", text, "observed")
-            text = "no other head is seen to have the pattern"
+            text = "no other head is shown to have the pattern"
             return Part("all", "confirmed", text, "observed")
         share = self.knockouts(coverage).effect(frozenset(self.same_type), frozenset([self.head]))
         widest = max(share.values(), key=lambda s: s.high)
@@ -376,7 +379,7 @@ class _HeadAudit:
         return measured("all", answer, text, "intervened", widest, LEFT, coverage, False)
 
     def _stable(self) -> Part:
-        """The clearest effect on rows drawn anew and in groups."""
+        """The clearest effect on resampled rows and in groups."""
         assert self.ground.home is not None
         task, _ = self.ground.task
         assert task is not None
@@ -390,7 +393,7 @@ class _HeadAudit:
         return stable_part(effect, self.bound, groups, self.ground.rng(3, *self.head))
 
 
-_ABOVE_NOTHING = 1e-3  # of the behaviour, or of attention: less is no difference
+_ABOVE_NOTHING = 1e-3  # of the behavior, or of attention: less is no difference
 
 
 def _no_more(share: Share) -> Answer:

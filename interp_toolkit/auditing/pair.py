@@ -77,7 +77,7 @@ def audit_pair(claim: PairClaim, ground: Ground) -> list[Part]:
 
 @dataclass(frozen=True, eq=False)
 class _PairAudit:
-    """One pair."""
+    """Audit of one head and one pair of tokens."""
 
     claim: PairClaim
     ground: Ground
@@ -104,7 +104,7 @@ class _PairAudit:
         answer: Answer = "confirmed" if t > 0 and p <= alpha else "undecided"
         where = "below" if t < 0 else "above"
         text = (
-            f"in the weights its score stands {abs(t):.2f} deviations {where} its row's and "
+            f"from the weights, its score lies {abs(t):.2f} deviations {where} its row's and "
             f"column's (p = {p:.2g})"
         )
         return Part("there", answer, text, "computed", value=t)
@@ -133,7 +133,9 @@ class _PairAudit:
         n, n_pos = len(keys), min(int(self.ground.model.cfg.n_ctx), LONGEST)
         first = 0 if self.first is None else 1
         if n_pos < first + 3:
-            raise InputError(f"a context of {n_pos} tokens holds no key, query and other token")
+            raise InputError(
+                f"a context of {n_pos} tokens is too short for a key, a query and one other token"
+            )
         d_vocab = int(self.ground.model.cfg.d_vocab)
         rows = rng.integers(d_vocab, size=(n, n_pos))
         for tokens in (keys, queries):  # neither stands elsewhere in its row
@@ -188,11 +190,11 @@ class _PairAudit:
         )
         each = effects.reshape(OTHERS, ROWS_OF_OTHER)
         good = sum(standardised(one, COVERAGE).mean >= self.bound for one in each)
-        text = f"{good} of {OTHERS} random pairs of tokens are looked for as much"
+        text = f"{good} of {OTHERS} random pairs of tokens score as high"
         return share_of_random(good, OTHERS, text, "intervened", self.ground.coverage(1))
 
     def stable(self) -> Part:
-        """Over rows drawn anew, in the units of the claim."""
+        """Over resampled rows, in the units of the claim."""
         share = standardised(self.effects, COVERAGE)
         if math.isnan(share.mean):
             text = "the query scores most other tokens alike, so there is no scale"

@@ -1,27 +1,28 @@
-"""The parts of an audit, and how their answers make one of a claim.
+"""The parts of an audit, and how their answers combine to the answer of a claim.
 
-A claim falls into questions, each with an answer of its own:
+A claim is split into questions, each with its own answer:
 
-    there    is it there (against matched nulls)?
-    matters  does the behaviour rest on it (interventions)?
-    all      is it all (what is left without it, or what it does alone)?
+    there    is the pattern or component there (against matched nulls)?
+    matters  does the behavior depend on it (interventions)?
+    all      is it all (what remains without it, or what it does alone)?
     special  do random claims of the same shape do as well?
-    stable   does it hold on rows drawn anew, and in every group of them?
-    sentence does the sentence say no more than the tests showed?
+    stable   does it hold on resampled prompts, and in every group of them?
+    sentence is the wording supported by the tests?
 
-Some of them the claim *asserts*; the others stand beside it. An answer is *confirmed* where the
-interval of what was measured lies wholly above the bound that the claim sets, *refuted* where it
-lies wholly below, else *undecided*; *not testable* where it cannot be asked here. A claim is
-confirmed where all that it asserts is, refuted where anything is, not testable where anything is
-not, else undecided. (Claims about algorithms have no interval, and no error that is stated.)
+The claim *asserts* some of them; the others are reported as well. An answer is *confirmed* if the
+interval of the measured number lies entirely above the bound of the claim, *refuted* if it lies
+entirely below, else *undecided*; it is *not testable* if the question cannot be tested here. A
+claim is confirmed if all asserted parts are, refuted if any is, not testable if any is not, else
+undecided. (Claims about algorithms have neither an interval nor a stated error rate.)
 
 ERRORS. With n claims of k asserted parts each, tested at `level`, every interval has one-sided
-errors of level / (n k) at either end, shared between its alternatives where one of several is
-enough. So the chance that any of n false claims is confirmed is at most `level`, and so is that of
-any true one to be refuted (Bonferroni; a false claim has one part that must err, a true one has k
-that may), as far as the intervals hold what they promise: t intervals are approximate.
+errors of level / (n k) at either end, shared between alternatives if one of several is enough. The
+probability that any of n false claims is confirmed is thus at most `level`, and so is the
+probability that any true one is refuted (Bonferroni: a false claim has one part that must err, a
+true one has k that may), as far as intervals have their nominal coverage: t intervals are
+approximate.
 
-POWER. `least_seen`: the distance from the bound that would have been seen with a chance of POWER.
+POWER. `least_seen` is the minimum detectable distance from the bound, at a power of POWER.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ ASKED: dict[Question, str] = {
     "all": "is it all?",
     "special": "is it special?",
     "stable": "is it stable?",
-    "sentence": "does the sentence say no more?",
+    "sentence": "is the wording supported?",
 }
 
 
@@ -65,7 +66,7 @@ class Part:
         deed: what was done.
         asserted: whether the claim's answer rests on it.
         value, low, high: what was measured, with its interval; None where it is no number.
-        bound: what the interval is held against.
+        bound: what the interval is compared with.
         least_seen: distance from the bound that would have been seen with a chance of POWER.
     """
 
@@ -96,7 +97,7 @@ def answer_of(low: float, high: float, bound: float) -> Answer:
 
 
 def of_alternatives(answers: Sequence[Answer]) -> Answer:
-    """One is enough: confirmed where any is, refuted where all are."""
+    """Answer of alternatives: confirmed if any is confirmed, refuted if all are."""
     if "confirmed" in answers:
         return "confirmed"
     if answers and all(answer == "refuted" for answer in answers):
@@ -105,7 +106,7 @@ def of_alternatives(answers: Sequence[Answer]) -> Answer:
 
 
 def of_requirements(answers: Sequence[Answer]) -> Answer:
-    """All are needed to confirm and all to refute: ways of measuring the same thing."""
+    """Answer of measures of the same thing: confirmed or refuted only if all agree."""
     first = set(answers)
     return answers[0] if len(first) == 1 else "undecided"
 

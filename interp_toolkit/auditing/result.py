@@ -127,10 +127,10 @@ def _parts_table(claim: AuditedClaim) -> Table:
     ]
     return Table(
         claim.about,
-        ["question", "answer", "figures", "could have seen"],
+        ["question", "answer", "figures", "detectable"],
         rows,
-        caption="* the claim rests on it. The last column: how far from its bound an effect had "
-        "to lie to be seen with a chance of 80 %, a share.",
+        caption="* the claim depends on this question. Detectable: the smallest distance from the "
+        "bound that this audit detects with 80 % power, as a fraction.",
         highlight=[i for i, part in enumerate(claim.parts) if part.asserted],
     )
 
@@ -281,13 +281,15 @@ def interval_figure(claims: Sequence[AuditedClaim]) -> list[Figure]:
     names = plots.ticks(range(len(rows)), [name for name, _ in rows])
     return [
         Figure(
-            "What each claim rests on",
+            "Evidence for each claim",
             "Estimates with their intervals, corrected for all claims together. A claim is "
-            "confirmed where all its intervals lie right of their bounds, refuted where one lies "
-            "wholly left of it; a circuit that keeps far more than the model has is refuted too.",
+            "confirmed if all its intervals lie right of their bounds, and refuted if one lies "
+            "entirely left of its bound or if a circuit keeps far more than the whole model.",
             [bounds, *traces],
             plots.layout(
-                plots.axis("share (of pairs: standard deviations)" if deviations else "share"),
+                plots.axis(
+                    "fraction (pairs of tokens: standard deviations)" if deviations else "share"
+                ),
                 plots.axis("") | names | plots.DOWNWARD,
             )
             | {"height": 160 + 44 * len(rows), "margin": {"l": 320}},

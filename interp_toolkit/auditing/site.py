@@ -53,7 +53,7 @@ class VectorSite:
         model, memory = self.ground.model, self.ground.memory
         vectors = self._flat(collect(model, data, self.hook, None, memory=memory)[self.hook])
         if not bool(vectors.isfinite().all()):
-            raise InputError(f"what stands at {self.hook} is not finite on these rows")
+            raise InputError(f"the activations at {self.hook} are not finite on these prompts")
         return vectors.double()
 
     def require_effect(self) -> None:
@@ -74,7 +74,7 @@ class VectorSite:
             metric.append(judged.of_asked(asked, rows).double().cpu().numpy())
         joined: np.ndarray = np.concatenate(metric)
         if not np.isfinite(joined).all():
-            raise InputError(f"the answers are not finite with {self.hook} changed like that")
+            raise InputError(f"the logits are not finite after this edit at {self.hook}")
         return joined
 
     def gradients(
@@ -158,7 +158,7 @@ def site_of(
     if len(names) > 1:
         raise InputError(f"{hook} names {len(names)} hooks, such as {names[0]}; give one")
     if names[0].rpartition(".")[2] in _QUERY_BY_KEY:
-        raise InputError(f"{names[0]} holds no vector a position; give a hook that does")
+        raise InputError(f"{names[0]} does not hold one vector per position; give a hook that does")
     prompts = ground.prompts
     own_positions = None if ground.data is None else ground.data.positions
     if position is None and own_positions is not None:
@@ -166,7 +166,7 @@ def site_of(
     else:
         index = -1 if position is None else position
         if not -prompts.n_pos <= index < prompts.n_pos:
-            raise InputError(f"rows of {prompts.n_pos} tokens have no position {index}")
+            raise InputError(f"prompts of {prompts.n_pos} tokens have no position {index}")
         positions = np.full(len(prompts), index % prompts.n_pos, dtype=np.int64)
     site = VectorSite(ground, names[0], positions, head)
     width = site.read(prompts.tokens[:2]) if len(prompts) < 2 else _first_two(site, prompts)

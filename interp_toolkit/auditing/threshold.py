@@ -106,7 +106,7 @@ def stable_part(
     means = effect[rng.integers(n, size=(DRAWS, n))].mean(1)
     share = float((means >= bound).mean())
     least = f"{bound:.0%}" if percent else f"{bound:g}"
-    text = f"in {share:.0%} of {DRAWS} draws of the rows the effect is at least {least}"
+    text = f"in {share:.0%} of {DRAWS} bootstraps of the prompts the effect is at least {least}"
     answer: Answer = "confirmed" if share >= STABLE else "undecided"
     if groups is not None:
         below, asked = [], 0

@@ -1,4 +1,4 @@
-"""What weights, attention heads and edges between them compute.
+"""Analyses of attention heads, their weights, and the edges between components.
 
 Shared arithmetic; each comes before the analyses that use it:
 

@@ -66,7 +66,7 @@ def without_missing(values: Float[np.ndarray, " value"]) -> Float[np.ndarray, " 
 
 @dataclass(frozen=True)
 class LayerSimilarity:
-    """One site of the residual stream, beside the same site in the shuffled copies.
+    """One site of the residual stream, compared with the same site in the shuffled copies.
 
     `place` is "embedding", "block 0", ..., "final norm"; `low` and `high` are the 95 % CI of
     `cosine` over prompts; `reinitialised_*` are the copies' values, or the means over copies.

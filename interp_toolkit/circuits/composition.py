@@ -103,17 +103,18 @@ class CompositionFinding(Finding):
     pairs: Sequence[Pair] = records(
         Pair,
         "Pairs",
-        "The head that writes and the one that reads, with its queries (Q), keys (K) or values "
-        "(V). Baseline: root mean square of the score with residual coordinates in random order; "
-        "z and p are of the overlap of what is written and what is read.",
+        "Writer and reader: the earlier head, and the later one that reads it with its queries "
+        "(Q), keys (K) or values (V). Baseline: root mean square of the score with residual "
+        "coordinates in random order; z and p test the overlap of the writer's output with the "
+        "reader's input.",
         lambda pair: pair.p_adjusted <= LEVEL,
         select=lambda pairs: pairs[:SHOWN],
     )
     counts: Mapping[str, PairCount] = records(
         PairCount,
         "By kind",
-        "Significant: adjusted over all pairs and kinds. Random weights give p ≤ 0.05, unadjusted, "
-        "in a share of about 0.05 of the pairs.",
+        "Significant: adjusted over all pairs and kinds. Random weights give an unadjusted p ≤ "
+        "0.05 in about 5 % of the pairs.",
         key="kind",
     )
     scores: CompositionScores = field(repr=False)
@@ -234,8 +235,8 @@ def composition_map(scores: CompositionScores, mode: str) -> Figure:
         plots.axis(f"writing {unit}", "category") | plots.NO_GRID | plots.DOWNWARD,
     )
     caption = (
-        f"How much the {READS[mode]} of later heads read of what earlier heads write; 1 is "
-        "what residual coordinates in random order give."
+        f"How much the {READS[mode]} of later heads read from the outputs of earlier heads; 1 is "
+        "the baseline, residual coordinates in random order."
     )
     if not by_head:
         caption += " Each cell shows the pair of heads with the largest z."

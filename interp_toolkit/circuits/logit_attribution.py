@@ -173,8 +173,8 @@ REASONS: dict[Status, str | None] = {  # the status is the first that a head or 
     "detected": None,
     "undecided": "whether any head or MLP writes it is undecided",
     "uninformative": "heads and MLPs write as much for other prompts' answers",
-    "not_tested": "the model is not seen to perform the task",
-    "not_detected": "no single head or MLP writes as much as counts",
+    "not_tested": "the model is not shown to perform the task",
+    "not_detected": "no single head or MLP writes enough to count",
 }
 
 
@@ -226,7 +226,9 @@ def lens_figure(lens: Sequence[LensStep]) -> Figure:
     sites, values = [step.site for step in lens], [step.value for step in lens]
     ends = [step.low for step in lens], [step.high for step in lens]
     axes = plots.axis("residual stream after", "category"), plots.axis("metric (logits)")
-    caption = "What the final norm and the unembedding read from the residual stream by depth."
+    caption = (
+        "Logit lens: the final norm and unembedding applied to the residual stream at each depth."
+    )
     traces = plots.with_band(sites, values, *ends, plots.CLASS_COLORS[0], "metric")
     return Figure("Logit lens", caption, traces, plots.layout(*axes))
 

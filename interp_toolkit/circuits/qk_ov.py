@@ -1,9 +1,9 @@
 """QK and OV circuits of heads, from weights alone: `--probe qk` and `--probe ov`.
 
-Of every head: the effective rank of its circuit, and whether the circuit maps tokens to themselves
-more than with the residual coordinates that the head reads in random order and with random signs
-(`weights.self_scores`: matching for QK, copying for OV). Of one head (`--layer N --head N`): its
-singular values, the tokens that its largest components read and write, and the token pairs with
+For every head: the effective rank of its circuit, and whether the circuit maps tokens to themselves
+more than with the head's residual coordinates in random order and with random signs
+(`weights.self_scores`: matching for QK, copying for OV). For a single head (`--layer N --head N`):
+its singular values, the tokens that its largest components read and write, and the token pairs with
 the largest scores (`weights.qk`, `weights.ov`).
 
 Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
@@ -58,13 +58,13 @@ class HeadCircuitOptions(Options):
     """Options of `--probe qk` and `--probe ov`."""
 
     layer: int | None = Field(
-        None, ge=0, description="Layer of the head to take apart, with --head; default: all heads."
+        None, ge=0, description="Layer of the head to analyze, with --head; default: all heads."
     )
-    head: int | None = Field(None, ge=0, description="The query head to take apart.")
+    head: int | None = Field(None, ge=0, description="The query head to analyze.")
     position: Position | None = Field(
         None,
-        description="Of the head's query and key, or source, where positions are learned; default: "
-        "their mean. Of rotary and ALiBi heads, how far the key lies before the query.",
+        description="Position of the head's query and key, or source, if positions are learned "
+        "(default: their mean); for rotary and ALiBi heads, the distance from key to query.",
     )
 
     @model_validator(mode="after")
@@ -74,7 +74,7 @@ class HeadCircuitOptions(Options):
         if (self.layer is None) != (self.head is None):
             raise ValueError("takes --layer and --head together, or neither")
         if self.position is not None and self.layer is None:
-            raise ValueError("--position is of one head: give --layer and --head")
+            raise ValueError("--position needs one head: give --layer and --head")
         return self
 
 
@@ -168,13 +168,13 @@ class HeadCircuitEvidence(Evidence):
 
 
 HEADS = (
-    "Effective rank: of the circuit's squared singular values. Eigenvalues: their sum over the sum "
-    "of their sizes. Diagonal: a token's own entry less the others, in root mean squares. z and p: "
-    "of the trace, with residual coordinates in random order; adjusted over all heads."
+    "Effective rank: of the circuit's squared singular values. Eigenvalues: their sum over the "
+    "sum of their sizes. Diagonal: a token's own entry less the others, in root mean squares. z "
+    "and p test the trace against residual coordinates in random order, adjusted over all heads."
 )
 PARTS = (
-    "Singular components, and the tokens that stand out most at either end; a component raises "
-    "scores where both ends have the same sign. Share: of the squared singular values."
+    "Singular components and their strongest tokens on either side; a component raises scores "
+    "where both sides have the same sign. Share: fraction of the squared singular values."
 )
 LARGEST = "The largest scores."
 
@@ -378,7 +378,7 @@ def _ov_parts(view: ModelWeights, head: tuple[int, int], position: int | None) -
 
 
 def _qk_parts(view: ModelWeights, head: tuple[int, int], position: int | None) -> Parts:
-    """At one position for both, or at a distance where attention itself has positions."""
+    """Keyword arguments for the position, or for the distance where attention has positions."""
     qk, notes = qk_circuit(None, *head, view=view), list[str]()
     if qk.rotary is not None or qk.alibi is not None:
         qk = qk.at_distance(position or 0)
@@ -451,7 +451,7 @@ def sentences_of_one(
 
 
 def score_map(circuit: KindOfCircuit, scores: pd.DataFrame) -> Figure:
-    """Layers by heads, coloured by the eigenvalue score."""
+    """Layers by heads, colored by the eigenvalue score."""
     shape = scores["layer"].nunique(), scores["head"].nunique(), -1
     cells = scores["score"].to_numpy(float).reshape(shape[:2]).tolist()
     beside = scores[["effective_rank", "z", "p_adjusted"]].to_numpy(float).reshape(shape)
@@ -511,7 +511,7 @@ def spectrum(values: Sequence[float], what: str) -> Figure:
 
 def unfit(model: Any, data: FeatureData | None) -> str | None:
     """Not part of a plain `interp analyze`: a table for those who ask."""
-    return "asks for --layer and --head, or for its name"
+    return "needs --layer and --head, or --probe with its name"
 
 
 QK = analysis(

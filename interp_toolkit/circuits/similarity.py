@@ -41,7 +41,7 @@ STATE_COPIES = 8  # of them: directions, those counted, in float64, ...
 
 @dataclass(frozen=True)
 class ResidualSite:
-    """Where hidden states are read; `normed`: the final norm is applied to what the hook holds."""
+    """A site of hidden states; `normed`: the final norm is applied to the activation."""
 
     name: str
     hook: str
@@ -86,7 +86,7 @@ def sites_of(model: Model) -> list[ResidualSite]:
     """
     n_layers = int(model.cfg.n_layers)
     if n_layers < 1:
-        raise InputError("the model has no blocks, so that nothing can change with depth")
+        raise InputError("the model has no blocks, so there is no depth to compare")
     sites = [ResidualSite("embedding", "blocks.0.hook_resid_pre")]
     sites += [ResidualSite(f"block {n}", f"blocks.{n}.hook_resid_post") for n in range(n_layers)]
     points = hook_points(model)
@@ -106,7 +106,9 @@ def random_rows(model: Model, *, rows: int = PROMPTS, seed: int = 0) -> FeatureD
     ids = np.setdiff1d(plain_ids(model), [] if bos is None else [bos])
     n_pos = min(int(model.cfg.n_ctx), LONGEST)
     if len(ids) < 2 or n_pos - (bos is not None) < 2:
-        raise InputError("rows of two different tokens do not fit the model")
+        raise InputError(
+            "the model's context or vocabulary is too small for a row of two different tokens"
+        )
     tokens = np.random.default_rng(seed).choice(ids, (rows, n_pos))
     if bos is not None:
         tokens[:, 0] = bos

@@ -62,7 +62,7 @@ def analyze(
         {"--graph": graph_path},
     )
     if prompts.column and given.get("features") is not None:
-        raise InputError("--column and --features both say what the features are; give one")
+        raise InputError("--column and --features both define the features; give one")
     prompts.check()
     how = loading.load_options()
     named = ctx.meta.get("analyses", {})
@@ -91,7 +91,9 @@ def _check_graph(path: Path, named: dict[str, Any], models: Sequence[str]) -> No
         raise InputError(f"--graph writes the graph of one model; {len(models)} are given")
     formats = [ending for analysis in named.values() for ending in analysis.graph_formats]
     if not formats:
-        raise InputError("--graph writes a graph, and no --probe given finds one (see interp show)")
+        raise InputError(
+            "--graph needs a --probe that finds a graph, such as circuit (see interp show)"
+        )
     if not path.name.lower().endswith(tuple(formats)):
         raise InputError(f"--graph {path}: give {', '.join(formats)}")
 

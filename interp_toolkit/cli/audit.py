@@ -1,4 +1,4 @@
-"""`interp audit CLAIM --model MODEL`: is a claim so?"""
+"""`interp audit CLAIM --model MODEL`: test a claim about a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ClaimFlags:
         str | None, flag("A claim about heads, with --relation.", metavar="L5H1,L6H9")
     ] = None
     relation: Annotated[
-        str | None, flag("What the heads attend to: a detector (interp list).", metavar="NAME")
+        str | None, flag("The heads' attention pattern: a detector (interp list).", metavar="NAME")
     ] = None
     circuit: Annotated[
         str | None, flag("A claim about a circuit: edge JSON or GraphML.", metavar="FILE")
@@ -34,11 +34,13 @@ class ClaimFlags:
         str | None, flag("A claim about a direction (.npy), with --hook.", metavar="FILE")
     ] = None
     hook: Annotated[str | None, flag("Of the direction.", metavar="NAME")] = None
-    position: Annotated[int | None, flag("Of the direction; default: the data's, or the last.")] = (
-        None
-    )
-    features: Annotated[str | None, flag("That the direction reads.", metavar="a,b")] = None
-    table: Annotated[str | None, flag("The function of --features.", metavar="0110")] = None
+    position: Annotated[
+        int | None, flag("Position of the direction; default: the data's, or the last.")
+    ] = None
+    features: Annotated[str | None, flag("Feature that the direction reads.", metavar="a,b")] = None
+    table: Annotated[
+        str | None, flag("Function of the features that the direction reads.", metavar="0110")
+    ] = None
     says: Annotated[
         str | None,
         flag(
@@ -47,12 +49,12 @@ class ClaimFlags:
             metavar="WORD",
         ),
     ] = None
-    at_least: Annotated[float | None, flag("The share that is claimed; default: the word's.")] = (
-        None
-    )
-    algorithm: Annotated[str | None, flag("A claim about how it sorts.", metavar="NAME")] = None
+    at_least: Annotated[float | None, flag("Claimed effect; default: that of the word.")] = None
+    algorithm: Annotated[
+        str | None, flag("A claim about the sorting algorithm.", metavar="NAME")
+    ] = None
     layout: Annotated[
-        str | None, flag("Of the lists it sorts.", metavar='"10 list10 11 sorted10"')
+        str | None, flag("Layout of the lists in a row.", metavar='"10 list10 11 sorted10"')
     ] = None
 
     def claim(self) -> dict[str, Any] | None:
@@ -76,17 +78,17 @@ class TestFlags:
     """Options of testing claims, and of sealing them beforehand."""
 
     level: Annotated[
-        float | None, typer.Option(help="Of error, for all claims together; default: 0.05.")
+        float | None, typer.Option(help="Family-wise error rate over all claims; default: 0.05.")
     ] = None
     seed: Annotated[int | None, typer.Option(min=0, help="Of every draw; default: 0.")] = None
     memory: Annotated[
-        str | None, typer.Option(metavar="4GiB", help="Bound on what is held at once.")
+        str | None, typer.Option(metavar="4GiB", help="Limit on the memory of one batch.")
     ] = None
     effort: Annotated[
         str | None,
         flag(
-            "quick: no knockouts; thorough: a large model is tested on as many made prompts as a "
-            "small one; default: standard.",
+            "quick: no knockouts; thorough: as many synthetic prompts for a large model as for "
+            "a small one; default: standard.",
             metavar="quick|standard|thorough",
         ),
     ] = None
@@ -141,7 +143,7 @@ def audit(
         _seal(named, flagged, test.seal, test.seed or 0, level)
         return
     if model is None:
-        raise InputError("give --model MODEL, what the claim is about")
+        raise InputError("give --model MODEL, the model that the claim is about")
     prompts.check()
     from interp_toolkit.options import Options, read_options
 
@@ -181,7 +183,7 @@ def audit(
 
 
 def _claims(named: list[str], by_flags: dict[str, Any] | None) -> list[Any]:
-    """Those of files, sentences and flags, checked."""
+    """Claims from files, sentences and flags, checked."""
     from interp_toolkit.auditing.claims.kinds import as_claim, read_claims
 
     found: list[Any] = []
@@ -204,7 +206,8 @@ def _seal(
     print(f"sealed {len(found.claims)} claims in {path}")
     print(f"SHA-256 {found.sha256}")
     print(
-        "publish the hash before the data are seen; run: interp audit --sealed FILE --model MODEL"
+        "publish the hash before seeing the data; then run: interp audit --sealed FILE --model "
+        "MODEL"
     )
 
 

@@ -1,4 +1,4 @@
-"""`interp compare A.json B.json`: which verdicts of two files differ, and what below them."""
+"""`interp compare A.json B.json`: compare the verdicts and numbers of two results files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from interp_toolkit.cli.flags import OutputFlags
 
 def compare(
     first: Annotated[str, typer.Argument(metavar="A.json", help="What --json wrote.")],
-    second: Annotated[str, typer.Argument(metavar="B.json", help="The same of another run.")],
+    second: Annotated[str, typer.Argument(metavar="B.json", help="Results of another run.")],
     output: OutputFlags,
 ) -> None:
     """Say which verdicts of two files of results differ, and which words and numbers below them.

@@ -1,4 +1,4 @@
-"""`interp doctor MODEL`: does the instrument measure?"""
+"""`interp doctor MODEL`: check that a model and its hooks measure correctly."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def doctor(
     model: Annotated[str, typer.Argument(help="As `interp analyze` takes it.")],
     prompt: Annotated[
         list[str] | None,
-        flag("A prompt whose tokens are looked at too; may be repeated.", metavar="TEXT"),
+        flag("A prompt whose tokens are checked too; may be repeated.", metavar="TEXT"),
     ] = None,
     original: Annotated[
         str | None,
         typer.Option(
             metavar="FOLDER",
-            help="The Hugging Face model that this one stands for, to be run beside it.",
+            help="The original Hugging Face model, to compare with.",
         ),
     ] = None,
     *,

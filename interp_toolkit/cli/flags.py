@@ -72,7 +72,7 @@ class ModelFlags:
         options.repeated(
             "--set",
             metavar="KEY=VALUE",
-            help="What the checkpoint does not say, such as act_fn=relu.",
+            help="A setting that the checkpoint lacks, such as act_fn=relu.",
         ),
     ]
     config: Annotated[
@@ -82,7 +82,7 @@ class ModelFlags:
     keys: Annotated[
         str | None,
         options.flag(
-            "Whose names the tensors have: gpt2, nanogpt, easytransformer, or a mapping.",
+            "Parameter naming scheme: gpt2, nanogpt, easytransformer, or a mapping.",
             metavar="NAME|FILE.json",
         ),
     ] = None

@@ -1,4 +1,4 @@
-"""`interp list`, `interp info` and `interp show`: what there is, and what it asks and takes."""
+"""`interp list`, `interp info`, `interp show`: all names, a model's summary, an entry's options."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def show(
     if not groups:
         every = [one for group in GROUPS for one in names(group)]
         near = suggestion(wanted, every)
-        hint = near if "did you mean" in near else "; interp list shows what there is"
+        hint = near if "did you mean" in near else "; see interp list"
         raise InputError(f"nothing is called {name!r}{hint}")
     console = Console(highlight=False)
     for group in groups:

@@ -1,9 +1,7 @@
-"""Shell completion of registry names, without importing the objects they name.
+"""Parsing of option texts, and shell completion of names without importing the named objects.
 
-`interp --install-completion` teaches it to bash, zsh, fish or PowerShell. Where nothing here fits,
-the shell completes files.
-
-Options of single flags, and the text of options turned into data.
+`interp --install-completion` installs it for bash, zsh, fish or PowerShell. If no name fits, the
+shell completes files.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ def models(incomplete: str) -> list[str]:
 
 
 def shown(incomplete: str) -> list[str]:
-    """All that `interp show` knows."""
+    """All names that `interp show` can describe."""
     return sorted({*of("probes", "detectors", "tasks", "recipes", "artefacts")(incomplete)}) + (
         models(incomplete)
     )
@@ -63,7 +61,8 @@ Log = Annotated[
     str | None,
     typer.Option(
         metavar="wandb|tensorboard",
-        help="Send measurements there as they come (extras of the same names); default: nowhere.",
+        help="Stream measurements to this tracker (needs the extra of the same name); default: "
+        "none.",
         show_default=False,
     ),
 ]
@@ -125,7 +124,7 @@ def load_options(
     settings = {**read_config(config), **key_values(pairs)}
     for name in _OPTIONS_OF_LOAD:
         if name in settings:
-            raise InputError(f"{name} is no setting of the model; see interp analyze --help")
+            raise InputError(f"{name} is not a setting of the model; see interp analyze --help")
     how = {"device": device, "trust_remote_code": trust_remote_code}
     return {**how, **settings, "keys": keys, "ignore": ignore or ()}
 

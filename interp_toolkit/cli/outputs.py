@@ -1,11 +1,8 @@
-"""Results to where the user wants them, and progress on standard error.
+"""Results to terminal, JSON and HTML, and progress on standard error.
 
-Progress on standard error: a live line on a terminal, plain lines elsewhere.
-
-Where a step says that it is one of so many, the time that the rest will take is said as well, from
-how long the steps before it took.
-
-Results to where the user wants them (terminal, JSON, HTML), which is checked before the work.
+Output paths are checked before the work starts. Progress is a live line on a terminal and plain
+lines elsewhere. Steps that state their total ("12 of 40") also get an estimate of the remaining
+time, from the duration of the steps so far.
 """
 
 from __future__ import annotations
@@ -130,7 +127,7 @@ class _Steps:
 
 
 class _Bar:
-    """A bar that starts anew with every seed."""
+    """A bar that starts again with every seed."""
 
     def __init__(self, bar: Any):
         self._bar = bar

@@ -1,6 +1,6 @@
 """The data of `interp analyze`: a file, plain texts, a text in pieces, or a task's prompts.
 
-For a task it is asked first whether the model does it at all; where it is not seen to, nothing is
+For a task, the model's performance is tested first; if it does not perform the task, no analysis is
 run.
 """
 
@@ -41,12 +41,12 @@ class TaskFlags:
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Made prompts of a behaviour, in place of --data (interp list).",
+            help="Synthetic prompts of a task, in place of --data (interp list).",
             autocompletion=options.of("tasks"),
         ),
     ] = None
     task_rows: Annotated[
-        int | None, options.flag("How many rows of --task; default: 64.", metavar="N")
+        int | None, options.flag("Number of prompts of --task; default: 64.", metavar="N")
     ] = None
 
     @property
@@ -63,9 +63,9 @@ class TaskFlags:
         """Raise InputError where two sources are given, or an option of one that is not."""
         given = [flag for flag, value in self.sources.items() if value]
         if len(given) > 1:
-            raise InputError(f"{' and '.join(given)} both say what the rows are; give one")
+            raise InputError(f"{' and '.join(given)} both define the prompts; give one")
         if self.task_rows is not None and self.task is None:
-            raise InputError("--task-rows says how many rows of --task, which is not given")
+            raise InputError("--task-rows needs --task")
         for flag in ("--data", "--text"):
             file = self.sources.get(flag)
             if file is not None and not os.path.exists(file):
@@ -113,7 +113,7 @@ class TaskFlags:
 
         rows = ROWS if self.task_rows is None else self.task_rows
         data = task(model, self.task, rows=rows, seed=seed)
-        say(f"does the model do {self.task}?")
+        say(f"checking task performance: {self.task}")
         home = checked_home(model, prompts_from_data(data, model), memory)
         if not quiet:
             print(f"{self.task}: {printable(home.said)}", file=sys.stderr)
@@ -174,9 +174,9 @@ class PromptFlags(TaskFlags):
     def check(self) -> None:
         """Raise InputError where two sources are given, or an option of one that is not."""
         if self.column and self.data is None:
-            raise InputError("--column chooses features of --data, which is not given")
+            raise InputError("--column needs --data")
         if self.text_length is not None and self.text is None:
-            raise InputError("--text-length is of the pieces of --text, which is not given")
+            raise InputError("--text-length needs --text")
         super().check()
 
     def _given(self, model: Any, columns: Sequence[str] | None) -> FeatureData | None:

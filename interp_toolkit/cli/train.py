@@ -26,13 +26,13 @@ def train(
     variant: Annotated[str | None, typer.Option(help="A named set of settings.")] = None,
     preset: Annotated[str, typer.Option(help="small, or paper where the recipe has it.")] = "small",
     steps: Annotated[int | None, typer.Option(help="Training steps.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="How many seeds; the best is kept.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds; the best is saved.")] = None,
     device: options.Device = "auto",
     out: Annotated[
         str | None, typer.Option(metavar="model.pt", help="Checkpoint: .pt or .safetensors.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the unfinished run beside --out.")
+        bool, typer.Option("--resume", help="Continue the unfinished run beside --out.")
     ] = False,
     log: options.Log = None,
     quiet: options.Quiet = False,
@@ -55,7 +55,7 @@ def train(
             given[key] = value
 
     if resume and path is None:
-        raise InputError("--resume goes on with the run beside --out: give --out")
+        raise InputError("--resume continues the run of --out: give --out")
 
     from interp_toolkit.cli.outputs import training_progress
     from interp_toolkit.registry import Session, find
@@ -100,7 +100,7 @@ def _say_how_to_go_on(folder: Path | None) -> None:
     from interp_toolkit.training.engine.run_files import has_unfinished
 
     if folder is not None and has_unfinished(folder):
-        print("the same command with --resume goes on from the last saved state", file=sys.stderr)
+        print("the same command with --resume continues from the last saved state", file=sys.stderr)
 
 
 def _show(run: Any, recipe: str, quiet: bool) -> None:

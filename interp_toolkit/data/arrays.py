@@ -72,7 +72,9 @@ def data_of_arrays(
     tokens = arrays["tokens"]
     if isinstance(tokens, list):
         if "lengths" in arrays:
-            raise InputError(f"{path}: lengths are of padded rows; these tokens have none")
+            raise InputError(
+                f"{path}: lengths are only for padded rows; these tokens are not padded"
+            )
     elif tokens.ndim != 2 or tokens.dtype.kind not in "iu":
         raise InputError(f"{path}: tokens must be integers [row position], not {_form(tokens)}")
     none_asked = feature_names is not None and not len(feature_names)
@@ -129,8 +131,8 @@ def _columns_by_own_name(path: str | Path, arrays: Mapping[str, Any]) -> dict[st
         if not isinstance(array, np.ndarray) or array.dtype.kind != "b" or array.ndim != 1:
             form = _form(array) if isinstance(array, np.ndarray) else type(array).__name__
             raise InputError(
-                f"{path}: unknown array {name!r}{suggestion(name, ARRAYS)}; as a feature of that "
-                f"name it would be booleans [row], not {form}"
+                f"{path}: unknown array {name!r}{suggestion(name, ARRAYS)}; a feature must be "
+                f"booleans [row], not {form}"
             )
     return columns
 
@@ -203,7 +205,7 @@ def _array(name: str, value: Any) -> np.ndarray:
             value = value.detach().cpu()
         return np.asarray(value)
     except (ValueError, TypeError, RuntimeError, NotImplementedError) as error:
-        raise InputError(f"data: {name} is no array ({one_line(error)})") from None
+        raise InputError(f"data: {name} is not an array ({one_line(error)})") from None
 
 
 def _form(array: np.ndarray) -> str:

@@ -1,11 +1,11 @@
-"""Sparse boolean inputs, at most l features on, and how toy models read them as tokens.
+"""Sparse boolean inputs with at most l features on, and how toy models read them as tokens.
 
 An input with at most l of m features on is a row of l + 1 tokens: the numbers of the features that
-are on, in increasing order, then as many `nothing` tokens (id m) as it takes, and last the token
-`read` (id m + 1), at whose position the model computes.
-Source: "Computation in superposition", section 1.1 (l-composite inputs).
+are on, in increasing order, then as many `nothing` tokens (id m) as needed, and last the token
+`read` (id m + 1), at whose position the model computes. A model whose task record asks for such
+inputs gets them here.
 
-Inputs for a model whose task record says that it computes on sparse boolean inputs.
+Source: "Computation in superposition", section 1.1 (l-composite inputs).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def sample_composites(
     """
     _check(n_features, most_on)
     if n < 0:
-        raise InputError(f"{n} inputs were asked for: give 0 or more")
+        raise InputError(f"{n} inputs requested: give 0 or more")
     _check_bytes(n, n_features)
     sizes = rng.integers(0, most_on + 1, n)
     inputs = np.zeros((n, n_features), dtype=bool)
@@ -85,13 +85,13 @@ def sample_about(
     and gates with more features than are on.
     """
     if not gates or any(not gate for gate in gates):
-        raise InputError("inputs about gates need gates, each of one feature or more")
+        raise InputError("give at least one gate, each of one feature or more")
     if any(not 0 <= i < n_features for gate in gates for i in gate):
         raise InputError(f"a gate names a feature outside 0..{n_features - 1}")
     inputs = sample_composites(n, n_features, most_on, rng)
     widest = max(map(len, gates))
     if widest > most_on:
-        raise InputError(f"a gate has {widest} features; {most_on} are to be on at most")
+        raise InputError(f"a gate has {widest} features, but at most {most_on} are on at once")
     for row, which, kind in zip(
         inputs, rng.integers(0, len(gates), n), rng.integers(0, 3, n), strict=True
     ):
@@ -158,7 +158,7 @@ def random_subsets(
 
 def _check(n_features: int, most_on: int) -> None:
     if not 1 <= most_on <= n_features:
-        raise InputError(f"{most_on} features are to be on at most; there are {n_features}")
+        raise InputError(f"{most_on} features cannot be on at once; there are {n_features}")
 
 
 def _check_bytes(n: int, n_features: int) -> None:
@@ -166,8 +166,8 @@ def _check_bytes(n: int, n_features: int) -> None:
     if size > MOST_BYTES:
         gib = f"{size / 2**30:,.1f}" if size < 2**80 else "more than 10^14"
         raise InputError(
-            f"the inputs take {gib} GiB, more than {MOST_BYTES / 2**30:.0f}: "
-            "take fewer features, fewer on at most, or a sample"
+            f"the inputs take {gib} GiB, more than {MOST_BYTES / 2**30:.0f}: reduce the "
+            "features, the most on at once, or sample"
         )
 
 

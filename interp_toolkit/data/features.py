@@ -1,12 +1,8 @@
-"""Prompts with features, answers and corrupted counterparts, in one container.
+"""Prompts with features, answers and corrupted counterparts, in one container of checked arrays.
 
-Pairs: a clean prompt and its corrupted counterpart, an answer and a wrong one.
-
-A corrupted prompt is the clean one with what the answer rests on changed and everything else in
-place, so that activations can be carried from one to the other position by position (Wang et al.
-2023, "Interpretability in the Wild"). What breaks that is refused here, row by row.
-
-Rows of tokens, what is true of them, what they ask: plain arrays, checked once on the way in.
+A corrupted prompt differs from the clean one only in the information that determines the answer, so
+that activations can be exchanged position by position (Wang et al. 2023, "Interpretability in the
+Wild"). Pairs that violate this are refused, row by row.
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.formatting import Brief
 
 EXAMPLE = (
@@ -46,12 +42,12 @@ def check_corrupted(
         if len(row) != len(other):
             raise InputError(
                 f"{where(number)}: the clean prompt has {len(row)} tokens and the corrupted one "
-                f"{len(other)}; exchange words for others of equally many tokens"
+                f"{len(other)}; both need the same number of tokens"
             )
         if np.array_equal(row, other):
             raise InputError(
-                f"{where(number)}: the corrupted prompt is the clean one; change in it what the "
-                "answer rests on"
+                f"{where(number)}: the corrupted prompt equals the clean one; change the part "
+                "that determines the answer"
             )
 
 
@@ -65,8 +61,8 @@ def check_wrong(
     if len(same):
         row, column = same[0].tolist()
         raise InputError(
-            f"{where(row)}: the wrong answer is the answer (token {answers[row, column]}); give "
-            "another token"
+            f"{where(row)}: the wrong answer equals the answer (token {answers[row, column]}); "
+            "give another token"
         )
 
 
@@ -142,7 +138,7 @@ class FeatureData(Brief):
         return np.array([len(row) for row in self.tokens], dtype=np.int64)
 
     def at(self, rows: Int[np.ndarray, " chosen"]) -> FeatureData:
-        """These rows, in this order, with all that belongs to them."""
+        """Select rows, in this order, with their features, answers and groups."""
         arrays = ("positions", "groups", "answers", "answer_positions", "wrong")
         chosen: dict[str, Any] = {
             name: None if (column := getattr(self, name)) is None else np.asarray(column)[rows]
@@ -158,8 +154,8 @@ class FeatureData(Brief):
         lengths = self.lengths
         if len(np.unique(lengths)) > 1:
             raise InputError(
-                f"{self.source}: rows have {lengths.min()} to {lengths.max()} tokens, so they are "
-                "no array"
+                f"{self.source}: rows have {lengths.min()} to {lengths.max()} tokens, so they do "
+                "not form an array"
             )
         return np.stack(list(self.tokens))
 
@@ -187,7 +183,7 @@ class FeatureData(Brief):
     def column(self, name: str) -> Bool[np.ndarray, " n"]:
         """One feature by name. Raises InputError when there is none of that name."""
         if name not in self.names:
-            raise InputError(f"no feature {name!r}; there are {', '.join(self.names)}")
+            raise InputError(f"no feature {name!r}{suggestion(name, self.names)}")
         return self.features[:, self.names.index(name)]
 
     def digest(self) -> str:
@@ -213,7 +209,7 @@ class FeatureData(Brief):
         try:
             rows = list(value)
         except TypeError:
-            raise InputError(f"{self.source}: {name} are no rows of tokens") from None
+            raise InputError(f"{self.source}: {name} are not rows of tokens") from None
         return tuple(_row(row, f"{self._named(number)}{of}") for number, row in enumerate(rows))
 
     def _settle_integers(self, name: str) -> None:
@@ -224,10 +220,10 @@ class FeatureData(Brief):
         try:
             values = np.asarray(value)
         except ValueError:  # lists of different lengths
-            raise InputError(f"{self.source}: {name} are no array of whole numbers") from None
+            raise InputError(f"{self.source}: {name} are not an integer array") from None
         if values.dtype.kind not in "iu" and values.size:
             held = "text" if values.dtype.kind in "US" else f"{values.dtype} values"
-            raise InputError(f"{self.source}: {name} hold {held}; give whole numbers")
+            raise InputError(f"{self.source}: {name} hold {held}; give integers")
         if values.size and values.max() > np.iinfo(np.int64).max:
             raise InputError(f"{self.source}: {name} hold {values.max()}, which is far too large")
         object.__setattr__(self, name, values.astype(np.int64))
@@ -241,17 +237,17 @@ class FeatureData(Brief):
         answers = self.answers[:, None] if self.answers.ndim == 1 else self.answers
         if answers.ndim != 2 or len(answers) != n_rows or not answers.shape[1]:
             raise InputError(
-                f"{self.source}: answers must be [row place] for {n_rows} rows, not "
+                f"{self.source}: answers must be [row position] for {n_rows} rows, not "
                 f"{list(self.answers.shape)}"
             )
         if answers.min() < 0:
-            raise InputError(f"{self.source}: the answer {answers.min()} is no token id")
+            raise InputError(f"{self.source}: the answer {answers.min()} is not a token id")
         positions = self.answer_positions
         if positions is None:
             if answers.shape[1] > 1:
                 raise InputError(
-                    f"{self.source}: {answers.shape[1]} answers a row need answer_positions, where "
-                    "the logits should name them"
+                    f"{self.source}: {answers.shape[1]} answers in a row need answer_positions, "
+                    "the positions whose logits predict them"
                 )
             positions = np.full(answers.shape, -1)
         try:
@@ -267,8 +263,8 @@ class FeatureData(Brief):
         if len(twice):
             row, number = twice[0].tolist()
             raise InputError(
-                f"{self._named(row)}: its place {in_order[row, number]} is asked twice; give every "
-                "answer a place of its own"
+                f"{self._named(row)}: position {in_order[row, number]} has two answers; give "
+                "each answer its own position"
             )
         object.__setattr__(self, "answers", answers)
         object.__setattr__(self, "answer_positions", positions)
@@ -286,7 +282,7 @@ class FeatureData(Brief):
                 f"{list(self.answers.shape)}; give one for each"
             )
         if wrong.min() < 0:
-            raise InputError(f"{self.source}: the wrong answer {wrong.min()} is no token id")
+            raise InputError(f"{self.source}: the wrong answer {wrong.min()} is not a token id")
         check_wrong(self.answers, wrong, self._named)
         object.__setattr__(self, "wrong", wrong)
 
@@ -335,7 +331,7 @@ def _row(row: np.ndarray | Iterable[int], where: str) -> np.ndarray:
     except ValueError:  # lists in it
         ids = np.zeros(())
     if ids.ndim != 1 or not len(ids):
-        raise InputError(f"{where} is no list of tokens, or an empty one")
+        raise InputError(f"{where} must be a list of token ids with at least one id")
     if ids.dtype.kind not in "iu":
         raise InputError(f"{where} holds {ids.dtype} values; token ids are integers")
     if ids.min() < 0:

@@ -93,10 +93,10 @@ def check_header(path: str | Path, feature_names: Sequence[str] | None = None) -
 
 def _checked(path: Path) -> Path:
     if path.suffix.lower() not in _READERS:
-        raise InputError(f"{path}: data files end in {', '.join(_READERS)}")
+        raise InputError(f"{path}: unknown kind of data file; give {', '.join(_READERS)}")
     if not path.is_file():
         raise InputError(
-            f"{path}: this is no regular file"
+            f"{path}: this is not a regular file"
             if path.exists()
             else f"{path}: there is no such file"
         )
@@ -122,7 +122,7 @@ def _read_parquet(
         columns = {name: table.column(name).to_pylist() for name in table.column_names}
     except Exception as error:  # pyarrow meets a broken file in many ways
         raise InputError(
-            f"{path}: this is no readable parquet file ({first_line(error)})"
+            f"{path}: this cannot be read as a parquet file ({first_line(error)})"
         ) from error
     if len(columns) != len(table.column_names):
         raise InputError(f"{path}: two columns have the same name")
@@ -163,7 +163,7 @@ def _jsonl(path: Path) -> tuple[Mapping[str, Sequence[Any]], str, int]:
 def _json(path: Path) -> tuple[Mapping[str, Sequence[Any]], str, int]:
     text = read_text(path)
     try:
-        content = _parsed(path, text, "it is no JSON")
+        content = _parsed(path, text, "it is not JSON")
     except InputError:
         if not text.lstrip().startswith("{") or "}\n{" not in text.replace(" ", ""):
             raise
@@ -201,7 +201,7 @@ def _separated(path: Path) -> tuple[Mapping[str, Sequence[Any]], str, int]:
     try:
         header, *rows = list(csv.reader(text, delimiter=delimiter, strict=True))
     except (csv.Error, ValueError) as error:
-        raise InputError(f"{path}: this is no table ({first_line(error)})") from error
+        raise InputError(f"{path}: this cannot be read as a table ({first_line(error)})") from error
     rows = [row for row in rows if row]
     if len(set(header)) != len(header):
         raise InputError(f"{path}: two columns have the same name")
@@ -224,7 +224,9 @@ def _columns_of(path: Path, records: Sequence[Any], unit: str) -> dict[str, list
                 raise InputError(f"{path}: {unit} {number} has no {key!r}{shown}")
         for key in record:
             if key not in records[0]:
-                raise InputError(f"{path}: {unit} {number} has {key!r}, which {unit} 1 has not")
+                raise InputError(
+                    f"{path}: {unit} {number} has {key!r}, which {unit} 1 does not have"
+                )
     return {key: [record[key] for record in records] for key in keys}
 
 
@@ -238,9 +240,9 @@ def _read_txt(
 
 
 def _record(path: Path, number: int, line: str) -> dict[str, Any]:
-    record = _parsed(path, line, f"line {number} is no complete JSON object")
+    record = _parsed(path, line, f"line {number} is not a complete JSON object")
     if not isinstance(record, dict):
-        raise InputError(f"{path}: line {number} is no JSON object")
+        raise InputError(f"{path}: line {number} is not a JSON object")
     return record
 
 
@@ -252,7 +254,7 @@ def _parsed(path: Path, text: str, what: str) -> Any:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _example(record: Mapping[str, Any]) -> str:

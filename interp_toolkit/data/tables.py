@@ -250,7 +250,7 @@ def id_lists(
         if len(row) != len(rows[0]):
             raise InputError(
                 f"{path}: {unit} {number} has {len(row)} values of {name!r}, {unit} {first} has "
-                f"{len(rows[0])}; rows ask at equally many places"
+                f"{len(rows[0])}; all rows need the same number"
             )
     if not rows[0]:
         raise InputError(f"{path}: column {name!r} is empty")
@@ -268,7 +268,7 @@ def _booleans(
             value = value.item()
         if not isinstance(value, bool | int) or value not in (0, 1):
             raise InputError(
-                f"{path}: {unit} {number}, column {name!r}: {short(value)} is no boolean; "
+                f"{path}: {unit} {number}, column {name!r}: {short(value)} is not a boolean; "
                 "leave the column out or choose the features to read"
             )
         column.append(bool(value))
@@ -285,7 +285,7 @@ def integers(
             value = value.item()
         if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**31:
             raise InputError(
-                f"{path}: {unit} {number}, column {name!r}: {short(value)} is no integer"
+                f"{path}: {unit} {number}, column {name!r}: {short(value)} is not an integer"
             )
         column.append(value)
     return np.array(column, dtype=np.int64)
@@ -296,7 +296,8 @@ def group_names(path: str | Path, values: Sequence[Any], unit: str, first: int) 
     for number, value in enumerate(values, first):
         if not isinstance(value, str | int):
             raise InputError(
-                f"{path}: {unit} {number}, column 'group': {short(value)} is no name or number"
+                f"{path}: {unit} {number}, column 'group': {short(value)} is neither a name nor "
+                "a number"
             )
     return np.array([str(value) for value in values])
 
@@ -414,8 +415,8 @@ def _is_description(value: Any) -> bool:
 def _check_options(path: Path, columns: Mapping[str, Any]) -> None:
     if "option1" in columns and columns.get("answer") is not None:
         raise InputError(
-            f"{path}: its answers are numbers of options; give the word itself as 'answer', the "
-            "other one as 'wrong'"
+            f"{path}: its answers are option numbers; give the word itself as 'answer' and the "
+            "other as 'wrong'"
         )
 
 
@@ -545,10 +546,10 @@ def _token_row(path: Path, row: Any, where: str) -> np.ndarray:
     if isinstance(row, str):
         raise InputError(f"{path}: {where}: tokens are text; call the column 'text'")
     if not isinstance(row, list) or not row:
-        raise InputError(f"{path}: {where}: tokens are no list of ids, or an empty one")
+        raise InputError(f"{path}: {where}: tokens must be a list of ids with at least one id")
     for token in row:
         if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < 2**31:
-            raise InputError(f"{path}: {where}: {short(token)} is no token id")
+            raise InputError(f"{path}: {where}: {short(token)} is not a token id")
     return np.array(row, dtype=np.int64)
 
 

@@ -88,7 +88,7 @@ def _token_ids(tokens: Any) -> dict[str, int]:
     ids = {str(name): value for name, value in tokens.items()}
     for name, value in ids.items():
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-            raise InputError(f"tokens: {name!r} is {value!r}, which is no token id")
+            raise InputError(f"tokens: {name!r} is {value!r}, which is not a token id")
         if value > MAX_TOKEN:
             raise InputError(f"tokens: {name!r} is {value}, which is far too large")
     for name in ("0", "1"):
@@ -102,7 +102,7 @@ def _token_ids(tokens: Any) -> dict[str, int]:
 def _words(layout: Any) -> list[str]:
     words = layout.split() if isinstance(layout, str) else layout
     if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
-        raise InputError(f"layout {layout!r} is no list of words")
+        raise InputError(f"layout {layout!r} is not a list of words")
     return list(words)
 
 
@@ -111,10 +111,14 @@ def _features(layout: list[str], tokens: Mapping[str, int]) -> list[str]:
     names = list(string.ascii_lowercase[: len(free)])
     for word in sorted(free - set(names)):
         if len(word) == 1 and word in string.ascii_lowercase:
-            raise InputError(f"layout: feature {word!r} without those before it in the alphabet")
+            raise InputError(
+                f"layout: feature {word!r} needs all features before it in the alphabet"
+            )
         if word == "query":
             raise InputError("tokens: 'query' is missing; write 0=5,1=7,query=9")
-        raise InputError(f"layout: {word!r} is no feature and no token{suggestion(word, tokens)}")
+        raise InputError(
+            f"layout: {word!r} is neither a feature nor a token{suggestion(word, tokens)}"
+        )
     if not names:
         raise InputError("layout: there is no feature (a, b, ...) in it")
     if len(names) > MAX_FEATURES:

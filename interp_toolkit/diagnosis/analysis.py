@@ -1,7 +1,7 @@
 """`doctor(model)`: all checks of one live model, in under 20 bare passes.
 
-The order: a pass without hooks; one that records everything and hands back copies; the noise of
-rounding; a fresh copy; then the checks, section by section. See `bench` for how passes are counted.
+The order: a pass without hooks; one that records everything and returns copies; the rounding noise;
+a fresh copy; then the checks, section by section. See `bench` for how passes are counted.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ LONGEST = 1024  # positions of a row that a model of one length is probed on
 
 
 class _Examination:
-    """One model being looked at: the passes that several checks share, and the checks."""
+    """Examination of one model: the passes that several checks share, and the checks."""
 
     def __init__(
         self,
@@ -134,10 +134,10 @@ class _Examination:
         return tokens
 
     def result(self) -> DoctorFinding:
-        """All checks, and what they come to."""
+        """Run all checks and summarize them."""
         model = self.model
         self.hooks_before = firing.hooks_on(self.points)
-        self.say("a pass without hooks, one with all")
+        self.say("running without hooks and with all hooks")
         try:
             self.plain = self._first_pass()
         except InputError:
@@ -216,7 +216,7 @@ class _Examination:
         return self.bench.run(self.model)
 
     def _recorded(self) -> Recorded:
-        """A recorded pass; hook points that make the model fail are left out, and told."""
+        """A recorded pass; hook points that make the model fail are left out and reported."""
         try:
             return record(self.bench, self.model, self.points)
         except Exception:  # strangers' models
@@ -426,6 +426,6 @@ def _named(original: Any) -> str:
 def _notes(passes: float, calls: int, eps: float) -> tuple[str, ...]:
     return (
         f"cost: {passes:.1f} bare passes in {calls} calls (a backward pass counts as two, a pass "
-        "on fewer tokens by its share, those of copies and of the original like the model's own)",
-        f"tolerances are multiples of eps = {eps:.2g}; each check has its own and where it is from",
+        "on fewer tokens as a fraction; passes of copies and of the original are included)",
+        f"tolerances are multiples of eps = {eps:.2g}; each check states its tolerance and source",
     )

@@ -1,21 +1,18 @@
-"""What checks run on: prompts, the count of passes, tolerances, a fresh copy of the model.
+"""Shared parts of checks: prompts, the count of passes, tolerances, a fresh copy of the model.
 
-The test bench: the model's inputs, the count of passes, and the tolerances.
+The probe is 16 rows of 8 tokens. A *bare pass* is the model on the probe. Passes on fewer or more
+tokens count as a fraction, a backward pass counts as two forward ones, and passes of copies and of
+the Hugging Face original count like the model's own.
 
-The probe is 16 rows of 8 tokens. A *bare pass* is the model on the probe; what runs on fewer or
-more tokens counts by their share, a backward pass counts as two forward ones, and passes of copies
-and of the Hugging Face original count like the model's own.
+Whole passes are compared up to a measured noise: the residual stream is multiplied, at every hook
+point, by 1 ± NOISE eps with random signs (eps: the dtype's rounding); the resulting change of the
+logits is what other orders of summation may cause. The tolerance thus reflects the model's own
+condition. Single steps are compared with eps times the sum of the magnitudes of the terms.
 
-Whole passes are compared up to a measured noise: the residual stream is multiplied, at every place
-where it is hooked, by 1 ± NOISE eps with random signs (eps: the dtype's rounding), and what that
-does to the logits is what other orders of summation may do. So the model's own condition is in the
-tolerance. Single steps are compared with eps times the sum of the sizes of what is added.
-
-A fresh copy of a model: a new object of the same class and configuration, weights put back.
-
-What a fresh copy does as well is the class's doing; what only the live model does is its own. The
-copy's tensors are NaN before the state dict is loaded, so that a tensor that loading leaves unset
-shows.
+A fresh copy is a new object of the same class and configuration with the same weights. Behavior
+that it shares belongs to the class; behavior of the live model alone is a fault of that object. The
+copy's tensors are NaN before the state dict is loaded, which reveals tensors that loading leaves
+unset.
 """
 
 from __future__ import annotations
@@ -73,7 +70,7 @@ class Bench:
     calls: int = 0
 
     def count(self, tokens: Tensor, backward: bool = False) -> None:
-        """One more call, on these tokens."""
+        """Count one more call on these tokens."""
         self.passes += tokens.numel() / self.tokens.numel() * (3 if backward else 1)
         self.calls += 1
 

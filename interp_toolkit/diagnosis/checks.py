@@ -1,7 +1,4 @@
-"""One check and what it answers.
-
-The doctor's result: every check, the headline, and the findings.
-"""
+"""The record of one check, and the doctor's result: all checks, the headline, and the findings."""
 
 from __future__ import annotations
 
@@ -74,11 +71,11 @@ def measured(
     return Check(section, name, answer, WORDS[answer], difference, tolerance, basis)
 
 
-NOT_ASKED = "could not be asked"
+NOT_ASKED = "could not be checked"
 #: what is said of an answer
 WORDS: dict[Answer, str] = {
     "passed": "the same up to rounding",
-    "undecided": "rounding may explain a difference that is not small: it cannot be told",
+    "undecided": "undecided: the difference is large, but rounding could explain it",
 }
 
 
@@ -160,7 +157,7 @@ class DoctorFinding(Finding):
         passed = [_row(c) for c in self.checks if c.answer == "passed"]
         rest = [[c.section, c.name, c.said] for c in self.checks if c.answer == "not_applicable"]
         columns = ["section", "check", "answer", "observation", "difference", "tolerance"]
-        caption = "The largest difference, beside what rounding may account for."
+        caption = "Largest difference, and the difference that rounding can explain."
         faults = range(len(self.faults))
         tables = [
             Table("Problems", columns, list(map(_row, problems)), highlight=faults),
@@ -188,7 +185,7 @@ def evidence_of(
     status: Status = "faults_found" if faults else "sound" if count["passed"] else "undecided"
     return DoctorEvidence(
         status=status,
-        reason="; ".join(faults) or ("no check could be made" if status == "undecided" else None),
+        reason="; ".join(faults) or ("no check could be run" if status == "undecided" else None),
         passed=count["passed"],
         failed=count["failed"],
         differs=count["differs"],
@@ -207,7 +204,7 @@ def headline(checks: Sequence[Check], evidence: DoctorEvidence) -> str:
     if faults:
         return f"Faults: {len(faults)} of {made} checks failed: {listed(faults, 1)}."
     if not evidence.passed:
-        return "Undecided: no check could be made of this model."
+        return "Undecided: no check could be run on this model."
     counts = {"differ by design": evidence.differs, "undecided": evidence.undecided}
     also = "".join(f", {number} {word}" for word, number in counts.items() if number)
     return f"No fault found: {evidence.passed} of {made} checks passed{also}."

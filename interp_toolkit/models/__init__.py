@@ -1,4 +1,4 @@
-"""Every TransformerLens model seen alike: loaded, run, edited, and its weights read.
+"""A uniform interface to TransformerLens models: load, run and edit them, read their weights.
 
 - `model`: the interface that all kinds of models share; the name of a head
 - `loading`: a file or a name becomes a model

@@ -113,7 +113,7 @@ def check_model(model: Any) -> None:
         raise InputError(f"{model.__name__} is a class, not a model: give an object made of it")
     missing = [part for part in _PARTS if not _has(model, part)]
     if missing:
-        raise InputError(f"a {kind} is no TransformerLens model{_way(model, missing)}")
+        raise InputError(f"a {kind} is not a TransformerLens model{_way(model, missing)}")
     if isinstance(model.cfg, Mapping):
         raise InputError(
             f"the cfg of this {kind} is a dictionary: give it attributes, for example "
@@ -122,19 +122,21 @@ def check_model(model: Any) -> None:
     config = getattr(getattr(model, "original_model", None), "config", None)
     if getattr(config, "is_encoder_decoder", False):
         raise InputError(
-            f"a {type(model.original_model).__name__} is an encoder and a decoder: the toolkit "
-            "reads models of one stack, such as its encoder alone or a model like GPT-2"
+            f"a {type(model.original_model).__name__} is an encoder-decoder model: the toolkit "
+            "supports single stacks, such as its encoder alone or GPT-2"
         )
     longest, n_ctx = longest_row(model), getattr(model.cfg, "n_ctx", None)
     if longest is not None and isinstance(n_ctx, int) and longest < n_ctx:
         raise InputError(
-            f"the model's max_seq_len is {longest}, its bridge's cfg.n_ctx {n_ctx}: set "
+            f"the model's max_seq_len is {longest}, but its bridge's cfg.n_ctx is {n_ctx}: set "
             f"model.cfg.n_ctx = {longest}"
         )
     d_vocab = getattr(model.cfg, "d_vocab", None)
     if isinstance(d_vocab, int) and d_vocab < 1:
         inner = type(getattr(model, "original_model", model)).__name__
-        raise InputError(f"a {inner} takes no tokens: the toolkit reads models of tokens")
+        raise InputError(
+            f"a {inner} takes no tokens: the toolkit supports only models with token input"
+        )
 
 
 def longest_row(bridge: Any) -> int | None:
@@ -149,7 +151,7 @@ def _way(model: Any, missing: list[str]) -> str:
     if isinstance(model, Mapping):
         return ": torch.save a state dict, and give the file (it.load(PATH))"
     if isinstance(model, tuple | list):
-        return ": give the model alone, without what stands beside it"
+        return ": give the model alone"
     if type(model).__name__ in _WRAPPERS:
         return ": give the model in it (model.module, model[0])"
     if hasattr(model, "merge_and_unload"):

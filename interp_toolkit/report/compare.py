@@ -1,14 +1,14 @@
-"""Two files of results: which verdicts differ, which words below them, and which numbers.
+"""Comparison of two results files: verdicts, outcomes of entries, and numbers.
 
-Results are matched by analysis, and by model where a file has several of one analysis; their
-entries (heads, sites, edges, claims) by what names them. A number with an interval differs where
-the interval of the difference, second less first, is beside 0:
+Results are matched by analysis, and by model if a file has several results of one analysis; their
+entries (heads, sites, edges, claims) are matched by name. A number with an interval differs if the
+interval of the difference, second minus first, excludes 0:
 
     [second's low - first's high, second's high - first's low]
 
-which holds whatever the two have to do with each other (the same rows, say), with a chance to err
-of at most both intervals' together, for each number by itself. Of the evidence's numbers without an
-interval the difference is told, and nothing is made of it; those of entries are not compared.
+This holds for any dependence between the two (the same prompts, say), with an error probability of
+at most the sum of both intervals', for each number separately. For numbers of the evidence without
+an interval, the difference is reported but not tested; those of entries are not compared.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class ComparisonFinding(Finding):
         if words:
             all_tables.append(
                 Table(
-                    "Outcomes that differ, or that one file lacks", headings, list(map(row, words))
+                    "Outcomes that differ or are in one file only", headings, list(map(row, words))
                 )
             )
         if sure:
@@ -166,8 +166,8 @@ class ComparisonFinding(Finding):
                     "Numbers with intervals",
                     [*headings, "difference, from", "to"],
                     [[*row(d), d.low, d.high] for d in sure],
-                    "The interval is of second minus first and holds however the two depend on "
-                    "each other; each is tested by itself. In bold: 0 lies outside.",
+                    "Interval: of second minus first, valid for any dependence between the two; "
+                    "each number is tested separately. In bold: the interval excludes 0.",
                     {n for n, d in enumerate(sure) if d.beyond},
                 )
             )
@@ -317,7 +317,7 @@ def _findings(
         sentences.append(f"In one file only: {evidence.entries_alone} entries.")
     if evidence.entries_unnamed:
         sentences.append(
-            f"Not compared, as they have no unique name: {evidence.entries_unnamed} entries."
+            f"Not compared, since they have no unique name: {evidence.entries_unnamed} entries."
         )
     return sentences
 
@@ -338,7 +338,7 @@ def _results(path: Path, text: bytes) -> list[dict[str, Any]]:
     """Read a file of results; raises InputError if it is none."""
     document = parsed(text, str(path), nan=False)
     if not isinstance(document, dict) or document.get("schema") not in (SCHEMA, BEFORE):
-        raise InputError(f"{path} is no file of results: its schema is not {SCHEMA!r}")
+        raise InputError(f"{path} is not a results file: its schema is not {SCHEMA!r}")
     results = document.get("results")
     if not isinstance(results, list) or not all(map(_is_result, results)):
         raise InputError(f"{path}: results must be a list of results (docs/results.schema.json)")
@@ -423,7 +423,7 @@ def _model(result: Mapping[str, Any]) -> str:
 def _between(
     entry: tuple[str, str, str], first: Mapping[str, Any], second: Mapping[str, Any]
 ) -> Iterator[tuple[Difference | None, bool]]:
-    """Every word and number of an entry: the difference, if any; whether it has an interval."""
+    """Compare every word and number of an entry: the difference, and whether it has an interval."""
     for field in dict.fromkeys([*first, *second]):
         value, other = first.get(field), second.get(field)
         where = (*entry, field)

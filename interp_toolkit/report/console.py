@@ -4,7 +4,7 @@ The evidence is in HTML and JSON.
 
 Everything fits the console's width, 80 columns as a rule: numbers are never broken, text folds
 inside its column, and what still does not fit is left out and named. Outcomes carry a sign as
-well as a colour; a terminal that knows ASCII only gets signs and dots it can show.
+well as a color; a terminal that knows ASCII only gets signs and dots it can show.
 """
 
 from __future__ import annotations

@@ -33,27 +33,27 @@ LABELS: Mapping[str, str] = {
     "labelings": "other labelings of these points",
     "reinitialised": "re-initialised models",
     "controls": "accuracy of other functions here",
-    "looks": "heads and detectors looked at",
+    "looks": "heads and detectors tested",
     "replaced_by": "ablated heads are replaced by",
     "other_heads": "other heads ablated",
     "others_largest_effect": "largest effect of those (nats)",
-    "every_edge_cut": "with every edge cut",
-    "cut_edges_get": "what stands in for a cut edge",
+    "every_edge_cut": "with all edges ablated",
+    "cut_edges_get": "ablation value of an edge",
     "faithfulness": "faithfulness, held-out rows",
     "faithfulness_low": "its interval, from",
     "faithfulness_high": "to",
     "faithfulness_where_chosen": "faithfulness, rows edges were chosen on",
     "rule": "an edge is kept by",
     "nulls": "re-initialised models",
-    "nulls_alike": "of these, with marks that name the same",
-    "weights_residual": "variance of logits that tables of weights do not rebuild",
+    "nulls_alike": "of these, meeting the criteria of the same algorithm",
+    "weights_residual": "variance of the logits that the weight tables leave",
     "pairs": "pairs looked at",
     "expected_by_chance": "expected by chance alone, at most",
     "shared_cosine": "mean cosine of the features",
     "alike": "bigrams with features alike",
     "counts": "pairs",
     "shuffled_read": "pairs read with shuffled labels",
-    "p_better": "chance that a random layer reads as well",
+    "p_better": "probability that a random layer reads as well",
     "behind_attention": "attention may have brought ANDs from other positions",
     "held_out": "held out, one in",
     "basis": "from",
@@ -69,13 +69,13 @@ def label_of(name: str, evidence: Evidence | None = None) -> str:
 
 SIGNIFICANT = 4
 MISSING = "–"
-#: with a sign as well as a colour, an outcome reads on paper and without colour vision
+#: with a sign as well as a color, an outcome reads on paper and without color vision
 SIGNS: Mapping[Tone, str] = {"yes": "✓", "no": "✗", "none": "–", "open": "?", "against": "!"}
 #: what each sign claims, for a legend
 LEGEND: Mapping[Tone, str] = {
-    "yes": "found: beyond its null, by its interval, or with a witness",
-    "no": "shown not to be so",
-    "none": "looked for and not found, which does not prove that it is not there",
+    "yes": "found: significant against the null, by its interval, or with a certificate",
+    "no": "shown not to hold",
+    "none": "tested and not found, which does not prove absence",
     "open": "undecided, or explained by the null",
     "against": "contradicts a claim",
 }
@@ -251,7 +251,7 @@ def figures(results: Sequence[Result], names: Sequence[str]) -> list[Figure]:
 def _of_several(
     results: Sequence[Result], names: Sequence[str]
 ) -> list[tuple[str, list[str], list[Result]]]:
-    """By analysis: the models' names and their results, where there are at least two."""
+    """Names of the models and their results, for each analysis with at least two."""
     by_probe: dict[str, list[tuple[str, Result]]] = {}
     for name, result in zip(names, results, strict=True):
         by_probe.setdefault(result.probe, []).append((name, result))
@@ -332,7 +332,7 @@ def _figure(probe: str, names: Sequence[str], results: Sequence[Result]) -> Figu
         )
     return Figure(
         f"{probe} along the models",
-        "Numbers of the evidence by the number in the model's name"
+        "Numbers of the evidence against the number in the model's name"
         + ("; bands: the intervals of those that have one." if banded else "."),
         traces,
         layout,

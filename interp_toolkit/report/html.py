@@ -223,7 +223,7 @@ def to_html(results: Sequence[Result]) -> str:
 
 
 def _links(figures: Sequence[Figure], before: int) -> dict[str, int]:
-    """By what tables name: the number of the first figure of a result that shows it."""
+    """Number of the first figure that shows each name in a result's tables."""
     numbered = list(enumerate(figures, start=before + 1))
     return {name: number for number, figure in reversed(numbered) for name in figure.shows}
 

@@ -1,16 +1,13 @@
-"""Copying: prompts of random tokens or of text, which repeat and ask for what came next.
+"""Copying tasks: random tokens or text that repeat, with the next token as the answer.
 
-Repeated random tokens: what came after the last token the first time round comes again.
+*Random tokens*: a segment of different random tokens, then its beginning again, cut off at a random
+position. The wrong answer is another token of the segment. Corrupted: in the first segment the
+answer is replaced with a token that the prompt does not contain.
 
-A segment of different random tokens, then its beginning again, cut off at a random place. The
-wrong answer is another token of the segment. Corrupted: in the first segment the answer is
-replaced with a token that the row does not have.
-Source: Olsson et al. 2022, "In-context Learning and Induction Heads".
+*Text*: a sentence, then the same again up to its last word. The nouns are sampled, so that only the
+first sentence determines the last one. The wrong answer is another noun of the sentence. Corrupted:
+in the first sentence the last noun is another one.
 
-Repeated sentences: a sentence, then the same again up to its last word.
-
-The nouns are drawn, so that nothing but the first sentence tells the last one. The wrong answer is
-another noun of the sentence. Corrupted: in the first sentence the last noun is another one.
 Source: Olsson et al. 2022, "In-context Learning and Induction Heads", whose heads copy text too.
 """
 
@@ -32,7 +29,7 @@ def make_copy_random(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData:
     words = Words(tokenizer)
     ids = words.vocabulary()
     if len(ids) <= SEGMENT[1]:
-        raise cannot_hold(f"it has {len(ids)} tokens, and a row needs {SEGMENT[1] + 1}")
+        raise cannot_hold(f"it has {len(ids)} tokens, but a prompt needs {SEGMENT[1] + 1}")
 
     def draw(template: int, rng: np.random.Generator) -> PromptPair | None:
         n_first = int(rng.integers(*SEGMENT))

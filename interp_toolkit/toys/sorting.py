@@ -90,9 +90,9 @@ def blank(
         dtype: of the parameters.
     """
     if not shares or not math.isclose(sum(shares), 1.0, abs_tol=1e-12):
-        raise InputError(f"the heads' shares must sum to 1, got {list(shares)}")
+        raise InputError(f"the heads' fractions must sum to 1, got {list(shares)}")
     if n_values < 2:
-        raise InputError(f"a list needs at least 2 values to be sorted, not {n_values}")
+        raise InputError(f"sorting needs at least 2 values, got {n_values}")
     reserved = {int(word.removeprefix("pad")) for word in text.split() if _is_token(word)}
     free = [i for i in range(n_values + len(reserved)) if i not in reserved]
     d_vocab_out = free[n_values - 1] + 1
@@ -166,13 +166,13 @@ def autoregressive(
     target = blank(text, n_values, shares, gain=gain, dtype=dtype)
     if not target.layout.autoregressive:
         raise InputError(
-            "this model reads the output before: the layout needs the sorted list after the list, "
-            "as in '10 list5 11 sorted5'"
+            "this model reads the previous output: the layout needs the sorted list after the "
+            "list, as in '10 list5 11 sorted5'"
         )
     if not target.layout.between:
         raise InputError(
-            "the first output is read at an item of the list, as if that were an output: put a "
-            "separator between the two, as in 'list5 10 sorted5'"
+            "the first output would be predicted at a list item: put a separator between list "
+            "and output, as in 'list5 10 sorted5'"
         )
     return target
 
@@ -181,8 +181,8 @@ def fixed_length(layout: ListLayout) -> int:
     """The length of every list. Raises InputError where lists of a row with outputs vary."""
     if layout.shortest != layout.longest:
         raise InputError(
-            f"lists of {layout.shortest} to {layout.longest} items move the places where outputs "
-            "are read: this model reads them by position, so give every list one length"
+            f"lists of {layout.shortest} to {layout.longest} items move the output positions, "
+            "which this model has fixed: give all lists the same length"
         )
     return layout.longest
 
@@ -391,7 +391,7 @@ def sort_mixed(
     gain: float = SUM_GAIN,
     dtype: torch.dtype = torch.float64,
 ) -> Transformer:
-    """Both algorithms at once: filter as in min{> previous}, sum as in argmax f_k(x), for repeats.
+    """A model of both algorithms, with repeats: the filter of min{> previous}, the sum of f_k(x).
 
     Since Σ_i min(0, a_i - x) = Σ_i min(a_i, x) - n x, f_k(x) is a sum of min(a_i, x) less
     (n - k - 0.5) x, in which for x >= p the items a_i <= p are constants. So these may be filtered
@@ -417,7 +417,7 @@ def sort_mixed(
         dtype: of the parameters.
     """
     if not 0 <= kept <= 1:
-        raise InputError(f"kept is a share of attention, 0 to 1, not {kept}")
+        raise InputError(f"kept is a fraction of attention between 0 and 1, not {kept}")
     target = autoregressive(
         layout or default_layout(n_values, length), n_values, shares, gain=gain, dtype=dtype
     )
@@ -459,7 +459,7 @@ def _first_separator(target: ListModel) -> tuple[int, int]:
 
 
 def _exclude(target: ListModel, scores: torch.Tensor, carrier: int, by: float) -> None:
-    """Every query scores -`by` on other separators, on padding, and on the outputs."""
+    """Make every query score -`by` on other separators, on padding, and on the outputs."""
     ignored = [axis for axis in target.others if axis != carrier] + target.sorted_axes
     tokens = torch.arange(target.model.cfg.d_vocab)
     scores[tokens[:, None], ignored] = -by

@@ -149,7 +149,7 @@ def evaluate(model: Transformer, rows: InductionRows) -> InductionScores:
 
 
 class InductionProblem(Problem):
-    """One seed's model on fresh rows; the loss is on the tokens that the context tells."""
+    """One seed's model on fresh rows; the loss is on tokens that the context determines."""
 
     capturable = True
 

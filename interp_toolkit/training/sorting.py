@@ -2,10 +2,10 @@
 
 Batches are drawn on the device, from the source's distribution; the loss is the cross-entropy of
 the sorted list's items, each at the position where it is read. Where the model is one layer without
-normalisation, a step goes through its tables (`models.transformer.collapsed`): the same gradients,
+normalization, a step goes through its tables (`models.transformer.collapsed`): the same gradients,
 several times sooner. Sizes and variants are the source's.
 Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023), experiments 1
-to 3. Its optimiser is Adam with an L2 term and a rate from 1e-3 to 1e-4, lowered by hand; here it
+to 3. Its optimizer is Adam with an L2 term and a rate from 1e-3 to 1e-4, lowered by hand; here it
 falls geometrically. AdamW from 3e-3 along a cosine, with β₂ = 0.99, reaches lower losses in as many
 steps: the default of experiments 2 and 3 (`--variant post`: the source's), a variant of
 experiment 1.
@@ -249,7 +249,7 @@ def item_losses(
 
 
 def fix_query(model: Transformer) -> None:
-    """One query for every token and position: b_Q, set to a row of W_Q, which becomes zero.
+    """Fix one query for all tokens and positions: b_Q becomes a row of W_Q, and W_Q zero.
 
     W_Q is not trained from then on; the model is an ordinary one.
     """

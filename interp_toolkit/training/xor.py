@@ -110,7 +110,7 @@ class XorProblem(Problem):
         self.tokens, self.answers = batch(config)
 
     def draw(self, generator: torch.Generator) -> Int[Tensor, "4 3"]:
-        """All four prompts, every time."""
+        """The four prompts, the same in every draw."""
         return self.tokens
 
     def loss(self, batch: Int[Tensor, "4 3"]) -> Float[Tensor, ""]:

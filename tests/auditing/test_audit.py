@@ -41,7 +41,7 @@ def test_a_seal_shows_every_change(tmp_path, change):
     content = json.loads(path.read_text())
     content[change] = 1 if change != "claims" else [CLAIM | {"says": "carries"}]
     path.write_text(json.dumps(content))
-    with pytest.raises(InputError, match="has been changed since it was sealed"):
+    with pytest.raises(InputError, match="has changed since it was sealed"):
         read_seal(path)
 
 
@@ -81,7 +81,7 @@ def test_copies_of_rows_are_no_more_rows(model):
     data = FeatureData(rows, np.zeros((16, 0), bool), ())
     ground, notes = ground_on(model, data, seed=0, level=0.05, claims=1)
     assert len(ground.data) == 2
-    assert notes == ["14 of 16 rows are copies of others and were left out"]
+    assert notes == ["14 of 16 rows are duplicates and were left out"]
 
 
 def test_the_result_is_json_and_a_frame(model):
@@ -137,7 +137,7 @@ def test_many_rows_are_drawn_with_all_that_belongs_to_them(model):
     features = rows[:, :1] % 2 == 1
     data = FeatureData(rows, features, ("odd",), groups=rows[:, 0])
     ground, notes = ground_on(model, data, seed=0, level=0.05, claims=1)
-    assert notes == ["512 of 700 rows were drawn"]
+    assert notes == ["512 of 700 rows were sampled"]
     tokens = ground.data.token_matrix()
     assert (ground.data.features[:, 0] == (tokens[:, 0] % 2 == 1)).all()
     assert (ground.groups == tokens[:, 0]).all()
@@ -167,21 +167,23 @@ def test_claims_beside_sealed_ones_do_not_change_their_answers(tmp_path, model):
 def test_a_seal_is_not_replaced_and_its_plan_is_kept_to(tmp_path):
     path = tmp_path / "s.json"
     write_seal([as_claim(CLAIM)], path)
-    with pytest.raises(InputError, match="is there already"):
+    with pytest.raises(InputError, match="already exists"):
         write_seal([as_claim(CLAIM)], path)
     from interp_toolkit.auditing.claims.seal import _digest
 
     content = json.loads(path.read_text())
     forged = content | {"plan": [content["plan"][0] | {"error_of_a_part": 1e-9}]}
     path.write_text(json.dumps(forged | {"sha256": _digest(forged)}))
-    with pytest.raises(InputError, match="its plan is not how these claims would be tested"):
+    with pytest.raises(
+        InputError, match="its plan differs from how this version tests these claims"
+    ):
         read_seal(path)
     path.write_text(json.dumps(content | {"exhaustive": True}))
-    with pytest.raises(InputError, match="no longer offered"):
+    with pytest.raises(InputError, match="no longer supported"):
         read_seal(path)
     named = content | {"claims": [{"circuit": "e.json"}]}
     path.write_text(json.dumps(named | {"sha256": _digest(named)}))
-    with pytest.raises(InputError, match="names no file"):
+    with pytest.raises(InputError, match="must hold its values instead of file names"):
         read_seal(path)
     for claims in ([[1, 2]], ["L0H1 attends to the previous token"], {"a": 1}, 3):
         odd = content | {"claims": claims}
@@ -195,12 +197,12 @@ def test_rows_that_ask_something_else_are_no_copies(model):
     data = FeatureData(rows, np.zeros((3, 0), bool), (), answers=np.array([1, 2, 1]))
     ground, notes = ground_on(model, data, seed=0, level=0.05, claims=1)
     assert len(ground.data) == 2
-    assert notes == ["1 of 3 rows are copies of others and were left out"]
+    assert notes == ["1 of 3 rows are duplicates and were left out"]
 
 
 @pytest.mark.parametrize("coverage", [0.95, 0.999])
 def test_the_behaviours_own_interval_is_corrected_too(coverage):
-    """A share of a behaviour errs by both: at every level no more often than it says."""
+    """A share of a behavior errs by both: at every level no more often than it says."""
     from interp_toolkit.auditing.ground import Ground
     from interp_toolkit.circuits.behaviour.advantage import estimate
     from interp_toolkit.circuits.behaviour.task import AtHome
@@ -212,7 +214,7 @@ def test_the_behaviours_own_interval_is_corrected_too(coverage):
     rng, runs, n, wrong = np.random.default_rng(3), 3000, 64, 0
     for _ in range(runs):
         whole = 1.0 + rng.standard_normal(n)
-        lost = 0.5 * (1.0 + rng.standard_normal(n))  # half of the behaviour, told apart from it
+        lost = 0.5 * (1.0 + rng.standard_normal(n))  # half of the behavior, told apart from it
         home = AtHome(True, estimate(whole, 0.95), 0.0, 0.0, "", "", whole)
         ground = Ground(None, None, 0, 0.05, 1)
         known = {"task": (Task(), None), "home": home, "readings": whole[:, None]}

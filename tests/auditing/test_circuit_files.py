@@ -44,12 +44,12 @@ def test_nodes_under_our_names():
     ("name", "text", "said"),
     [
         ("c.json", "{", "is not JSON"),
-        ("c.json", "3", "is no circuit"),
-        ("c.json", "{}", "no edge in its circuit"),
-        ("c.json", '{"edges": {"a0.h1->b": {"in_graph": true}}}', "no name of an edge"),
+        ("c.json", "3", "not a circuit file"),
+        ("c.json", "{}", "the circuit has no edges"),
+        ("c.json", '{"edges": {"a0.h1->b": {"in_graph": true}}}', "not the name of an edge"),
         ("c.json", "[" * 100_000, "is not JSON"),
-        ("c.graphml", "<graphml", "no readable GraphML"),
-        ("c.graphml", '<!DOCTYPE x [<!ENTITY a "b">]><graphml/>', "document type"),
+        ("c.graphml", "<graphml", "cannot be read as GraphML"),
+        ("c.graphml", '<!DOCTYPE x [<!ENTITY a "b">]><graphml/>', "DOCTYPE"),
     ],
 )
 def test_damaged_files_are_one_line(tmp_path, name, text, said):

@@ -72,21 +72,21 @@ def test_sentences(sentence, relation, says):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "does not say what it is about"),
+        ({}, "does not name its subject"),
         ({"heads": ["L1H0"], "circuit": ["m0"]}, "says heads and circuit"),
         ({"heads": ["L1H0"]}, "'relation' is missing"),
-        ({"heads": ["H1L0"], "relation": "x"}, "a head is written L5H1"),
+        ({"heads": ["H1L0"], "relation": "x"}, "write a head as L5H1"),
         ({"heads": [], "relation": "x"}, "heads"),
         ({"heads": ["L1H0"], "relation": "x", "say": "y"}, "no key 'say'; did you mean says?"),
         ({"heads": ["L1H0"], "relation": "x", "says": "rules"}, "says"),
         ({"heads": ["L1H0"], "relation": "x", "at_least": float("nan")}, "at_least"),
         ({"circuit": ["m0", "m0->logits"]}, "edges, or of nodes, not both"),
-        ({"circuit": ["spam"]}, "no name of an edge or node"),
-        ({"circuit": [3]}, "no name of an edge or a node"),
+        ({"circuit": ["spam"]}, "not the name of an edge or node"),
+        ({"circuit": [3]}, "not the name of an edge or a node"),
         ({"direction": [1, "x"], "hook": "h"}, "list of numbers"),
         ({"direction": [1.0, float("inf")], "hook": "h"}, "direction"),
         ({"direction": "none.npy", "hook": "h"}, "no such file"),
-        ({"direction": "none.txt", "hook": "h"}, "a direction is a file of"),
+        ({"direction": "none.txt", "hook": "h"}, "give the direction as numbers or as a file:"),
         ({"direction": [1.0], "hook": "h", "table": 110}, "put the table in quotes"),
         ({"direction": [1.0], "hook": "h", "table": "01x"}, "table"),
         ({"pair": {"head": "L0H0", "key": -1, "query": 2}}, "key"),
@@ -98,8 +98,8 @@ def test_sentences(sentence, relation, says):
         ("L1H0 isn't an induction head", "not understood"),
         ("No induction is carried by L1H0", "a sentence with 'no' is not understood"),
         ("only L1H0 is an induction head", "not understood"),
-        ("what a lovely day", "no sentence such as"),
-        ("L1H0 is a fine head", "no sentence such as"),
+        ("what a lovely day", "nor a claim such as"),
+        ("L1H0 is a fine head", "nor a claim such as"),
         (7, "must be a mapping"),
     ],
 )
@@ -149,7 +149,7 @@ def test_a_claim_file_reads_only_what_lies_beside_it(tmp_path):
     (tmp_path / "secret.json").write_text('["m0->logits"]')
     for name in ("../secret.json", str(tmp_path / "secret.json")):
         (inside / "c.json").write_text(json.dumps({"circuit": name}))
-        with pytest.raises(InputError, match="does not lie beside the claim"):
+        with pytest.raises(InputError, match="is outside the claim's folder"):
             read_claims(inside / "c.json")
     assert as_claim({"circuit": str(tmp_path / "secret.json")}).circuit == ("m0->logits",)
 

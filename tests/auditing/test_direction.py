@@ -213,13 +213,13 @@ def test_the_order_of_rows_makes_no_difference():
 
 
 def test_steps_that_overflow_are_refused():
-    with pytest.raises(InputError, match="too long to be added"):
+    with pytest.raises(InputError, match="too large to be added"):
         audited(FEATURE, says="steers", by=1e200)
     assert audited(1e308 * FEATURE, says="carries").answer == "confirmed"
 
 
 def test_patterns_hold_no_vector_a_position():
-    with pytest.raises(InputError, match="holds no vector a position"):
+    with pytest.raises(InputError, match="does not hold one vector per position"):
         audited([1.0, 0.0], hook="blocks.0.attn.hook_pattern", says="carries", head=0)
 
 

@@ -45,7 +45,7 @@ def test_heads_of_another_relation_are_refuted(model):
 
 
 def test_a_decoy_attends_and_does_nothing():
-    """The behaviour cannot be tested on a model that does not do it; attention can."""
+    """The behavior cannot be tested on a model that does not do it; attention can."""
     found = by_question(asked(decoy(), "L1H0", "induction"))
     assert found["matters"].answer == "not_testable"
 

@@ -1,4 +1,4 @@
-"""ε after the best gain and bias, against a linear programme."""
+"""ε after the best gain and bias, against a linear program."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_sealed_and_run(call):
     ("arguments", "said"),
     [
         (["L1H0 is an induction head"], "give --model"),
-        (["nonsense", "--model", MODEL], "no sentence such as"),
+        (["nonsense", "--model", MODEL], "nor a claim such as"),
         (["none.yaml", "--model", MODEL], "No such file"),
         (["--model", MODEL], "no claim to test"),
         (["--relation", "induction", "--model", MODEL], "give --heads"),

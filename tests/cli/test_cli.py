@@ -285,8 +285,8 @@ def test_bad_files_are_one_clear_line_and_run_nothing(call, bad_files, tmp_path:
             ["analyze", "toy:xor-2head", "--probe", "xor", "--tokens", "0=0,1=1,query=" + "9" * 30],
             "far too large",
         ),
-        (["train", "xor", "--device", "gpu"], "'gpu' is no device"),
-        (["train", "xor", "--set", "device=gpu"], "'gpu' is no device"),
+        (["train", "xor", "--device", "gpu"], "'gpu' is not a device"),
+        (["train", "xor", "--set", "device=gpu"], "'gpu' is not a device"),
         (["train", "xor", "--steps", "many"], "--steps"),
         (["train", "xor", "--steps", "9", "--set", "steps=9"], "given twice"),
         (["train", "xor", "--out", "m.txt"], "must end in .pt or .safetensors"),
@@ -402,7 +402,7 @@ def test_the_circuit_is_written_as_a_graph(tmp_path: Path, call) -> None:
     assert ".graphml" in err
     code, _, err = call("analyze", "toy:induction", "--probe", "heads", "--graph", path)
     assert code == 2
-    assert "no --probe given finds one" in err
+    assert "--graph needs a --probe that finds a graph" in err
 
 
 def test_heads_are_analysed_and_written_as_json(tmp_path: Path, call) -> None:

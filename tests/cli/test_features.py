@@ -112,30 +112,30 @@ def test_latents_with_their_side_and_threshold(call, tokens_only, sae):
     assert seen(out)["norms"] == pytest.approx([3 * norm for norm in decoder])
     code, out, err = call(*START, "--features", sae, "--data", tokens_only, "--threshold", 2)
     assert code == 2
-    assert "none of the 3 features is on at any place" in err
+    assert "none of the 3 features is on at any position" in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--probe", "xor", "--features", "embeddings"], "--probe xor takes no --features"),
-        (["--probe", "labelled", "--features", "embedings"], "are neither 'embeddings' nor the"),
+        (["--probe", "labelled", "--features", "embedings"], "not understood: give 'embeddings'"),
         (["--probe", "labelled", "--features", "none.npy"], "there is no such file"),
         (["--probe", "labelled", "--features", "~nosuchuser/x"], "cannot be looked up"),
         (["--probe", "labelled", "--features", "x" * 5000], "cannot be looked up"),
-        (["--probe", "labelled", "--features", ""], "are neither 'embeddings' nor"),
+        (["--probe", "labelled", "--features", ""], "not understood: give 'embeddings'"),
         (
             ["--probe", "labelled", "--feature-side", "encoder"],
-            "--feature-side is about --features",
+            "--feature-side needs --features",
         ),
-        (["--probe", "labelled", "--threshold", "1"], "--threshold is about --features"),
+        (["--probe", "labelled", "--threshold", "1"], "--threshold needs --features"),
         (
             ["--probe", "labelled", "--features", "embeddings", "--threshold", "1"],
-            "a side and a threshold are for the folder of an SAE, not for embeddings",
+            "side and threshold apply only to an SAE folder, not to embeddings",
         ),
         (
             ["--probe", "labelled", "--features", "embeddings", "--column", "a", "--data", "x.npz"],
-            "--column and --features both say what the features are",
+            "--column and --features both define the features",
         ),
         (["--probe", "labelled", "--features", "embeddings"], "no data: "),
     ],
@@ -181,7 +181,7 @@ def test_in_a_notebook(call, tokens_only):
     features = np.random.default_rng(0).normal(size=(4, 7))
     result = it.analyze("toy:xor-2head", "labelled", data=tokens_only, features="embeddings")
     assert result.seen["n"] == 6
-    with pytest.raises(it.InputError, match=r"the directions given are \[4, 7\]"):
+    with pytest.raises(it.InputError, match=r"the directions given have shape \[4, 7\]"):
         it.analyze("toy:xor-2head", "labelled", data=tokens_only, features=features)
     with pytest.raises(it.InputError, match="there is no feature column"):
         it.analyze("toy:xor-2head", "labelled", data=tokens_only)

@@ -120,13 +120,13 @@ def test_a_text_is_cut_into_prompts_and_a_file_of_lines_is_one_each(call, loaded
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("--text", "a.txt", "--prompt", "a"), "--prompt and --text both say what the rows are"),
-        (("--text-length", "9"), "--text-length is of the pieces of --text, which is not given"),
+        (("--text", "a.txt", "--prompt", "a"), "--prompt and --text both define the prompts"),
+        (("--text-length", "9"), "--text-length needs --text"),
         (("--text", "none.txt"), "--text none.txt: there is no such file"),
-        (("--task", "copy-random", "--data", "rows.npz"), "--data and --task both say what the"),
-        (("--task", "copy-random", "--prompt", "a"), "--prompt and --task both say what the rows"),
+        (("--task", "copy-random", "--data", "rows.npz"), "--data and --task both define the"),
+        (("--task", "copy-random", "--prompt", "a"), "--prompt and --task both define the prompts"),
         (("--task", "copy-randon"), "no task is called 'copy-randon'; did you mean copy-random?"),
-        (("--task-rows", "9"), "--task-rows says how many rows of --task, which is not given"),
+        (("--task-rows", "9"), "--task-rows needs --task"),
         (("--task", "copy-random"), "this model has no tokenizer, so the task 'copy-random'"),
         (("--prompt", "a"), "these prompts are text, and the model has no tokenizer"),
     ],

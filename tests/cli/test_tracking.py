@@ -175,7 +175,7 @@ def test_nothing_is_sent_by_default(call, tmp_path: Path, monkeypatch: pytest.Mo
     ("given", "said"),
     [
         (("--log", "tensorbord", "--out", "m.pt"), "did you mean tensorboard"),
-        (("--log", "wandb"), "--log follows a run that is kept: give --out"),
+        (("--log", "wandb"), "--log needs a saved run: give --out"),
     ],
 )
 def test_what_cannot_be_followed_is_one_line(call, given, said: str) -> None:

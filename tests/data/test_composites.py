@@ -50,7 +50,7 @@ def test_samples_about_gates_turn_them_on():
     assert np.allclose(whole, 1 / 9, atol=0.02)
     assert np.allclose(missing, 1 / 9, atol=0.03)
     assert on[:, 10:].any(1).mean() > 0.2
-    with pytest.raises(InputError, match="a gate has 3 features; 2 are to be on"):
+    with pytest.raises(InputError, match="a gate has 3 features, but at most 2 are on"):
         sample_about(5, gates, 200, 2, np.random.default_rng(0))
 
 
@@ -71,7 +71,7 @@ def test_sizes_that_are_not_there_are_said(most_on):
         lambda: all_composites(5, most_on),
         lambda: sample_composites(3, 5, most_on, np.random.default_rng(0)),
     ):
-        with pytest.raises(InputError, match=f"{most_on} features are to be on at most"):
+        with pytest.raises(InputError, match=f"{most_on} features cannot be on at once"):
             make()
 
 
@@ -81,9 +81,9 @@ def test_inputs_that_do_not_fit_or_are_none_are_said():
         (lambda: all_composites(200, 8), r"the inputs take [\d,]+\.\d GiB, more than 2"),
         (lambda: all_composites(3_000, 1_500), r"more than 10\^14 GiB"),
         (lambda: sample_composites(10**9, 200, 8, rng), "186.3 GiB"),
-        (lambda: sample_composites(-1, 5, 2, rng), "-1 inputs were asked for"),
-        (lambda: sample_about(5, [], 5, 2, rng), "need gates"),
-        (lambda: sample_about(5, [()], 5, 2, rng), "need gates"),
+        (lambda: sample_composites(-1, 5, 2, rng), "-1 inputs requested"),
+        (lambda: sample_about(5, [], 5, 2, rng), "at least one gate"),
+        (lambda: sample_about(5, [()], 5, 2, rng), "at least one gate"),
         (lambda: sample_about(5, [(0, 5)], 5, 2, rng), r"outside 0\.\.4"),
     ):
         with pytest.raises(InputError, match=said):

@@ -56,7 +56,7 @@ def test_places_and_answers_may_be_lists():
 
 def test_column():
     assert make().column("b").tolist() == [False, True]
-    with pytest.raises(InputError, match="no feature 'c'; there are a, b"):
+    with pytest.raises(InputError, match="no feature 'c'; known: a, b"):
         make().column("c")
 
 
@@ -85,7 +85,7 @@ def test_vocabulary():
     ("changes", "message"),
     [
         ({"tokens": []}, "there are no rows"),
-        ({"tokens": [[1], []]}, "row 1 is no list of tokens, or an empty one"),
+        ({"tokens": [[1], []]}, "row 1 must be a list of token ids with at least one id"),
         ({"tokens": np.array([[1.0, 2.0]])}, "row 0 holds float64 values"),
         ({"tokens": np.array([[True], [False]])}, "row 0 holds bool values"),
         ({"tokens": [[1], [-2]]}, "row 1 has the negative token id -2"),
@@ -100,29 +100,32 @@ def test_vocabulary():
         ({"groups": np.array(["x"])}, "1 groups for 2 rows"),
         ({"groups": np.array("x")}, r"groups must be \[row\], not \[\]"),
         ({"positions": np.array(0)}, r"positions must be \[row\], not \[\]"),
-        ({"positions": np.array([0.5, 1])}, "positions hold float64 values; give whole numbers"),
-        ({"answers": np.array([7.5, 8])}, "answers hold float64 values; give whole numbers"),
+        ({"positions": np.array([0.5, 1])}, "positions hold float64 values; give integers"),
+        ({"answers": np.array([7.5, 8])}, "answers hold float64 values; give integers"),
         ({"answers": np.array([np.nan, 8])}, "answers hold float64 values"),
         ({"answers": [7.0, 8.0]}, "answers hold float64 values"),
         ({"answers": [True, False]}, "answers hold bool values"),
-        ({"answers": np.array([" a", " b"])}, "answers hold text; give whole numbers"),
-        ({"answers": [[7], [8, 9]]}, "answers are no array of whole numbers"),
-        ({"answers": 7}, r"answers must be \[row place\] for 2 rows, not \[\]"),
+        ({"answers": np.array([" a", " b"])}, "answers hold text; give integers"),
+        ({"answers": [[7], [8, 9]]}, "answers are not an integer array"),
+        ({"answers": 7}, r"answers must be \[row position\] for 2 rows, not \[\]"),
         ({"answers": np.array([2**64 - 1, 0], dtype=np.uint64)}, "answers hold .* far too large"),
         ({"wrong": [7.5, 8], "answers": [1, 2]}, "wrong hold float64 values"),
         ({"wrong": ["a", "b"], "answers": [1, 2]}, "wrong hold text"),
         ({"answers": [1, 2], "answer_positions": [0.5]}, "answer_positions hold float64 values"),
         ({"answers": [1, 2], "answer_positions": ["end"]}, "answer_positions hold text"),
-        ({"answers": [1, 2], "corrupted": 5}, "corrupted are no rows of tokens"),
-        ({"answers": [1, 2], "corrupted": [[1, [2]], 3]}, "row 0 .corrupted. is no list of tokens"),
-        ({"tokens": [[1, [2]], [3]]}, "row 0 is no list of tokens"),
+        ({"answers": [1, 2], "corrupted": 5}, "corrupted are not rows of tokens"),
+        (
+            {"answers": [1, 2], "corrupted": [[1, [2]], 3]},
+            "row 0 .corrupted. must be a list of token ids",
+        ),
+        ({"tokens": [[1, [2]], [3]]}, "row 0 must be a list of token ids"),
         (
             {"answers": [[1, 2]] * 2, "answer_positions": [2, -1]},
-            "row 0: its place 2 is asked twice; give every answer a place of its own",
+            "row 0: position 2 has two answers; give each answer its own position",
         ),
         (
             {"answers": [[1, 2, 3]] * 2, "answer_positions": [[0, 1, 2], [1, 0, -2]]},
-            "row 1: its place 1 is asked twice",
+            "row 1: position 1 has two answers",
         ),
     ],
 )

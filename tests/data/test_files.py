@@ -67,7 +67,7 @@ def test_npz_names_and_choice_of_features(npz):
 def test_a_choice_of_features_ignores_other_columns(table):
     path = table([r | {"id": f"x{r['tokens'][0]}", "score": 0.5} for r in RECORDS])
     assert read_data(path, feature_names=["b", "a"]).names == ("b", "a")
-    with pytest.raises(InputError, match=r"column 'score': 0\.5 is no boolean"):
+    with pytest.raises(InputError, match=r"column 'score': 0\.5 is not a boolean"):
         read_data(path)
     data = read_data(table([r | {"id": f"x{r['tokens'][0]}"} for r in RECORDS]))
     assert "id" not in data.names
@@ -99,24 +99,24 @@ def test_vocabulary(table):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tokens": []}, "tokens are no list of ids"),
-        ({"tokens": [1, -2]}, "-2 is no token id"),
-        ({"tokens": [1.5]}, "1.5 is no token id"),
-        ({"tokens": None}, "tokens are no list of ids"),
-        ({"tokens": [[1]]}, "is no token id"),
-        ({"tokens": [2**40]}, "is no token id"),
-        ({"tokens": [True]}, "True is no token id"),
+        ({"tokens": []}, "tokens must be a list of ids"),
+        ({"tokens": [1, -2]}, "-2 is not a token id"),
+        ({"tokens": [1.5]}, "1.5 is not a token id"),
+        ({"tokens": None}, "tokens must be a list of ids"),
+        ({"tokens": [[1]]}, "is not a token id"),
+        ({"tokens": [2**40]}, "is not a token id"),
+        ({"tokens": [True]}, "True is not a token id"),
         ({"tokens": "1 2"}, "tokens are text; call the column 'text'"),
-        ({"a": 2}, "column 'a': 2 is no boolean"),
-        ({"a": None}, "column 'a': None is no boolean"),
-        ({"a": "true"}, "column 'a': 'true' is no boolean"),
-        ({"a": 1.0}, "column 'a': 1.0 is no boolean"),
+        ({"a": 2}, "column 'a': 2 is not a boolean"),
+        ({"a": None}, "column 'a': None is not a boolean"),
+        ({"a": "true"}, "column 'a': 'true' is not a boolean"),
+        ({"a": 1.0}, "column 'a': 1.0 is not a boolean"),
         ({"a": float("inf")}, "is no"),
         ({"position": 3}, "position 3 is outside row 1, which has 2 tokens"),
-        ({"position": None}, "column 'position': None is no integer"),
-        ({"position": 0.5}, "column 'position': 0.5 is no integer"),
-        ({"group": None}, "column 'group': None is no name or number"),
-        ({"group": [1]}, r"column 'group': \[1\] is no name or number"),
+        ({"position": None}, "column 'position': None is not an integer"),
+        ({"position": 0.5}, "column 'position': 0.5 is not an integer"),
+        ({"group": None}, "column 'group': None is neither a name nor a number"),
+        ({"group": [1]}, r"column 'group': \[1\] is neither a name nor a number"),
     ],
 )
 def test_a_bad_value_is_named_with_file_line_and_column(tmp_path, changes, message):
@@ -131,11 +131,11 @@ def test_a_bad_value_is_named_with_file_line_and_column(tmp_path, changes, messa
 @pytest.mark.parametrize(
     ("column", "values", "message"),
     [
-        ("a", [True, None, False], "row 1, column 'a': None is no boolean"),
-        ("a", [1.0, 0.0, float("nan")], "row 0, column 'a': 1.0 is no boolean"),
-        ("tokens", [[1], None, [2]], "row 1: tokens are no list of ids"),
-        ("tokens", [[1.0], [2.0], [3.0]], "row 0: 1.0 is no token id"),
-        ("tokens", [b"\x01", b"\x02", b"\x03"], "row 0: tokens are no list"),
+        ("a", [True, None, False], "row 1, column 'a': None is not a boolean"),
+        ("a", [1.0, 0.0, float("nan")], "row 0, column 'a': 1.0 is not a boolean"),
+        ("tokens", [[1], None, [2]], "row 1: tokens must be a list of ids"),
+        ("tokens", [[1.0], [2.0], [3.0]], "row 0: 1.0 is not a token id"),
+        ("tokens", [b"\x01", b"\x02", b"\x03"], "row 0: tokens must be a list"),
         ("position", [0, 0, None], "column 'position'"),
     ],
 )
@@ -171,13 +171,13 @@ def test_tokens_alone_where_no_feature_is_asked_for(table, npz):
     [
         (b"", "the file is empty"),
         (b"\n\n", "there is no text in it"),
-        (b'{"tokens": [1], "a": tr', "line 1 is no complete JSON object"),
-        (b'{"tokens": [1], "a": true}\n{"tokens": [1]', "line 2 is no complete JSON object"),
-        (b'{"tokens": [1], "a": true}\n\n{"tokens": [1], "a": true}', "line 2 is no complete"),
-        (b'{"tokens": [1], "a": NaN}', "NaN is no JSON number"),
-        (b"[1, 2]", "line 1 is no JSON object"),
-        (b"\xff\xfe", "no UTF-8 text"),
-        (b"[" * 100_000, "line 1 is no complete JSON object"),
+        (b'{"tokens": [1], "a": tr', "line 1 is not a complete JSON object"),
+        (b'{"tokens": [1], "a": true}\n{"tokens": [1]', "line 2 is not a complete JSON object"),
+        (b'{"tokens": [1], "a": true}\n\n{"tokens": [1], "a": true}', "line 2 is not a complete"),
+        (b'{"tokens": [1], "a": NaN}', "NaN is not a JSON number"),
+        (b"[1, 2]", "line 1 is not a JSON object"),
+        (b"\xff\xfe", "not UTF-8 text"),
+        (b"[" * 100_000, "line 1 is not a complete JSON object"),
         (b'{"tokens": [1], "a": true}\n{"tokens": [1]}', "line 2 has no 'a'"),
         (b'{"tokens": [1], "a": true}\n{"tokens": [1], "a": true, "b": true}', "line 2 has 'b'"),
     ],
@@ -196,9 +196,9 @@ def test_bad_jsonl(tmp_path, content, message):
         ({"tokens": [1], "features": [[1]]}, r"tokens must be integers .*, not int64 \[1\]"),
         ({"tokens": [[1.0]], "features": [[1]]}, "tokens must be integers"),
         ({"tokens": [[1]], "features": [1]}, "features must be"),
-        ({"tokens": [[1]], "features": [[0.5]]}, "row 0, column 'a': 0.5 is no boolean"),
-        ({"tokens": [[1]], "features": [[np.nan]]}, "row 0, column 'a': nan is no boolean"),
-        ({"tokens": [[1]], "features": [[2]]}, "row 0, column 'a': 2 is no boolean"),
+        ({"tokens": [[1]], "features": [[0.5]]}, "row 0, column 'a': 0.5 is not a boolean"),
+        ({"tokens": [[1]], "features": [[np.nan]]}, "row 0, column 'a': nan is not a boolean"),
+        ({"tokens": [[1]], "features": [[2]]}, "row 0, column 'a': 2 is not a boolean"),
         ({"tokens": [[1]], "features": [[1], [0]]}, "2 feature rows for 1 rows"),
         ({"tokens": [[1]], "features": [[1]], "names": ["x", "y"]}, "names must be 1 strings"),
         ({"tokens": [[1]], "features": [[1]], "lengths": [2]}, "row 0 has length 2; rows hold 1"),
@@ -309,12 +309,14 @@ def test_names_of_an_npz_must_differ(npz):
 def test_a_single_array_is_no_npz(tmp_path):
     path = tmp_path / "data.npy"
     np.save(path, np.ones((2, 2)))
-    with pytest.raises(InputError, match=r"no readable \.npz file"):
+    with pytest.raises(InputError, match=r"cannot be read as a \.npz file"):
         read_data(path.rename(tmp_path / "data.npz"))
 
 
 def test_no_file(tmp_path):
     with pytest.raises(InputError, match="there is no such file"):
         read_data(tmp_path / "none.npz")
-    with pytest.raises(InputError, match=r"data files end in \.npz, \.parquet, \.jsonl"):
+    with pytest.raises(
+        InputError, match=r"unknown kind of data file; give \.npz, \.parquet, \.jsonl"
+    ):
         read_data(tmp_path / "data.xlsx")

@@ -230,8 +230,8 @@ def test_all_sets(n_values, size):
         (lambda: all_sets(3, 4), "sets of 4 out of 3 values do not exist"),
         (lambda: all_sets(3, 0), "sets of 0"),
         (lambda: all_sets(60, 30), "too many to list"),
-        (lambda: Lists.from_rows([], 3), "there must be lists"),
-        (lambda: Lists.from_rows([[1], []], 3), "there must be lists"),
+        (lambda: Lists.from_rows([], 3), "give at least one list"),
+        (lambda: Lists.from_rows([[1], []], 3), "give at least one list"),
         (lambda: Lists.from_rows([[1, 3]], 3), "outside 0 to 2"),
     ],
 )

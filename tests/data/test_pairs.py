@@ -115,7 +115,7 @@ def test_every_format_gives_the_same_pairs(tmp_path, rows, at):
     [
         ({"corrupted": 7}, "line 2: 'corrupted' is 7; give text or a list of ids"),
         ({"clean": None}, "line 2: 'clean' is None; give text or a list of ids"),
-        ({"wrong": None}, "line 2, column 'wrong': None is no integer"),
+        ({"wrong": None}, "line 2, column 'wrong': None is not an integer"),
     ],
 )
 def test_a_bad_pair_is_named_with_file_and_line(tmp_path, changes, message):
@@ -132,9 +132,9 @@ def test_a_bad_pair_is_named_with_file_and_line(tmp_path, changes, message):
             {"corrupted": "Mary met the John, and Anne thanked"},
             "line 2: the clean prompt has 7 tokens and the corrupted one 8",
         ),
-        ({"corrupted": SECOND["clean"]}, "line 2: the corrupted prompt is the clean one"),
+        ({"corrupted": SECOND["clean"]}, "line 2: the corrupted prompt equals the clean one"),
         ({"corrupted": ""}, "line 2: the clean prompt has 7 tokens and the corrupted one 1"),
-        ({"wrong": " John"}, r"line 2: the wrong answer is the answer \(token 5\)"),
+        ({"wrong": " John"}, r"line 2: the wrong answer equals the answer \(token 5\)"),
     ],
 )
 def test_pairs_that_do_not_fit_are_left_out_and_counted_unless_they_are_many(
@@ -205,11 +205,11 @@ def test_a_digest_covers_pairs_and_stays_what_it_was_without():
     ("given", "message"),
     [
         ({"wrong": np.array([8])}, r"wrong answers \[1\] do not fit answers \[2, 1\]"),
-        ({"wrong": np.array([8, -1])}, "the wrong answer -1 is no token id"),
-        ({"wrong": np.array([8, 8])}, r"row 1: the wrong answer is the answer \(token 8\)"),
+        ({"wrong": np.array([8, -1])}, "the wrong answer -1 is not a token id"),
+        ({"wrong": np.array([8, 8])}, r"row 1: the wrong answer equals the answer \(token 8\)"),
         ({"corrupted": [[1, 2, 4]]}, "1 corrupted rows for 2 rows"),
         ({"corrupted": [[1, 2, 4], [-4, 6]]}, r"row 1 \(corrupted\) has the negative token id"),
-        ({"corrupted": [[1, 2, 3], [4, 6]]}, "row 0: the corrupted prompt is the clean one"),
+        ({"corrupted": [[1, 2, 3], [4, 6]]}, "row 0: the corrupted prompt equals the clean one"),
         ({"corrupted": [[1, 2, 4], [4]]}, "row 1: the clean prompt has 2 tokens and the corr"),
         ({"corrupted": [[1, 2, 4], [4, 6]], "answers": None}, "corrupted rows without answers"),
         ({"wrong": np.array([8, 7]), "answers": None}, "wrong answers without answers"),

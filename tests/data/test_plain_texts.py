@@ -95,7 +95,7 @@ def test_a_file_of_lines_is_a_prompt_a_line(tmp_path):
     with pytest.raises(InputError, match="there is no text in it"):
         read_data(file, letters)
     file.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="no UTF-8 text"):
+    with pytest.raises(InputError, match="not UTF-8 text"):
         read_text(file)
     with pytest.raises(InputError, match="No such file"):
         read_text(tmp_path / "none.txt")

@@ -154,7 +154,7 @@ def test_numbers_of_options_are_no_answers(tmp_path):
     row = {"sentence": "Ann helped as _ was nice", "option1": "Ann", "option2": "Bob"}
     path = saved(tmp_path / "winogrande.jsonl", json.dumps(row | {"answer": "1"}))
     for read in (check_header, lambda path: read_data(path, ids)):
-        with pytest.raises(InputError, match="its answers are numbers of options"):
+        with pytest.raises(InputError, match="its answers are option numbers"):
             read(path)
 
 
@@ -205,7 +205,7 @@ def test_a_feature_under_such_a_name_stays_a_feature(tmp_path):
         ("data.csv", "text,wrong\na,b\n", "'wrong' and no 'answer'"),
         ("data.csv", "text,answer\na,b\na\n", "row 2 has 1 cells, the header has 2"),
         ("data.csv", "text,text\na,b\n", "two columns have the same name"),
-        ("data.csv", 'text\n"a\n', "this is no table"),
+        ("data.csv", 'text\n"a\n', "this cannot be read as a table"),
         ("data.tsv", "text\n", "no rows below the header"),
         ("data.json", "[1, 2]", "a list of records, or a record of lists"),
         ("data.json", '{"text": ["a"], "answer": []}', "'answer' has 0 values, 'text' has 1"),

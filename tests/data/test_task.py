@@ -33,5 +33,5 @@ def test_another_task(task):
 
 
 def test_sizes_that_are_not_there():
-    with pytest.raises(InputError, match="3 features are to be on at most; there are 2"):
+    with pytest.raises(InputError, match="3 features cannot be on at once; there are 2"):
         task_data({"n_features": 2, "most_on": 3})

@@ -71,7 +71,7 @@ def test_where_nothing_is_held_out_the_first_documents_are(tmp_path: Path) -> No
     write(tmp_path, "a.jsonl", TRAIN)
     held_out, reader = split(find_texts(str(tmp_path / "a.jsonl")), 2)
     assert ([d.text for d in held_out], [d.text for d in reader()]) == (TRAIN[:2], TRAIN[2:])
-    with pytest.raises(InputError, match="holds nothing out: say how many"):
+    with pytest.raises(InputError, match="has no test documents: say how many"):
         split(find_texts(str(tmp_path)), 0)
 
 
@@ -116,7 +116,7 @@ def test_what_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "other.jsonl").write_text('{"body": "x"}\n')
     assert "row 0 has no column text; it has body" in refused(tmp_path / "other.jsonl")
     (tmp_path / "label.jsonl").write_text('{"text": "x", "label": "good"}\n')
-    assert "the label 'good' is no whole number" in refused(tmp_path / "label.jsonl")
+    assert "the label 'good' is not an integer" in refused(tmp_path / "label.jsonl")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no parquet")
     for name in ("mixed", "held", "a"):
         assert "\n" not in refused(tmp_path / name)
@@ -177,7 +177,10 @@ def test_a_hub_that_cannot_be_reached_is_said_at_once(monkeypatch: pytest.Monkey
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", dataset_info)
     said = refused("Salesforce/wikitext:wikitext-103-raw-v1")
-    assert "wikitext-103-raw-v1 is no folder here, and no hub gives it (Name or service" in said
+    assert (
+        "wikitext-103-raw-v1 is neither a folder here nor on the Hugging Face hub (Name or service"
+        in said
+    )
     assert said.endswith("give a local copy with --set text=FOLDER")
     assert [name for name, _ in asked] == ["Salesforce/wikitext"]
 
@@ -185,7 +188,7 @@ def test_a_hub_that_cannot_be_reached_is_said_at_once(monkeypatch: pytest.Monkey
 def test_offline_no_hub_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *a, **k: pytest.fail("asked"))
-    assert "no hub gives it" in refused("owner/never-cached")
+    assert "nor on the Hugging Face hub" in refused("owner/never-cached")
 
 
 @pytest.mark.parametrize("begins", ["null\n", ' \n null {"text": "a"}\n'])

@@ -102,7 +102,7 @@ def test_no_random_draw_of_the_user_changes(made) -> None:
 
 
 def test_what_is_no_model_is_refused(zoo) -> None:
-    with pytest.raises(it.InputError, match="no TransformerLens model"):
+    with pytest.raises(it.InputError, match="not a TransformerLens model"):
         it.doctor(nn.Linear(2, 2))
     model = it.load("toy:xor-2head")
     with torch.no_grad():

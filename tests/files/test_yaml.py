@@ -25,7 +25,7 @@ def test_json_is_yaml(tmp_path):
     ("text", "said"),
     [
         ("a: &x [1]\nb: *x\n", "aliases are not read (line 2)"),
-        ("a: 1\na: 2\n", "the key 'a' stands twice (line 2)"),
+        ("a: 1\na: 2\n", "the key 'a' occurs twice (line 2)"),
         ("a: [1\n", "is not YAML"),
         ("a: !!python/object/apply:os.system [echo]\n", "is not YAML"),
         ("[" * 5000 + "]" * 5000, "is not YAML"),

@@ -119,7 +119,7 @@ def double_bos(model):
 
 
 def folded_told_unfolded(model):
-    """Weights folded and centred, cfg as before."""
+    """Weights folded and centered, cfg as before."""
     before = model.cfg.normalization_type
     if type(model).__name__ == "HookedTransformer":
         model.process_weights_()

@@ -24,7 +24,7 @@ def rewritten(model: Transformer, seed: int) -> Transformer:
     """A copy of the model that computes the same logits, up to rounding, from dense weights.
 
     Args:
-        model: one layer, attention only, no normalisation, learned positions, biases, and no
+        model: one layer, attention only, no normalization, learned positions, biases, and no
             grouped-query heads.
         seed: of the rotations and shifts, which are drawn at random.
     """
@@ -64,7 +64,7 @@ def _check(model: Transformer) -> None:
     if not fits:
         raise InputError(
             "only one attention-only layer with biases, learned positions and an unembedding of "
-            "its own, without normalisation or grouped heads, is rewritten; this model has another "
+            "its own, without normalization or grouped heads, is rewritten; this model has another "
             "shape"
         )
 

@@ -48,7 +48,7 @@ class PlainModel:
 
     @classmethod
     def from_gguf(cls, path: Path) -> PlainModel:
-        """The model in a GGUF file, dequantised to float32."""
+        """The model in a GGUF file, dequantized to float32."""
         return cls._load(path.parent, gguf_file=path.name)
 
     @classmethod

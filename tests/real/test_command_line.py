@@ -12,7 +12,7 @@ from interp_toolkit.cli.main import main
 
 pytestmark = pytest.mark.real
 
-NOTE = "weights were quantised to Q8_0: results are of the dequantised weights"
+NOTE = "weights were quantized to Q8_0: results use the dequantized weights"
 
 
 @pytest.fixture

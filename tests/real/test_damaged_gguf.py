@@ -36,7 +36,7 @@ def test_the_file_is_fine_as_it_is(tiny):
 
 def test_what_is_left_out_is_told(tmp_path):
     path = write_tiny(tmp_path / "tiny.gguf", rope_factors=True)
-    told = "4 of the file's numbers have no place in the model: left out"
+    told = "4 of the file's parameters are not part of the model: left out"
     assert told in record_of(load(path)).notes
 
 
@@ -57,7 +57,7 @@ def test_counts_without_end(tiny, at):
     content = bytearray(tiny.read_bytes())
     content[at : at + 8] = struct.pack("<Q", 2**62)
     tiny.write_bytes(content)
-    assert "goes on beyond its end" in refusal(tiny)
+    assert "longer than the file" in refusal(tiny)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from interp_toolkit.models.weights.view import weights
 
 pytestmark = pytest.mark.real
 
-TOLD = "weights were quantised to Q4_1 and Q8_0: results are of the dequantised weights"
+TOLD = "weights were quantized to Q4_1 and Q8_0: results use the dequantized weights"
 
 
 def test_the_logits_are_those_of_transformers(bridge, plain_model, tokens):

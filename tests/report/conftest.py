@@ -65,7 +65,7 @@ def provenance(model: str, n_heads: int) -> Provenance:
 
 
 def points(names: Sequence[str], xy: Sequence[Sequence[float]], cls: int) -> list[dict[str, Any]]:
-    """A class: its hull, filled, and its labelled points."""
+    """A class: its hull, filled, and its labeled points."""
     x, y = zip(*xy, strict=True)
     label = ("a = b", "a ≠ b")[cls]
     color = CLASS_COLORS[cls]
@@ -135,7 +135,7 @@ def separable() -> HandMade:
                 "gap": gap,
                 "residual": 1.1e-16,
             },
-            null="every labelling of these four points is separable",
+            null="every labeling of these four points is separable",
             heads={"score of head 0": 0.5, "score of head 1": 0.5, "XOR left without": False},
         ),
         provenance=provenance("toy:xor-2head", 2),

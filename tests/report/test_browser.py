@@ -36,7 +36,7 @@ FLAGS = (
 )
 PAPER = {"light": "#fdfdfc", "dark": "#15181c"}
 INK = {"light": "rgb(28, 32, 36)", "dark": "rgb(230, 232, 234)"}
-# How many pixels of an image are near a colour, and how many colours it has.
+# How many pixels of an image are near a color, and how many colors it has.
 COUNT_PIXELS = """
 const [url, red, green, blue, done] = arguments;
 const image = new Image();

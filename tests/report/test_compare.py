@@ -130,7 +130,7 @@ def test_what_one_file_has_not_is_told(compared: Any) -> None:
     assert found.status == "differs"
     assert found.headline == "The verdict is the same, but 3 of the details below differ."
     assert "In one file only: 1 entries." in found.findings
-    assert "Not compared, as they have no unique name: 3 entries." in found.findings
+    assert "Not compared, since they have no unique name: 3 entries." in found.findings
     assert [table.title for table in found.tables()][-1] == "In one file only"
 
 
@@ -203,8 +203,8 @@ def found_interval(a: float, b: float) -> tuple[float, float]:
         ('{"schema": ' + "9" * 400 + "}", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
         ('{"schema": "interp-toolkit/3", "results": [NaN]}', "is not JSON: NaN is no number"),
-        ("[]", "is no file of results"),
-        ('{"schema": "other"}', "is no file of results"),
+        ("[]", "is not a results file"),
+        ('{"schema": "other"}', "is not a results file"),
         ('{"schema": "interp-toolkit/3", "results": [{"probe": 3}]}', "must be a list of results"),
         ('{"schema": "interp-toolkit/3", "results": {}}', "must be a list of results"),
         ('{"schema": "interp-toolkit/3", "results": []}', "no analysis in common"),

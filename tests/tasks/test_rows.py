@@ -60,11 +60,13 @@ def test_templates_that_run_out_are_passed_over():
 
 
 def test_too_few_rows_are_one_line():
-    with pytest.raises(InputError, match="3 rows of a task are too few; ask for 4 or more"):
+    with pytest.raises(InputError, match="3 prompts are too few; give at least 4"):
         sample_rows(drawing(), 1, 3, 0, "made")
-    with pytest.raises(InputError, match="cannot hold this task: it has tokens for 5 different"):
+    with pytest.raises(
+        InputError, match="does not work with this tokenizer: it has tokens for 5 different"
+    ):
         sample_rows(drawing(most=5), 1, 8, 0, "made")
-    with pytest.raises(InputError, match="cannot hold this task: no prompt has words"):
+    with pytest.raises(InputError, match="does not work with this tokenizer: no prompt has words"):
         sample_rows(drawing(lambda template: None), 1, 8, 0, "made")
     assert len(sample_rows(drawing(most=5), 1, 5, 0, "made")) == 5
 

@@ -167,20 +167,20 @@ def test_successors_come_next(tokenizer):
         ("subject-verb-agreement", r"of \d+ nouns 0 are one token in both numbers"),
         ("gendered-pronoun", "names that go with 'he' 0 are one token"),
         ("docstring", "words 0 are one token, and 16 are needed"),
-        ("copy-random", "it has 3 tokens, and a row needs 21"),
+        ("copy-random", "it has 3 tokens, but a prompt needs 21"),
         ("copy-text", "nouns 0 are one token"),
         ("successor", "0 are one token as their successors are"),
     ],
 )
 def test_a_tokenizer_without_the_words_is_one_line(name, said):
     small = word_level(["the", "is", "are"])
-    with pytest.raises(InputError, match=f"^the tokenizer cannot hold this task: .*{said}"):
+    with pytest.raises(InputError, match=f"^this task does not work with this tokenizer: .*{said}"):
         find("tasks", name).make(small, 64, 0)
 
 
 def test_unknown_words_of_a_template_are_no_row():
     words = [word for word in task_words() if word != "year"]
-    with pytest.raises(InputError, match="no prompt has words and answers that it knows"):
+    with pytest.raises(InputError, match="no prompt has words and answers that are single"):
         find("tasks", "greater-than").make(word_level(words), 64, 0)
 
 
@@ -209,7 +209,7 @@ def test_a_task_for_a_model(tokenizer):
     data = it.task(model_with(tokenizer), "indirect-object", rows=8, seed=1)
     assert len(data) == 8
     assert data.digest() == find("tasks", "indirect-object").make(tokenizer, 8, 1).digest()
-    with pytest.raises(InputError, match=r"have 1\d tokens, and the model's context is 9"):
+    with pytest.raises(InputError, match=r"have 1\d tokens, but the model's context is 9"):
         it.task(model_with(tokenizer, n_ctx=9), "indirect-object")
     with pytest.raises(InputError, match="the vocabulary is 0 to 3"):
         it.task(model_with(tokenizer, d_vocab=4), "indirect-object")
@@ -222,13 +222,13 @@ def test_a_task_for_a_model(tokenizer):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"seed": -1}, "the seed -1 cannot be used; give a whole number from 0 to 2147483647"),
+        ({"seed": -1}, "the seed -1 cannot be used; give an integer from 0 to 2147483647"),
         ({"seed": 2**31}, "the seed 2147483648 cannot be used"),
         ({"seed": True}, "the seed True cannot be used"),
-        ({"rows": 0}, "0 rows of a task are too few"),
-        ({"rows": -3}, "-3 rows of a task are too few"),
-        ({"rows": True}, "True rows of a task cannot be made; give a whole number"),
-        ({"rows": 10**12}, "1000000000000 rows of a task are too many; ask for 100000 or fewer"),
+        ({"rows": 0}, "0 prompts are too few"),
+        ({"rows": -3}, "-3 prompts are too few"),
+        ({"rows": True}, "the number of prompts must be an integer, not True"),
+        ({"rows": 10**12}, "1000000000000 prompts are too many; give at most 100000"),
     ],
 )
 def test_a_wrong_seed_or_number_of_rows_is_one_line(given, said):

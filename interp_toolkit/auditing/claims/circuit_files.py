@@ -48,7 +48,7 @@ def edges_of_file(path: Path) -> tuple[str, ...]:
         raise InputError(f"{path} is not text in UTF-8") from error
     names = _of_graphml(path, text) if path.suffix.lower() == ".graphml" else _of_json(path, text)
     if not names:
-        raise InputError(f"{path} has no edge in its circuit")
+        raise InputError(f"{path}: the circuit has no edges")
     try:
         return circuit_names(names)
     except InputError as error:
@@ -72,7 +72,7 @@ def circuit_names(names: Iterable[Any]) -> tuple[str, ...]:
 
 def _named(name: Any) -> str:
     if not isinstance(name, str):
-        raise InputError(f"{str(name)[:40]} is no name of an edge or a node")
+        raise InputError(f"{str(name)[:40]} is not the name of an edge or a node")
     source, arrow, target = name.partition("->")
     if not arrow:
         return _node(source.strip(), name)
@@ -89,7 +89,7 @@ def _node(name: str, whole: str) -> str:
             if kind == "head":
                 return f"a{numbers[0]}.h{numbers[1]}"
             return f"m{numbers[0]}" if kind == "mlp" else kind
-    raise InputError(f"{whole[:60]!r} is no name of an edge or node, such as a0.h1->a1.h0<k>")
+    raise InputError(f"{whole!r} is not the name of an edge or node; write it like a0.h1->a1.h0<k>")
 
 
 def _of_json(path: Path, text: str) -> list[Any]:
@@ -106,7 +106,8 @@ def _of_json(path: Path, text: str) -> list[Any]:
     if isinstance(data, list):
         return data
     raise InputError(
-        f"{path} is no circuit: give EAP-IG's edge JSON, node-link JSON, GraphML or a list of names"
+        f"{path}: not a circuit file; give EAP-IG's edge JSON, node-link JSON, GraphML or a list "
+        "of names"
     )
 
 
@@ -136,10 +137,10 @@ def _of_graphml(path: Path, text: str) -> list[Any]:
     import networkx as nx
 
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
-        raise InputError(f"{path}: GraphML with a document type is not read")
+        raise InputError(f"{path}: GraphML with a DOCTYPE is not supported; remove it")
     try:
         graph = nx.parse_graphml(text)
     except Exception as error:  # the parser, and networkx behind it, fail in many ways
         reason = first_line(error)
-        raise InputError(f"{path} is no readable GraphML ({reason})") from error
+        raise InputError(f"{path} cannot be read as GraphML ({reason})") from error
     return _linked((source, target, data) for source, target, data in graph.edges(data=True))

@@ -58,7 +58,7 @@ def as_head(value: Any) -> Any:
     pair = isinstance(value, list | tuple) and len(value) == 2
     if pair and all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in value):
         return Head(*value)
-    raise ValueError("a head is written L5H1, or [5, 1]")
+    raise ValueError("write a head as L5H1 or [5, 1]")
 
 
 def _as_heads(value: Any) -> Any:
@@ -70,7 +70,7 @@ def _as_heads(value: Any) -> Any:
 
 def _as_numbers(value: Any) -> Any:
     if not isinstance(value, list | tuple | np.ndarray):
-        raise ValueError("a direction is a list of numbers, or the name of a file of one")
+        raise ValueError("give a direction as a list of numbers or a file name")
     numbers = np.asarray(value, dtype=object).ravel()
     if any(isinstance(n, bool) or not isinstance(n, int | float) for n in numbers.tolist()):
         raise ValueError("a direction is a list of numbers")
@@ -104,9 +104,9 @@ class HeadsClaim(BaseClaim):
     Attributes:
         heads: each is judged by itself.
         relation: name of a detector (see `interp list`).
-        says: attends: they attend so; contributes: the behaviour rests on that attention, in part;
+        says: attends: they attend so; contributes: the behavior rests on that attention, in part;
             carries: at least half of it.
-        at_least: the share of the behaviour (of attention, for attends) that is claimed; None: that
+        at_least: the share of the behavior (of attention, for attends) that is claimed; None: that
             of the word.
         hops: of the relation k-hop.
     """
@@ -138,7 +138,7 @@ class CircuitClaim(BaseClaim):
         circuit: names of edges, as EAP-IG writes them, or of nodes, which stand for all edges
             between them.
         says: sufficient: alone they do what the model does; necessary: without them it does not.
-        within: how far from all of the behaviour a sufficient circuit may be.
+        within: how far from all of the behavior a sufficient circuit may be.
     """
 
     circuit: tuple[str, ...] = Field(min_length=1)
@@ -267,7 +267,7 @@ def read_claims(path: Path) -> list[BaseClaim]:
     if not items:
         raise InputError(f"{path} holds no claim")
     if len(items) > MOST_CLAIMS:
-        raise InputError(f"{path} holds {len(items)} claims; {MOST_CLAIMS} at most")
+        raise InputError(f"{path} holds {len(items)} claims; the limit is {MOST_CLAIMS}")
     several = len(items) > 1
     return [
         as_claim(one, f"{path}, claim {n}" if several else str(path), path.parent)
@@ -301,7 +301,7 @@ def as_claim(content: Any, source: str = "the claim", folder: Path | None = None
     keys = [str(key) for key in content]
     kinds = [key for key in keys if key in KINDS]
     if len(kinds) != 1:
-        problem = f"says {' and '.join(kinds)}" if kinds else "does not say what it is about"
+        problem = f"says {' and '.join(kinds)}" if kinds else "does not name its subject"
         raise InputError(f"{source} {problem}; give one of {', '.join(KINDS)}")
     fields = {str(key): value for key, value in content.items()}
     try:
@@ -311,14 +311,14 @@ def as_claim(content: Any, source: str = "the claim", folder: Path | None = None
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
     except OverflowError as error:
-        raise InputError(f"{source} has a number too large") from error
+        raise InputError(f"{source} contains a number that is too large") from error
 
 
 def claim_in_words(sentence: str) -> HeadsClaim:
     """A claim about heads, from a sentence such as "L5H1 and L6H9 are induction heads".
 
     The relation is the registered one that the sentence names; "attend" claims attention alone,
-    "carry", "implement" or "perform" half of the behaviour, anything else that it rests on them.
+    "carry", "implement" or "perform" half of the behavior, anything else that it rests on them.
 
     Raises:
         InputError: no head, or no relation, or several, are named.
@@ -327,15 +327,16 @@ def claim_in_words(sentence: str) -> HeadsClaim:
 
     if match := _MORE_THAN_A_CLAIM.search(sentence.lower()):
         raise InputError(
-            f"a sentence with {match[0]!r} is not understood; claim what is so, as a file or flags"
+            f"a sentence with {match[0]!r} is not understood; state the claim positively, or in "
+            "a file or flags"
         )
     heads = [Head(int(layer), int(head)) for layer, head in _IN_TEXT.findall(sentence)]
     plain = re.sub(r"[\s_-]+", " ", sentence.lower())
     relations = [name for name in names("detectors") if name.replace("-", " ") in plain]
     if not heads or len(relations) != 1:
         raise InputError(
-            f"{sentence[:60]!r} is no file, and no sentence such as 'L5H1 is an induction head' "
-            f"(relations: {', '.join(names('detectors'))})"
+            f"{sentence!r} is neither a file nor a claim such as 'L5H1 is an induction head' "
+            f"(detectors: {', '.join(names('detectors'))})"
         )
     says: Literal["attends", "contributes", "carries"] = "contributes"
     if re.search(r"\battends?\b", plain):
@@ -350,10 +351,10 @@ def claim_in_words(sentence: str) -> HeadsClaim:
 def _file(name: str, folder: Path | None) -> Path:
     """A file that a claim names, which is there, is a file, and lies where it may."""
     if "\0" in name:
-        raise InputError("a file's name has no null character")
+        raise InputError("a file name cannot contain a null character")
     path = Path(name) if folder is None else folder / name
     if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
-        raise InputError(f"{name} does not lie beside the claim")
+        raise InputError(f"{name} is outside the claim's folder; put it beside the claim")
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
     try:
@@ -379,11 +380,14 @@ def _resolved(fields: dict[str, Any], folder: Path | None) -> dict[str, Any]:
 
 def _vector(name: str, folder: Path | None) -> list[float]:
     if Path(name).suffix.lower() not in SUFFIXES:
-        raise InputError(f"{name}: a direction is a file of {', '.join(SUFFIXES)}, or its numbers")
+        raise InputError(
+            f"{name}: give the direction as numbers or as a file: {', '.join(SUFFIXES)}, or its "
+            "numbers"
+        )
     path = _file(name, folder)
     matrix, _ = read_directions(path, one=True)
     if len(matrix) != 1:
-        raise InputError(f"{path} holds {len(matrix)} directions; a claim is about one")
+        raise InputError(f"{path} holds {len(matrix)} directions; give a file with exactly one")
     vector: list[float] = matrix[0].double().tolist()
     return vector
 
@@ -393,7 +397,7 @@ def _explained(error: ValidationError, kind: type[BaseClaim]) -> str:
     first = min(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        return f"there is no key {key[:60]!r}{suggestion(key[:60], kind.model_fields)}"
+        return f"there is no key {key!r}{suggestion(key[:60], kind.model_fields)}"
     if first["type"] == "missing":
         return f"the key {key!r} is missing"
     message = first["msg"].removeprefix("Value error, ").replace("Input should", "it must")

@@ -35,13 +35,15 @@ def asserted_of(claim: BaseClaim) -> tuple[str, ...]:
 
 
 def single(claims: Sequence[BaseClaim]) -> list[BaseClaim]:
-    """Every claim that is judged by itself.
+    """All claims that are judged separately.
 
     Raises InputError for more than MOST_CLAIMS.
     """
     singles = [one for claim in claims for one in claim.each()]
     if len(singles) > MOST_CLAIMS:
-        raise InputError(f"these are {len(singles)} claims, one a head; {MOST_CLAIMS} at most")
+        raise InputError(
+            f"these are {len(singles)} claims, one for each head; the limit is {MOST_CLAIMS}"
+        )
     return singles
 
 

@@ -67,7 +67,9 @@ def write_seal(
     if not claims:
         raise InputError("there is no claim to seal")
     if Path(path).exists():
-        raise InputError(f"{os.fspath(path)} is there already; a seal is not replaced")
+        raise InputError(
+            f"{os.fspath(path)} already exists, and seals are not overwritten; give another file"
+        )
     content: dict[str, Any] = {
         "schema": SCHEMA,
         "sealed_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -100,21 +102,24 @@ def read_seal(path: Path) -> Sealed:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON") from error
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        raise InputError(f"{path} is no sealed audit; interp audit CLAIM --seal FILE makes one")
+        raise InputError(
+            f"{path} is not a sealed audit; make one with interp audit CLAIM --seal FILE"
+        )
     if content.get("exhaustive"):
         raise InputError(
-            f"{path} takes its rows as all that the claims speak of, which is no longer offered: "
-            "seal the claims again"
+            f"{path} uses a row selection that is no longer supported: seal the claims again"
         )
     if content.get("sha256") != digest:
-        raise InputError(f"{path} has been changed since it was sealed: its hash does not fit")
+        raise InputError(f"{path} has changed since it was sealed: its hash does not match")
     try:
         sealed = _sealed(content)
         same = content["plan"] == plan_of(sealed.claims, sealed.level)
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is no sealed audit: {error}") from error
+        raise InputError(f"{path} is not a sealed audit: {error}") from error
     if sealed.version == __version__ and not same:
-        raise InputError(f"{path}: its plan is not how these claims would be tested")
+        raise InputError(
+            f"{path}: its plan differs from how this version tests these claims; seal them again"
+        )
     return sealed
 
 
@@ -129,7 +134,7 @@ def _sealed(content: dict[str, Any]) -> Sealed:
     for one in content["claims"]:
         named = [key for key in ("direction", "circuit") if isinstance(one.get(key), str)]
         if named:
-            raise ValueError("a sealed claim holds what it says, and names no file")
+            raise ValueError("a sealed claim must hold its values instead of file names")
     return Sealed(
         claims=tuple(as_claim(dict(one)) for one in content["claims"]),
         seed=seed,

@@ -1,11 +1,11 @@
-"""Does the sentence of a claim say more than its tests can show?
+"""Test whether the sentence of a claim says more than its tests can show.
 
-Words about mechanisms come in three strengths (after arXiv 2602.16698): *observational* (attends,
+Words about mechanisms have three strengths (after arXiv 2602.16698): *observational* (attends,
 correlates, can be read), *interventional* (contributes, is needed, steers: something was changed,
-and the behaviour with it) and *mechanistic* (implements, computes, uses: how it is done, which
-takes the whole path from inputs to answers). The strongest word of the sentence is held against
-what was done and confirmed: looking earns the first, changing one thing the second, a circuit that
-is both enough and needed, or the marks of an algorithm, the third. The words are looked up, not
+and the behavior changed with it) and *mechanistic* (implements, computes, uses: the whole path from
+inputs to answers is known). The strongest word of the sentence is compared with what was done and
+confirmed: observation supports the first, one intervention the second, and a circuit that is both
+sufficient and necessary, or the criteria of an algorithm, the third. Words are looked up, not
 understood: "L1H0 computes nothing" counts as mechanistic too.
 """
 

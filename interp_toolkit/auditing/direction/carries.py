@@ -1,17 +1,18 @@
-"""Do answers rest on a direction? Interchange along it.
+"""Test whether answers depend on a direction, by interchange along it.
 
-The component along it is exchanged with the corrupted row's,
+The component along the direction is exchanged with the corrupted prompt's,
     x' = x + ((x_corrupted - x) . u) u,    u = direction / |direction|,
-and the share of the way that the row's worth moves to the corrupted row's is measured (a ratio with
-Fieller's interval). Beside it: the component at the mean of the rows, at zero, and the other way
-round, from the clean row into the corrupted one.
-A direction may move the answers without the model using what it reads there: half of it follows the
-feature and goes nowhere, the other half is dormant, does not vary, and is what later layers read
-(Makelov, Lange and Nanda 2023, arXiv 2311.17030). So the part of the direction that later layers
-read (in the span of the worth's gradients along the way to the corrupted row) is exchanged by
-itself: where it does not vary with the feature, nothing moves, and the claim is refuted. Where
-later layers read a single direction, that is what is then exchanged, whatever the claim: a dormant
-part beside the true one at the same site cannot be told from it.
+and the effect is measured as a fraction of the difference in the metric between clean and corrupted
+prompt (a ratio with Fieller's interval). Reported as well: the component at the mean of the
+prompts, at zero, and the other way round, from the clean prompt into the corrupted one.
+
+A direction may move the answers although the model does not use what it reads there: one half
+follows the feature and is read by nothing, the other half is dormant, does not vary, and is what
+later layers read (Makelov, Lange and Nanda 2023, arXiv 2311.17030). Therefore the part of the
+direction that later layers read (in the span of the metric's gradients on the way to the corrupted
+prompt) is also exchanged alone: if it does not vary with the feature, nothing moves, and the claim
+is refuted. If later layers read a single direction, that direction is exchanged whatever the
+claim, and a dormant part at the same site cannot be distinguished from the true one.
 """
 
 from __future__ import annotations
@@ -83,7 +84,10 @@ class CarryingAudit(MovingAudit):
         """Interchange along it."""
         low, high = ratio_interval(self.whole, np.ones(len(self.whole)))
         if low <= 0 <= high:
-            text = "corrupting the rows is not certain to move the answers, so nothing is carried"
+            text = (
+                "corrupting the prompts has no significant effect on the answers, so no "
+                "direction can carry them"
+            )
             return [
                 Part("matters", "not_testable", text, "intervened", True),
                 Part("special", "not_testable", text, "intervened", True),
@@ -94,8 +98,9 @@ class CarryingAudit(MovingAudit):
         share = self.moved(values, coverage)
         answer = answer_of(share.low, share.high, self.bound)
         text = (
-            f"exchanged with the corrupted rows', it moves the {self.judged.name} "
-            f"{percent(share)} of the way; claimed: at least {self.bound:.0%}. {self._other_ways()}"
+            f"exchanged with the corrupted prompts', it moves the {self.judged.name} "
+            f"{percent(share)} of the way; claimed: at least {self.bound:.0%}. "
+            f"{self._other_ways()}"
         )
         matters = measured("matters", answer, text, "intervened", share, self.bound, coverage, True)
         effect = (self.metric - values) / self.whole.mean()
@@ -115,9 +120,9 @@ class CarryingAudit(MovingAudit):
         restored = float((back - self.corrupted_metric).mean()) / total
         shares = [float((self.metric - values).mean()) / total for values in (mean, zero, whole)]
         return (
-            f"At the mean of all rows it moves {shares[0]:.0%}, at zero {shares[1]:.0%}; put into "
-            f"the corrupted rows it brings back {restored:.0%}. All that stands at the site, "
-            f"exchanged, moves {shares[2]:.0%}"
+            f"At the mean of all prompts it moves {shares[0]:.0%}, at zero {shares[1]:.0%}; put "
+            f"into the corrupted prompts it restores {restored:.0%}. The whole activation at the "
+            f"site, exchanged, moves {shares[2]:.0%}"
         )
 
     def _read_part(self, values: Values) -> Part:
@@ -136,7 +141,7 @@ class CarryingAudit(MovingAudit):
         )
         inside = read_part(self.unit, gradients)
         if inside is None:
-            text = f"no gradient of the answers has a part along it, on {len(rows)} rows"
+            text = f"the answers' gradient is zero along it on {len(rows)} rows"
             return Part("special", "undecided", text, "intervened", True, 0.0, bound=KEEPS)
         share, unit = inside
         alone = self.exchanged(unit)
@@ -145,12 +150,12 @@ class CarryingAudit(MovingAudit):
         more = self.moved(alone, coverage, less)
         answer = answer_of(more.low, more.high, 0.0)
         text = (
-            f"{share:.0%} of it (squared length) lies where later layers read; exchanged by "
-            f"itself, that part moves {percent(moved)} of the way"
+            f"{share:.0%} of it (squared length) lies in the subspace that later layers read; "
+            f"exchanged alone, that part moves {percent(moved)} of the way"
             + {
                 "confirmed": "",
-                "refuted": ": what they read of it does not vary with the rows, it is dormant",
-            }.get(answer, ", so it is not told apart from a dormant one")
+                "refuted": ": it does not vary with the prompts there, so it is dormant",
+            }.get(answer, ", so it cannot be told apart from a dormant direction")
         )
         bound = moved.mean - more.mean
         return Part(
@@ -159,7 +164,7 @@ class CarryingAudit(MovingAudit):
         )  # fmt: skip
 
     def _rest(self) -> Part:
-        """Everything but the direction exchanged."""
+        """Effect of exchanging everything except the direction."""
 
         def change(x: Float[Tensor, "row d"], rows: Rows) -> Float[Tensor, "row d"]:
             other, u = self.corrupted[rows].to(x), self.unit.to(x)
@@ -172,7 +177,9 @@ class CarryingAudit(MovingAudit):
             answer = "confirmed"
         elif share.low > 1 - self.bound:
             answer = "refuted"
-        text = f"everything at the site but it, exchanged, moves {percent(share)} of the way"
+        text = (
+            f"the rest of the activation at the site, exchanged, moves {percent(share)} of the way"
+        )
         return measured("all", answer, text, "intervened", share, 1 - self.bound, coverage, False)
 
     def _random_movers(self) -> Part:

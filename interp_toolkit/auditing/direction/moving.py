@@ -38,11 +38,11 @@ class MovingAudit(DirectionAudit):
             return reason
         prompts = self.ground.prompts
         if prompts.answers is None:
-            return "these rows have no answers, so nothing is seen to move; give answers"
+            return "these prompts have no answers whose logits could move; give answers"
         if self.claim.says == "carries" and prompts.corrupted is None:
-            return "these rows have no corrupted counterparts to exchange with; give corrupted"
+            return "these prompts have no corrupted counterparts to exchange with; give corrupted"
         if self.claim.says == "steers" and prompts.wrong is None:
-            return "these rows have no wrong answers to steer to; give wrong"
+            return "these prompts have no wrong answers to steer to; give wrong"
         try:
             self.site.require_effect()
         except InterventionError as error:

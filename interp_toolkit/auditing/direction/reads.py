@@ -1,10 +1,10 @@
-"""Does a direction read a function of features?
+"""Test whether a direction reads a function of features.
 
-A threshold on the component along it, set on a part of the rows, is held against the function on
-the others. The claim is of a share of rows told right in each class, so that a rare class counts
-as much as the other. Beside it: random directions with the activations' own covariance (how often
-do they read as well), other functions of the same features, and the same direction in
-re-initialised models.
+A threshold on the component along the direction is fitted on some rows and tested on the others.
+The claim is about the fraction of rows classified correctly in each class, so that a rare class
+counts as much as the other. Reported as well: random directions with the activations' own
+covariance (how often they read it as well), other functions of the same features, and the same
+direction in weight-shuffled models.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from interp_toolkit.probes.estimators.boolean import truth_values
 from interp_toolkit.stats import clopper_pearson
 
 RANDOM = 200  # directions that are read
-NULLS = 3  # re-initialised models
+NULLS = 3  # reinitialized models
 TRAIN = 0.25  # of the rows, for thresholds
 MOST_FEATURES = 3  # whose functions are all looked at
 
@@ -107,8 +107,8 @@ class ReadingAudit(DirectionAudit):
         off, on = shares
         worse = min(shares, key=lambda s: s.mean)
         text = (
-            f"a threshold on it tells {percent(on)} of the rows where {self.claim.function} holds "
-            f"and {percent(off)} of the others; claimed: at least {self.bound:.0%} of each"
+            f"a threshold on it classifies {percent(on)} of the rows where {self.claim.function} "
+            f"holds and {percent(off)} of the others; claimed: at least {self.bound:.0%} of each"
         )
         part = measured("there", answer, text, "observed", worse, self.bound, coverage, True)
         return part, right[shares.index(worse)]
@@ -129,7 +129,7 @@ class ReadingAudit(DirectionAudit):
     def _elsewhere(
         self, labels: Bool[np.ndarray, " row"], train: np.ndarray, test: np.ndarray
     ) -> Part:
-        """Other functions of the same features, and re-initialised models."""
+        """Other functions of the same features, and reinitialized models."""
         data, names = self.ground.data, self.claim.features
         assert data is not None
         scores = (self.clean @ self.unit).numpy()
@@ -154,7 +154,7 @@ class ReadingAudit(DirectionAudit):
             if np.isfinite(values).all():
                 readable.append(worst_class(right_by_class(values, labels, train, test)))
         good = sum(value >= self.bound for value in readable)
-        text += f"in {good} of {len(readable)} re-initialised models it reads it too"
+        text += f"in {good} of {len(readable)} weight-shuffled models it reads it too"
         answer: Answer = "refuted" if good else "undecided"
         return Part("special", answer, text, "intervened")
 
@@ -169,7 +169,9 @@ def function_of(
     n = columns.shape[1]
     if table is None:
         if n > 1:
-            raise InputError(f"{n} features need a table of {2**n} digits, such as 0110 of two")
+            raise InputError(
+                f"{n} features need a table of {2**n} digits, such as 0110 for two features"
+            )
         return columns[:, 0].astype(bool)
     if len(table) != 2**n:
         raise InputError(f"the table {table} has {len(table)} entries; {n} features need {2**n}")

@@ -178,8 +178,8 @@ def repeated_answers(model: Model, *, rows: int = 4 * ROWS, seed: int = 0) -> Fe
     outputs, ids = int(model.cfg.d_vocab_out), int(model.cfg.d_vocab)
     if outputs not in (-1, ids):  # -1: as many, in TransformerLens' configuration
         raise InputError(
-            f"the model has {ids} tokens and {outputs} outputs, so that a repeated token is no "
-            "answer; give prompts with answers (--data)"
+            f"the model has {ids} tokens and {outputs} outputs, so a repeated token cannot be "
+            "the answer; give prompts with answers (--data)"
         )
     prompts = repeated_prompts(model, rows=rows, seed=seed)
     tokens = prompts.tokens.numpy()

@@ -1,13 +1,14 @@
-"""`--probe circuit`: find the circuit, judge it on held-out prompts, say what it does alone.
+"""`--probe circuit`: find the circuit and test on held-out prompts what it does alone.
 
-Cutting an edge shows that the behaviour needs it; that the edges carry the behaviour is shown by
-what they keep when all others are cut, on held-out prompts: *detected* where the model performs the
-task, the interval of that fraction lies within EQUAL of 1 (equivalence), the circuit is not most of
-the model and other circuits of the same size keep less; *uninformative* where they keep as much;
-*partial* where the interval is above 0. Where no task is known that the model performs (prompts
-without answers or repeats, a metric of one's own), a circuit is *described*. Where the model does
-not perform the task it is *not tested*. All else is *undecided*: what could be lost is not certain,
-there are too few other circuits, or no edge matters alone while all together do.
+Ablating an edge shows that the behavior needs it. That the edges carry the behavior is shown by
+what they keep when all others are ablated, on held-out prompts. A circuit is *detected* if the
+model performs the task, the interval of faithfulness lies within EQUAL of 1 (equivalence), the
+circuit is not most of the model, and other circuits of the same size keep less. It is
+*uninformative* if those keep as much, and *partial* if the interval is above 0. Without a known
+task (prompts without answers or repeats, a custom metric) a circuit is *described*. If the model
+does not perform the task, it is *not tested*. Everything else is *undecided*: ablating all edges
+has no significant effect, there are too few other circuits, or no edge matters alone while all
+together do.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ from interp_toolkit.options import Options
 from interp_toolkit.results import Evidence, Status, Table
 from interp_toolkit.stats import COVERAGE
 
-MOST_HEADS = 64  # of a model that is analysed without being named: a few hundred passes
+MOST_HEADS = 64  # of a model that is analyzed without being named: a few hundred passes
 LISTED = 60  # edges in the table
 NAMED = 6  # edges that a sentence names
 NODES_NAMED = 4  # nodes that the headline names, and heads of a large circuit
@@ -71,14 +72,14 @@ NODES_NAMED = 4  # nodes that the headline names, and heads of a large circuit
 class CircuitOptions(Options):
     """Options of `--probe circuit`."""
 
-    level: float = Field(0.05, gt=0, lt=1, description="Of significance of an edge.")
+    level: float = Field(0.05, gt=0, lt=1, description="Significance level for an edge.")
     max_edges: int = Field(
         512, ge=0, description="Edges measured at most; the others are estimated."
     )
     metric: str | None = Field(
         None,
-        description="What rows are judged by: logit-difference, log-probability or kl; default: "
-        "what fits them.",
+        description="Metric: logit-difference, log-probability or kl; default: chosen by the "
+        "prompts' columns.",
     )
 
 
@@ -168,7 +169,7 @@ class EdgeRow:
 
 @dataclass(frozen=True, kw_only=True)
 class CircuitFinding(Finding):
-    """The circuit of a model's behaviour.
+    """The circuit of a model's behavior.
 
     Attributes:
         edges: the circuit's, the largest effect first.
@@ -194,11 +195,11 @@ class CircuitFinding(Finding):
         unit, more = self.evidence.unit, len(self.edges) - LISTED
         edges = table_of(EdgeRow, "Edges", self.edges[:LISTED], sparse=True)
         caption = [
-            f"Effect: {unit} lost when the edge alone is cut, with its interval; p: Holm-adjusted "
-            "over all edges.",
+            f"Effect: {unit} lost when only this edge is ablated, with its interval; p: "
+            "Holm-adjusted over all edges.",
             "Estimate: by attribution." if "estimate" in edges.columns else "",
-            "Chosen again: the fraction of bootstraps of the prompts that choose it; below 80 % it "
-            "is not stable.",
+            "Chosen again: the fraction of bootstraps of the prompts that select the edge; "
+            "below 80 % it is not stable.",
             "Composition: of the two heads' weights, 0 to 1; its p: with coordinates in random "
             "order."
             if "composition" in edges.columns
@@ -212,7 +213,7 @@ class CircuitFinding(Finding):
                 [label_of(name), self.nodes[name], *self.node_intervals[name]]
                 for name in sorted(self.nodes, key=lambda name: -abs(self.nodes[name]))
             ],
-            f"Effect: {unit} lost when all that the node writes is cut, with its interval.",
+            f"Effect: {unit} lost when the node's whole output is ablated, with its interval.",
         )
         edges = dataclasses.replace(edges, caption=" ".join(filter(None, caption)))
         return [edges, nodes, check_table(self.evidence)]
@@ -245,8 +246,8 @@ def check_table(e: CircuitEvidence) -> Table:
         "Checks of the circuit",
         ["check", "fraction"],
         [row for row in rows if row[1] is not None],
-        "Fractions of what cutting every edge costs, on held-out prompts; of edges; and how alike "
-        "choices are (Jaccard), on the prompts that edges were chosen on.",
+        "Fractions of the effect of ablating all edges, on held-out prompts; fractions of "
+        "edges; and the overlap of selections (Jaccard), on the prompts used for selection.",
     )
 
 
@@ -277,7 +278,7 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
     graph = as_graph(circuit, prompts, composition, options.level)
     notes = [] if data is None else [assumption_note(model, data)]
     if len(prompts) < n_user_prompts:
-        notes.append(f"{n_user_prompts - len(prompts)} rows repeat others, and do not count again")
+        notes.append(f"{n_user_prompts - len(prompts)} prompts are duplicates and are not counted")
     figures = []
     if circuit.kept:
         figures.append(circuit_figure(graph))
@@ -334,15 +335,15 @@ def status_of(circuit: Circuit) -> tuple[Status, str | None]:
     if (because := only_output(circuit)) is not None:
         return "described", because
     if _is_uncertain(held_out):
-        reason = "cutting every edge is not certain to cost anything on the held-out rows"
+        reason = "ablating all edges has no significant effect on the held-out prompts"
         return "undecided", reason
     if not equivalent(held_out):
         if held_out.low > 0:
             within = f"{1 - EQUAL:.0%} to {1 + EQUAL:.0%}"
-            return "partial", f"the interval of what the edges keep alone reaches beyond {within}"
+            return "partial", f"the confidence interval of faithfulness reaches beyond {within}"
         if held_out.high < 0:
-            return "undecided", "alone, the edges do worse than with every edge cut"
-        return "undecided", "the interval of what the edges keep alone includes 0"
+            return "undecided", "faithfulness is below that of ablating all edges"
+        return "undecided", "the confidence interval of faithfulness includes 0"
     if len(circuit.kept) > MOST * len(circuit.edges):
         return "described", "the circuit is most of the model, so nothing is singled out"
     controls = [] if checks is None else [checks.control(held_out.share)]
@@ -350,22 +351,22 @@ def status_of(circuit: Circuit) -> tuple[Status, str | None]:
 
 
 def only_output(circuit: Circuit) -> str | None:
-    """Why no behaviour is measured, so that a circuit of it cannot be confirmed; else None."""
+    """Why no behavior is measured, so that a circuit of it cannot be confirmed; else None."""
     if circuit.objective.because is not None:
         return circuit.objective.because
     if circuit.home is None:
-        return "without answers or repeats there is no task that the model is seen to perform"
+        return "prompts without answers or repeats define no task"
     return None
 
 
 def _no_edge(circuit: Circuit) -> str:
     if circuit.screening is not None:
-        return "the estimates chosen lie on no path from input to logits"
+        return "the selected edges are on no path from input to logits"
     left = len(circuit.edges) - circuit.n_measured
-    uncut = f"; {left:,} edges, with smaller estimates, were not cut" if left else ""
+    uncut = f"; {left:,} edges with smaller estimates were not ablated" if left else ""
     return (
-        "cutting every edge at once costs the behaviour, but no edge, cut alone, both matters and "
-        f"lies on a path of such edges{uncut}: paths may be redundant, or rows too few"
+        "ablating all edges at once has an effect, but no single edge both has one and is on a "
+        f"path of such edges{uncut}: paths may be redundant, or rows too few"
     )
 
 
@@ -442,7 +443,7 @@ def headline(circuit: Circuit) -> str:
     status, name, edges = status_of(circuit)[0], circuit.objective.name, circuit.kept
     if circuit.nothing is not None:
         return {
-            "not_tested": "No circuit is tested: the model is not seen to perform the task.",
+            "not_tested": "No circuit is tested: the model is not shown to perform the task.",
             "undecided": "Whether there is a circuit is undecided.",
         }.get(status, "No circuit: the edges make no difference here.")
     held_out = circuit.held_out
@@ -464,7 +465,7 @@ def headline(circuit: Circuit) -> str:
     if status == "partial" and held_out.high < 1:
         return f"{start} matter for the {name}, but alone carry only a part of it."
     if status == "partial":
-        return f"{start} matter for the {name}; how much of it they carry alone is not settled."
+        return f"{start} matter for the {name}; how much of it they carry alone is undecided."
     return f"{start} matter for the {name}; whether they carry it alone is undecided."
 
 
@@ -479,7 +480,7 @@ def sentences(circuit: Circuit) -> list[str]:
     elif circuit.nothing is not None:
         first = [f"{capital(circuit.nothing.reason)}."]
     elif (because := only_output(circuit)) is not None:
-        first = [f"The metric is the model's output, whatever it is worth: {because}."]
+        first = [f"The metric only compares outputs, not task performance: {because}."]
     if circuit.nothing is not None or not circuit.kept or held_out is None:
         return first
     if not _is_uncertain(held_out):
@@ -564,13 +565,13 @@ def _search(circuit: Circuit) -> str:
 
 def _screened(screening: Screening) -> str:
     if not screening.in_order:
-        return "no edge was cut one by one (effort: quick)"
+        return "no edge was ablated by itself (effort: quick)"
     ended = (
-        "of the last of them none is seen to matter"
+        "none of the last ones has a significant effect"
         if screening.last_block_idle
-        else "the search stopped for its cost while some still mattered"
+        else "the compute budget ended while some still had an effect"
     )
-    cut = f"{screening.in_order} edges were cut one by one, largest estimates first: {ended}"
+    cut = f"{screening.in_order} edges were ablated one by one, largest estimates first: {ended}"
     if not screening.sampled:
         return cut
     matters = "none is" if not screening.sample_matters else f"{screening.sample_matters} are"
@@ -596,10 +597,10 @@ def _with_interval(faithfulness: Faithfulness) -> str:
 def unfit(model: Any, data: FeatureData | None) -> str | None:
     """Why the analysis does not run unless it is named, or cannot; None where it does."""
     if data is not None and data.answers is None:
-        return "looks at repeated tokens of its own; ask for it by name: --probe circuit"
+        return "uses synthetic repeated tokens; run it with --probe circuit"
     n_heads = int(model.cfg.n_layers) * int(model.cfg.n_heads)
     if n_heads > MOST_HEADS:
-        return f"{n_heads} heads take many passes; ask for it by name: --probe circuit"
+        return f"{n_heads} heads need many forward passes; run it with --probe circuit"
     try:
         if data is None:
             repeated_prompts(model, rows=2, n_pos=min(int(model.cfg.n_ctx), LONGEST))

@@ -142,9 +142,7 @@ def share_of(
     )
 
 
-EQUAL = (
-    0.2  # of the behaviour: how far from all of it the interval of an equivalent circuit reaches
-)
+EQUAL = 0.2  # of the behavior: how far from all of it the interval of an equivalent circuit reaches
 MOST = 0.8  # of the model's edges, in a circuit that singles something out
 STABLE = 0.8  # of the draws: an edge chosen in fewer is marked
 DRAWS = 200  # bootstraps of the rows

@@ -76,10 +76,10 @@ class Circuit:
         edges: every edge of the model.
         node_effects: of each node in the circuit but the logits: loss of value when all that it
             writes is cut; of the largest by estimate only, where the circuit is large.
-        held_out: faithfulness on rows that took no part in choosing; None without a behaviour.
+        held_out: faithfulness on rows that took no part in choosing; None without a behavior.
         chosen_on: the same on the rows that edges were chosen on.
         intact, all_cut: values on the rows that edges were chosen on.
-        nothing: why there is no behaviour to explain; None where there is one.
+        nothing: why there is no behavior to explain; None where there is one.
         chosen: the edges that the rule chose by themselves; others of the circuit were added.
         home: whether the model does the task; None where that was not asked.
         checks: what else was asked of the circuit; None without one.
@@ -123,7 +123,7 @@ def described(
     *,
     test: bool,
 ) -> list[EdgeEffect]:
-    """Every edge with what is known of it.
+    """Every edge as a dictionary of its measurements.
 
     Args:
         edges: all of the model's.

@@ -48,11 +48,11 @@ def circuit_figure(graph: nx.DiGraph) -> Figure:
     data += [_middles(middles), _nodes(shown, coordinates)]
     left_out = len(lines) - MOST_EDGES
     caption = (
-        "L1H0: head 0 of layer 1; MLP1: its MLP. Edges are as wide as what is lost when each alone "
-        "is cut; dotted: read by the query, dashed: by the key, solid: by the value, an MLP or the "
+        "L1H0: head 0 of layer 1; MLP1: its MLP. Width: the effect of ablating only this edge; "
+        "dotted: read by the query, dashed: by the key, solid: by the value, an MLP or the "
         "logits."
         + (
-            " The other colour: cutting it helps."
+            " Orange: ablating the edge raises the metric."
             if any(_weight(v) < 0 for *_, v in lines_shown)
             else ""
         )
@@ -80,11 +80,11 @@ def head_map(circuit: Circuit) -> Figure:
     unit = circuit.objective.unit
     data = plots.heatmap(None, None, cells, unit, low=-reach, high=reach) | plots.TILES
     caption = (
-        f"What is lost of the {circuit.objective.name} when all that a head writes is cut; empty: "
-        "not among those with the largest estimates, so not cut."
+        f"Loss of {circuit.objective.name} when a head's whole output is ablated; empty: not "
+        "ablated, since its estimate is not among the largest."
     )
     layout = plots.layout(plots.axis("head"), plots.axis("layer")) | plots.NO_LEGEND
-    return Figure("Heads, cut one at a time", caption, [data], layout)
+    return Figure("Heads, ablated one at a time", caption, [data], layout)
 
 
 def size_figure(screening: Screening) -> Figure:
@@ -95,11 +95,11 @@ def size_figure(screening: Screening) -> Figure:
         for i, (name, sizes) in enumerate(by.items())
     ]
     caption = (
-        "The largest estimates alone, all other edges cut, on the rows that they are chosen on: "
-        "nodes with all edges between them, then edges between the nodes that were taken."
+        "Only the largest estimates, with all other edges ablated, on the prompts used for "
+        "selection: nodes with all edges between them, then edges between the selected nodes."
     )
     layout = plots.layout(plots.axis("how many", "log"), plots.axis("share kept"))
-    return Figure("How many are enough", caption, data, layout)
+    return Figure("Faithfulness by circuit size", caption, data, layout)
 
 
 def _levels(graph: nx.DiGraph) -> dict[int, float]:

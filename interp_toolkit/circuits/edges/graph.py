@@ -6,7 +6,7 @@ Nodes are named as EAP-IG names them: `input`, `a0.h1`, `m0`, `logits`. Only the
 edges are there (see `circuit` for how they are chosen), and always `input` and `logits`.
 
 Node attributes: kind ("input", "head", "mlp", "logits"), layer and head where they have one, and
-effect: what is lost of the behaviour when all that the node writes is cut, with its interval
+effect: what is lost of the behavior when all that the node writes is cut, with its interval
 (effect_low, effect_high); of a large circuit's only where it was measured.
 Edge attributes: effect (what is lost when this edge alone is cut; of edges that were not measured
 estimate, by attribution, instead) and p_value (Holm-adjusted over all of the model's edges; not
@@ -28,7 +28,7 @@ the MIB benchmark (Mueller et al. 2025, arXiv 2504.13151):
 
 with every node and every edge of the model. That format knows no layers without an MLP: theirs are
 written as not in the graph, with scores of 0. Scores are effects: positive where the edge carries
-the behaviour; of edges that were not measured, the estimates.
+the behavior; of edges that were not measured, the estimates.
 Node-link JSON has `edges` under that name, networkx's default since 3.6.
 """
 
@@ -84,7 +84,7 @@ def composition_graph(
     `value_circuit`, `value_all_cut`, `faithfulness`, `faithfulness_low` and `faithfulness_high` on
     `rows` held-out rows; `faithfulness_choosing` on the rows that edges were chosen on; `n_edges`,
     `n_kept`, `n_measured` (the others were estimated by attribution only); `cut` (what stands in
-    for what is cut); `level`, `share` (the rule); `data`; `nothing` (why there is no behaviour, if
+    for what is cut); `level`, `share` (the rule); `data`; `nothing` (why there is no behavior, if
     there is none: then nothing is kept and there is no faithfulness); `cfg` and `edges`, what
     `write_graph` needs for EAP-IG's format.
 
@@ -95,7 +95,7 @@ def composition_graph(
         level: of significance.
         max_edges: how many edges are measured at most.
         memory: bound on what is held at once beside the weights, such as "4GiB".
-        progress: told what is being done.
+        progress: called with a description of each step.
 
     Raises:
         InputError: tokens that are not the model's, options out of range, or a model whose
@@ -295,11 +295,11 @@ def write_graph(graph: nx.DiGraph, path: str | os.PathLike[str]) -> None:
     writer = next((w for ending, w in _WRITERS.items() if name.endswith(ending)), None)
     if writer is None:
         raise InputError(
-            f"{os.fspath(path)}: the extension says which format a graph is written in; give "
+            f"{os.fspath(path)}: unknown graph format; give an extension out of "
             + ", ".join(_WRITERS)
         )
     if not hasattr(graph, "graph") or not hasattr(graph, "edges"):
-        raise InputError(f"{a_kind(graph)} is no graph of networkx")
+        raise InputError(f"{a_kind(graph)} is not a networkx graph")
     content = writer(graph)
     try:
         with replacing(path) as partial:
@@ -333,8 +333,7 @@ def edge_json(graph: nx.DiGraph) -> dict[str, Any]:
     cfg, edges = graph.graph.get("cfg"), graph.graph.get("edges")
     if not isinstance(cfg, Mapping) or not isinstance(edges, Mapping):
         raise InputError(
-            "this graph does not say what its model's edges are; give one that composition_graph "
-            "returned"
+            "this graph does not record its model's edges; give one returned by composition_graph"
         )
     wiring = Wiring(
         n_layers=cfg["n_layers"],

@@ -1,15 +1,15 @@
-"""Choosing a circuit where there are too many edges to cut them all: attribution, then exact cuts.
+"""Selection of a circuit with too many edges to ablate them all: attribution, then exact ablation.
 
 Steps:
-1. Every edge gets an estimate of its effect on every row (`passes.attribution`); a node's is the
-   sum over the edges from it, which is that of cutting it.
-2. Nodes are taken, the largest first, until they and all edges between them keep NODES_KEEP of the
-   behaviour on the rows of choosing, all else cut; then of these edges the largest, until they keep
-   EDGES_KEEP. Sizes are doubled, then halved between. Nodes first: what a head needs is many edges,
-   none of which is large, and of nodes a person can read the list.
-3. Edges are cut one by one, the largest estimates first, a block at a time, until a block has none
-   that matters: certainly not 0, and at least SHARE of the behaviour. Then some drawn from all
-   that were not cut are cut too: what screening missed, with a bound.
+1. Every edge gets an estimate of its effect on every prompt (`passes.attribution`); a node's
+   estimate is the sum over its outgoing edges, that is, the estimate of ablating the node.
+2. Nodes are taken, largest estimates first, until they and all edges between them keep NODES_KEEP
+   of the metric on the selection half, everything else ablated; then the largest of these edges,
+   until they keep EDGES_KEEP. Sizes are doubled, then bisected. Nodes come first because a head
+   needs many small edges, and because people can read a list of nodes.
+3. Edges are ablated one by one, largest estimates first, in blocks, until a block has none that
+   matters: significantly different from 0, and at least SHARE of the metric. Then a sample of the
+   others is ablated too, which bounds how many screening missed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from interp_toolkit.circuits.edges.passes.cut import CutObjective
 from interp_toolkit.circuits.edges.wiring import Wiring
 from interp_toolkit.stats import COVERAGE, clopper_pearson
 
-NODES_KEEP = 0.99  # of the behaviour, where nodes are chosen
-EDGES_KEEP = 0.97  # of the behaviour, where edges between them are
+NODES_KEEP = 0.99  # of the behavior, where nodes are chosen
+EDGES_KEEP = 0.97  # of the behavior, where edges between them are
 FEWEST_NODES = 8  # beside the input, to begin with
 FEWEST_EDGES = 32  # to begin with
 HALVINGS = 3  # between the size that is enough and the one before
@@ -117,7 +117,7 @@ def selected(
         trial: the rows of choosing.
         scores: the estimates there.
         values: of the rows in the whole model, and with every edge cut.
-        progress: told what is being done.
+        progress: called with a description of each step.
     """
     intact, all_cut = values
     whole = float((intact - all_cut).mean())
@@ -195,7 +195,7 @@ def screening(
     sample: Measured,
     total: float,
 ) -> Screening:
-    """What is told of the choice; see `Screening`."""
+    """The record of how edges were chosen; see `Screening`."""
     measurement, ended = in_order
     n, n_matter = len(sample.edges), int(matter(sample, total).sum())
     estimates, effects = scores.mean(0)[measurement.edges], measurement.losses.mean(0)
@@ -216,7 +216,7 @@ def screening(
 
 
 def matter(measurement: Measured, total: float) -> Bool[np.ndarray, " chosen"]:
-    """Those whose effect is significant and reaches SHARE of the metric."""
+    """Edges whose effect is significant and reaches SHARE of the metric."""
     low, high = measurement.intervals()
     large = np.abs(measurement.losses.mean(0)) >= SHARE * abs(total)
     significant: Bool[np.ndarray, " chosen"] = large & ((low > 0) | (high < 0))

@@ -1,25 +1,25 @@
 """The search for a circuit: edges that carry a task, and the metric they keep alone.
 
 Steps:
-1. Different prompts (repeats count once) are dealt into two halves. Edges are chosen on one, judged
-   on the other; where a mean stands in for a cut edge in one half, it is over the other.
-2. If the intact model shows no behaviour, or cutting everything costs none, that is the finding,
-   and the circuit is empty.
-3. Edges are chosen: where there are at most MANY by cutting each, or the largest estimates where
-   that is too many; else by attribution, with exact cuts of what could matter (`screened`).
-4. The circuit alone, all other edges cut together, is judged on the other half (`faithfulness`),
-   and must stand up to more (`checks`).
+1. Different prompts (duplicates count once) are split into two halves. Edges are selected on one
+   and tested on the other; mean ablation values for one half are taken from the other.
+2. If the intact model does not perform the task, or ablating all edges has no effect, that is the
+   finding, and the circuit is empty.
+3. Edges are selected: if there are at most MANY, by ablating each (or only those with the largest
+   estimates); else by attribution, with exact ablation of candidates (`screened`).
+4. The circuit alone, with all other edges ablated, is tested on the other half (`faithfulness`),
+   with further checks (`checks`).
 
-Where every edge can be cut alone:
-- The change of each row's value is the edge's effect. Where there are more than `max_edges`,
-  effects are estimated by attribution (EAP-IG) and the largest estimates measured; the others count
-  in the correction for many looks, but are not in the circuit.
-- An edge is kept where `selected_edges` says so, the one rule, and where it lies on a path of kept
-  edges from the input to the logits.
-- Edges that others make up for (redundant heads) have no effect when they alone are cut. So where
-  the kept edges alone have less than ENOUGH of the behaviour, others are added to them, with all
-  else cut: edges between their nodes, and nodes with all edges to them, those whose gain is
-  significant and at least SHARE of the total, until there are none or it is enough.
+If every edge can be ablated alone:
+- The effect of an edge is the change in each prompt's metric. With more than `max_edges` edges,
+  effects are estimated by attribution (EAP-IG) and only the largest are measured; the others count
+  in the correction for multiple comparisons but are not in the circuit.
+- An edge is selected by one rule, `selected_edges`, if it also lies on a path of selected edges
+  from the input to the logits.
+- Backup edges (redundant heads) have no effect when ablated alone. If the selected edges alone keep
+  less than ENOUGH of the metric, others are added with everything else ablated: edges between the
+  selected nodes, and nodes with all edges to them, if their gain is significant and at least SHARE
+  of the total, until enough is kept or none is left.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.options import Effort
 from interp_toolkit.stats import COVERAGE, Estimate, estimate, holm, mean_p_value
 
-ENOUGH = 0.9  # of the behaviour: what kept edges have alone when nothing more is looked for
+ENOUGH = 0.9  # of the behavior: what kept edges have alone when nothing more is looked for
 MOST_ROUNDS = 3  # of adding edges
 MOST_TRIED = 256  # of additions in a round
 
@@ -92,7 +92,7 @@ def measured_edges(
     *,
     test: bool,
 ) -> tuple[list[EdgeEffect], Select]:
-    """Every edge, measured where its estimate is among the largest; and the rule, on rows anew."""
+    """All edges, those with the largest estimates measured, and the rule applied to fresh rows."""
     everything = trial.edges
     chosen, attributions = np.arange(len(everything)), None
     if len(everything) > max_edges:
@@ -143,7 +143,7 @@ def completed(
         sets = _additions(everything, included)[: min(max_edges, MOST_TRIED)]
         if not sets:
             break
-        progress(f"edges that others make up for, round {number + 1}")
+        progress(f"searching for backup edges, round {number + 1}")
         circuits = [included | more for more in sets]
         gains = trial.alone(circuits, progress, near=included) - alone[:, None]
         chosen = selected_edges(
@@ -237,7 +237,7 @@ class _Choice:
     """The chosen edges.
 
     Attributes:
-        edges: every edge, with what is known of it.
+        edges: every edge, with its measurements.
         select: the rule, on rows anew.
         chosen: what it chooses on all rows; the circuit may have more, that were added.
         screening: how attribution chose, where it did.
@@ -263,7 +263,7 @@ def find_circuit(
     effort: Effort = "standard",
     progress: Progress = lambda step: None,
 ) -> Circuit:
-    """The edges that carry a model's behaviour on these prompts; see the module.
+    """The edges that carry a model's behavior on these prompts; see the module.
 
     Args:
         model: any TransformerLens model that `PatchedModel` takes.
@@ -275,7 +275,7 @@ def find_circuit(
         metric: what rows are judged by, as `objective` takes it; None: what fits them.
         effort: quick: edges by attribution alone, and no other circuits to compare with; standard:
             with edges cut one by one, and all checks, of which thorough has more for large models.
-        progress: told what is being done.
+        progress: called with a description of each step.
 
     Raises:
         InputError: too few rows, options out of range, or as `PatchedModel`.
@@ -284,15 +284,15 @@ def find_circuit(
     groups = _equal_prompts(model, prompts, prompts.tokens)
     if groups.max() + 1 < FEWEST_ROWS:
         raise InputError(
-            f"{groups.max() + 1} different rows of tokens are too few to choose edges on one half "
-            f"and judge them on the other; give at least {FEWEST_ROWS}"
+            f"{groups.max() + 1} different prompts are too few to select edges on one half and "
+            f"test them on the other; give at least {FEWEST_ROWS}"
         )
     if not 0 < level < 1 or max_edges < 1:
         raise InputError(f"level {level} must lie between 0 and 1, max_edges {max_edges} above 0")
     engine = PatchedModel(model)
     judged_by, task_check = objective(model, prompts, memory, metric=metric)
     limit = parse_memory(memory)
-    progress("the intact model")
+    progress("running the intact model")
     halves = _halves(groups, seed, shuffle=prompts.answers is not None)
     choosing, judging = (
         CutObjective(engine, prompts, half, other, judged_by, limit)
@@ -322,7 +322,7 @@ def find_circuit(
         choice = _exhaustive(choosing, (intact, all_cut), level, max_edges, judged_by, progress)
     circuit = replace(circuit, edges=choice.edges, screening=choice.screening, chosen=choice.chosen)
     edges = [e.edge for e in choice.edges if e.kept]
-    progress("the nodes of the circuit")
+    progress("ablating the circuit's nodes")
     circuit = replace(
         circuit,
         node_effects=_node_effects(choosing, choice.edges, intact, budget.nodes, progress),
@@ -384,14 +384,16 @@ def _halves(
 def _nothing(task_check: AtHome | None, lost: Float[np.ndarray, " row"]) -> Nothing | None:
     """Why there is nothing to explain on these rows, or None."""
     if task_check is not None and not task_check.yes:
-        return Nothing("not_tested", f"the model is not seen to do the task: {task_check.said}")
+        return Nothing(
+            "not_tested", f"the model is not shown to perform the task: {task_check.said}"
+        )
     cost = estimate(lost)
     if cost.low > 0:
         return None
     if not lost.any():
-        return Nothing("not_detected", "cutting every edge at once changes nothing")
+        return Nothing("not_detected", "ablating all edges changes nothing")
     interval = f"{cost.mean:.3g}, {COVERAGE:.0%} interval {cost.low:.3g} to {cost.high:.3g}"
-    text = f"cutting every edge at once is not certain to cost anything ({interval})"
+    text = f"ablating all edges has no significant effect ({interval})"
     return Nothing("undecided", text)
 
 
@@ -439,7 +441,7 @@ def _screened(
     edges = described(trial.edges, scores.mean(0), measurement, selected, test=False)
     alike: dict[Kind, float] = {}
     for kind in kinds_for(prompts)[1:] if budget.chosen_with else ():
-        progress(f"attribution with cut edges at {kind}")
+        progress(f"attribution with ablated edges at {kind}")
         again = trial.with_stand_in(kind).attributions(1)
         alike[kind] = checks.jaccard(chosen, selection(again))
     screening = screened.screening(scores, (sizes[0], sizes[1]), in_order, sample, total)
@@ -478,11 +480,11 @@ def _checks(
     progress: Progress,
 ) -> Checks:
     """The checks of the circuit, on held-out prompts."""
-    progress("what the rest of the model keeps")
+    progress("running the model without the circuit")
     rest = checks.rest_of(trial, edges)
     tested, needed, idle = checks.minimality(trial, edges, seed, progress, budget.tested)
     again, alike = checks.stability(choice.select, groups, choice.chosen, trial.engine.wiring, seed)
-    progress("circuits of the same size")
+    progress("comparing with other circuits of the same size")
     exchanged, random = checks.rivals(trial, edges, seed, progress, budget.rivals)
     inside = set(edges)
     others = [e for e in choice.edges if e.edge not in inside]

@@ -228,7 +228,7 @@ def as_detector(given: Any, hops: int = 2) -> Detector:
             return Detector("k-hop", f"attends {hops} induction hops back", hop(hops), rows="walks")
         found = find("detectors", given)
         if not isinstance(found, Detector):
-            raise InputError(f"what is registered as detector {given!r} is no Detector")
+            raise InputError(f"the detector registered as {given!r} is not a Detector")
         return found
     if isinstance(given, Detector):
         return given

@@ -78,7 +78,7 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
     about = provenance(model, described, options.settings(effort=options.effort), options.seed)
     if not task_check.yes:
         return RolesFinding(
-            headline="Not tested: the model is not seen to perform the task on these prompts.",
+            headline="Not tested: the model is not shown to perform the task on these prompts.",
             findings=[f"Task: {task_check.said}."],
             evidence=not_tested(task_check),
             provenance=about,
@@ -134,7 +134,7 @@ def asked(
     return user_prompts, prompts, measured_home(model, task, memory)
 
 
-_NO_ROWS = "roles of heads are told by what rows ask; give rows with answers (--data)"
+_NO_ROWS = "roles are defined by the prompts' answers; give prompts with answers (--data)"
 
 
 def unfit(model: Any, data: FeatureData | None) -> str | None:
@@ -155,7 +155,7 @@ def unfit(model: Any, data: FeatureData | None) -> str | None:
 
 ROLES = analysis(
     "roles",
-    "which heads move, suppress or park: name movers, S-inhibition, successor, ...",
+    "which heads are name movers, S-inhibition, successor or resting heads, ...",
     RolesOptions,
     analyze,
     unfit,
@@ -164,17 +164,20 @@ ROLES = analysis(
 
 NAMED = 4  # heads of a kind in a sentence
 NULL = (
-    "like places of the same row, the same places in other rows, other rows' answers; rows' signs "
-    "flipped; of lists, other orders and shifts"
+    "similar positions of the same prompt, the same positions in other prompts, other prompts' "
+    "answers; sign flips over prompts; for lists, other orders and shifts"
 )
-ERROR = "any head wrongly named by attention and writing: at most the level (largest of all looks)"
-QUICK = "attention and direct writing alone: no head was taken out (effort: quick)"
+ERROR = (
+    "any head wrongly named by attention and direct effect: at most the level (maximum over all "
+    "comparisons)"
+)
+QUICK = "attention and direct effects only: no head was ablated (effort: quick)"
 _MOVING = (NAME_MOVER.name, SUCCESSOR.name)
 
 
 def not_tested(task_check: AtHome) -> RolesEvidence:
     """The evidence where the model does not measurably perform the task."""
-    reason = f"the model is not seen to perform the task: {task_check.said}"
+    reason = f"the model is not shown to perform the task: {task_check.said}"
     return _evidence("not_tested", reason, task_check, {}, 1)
 
 
@@ -191,9 +194,11 @@ def evidence_of(task_check: AtHome, roles: Roles, *, quick: bool = False) -> Rol
     if any(head.named for head in moving):
         return _evidence("detected", None, task_check, named, roles.passes + 1)
     if any(head.word == "undecided" for head in moving):
-        reason = "no head passes by attention and by writing, and some may"
+        reason = (
+            "no head is significant in both attention and direct effect, though some may have both"
+        )
         return _evidence("undecided", reason, task_check, named, roles.passes + 1)
-    reason = "no head both attends and writes as these kinds do"
+    reason = "no head has the attention and the direct effect of one of these roles"
     return _evidence("not_detected", reason, task_check, named, roles.passes + 1)
 
 
@@ -245,7 +250,7 @@ def findings(roles: Roles) -> list[str]:
         )
         sentences.append(f"Writing much, of none of these roles: {listed}.")
     if feeding := _of_kind(roles.heads, S_INHIBITION.name):
-        sentences.append(f"Turning the name movers from the wrong token: {feeding}.")
+        sentences.append(f"Turning the name movers away from the wrong token: {feeding}.")
     names = [k.name for k in KINDS if k.name not in (*_MOVING, *PARKED, S_INHIBITION.name)]
     against = [part for part in (_of_kind(roles.heads, name) for name in names) if part]
     if against:
@@ -255,7 +260,7 @@ def findings(roles: Roles) -> list[str]:
     return [*sentences, f"{_rest(roles)}."]
 
 
-NOBODY = "No head is seen both to attend to the answer's token and to write it"
+NOBODY = "No head is shown both to attend to the answer's token and to write it"
 
 
 def _of_kind(heads: Sequence[HeadRole], kind: str) -> str:
@@ -289,7 +294,7 @@ def _rest(roles: Roles) -> str:
     names = [k.name for k in KINDS if k.name not in PARKED and k.name not in roles.untested]
     here = {head.kind for head in roles.heads if head.word != "no"}
     absent = [name for name in names if name not in here]
-    parts = [f"looked for and not found: {', '.join(absent)}"] if absent else []
+    parts = [f"tested and not found: {', '.join(absent)}"] if absent else []
     open_ = {(h.layer, h.head) for h in roles.heads if h.word == "undecided"}
     if open_:
         parts.append(f"undecided: {len(open_)} {'head' if len(open_) == 1 else 'heads'}")
@@ -349,9 +354,8 @@ def direct_map(roles: Roles) -> Figure:
         plots.axis("layer") | plots.whole(n_layers) | plots.BARE,
     )
     caption = (
-        "What each head writes at the asked place for the answer (above 0) or against it (below), "
-        "in logits, through the final norm as it stands. Diamonds: heads that are named, but those "
-        "that park."
+        "Direct effect of each head at the answer's position, in logits, with the final norm "
+        "frozen; above 0: for the answer. Diamonds: named heads except resting ones."
     )
     return Figure("Direct effects", caption, data, layout | {"height": 140 + 16 * n_layers})
 
@@ -390,5 +394,8 @@ def attention_panels(roles: Roles) -> list[Figure]:
             plots.axis("place" if panel.lowest else ""),
             plots.axis("attention" if panel.leftmost else "") | {"range": [0, 1]},
         )
-    caption = "Mean attention of the named heads from the asked place to every place of the row."
+    caption = (
+        "Mean attention of the named heads from the answer's position to every position of the "
+        "prompt."
+    )
     return [Figure("What named heads attend to", caption, data, layout)]

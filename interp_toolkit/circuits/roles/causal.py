@@ -1,11 +1,10 @@
-"""The causal check: heads are taken out at the asked place, and the preference measured again.
+"""The causal check of roles: ablate heads at the answer's position and measure the metric again.
 
-What a head holds at the asked place is replaced by its mean over the other rows' asked places; the
-model runs on from there. The loss of the logit difference is told as a share of it, with intervals
-that are simultaneous over all heads checked, in the words of `behaviour.words`. Of a head that may
-inhibit, three more things are asked: its direct effect (what the logits lose at once), what is lost
-beyond that, downstream, and whether the name movers then attend more to the wrong token and less to
-the answer.
+A head's output at the answer's position is replaced by its mean over the other prompts, and the
+model is run from that layer on. The loss of the logit difference is reported as a fraction, with
+intervals that are simultaneous over all heads checked. For a possible S-inhibition head, three more
+numbers are measured: its direct effect on the logits, its effect through later layers, and whether
+the name movers then attend more to the wrong token and less to the answer.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class RoleChecks:
         writing: of the intact model.
         movers: the heads whose attention is watched.
         memory: bound for a batch.
-        progress: told what is being done.
+        progress: called with a description of each step.
     """
 
     model: Model
@@ -100,7 +99,7 @@ class RoleChecks:
             at = slice(start, min(start + self._size(), n))
             entries = self._entries(sets, at) if restart else {}
             for number, out in enumerate(sets):
-                self.progress(f"without {number + 1} of {len(sets)} sets of heads")
+                self.progress(f"ablating sets of heads, {number + 1} of {len(sets)}")
                 final, patterns = self._without(out, at, ablation_value, entries)
                 lost[number, at] = intact[at] - self.writing.difference_of(final, at)
                 shifts[number, at] = self._watched(out, patterns, at)
@@ -118,7 +117,7 @@ class RoleChecks:
         return torch.from_numpy(self.writing.asks.tokens[at])
 
     def _entries(self, sets: Sequence[HeadSet], at: slice) -> dict[str, Tensor]:
-        """What enters the first layer of each set, in the intact model: one pass for all."""
+        """Inputs of the first layer of each set in the intact model, from one pass."""
         points = hook_points(self.model)
         names = sorted({entry(min(out).layer) for out in sets})
         entries: dict[str, Tensor] = {}
@@ -195,7 +194,7 @@ class RoleChecks:
 
 
 def behaviour_of(difference: Float[np.ndarray, " row"]) -> AtHome:
-    """The logit difference as a behaviour that effects are shares of; chance is no difference."""
+    """The logit difference as a behavior that effects are shares of; chance is no difference."""
     value = estimate(difference)
     text = f"the logit difference is {value.mean:.3g}"
     return AtHome(value.low > 0, value, 0.0, float("nan"), text, "logits")
@@ -204,7 +203,7 @@ def behaviour_of(difference: Float[np.ndarray, " row"]) -> AtHome:
 def _means_of_others(
     z: Float[Tensor, "layer ask head d_head"], asks: Asks
 ) -> Float[Tensor, "layer ask head d_head"]:
-    """For each ask, the mean over the other rows' same ask."""
+    """Mean over the same ask of the other rows, for each ask."""
     by_slot = z.double().reshape(len(z), -1, asks.slots, *z.shape[2:])
     others = (by_slot.sum(1, keepdim=True) - by_slot) / (by_slot.shape[1] - 1)
     flat: Tensor = others.flatten(1, 2).to(z)

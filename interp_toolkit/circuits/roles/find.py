@@ -99,7 +99,7 @@ def find_roles(
         checked: heads to take out one by one, at most; 0: no causal check; None: all.
         seed: of the draws.
         memory: bound for a batch.
-        progress: told what is being done.
+        progress: called with a description of each step.
 
     Raises:
         InputError: rows that ask nothing or are too few; a model whose heads cannot be read.
@@ -191,7 +191,9 @@ def _head(sides: KindSides, at: tuple[int, ...], circuits: ListCircuits | None) 
     )
 
 
-NO_CIRCUIT = "from weights alone its circuit does not certainly take tokens to their successors"
+NO_CIRCUIT = (
+    "from weights alone, its OV circuit does not significantly map tokens to their successors"
+)
 
 
 def _share(size: MeasureMeans, at: tuple[int, ...]) -> Share:
@@ -207,7 +209,7 @@ def _in_front(heads: Sequence[HeadRole]) -> list[HeadRole]:
     if not any(mover.named for mover in movers):
         return list(heads)
     last = max(mover.layer for mover in movers)
-    reason = "no name mover is behind it"
+    reason = "no name mover is in a later layer"
     return [
         replace(h, word="no", reason=reason)
         if h.kind == S_INHIBITION.name and h.word != "no" and h.layer >= last
@@ -252,13 +254,13 @@ def _checked(
     singles = list(dict.fromkeys([*named, *rest, *(Head(h.layer, h.head) for h in heads_to_test)]))
     if not singles or not behaviour_of(writing.asks.by_row(writing.difference())).yes:
         if singles:
-            notes.append("no head was taken out: the preference for the answer may be none")
+            notes.append("no head was ablated: the preference for the answer may be zero")
         return {}, {}, 0
     if most == 0:
-        notes.append("no head was taken out (effort: quick); --effort standard takes some out")
+        notes.append("no head was ablated (effort: quick); --effort standard ablates some")
         return {}, {}, 0
     if most is not None and len(singles) > most:
-        notes.append(f"{len(singles) - most} of {len(singles)} heads were not taken out")
+        notes.append(f"{len(singles) - most} of {len(singles)} heads were not ablated")
     chosen = singles[:most]
     by_kind: dict[str, frozenset[Head]] = {}
     for kind in dict.fromkeys(h.kind for h in heads_to_test):
@@ -270,7 +272,7 @@ def _checked(
     try:
         effects = run.of(sets)
     except InterventionError as error:
-        notes.append(f"no head was taken out: {error}")
+        notes.append(f"no head was ablated: {error}")
         return {}, {}, 0
     singly = dict(zip(chosen, effects, strict=False))
     groups = dict(zip(by_kind, effects[len(chosen) :], strict=True))
@@ -291,23 +293,24 @@ def _with_check(head: HeadRole, checks: dict[Head, RoleCheck]) -> HeadRole:
 def inhibits(check: RoleCheck | None) -> tuple[Any, str | None]:
     """Whether a head that attends to the wrong token's repeat inhibits: what its absence does."""
     if check is None:
-        return "undecided", "it attends so, and was not taken out"
+        return "undecided", "it has the pattern, but was not ablated"
     lost, direct, beyond, shift = check.loss, check.direct, check.downstream, check.shift
     if beyond.high < WRITES:
-        return "no", f"its absence costs less than {WRITES:.0%} downstream"
+        return "no", f"ablating it costs less than {WRITES:.0%} downstream"
     if not (beyond.low > 0 and beyond.mean >= WRITES):
-        return "undecided", "what its absence costs downstream is not certain"
+        return "undecided", "its indirect effect is not significant"
     if beyond.high < max(direct.low, -direct.high):
-        return "no", "its effect is direct, more than downstream"
+        return "no", "its effect is more direct than downstream"
     if beyond.mean < abs(direct.mean):
-        return "undecided", "its effect may be direct, more than downstream"
+        return "undecided", "its effect may be more direct than downstream"
     if not lost.low > 0:
-        return "undecided", "its absence does not certainly cost anything, all effects together"
+        return "undecided", "its total effect is not significant"
     if shift is None:
-        return "undecided", "no name mover behind it whose attention could tell"
+        return "undecided", "no name mover in a later layer whose attention could show it"
     if shift.low > 0:
         return "named", None
-    return "undecided", "the name movers' attention does not certainly turn to the wrong token"
+    reason = "ablating it does not significantly turn the name movers' attention to the wrong token"
+    return "undecided", reason
 
 
 def _notes(judged: dict[str, KindSides | None]) -> list[str]:
@@ -315,8 +318,8 @@ def _notes(judged: dict[str, KindSides | None]) -> list[str]:
     for name, sides in judged.items():
         if sides is not None and any("attention" in need for need in sides.left_out):
             notes.append(
-                f"{name}: what it attends to stands at the same place in all rows, so a head that "
-                "attends by place alone cannot be told apart"
+                f"{name}: the attended token has the same position in all prompts, so a head "
+                "that attends by position cannot be distinguished"
             )
     return notes
 
@@ -328,15 +331,15 @@ def _untested(
     why = {
         NAME_MOVER.name: "too few answers stand in their rows",
         NEGATIVE.name: "too few answers stand in their rows",
-        S_INHIBITION.name: "no wrong token stands twice or more before the asked place"
+        S_INHIBITION.name: "no wrong token occurs twice before the answer's position"
         if asks.wrong is not None
-        else "these rows have no wrong answers",
-        SUCCESSOR.name: "no answer follows a token of its row in a list"
+        else "these prompts have no wrong answers",
+        SUCCESSOR.name: "no answer succeeds a token of its prompt in a list"
         if has_lists
         else "no lists of tokens in order: no tokenizer, and none were given",
-        DELIMITER.name: "no punctuation or line break in these rows"
+        DELIMITER.name: "no punctuation or line break in these prompts"
         if has_tokenizer
-        else "the model has no tokenizer, so no token is known to be a delimiter",
+        else "the model has no tokenizer, so delimiters are unknown",
     }
-    fallback = "too few rows have something to measure it on"
+    fallback = "too few prompts can measure it"
     return {name: why.get(name, fallback) for name, sides in judged.items() if sides is None}

@@ -1,6 +1,6 @@
-"""Kinds of heads: what each is to attend to, and what it is to write, in measured terms.
+"""Roles of heads: the attention and the direct effect that each requires, in measured terms.
 
-| kind | source |
+| role | source |
 |---|---|
 | name-mover, negative-name-mover, s-inhibition | Wang et al. 2023, "Interpretability in the Wild" |
 | successor | Gould et al. 2023, "Successor Heads" |
@@ -8,12 +8,11 @@
 | attention-sink | Xiao et al. 2024, "Efficient Streaming Language Models with Attention Sinks" |
 | delimiter | Clark et al. 2019, "What Does BERT Look At?" |
 
-A side (attention, or writing) passes if each of its needs does: the mean over rows is in the need's
-direction by the adjusted p-value, and its interval lies beyond the need's floor. A head is of a
-kind if both sides pass; undecided, if they do not and the intervals of both reach the floors.
-An S-inhibition head's writing side is what its absence does downstream (see `causal`).
-
-From measures to kinds: means over rows, intervals, adjusted p-values, the rule of `kinds`.
+A side (attention or writing) passes if each of its needs does: the mean over rows is significant in
+the need's direction by the adjusted p-value, and its interval lies beyond the need's threshold. A
+head has a role if both sides pass. It is undecided if they do not and the intervals of both reach
+the thresholds. The writing side of an S-inhibition head is its effect through later layers (see
+`causal`).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ WRITES = 0.02  # of the model's own preference for the answer
 
 @dataclass(frozen=True)
 class RoleNeed:
-    """One thing that must hold.
+    """One condition that a role requires.
 
     Attributes:
         measure: its name.
@@ -62,7 +61,7 @@ class HeadKind:
     Attributes:
         name: as in results.
         singular, plural: for sentences.
-        attention, writing: its needs; the first of each is the one whose size is told.
+        attention, writing: its needs; the first of each is the one whose size is reported.
     """
 
     name: str
@@ -163,7 +162,7 @@ class RoleSide:
     """The evidence from attention, or from outputs, about every head for one role.
 
     Attributes:
-        size: the means of the need whose size is told, in its own sign.
+        size: the means of the need whose size is reported, in its own sign.
         p_value: the largest over the needs.
         passes: whether all needs are met.
         reaches: whether no need's interval excludes it.
@@ -177,7 +176,7 @@ class RoleSide:
 
 @dataclass(frozen=True, eq=False)
 class KindSides:
-    """Both sides of a kind; writing is None where the causal check decides.
+    """Attention and writing of a role; writing is None if the causal check decides.
 
     Attributes:
         kind: which.
@@ -217,7 +216,7 @@ def means_of(
 def sides_of(
     kind: HeadKind, means: Mapping[str, MeasureMeans], difference: float
 ) -> KindSides | None:
-    """Both sides of a kind; None where these rows have nothing to judge it by."""
+    """Attention and writing of a role; None if these rows cannot measure it."""
     left_out: list[str] = []
     attention = _side(kind.attention, means, difference, left_out)
     writing = _side(kind.writing, means, difference, left_out) if kind.writing else None

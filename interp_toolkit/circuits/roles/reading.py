@@ -1,22 +1,18 @@
-"""What prompts ask, what heads attend to there, and what they write to the logits.
+"""Attention and direct effects of heads at answer positions, recorded in one pass over the prompts.
 
-What rows ask, one entry for each answer of each row, and the places of a row that matter to it.
+Each answer of each prompt is one entry, an *ask*, with the positions of the prompt that matter to
+it: those before the answer's position, which the model has read by then.
 
-A place counts if it is before the asked one: what the model has read by then.
+For each ask the pass records every head's attention and `hook_z`, the residual stream before each
+layer and after the last, and for each source position the norm of the head's output if it attended
+there alone. Values are computed from the residual stream by the weights' view. Attention times
+values is compared with the model's own `hook_z`, so that a pattern that the model does not use is
+refused.
 
-One pass over the rows: what every head attends to and holds where the rows ask.
-
-Kept are, for each asked place: every head's attention and `hook_z`, the residual stream in front of
-each layer and behind the last, and from each place of the row the norm of what the head would write
-if it attended there alone. Values are computed from the residual stream by the weights' view, and
-attention times values is compared with the model's own `hook_z`, so that a pattern that is not the
-one in use is refused.
-
-What heads write at the asked place, in logits: direct effects through the final norm.
-
-A head's output times the unembedding, through the final norm with its scale frozen at what it is in
-the intact pass (centring and weights are linear): the direct logit attribution of Wang et al. 2023,
-"Interpretability in the Wild". Logits are those before a soft cap.
+Direct effects, in logits, are a head's output times the unembedding, through the final norm with
+its scale frozen at its value in the intact pass (centering and weights are linear): the direct
+logit attribution of Wang et al. 2023, "Interpretability in the Wild". Logits are taken before a
+soft cap.
 """
 
 from __future__ import annotations
@@ -56,7 +52,7 @@ FEWEST_ROWS = 6  # with five, no sign-flip p-value is below 0.05
 
 @dataclass(frozen=True, eq=False)
 class Asks:
-    """Everything that rows ask, row by row.
+    """The positions with answers and the answers, row by row.
 
     Attributes:
         tokens: of the row that asks.
@@ -129,12 +125,14 @@ def asks_of(prompts: Prompts) -> Asks:
     """
     if prompts.answers is None or prompts.answer_positions is None:
         raise InputError(
-            "these prompts have no answers, by which heads are judged; give --task, or --data with "
-            "an answer column (and a wrong one beside it)"
+            "these prompts have no answers, which the roles analysis needs; give --task, or "
+            "--data with an answer column (and a wrong one beside it)"
         )
     rows, slots = prompts.answers.shape
     if rows < FEWEST_ROWS:
-        raise InputError(f"{rows} rows are too few to judge heads by; give {FEWEST_ROWS} or more")
+        raise InputError(
+            f"{rows} prompts are too few to classify heads; give {FEWEST_ROWS} or more"
+        )
     wrong = None if prompts.wrong is None else prompts.wrong.numpy().reshape(-1)
     asks = Asks(
         tokens=prompts.tokens.numpy().repeat(slots, axis=0),
@@ -144,13 +142,13 @@ def asks_of(prompts: Prompts) -> Asks:
         slots=slots,
     )
     if len(asks.at_hand) < 2:
-        raise InputError("all rows ask for the same answer; heads are judged by what sets it apart")
+        raise InputError("all prompts have the same answer; give prompts with different answers")
     return asks
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What the pass saw; on the CPU, in single precision or better.
+    """Activations that the pass recorded, on the CPU, in single precision or better.
 
     Attributes:
         attention: from the asked place to every place.
@@ -179,7 +177,7 @@ def read(
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> Reading:
-    """One pass over all rows; its result does not depend on how they are batched.
+    """Record attention and head outputs in one pass; the result does not depend on batching.
 
     Args:
         model: any TransformerLens model.
@@ -187,7 +185,7 @@ def read(
         asks: what is asked, one row of tokens each; rows with several answers run once for each.
         sources: sets of places whose values are kept.
         memory: bound for a batch.
-        progress: told what is being done.
+        progress: called with a description of each step.
 
     Raises:
         InputError: hook points that are not there or silent, patterns that are not those in use,
@@ -207,7 +205,7 @@ def read(
     row = bytes_per_row(model.cfg, n_pos, itemsize, logits=False, n_stored=of_values)
     size = rows_that_fit(parse_memory(memory), row, n_pos)
     for start in range(0, n_asks, size):
-        progress(f"what heads attend to and write, row {start + 1} of {n_asks}")
+        progress(f"attention and direct effects, prompt {start + 1} of {n_asks}")
         batch = slice(start, min(start + size, n_asks))
         hooks_read: set[str] = set()
         hooks: list[tuple[Any, Callable[..., Any]]] = []
@@ -321,12 +319,12 @@ class _Recorder:
     def check_values(self, at: slice) -> None:
         """Raise InputError where attention times values is not what heads hold."""
         if not bool(self.final[at].isfinite().all()):
-            raise InputError("the model's residual stream is not finite on these rows")
+            raise InputError("the model's residual stream is not finite on these prompts")
         for layer, w in enumerate(self.layers):
             if not agrees(self.summed[layer, at], self.z[layer, at], w.W_V.dtype):
                 raise InputError(
-                    f"layer {layer}: attention times values is not what its heads hold, so what "
-                    "they write cannot be traced to places"
+                    f"layer {layer}: attention times values differs from hook_z, so head outputs "
+                    "cannot be traced to source positions"
                 )
 
     def reading(self) -> Reading:
@@ -358,7 +356,7 @@ class Writing:
     def of_heads(
         self, layer: int, z: Float[Tensor, "ask head d_head"]
     ) -> Float[Tensor, "ask head d_model"]:
-        """What heads that hold these add, over the final norm's scale."""
+        """Contributions of heads with these outputs, divided by the final norm's scale."""
         W_O = at_least_single(self.view.ov(layer).W_O).cpu()
         return torch.einsum("nhd,hdm->nhm", z.to(W_O), W_O) / self.scale[:, None, None]
 
@@ -409,7 +407,7 @@ def readout(
 ) -> tuple[Float[Tensor, "d_model token"], Float[Tensor, " token"]]:
     """U and b of some tokens, on the CPU: their logits are `x / scale @ U + b`, before a soft cap.
 
-    The final norm's centring and weights are in U, its bias in b; `norm_scale` has its scale.
+    The final norm's centering and weights are in U, its bias in b; `norm_scale` has its scale.
     """
     norm, W_U = view.final_norm, at_least_single(view.W_U[:, ids])
     constant = at_least_single(view.b_U[ids])
@@ -442,7 +440,7 @@ def displaced_preference(
 
 
 def other_asks(asks: Asks) -> Bool[np.ndarray, "ask other"]:
-    """For each ask those of other rows that share no token with it, where there are some.
+    """Asks of other rows that share no token with each ask, where there are any.
 
     Else those that ask for something else; none where all ask for the same.
     """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HeadRole:
-    """One head under one kind.
+    """One head tested for one role.
 
     Attributes:
         layer, head: which.
@@ -89,7 +89,7 @@ class RolesEvidence(Evidence):
     Attributes:
         behaviour: how well the model performs the task, in a sentence.
         performs_task: whether it does.
-        null: what attention and writing are held against.
+        null: what attention and writing are compared with.
         error: how errors are controlled.
         level: of the adjusted p-values.
         named: how many heads of each kind.
@@ -128,7 +128,7 @@ class RolesFinding(Finding):
 
     @property
     def found(self) -> list[HeadRole]:
-        """Those named or undecided: named first, by kind, the largest first."""
+        """Heads that are named or undecided: named first, by role, the largest first."""
         kinds = list(dict.fromkeys(head.kind for head in self.heads))
         return sorted(
             (head for head in self.heads if head.word != "no"),
@@ -136,7 +136,7 @@ class RolesFinding(Finding):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head and kind."""
+        """One row for each head and role."""
         import pandas as pd
 
         return pd.DataFrame([_record(head) for head in self.heads])
@@ -152,7 +152,7 @@ class RolesFinding(Finding):
                 for kind, c in self.groups.items()
             ]
             columns = ["kind", "heads", "loss", "low", "high", "effect"]
-            caption = "All heads of a kind taken out together at the asked place."
+            caption = "All heads of a role ablated together at the answer's position."
             tables.append(Table("Kinds together", columns, rows, caption))
         return tables
 
@@ -187,13 +187,13 @@ def _table(heads: Sequence[HeadRole]) -> Table:
             ]
         )
     caption = (
-        "Attention: from the asked place, beyond that to places of the row like those the kind is "
-        "to attend to. Writes: at once to the logits, in logits; of parked heads, how much less "
-        "than with their attention elsewhere (1: nothing). p: adjusted for all heads and measures, "
-        "the largest that counts. Loss: of the logit difference, as a share, with the head's "
-        "output at the asked place replaced by the other rows' mean. Intervals: 95 % over rows; of "
-        "losses, simultaneous. At once: the part of the loss that is the head's own writing; "
-        "downstream: what later layers add to it, or below 0 make up for."
+        "Attention: from the answer's position, in excess of attention to similar positions of "
+        "the prompt. Writes: direct effect in logits; for resting heads, how much less than "
+        "with their attention elsewhere (1: nothing). p: the largest of the role's tests, "
+        "adjusted for all heads and measures. Loss: fraction of the logit difference lost when "
+        "the head's output at the answer's position is replaced by the other prompts' mean. "
+        "Intervals: 95 % over prompts; for losses, simultaneous. At once: the direct part of "
+        "the loss; downstream: the part through later layers, below 0 if they compensate."
     )
     marked = [number for number, head in enumerate(heads) if head.named]
     return Table("Heads", columns, rows, caption, marked)
@@ -211,5 +211,7 @@ def _writer_table(writers: Sequence[PlainWriter]) -> Table:
     columns = ["head", "writes", "low", "high"]
     columns += ["loss", "low", "high", "at once", "downstream", "effect"]
     rows = [[w.name, w.direct.mean, w.direct.low, w.direct.high, *_loss(w.check)] for w in writers]
-    caption = "Heads of none of these kinds that write much for the answer or against it, at once."
-    return Table("Writers of no kind", columns, rows, caption)
+    caption = (
+        "Heads with a large direct effect, for or against the answer, and none of these roles."
+    )
+    return Table("Heads without a role", columns, rows, caption)

@@ -1,8 +1,8 @@
-"""Lists of tokens: delimiters, and ordered ones (weekdays, numbers, letters).
+"""Lists of tokens: delimiters, and ordered lists (weekdays, numbers, letters).
 
-Which tokens are punctuation or line breaks is asked of the model's own tokenizer. Of ordered lists:
-rows that ask for the one after another, and whether heads' OV circuits take tokens to the one
-after, from weights alone.
+Punctuation and line breaks are found with the model's own tokenizer. Ordered lists give the prompts
+whose answer is the successor of a token, and a score from weights alone: whether heads' OV circuits
+map tokens to their successors.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ LISTS = (
 
 @dataclass(frozen=True, eq=False)
 class Successions:
-    """Which asks are for a successor.
+    """The asks whose answer is a successor.
 
     Attributes:
         lists: token ids in order, those that some row asks for.
@@ -103,7 +103,7 @@ def lists_of(
     d_vocab = int(model.cfg.d_vocab)
     for members in lists:
         if members.ndim != 1 or len(np.unique(members)) != len(members) or len(members) < FEWEST:
-            raise InputError(f"a list of successors has {FEWEST} different tokens or more")
+            raise InputError(f"a list of successors needs at least {FEWEST} different tokens")
         if members.min() < 0 or members.max() >= d_vocab:
             raise InputError(f"a list of successors has tokens outside 0 to {d_vocab - 1}")
     return lists
@@ -163,7 +163,7 @@ TIE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class ListCircuits:
-    """What OV circuits do on lists, every head's.
+    """Effect of every head's OV circuit on lists of tokens.
 
     Attributes:
         score: mean entry at the successor, in root mean squares.

@@ -83,9 +83,9 @@ def _histogram(head: HeadBigrams, name: str) -> Figure:
         )
         data.append(marks)
     caption = (
-        "z of every pair of features against its own row and column; random features on the same "
-        "head show what chance gives. The bigrams found are marked where they stand once all "
-        f"others are taken out; beyond {edges[-1]:g} they stand at the edge."
+        "z of every pair of features against its own row and column, and the same for random "
+        "features. Detected bigrams are marked at their z after subtracting all others, or at the "
+        f"edge beyond {edges[-1]:g}."
     )
     layout = plots.layout(plots.axis("z"), plots.axis("pairs", "log"))
     layout |= {"bargap": 0, "legend": {"orientation": "h"}}
@@ -120,7 +120,7 @@ def _graph(bigrams: Sequence[Bigram], name: str) -> Figure:
     left_out = len(bigrams) - len(shown)
     caption = (
         "Keys at the left, queries at the right; a line is a bigram, as wide as its strength."
-        + (" The other colour: attends less." if any(b.z < 0 for b in shown) else "")
+        + (" Orange: attends less." if any(b.z < 0 for b in shown) else "")
         + (f" The {left_out} with the smallest z are left out." if left_out else "")
     )
     layout = plots.layout(
@@ -177,8 +177,8 @@ CONTROL = "copies of the head that read residual coordinates in random order"
 ADJUSTED = "Benjamini and Hochberg, over all pairs of a head"
 CAPACITY = "d_resid x d_head: the order of how many a head can check for"
 EMPIRICAL = (
-    "features are not spread over all directions as random ones are: p-values are from each row's "
-    "and column's own spread and a normal tail, and hold less strictly"
+    "features are less spread out than random directions: p-values use each row's and column's "
+    "own spread and a normal tail, and are approximate"
 )
 
 
@@ -191,9 +191,9 @@ class SkipBigramOptions(FeatureOptions, Options):
     """Options of `--probe skip-bigrams`."""
 
     layer: int | None = Field(
-        None, ge=0, description="Layer of the heads to look at; default: all."
+        None, ge=0, description="Layer of the heads to analyze; default: all."
     )
-    head: int | None = Field(None, ge=0, description="Head to look at; default: all.")
+    head: int | None = Field(None, ge=0, description="Head to analyze; default: all.")
     query_features: Annotated[Any, Flag(metavar="FILE")] = Field(
         None, description="Features of the query alone; default: --features."
     )
@@ -203,7 +203,7 @@ class SkipBigramOptions(FeatureOptions, Options):
     distance: Annotated[tuple[int, ...] | None, BeforeValidator(_as_several), Flag(metavar="N")] = (
         Field(None, description="Query less key position, for rotary heads; default: 1.")
     )
-    level: float = Field(LEVEL, gt=0, lt=1, description="Of false discoveries among pairs.")
+    level: float = Field(LEVEL, gt=0, lt=1, description="False discovery rate among pairs.")
 
 
 @dataclass(frozen=True)
@@ -319,10 +319,10 @@ class SkipBigramFinding(Finding):
             HeadRecord,
             "Heads",
             clearest(self.heads)[:SHOWN],
-            "Capacity: d_resid x d_head, the order of how many a head can check for. Blocks: "
-            "complete sets keys x queries that the bigrams fall into, each of which costs one rank "
-            "of the head; found greedily, so fewer may do. Estimate: of those about as strong as "
-            "the found.",
+            "Capacity: d_resid x d_head, the order of how many bigrams a head can check for. "
+            "Blocks: complete bicliques of keys and queries that cover the bigrams, each "
+            "costing one rank of the head; found greedily, so fewer may suffice. Estimate: "
+            "number of pairs about as strong as the detected ones.",
             lambda head: head.bigrams,
         )
         first = clearest(self.found)[0]
@@ -333,11 +333,11 @@ def bigram_tables(head: HeadBigrams) -> list[Table]:
     """A head's strongest bigrams, and the features that several of them share, if any do."""
     shown = head.bigrams[:SHOWN]
     caption = (
-        "Score: of the unit directions, divided by the attention scale. Strength: this pair's own "
-        "part, fitted with all others. z: given all others."
+        "Score: of unit directions, divided by the attention scale. Strength: the pair's "
+        "coefficient in a joint fit of all pairs. z: given all other pairs."
     )
     if any(bigram.alternatives for bigram in shown):
-        caption += " Or: features so much like these that they may be meant instead."
+        caption += " Or: features so similar that they cannot be distinguished."
     table = table_of(Bigram, f"Skip-bigrams of {head.name}", shown, caption, sparse=True)
     hubs = sorted(head.graph.degree, key=lambda pair: (-pair[1], pair[0]))
     rows = [
@@ -415,21 +415,18 @@ def _status(heads: Sequence[HeadBigrams], copies: int) -> tuple[Status, str | No
         if all(head.tail == "none" for head in heads):
             return "not_detected", "every pair of features scores 0"
         if any(head.tail == "empirical" for head in heads):
-            reason = "no score is far beyond the spread of its row and its column"
+            reason = "no score is an outlier in its row and column"
             return "not_detected", reason
-        return "not_detected", "the scores are what features independent of the weights give"
+        return "not_detected", "the scores match those of features independent of the weights"
     if not beyond_chance(heads):
-        reason = (
-            f"as no more stands out than chance lets stand out in {len(heads)} looks without any "
-            "skip-bigram"
-        )
+        reason = f"as no more pairs stand out than expected by chance in {len(heads)} comparisons"
         return "undecided", reason
     if beyond_chance(beyond_control(heads), len(heads)):
         return "detected", None
     if not copies:
         return "undecided", "heads were not compared with copies (effort: quick)"
     if all(np.isnan(head.control_p) for head in with_bigrams):
-        return "undecided", f"with so many features no {CONTROL} were looked at"
+        return "undecided", f"with so many features no {CONTROL} were compared"
     if with_bigrams[0].level / len(with_bigrams) < 1 / (copies + 1):
         return "undecided", f"{copies} {CONTROL} are too few for so many heads"
     return "uninformative", f"{CONTROL} stand out as far"
@@ -472,13 +469,13 @@ def notes_of(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list
         notes.append(EMPIRICAL)
     if evidence.shared_cosine is not None:
         notes.append(
-            f"features have a mean cosine of {evidence.shared_cosine:.2g}: the direction that they "
-            "share is left out, on their side and in the weights"
+            f"features have a mean cosine of {evidence.shared_cosine:.2g}: their shared "
+            "direction is projected out of features and weights"
         )
     if evidence.alike:
         notes.append(
-            f"{evidence.alike:,} bigrams have a feature with others at |cos| > {ALIKE}, any of "
-            "which may be meant: the level is of false discoveries up to such features"
+            f"{evidence.alike:,} bigrams have a feature with others at |cos| > {ALIKE}, from "
+            "which they cannot be distinguished: the level holds up to such features"
         )
     return notes
 
@@ -562,7 +559,7 @@ def unfit(model: Any, data: FeatureData | None) -> str | None:
     """Why the analysis does not run unless it is named; None for models made of skip-bigrams."""
     if (record_of(model).task or {}).get("function") == "skip-bigrams":
         return None
-    return "any head has scores to look through; ask for it by name: --probe skip-bigrams"
+    return "every model with heads has such scores; run it with --probe skip-bigrams"
 
 
 SKIP_BIGRAMS = analysis(

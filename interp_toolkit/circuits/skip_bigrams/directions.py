@@ -153,7 +153,9 @@ def _matrix(values: Directions, what: str) -> Float[Tensor, "row column"]:
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{what} is {a_kind(values)}; give a matrix of numbers") from error
     if matrix.ndim != 2 or not bool(matrix.isfinite().all()):
-        raise InputError(f"{what} is a matrix of finite numbers; got one of {tuple(matrix.shape)}")
+        raise InputError(
+            f"{what} must be a matrix of finite numbers; got shape {tuple(matrix.shape)}"
+        )
     return matrix
 
 
@@ -162,14 +164,14 @@ def read_unit(values: Directions, d_model: int, side: str) -> Float[Tensor, "fea
     rows = _matrix(values, f"{side} features")
     if rows.shape[1] != d_model or len(rows) < 2:
         raise InputError(
-            f"{side} features are two or more directions of {d_model} numbers, one a row; got "
+            f"{side} features must be two or more directions [feature {d_model}]; got "
             f"{tuple(rows.shape)}"
         )
     return torch.nn.functional.normalize(rows, dim=1)
 
 
 def read_names(names: Sequence[str] | None, features: Tensor, side: str) -> Sequence[str]:
-    """As many different names as features; f0, f1, ... where none are given."""
+    """Names of the features, all different; by default f0, f1, ..."""
     if names is None:
         return [f"f{i}" for i in range(len(features))]
     if len(names) != len(features) or len(set(names)) < len(names):
@@ -182,7 +184,7 @@ def read_limit(memory: int | str | None, n_query: int, n_key: int) -> int:
     limit, least = parse_memory(memory), least_memory(n_query, n_key)
     if limit < least:
         raise InputError(
-            f"scores are made in tiles that need {format_size(least)} at least, more than the "
-            f"{format_size(limit)} of memory allowed; raise the limit"
+            f"scores are computed in tiles, which need {format_size(least)} at least, more than "
+            f"the {format_size(limit)} of memory allowed; raise the limit"
         )
     return limit

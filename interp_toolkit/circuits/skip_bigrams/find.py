@@ -1,9 +1,9 @@
 """Skip-bigrams of a model's heads, for features of any kind; and the score of one token pair.
 
-Each head's form is its QK circuit (`circuits.weights.qk`): the norm's centring and weights folded
+Each head's form is its QK circuit (`circuits.weights.qk`): the norm's centering and weights folded
 in, keys shared between heads given to each, divided by the attention scale. Features are taken as
-the norm sees them, centred behind LN, and as directions: their lengths make no difference. Biases
-and what learned positions add are left out; they favour a query or a key, not a pair. A rotary head
+the norm sees them, centered behind LN, and as directions: their lengths make no difference. Biases
+and what learned positions add are left out; they favor a query or a key, not a pair. A rotary head
 is looked at from one distance, or from several. Without a norm in front of the head, each residual
 coordinate is measured in units of what the features write to it, so that rescaled coordinates give
 the same bigrams.
@@ -82,7 +82,7 @@ def find_skip_bigrams(
         copies: with permuted coordinates, that each head is compared with.
         memory: bound on what is held at once beside the weights, such as "4GiB".
         seed: of the samples that give medians, and of the histogram's random features.
-        progress: told what is being done.
+        progress: called with a description of each step.
 
     Raises:
         InputError: a head that is not there or cannot be read; features
@@ -117,7 +117,7 @@ def feature_sides(
         InputError: as `find_skip_bigrams`.
     """
     if features is not None and query_features is not None and key_features is not None:
-        raise InputError("features of both sides are given, and features beside them; drop one")
+        raise InputError("give either features, or features for both sides")
     both = EMBEDDINGS if features is None else features
     query = read_features(both if query_features is None else query_features, model)
     if query_features is None and key_features is None:
@@ -137,7 +137,7 @@ def search_view(
     seed: int,
     progress: Callable[[str], None],
 ) -> HeadBigrams:
-    """One head from one distance.
+    """Skip-bigrams of one head at one distance.
 
     Raises:
         InputError: as `find_skip_bigrams`.
@@ -252,15 +252,17 @@ def head_views(
     if distances is not None and still:
         if len(still) == len(views):
             why = "this model learns positions: no" if view.W_pos is not None else "no"
-            raise InputError(f"{why} head asked for turns with distance (rotary); drop it")
+            raise InputError(
+                f"{why} requested head depends on distance (rotary positions); leave distance out"
+            )
         notes.append(
-            f"looked at from no distance, as it makes no difference: {listed(still, NAMED)}"
+            f"analyzed without a distance, since it makes no difference: {listed(still, NAMED)}"
         )
     if empty and views:
         names = listed([one.name for one in empty], NAMED)
-        notes.append(f"left out, as every pair scores 0 (W_Q W_K^T = 0): {names}")
+        notes.append(f"left out, since every pair scores 0 (W_Q W_K^T = 0): {names}")
     if view.W_pos is not None:
-        notes.append("learned positions are left out: scores are of the features alone")
+        notes.append("learned positions are left out: scores are between features alone")
     return views or empty, notes
 
 

@@ -3,17 +3,16 @@
     score(q, k) = f_q W f_k^T,   W = W_Q W_K^T / attn_scale,   f unit vectors
 
 Source: "Computation in superposition", section 3: a head can check for about d_resid * d_head
-such pairs. Steps: scores of all pairs against their own row and column (`scores`), pursuit
-with everything found taken out (`pursuit`), their number and complete blocks (`count`), and the
-control: copies of the head that read the residual coordinates of keys in random order and with
-random signs. Sparse weights and features, as hand-set ones are, make scores that stand out from
-their row and column wherever their entries fall. The copies keep the entries; where their largest
-scores stand out as far, the entries explain the bigrams, not which key feature meets which query
-feature.
+such pairs. Steps: scores of all pairs against their own row and column (`scores`); pursuit, which
+subtracts each detected pair (`pursuit`); their number and complete blocks; and the control: copies
+of the head that read the residual coordinates of keys in random order and with random signs. Sparse
+weights and features, as in hand-constructed models, give scores that stand out from their row and
+column wherever their entries fall. The copies keep the entries; if their largest scores stand out
+as far, the entries explain the bigrams, and not the matching of key and query features.
 
-What it rests on: under no bigrams, features that are independent of the head's weights. It finds
-what its features can show: a bigram of features that are not among those given is not seen. A query
-that many keys share equally (n keys: t at most sqrt(d / n)) is not found where n is near d/20.
+Assumption under the null: features are independent of the head's weights. Bigrams of features that
+are not given cannot be detected. A query that many keys share equally (n keys: t at most
+sqrt(d / n)) is not detected if n is near d/20.
 """
 
 from __future__ import annotations
@@ -224,7 +223,7 @@ def skip_bigrams_of(
         copies: with permuted coordinates, for the control.
         memory: bound on what is held at once, such as "4GiB".
         seed: of the samples that give medians, and of the histogram's random features.
-        progress: told what is being done.
+        progress: called with a description of each step.
 
     Raises:
         InputError: shapes or names that do not fit, numbers that are not finite, fewer than two
@@ -253,7 +252,7 @@ def skip_bigrams_of(
     key_names = query_names if key_features is None and key_names is None else key_names
     key_names = read_names(key_names, key.unit, "key")
     if not 0 < level < 1:
-        raise InputError(f"the level is a share between 0 and 1, not {level:g}")
+        raise InputError(f"level must lie between 0 and 1, got {level:g}")
     features = Features(query.scored, key.scored, dimensions_of(query, key))
     form = projected(factors, query, key)
     limit, capacity = read_limit(memory, len(query.unit), len(key.unit)), d_model * rank

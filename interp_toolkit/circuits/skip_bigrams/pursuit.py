@@ -158,7 +158,7 @@ def _significant(
 
 
 def _echo(scores: PairScores, taken: Pairs) -> float:
-    """How much wider t spreads among the features of taken pairs than elsewhere; 1 or more."""
+    """Ratio of the spread of t among features of taken pairs to that elsewhere; at least 1."""
     if len(taken.query) < 2:
         return 1.0
     rng = np.random.default_rng(0)
@@ -328,27 +328,29 @@ def count(pursuit: Pursuit, n_pairs: int, rank: int, level: float) -> Count:
     """The number of bigrams, from those found and what remains."""
     t, after, n = pursuit.t, pursuit.after, len(pursuit.t)
     if pursuit.stopped:
-        return _none("there were more to find")
+        return _none("the search ended before finding all")
     if n < FEWEST:
         return _none(f"fewer than {FEWEST} were found")
     sign = 1.0 if (t > 0).mean() >= 0.5 else -1.0
     if (sign * t > 0).mean() < ONE_SIGN:
-        return _none("those found have both signs, so what remains cannot be counted by sign")
+        return _none(
+            "detected pairs have both signs, so the remaining ones cannot be counted by sign"
+        )
     threshold = t_at(min(1.0, 2 * QUARTER * n / n_pairs), after.d)
     rest = after.sweep(threshold, pursuit.pairs).t
     along, against = int((sign * rest > 0).sum()), int((sign * rest < 0).sum())
     net, error = along - against, float(np.sqrt(along + against + 1))
     if net > max(BEYOND * error, REMAINING * n):
-        return _none("many more lie just below significance than chance would put there")
+        return _none("more pairs lie just below significance than expected by chance")
     clear = t_at(level * n / n_pairs, after.d) + CLEAR
     if np.quantile(np.abs(t), 0.25) < clear:
-        return _none("those found are barely significant, so as many may be missed")
+        return _none("detected pairs are barely significant, so as many may be missed")
     strength = np.abs(pursuit.strength)
     weakest, lower, middle, upper = np.quantile(strength, [0.1, 0.25, 0.5, 0.75])
     if upper - lower > SPREAD * middle or weakest < WEAK * middle:
-        return _none("those found are unequally strong, so weaker ones may be missed")
+        return _none("detected pairs differ in strength, so weaker ones may be missed")
     if pursuit.rest.norm() > middle and (pursuit.rest.effective_rank() < min(FEW * rank, MOST_FEW)):
-        return _none("what remains lies in few directions, as bigrams do that hide each other")
+        return _none("the remainder is of low rank, as if bigrams were hidden behind each other")
     tail = (1 - COVERAGE) / 2
     false = level * n
     low = n - int(stats.poisson.isf(tail, false))

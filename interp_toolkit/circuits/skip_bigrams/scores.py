@@ -1,21 +1,20 @@
 """Scores f_q W f_k of all pairs of features against their own row and column, a tile at a time.
 
-Each score is set against what its own row and its own column lead one to expect:
-t = (score - location) / scale. The scale of a row is |W^T f_q| / sqrt(d), what random keys would
-give, or 1.4826 times the median absolute deviation over keys where that is more: real features are
-not like random ones. The location is the row's median, so that a key which every query likes is no
-bigram; the scale is raised for its error. Of a pair's two t's the smaller counts (both explanations
-must fail), and 0 where their signs differ.
+Each score is compared with its own row and its own column: t = (score - location) / scale. The
+scale of a row is |W^T f_q| / sqrt(d), as random keys would give, or 1.4826 times the median
+absolute deviation over keys if that is larger: real features are unlike random ones. The location
+is the row's median, so that a key favored by every query is not a bigram; the scale is raised for
+its error. The smaller of a pair's two t's counts (both explanations must fail), and 0 if their
+signs differ.
 
 P-values: fix a query feature f_q, and let a = W^T f_q. For a key feature drawn uniformly from the
-unit sphere of R^d, (f_k . a / |a|)^2 is Beta(1/2, (d-1)/2) distributed, exactly and whatever W is;
-t = sqrt(d) f_k . a / |a| has variance 1. Where features are not like random directions, the tail is
-taken as the normal's, which is heavier. Discoveries are Benjamini & Hochberg's (1995) over all
-pairs. If no pair is a bigram, the chance of any discovery is then at most the level (for
-independent or positively dependent pairs; the benchmark `skip_bigram_levels` measures it on random
-heads).
+unit sphere of R^d, (f_k . a / |a|)^2 is Beta(1/2, (d-1)/2) distributed, exactly and for any W;
+t = sqrt(d) f_k . a / |a| has variance 1. If features are not like random directions, the normal
+tail is used, which is heavier. Discoveries are Benjamini & Hochberg's (1995) over all pairs. If no
+pair is a bigram, the probability of any discovery is then at most the level (for independent or
+positively dependent pairs; the benchmark `skip_bigram_levels` measures it on random heads).
 
-No more than a tile of the query x key matrix is ever held, small enough for a processor's cache;
+Only one tile of the query x key matrix is held at a time, small enough for a processor's cache;
 locations come from a sample of columns and rows.
 """
 
@@ -152,7 +151,7 @@ class ScoreScale:
 
 
 class Sweep(NamedTuple):
-    """What a pass over all pairs keeps: those with a large |t|, and the best of rows and columns.
+    """Result of a pass over all pairs: those with a large |t|, and the best of rows and columns.
 
     Attributes:
         pairs, t: those beyond the least |t| asked for.
@@ -171,7 +170,7 @@ def least_memory(n_query: int, n_key: int) -> int:
 
 
 class Tally:
-    """How many pairs have which t, by cells of 1 / CELLS; beyond REACH all are counted together."""
+    """Histogram of t over pairs, in cells of 1 / CELLS; values beyond REACH share a cell."""
 
     def __init__(self) -> None:
         self.counts = torch.zeros(2 * REACH * CELLS, dtype=torch.int64)
@@ -182,7 +181,7 @@ class Tally:
         self.counts += torch.bincount(cells.flatten(), minlength=len(self.counts))
 
     def between(self, edges: Float[np.ndarray, " edge"]) -> Int[np.ndarray, " bin"]:
-        """Those between each two edges, each moved to the nearest cell's end; outer bins hold all.
+        """Counts between edges, which move to the nearest cell boundary; outer bins are open.
 
         Args:
             edges: ascending.
@@ -194,7 +193,7 @@ class Tally:
 
 
 class PairScores:
-    """All pairs' t under one form; see the module."""
+    """The t statistics of all pairs under one bilinear form; see the module."""
 
     def __init__(self, form: Form, features: Features, floor: float, seed: int, memory: int):
         self.n_query, self.n_key, self.floor = len(features.query), len(features.key), floor

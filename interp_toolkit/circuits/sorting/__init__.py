@@ -1,4 +1,4 @@
-"""Which algorithm a sorting transformer uses: `--probe sorting`, for any model, given its layout.
+"""Identify the algorithm of a sorting transformer, given its layout: `--probe sorting`.
 
 - `analysis`: the analysis from end to end, `sorting_fingerprint`, what it returns
 - `evaluation`: how often a model sorts, which lists it sorts, and on which it fails

@@ -1,4 +1,4 @@
-"""What a sorting model does on lists: attention, the form of its logits, outputs after a swap.
+"""A sorting model's activations on lists: attention, form of the logits, outputs after a swap.
 
 `read` runs the model on rows of the layout and keeps logits and attention patterns where the sorted
 list's items are read. From such a reading:
@@ -126,7 +126,7 @@ def read(model: Model, layout: ListLayout, lists: Lists) -> ListReading:
 
 
 class _Passes(NamedTuple):
-    """Of one batch, as in a reading; `outside` with an axis of one entry, or of none."""
+    """Readings of one batch; `outside` has an axis with one entry or none."""
 
     logits: Float[Tensor, "row item value"]
     scale: Float[Tensor, "row item"]
@@ -168,7 +168,7 @@ SMALLEST_SHARE = 1e-30  # of attention: softmax underflows; below it, ln is cut 
 
 @dataclass(frozen=True)
 class AboveScores:
-    """How a head's attention follows the previous output.
+    """Attention of a head relative to the previous output.
 
     Attributes:
         above, above_uniform: share of attention to the list on values above the previous one, and
@@ -383,7 +383,7 @@ class LogitLine:
     """The regression by output item.
 
     Attributes:
-        ratio: γ_k / β_k; NaN where it cannot be told, as where β_k is 0.
+        ratio: γ_k / β_k; NaN where it cannot be determined, as where β_k is 0.
         r2: share of the logits' variance over x that the form explains; NaN likewise.
         fit: the median R² over items 1 and on (of all, if there is only one).
         slope, intercept: of the line of the ratios; None for fewer than three of them.
@@ -435,7 +435,7 @@ def logit_line(reading: ListReading, logits: Float[Tensor, "row item value"]) ->
 def _regress(
     y: Float[Tensor, "row value"], f: Float[Tensor, "row value"], x: Float[Tensor, " value"]
 ) -> tuple[float, float]:
-    """γ/β and R² of y = β f + γ x, β >= 0; NaN where f cannot be told from x, or y is constant."""
+    """γ/β and R² of y = β f + γ x, β >= 0; NaN if f is a multiple of x, or y is constant."""
     ff, fx, xx = (f * f).sum(), (f @ x).sum(), len(f) * (x @ x)
     determinant = float(ff * xx - fx * fx)
     spread = float((y * y).sum())
@@ -475,7 +475,7 @@ class Swaps:
 
 
 class SwapAnswers(NamedTuple):
-    """Every swap that tells the algorithms apart, and what the model answered.
+    """The model's outputs after every swap that distinguishes the algorithms.
 
     Attributes:
         swapped: the value that was put in place of the previous one.
@@ -503,7 +503,7 @@ class SwapAnswers(NamedTuple):
 def swap_previous(
     model: Model, reading: ListReading, *, head: int | None = None, seed: int = 0
 ) -> SwapAnswers | None:
-    """One swap a list; None where no output follows another.
+    """Swap the previous output in each list once; None where no output follows another.
 
     Args:
         model: the model that was read.
@@ -544,7 +544,7 @@ def _by_token(
     previous: Int[Tensor, " swap"],
     item: Int[Tensor, " swap"],
 ) -> Int[Tensor, " swap"]:
-    """What algorithm 1 answers; n_values where nothing is above the previous value."""
+    """Outputs of algorithm 1; n_values where no item exceeds the previous value."""
     n_values = reading.layout.n_values
     values = reading.lists.values[rows]
     above = (values > previous[:, None]) & (values < n_values)

@@ -1,4 +1,4 @@
-"""Which algorithm a one-layer model sorts by: `--probe sorting`, `sorting_fingerprint`.
+"""Identify a one-layer model's sorting algorithm: `--probe sorting`, `sorting_fingerprint`.
 
 Steps: find out which lists the model sorts (`evaluation`); read its logits and attention on lists
 (`activations`); measure the criteria of both algorithms on it, on each head, and on copies with
@@ -143,17 +143,17 @@ def _end(metric: str, end: int) -> Callable[[Region], float | None]:
     return _of_swaps(lambda swaps: swaps.intervals[metric][end])
 
 
-LISTS_CAPTION = "Token ids; loss: nats an item, on the right prefix."
+LISTS_CAPTION = "Token ids; loss: nats per item, given the correct prefix."
 
 
 @dataclass(frozen=True, kw_only=True)
 class SortingFinding(Finding):
-    """How a model sorts.
+    """The sorting algorithm of a model.
 
     Attributes:
         algorithm: that the criteria name: "min_greater_than_previous", "argmax_piecewise_linear",
             "mixed" or "neither"; the status says whether that is informative.
-        metrics: the numbers by name (see `measures.measure`); None where one cannot be told.
+        metrics: the numbers by name (see `measures.measure`); None where one cannot be determined.
         null: mean and extreme of each over weight-shuffled models.
         criteria: the evidence for either algorithm.
         accuracy: by set of test lists (see `evaluation.accuracies`).
@@ -186,16 +186,16 @@ class SortingFinding(Finding):
     accuracy: Mapping[str, ListAccuracy] = records(
         ListAccuracy,
         "Accuracy",
-        "Low and high: the 95 % interval of whole lists right. Loss: nats an item.",
+        "Low and high: the 95 % interval of whole lists right. Loss: nats per item.",
         key="lists",
     )
     given: SortedList | None = records(SortedList, "The list", LISTS_CAPTION, least=1)
     heads: Sequence[HeadFingerprint] = records(
         HeadFingerprint,
         "Heads",
-        "Each head by its own attention and what it alone adds to the logits; without it: its "
-        'output replaced by its mean. "neither" also of a head without which the model sorts as '
-        "well: its criteria say what it does.",
+        "Each head by its own attention and direct effect on the logits; without it: its output "
+        'replaced by its mean. "neither" includes heads that the model can sort without; their '
+        "criteria still describe them.",
         least=2,
         cells={
             "head": lambda head: head_name(0, head.head),
@@ -210,9 +210,10 @@ class SortingFinding(Finding):
     regions: Sequence[Region] = records(
         Region,
         "By previous value",
-        "The lower and the upper half of the values apart. Above, lift: attention to values above "
-        "the previous one, 0 as uniform attention, 1 all of it. Swaps: of the previous token, to a "
-        "value of this half; the shares that follow it or the position, with 95 % intervals.",
+        "Lower and upper half of the values separately. Above, lift: attention to values above "
+        "the previous one; 0: as much as uniform attention, 1: all of it. Swaps: the previous "
+        "token replaced by a value of this half; fractions of outputs that follow it or the "
+        "position, with 95 % intervals.",
         least=1,
         cells={
             "previous value": lambda region: f"{region.lowest} to {region.highest}",
@@ -228,10 +229,10 @@ class SortingFinding(Finding):
     )
     positions: Sequence[PositionShares] = records(
         PositionShares,
-        "What tokens and positions matter",
-        "From the weights: shares of the variance of attention scores (what all keys share is left "
-        "out) and of what values write to the logits. Order kept: of two keys' order for a query, "
-        "how often it is that of the average over the positions where the query stands.",
+        "Effects of tokens and positions",
+        "From the weights: fractions of the variance of attention scores (without the part "
+        "shared by all keys) and of the values' output to the logits. Order kept: how often the "
+        "order of two keys for a query agrees with the order averaged over query positions.",
     )
     hardest: Sequence[SortedList] = records(
         SortedList, "Lists with the greatest loss", LISTS_CAPTION
@@ -256,12 +257,12 @@ class SortingFinding(Finding):
             for name, value in self.metrics.items()
         ]
         columns = ["metric", "value", "null, mean", "null, extreme"]
-        caption = "Null: the same of weight-shuffled models, its mean and its largest size."
+        caption = "Null: the same for weight-shuffled models, mean and largest magnitude."
         return [*super().tables(), Table("All numbers", columns, rows, caption)]
 
 
 def analyze(run: Run[SortingOptions]) -> SortingFinding:
-    """By which algorithm a one-layer model sorts, with the evidence for each.
+    """Identify the algorithm by which a one-layer model sorts, with the evidence for each.
 
     Raises:
         InputError: data; a model of several layers; no layout, or one that does not fit; a folder
@@ -295,7 +296,7 @@ def sorting_fingerprint(
         nulls: weight-shuffled models to compare with.
         seed: of lists, swaps and weight-shuffled models.
         memory: bound for batches of the accuracy, such as "4GiB".
-        progress: told what is being done.
+        progress: called with a description of each step.
 
     Raises:
         InputError: a model of several layers, no layout, or one that does not fit the model.
@@ -421,7 +422,9 @@ def one_list(words: Sequence[str], layout: ListLayout) -> Lists:
     unknown = [word for word in words if word not in values]
     if unknown:
         names = list(values)
-        raise InputError(f"--list: {unknown[0]!r} is no value; they are {names[0]} to {names[-1]}")
+        raise InputError(
+            f"--list: {unknown[0]!r} is not a value; values are {names[0]} to {names[-1]}"
+        )
     if not layout.shortest <= len(words) <= layout.longest:
         sizes = {layout.shortest, layout.longest}
         raise InputError(
@@ -573,12 +576,12 @@ def _plots(
 def unfit(model: Any, data: FeatureData | None) -> str | None:
     """Why the analysis cannot run without further options; None when it can."""
     if int(model.cfg.n_layers) != 1:
-        return "the model has not one layer"
+        return "needs a one-layer model"
     task = record_of(model).task or {}
     if task.get("name") != "sorting" or not task.get("layout"):
         return "needs --layout: where the list and its sorted form stand in a row"
     if data is not None:
-        return "ask for it by name: the data are prompts for other probes"
+        return "run it with --probe sorting: the data are prompts for other probes"
     return None
 
 

@@ -1,29 +1,30 @@
-"""The evidence for each sorting algorithm, and the rule that makes a status of it.
+"""The evidence for each sorting algorithm, and the rule that turns it into a status.
 
-Each *criterion* is a number that an algorithm must show, with two thresholds and beside them the
-value among weight-shuffled models (the same weights, each tensor's entries shuffled) that comes
-nearest. The thresholds are conventions, set between what trained models of the source's three
-experiments show and what weight-shuffled ones show: `strong` is shown by every model of these that
-does the algorithm. Two criteria are no evidence by themselves, as weight-shuffled models can show
-them strongly: that γ/β is a line, and its slope. With few values, or a layout far from the
-source's, they can show others too: so the null beside each criterion is to be read with it.
+Each *criterion* is a number that an algorithm must show, with two thresholds and the closest value
+among weight-shuffled models (the same weights, each tensor's entries shuffled). The thresholds are
+conventions, set between the values of trained models of the source's three experiments and those of
+weight-shuffled ones: every trained model with the algorithm reaches `strong`. Two criteria are no
+evidence alone, since weight-shuffled models can show them strongly: that γ/β is a line, and its
+slope. With few values, or a layout far from the source's, they can show others too, so every
+criterion must be read with its null.
 
     algorithm 1 (min{> previous}): attention goes to values above the previous output, most to the
         smallest of them; heads copy what they attend to; the output follows a swapped token.
     algorithm 2 (argmax of f_k): logits have the form β f(x) + γ x, with γ/β a line in k of slope 1;
-        each value's OV output has a kink at the value; swapped tokens leave the output as it is.
+        each value's OV output has a kink at the value; swapped tokens do not change the output.
 
-An algorithm is *shown* when all its criteria are strong. It is *there* when the causal one among
-them, what the output follows when the previous token is swapped, and at least one more are weak or
+An algorithm is *shown* if all its criteria are strong. It is *there* if the causal one among them
+(what the output follows when the previous token is swapped) and at least one more are weak or
 strong, and beyond every weight-shuffled model; copying does not count for that, since the second
-algorithm's heads copy as well. Criteria that cannot be told, as on lists of two, are left out, if
-enough remain. A criterion with an interval (the swaps', of a few hundred answers) is strong or
-absent only if both its ends are: one that reaches from weak to strong is weak, one that reaches
+algorithm's heads copy as well. Criteria that cannot be measured, as on lists of two, are left out
+if enough remain. A criterion with an interval (for swaps, over a few hundred outputs) is strong or
+absent only if both ends are: one that reaches from weak to strong is weak, and one that reaches
 below weak is undecided, which counts as no evidence.
-The algorithm: one shown and not the other: that one. Both shown, or both there: mixed. Anything
-else, or a model that does not sort: neither. `status_of` says what that is worth.
-A model sorts when it closes half the gap between the better of two guesses (the most frequent value
-at each place; the previous output again) and all items right.
+
+The algorithm: if one is shown and not the other, that one; if both are shown, or both are there,
+mixed; otherwise, or if the model does not sort, neither. `status_of` gives the strength of that
+answer. A model sorts if it closes half the gap between the better of two guesses (the most frequent
+value at each position; the previous output again) and all items right.
 """
 
 from __future__ import annotations
@@ -102,13 +103,13 @@ RULES = (
 
 @dataclass(frozen=True)
 class Criterion:
-    """One piece of evidence.
+    """One criterion of an algorithm.
 
     Attributes:
         algorithm: for which.
         name: of the metric.
         says: the criterion in a phrase.
-        value: on this model; None where it cannot be told.
+        value: on this model; None where it cannot be determined.
         low, high: the value's interval at 95 %; None where it has none.
         null: the weight-shuffled models' value that is nearest to `strong`; None without any.
         weak, strong: the thresholds.
@@ -146,7 +147,7 @@ def criteria_of(
     autoregressive: bool,
     intervals: Mapping[str, Interval] | None = None,
 ) -> list[Criterion]:
-    """Every criterion that there is for this kind of layout.
+    """All criteria that apply to this kind of layout.
 
     Args:
         metrics: the numbers by name.

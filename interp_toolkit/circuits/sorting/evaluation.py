@@ -1,16 +1,16 @@
 """Sorting accuracy: how often a model sorts, and the lists on which it fails.
 
-A list counts as right when every item of its sorted order has the largest logit where it is read.
-Where the sorted list stands in the row, it is given to the model there (teacher forcing), and one
-forward pass reads all items. For a causal model that settles the greedy output too: up to the
-first wrong item both have seen the same tokens, so a whole list is right in both or in neither.
-Which wrong items follow can differ, so the outputs that are shown are the greedy ones.
+A list is sorted correctly if every item of its sorted order has the largest logit at its position.
+If the sorted list is part of the row, it is given to the model (teacher forcing), and one forward
+pass reads all items. For a causal model this also determines the greedy output: up to the first
+wrong item both have seen the same tokens, so a whole list is right in both or in neither. The wrong
+items that follow can differ, so the outputs shown are the greedy ones.
 
-Where nobody says whether lists have repeats, both kinds are tested (`accuracies`): lists of
+If it is not specified whether lists have repeats, both kinds are tested (`accuracies`): lists of
 distinct values, and those of the uniform lists that have a repeat. The model's kind is distinct
-lists if it sorts more of them, the 95 % intervals lying apart by MATERIAL. (Uniform lists as they
-come would not do: five of 64 values repeat in one list of seven, so a model that sorts no repeats
-at all seems to lose little.) Both accuracies are reported.
+lists if it sorts more of them, with 95 % intervals at least MATERIAL apart. (Unfiltered uniform
+lists would not work: five of 64 values repeat in one list of seven, so a model that sorts no
+repeats at all seems to lose little.) Both accuracies are reported.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def counterexamples(
         InputError: nothing is to be drawn, or source, layout and model do not fit together.
     """
     if n < 1 or keep < 0:
-        raise InputError(f"a search draws one list or more and keeps none or more, not {n}, {keep}")
+        raise InputError(f"a search needs n of at least 1 and keep of at least 0, got {n}, {keep}")
     _check_model(model, layout)
     if not layout.shortest <= source.shortest <= source.longest <= layout.longest:
         raise InputError(
@@ -324,11 +324,13 @@ def _check_model(model: Model, layout: ListLayout) -> None:
         )
     if layout.autoregressive and getattr(model.cfg, "attention_dir", None) == "bidirectional":
         raise InputError(
-            f"the model attends both ways, so in the layout {layout} it would see the answers; "
-            "drop the sorted list from the layout"
+            f"attention is bidirectional, so in the layout {layout} the model would see the "
+            "answers; drop the sorted list from the layout"
         )
     if layout.autoregressive and n_logits > d_vocab:
-        raise InputError(f"the model answers with {n_logits} tokens but reads only {d_vocab}")
+        raise InputError(
+            f"the model has logits for {n_logits} tokens, but its vocabulary has only {d_vocab}"
+        )
 
 
 #: between the intervals: a model made for repeats can do a few points worse on them (the source's
@@ -337,7 +339,7 @@ MATERIAL = 0.05
 
 
 def with_repeats(lists: Lists) -> Lists:
-    """Those of the lists in which a value occurs twice or more."""
+    """The lists in which a value occurs twice or more."""
     ordered = lists.sorted()
     equal = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] < lists.n_values)
     return lists.take(equal.any(1))

@@ -50,9 +50,10 @@ def qk_by_item(tables: WeightTables, head: int = 0) -> Figure:
         cells |= plots.SILENT_HOLES | {"showscale": panel.number == 0}
         data.append(cells | panel.trace)
     caption = (
-        "From the weights: attention scores by output item, each row less its largest; last their "
-        "average over items. Filtering for values above the previous one is a bright upper "
-        "triangle, brightest next to the diagonal; equal attention to all values is one colour."
+        "From the weights: attention scores by output item, each row less its largest; last "
+        "their average over items. Filtering for values above the previous one is a bright "
+        "upper triangle, brightest next to the diagonal; equal attention to all values is a "
+        "uniform color."
     )
     return Figure(f"QK by position of {head_name(0, head)}", caption, data, layout)
 
@@ -143,8 +144,8 @@ def pattern(example: ListReading, head: int = 0, row: int = 0) -> Figure:
     )
     text = " ".join(map(str, tokens[start : start + length]))
     caption = (
-        f"What each output item attends to on the list {text}, whose items are sorted here; to "
-        "their right what else is in the row. An item that a causal head cannot see is 0."
+        f"Attention from each output item on the list {text}, whose items are sorted here; "
+        "further right: all other tokens of the row. Items hidden by the causal mask are 0."
     )
     title = f"Pattern of {head_name(0, head)}"
     return Figure(title, caption, [trace], axes | {"height": 420})
@@ -179,9 +180,9 @@ def separator_lines(
     )
     caption = (
         "Attention to a separator relative to the values but the largest. Algorithm 2 needs one "
-        "or more that rise with the output item in a straight line (item 0 may differ); "
-        "models without it can draw one too, so it is no evidence alone. From weights: the mean "
-        "over all previous tokens alike, be they likely there or not."
+        "or more that rise with the output item in a straight line (item 0 may differ); models "
+        "without it can draw one too, so it is no evidence alone. From weights: the unweighted "
+        "mean over all previous tokens, likely or not."
     )
     return Figure("Attention to separators", caption, data, layout)
 
@@ -240,7 +241,7 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 def criteria_scale(criteria: Sequence[Criterion]) -> Figure:
-    """Every criterion between its thresholds, and what weight-shuffled models have."""
+    """All criteria on scales between their thresholds, with weight-shuffled models."""
     names = [_name(criterion) for criterion in criteria]
     data: list[plots.Part] = []
     for side, algorithm in enumerate(dict.fromkeys(criterion.algorithm for criterion in criteria)):
@@ -339,7 +340,8 @@ def qk_along_training(steps: Sequence[EvolutionStep]) -> Figure:
         layout |= panel.layout(across | plots.BARE, down | plots.BARE)
     caption = (
         "From the weights of head 0, averaged over output items, each row less its largest. An "
-        "upper triangle is algorithm 1's filter; one colour is algorithm 2's equal attention."
+        "upper triangle is algorithm 1's filter; a uniform color is algorithm 2's equal "
+        "attention."
     )
     return Figure("QK along training", caption, data, layout)
 

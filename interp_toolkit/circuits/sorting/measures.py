@@ -1,4 +1,4 @@
-"""Every number that identifies a sorting algorithm: of a model, of each head, along training.
+"""All numbers that identify a sorting algorithm: of a model, of each head, along training.
 
 The same numbers are taken of the model, of each head alone, of weight-shuffled models and of
 checkpoints. Of several heads together, attention and OV are averaged with the sizes of what the
@@ -64,7 +64,7 @@ class Region:
 
     Attributes:
         lowest, highest: these values.
-        above_lift: of its attention there (see `AboveScores`); None where it cannot be told.
+        above_lift: of its attention there (see `AboveScores`); None where it cannot be determined.
         swaps: what the output follows when one of them is put there; None of too few.
     """
 
@@ -79,7 +79,7 @@ class Measures:
     """The measurements of a model or of one head.
 
     Attributes:
-        metrics: the numbers by name; None where one cannot be told.
+        metrics: the numbers by name; None where one cannot be determined.
         line: of the logits.
         separator: attention to the separator before the list, if there is one.
         swaps: what the output follows, for outputs that follow the list.
@@ -195,7 +195,7 @@ def head_logits(model: Model, reading: ListReading, head: int) -> Float[Tensor, 
 
 @dataclass(frozen=True, eq=False)
 class HeadFingerprint:
-    """One head's part.
+    """The numbers of one head.
 
     Attributes:
         head: its number.
@@ -270,12 +270,12 @@ CHECKPOINT = re.compile(r"seed-(\d+)-step-(\d+)\.(safetensors|pt)")
 
 @dataclass(frozen=True)
 class EvolutionStep:
-    """One checkpoint.
+    """The numbers at one checkpoint.
 
     Attributes:
         seed: of the training run.
         step: updates done.
-        metrics: by name, as `measure` gives them; None where one cannot be told.
+        metrics: by name, as `measure` gives them; None where one cannot be determined.
         qk: of head 0, scores from each value to each value, the mean over output items.
     """
 
@@ -303,7 +303,7 @@ def sorting_evolution(
         distinct: whether lists have distinct values; None: what the record says, else they repeat.
         lists: how many to measure on, the same at every checkpoint.
         seed: of the lists.
-        progress: told what is being done.
+        progress: called with a description of each step.
 
     Raises:
         InputError: a folder without such files, models of several layers, no layout or another's.
@@ -372,8 +372,7 @@ def find_layout(model: Model, layout: str | Sequence[str] | ListLayout | None) -
         layout = task.layout if task.name == "sorting" else None
     if layout is None:
         raise InputError(
-            "how the lists stand in a row is not known: give --layout, such as "
-            '"10 list10 11 sorted10"'
+            'the layout of the lists is not known: give --layout, such as "10 list10 11 sorted10"'
         )
     cfg = model.cfg
     return parse_layout(

@@ -56,7 +56,7 @@ class Source:
     """A value of the list, a separator or the padding.
 
     Attributes:
-        name: on axes; separators of one id are told apart by their order, as "[10] 2nd".
+        name: on axes; separators of one id are distinguished by their order, as "[10] 2nd".
         token: its id.
         positions: those where it can stand, for each length of the list from the shortest;
             none for padding that a length does not need.
@@ -253,7 +253,7 @@ def _last_name(layout: ListLayout) -> str:
 
 
 class _Keys(NamedTuple):
-    """Every source at every place it has, and with which lengths (from the shortest) of a list."""
+    """Every source at each of its positions, with the list lengths (from the shortest) there."""
 
     tokens: Int[Tensor, " cell"]
     positions: Int[Tensor, " cell"]
@@ -304,7 +304,7 @@ def _residual(
     reading: ListReading,
     written: Float[Tensor, "head pos token value"],
 ) -> float:
-    """Share of the variance of the undivided logits, centred over values, that is not rebuilt."""
+    """Share of the variance of the undivided logits, centered over values, that is not rebuilt."""
     n_heads, n_pos, _, n_values = written.shape
     n_rows = max(1, min(MOST_ROWS, MOST_NUMBERS // (n_heads * n_pos * n_values)))
     tokens, read, _, present = (part[:n_rows] for part in reading.rows)
@@ -347,9 +347,9 @@ def _note(view: ModelWeights, residual: float) -> str:
     if view.final_norm.kind is not None:
         reasons.append("a final norm divides the logits: OV is given at its mean")
     if view.layer(0).post_norm.kind is not None:
-        reasons.append("the norm behind the heads is left out")
+        reasons.append("the norm after the heads is left out")
     if view.mlp(0) is not None:
-        reasons.append("what the MLP writes is left out")
+        reasons.append("the MLP's output is left out")
     if view.logit_soft_cap is not None:
         reasons.append("the soft cap of the logits is left out")
     if view.W_U.dtype in (torch.bfloat16, torch.float16):
@@ -444,7 +444,7 @@ def shared_part(ov: Float[Tensor, "value value"]) -> Float[Tensor, " value"]:
 def _best_kinks(
     bent: Float[np.ndarray, "value value"], kinks: Float[np.ndarray, "value value"]
 ) -> Float[np.ndarray, " value"]:
-    """For each row, the inner value whose kink, with a slope of its own, explains most of it."""
+    """The inner value of each row whose kink, with its own slope, explains most of the row."""
     inner = kinks[1:-1]
     along = np.maximum(bent @ inner.T, 0.0)
     best: np.ndarray = 1.0 + (along**2 / (inner**2).sum(1)).argmax(1)

@@ -60,20 +60,20 @@ Outcome = Literal[
 #: why no head selects, the outcome that comes nearest first
 REASONS: dict[Outcome, str] = {
     "by_chance": "functions of as few features fit shuffled sets too",
-    "not_attended": "the scores tell where functions hold, attention hardly follows",
+    "not_attended": "the scores separate, but attention hardly follows them",
     "not_foretold": "the functions that fit are wrong on sets of features left out",
     "no_function": "no function of few features fits the scores",
-    "no_split": "the scores make no two groups",
-    "constant": "no head tells keys apart",
+    "no_split": "the scores do not form two groups",
+    "constant": "no head distinguishes keys",
 }
-UNSEEN = "the scores tell where functions hold, and too few rows show where attention goes"
+UNSEEN = "the scores separate, but too few prompts show where attention goes"
 
 
 class UniversalKeysOptions(FeatureOptions, Options):
     """Options of `--probe universal-keys`."""
 
     position: int | None = Field(
-        None, description="Place of the query; default: the data's own, else the last."
+        None, description="Position of the query; default: the data's, else the last."
     )
 
 
@@ -83,7 +83,7 @@ class QueryFunction:
 
     Attributes:
         outcome: "selects": it attends where a function holds; "constant": the one score is no
-            function of features; "no_split": the scores make no two groups; "no_function": no
+            function of features; "no_split": the scores do not form two groups; "no_function": no
             function of few features fits them; "not_foretold": one fits, and is wrong on held-out
             sets; "not_attended": the scores separate, and attention is not shown to go where the
             function holds; "by_chance": it does, and as simple a function fits shuffled sets too.
@@ -191,7 +191,7 @@ class UniversalKeysFinding(Finding):
         HeadOutcomes,
         "Heads",
         "Query tokens by outcome. Not attended: the scores separate, and attention is not shown to "
-        "go where the function holds. No split: the scores make no two groups.",
+        "go where the function holds. No split: the scores do not form two groups.",
     )
     source: str
 
@@ -210,7 +210,7 @@ def analyze(run: Run[UniversalKeysOptions]) -> UniversalKeysFinding:
     task = dict(record_of(model).task or {})
     if data is None:
         if options.position is not None:
-            raise InputError("--position is of the rows of --data; the model's own have theirs")
+            raise InputError("--position needs --data; the model's own rows have their position")
         if task.get("function") != TASK:
             raise InputError(
                 "no data: this model records no universal keys, so give rows of tokens (--data "
@@ -328,7 +328,7 @@ def held_out_accuracy(
 
 
 def corrected(functions: Sequence[QueryFunction]) -> list[QueryFunction]:
-    """With p-values corrected for all heads and query tokens; what may be chance does not select.
+    """Correct p-values for all heads and query tokens; functions that may be chance are dropped.
 
     Where no function fits, p is 1.
     """
@@ -431,7 +431,7 @@ def sentences(functions: Sequence[QueryFunction], evidence: KeysEvidence) -> lis
 
 
 def score_figure(scores: KeyScores, of_head: Sequence[QueryFunction]) -> Figure:
-    """A head's mean score of every feature set, by query token, coloured by its function."""
+    """A head's mean score of every feature set, by query token, colored by its function."""
     layer, head = of_head[0].layer, of_head[0].head
     points: dict[bool, list[tuple[int, float]]] = {False: [], True: []}
     for one in of_head:

@@ -1,36 +1,30 @@
-"""Attention scores of sets of key features, and the functions of features that they select.
+"""Attention scores of sets of key features, and the boolean functions that they select.
 
-Rows of keys and a query, and which features every token stands for.
+*Prompts.* Rows of keys and a query, with the features of every token. A model that records the task
+"universal-keys" defines them itself: key token i is the i-th set of at most l of n features
+(`data.composites`), and query tokens follow. Any other model is run on rows of `--data` with
+`--features` of tokens: the query is the token at the row's position, and all earlier tokens are
+keys. Rows are split in two: the first part to find functions, the second to measure attention.
 
-A model that records the task "universal-keys" says it itself: key token i is the i-th set of at
-most l of n features (`data.composites`), query tokens follow. Any other model is shown rows of
-`--data` with `--features` of tokens: the query is the token at the row's place, keys are all before
-it. Rows are split in two: the first part to find functions, the second to see where heads attend.
+*Functions.* Scores of feature sets form two groups if the largest gap between them is wider than
+either group, so that the worst error after the best gain and bias is below 1/4, which no affine
+function of two bits attains for their AND (see `boolean_functions`). The function is the smallest
+set of features that determines high and low, with its truth table; combinations that no key has are
+"?". The null counts assignments of the same values to the sets: for k given features a function
+fits if all sets of a combination agree, so the number of fits is the number of ways to choose
+combinations that together contain as many sets as are high. The sum over all choices of k features,
+divided by the number of assignments, bounds the p-value.
 
-The least boolean function of some features that is true where scores are high.
+*Attention.* One pass over the prompts records, for the first part, the lowest, highest and mean
+score before the softmax for each head, query token and feature set (distinct rows of the tokens'
+features), and for the second part, the attention itself, to be summed over matching keys once
+functions are known. As many layers are read at a time as the memory allows; the pass ends at the
+last of them.
 
-Scores of sets of features make two groups where the largest gap between them is wider than either
-group, so that the worst error after the best gain and bias is below 1/4, which no affine function
-of two bits attains for their AND (see `boolean_functions`). The function is the smallest set of
-features on which high and low depend, and its truth table there; combinations that no key has are
-"?".
-
-Over all ways to hand the same values out to the sets, how often does a function of as few features
-fit? For k given features it fits where all sets of a combination are alike: as many ways as there
-are to choose combinations that hold together as many sets as are high. Their sum over all choices
-of k features, each over the number of all ways, bounds it.
-
-Attention scores of every set of key features, by head and query token; attention on some sets.
-
-One pass over the prompts. Of the first part, the scores before the softmax: their lowest, highest
-and sum for each head, query token and set of features (the distinct rows of the token's features).
-Of the second, the attention itself, to be added up over right keys once functions are known.
-Layers are looked at as many at a time as the memory allows; the pass ends at the last of them.
-
-Attention goes to keys where a function holds (`is_attended`) where its excess over their share of
-the keys, which uniform attention has, is certainly LEAST_GAIN of the way from that share to all of
-it: Student's interval of the mean over prompts not used before. A small gap between scores shows no
-such thing, however exact it is.
+Attention follows a function (`is_attended`) if its excess over the fraction of matching keys, which
+uniform attention has, is significantly at least LEAST_GAIN of the way from that fraction to 1
+(Student's interval over prompts not used before). A small gap between scores does not show this,
+however exact it is.
 """
 
 from __future__ import annotations
@@ -390,7 +384,7 @@ def scores_and_patterns(
         for kind in kinds:
             name = f"blocks.{layer}.attn.{kind}"
             if name not in points:
-                raise InputError(f"layer {layer} has no {kind}, so its heads cannot be looked at")
+                raise InputError(f"layer {layer} has no {kind}, so its heads cannot be analyzed")
             hooks.append((points[name], keeping(name)))
     run(model, torch.from_numpy(rows.tokens[part]), hooks)
     if len(recorded) < len(hooks):

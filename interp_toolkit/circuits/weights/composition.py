@@ -286,7 +286,7 @@ def composable_layers(view: ModelWeights) -> tuple[list[str], dict[int, NormWeig
         try:
             w = view.layer(layer)
             if w.residual_norm.kind is not None:
-                raise InputError("a norm behind the addition divides the whole residual stream")
+                raise InputError("a norm after the addition rescales the whole residual stream")
         except InputError as error:
             notes.append(f"layer {layer} is left out: {error}")
             continue
@@ -300,10 +300,10 @@ def composable_layers(view: ModelWeights) -> tuple[list[str], dict[int, NormWeig
             f"{len(norms)} of {view.n_layers}{reason}"
         )
     if rotary:
-        notes.append("rotary heads are taken without the turn: W_QK is that of distance 0")
+        notes.append("rotary heads are compared without rotation: W_QK at distance 0")
     if after:
         notes.append(
-            f"layers {', '.join(map(str, after))} have a norm behind attention: its weights are "
+            f"layers {', '.join(map(str, after))} have a norm after attention: its weights are "
             "folded into W_O, its division is left out"
         )
     return notes, norms
@@ -338,7 +338,7 @@ class _Writer:
 def _readers(
     w: LayerWeights, centred_after: bool, scale: Float[Tensor, " d_model"] | None
 ) -> list[_Side]:
-    """For Q, K and V: `R X^T` with the reader `X Y^T` and `Y = Q R`."""
+    """Reader factors `R X^T` for Q, K and V, where the reader is `X Y^T` and `Y = Q R`."""
     W_Q, W_K, W_V = (read_through(w.norm, W) for W in (w.W_Q, w.W_K, w.W_V))
     W_O = written_through(w.post_norm, w.W_O)
     W_O = W_O - W_O.mean(-1, keepdim=True) if centred_after else W_O

@@ -10,7 +10,7 @@ unembedding. What is exact and what is not:
   positions enter as asked for, or as their mean.
 - logits: the direct path, up to one positive number per position, which the final norm (and a norm
   behind the head) divides by, and up to a constant per source, which no softmax sees: rows are
-  centred over targets. Before a soft cap of the logits.
+  centered over targets. Before a soft cap of the logits.
 - biases: attention sums to 1, so b_V and the norm's bias write the same whatever the source is:
   `constant`, which scores leave out. b_O belongs to the layer, not to a head.
 """
@@ -79,7 +79,7 @@ class OVDecomposition(Brief):
         reads: unit directions of the normed source, one a row.
         writes: unit directions of the residual stream, one a row.
         source_readout: each token's projection on `reads`; its sign goes with `logit_readout`'s.
-        logit_readout: what a unit along `writes` adds to each logit, centred over tokens.
+        logit_readout: what a unit along `writes` adds to each logit, centered over tokens.
     """
 
     singular_values: Float[Tensor, " component"]
@@ -127,7 +127,7 @@ class OVCircuit(Brief):
         """
         notes = list(self.notes)
         if self._view.W_pos is not None and position is None:
-            notes.append("the source stands at the mean of all positions")
+            notes.append("the source has the mean position embedding")
         left, right = self._sources(position), self._logits()
         return TokenScores(left, right, exact=not notes, note="; ".join(notes))
 
@@ -168,8 +168,8 @@ class OVCircuit(Brief):
         scores = copying(self._view, self._view.ov(self.layer), moments)
         if scores is None:
             raise InputError(
-                f"{head_name(self.layer, self.head)} has no copying score: its circuit does not "
-                "lead from two tokens or more to their own logits"
+                f"{head_name(self.layer, self.head)} has no copying score: its circuit must map "
+                "at least two tokens to logits of the same tokens"
             )
         count = shared_tokens(self._view)
         logits = self._logits()[:count]
@@ -198,7 +198,7 @@ class OVCircuit(Brief):
     def _logits(
         self, writes: Float[Tensor, "rank d_model"] | None = None
     ) -> Float[Tensor, "d_vocab_out rank"]:
-        """The contribution of W_O, or other directions, to every logit, centred over tokens."""
+        """The contribution of W_O, or other directions, to every logit, centered over tokens."""
         W = self.W_O if writes is None else writes
         logits = (W @ read_through(self._view.final_norm, self._view.W_U)).T
         return logits - logits.mean(0)
@@ -230,8 +230,8 @@ def ov_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None =
         raise InputError(f"there is no head {head}; the model has heads 0 to {view.n_heads - 1}")
     if w.residual_norm.kind is not None:
         raise InputError(
-            f"{head_name(layer, head)} has no path of its own to the logits: a norm behind the "
-            "addition divides the whole residual stream"
+            f"{head_name(layer, head)} has no direct path to the logits: a norm after the "
+            "addition rescales the whole residual stream"
         )
     W_V, W_O = read_through(w.norm, w.W_V[head]), written_through(w.post_norm, w.W_O[head])
     value = at_least_single(w.b_V[head])
@@ -243,11 +243,11 @@ def ov_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None =
 def _notes(view: ModelWeights, w: OVWeights, layer: int) -> list[str]:
     notes = []
     if layer > 0:
-        notes.append("sources are the embeddings alone: what earlier layers write is left out")
+        notes.append("sources are embeddings only: outputs of earlier layers are left out")
     if w.post_norm.kind is not None:
-        notes.append("the division by the norm behind attention is left out")
+        notes.append("the division by the norm after attention is left out")
     if view.final_norm.kind is not None:
         notes.append("the division by the final norm is left out: logits are up to that factor")
     if view.logit_soft_cap is not None:
-        notes.append("logits are those before the soft cap")
+        notes.append("logits are taken before the soft cap")
     return notes

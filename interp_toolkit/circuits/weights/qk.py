@@ -1,24 +1,20 @@
 """QK circuits: attention scores from weights, and their singular vectors.
 
-Singular directions of a QK circuit, with the tokens that lie along them.
-
-`W_Q W_K^T = Q_q R_q R_k^T Q_k^T` by two thin QR decompositions; the SVD of the small `R_q R_k^T`
-[d_head d_head] gives that of the whole. Each component is a direction that queries have and one
-that they look for in keys. The sign of a pair is arbitrary, so both ends are read out: tokens at
-the positive end on the query side attend to those at the positive end on the key side, and
-negative to negative.
-
-A head's QK circuit, factored, query first.
-
 A head scores a query against a key by
 
     score = cap((n_q W_Q + b_Q) T (n_k W_K + b_K)^T / attn_scale) + bias
 
 (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", whose W_QK is the bilinear
-term) with n the residual stream as the layer's norm leaves it, T the rotary turn between the two
-positions and the bias ALiBi's. The linear part of the norm (LN's centring, `w`) and its constant
-`b` are folded into W and b, see `token_scores`; what remains is a division by one number per
-vector, which `score`, `terms` and `tokens` do exactly and `matrix` and `svd` leave out.
+term), with n the residual stream after the layer's norm, T the rotation between the two positions
+and the bias ALiBi's. The linear part of the norm (LN's centering, `w`) and its constant `b` are
+folded into W and b, see `token_scores`; what remains is a division by one number per vector, which
+`score`, `terms` and `tokens` include exactly and `matrix` and `svd` leave out.
+
+Singular vectors: `W_Q W_K^T = Q_q R_q R_k^T Q_k^T` by two thin QR decompositions; the SVD of the
+small `R_q R_k^T` [d_head d_head] gives that of the whole. Each component is a direction of queries
+and the direction that they match in keys. The sign of a pair is arbitrary, so both ends are shown:
+tokens at the positive end on the query side attend to those at the positive end on the key side,
+and negative to negative.
 """
 
 from __future__ import annotations
@@ -57,7 +53,7 @@ class QKDecomposition(Brief):
 
     Attributes:
         singular_values: the largest first.
-        query_directions: unit directions of the normalised residual stream, one a column; the
+        query_directions: unit directions of the normalized residual stream, one a column; the
             entry of largest size is positive.
         key_directions: what each looks for in keys.
     """
@@ -77,7 +73,7 @@ class QKDecomposition(Brief):
     def top_tokens(self, k: int = 10, components: int = 5) -> pd.DataFrame:
         """The tokens at both ends of the first components, on the query and on the key side.
 
-        Tokens are taken as `QKCircuit.tokens` takes them without positions: the normalised
+        Tokens are taken as `QKCircuit.tokens` takes them without positions: the normalized
         embedding, with the mean position embedding where positions are learned.
 
         Args:
@@ -98,7 +94,7 @@ class QKDecomposition(Brief):
         import pandas as pd
 
         if k < 1 or components < 1:
-            raise InputError(f"at least one {what} and one component must be asked for")
+            raise InputError(f"at least one {what} and one component are needed")
         components = min(components, len(self.singular_values))
         sides = {"query": self.query_directions, "key": self.key_directions}
         read = {side: readout(U[:, :components]) for side, U in sides.items()}
@@ -156,11 +152,11 @@ class QKCircuit(Brief):
     Attributes:
         layer: of the head.
         head: query head (its keys may be shared with others).
-        W_Q, W_K: what query and key read of the normalised residual stream, norm folded in.
+        W_Q, W_K: what query and key read of the normalized residual stream, norm folded in.
         b_Q, b_K: what is added, the norm's own bias included.
         attn_scale: scores are divided by this.
         soft_cap: `soft_cap * tanh(score / soft_cap)`, if not None.
-        norm: what remains of the norm in front: its division (and centring, which is also folded).
+        norm: what remains of the norm in front: its division (and centering, which is also folded).
         norm_note: in words, what of the norm is not linear.
         rotary: how query and key are turned before they meet, if not None.
         alibi: what is added for distance, of this head alone, if not None.
@@ -188,7 +184,7 @@ class QKCircuit(Brief):
 
     @property
     def matrix(self) -> FactoredMatrix:
-        """The bilinear form `W_Q W_K^T / attn_scale` on normalised vectors, as two factors.
+        """The bilinear form `W_Q W_K^T / attn_scale` on normalized vectors, as two factors.
 
         Of a rotary head without a distance: that of distance 0.
         """
@@ -284,11 +280,11 @@ class QKCircuit(Brief):
         """
         if self._view.W_pos is not None:
             raise InputError(
-                "this model learns positions, so scores depend on both and not on their distance "
-                "alone; give them: tokens(query_pos, key_pos)"
+                "this model learns absolute positions, so distance alone does not determine "
+                "scores; give both: tokens(query_pos, key_pos)"
             )
         if self.distance is not None:
-            raise InputError(f"this circuit is that of distance {self.distance} already")
+            raise InputError(f"this circuit already has a distance ({self.distance})")
         self._check_distance(distance)
         W_Q, b_Q = self.W_Q, self.b_Q
         if self.rotary is not None:
@@ -309,7 +305,7 @@ class QKCircuit(Brief):
         return W_Q if self.rotary is None else W_Q @ self._relative_turn(0)
 
     def _relative_turn(self, distance: int) -> Tensor:
-        """From query to key; tables of scaled variants (YaRN) are not 1 even at distance 0."""
+        """Rotation from query to key; in scaled variants (YaRN) it is not 1 even at distance 0."""
         assert self.rotary is not None
         d_head = self.W_Q.shape[1]
         turn = self.rotary.matrix(distance, d_head) @ self.rotary.matrix(0, d_head).T
@@ -327,7 +323,7 @@ class QKCircuit(Brief):
     def _vocabulary(
         self, W: Float[Tensor, "d_model r"], position: int | None = None
     ) -> Float[Tensor, "d_vocab r"]:
-        """Every token's normalised embedding, read by these weights."""
+        """Every token's normalized embedding, read by these weights."""
         tokens = torch.arange(self._view.d_vocab, device=W.device)
         chunks = torch.split(tokens, CHUNK)
         residual = (token_residual(self._view, chunk, position) for chunk in chunks)
@@ -340,7 +336,7 @@ class QKCircuit(Brief):
             raise InputError(f"a query of {head_name(self.layer, self.head)} does not see {reach}")
 
     def _positions(self, positions: int | Tensor | None, n: int) -> Int[Tensor, " n"] | None:
-        """One position a vector; None where positions make no difference to the head."""
+        """One position for each vector; None if the head does not depend on positions."""
         if positions is None:
             if self.distance is None and (self.rotary is not None or self.alibi is not None):
                 raise InputError(
@@ -349,7 +345,9 @@ class QKCircuit(Brief):
                 )
             return None
         if self.distance is not None:
-            raise InputError(f"this circuit is that of distance {self.distance}; give no positions")
+            raise InputError(
+                f"this circuit has a fixed distance ({self.distance}); give no positions"
+            )
         position_tensor = torch.as_tensor(positions, device=self.W_Q.device)
         if position_tensor.ndim and position_tensor.shape != (n,):
             raise InputError(f"there are {n} vectors and {position_tensor.numel()} positions")
@@ -378,11 +376,11 @@ class QKCircuit(Brief):
         notes = []
         if self.layer > 0:
             notes.append(
-                "the direct path: what earlier layers write is left out, and norms are those of "
-                "the embedding alone"
+                "direct path only: outputs of earlier layers are left out, and norms are those "
+                "of the embedding"
             )
         if self._view.W_pos is not None and None in (query_pos, key_pos):
-            notes.append("the mean position embedding stands for positions that were not given")
+            notes.append("positions that were not given use the mean position embedding")
         if self.alibi is not None and self.distance is not None and not self.alibi.from_query:
             notes.append("up to a constant per query: the model counts ALiBi from position 0")
         return "; ".join(notes)
@@ -439,7 +437,7 @@ def _bias_through(norm: NormWeights, W: Tensor, b: Tensor) -> Tensor:
 
 def _norm_note(w: LayerWeights) -> str:
     if w.norm.kind is None:
-        return "no norm stands in front of the head: everything is linear in the residual stream"
+        return "no norm precedes the head: scores are bilinear in the residual stream"
     by = "standard deviation" if w.norm.kind == "LN" else "root mean square"
     return (
         f"each vector is divided by its own {by}, which is not linear: score, terms and tokens do "

@@ -251,7 +251,9 @@ def unreadable(view: ModelWeights) -> list[str]:
     assert view.W_E is not None
     try:
         if view.W_U.shape[1] != view.d_vocab:
-            notes.append(f"copying is over the {shared_tokens(view)} ids that are input and output")
+            notes.append(
+                f"copying scores use the {shared_tokens(view)} ids that are both input and output"
+            )
     except InputError as error:
         notes.append(f"no copying scores: {error}")
     for layer in range(view.n_layers):
@@ -262,7 +264,7 @@ def unreadable(view: ModelWeights) -> list[str]:
             continue
         if w.residual_norm.kind is not None:
             notes.append(
-                f"no copying scores of layer {layer}: a norm behind the addition divides the "
+                f"no copying scores of layer {layer}: a norm after the addition rescales the "
                 "whole residual stream"
             )
         try:
@@ -280,7 +282,7 @@ def _self_scores(
     size: Float[Tensor, " head"],
     moments: TokenMoments,
 ) -> SelfScores:
-    """From the circuit's factors: `M = N reads (...)`, with `crossed` its other half over tokens.
+    """Scores from the circuit's factors: `M = N reads (...)`; `crossed` is its other half.
 
     The nonzero eigenvalues of a product are those of the product the other way round, [d_head
     d_head]; permutations leave M's trace the standard deviation `||reads crossed|| / sqrt(d)`.
@@ -321,7 +323,7 @@ def _self_scores(
 
 
 def _eigenvalues(matrices: Float[Tensor, "head k k"]) -> Complex[Tensor, "head k"]:
-    """Of each matrix; where the solver gives up, of its transpose, which has the same; else NaN.
+    """Eigenvalues of each matrix, or of its transpose if the solver fails; else NaN.
 
     LAPACK's iteration may fail to converge on matrices of low rank with many equal entries.
     """

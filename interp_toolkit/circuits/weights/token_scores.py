@@ -147,7 +147,7 @@ class TokenScores(Brief):
         return self._finish(scores)
 
     def row(self, row: int) -> Float[Tensor, " n_columns"]:
-        """One whole row: a query token against all keys, or what a source token writes to logits.
+        """One whole row: a query token against all keys, or a source token's effect on all logits.
 
         Raises:
             InputError: a row that is not there.
@@ -206,7 +206,7 @@ class TokenScores(Brief):
             InputError: k below 1.
         """
         if k < 1:
-            raise InputError(f"k is {k}; at least one pair must be asked for")
+            raise InputError(f"k is {k}; it must be at least 1")
         best = self.left.new_empty(0)
         empty = torch.empty(0, dtype=torch.long, device=self.left.device)
         for rows, columns, tile in self.tiles(memory):
@@ -238,7 +238,9 @@ class TokenScores(Brief):
         if index.is_floating_point() or index.dtype == torch.bool:
             raise InputError(f"a {what} is an integer id, not {index.dtype}")
         if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < end:
-            raise InputError(f"a {what} is not there; these scores have {what}s 0 to {end - 1}")
+            raise InputError(
+                f"the {what} is out of range; these scores have {what}s 0 to {end - 1}"
+            )
         return index.to(self.left.device)
 
 

@@ -124,7 +124,7 @@ class Lists:
     def from_rows(cls, rows: Sequence[Sequence[int]], n_values: int) -> Lists:
         """A batch of these lists. Raises InputError for an empty one or an unknown value."""
         if not rows or not all(rows):
-            raise InputError("there must be lists, each with an item or more")
+            raise InputError("give at least one list, each with at least one item")
         if any(not 0 <= value < n_values for row in rows for value in row):
             raise InputError(f"a list has an item outside 0 to {n_values - 1}")
         longest = max(map(len, rows))

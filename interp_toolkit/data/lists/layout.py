@@ -94,13 +94,13 @@ def _part(word: str) -> _Part:
     match = _WORD.fullmatch(word)
     if match is None or (match[3] and match[1] not in ("list", "sorted")):
         raise InputError(
-            f"layout: {word!r} is no part of one; write token ids, list10 (or list1-10), sorted10, "
-            "pad12, as in '10 list10 11 sorted10'"
+            f"layout: {word!r} is not a layout word; write token ids, list10 (or list1-10), "
+            "sorted10, pad12, as in '10 list10 11 sorted10'"
         )
     kind = match[1] or "separator"
     low, high = int(match[2]), int(match[3] or match[2])
     if kind in ("list", "sorted") and not 1 <= low <= high <= MAX_LENGTH:
-        raise InputError(f"layout: {word!r}: lengths are 1 to {MAX_LENGTH}, the shorter one first")
+        raise InputError(f"layout: {word!r}: lengths must be 1 to {MAX_LENGTH}, the shorter first")
     return _Part(word, kind, low, high)
 
 
@@ -316,7 +316,7 @@ def parse_layout(
     if len(values) < 2:
         raise InputError(
             f"layout: two values or more are needed; of the {d_vocab_out} ids with a logit, "
-            f"{len(values)} is no separator or padding"
+            f"{len(values)} are neither separator nor padding"
         )
     layout = ListLayout(words, values, *parts)
     if n_ctx is not None and layout.n_positions > n_ctx:

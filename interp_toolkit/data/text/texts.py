@@ -106,7 +106,7 @@ def split(
         texts: where they come from.
         n_test: how many to test on, at most; 0: all of the part held out. Where no part is, they
             are the first ones, and it must be said how many.
-        say: is told which files are held out.
+        say: called with the files that are held out.
 
     Raises:
         InputError: it cannot be read; or nothing is held out, and it is not said how many to take;
@@ -116,15 +116,14 @@ def split(
     if parts.held_out:
         say(f"held out by name: {listed(parts.held_out, _NAMED)}")
     if next(parts.train(), None) is None:
-        raise InputError(f"{texts.name} has only blank documents to train on: give more text")
+        raise InputError(f"{texts.name} has no training text, only blank documents: give more text")
     if parts.test is not None:
         if next(parts.test(), None) is None:
-            raise InputError(f"{texts.name} holds only blank documents out: give more text")
+            raise InputError(f"all held-out documents of {texts.name} are blank: give more text")
         return islice(parts.test(), n_test or None), parts.train
     if not n_test:
         raise InputError(
-            f"{texts.name} holds nothing out: say how many documents to test on "
-            "(--set test_documents=N)"
+            f"{texts.name} has no test documents: say how many to hold out (--set test_documents=N)"
         )
 
     def train() -> Iterator[Document]:
@@ -133,8 +132,9 @@ def split(
     if next(train(), None) is None:
         n_documents = sum(1 for _ in parts.train())
         raise InputError(
-            f"{texts.name} holds too few documents ({n_documents}, without blank ones): the "
-            f"test_documents={n_test} leave none to train on; give more text, or a smaller number"
+            f"{texts.name} has too few documents ({n_documents} without blank ones): "
+            f"test_documents={n_test} leaves none to train on; give more text, or a smaller "
+            "number"
         )
     return islice(parts.train(), n_test), train
 
@@ -207,9 +207,13 @@ def _check_ends(file: Path) -> None:
         opened.seek(max(0, file.stat().st_size - _LOOK))
         ends = opened.read(_LOOK)
     if len(ends) == _LOOK and not ends.strip(b"\0"):
-        raise InputError(f"{file} is no text: it ends in zero bytes, as if never written whole")
+        raise InputError(
+            f"{file} ends in zero bytes, as if writing was cut short: give an intact text file"
+        )
     if kind == "json" and begins.lstrip().startswith(b"null"):
-        raise InputError(f"{file} is no readable JSON Lines: it begins with null, no object")
+        raise InputError(
+            f"{file} is not readable JSON Lines: it begins with null instead of an object"
+        )
 
 
 def _no_text(path: Path, there: Sequence[str]) -> str:
@@ -295,8 +299,8 @@ def _hub(source: str, name: str, configuration: str | None) -> Parts:
         dataset = load_dataset(name, configuration, streaming=not offline, trust_remote_code=False)
     except Exception as error:  # the libraries below raise their own
         raise InputError(
-            f"{source} is no folder here, and no hub gives it ({_first_line(error)}): "
-            "give a local copy with --set text=FOLDER"
+            f"{source} is neither a folder here nor on the Hugging Face hub "
+            f"({_first_line(error)}): give a local copy with --set text=FOLDER"
         ) from error
     return _parts(source, dict(dataset), lambda error: _unreadable(source, error))
 
@@ -342,7 +346,7 @@ def _document(name: str, number: int, row: Mapping[str, Any]) -> Document:
             f"{name}: row {number} has {problem}; it has {', '.join(row) or 'nothing'}"
         )
     if label is not None and (isinstance(label, bool) or not isinstance(label, int)):
-        raise InputError(f"{name}: row {number}: the label {repr(label)[:60]} is no whole number")
+        raise InputError(f"{name}: row {number}: the label {repr(label)[:60]} is not an integer")
     return Document(text, label)
 
 

@@ -110,7 +110,7 @@ class _About(BaseModel):
 
 def _damaged(path: Path) -> InputError:
     folder = path if path.is_dir() else path.parent
-    return InputError(f"{path} is damaged: remove {folder} to have it made anew")
+    return InputError(f"{path} is damaged: remove {folder} to build it again")
 
 
 def write_store(
@@ -266,7 +266,7 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"a document is no valid text ({error.reason}): {text[:40]!r}") from error
+        raise InputError(f"a document is not valid text ({error.reason}): {text[:40]!r}") from error
 
 
 def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:

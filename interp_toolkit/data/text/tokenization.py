@@ -31,7 +31,9 @@ Tokenizer = Callable[..., Any]
 def check_tokenizer(tokenizer: Any) -> None:
     """Raise InputError for a tokenizer that is not callable, or is a class or a model."""
     if not callable(tokenizer) or isinstance(tokenizer, type) or hasattr(tokenizer, "parameters"):
-        raise InputError(f"{a_kind(tokenizer)} is no tokenizer: give a function of a text")
+        raise InputError(
+            f"{a_kind(tokenizer)} is not a tokenizer: give a function from text to token ids"
+        )
 
 
 def whole_text(tokenizer: Tokenizer, text: str) -> list[Any]:
@@ -155,14 +157,14 @@ def read_tokenizer(path: str | Path, specials: Sequence[str] = ()) -> TextTokeni
         if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
             raise
         raise InputError(
-            f"{file} is no tokenizer that this library reads: {one_line(error)}"
+            f"{file} is not a tokenizer that this library reads: {one_line(error)}"
         ) from error
     made = TextTokenizer(tokenizer, specials)
     tokens = tokenizer.get_vocab_size(with_added_tokens=True)
     if made.n_tokens > max(2 * tokens, MOST_IDS):
         raise InputError(
-            f"{file} has {tokens:,} tokens and ids up to {made.n_tokens - 1:,}: an embedding of so "
-            "many would be empty but for a few; number the tokens from 0"
+            f"{file} has {tokens:,} tokens and ids up to {made.n_tokens - 1:,}: most rows of its "
+            "embedding would be unused; number the tokens from 0"
         )
     return made
 
@@ -218,7 +220,7 @@ def data_from_texts(
 def data_from_prose(
     text: str, tokenizer: Tokenizer | None, length: int, source: str = "a text"
 ) -> FeatureData:
-    """One text in pieces of `length` tokens, each with what the tokenizer puts in front of a text.
+    """Split a text into pieces of `length` tokens, each with the tokenizer's leading tokens.
 
     The remainder at the end is not used, nor is text after the first `MOST_PIECES`. Pieces of one
     text are not independent: `source` records that they are pieces.
@@ -259,7 +261,7 @@ def read_text(path: str | Path) -> str:
     try:
         text = read_whole_text(Path(path), most_text(), "utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: this is no UTF-8 text; save it as UTF-8") from error
+        raise InputError(f"{path}: this is not UTF-8 text; save it as UTF-8") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     if not text.strip():

@@ -1,12 +1,8 @@
 """Checks of `cfg` against the modules, and of invariance to batch, padding, dtype and device.
 
-Checks of `cfg` against the modules: folded norms, eps, the base of rotary positions.
-
-Checks of invariance to the batch, padding, dtype and device.
-
-A row alone is the row in a batch; what is appended changes nothing before it in a causal model.
-These are faults where they do not hold. Padding on the left, another dtype and another device are
-measured, and told.
+`cfg`: folded norms, eps, the base of rotary positions. Invariance: a row has the same logits alone
+and in a batch, and in a causal model appended tokens change nothing before them; a violation is a
+fault. Padding on the left, another dtype and another device are measured and reported.
 """
 
 from __future__ import annotations
@@ -110,7 +106,7 @@ def check_folding(model: Any) -> Iterator[Check]:
     means = _means(model)
     if means is None:
         explanation = (
-            "all norm weights are 1: folded or never trained, which nothing in the model tells"
+            "all norm weights are 1: folded or never trained; the model does not show which"
         )
         yield Check("told", name, "undecided", explanation)
         return
@@ -122,7 +118,7 @@ def check_folding(model: Any) -> Iterator[Check]:
             name,
             "differs" if recorded_as_folded else "failed",
             f"cfg says {norm_type} (not folded), but all norms are the identity and their "
-            "readers are centred: they were folded"
+            "readers are centered: they were folded"
             + (", as compatibility_mode says" if recorded_as_folded else ""),
             largest,
             tolerance,
@@ -133,7 +129,7 @@ def check_folding(model: Any) -> Iterator[Check]:
             "told",
             name,
             "passed",
-            f"{norm_type}: all norm weights are 1, and what reads them is not centred: not folded",
+            f"{norm_type}: all norm weights are 1, and their readers are not centered: not folded",
             largest,
             tolerance,
             "rounding of a mean",
@@ -149,7 +145,7 @@ def _means(model: Any) -> tuple[float, float, float] | None:
     """The column means of weights behind a LayerNorm; folding removes them.
 
     With the tolerance, and what independent entries would have. None where no matrix can be read,
-    or the norms do not take a mean away (then folding does not centre).
+    or the norms do not take a mean away (then folding does not center).
     """
     matrices: list[Tensor] = []
     for layer in range(int(model.cfg.n_layers)):
@@ -298,7 +294,7 @@ def check_causal(bench: Bench, model: Model, plain: Tensor, tolerance: float) ->
         )
         return
     if not hasattr(model, "blocks") or plain.ndim < 3:
-        reason = "without blocks nothing says that a position sees no later one"
+        reason = "without blocks the model has no causal mask to check"
         yield Check("conditions", name, "not_applicable", reason)
         return
     half = n_pos // 2
@@ -387,7 +383,7 @@ def _run_moved(
 
 
 def _result(name: str, change: Tensor, plain: Tensor, tolerance: float, said: str) -> Check:
-    """A difference that is told, and is no fault."""
+    """A difference that is reported and is not a fault."""
     difference, scale = float(change.abs().max()), float(plain.abs().max())
     check = measured("conditions", name, difference, tolerance, scale, NOISE_BASIS)
     if check.answer != "failed":

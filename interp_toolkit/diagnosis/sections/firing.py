@@ -1,19 +1,15 @@
-"""Hook points are there, fire with the shape their name promises, and edits reach the logits.
+"""Hook points exist, fire with the shape their name promises, and edits reach the logits.
 
-All hook points are there, and nothing is on them before the doctor comes.
-
-Both are read off the model and a fresh copy of it, without a pass: a name that the copy lists and
-the model does not, and a hook that is on the model and not on the copy (some bridges put hooks on
+Two checks compare the model with a fresh copy, without a pass: hook points that the copy lists and
+the model does not, and hooks that are on the model and not on the copy (some bridges put hooks on
 their own hook points).
 
-Every hook point fires, with the shape its name promises; edits there reach the logits.
-
-One pass records all hook points and hands every value back as a copy (a zero edit). One backward
-pass through tiny rows asks of every hook point at once whether the logits are connected to what a
-hook returned there. Then a row of the batch for each kind of hook point gets NaN there, and whether
-that row's logits change is whether edits of that kind reach them. What is silent or thrown away is
-asked of a fresh copy too: what the class does for every such model differs by design, and what only
-this model does is its fault.
+One pass records all hook points and returns a copy of every value (a zero edit). One backward pass
+through tiny rows tests at every hook point at once whether the logits depend on the value that a
+hook returned there. Then one row of the batch for each kind of hook point gets NaN there; edits of
+that kind reach the logits if that row's logits change. Silent hook points and ignored edits are
+also tested on a fresh copy: what the class does for every such model differs by design, and what
+only this model does is its fault.
 """
 
 from __future__ import annotations

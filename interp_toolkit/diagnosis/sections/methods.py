@@ -1,14 +1,12 @@
 """`run_with_hooks`, `run_with_cache` and the tokenizer do what their names promise.
 
-`run_with_hooks` and `run_with_cache` do what hooks that are put on the hook points do.
+The other checks attach hooks to the points themselves. Here the methods that users call are
+compared with that, on two rows. One hook point of each kind, in one layer after another, is edited
+by name, all in one pass: each row is moved a third of the way to the other, or away from it. The
+edits must show the same values at every hook, give the same logits as attached hooks, and be gone
+afterwards. `run_with_cache` must return what attached hooks saw.
 
-The other checks put hooks on the points themselves; here the methods that users call are held
-beside that, on two rows. One hook point of each kind, in one layer after another, is edited by
-name, all in one pass: each row is moved a third of the way to the other, or away from it. The
-edits have to show the same values at every hook and to give the same logits as attached, and are
-gone afterwards. What `run_with_cache` returns has to be what attached hooks saw.
-
-Prompts as the tokenizer makes them: with a beginning-of-sequence token once, twice or not.
+The tokenizer's prompts are checked for a beginning-of-sequence token: once, twice or not at all.
 """
 
 from __future__ import annotations
@@ -93,7 +91,7 @@ def _one_of_each_kind(recorded: Recorded, points: Points) -> list[str]:
 
 
 def _moved(share: float) -> Edit:
-    """Every row goes this share of the way to the other; what is not finite stays."""
+    """Move every row this fraction of the way to the other; entries that are not finite stay."""
 
     def edit(value: Tensor) -> Tensor:
         if not value.is_floating_point() or value.ndim == 0:

@@ -1,13 +1,13 @@
 """Recompute activations from weights and `cfg` in float64, and compare them with the hooks.
 
-Each step is computed from what the hooks show in front of it: the embedding, every layer's queries,
-keys, values, pattern, mixed values and output, its MLP, the logits. Keys and values go to query
-heads in groups that lie side by side (grouped-query attention: Ainslie et al. 2023, arXiv
-2305.13245, section 2.2). A difference is held against 8 eps of the sum of the sizes of the terms.
+Each step is computed from the hooked values before it: the embedding, every layer's queries, keys,
+values, pattern, mixed values and output, its MLP, the logits. Keys and values belong to consecutive
+groups of query heads (grouped-query attention: Ainslie et al. 2023, arXiv 2305.13245, section 2.2).
+A difference is compared with 8 eps times the sum of the magnitudes of the terms.
 
-Two passes are compared: one as it is, and one in which hooks multiply queries and what the
-unembedding reads until scores and logits are large, so that a soft cap, which small numbers do not
-feel, shows.
+Two passes are compared: one unchanged, and one in which hooks multiply queries and the input of the
+unembedding until scores and logits are large, to reveal soft caps, which small numbers do not
+reach.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ ASKED = {
 
 @dataclass(frozen=True)
 class Step:
-    """One step, computed again.
+    """One computation step, repeated from its inputs.
 
     Attributes:
         what: the key in ASKED.
@@ -251,7 +251,7 @@ def _attention(model: Any, recorded: Recorded, layer: int, what: str, hook: str)
     if what in ("q", "k", "v"):
         x = w.norm(recorded.get(f"{at}.hook_resid_pre").double())
         if what != "v" and getattr(model.cfg, "positional_embedding_type", "") == "shortformer":
-            raise InputError("queries and keys read positions of their own")
+            raise InputError("queries and keys read separate position embeddings")
         W, b = getattr(w, f"W_{what.upper()}"), getattr(w, f"b_{what.upper()}")
         group = W.shape[0] // expected.shape[2] if expected.ndim == 4 else 1
         W, b = W[::group], b[::group]

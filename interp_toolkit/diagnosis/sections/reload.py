@@ -1,17 +1,13 @@
-"""Saved and loaded, folded, or as Hugging Face has it: the same model.
+"""Saving, loading and folding change nothing, and the Hugging Face original agrees.
 
-Saving and loading gives the same model; folding changes no probability.
-
-The state dict goes into a fresh copy whose tensors were NaN before (see `fresh`). A toolkit model
-also goes through a file. The copy is then folded, as TransformerLens folds by default, and its
+The state dict is loaded into a fresh copy whose tensors were NaN before. A toolkit model is also
+saved to a file and loaded. The copy is then folded, as TransformerLens folds by default, and its
 log-probabilities are compared: folding may add one constant to all logits of a position.
 
-The Hugging Face model that this one stands for, run beside it.
-
-Where a folder is given, or the model came from one, transformers loads it again. Of a bridge whose
-weights were not processed the original can be made again from its configuration and its own
-tensors, without a bridge around its parts. What is compared are log-probabilities (TransformerLens
-may shift all logits of a position), then the residual streams, to say where a difference begins.
+The original is loaded by transformers if a folder is given or the model came from one. For a bridge
+whose weights were not processed, it can be rebuilt from the bridge's configuration and tensors.
+Log-probabilities are compared (TransformerLens may shift all logits of a position), then the
+residual streams, to locate where a difference begins.
 """
 
 from __future__ import annotations
@@ -171,7 +167,7 @@ def find_original(model: Any, source: Any) -> tuple[Any, str]:
     if source is not None and not isinstance(source, str | Path):
         if not callable(source):
             raise InputError(
-                f"a {type(source).__name__} is no model to compare with: give a folder"
+                f"a {type(source).__name__} is not a model to compare with: give a folder"
             )
         return source, "the model given"
     path = source if source is not None else _folder_of(model)

@@ -1,10 +1,8 @@
 """The residual stream adds up, patterns sum to 1; faults of TransformerLens, by release.
 
-Additions are held against 8 eps of the sum of the sizes of what is added.
-
-Faults of TransformerLens that were reproduced here, with the release they were seen in.
-
-Only what this package saw itself is listed, with the very release; of others nothing is said.
+Additions are compared with 8 eps times the sum of the magnitudes of the terms. The listed faults of
+TransformerLens were reproduced by this package, in the stated release; nothing is claimed about
+other releases.
 """
 
 from __future__ import annotations
@@ -151,7 +149,7 @@ def _block(model: Model, recorded: Recorded, layer: int) -> dict[str, _Gap]:
 
 
 def _normalises(model: Any, layer: int) -> bool:
-    """Whether the sum is normalised before it goes on (BERT)."""
+    """Whether the sum is normalized before it goes on (BERT)."""
     try:
         return read.ov(model, layer).residual_norm.kind is not None
     except (InputError, AttributeError):

@@ -29,7 +29,7 @@ def find_device(name: str | torch.device) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise InputError(f"{name!r} is no device: give auto, cpu or cuda") from error
+        raise InputError(f"{name!r} is not a device: give auto, cpu or cuda") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError("this machine has no usable CUDA device: give --device cpu or auto")
     try:

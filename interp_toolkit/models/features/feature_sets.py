@@ -1,16 +1,16 @@
-"""Features: named directions, and which of them are on at a place in a text.
+"""Features: named directions, and the positions of a text at which they are on.
 
 - **Token sets**, `.json` {"name": [token ids], ...}: on where the token is in the set.
 - **Embeddings**, the word `embeddings`: every token of the vocabulary is a feature.
 - **SAE latents**, a folder as SAELens saves it: on where the latent is above a threshold.
 - **Directions**, `.npy`, `.npz` or `.safetensors` [feature d_model], or an array: directions only,
-  which say nothing of when they are on.
+  without information on when they are on.
 
-The direction of a token is what it adds to the residual stream that enters block 0 (behind the
-norm of the embeddings, where a model has one), that of a set the mean of its tokens'; that of a
-latent is its decoder row or its encoder column. Directions are as they were found, not normalised.
+The direction of a token is its contribution to the residual stream that enters block 0 (after the
+norm of the embeddings, if a model has one); that of a set is the mean of its tokens'; that of a
+latent is its decoder row or its encoder column. Directions are not normalized.
 
-The options of analyses that can be given features from elsewhere than the data's columns.
+`FeatureOptions` are the options of analyses whose features need not be columns of the data.
 """
 
 from __future__ import annotations
@@ -138,12 +138,12 @@ def read_features(
         path = Path(spec).expanduser()
         is_folder = str(spec) not in (EMBEDDINGS, "") and path.is_dir()
     except (OSError, ValueError, RuntimeError) as error:  # as `load` has it
-        raise InputError(f"features {str(spec)[:60]!r} cannot be looked up: {error}") from error
+        raise InputError(f"features {str(spec)!r} cannot be looked up: {error}") from error
     if is_folder:
         sae = read_sae(path, device=device_of(model))
         return sae_features(sae, model, side=side, threshold=threshold)
     if side != "decoder" or threshold:
-        raise InputError(f"a side and a threshold are for the folder of an SAE, not for {spec}")
+        raise InputError(f"side and threshold apply only to an SAE folder, not to {spec}")
     return embedding_features(model) if str(spec) == EMBEDDINGS else _read_file(path, model)
 
 
@@ -154,8 +154,8 @@ def _read_file(path: Path, model: Model) -> FeatureSet:
     if path.suffix.lower() == ".json":
         return token_set_features(_read_token_sets(path), model, f"the token sets in {path}", path)
     raise InputError(
-        f"features {str(path)!r} are neither {EMBEDDINGS!r} nor the folder of an SAE, nor a file "
-        f"of token sets (.json) or directions ({', '.join(SUFFIXES)})"
+        f"features {str(path)!r} not understood: give {EMBEDDINGS!r}, the folder of an SAE, or a "
+        f"file of token sets (.json) or directions ({', '.join(SUFFIXES)})"
     )
 
 
@@ -185,7 +185,7 @@ def token_set_features(
     """
     d_vocab = int(model.cfg.d_vocab)
     if not sets:
-        raise InputError(f"{source}: there are none")
+        raise InputError(f"{source}: there are no features")
     members = torch.zeros(len(sets), d_vocab, dtype=torch.bool)
     for number, (name, tokens) in enumerate(sets.items()):
         outside = [token for token in tokens if not 0 <= token < d_vocab]
@@ -194,7 +194,7 @@ def token_set_features(
                 f"{source}: {name!r} has token {outside[0]}; the vocabulary is 0 to {d_vocab - 1}"
             )
         if not tokens:
-            raise InputError(f"{source}: {name!r} has no token")
+            raise InputError(f"{source}: {name!r} has no tokens")
         members[number, list(tokens)] = True
     embedded = _token_directions(model)
     return FeatureSet(
@@ -216,9 +216,9 @@ def sae_features(
     threshold below zero, and for a side that is none.
     """
     if side not in ("decoder", "encoder"):
-        raise InputError(f"directions are of the 'decoder' or the 'encoder', not {side!r}")
+        raise InputError(f"side must be 'decoder' or 'encoder', not {side!r}")
     if not 0 <= threshold < float("inf"):
-        raise InputError(f"the threshold of a latent is {threshold}; it must be 0 or above")
+        raise InputError(f"the threshold of a latent must be 0 or above, got {threshold}")
     if sae.hook is not None:
         _check_hook(sae, model)
     at = f", above {threshold:g}" if threshold else ""
@@ -235,7 +235,9 @@ def sae_features(
 def _check_hook(sae: SparseAutoencoder, model: Model) -> None:
     assert sae.hook is not None
     if sae.hook not in hook_points(model):
-        raise InputError(f"{sae.source} was trained at {sae.hook}, which this model has not")
+        raise InputError(
+            f"{sae.source} was trained at {sae.hook}, a hook point that this model does not have"
+        )
     expand_hooks(model, sae.hook)  # says it if a setting of the model silences it
     sae.flat_input(collect(model, probe_tokens(model), sae.hook, -1)[sae.hook])
 
@@ -256,7 +258,7 @@ def _directions(
     d_model = int(model.cfg.d_model)
     if matrix.ndim != 2 or not len(matrix) or matrix.shape[1] != d_model:
         raise InputError(
-            f"{source} are {list(matrix.shape)}; this model's are [feature, {d_model}]"
+            f"{source} have shape {list(matrix.shape)}; this model needs [feature, {d_model}]"
         )
     matrix = matrix if matrix.is_floating_point() else matrix.double()
     for what, bad in (("not finite", ~matrix.isfinite().all(1)), ("zero", ~matrix.any(1))):
@@ -292,12 +294,12 @@ def _read_token_sets(path: Path) -> dict[str, list[int]]:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is no JSON of token sets: {error}") from error
+        raise InputError(f"{path} is not a JSON file of token sets: {error}") from error
     if not isinstance(content, dict) or not content:
         raise InputError(f'{path} must hold one JSON object of token sets: {{"name": [ids], ...}}')
     for name, tokens in content.items():
         if not name or not isinstance(tokens, list) or not all(type(t) is int for t in tokens):
-            raise InputError(f"{path}: {name!r} is no list of token ids")
+            raise InputError(f"{path}: {name!r} is not a list of token ids")
     return content
 
 
@@ -314,14 +316,14 @@ class FeatureOptions(Options):
 
     features: Annotated[Any, Flag(metavar="SAE_FOLDER|embeddings|FILE")] = Field(
         None,
-        description="What counts as a feature: an SAE's latents, tokens, token sets or directions; "
-        "default: the data's columns, or tokens.",
+        description="Features: an SAE's latents, tokens, token sets or directions; default: the "
+        "data's columns, or tokens.",
     )
     feature_side: Literal["decoder", "encoder"] | None = Field(
         None, description="Directions of an SAE's latents; default: decoder."
     )
     threshold: float | None = Field(
-        None, description="An SAE's latents are on above it; default: 0."
+        None, description="Activation above which an SAE's latent is on; default: 0."
     )
 
     @model_validator(mode="after")
@@ -331,7 +333,7 @@ class FeatureOptions(Options):
             for name in ("feature_side", "threshold"):
                 if getattr(self, name) is not None:
                     flag = f"--{name.replace('_', '-')}"
-                    raise ValueError(f"{flag} is about --features, which is not given")
+                    raise ValueError(f"{flag} needs --features")
         return self
 
     def read(self, spec: Any, model: Any) -> FeatureSet | None:

@@ -99,13 +99,15 @@ class SparseAutoencoder(Brief):
         x = activations
         if self.head is not None:
             if x.ndim != 3 or not 0 <= self.head < x.shape[1]:
-                raise InputError(f"{self.source} reads head {self.head}, which {self.hook} has not")
+                raise InputError(
+                    f"{self.source} reads head {self.head}, which {self.hook} does not have"
+                )
             x = x[:, self.head]
         x = x.flatten(1)
         if x.shape[1] != len(self.W_enc):
             raise InputError(
-                f"{self.source} reads {len(self.W_enc)} dimensions and {self.hook} has "
-                f"{x.shape[1]} in this model: give an SAE that was trained on it"
+                f"{self.source} reads {len(self.W_enc)} dimensions, but {self.hook} has "
+                f"{x.shape[1]} in this model: give an SAE trained on this model"
             )
         return x
 

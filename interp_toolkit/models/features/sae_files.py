@@ -1,25 +1,21 @@
-"""SAE files of several libraries.
+"""Sparse autoencoders from files of several libraries, brought to SAELens's names.
 
-Sparse autoencoders as other libraries save them, brought to SAELens's names.
+*SAELens*: a folder of `cfg.json` and `sae_weights.safetensors`; of a transcoder the encoder is
+read. The content is checked here, so that any misfit is one line. If SAELens is installed, its own
+`SAE.load_from_disk` computes the latents; otherwise (it does not yet run on TransformerLens 4) the
+formulas of `sae` do, which tests compare with it. The settings of SAELens 6 and the older, flat
+ones are both supported.
 
-What a folder holds says whose it is:
+*Other libraries* (`Layout`) are recognized by the files in the folder:
 
 - `cfg.json` and `sae.safetensors`: sparsify (EleutherAI). TopK; of a transcoder the encoder.
 - `config.json` and `ae.pt`: dictionary_learning (Marks et al.). `AutoEncoder`, `AutoEncoderNew`,
   `GatedAutoEncoder`, `AutoEncoderTopK`, `JumpReluAutoEncoder`, and `BatchTopKSAE` with its
-  Matryoshka kind, which at inference compare with the threshold that training found.
-- `params.npz`: Gemma Scope. JumpReLU, without settings; the hook point is read off the path.
+  Matryoshka variant, which at inference compare with the threshold that training found.
+- `params.npz`: Gemma Scope. JumpReLU, without settings; the hook point is read from the path.
 
-Latents are those of the library. Where it multiplies them by their decoder rows' lengths, the
+Latents are those of the library. If it multiplies them by the lengths of their decoder rows, the
 lengths move from the decoder to the encoder, so that latents and reconstruction stay the same.
-
-Sparse autoencoders as SAELens saves them: a folder of `cfg.json` and `sae_weights.safetensors`.
-
-Of a transcoder the encoder is read; folders of other libraries: see `Layout` below. What is in the
-folder is checked here, so that whatever does not fit is one line. Where SAELens is installed its
-own `SAE.load_from_disk` computes the latents; elsewhere (it does not yet run on TransformerLens 4)
-the formulas of `sae` do, which the tests hold against it. Both the settings of SAELens 6 and the
-older, flat ones are understood.
 """
 
 from __future__ import annotations
@@ -77,7 +73,7 @@ def _sparsify(folder: Path, weights: Path) -> Layout:
     cfg = settings_in(folder / "cfg.json")
     stored = tensors_in(weights, {"encoder.weight", "encoder.bias", "W_dec", "b_dec"})
     if (activation := cfg.get("activation", "topk")) != "topk":
-        raise InputError(f"{folder}: the activation {str(activation)[:60]!r} is not read here")
+        raise InputError(f"{folder}: the activation {str(activation)!r} is not supported")
     tensors = {
         "W_enc": stored["encoder.weight"].T,
         "b_enc": stored["encoder.bias"],
@@ -99,12 +95,12 @@ def _dictionary_learning(folder: Path, weights: Path) -> Layout:
     trainer = settings_in(folder / "config.json").get("trainer")
     if not isinstance(trainer, Mapping):
         raise InputError(
-            f"{folder / 'config.json'} has no settings of a trainer, which name the SAE"
+            f"{folder / 'config.json'} has no trainer settings, which say what kind of SAE it is"
         )
     kind = str(trainer.get("dict_class"))
     if kind not in _KINDS:
         raise InputError(
-            f"{folder}: the dictionary {kind[:60]!r} is not read here; known: {', '.join(_KINDS)}"
+            f"{folder}: the dictionary class {kind!r} is not supported; known: {', '.join(_KINDS)}"
         )
     architecture, names, subtracts = _KINDS[kind]
     stored = tensors_in(weights, names.values())
@@ -117,7 +113,7 @@ def _dictionary_learning(folder: Path, weights: Path) -> Layout:
         k = int(stored["k"]) if "k" in stored else trainer.get("k")
     elif "threshold" in tensors and tensors["threshold"].ndim == 0:
         if float(tensors["threshold"]) < 0:
-            raise InputError(f"{weights}: its threshold was never set; train the SAE to its end")
+            raise InputError(f"{weights}: its threshold was never set; finish the SAE's training")
         tensors["threshold"] = tensors["threshold"].expand(tensors["W_enc"].shape[1]).clone()
     if kind in ("GatedAutoEncoder", "JumpReluAutoEncoder"):
         tensors = _lengths_in_encoder(tensors)
@@ -152,7 +148,7 @@ def _gemma_scope(folder: Path, weights: Path) -> Layout:
     arrays = read_npz(weights)
     names = {str(name): re.sub("^w_", "W_", str(name)) for name in arrays}
     if wrong := [name for name, value in arrays.items() if value.dtype.kind != "f"]:
-        raise InputError(f"{weights}: {wrong[0][:60]} is no array of floating-point numbers")
+        raise InputError(f"{weights}: {wrong[0][:60]} is not an array of floating-point numbers")
     tensors = {names[name]: torch.from_numpy(value) for name, value in arrays.items()}
     path = folder.resolve().as_posix()
     layer = re.search(r"/layer_(\d+)/", path + "/")
@@ -272,7 +268,7 @@ def _check_folder(path: Path) -> None:
         if not path.exists():
             raise InputError(f"{path}: there is no such folder")
         if not path.is_dir():
-            raise InputError(f"{path} is no folder; give the folder of an SAE")
+            raise InputError(f"{path} is not a folder; give the folder of an SAE")
     except OSError as error:
         raise InputError(f"{path} cannot be looked up: {error.strerror}") from error
 
@@ -282,8 +278,8 @@ def _check_names(path: Path) -> None:
     for name in (CONFIG, WEIGHTS):
         if not (path / name).is_file():
             raise InputError(
-                f"{path} is no folder of an SAE as SAELens saves it: it has no {name}; nor of "
-                "sparsify, dictionary_learning or Gemma Scope"
+                f"{path} is not an SAE folder of SAELens (it has no {name}), sparsify, "
+                "dictionary_learning or Gemma Scope"
                 + options_inside([file.parent.name for file in saes])
             )
 
@@ -323,8 +319,8 @@ def _architecture(settings: Mapping[str, Any]) -> Any:
 def _check_settings(path: Path, settings: Mapping[str, Any]) -> None:
     if str(settings["architecture"]) not in _VECTORS:
         raise InputError(
-            f"{path}: the architecture {settings['architecture']!r} is not read here; "
-            f"known: {', '.join(_VECTORS)}"
+            f"{path}: the architecture {settings['architecture']!r} is not supported; known: "
+            f"{', '.join(_VECTORS)}"
         )
     normalisation = settings.get("normalize_activations") or "none"
     if normalisation in _FOLDED:
@@ -334,23 +330,25 @@ def _check_settings(path: Path, settings: Mapping[str, Any]) -> None:
         )
     if normalisation not in _NORMALISATIONS:
         raise InputError(
-            f"{path}: normalize_activations {normalisation!r} is not read here; "
-            f"known: {', '.join(_NORMALISATIONS)}"
+            f"{path}: normalize_activations {normalisation!r} is not supported; known: "
+            f"{', '.join(_NORMALISATIONS)}"
         )
     if (settings.get("reshape_activations") or "none") not in ("none", "hook_z"):
         raise InputError(
-            f"{path}: reshape_activations {settings['reshape_activations']!r} is not read here; "
+            f"{path}: reshape_activations {settings['reshape_activations']!r} is not supported; "
             "known: none, hook_z"
         )
     for name in ("apply_b_dec_to_input", "rescale_acts_by_decoder_norm"):
         if not isinstance(settings.get(name, False), bool):
-            raise InputError(f"{path}: {name} is {settings[name]!r}; it is true or false")
+            raise InputError(f"{path}: {name} is {settings[name]!r}; it must be true or false")
     if str(settings.get("dtype", "float32")).removeprefix("torch.") not in DTYPES:
         raise InputError(f"{path}: dtype {settings['dtype']!r} is not one of {', '.join(DTYPES)}")
     for name in ("hook_name", "hook_head_index"):
         kind = str if name == "hook_name" else int
         if settings.get(name) is not None and not isinstance(settings[name], kind):
-            raise InputError(f"{path}: {name} is {settings[name]!r}, which is no {kind.__name__}")
+            raise InputError(
+                f"{path}: {name} is {settings[name]!r}, which is not of type {kind.__name__}"
+            )
 
 
 def _from_files(
@@ -367,7 +365,7 @@ def _from_files(
     d_in, n_latents = tensors["W_enc"].shape
     for name, size in (("d_in", d_in), ("d_sae", n_latents)):
         if settings.get(name, size) != size:
-            raise InputError(f"{path}: {name} is {settings[name]!r}, and its weights have {size}")
+            raise InputError(f"{path}: {name} is {settings[name]!r}, but its weights have {size}")
     return SparseAutoencoder(
         architecture=architecture,
         W_enc=tensors["W_enc"],
@@ -390,7 +388,7 @@ def _read_tensors(file: Path) -> dict[str, Tensor]:
     tensors = tensors_in(file)
     scaling = tensors.pop("scaling_factor", None)
     if scaling is not None and not bool((scaling == 1).all()):
-        raise InputError(f"{file} has a fine-tuning scale, which SAELens 6 no longer applies")
+        raise InputError(f"{file} has a fine-tuning scale, which SAELens 6 no longer supports")
     tensors.pop("W_skip", None)  # from a transcoder's input to its output, past the latents
     return tensors
 

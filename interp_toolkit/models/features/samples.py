@@ -1,22 +1,14 @@
-"""Activations of prompts with features on and off, a position a prompt, without duplicates.
+"""Activations and labels at sampled positions of prompts, without counting duplicates twice.
 
-Groups of equal inputs, which count as one observation.
+A sample is a (row, position) pair with one boolean for each feature. Labels are the data's own
+columns, at one position per row, or come from a `FeatureSet`: from the tokens, or, in batches, from
+the activations at the hook point that an SAE reads. Features that are on nowhere are left out.
+`read_at` gives the model's activations at the samples' positions; batches hold rows of one length,
+and only the values at those positions are kept.
 
-A deterministic model gives equal inputs equal activations, so copies of a prompt on both sides of
-a split, or moved apart by a permutation, look like evidence that there is not. What is equal is
-one group wherever rows are split, permuted or resampled.
-
-Places in rows of tokens: which to look at, and the activations there.
-
-Rows are read by `activations`, whose batches hold rows of one length; only the places' values are
-handed on.
-
-Labelled places: where an analysis of features looks, and which features are on there.
-
-A sample is a (row, position) pair with one boolean a feature. Labels are the data's own columns,
-one place a row, or come from a `FeatureSet`: from the tokens, or, in batches, from the activations
-at the hook point that an SAE reads. Features that are on nowhere are left out. `read_at` gives the
-model's activations at the samples' places.
+Equal inputs form one group, which counts as one observation: a deterministic model gives them equal
+activations, so copies of a prompt on both sides of a split, or separated by a permutation, would
+look like evidence. Groups are kept together wherever rows are split, permuted or resampled.
 """
 
 from __future__ import annotations
@@ -100,7 +92,7 @@ Position = int | Literal["all"] | None
 
 @runtime_checkable
 class TokenRows(Protocol):
-    """The source of labelled samples, such as `data.FeatureData`."""
+    """The source of labeled samples, such as `data.FeatureData`."""
 
     @property
     def tokens(self) -> Any:
@@ -143,8 +135,8 @@ def all_positions(data: TokenRows, position: Position, *, one_a_row: bool) -> Ro
     numbers = np.arange(len(lengths))
     if one_a_row and position == "all":
         raise InputError(
-            f"{data.source}: columns say what is true of a row, so they are read at one position "
-            "of it (--position N)"
+            f"{data.source}: feature columns hold one value for each row, so they need one "
+            "position (--position N)"
         )
     if position is None and data.positions is not None:
         return RowPositions(numbers, data.positions)
@@ -175,8 +167,8 @@ def draw(sites: RowPositions, most: int, seed: int) -> RowPositions:
     taken = order[np.cumsum(counts[order]) <= most]
     if not len(taken):
         raise InputError(
-            f"a row has {counts[order[0]]:,} places, more than the {most:,} that are looked at: "
-            "give one position"
+            f"a row has {counts[order[0]]:,} positions, more than the limit of {most:,}: give "
+            "one position"
         )
     chosen = np.isin(sites.rows, taken)
     return RowPositions(sites.rows[chosen], sites.positions[chosen])
@@ -260,12 +252,12 @@ def labelled_samples(
     seed: int = 0,
     memory: int | str | None = None,
 ) -> Samples:
-    """The places of some rows, labelled.
+    """The places of some rows, labeled.
 
     Args:
         model: any TransformerLens model.
         data: the rows.
-        features: what is to be labelled; None: the data's own columns, at one place a row.
+        features: what is to be labeled; None: the data's own columns, at one place a row.
         position: where to look in each row (negative: from its end); "all" for everywhere; None:
             the data's own positions, else everywhere, else (for the data's columns) the last.
         most: at most so many places, of whole rows drawn at random; None: all.
@@ -277,16 +269,16 @@ def labelled_samples(
             with more places than `most`, no feature that is ever on.
     """
     if data is None:
-        raise InputError("no data: features are looked at in rows of tokens (--data FILE)")
+        raise InputError("no data: features need rows of tokens to be read in (--data FILE)")
     if features is None and not data.features.shape[1]:
-        raise InputError(f"{data.source}: there is no feature column, and no --features are given")
+        raise InputError(f"{data.source}: there is no feature column; add one or give --features")
     sites = all_positions(data, position, one_a_row=features is None)
     total = len(sites.rows)
     if most is not None:
         sites = draw(sites, most, seed)
     source = data.source if features is None else f"{features.source}, on {data.source}"
     if len(sites.rows) < total:
-        source += f" ({len(sites.rows):,} of {total:,} places, of whole rows drawn at random)"
+        source += f" ({len(sites.rows):,} of {total:,} positions, from randomly sampled rows)"
     if features is None:
         names, labels = data.names, data.features[sites.rows]
         columns = np.flatnonzero(labels.any(0))
@@ -295,7 +287,7 @@ def labelled_samples(
         names = features.names
         labels, columns = _labels(model, data, features, sites, memory)
     if not len(columns):
-        raise InputError(f"{source}: none of the {len(names)} features is on at any place")
+        raise InputError(f"{source}: none of the {len(names)} features is on at any position")
     return Samples(
         data=data,
         rows=sites.rows,
@@ -402,7 +394,7 @@ def _readable(hooks: list[str]) -> list[str]:
     """Raise InputError for hooks whose width is the row's length."""
     for hook in hooks:
         if hook.endswith(_RAGGED):
-            raise InputError(f"{hook} is as wide as the row is long: choose another hook")
+            raise InputError(f"{hook} depends on the row's length: choose another hook")
     return hooks
 
 

@@ -1,12 +1,11 @@
-"""Is what was assumed about a checkpoint right? Rows with known answers tell.
+"""Test the assumptions about a checkpoint on prompts with known answers.
 
-A state dict does not say which way its model attends, how positions enter, whether a norm without
-weights stands before each layer, or whether scores are divided. `load` assumes and records what
-else the file allows. Here the model is run as loaded and with each alternative, and each time the
-share of right answers is counted. An alternative is better where its Clopper-Pearson interval over
-rows lies above that of the model as loaded; it is then kept, and the others are tried on top of it.
-Rows that the model answers right as loaded are no proof of what was assumed: several settings may
-give the same answers.
+A state dict does not specify its attention direction, how positions enter, whether a norm without
+weights precedes each layer, or whether scores are divided. `load` assumes and records these. Here
+the model is run as loaded and with each alternative, and the fraction of correct answers is
+compared. An alternative is better if its Clopper-Pearson interval over rows lies above that of the
+model as loaded; it is then kept, and the others are tried in addition to it. Correct answers as
+loaded are no proof of the assumptions: several settings may give the same answers.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ CHUNK = 256  # rows a pass
 
 @dataclass(frozen=True)
 class Tried:
-    """One way to read a checkpoint.
+    """One set of assumptions about a checkpoint, and its accuracy.
 
     Attributes:
         settings: what is set differently from the model as loaded.
@@ -86,7 +85,7 @@ class AssumptionsCheck:
         shares = self.better.right, self.as_loaded.right
         digits = next((d for d in range(3) if len({f"{s:.{d}%}" for s in shares}) > 1), 3)
         now, before = (f"{100 * share:.{digits}f} %" for share in shares)
-        return f"with {self.better.options} these rows are answered right {now} instead of {before}"
+        return f"with {self.better.options} accuracy on these prompts is {now} instead of {before}"
 
 
 @takes(model=check_model)
@@ -156,7 +155,7 @@ class _Rows:
         if int(read.min()) < -n_pos or int(read.max()) >= n_pos:
             raise InputError(f"answer_positions must lie within the {n_pos} positions of the rows")
         if int(answers.max()) >= n_out:
-            raise InputError(f"answer {int(answers.max())} has no logit: there are {n_out}")
+            raise InputError(f"answer {int(answers.max())} has no logit: the model has {n_out}")
         if bool((answers < 0).all(1).any()):
             raise InputError("every row must ask for at least one answer")
         return cls(tokens, answers, read % n_pos)

@@ -68,7 +68,7 @@ def load(
         device: where to put it; "auto" is a GPU if there is one.
         dtype: what to convert the weights to; None leaves them as they were saved.
         trust_remote_code: run code that comes with a Hugging Face model.
-        keys: whose names a checkpoint's tensors have, where they are not recognised: "gpt2",
+        keys: whose names a checkpoint's tensors have, where they are not recognized: "gpt2",
             "nanogpt", "easytransformer", or a mapping of their names to TransformerLens' (or a JSON
             file of it, see `models.loading.parameters.key_rules`).
         ignore: names of tensors in a checkpoint to leave out; `*` stands for anything.
@@ -127,7 +127,7 @@ def _live(model: Model, dtype: Any, settings: Mapping[str, Any]) -> Any:
     check_model(uncompiled(model))
     _refuse(settings, "a live model")
     if dtype is not None:
-        raise InputError("a live model is used as it is: convert it with model.to(dtype) yourself")
+        raise InputError("a live model is not converted: use model.to(dtype) yourself")
     model = uncompiled(model)
     check_finite(model_weights(model), type(model).__name__)
     set_record(model, record_of(model))

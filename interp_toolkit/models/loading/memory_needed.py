@@ -130,8 +130,8 @@ def check_layers(folder: Path, config: Mapping[str, Any]) -> None:
             held = _tensors(folder)
             if held is not None and layers > held:
                 raise InputError(
-                    f"{folder} does not fit its configuration: {name} is {layers}, and its weights "
-                    f"are {held} tensors at most"
+                    f"{folder} does not match its configuration: {name} is {layers}, but it has "
+                    f"at most {held} weight tensors"
                 )
 
 

@@ -28,7 +28,7 @@ def path_of(name: str) -> Path:
         path.exists()
     except (OSError, ValueError, RuntimeError) as error:
         # no permission, a name too long, a zero byte in it, ~ of somebody unknown
-        raise InputError(f"{name[:60]!r} cannot be looked up: {error}") from error
+        raise InputError(f"{name!r} cannot be looked up: {error}") from error
     return path
 
 

@@ -1,11 +1,11 @@
-"""Does an edit at a hook point reach the model's output?
+"""Test whether an edit at a hook point reaches the model's output.
 
 Some hook points only report: on a native bridge the attention pattern is shown after it was used,
-and an edit there is thrown away without a word. So before any intervention a tiny input is run, and
-autograd is asked of all hook points at once: is the output connected to the edited value? Where it
-is not (or a model keeps no graph), the input is run with the edited entries replaced by NaN, which
-reaches everything that depends on them, through weights of zero too (a head that writes nothing is
-still a head that was edited).
+and an edit there is silently ignored. So before any intervention a tiny input is run, and autograd
+shows for all hook points at once whether the output depends on the edited value. If it does not (or
+a model keeps no graph), the input is run with the edited entries replaced by NaN, which reaches
+everything that depends on them, also through weights of zero (an edit of a head that writes nothing
+is still an edit).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _spoils(
 
 
 def _connected(model: Model, marks: dict[str, tuple[Any, Mark]]) -> set[str]:
-    """Those of the hook points whose marked entries the output depends on, by autograd."""
+    """The hook points whose marked entries the output depends on, by autograd."""
     leaves: dict[str, Tensor] = {}
 
     def tap(name: str, mark: Mark) -> Callable[..., Any]:

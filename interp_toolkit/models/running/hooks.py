@@ -98,7 +98,7 @@ def expand_hooks(model: Model, patterns: str | Iterable[str]) -> list[str]:
         for name in matches:
             chosen.setdefault(id(points[name]), name)
     if not chosen:
-        raise InputError("no hook was asked for")
+        raise InputError("give at least one hook")
     order = {id(points[name]): rank for rank, name in enumerate(names)}
     return [chosen[point] for point in sorted(chosen, key=order.__getitem__)]
 
@@ -158,7 +158,7 @@ def _matches(name: str, pattern: str) -> bool:
 def _refuse_silenced(model: Model, hook: str) -> None:
     setting = silencer(model, hook)
     if setting is not None:
-        raise InputError(f"hook {hook} is silent until model.set_{setting}(True) is called")
+        raise InputError(f"hook {hook} does not fire until model.set_{setting}(True) is called")
 
 
 def _no_match(pattern: str, names: list[str]) -> str:

@@ -64,7 +64,7 @@ def edit(model: Model, edits: Mapping[str, Edit]) -> Iterator[Any]:
         for name in expand_hooks(model, pattern)
     ]
     if not hooks:
-        raise InputError("no edit was given")
+        raise InputError("give at least one edit")
     require_effect(model, {name: everything for name, _ in hooks})
     points = hook_points(model)
     with attached((points[name], _same_kind(name, function)) for name, function in hooks):
@@ -192,7 +192,7 @@ def ablate(
     if how not in HOWS:
         raise InputError(f'how is {how!r}; it must be "mean", "zero" or "resample"')
     if isinstance(reference, HeadMeans) and how != "mean":
-        raise InputError(f'means that were read are for how="mean", not "{how}"')
+        raise InputError(f'stored means are for how="mean", not "{how}"')
     hooks = _hooks_z(model, by_layer)
     require_effect(model, {hooks[n]: _marker(by_layer[n]) for n in by_layer})
     replace: Edit
@@ -317,10 +317,10 @@ def _pair(head: Any) -> tuple[int, int]:
         return operator.index(layer), operator.index(number)
     except TypeError:
         raise InputError(
-            f"{head!r} is no head: give (layer, head) pairs, such as heads=[(0, 3)]"
+            f"{head!r} is not a head: give (layer, head) pairs, such as heads=[(0, 3)]"
         ) from None
     except ValueError:
-        raise InputError(f"{head!r} is no head: give two numbers, (layer, head)") from None
+        raise InputError(f"{head!r} is not a head: give two numbers, (layer, head)") from None
 
 
 def _by_layer(model: Model, heads: Any) -> dict[int, list[int]]:
@@ -336,7 +336,7 @@ def _by_layer(model: Model, heads: Any) -> dict[int, list[int]]:
         if head not in chosen:
             chosen.append(int(head))
     if not by_layer:
-        raise InputError("no head to ablate was given")
+        raise InputError("give at least one head to ablate")
     return dict(sorted(by_layer.items()))
 
 

@@ -3,7 +3,7 @@
 The estimate counts what a forward pass holds at its widest point, per row of `n_pos` tokens, in
 units of the model's dtype:
 
-- the residual stream, four copies (input, normalised, sublayer output, sum): 4 d_model a position;
+- the residual stream, four copies (input, normalized, sublayer output, sum): 4 d_model a position;
 - attention: queries, keys, values, output, 4 n_heads d_head a position, and scores, pattern and
   one temporary, 3 n_heads n_pos a position;
 - an MLP's gate, input and product: 3 d_mlp a position;

@@ -1,11 +1,11 @@
-"""Running a model again from the first layer that an edit changes, instead of from its tokens.
+"""Run a model again from the first layer that an edit changes, instead of from its tokens.
 
-What enters a layer is the same with and without edits at that layer and later, so it is kept from
-the intact pass. Models that take `start_at_layer` are started there. Others (a `TransformerBridge`,
-which leaves the loop over layers to the model it wraps) run from their tokens, but the blocks
-before the layer only hand on what was kept, in the form in which blocks return it: embeddings and
-the later layers are all that is computed. Whether a model can be started at a layer (and gives the
-same logits then) is tried once; where it cannot, every run begins at the tokens.
+The input of that layer is the same with and without the edit, so it is kept from the intact pass.
+Models that take `start_at_layer` are started there. Others (a `TransformerBridge`, which leaves the
+loop over layers to the model it wraps) run from their tokens, but the blocks before the layer only
+return the stored value, so that just embeddings and the later layers are computed. Whether a model
+can be started at a layer, with the same logits, is tested once; if not, every run begins at the
+tokens.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def run_from(
 
 @contextmanager
 def _handing_on(blocks: Iterable[nn.Module], returned: Any) -> Iterator[None]:
-    """These blocks compute nothing and return this; they are as they were afterwards.
+    """Make these blocks return this value without computing; they are restored afterwards.
 
     A bridge's block gives attributes that are set on it to what it wraps, so `forward` is put into
     its own dictionary.

@@ -242,7 +242,9 @@ class _Chosen:
             return _At(torch.where(one < 0, one + n_pos, one), None)
         several = torch.arange(n_pos)[self.selection]
         if not len(several):
-            raise InputError(f"positions {self.selection} are none of a row of {n_pos} tokens")
+            raise InputError(
+                f"positions {self.selection} select none of the {n_pos} tokens of a row"
+            )
         return _At(None, several)
 
     def count(self, n_pos: int) -> int:
@@ -315,13 +317,15 @@ def rows_of(data: Any, model: Model) -> list[np.ndarray]:
     try:
         rows = [np.asarray(row) for row in tokens]
     except TypeError:
-        raise InputError(f"a {type(data).__name__} is no tokens; give an integer array") from None
+        raise InputError(
+            f"a {type(data).__name__} cannot be used as tokens; give an integer array"
+        ) from None
     if not rows:
         raise InputError("the data has no rows")
     d_vocab, n_ctx = int(model.cfg.d_vocab), int(model.cfg.n_ctx)
     for number, row in enumerate(rows):
         if row.ndim != 1 or not len(row) or row.dtype.kind not in "iu":
-            raise InputError(f"row {number} is no list of token ids")
+            raise InputError(f"row {number} is not a list of token ids")
         if len(row) > n_ctx:
             raise InputError(f"row {number} has {len(row)} tokens; the model takes {n_ctx}")
         if row.min() < 0 or row.max() >= d_vocab:
@@ -369,7 +373,7 @@ BATCH = 32  # rows that a batch should have, where hooks are read together
 def position_sums(
     model: Model, data: Any, hooks: Sequence[str], *, memory: int | str | None = None
 ) -> tuple[dict[str, Float[Tensor, "pos ..."]], Float[Tensor, " pos"]]:
-    """By hook, the sums over the rows that reach each position; and how many rows those are.
+    """Sums over the rows that reach each position, by hook, and the number of those rows.
 
     Args:
         model: any TransformerLens model.

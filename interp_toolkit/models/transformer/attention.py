@@ -1,30 +1,27 @@
-"""Attention, learned or by fixed mixing matrices.
+"""Attention, learned or by fixed mixing matrices (MixiT).
 
-Attention as `HookedTransformer` computes it, every step of it behind a hook point.
-
-q, k, v are projected (q and k, in shortformer models, from the input plus the position embedding),
-turned by their positions (rotary models), compared, scaled, capped, masked with -inf and put
-through a softmax; the pattern mixes the values into z, and W_O writes z back.
-No fused kernel replaces these steps when nobody is watching: a result must not change, in its
-last digits, because a hook was attached.
+*Learned attention* computes what `HookedTransformer` does, with a hook point at every step. q, k, v
+are projected (in shortformer models q and k from the input plus the position embedding), rotated by
+their positions (rotary models), compared, scaled, capped, masked with -inf and put through a
+softmax; the pattern mixes the values into z, and W_O projects z back. No fused kernel replaces
+these steps when no hook is attached: attaching a hook must not change the last digits of a result.
 
 Source: TransformerLens 3.9, `components/abstract_attention.py` and
 `components/grouped_query_attention.py`.
 
-Attention whose pattern is a fixed random matrix, the same for every input (MixiT).
-
-Per head a random m × m matrix W is drawn, m = n_ctx: normal entries of the variance that
-`cfg.mixing` names, kept on the keys a query sees. The mixing matrix is I + W - W̄, where W̄ is the
-mean of each query's row over those keys, so that each row sums to 1. A sequence of t positions is
-mixed by the first t rows and columns; in a bidirectional model these are centred anew. The matrix
-is a buffer: saved, moved with `.to`, never trained. Values are projected, mixed and written back as
-in `models.transformer.attention`; there are no queries, keys or scores.
+*Fixed mixing* uses a random matrix as pattern, the same for every input. For each head a random
+m × m matrix W is sampled, m = n_ctx: normal entries of the variance that `cfg.mixing` names, kept
+on the keys a query sees. The mixing matrix is I + W - W̄, where W̄ is the mean of each query's row
+over those keys, so that each row sums to 1. A sequence of t positions is mixed by the first t rows
+and columns; in a bidirectional model these are centered again. The matrix is a buffer: saved, moved
+with `.to`, never trained. Values are projected, mixed and projected back as above; there are no
+queries, keys or scores.
 
 Source: "Is random attention sufficient for sequence modeling?", section 2, eq. 2.3, in its causal
 form; "1/(d_head m)" is the variance of the authors' released code, "1/(n m)" that of the proof
-(A.4), "1/sqrt(n m)" that of eq. 2.3 as printed. "1/m unshaped" is what section 2 begins with, and
-what the others are a remedy for: W alone, of variance 1/m, without identity and centring; its rows
-sum to anything.
+(A.4), "1/sqrt(n m)" that of eq. 2.3 as printed. "1/m unshaped" is the starting point of section 2,
+which the others improve on: W alone, of variance 1/m, without identity and centering; its rows do
+not sum to 1.
 """
 
 from __future__ import annotations
@@ -50,7 +47,7 @@ FILLS_VECTOR = 16  # single-precision numbers in the widest registers of a CPU
 class RotaryEmbedding:
     """Turns pairs of coordinates of q and k by angles proportional to the position (RoPE).
 
-    Pair `i` turns by `position / rotary_base ** (2 i / rotary_dim)`. The pairs are neighbours
+    Pair `i` turns by `position / rotary_base ** (2 i / rotary_dim)`. The pairs are neighbors
     `(2 i, 2 i + 1)` with `rotary_adjacent_pairs` (GPT-J), else `(i, i + rotary_dim / 2)` (GPT-NeoX,
     Llama); coordinates from `rotary_dim` on are left alone.
     The tables of sines are made when first needed, in the dtype and on the device of what is
@@ -301,7 +298,7 @@ class MixingAttention(nn.Module):
         self.hook_result = HookPoint() if cfg.use_attn_result else None
 
     def draw_mixing(self, generator: torch.Generator | None) -> None:
-        """Draw the mixing matrices anew, in float64, on the generator's device."""
+        """Draw new mixing matrices, in float64, on the generator's device."""
         device = generator.device if generator is not None else torch.device("cpu")
         noise = torch.randn(
             self.mixing.shape, generator=generator, dtype=torch.float64, device=device
@@ -361,7 +358,7 @@ def _product(
 
 
 def mixing_variance(cfg: TransformerConfig) -> float:
-    """The variance of the entries before they are centred."""
+    """The variance of the entries before they are centered."""
     n, m = cfg.d_model, cfg.n_ctx
     named = {
         "1/(d_head m)": 1 / (cfg.d_head * m),
@@ -376,7 +373,7 @@ def mixing_variance(cfg: TransformerConfig) -> float:
 def mixing_matrices(
     noise: Float[Tensor, "*head m m"], *, causal: bool = True, shaped: bool = True
 ) -> Float[Tensor, "*head m m"]:
-    """I + W - W̄ of random matrices W: each row centred over the keys that its query sees.
+    """I + W - W̄ of random matrices W: each row centered over the keys that its query sees.
 
     Not `shaped`: W itself, on those keys.
     """

@@ -1,16 +1,18 @@
-"""One attention layer as two tables, so that a row of tokens costs a few look-ups.
+"""An attention layer as two lookup tables, so that a row of tokens costs a few look-ups.
 
-In a one-layer attention-only model without normalisation, what stands at a position depends on its
-token and its place alone: a *cell* (token, position). So all scores are in one table, query cells
-by key cells, and all a key can write to the logits in another, key cells by logits:
+In a one-layer attention-only model without normalization, the residual stream at a position depends
+only on its token and its position: a *cell* (token, position). So all scores are in one table,
+query cells by key cells, and all contributions of keys to the logits in another, key cells by
+logits:
 
     S = (x W_Q + b_Q)(x W_K + b_K)^T / scale,   L = (x W_V + b_V) W_O W_U,   D = (x + b_O) W_U + b_U
     logits(query) = D[query] + Σ_heads softmax(S[query, keys]) L[keys],      x = W_E + W_pos
 
-Both are made once a step and gathered for each row, and automatic differentiation goes through
-them: the same parameters get the same gradients, up to the order of additions. Masked scores are
--inf in the table.
-Source: the factorisation is that of Elhage et al. 2021, "A Mathematical Framework for Transformer
+Both are computed once per step and gathered for each row, and automatic differentiation goes
+through them: the same parameters get the same gradients, up to the order of additions. Masked
+scores are -inf in the table.
+
+Source: the factorization is that of Elhage et al. 2021, "A Mathematical Framework for Transformer
 Circuits", with positions.
 """
 

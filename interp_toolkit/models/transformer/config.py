@@ -48,7 +48,7 @@ class TransformerConfig(BaseModel):
         tied_embeddings: the unembedding is the embedding's transpose and no parameter of its own.
         mixing: None, or the variance of the entries of fixed random mixing matrices that stand in
             for queries, keys and softmax, with n = d_model and m = n_ctx; "1/m unshaped" leaves
-            out the identity and the centring (see `models.transformer.attention`).
+            out the identity and the centering (see `models.transformer.attention`).
 
     Examples:
         >>> cfg = TransformerConfig(
@@ -141,7 +141,7 @@ class TransformerConfig(BaseModel):
     def _consistent(self) -> TransformerConfig:
         entries = self._largest_weight()
         if entries > MOST_ENTRIES:
-            raise ValueError(f"a weight would have {entries:.0e} entries, more than can be counted")
+            raise ValueError(f"a weight would have {entries:.0e} entries, which is too many")
         if not self.attn_only:
             if self.act_fn is None:
                 raise ValueError("act_fn must be given for a model with MLPs (relu, gelu, ...)")
@@ -178,13 +178,13 @@ class TransformerConfig(BaseModel):
     def _check_mixing(self) -> None:
         if self.positional_embedding_type in ("rotary", "shortformer"):
             raise ValueError(
-                f"{self.positional_embedding_type} positions act on queries and keys, which mixing "
-                "has none of"
+                f"{self.positional_embedding_type} positions act on queries and keys, which "
+                "mixing does not have"
             )
         if self.n_key_value_heads is not None:
             raise ValueError("mixing has no key-value heads to share")
         if self.attn_scores_soft_cap > 0:
-            raise ValueError("attn_scores_soft_cap caps scores, which mixing has none of")
+            raise ValueError("attn_scores_soft_cap caps scores, which mixing does not have")
 
     @property
     def device(self) -> str | None:

@@ -75,7 +75,7 @@ class _Finder(MetaPathFinder):
 
 
 def _imported_names(init: Path) -> dict[str, str]:
-    """For each name that a package's `__init__` imports from a module of its own: that module."""
+    """The module of each name that a package's `__init__` imports from its own modules."""
     package = ".".join(init.parent.parts[init.parent.parts.index(ROOT) :])
     modules: dict[str, str] = {}
     for node in ast.parse(init.read_text(encoding="utf-8")).body:

@@ -76,7 +76,7 @@ class Norm(nn.Module):
 
     `(x - mean) / sqrt(var + eps) * w + b`; RMS leaves out the mean and `b`, the `Pre` kinds (whose
     weights were folded into later ones) leave out `w` and `b`. Half-precision inputs are
-    normalised in float32 and rounded back before `w`; the hooks see the float32 values.
+    normalized in float32 and rounded back before `w`; the hooks see the float32 values.
 
     Hook points: hook_scale `[batch, pos, 1]`, hook_normalized `[batch, pos, d_model]` (before `w`).
     """
@@ -93,7 +93,7 @@ class Norm(nn.Module):
         self.hook_normalized = HookPoint()
 
     def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        """The normalised residual stream."""
+        """The normalized residual stream."""
         dtype = x.dtype
         if dtype not in (torch.float32, torch.float64):
             x = x.to(torch.float32)
@@ -107,13 +107,13 @@ class Norm(nn.Module):
 
 
 def block_norm(cfg: TransformerConfig) -> nn.Module:
-    """The normalisation in front of an attention layer or an MLP."""
+    """The normalization in front of an attention layer or an MLP."""
     kind = cfg.normalization_type
     return nn.Identity() if kind is None else Norm(cfg, kind)
 
 
 def final_norm(cfg: TransformerConfig) -> Norm:
-    """The normalisation before the unembedding; `final_rms` makes it RMS where blocks have LN."""
+    """The normalization before the unembedding; `final_rms` makes it RMS where blocks have LN."""
     kind = cfg.normalization_type
     assert kind is not None
     return Norm(cfg, kind.replace("LN", "RMS") if cfg.final_rms else kind)

@@ -1,27 +1,24 @@
-"""The model, and its weights stacked by layer.
-
-Every layer's weights in one tensor, under the names `HookedTransformer` gives them.
-
-The first axis is the layer, the second (attention) the head; grouped key and value heads are
-repeated for every query head. A model without biases has zeros here. Weights that a model does not
-have (`W_in` of an attention-only one, `W_pos` of a rotary one, `W_Q` where fixed matrices mix)
-raise AttributeError; `W_gate` and `b_gate` are None where MLPs have none. Each access stacks anew.
-
-The toolkit's own transformer: `HookedTransformer`'s names and numbers, in both TransformerLens.
+"""The toolkit's own transformer, with `HookedTransformer`'s names and numbers.
 
 `HookedTransformer` exists up to TransformerLens 3.x; its state dicts are what researchers have on
 disk. `Transformer` has its parameter names and shapes, its hook points and its semantics, for the
-options of `TransformerConfig`, on `HookedRootModule`, which both majors keep. Tokens are embedded,
-each block adds what its heads and its MLP write to the residual stream, and the last residual is
-normalised and unembedded.
+options of `TransformerConfig`, on `HookedRootModule`, which versions 3 and 4 both keep. Tokens are
+embedded, each block adds the outputs of its heads and its MLP to the residual stream, and the last
+residual is normalized and unembedded.
 
 Differences from `HookedTransformer`, none of which changes a value at a hook:
     - the state dict holds parameters only (no masks, no rotary tables), and mixing matrices;
     - a shortformer model run from a later layer still has its positions, and their hook fires;
-    - `ln1` runs once a block, not once each for queries, keys and values, so its hooks fire once;
+    - `ln1` runs once per block, not once each for queries, keys and values, so its hooks fire once;
     - hook points that would never fire do not exist, so an edit there is a KeyError;
     - a seed is used through its own generator and leaves the global ones alone;
-    - `cfg` is frozen; `.to(dtype)` replaces it by one that names the parameters' new dtype.
+    - `cfg` is frozen; `.to(dtype)` replaces it by one with the parameters' new dtype.
+
+*Stacked weights*: every layer's weights in one tensor, under `HookedTransformer`'s names. The first
+axis is the layer, the second (attention) the head; grouped key and value heads are repeated for
+every query head. A model without biases has zeros here. Weights that a model does not have (`W_in`
+of an attention-only one, `W_pos` of a rotary one, `W_Q` with fixed mixing) raise AttributeError;
+`W_gate` and `b_gate` are None if MLPs have none. Each access stacks again.
 """
 
 from __future__ import annotations
@@ -277,7 +274,7 @@ class Transformer(HookedRootModule, StackedWeights):
         self.setup()
 
     def init_weights(self, seed: int | torch.Generator | None = None) -> None:
-        """GPT-2's initialisation: every `W_` normal, biases zero, normalisation scales one.
+        """GPT-2's initialization: every `W_` normal, biases zero, normalization scales one.
 
         The standard deviation is `cfg.initializer_range`, `0.8 / sqrt(d_model)` by default.
         Values are drawn in float64 on the generator's device, so one seed means the same weights
@@ -329,7 +326,7 @@ class Transformer(HookedRootModule, StackedWeights):
                 no loss can be computed from it.
         """
         if return_type not in RETURN_TYPES:
-            raise InputError(f"return_type is logits, loss, both or None, not {return_type!r}")
+            raise InputError(f"return_type must be logits, loss, both or None, not {return_type!r}")
         if start_at_layer is None:
             tokens = self._checked_tokens(input)
             resid: Tensor = fire(self.hook_embed, self.embed(tokens))
@@ -387,7 +384,7 @@ class Transformer(HookedRootModule, StackedWeights):
             raise InputError("a loss needs the token ids: pass tokens= beside start_at_layer=")
         d_out = self.cfg.d_vocab_out
         if d_out < self.cfg.d_vocab and self.check_tokens and (tokens[:, 1:] >= d_out).any():
-            raise InputError(f"a token to predict has no logit: there are only {d_out}")
+            raise InputError(f"a token to predict has no logit: the model has only {d_out}")
         return next_token_loss(logits, tokens, per_token=per_token)
 
     def _checked_tokens(self, tokens: Any) -> Int[Tensor, "batch pos"]:

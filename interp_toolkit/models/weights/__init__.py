@@ -1,4 +1,4 @@
-"""One view of the weights of every kind of model.
+"""A uniform view of the weights of every kind of model.
 
 - `parts`: what the view consists of: attention layers, MLPs, norms
 - `view`: `weights(model)`

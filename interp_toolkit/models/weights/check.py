@@ -1,15 +1,14 @@
-"""Does the view of the weights say what the model does? One tiny forward pass, computed twice.
+"""Check that the view of the weights computes what the model does, on one tiny forward pass.
 
-Each part is compared on its own, from the model's own input to it, so that a part the view cannot
-give (experts, latent attention, ...) spoils no other:
+Each part is compared separately, from the model's own input to it, so that a part the view cannot
+represent (experts, latent attention, ...) does not affect the others:
 
 - embedding: `W_E[token] * scale + W_pos` against the first residual stream, with token type and
-  norm where there are any (BERT). The scale is fitted where there is no norm; Gemma's is
-  sqrt(d_model).
+  norm if there are any (BERT). The scale is fitted if there is no norm; Gemma's is sqrt(d_model).
 - values and output of each layer's attention; its queries, keys and pattern.
-- MLP of each layer: what enters the activation, what leaves it, and the output from that.
-- residual streams that are normalised behind each addition (BERT): the stream behind attention,
-  where `hook_attn_out` stands on bridges, and behind the MLP.
+- MLP of each layer: input and output of the activation, and the MLP's output computed from that.
+- residual streams that are normalized after each addition (BERT): the stream after attention, which
+  bridges show at `hook_attn_out`, and after the MLP.
 - unembedding: the logits from the last residual stream.
 """
 
@@ -62,7 +61,9 @@ def check(model: Model) -> tuple[Problems, float]:
     """
     for part in ("embed", "blocks"):
         if part not in getattr(model, "_modules", {}):
-            raise InputError(f"a {type(model).__name__} has no {part}; its weights are not known")
+            raise InputError(
+                f"a {type(model).__name__} has no {part}, so its weights cannot be read"
+            )
     tokens = probe_tokens(model)
     activations: Activations = {}
 
@@ -165,7 +166,7 @@ def _agree_projection(
 
 
 def _agree_pattern(layer: int, w: LayerWeights, pattern: Tensor, scores: Tensor) -> None:
-    """Log-probabilities against scores, both centred over the keys that a query may see.
+    """Log-probabilities against scores, both centered over the keys that a query may see.
 
     Scores themselves are not everywhere hooked (native bridges), and patterns of small scores
     are nearly uniform whatever the positions do.

@@ -73,7 +73,7 @@ def additive(view: ModelWeights, layer: int) -> OVWeights:
             "sum over its heads" if w.residual_norm.kind is None else "residual stream it adds to"
         )
         raise InputError(
-            f"layer {layer} normalises the {where}, so what one head writes is not defined"
+            f"layer {layer} normalizes the {where}, so the output of a single head is not defined"
         )
     return w
 

@@ -1,9 +1,7 @@
-"""The parts of a model's weights as the toolkit sees them: an attention layer, an MLP, a norm.
+"""The parts of a model's weights: attention layers, MLPs and norms, and how they compute.
 
-`models.weights.view` gives them for every kind of model; here is what they mean and how they
-compute.
-
-`models.weights.check`, `doctor` and the edges of circuits compute layers by these alone.
+`models.weights.view` provides them for every kind of model. `models.weights.check`, `doctor` and
+the edges of circuits compute layers with them.
 """
 
 from __future__ import annotations
@@ -28,10 +26,10 @@ Direction = Literal["causal", "bidirectional"]
 
 @dataclass(frozen=True, eq=False)
 class NormWeights(Brief):
-    """A normalisation over the last axis: `(x - mean) / sqrt(var + eps) * w + b`.
+    """A normalization over the last axis: `(x - mean) / sqrt(var + eps) * w + b`.
 
     Attributes:
-        kind: "LN", or "RMS" without the mean; None: no normalisation at all.
+        kind: "LN", or "RMS" without the mean; None: no normalization at all.
         w, b: None where the norm has none (folded into later weights, or RMS).
         eps: added to the variance.
     """
@@ -42,7 +40,7 @@ class NormWeights(Brief):
     eps: float = 0.0
 
     def __call__(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
-        """The normalised input."""
+        """The normalized input."""
         if self.kind is None:
             return x
         dtype = x.dtype
@@ -94,7 +92,7 @@ class OVWeights(Brief):
     def written(
         self, z: Float[Tensor, "batch pos head d_head"]
     ) -> Float[Tensor, "batch pos d_model"]:
-        """What all heads write together, in front of `post_norm`."""
+        """Sum of all heads' outputs, before `post_norm`."""
         return torch.einsum("bphd,hdm->bpm", z, self.W_O) + self.b_O
 
 
@@ -206,14 +204,14 @@ class MLPWeights(Brief):
     def post(
         self, pre: Float[Tensor, "*n d_mlp"], linear: Float[Tensor, "*n d_mlp"] | None
     ) -> Float[Tensor, "*n d_mlp"]:
-        """What the neurons hold (`hook_post`), from `hook_pre` and, gated, `hook_pre_linear`.
+        """The neurons' activations (`hook_post`), from `hook_pre` and, if gated, `hook_pre_linear`.
 
         Raises InputError for an activation with parameters of its own.
         """
         act = plain_activation(self.act_fn)
         if act is None:
             raise InputError(
-                f"the activation {self.act_fn} has parameters of its own, which are not read"
+                f"the activation {self.act_fn} has parameters, which are not supported"
             )
         return act(pre) if linear is None else act(pre) * linear + self.b_post
 
@@ -242,13 +240,13 @@ def plain_activation(act_fn: str) -> Callable[[Tensor], Tensor] | None:
 def residual_hook(model: Model, layer: int, w: MLPWeights) -> str:
     """The hook point of the residual stream that the MLP's norm reads."""
     if w.residual_norm.kind is not None:
-        return f"blocks.{layer}.hook_attn_out"  # on bridges the normalised stream
+        return f"blocks.{layer}.hook_attn_out"  # on bridges the normalized stream
     parallel = bool(getattr(model.cfg, "parallel_attn_mlp", False))
     return f"blocks.{layer}.hook_resid_{'pre' if parallel else 'mid'}"
 
 
 def neurons(w: MLPWeights, x: Float[Tensor, "*n d_model"]) -> Float[Tensor, "*n d_mlp"]:
-    """What the neurons hold (`mlp.hook_post`) for `x = w.norm(residual)`.
+    """The neurons' activations (`mlp.hook_post`) for `x = w.norm(residual)`.
 
     Raises InputError for an activation with parameters of its own.
     """

@@ -219,5 +219,5 @@ def read_tensor(module: Any, name: str, what: str) -> Tensor:
     except Exception as error:  # accessors of bridges refuse in many ways
         raise InputError(f"{what} cannot be read: {one_line(error)}") from error
     if not isinstance(value, Tensor) or not value.is_floating_point():
-        raise InputError(f"{what} cannot be read as a plain tensor (quantised?)")
+        raise InputError(f"{what} cannot be read as a plain tensor (quantized?)")
     return value.detach()

@@ -36,7 +36,7 @@ def embedding_norm(model: Any) -> NormWeights:
 
 
 def token_type(model: Any) -> Tensor | None:
-    """What tokens of the first type add (BERT: all, unless told otherwise); None without types."""
+    """Embedding of the first token type (in BERT the default for all); None without types."""
     module = model._modules.get("token_type_embed")
     if module is None:
         return None
@@ -47,8 +47,8 @@ def unembedding(model: Any) -> tuple[Tensor, Tensor]:
     """W_U [d_model d_vocab] and b_U [d_vocab]."""
     if "mlm_head" in model._modules:
         raise InputError(
-            "the unembedding stands behind a masked-language-modelling head of its own (a layer "
-            "and an activation), which no weights view can give exactly"
+            "the unembedding follows a masked-language-modeling head (a layer and an "
+            "activation), which no weights view can represent exactly"
         )
     if "unembed" not in model._modules:
         raise InputError("this model has no head, so it has no unembedding")
@@ -178,7 +178,7 @@ def mlp(model: Any, layer: int) -> MLPWeights | None:
 
 
 def visibility(model: Any, layer: int) -> tuple[Direction, int | None]:
-    """Which way a layer's queries see, and how many positions back (None: all), unchecked."""
+    """Attention direction of a layer, and how many positions back (None: all), unchecked."""
     attn = _attention(model, layer)
     return _direction(attn, model.cfg), _window(attn, model.cfg, layer)
 
@@ -201,7 +201,9 @@ def _refuse_attention(attn: Any, cfg: Any, layer: int) -> None:
     }
     for reason, holds in reasons.items():
         if holds:
-            raise InputError(f"layer {layer} has {reason}, which no weights view can give exactly")
+            raise InputError(
+                f"layer {layer} has {reason}, which no weights view can represent exactly"
+            )
 
 
 def _normalises_sums(block: Any) -> bool:

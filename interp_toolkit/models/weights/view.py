@@ -1,13 +1,13 @@
-"""One view of the weights of every TransformerLens model, in HookedTransformer's conventions.
+"""A uniform view of TransformerLens models' weights, in HookedTransformer's conventions.
 
-`weights(model)` hides what differs between `HookedTransformer`, `TransformerBridge` and the
+`weights(model)` hides the differences between `HookedTransformer`, `TransformerBridge` and the
 toolkit's own transformer: key and value heads are repeated for every query head, absent biases are
-zero, scales are what scores are divided by, norm weights are what is multiplied with. Layers are
-read when asked for; nothing is stacked.
+zero, scores are divided by scales, and activations are multiplied by norm weights. Layers are read
+on request; nothing is stacked.
 
-Conventions on a bridge are the architecture's affair, and there are a hundred of them. So the
-view checks itself when it is made: one tiny forward pass, compared with the same pass computed
-from the view (`check`). A part that does not agree raises InputError when it is asked for.
+Conventions on a bridge depend on the architecture, of which there are about a hundred. The view
+therefore checks itself when it is made: one tiny forward pass is compared with the same pass
+computed from the view (`check`). A part that does not agree raises InputError on request.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class ModelWeights:
 
     @property
     def final_norm(self) -> NormWeights:
-        """The normalisation before the unembedding."""
+        """The normalization before the unembedding."""
         self._refuse("unembedding")
         return read.norm(self._model, "ln_final", self._model.cfg)
 

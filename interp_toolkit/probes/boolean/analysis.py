@@ -1,16 +1,16 @@
 """The analysis of a boolean function on a model: `interp analyze MODEL --probe xor`.
 
-Steps: make or take the data; read the activations of every site asked for, site by site; measure
-each (`measure`); claim the theorem on heads exactly where it holds (`theorem`); correct the
-held-out figures for the number of sites; at the site that says most, split the score by head and
-take heads away (`attribution`); repeat the question on re-initialised copies of the model.
+Steps: make or take the data; read the activations of every requested site; measure each site
+(`measure`); claim the theorem on heads exactly where it holds (`theorem`); correct the held-out
+numbers for the number of sites; at the most informative site, split the score by head and ablate
+heads (`attribution`); repeat the measurement on weight-shuffled copies of the model.
+
+The figure shows the classes in a plane. If they are separable, the horizontal axis is the
+hyperplane's normal, so that the margin is shown to scale; otherwise the plane contains most of the
+points' spread, with the point where the two hulls meet. Other directions are projected away, as the
+caption says.
+
 Source: "How many attention heads do you need to do XOR?".
-
-Figures of the boolean analysis, as plotly data: the classes in the plane that shows the verdict.
-
-When the classes are separable, the horizontal axis is the hyperplane's normal, so that the gap is
-seen as it is; otherwise the plane holds most of the points' spread, and the point where the two
-hulls meet is marked. Other directions are projected away, and the caption says so.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def _plane_caption(site: SiteVerdict) -> str:
     points = "Each point is an activation; the other directions are projected away."
     if site.status == "separable":
         return (
-            f"The dashed line is the separating hyperplane, seen edge on; the band is the gap "
-            f"of {site.margin:.4g} that it leaves. {points}"
+            "The dashed line is the separating hyperplane, seen edge-on; the band is the margin "
+            f"of {site.margin:.4g} around it. {points}"
         )
     if site.certificate is not None:
         return (
@@ -119,7 +119,7 @@ def _plane_caption(site: SiteVerdict) -> str:
             + ": the hulls meet there, so no hyperplane can have the classes on its two sides. "
             + points
         )
-    return f"No witness either way at this precision. {points}"
+    return f"Neither a hyperplane nor a certificate at this precision. {points}"
 
 
 def _axes(site: SiteVerdict, centred: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "2 d"]:
@@ -236,7 +236,7 @@ def across_sites(sites: Sequence[SiteVerdict]) -> Figure:
     layout = plots.layout(
         {"categoryorder": "array", "categoryarray": names}, plots.axis(kind) | {"range": [0, 1.02]}
     )
-    return Figure("Across sites", f"{kind} of the probe, coloured by verdict.", data, layout)
+    return Figure("Across sites", f"{kind} of the probe, colored by verdict.", data, layout)
 
 
 def head_split(heads: Sequence[HeadEffect], site: SiteVerdict) -> Figure:
@@ -247,10 +247,10 @@ def head_split(heads: Sequence[HeadEffect], site: SiteVerdict) -> Figure:
         plots.axis("head", "category"), plots.axis("score where true − where false")
     )
     caption = (
-        f"The probe's score at {site.name} is a sum over heads (and what else writes there): "
-        "the score each adds where the function is true, less where it is false."
+        f"The probe's score at {site.name} is a sum over heads and other components; shown: each "
+        "component's mean score where the function is true minus where it is false."
     )
-    return Figure("Which heads carry it", caption, [trace], layout)
+    return Figure("Score by head", caption, [trace], layout)
 
 
 def _numbers(values: Any) -> list[int | float]:
@@ -274,7 +274,7 @@ def training_curve(training: Mapping[str, Any]) -> Figure | None:
     if isinstance(floor, int | float):
         ends = [steps[0], steps[-1]]
         data.append(plots.dashed(ends, [floor, floor], f"floor {floor:.4f}"))
-        caption += " The dashed line is the least that one head can reach on XOR."
+        caption += " The dashed line is the lowest loss one head can reach on XOR."
     layout = plots.layout(plots.axis("step"), plots.axis("loss (nats)") | plots.FROM_ZERO)
     return Figure("Training", caption, data, layout)
 
@@ -311,10 +311,10 @@ class FunctionOptions(Options):
     C: Annotated[float | None, Flag(name="--C")] = Field(
         None,
         gt=0,
-        description="Inverse regularisation of the probe on sampled data; default: of 0.01 to 1e6 "
-        "what serves best on rows held out, chosen without the rows that it is judged on.",
+        description="Inverse regularization of the probe on sampled data; default: chosen from "
+        "0.01 to 1e6 by nested cross-validation.",
     )
-    shuffles: int = Field(99, ge=0, description="Draws of shuffled labels on sampled data.")
+    shuffles: int = Field(99, ge=0, description="Number of label shuffles on sampled data.")
     reinitialisations: int | None = Field(
         None,
         ge=0,
@@ -409,7 +409,7 @@ def _measure(
     sites: Sequence[Where],
     read: SiteReader,
 ) -> tuple[list[SiteMeasurement], list[Targets]]:
-    """Every site measured, and what was asked there; sites that see alike share their targets."""
+    """Measure every site, with its targets; sites with the same inputs share their targets."""
     groups, shared = groups_of(prompts), dict[bytes, Targets]()
     measured, targets = list[SiteMeasurement](), list[Targets]()
     for i, (hook, position) in enumerate(sites):

@@ -1,10 +1,10 @@
 """Attribution of a readable function to heads: the probe's score by head, and head ablation.
 
-The residual stream is a sum over everything that wrote to it, so a linear probe's score is too:
-each head contributes `direction · (z W_O)`. Its contrast is that contribution where the function
-is true less where it is false. What a head's absence leaves is measured, not inferred: the head
-is replaced by its mean over the data, the activations are read again, and the same probe and the
-same separability test are applied to them.
+The residual stream is a sum over all components that write to it, so a linear probe's score is too:
+each head contributes `direction · (z W_O)`. Its contrast is the mean contribution where the
+function is true minus that where it is false. The effect of a head is measured, not inferred: the
+head is replaced by its mean over the data, the activations are read again, and the same probe and
+the same separability test are applied to them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def head_effects(
         positive: the function's value for each row.
         ask_separability: whether to settle separability after each ablation.
         memory: bound on activations.
-        progress: told what is being done.
+        progress: called with a description of each step.
     """
     layers = layers_written(hook)
     if layers is None:

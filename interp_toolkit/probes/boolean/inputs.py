@@ -32,13 +32,13 @@ def prompts_for(
     """
     if data is not None:
         if tokens is not None or layout is not None:
-            raise InputError("--tokens and --layout make prompts; with --data there is nothing to")
+            raise InputError("--tokens and --layout make prompts; leave them out with --data")
         return data
     task = record_of(model).task
     if tokens is None and task is None:
         raise InputError(
             "no data: this model records no task, so give the prompt's token ids "
-            "(--tokens 0=5,1=7,query=9) or a file of labelled prompts (--data FILE)"
+            "(--tokens 0=5,1=7,query=9) or a file of labeled prompts (--data FILE)"
         )
     chosen: dict[str, Any] = {"tokens": tokens} if tokens is not None else dict(task or {})
     if layout is not None:
@@ -65,13 +65,14 @@ def labels_of(
     if features.shape[1] != n_features:
         raise InputError(
             f"{function_name(table)} takes {n_features} features and {data.source} has "
-            f"{features.shape[1]} ({', '.join(data.names)}): choose them (--column NAME, each)"
+            f"{features.shape[1]} ({', '.join(data.names)}): choose them with --column NAME for "
+            "each"
         )
     y = truth_values(table, features)
     if y.all() or not y.any():
         raise InputError(
             f"{function_name(table)} is {'true' if y.all() else 'false'} on all {len(y)} rows of "
-            f"{data.source}: a probe needs rows of both kinds"
+            f"{data.source}: a probe needs rows of both classes"
         )
     return y
 
@@ -83,8 +84,8 @@ def groups_of(data: FeatureData) -> Any:
     groups = np.asarray(data.groups)
     if len(np.unique(groups)) == 1:
         raise InputError(
-            f"{data.source}: all rows are of one group, so none can be held out; "
-            "leave the group column out to split by rows"
+            f"{data.source}: all rows are of one group, so no group can be held out; leave out "
+            "the group column to split by rows"
         )
     return groups
 

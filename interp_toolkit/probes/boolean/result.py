@@ -41,7 +41,7 @@ class HeldOutFigures:
         auroc: area under the ROC curve.
         calibration_error: expected calibration error of the probabilities.
         null_balanced_accuracy: mean over shuffled labels, same folds and choice of
-            regularisation.
+            regularization.
         reinitialised_balanced_accuracy: mean over copies of the model with permuted weights.
         p_value: of the balanced accuracy, corrected for the sites looked at (max statistic).
         shuffles: how many shuffled labels it was compared with.
@@ -238,7 +238,7 @@ class SiteVerdict:
         return self.judgement[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON data, with what `separability` holds on the same level."""
+        """JSON data, with the entries of `separability` on the same level."""
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         separability: Separability = own.pop("separability")
         flat = {f.name: getattr(separability, f.name) for f in dataclasses.fields(separability)}
@@ -321,10 +321,10 @@ class BooleanFinding(Finding):
     sites: Sequence[SiteVerdict] = records(
         SiteVerdict,
         "Sites",
-        "Gap: distance between the classes along the best direction found, in activation units; "
-        "negative where they overlap. Accuracy: held out on sampled data, else on the points "
-        "themselves. p: corrected for the sites. Cover: the chance that random labels of as many "
-        "points in general position would be separable.",
+        "Margin: distance between the classes along the best direction found, in activation "
+        "units; negative where they overlap. Accuracy: held out on sampled data, else on the "
+        "points themselves. p: corrected for the sites. Cover: the probability that random "
+        "labels of as many points in general position are separable.",
         sparse=True,
         cells={
             "hook": lambda site: site.hook,
@@ -341,9 +341,9 @@ class BooleanFinding(Finding):
     heads: Sequence[HeadEffect] = records(
         HeadEffect,
         "Heads",
-        "The probe's score, split by head: the score a head adds where the function is true less "
-        "where it is false. Ablated: the head replaced by its mean; all heads: the same probe's "
-        "accuracy on the same rows with every head in place.",
+        "The probe's score, split by head: a head's mean score where the function is true minus "
+        "where it is false. Ablated: accuracy with the head replaced by its mean; all heads: "
+        "accuracy of the same probe without ablation.",
         least=1,
         sparse=True,
         cells={
@@ -358,7 +358,7 @@ class BooleanFinding(Finding):
     focus: int
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON data; each site on one level (see `SiteVerdict.to_dict`)."""
+        """JSON data, each site on one level (see `SiteVerdict.to_dict`)."""
         return super().to_dict() | {"sites": [site.to_dict() for site in self.sites]}
 
     def to_frame(self) -> pd.DataFrame:
@@ -582,14 +582,14 @@ def _contradiction(site: SiteVerdict) -> str:
             f"{shared} belong{'' if n > 1 else 's'} to both classes, and so does a prompt itself: "
             "a contradiction in the data that no probe can resolve."
         )
-    return f"Inputs of both classes share {shared} there, which nothing can tell apart."
+    return f"Inputs of both classes share {shared} there, so nothing can distinguish them."
 
 
 def _held_out_words(site: SiteVerdict) -> str:
     figures = site.held_out
     assert figures is not None
     if math.isnan(figures.balanced_accuracy):
-        return "There are too few rows of one class to hold any out."
+        return "One class has too few rows for held-out data."
     accuracy = f"Held out, the probe's balanced accuracy is {figures.balanced_accuracy:.3g}"
     if math.isnan(figures.p_value):
         text = f"{accuracy}; no labels were shuffled to compare it with"

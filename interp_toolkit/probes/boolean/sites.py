@@ -1,10 +1,10 @@
-"""Each site measured: its activations, separability, the logistic probe, controls, the theorem.
+"""Measurement of a site: activations, separability, the logistic probe, controls, the theorem.
 
 A site is a hook point at a position. Sites at one position are read together, as many as the memory
-allows (`SiteReader`). Data comes in two kinds. *Exhaustive*: one row per input of the truth table
-(or few rows at all), where the question is what those points allow. *Sampled*: many rows, where the
-probe is judged on rows it was not fitted on, against shuffled labels, and separability beside
-Cover's chance. The same is asked of copies of the model with shuffled weights, and p-values are
+allows (`SiteReader`). There are two kinds of data. *Exhaustive*: one row per input of the truth
+table (or few rows at all); the question is what those points allow. *Sampled*: many rows; the probe
+is tested on held-out rows, against shuffled labels, and separability is reported with Cover's
+chance. The same is measured on copies of the model with shuffled weights, and p-values are
 corrected for the number of sites.
 """
 
@@ -104,7 +104,7 @@ def precision_of(model: Model, values: Tensor) -> str:
 
 
 SAMPLED_FROM = 50  # different inputs from which there is enough to hold some out
-MOST_LABELINGS = 100  # all relabellings are tried if there are at most so many, else that many
+MOST_LABELINGS = 100  # all relabelings are tried if there are at most so many, else that many
 MOST_SPLITS = 5
 ROUNDING = 1e-12  # a spread this small beside the activations is none
 SHUFFLES_SEPARATED = 20
@@ -152,7 +152,7 @@ class SiteMeasurement:
         held_out: of the function, without its p-value (that needs all sites); None if exhaustive.
         null: balanced accuracy of each shuffled draw.
         direction, threshold: the probe: the hyperplane if there is one, else the logistic fit.
-        labelings: relabellings of the same points; if sampled, only of what is separable although
+        labelings: relabelings of the same points; if sampled, only of what is separable although
             Cover's chance is small, else None.
     """
 
@@ -193,7 +193,7 @@ def measure(
 ) -> SiteMeasurement:
     """The site with activations X [n d] (float64 array), computed in `precision`.
 
-    `C` is the probe's inverse regularisation on sampled data; None: chosen by held-out log loss.
+    `C` is the probe's inverse regularization on sampled data; None: chosen by held-out log loss.
     """
     y = targets.function
     separability = check_separability(X[y], X[~y], precision=precision)
@@ -240,7 +240,7 @@ def _labelings(
     precision: str,
     seed: int,
 ) -> LabelingNull:
-    """How many other labelings with as many positives are separable on the different inputs."""
+    """Number of other labelings with as many positives that are separable on these inputs."""
     y = targets.function
     first = np.unique(np.column_stack([targets.inputs, y]), axis=0, return_index=True)[1]
     X, y = X[np.sort(first)], y[np.sort(first)]
@@ -319,7 +319,7 @@ def _shuffled(
     targets: Targets,
     separability: Separability,
 ) -> LabelingNull | None:
-    """How many shuffles of the labels are separable, where the function is and Cover says no more.
+    """Number of label shuffles that are separable, if the function is and Cover is inconclusive.
 
     Cover's chance is of labels that are as often true as false; rare ones separate far more easily.
     """
@@ -340,7 +340,7 @@ def _spread(X: Float[np.ndarray, "n d"]) -> float:
 def held_out_accuracy(
     X: Float[np.ndarray, "n d"], targets: Targets, *, C: float | None, seed: int
 ) -> float:
-    """The function's held-out balanced accuracy alone, same folds and regularisation."""
+    """The function's held-out balanced accuracy alone, same folds and regularization."""
     scored = _cross_validate(X, targets.labels[:, :1], targets.groups, C, seed)
     return float(scored.balanced_accuracy[0])
 

@@ -52,8 +52,8 @@ class Denominators(Brief):
     """Products of the softmax denominators, weighted by mu, as a certificate.
 
     Attributes:
-        positive_weights: normalised, of the rows labelled 1, in the data's order.
-        negative_weights: of the rows labelled 0.
+        positive_weights: normalized, of the rows labeled 1, in the data's order.
+        negative_weights: of the rows labeled 0.
         sum_difference: of the two classes' sums, over their total; 0 in exact arithmetic.
     """
 
@@ -91,7 +91,7 @@ def why_not(model: Model, data: FeatureData, table: str, hook: str, position: in
     if not cfg.attn_only:
         return "the layer has an MLP"
     if getattr(cfg, "use_normalization_before_and_after", False):
-        return "the head's output is normalised"
+        return "the head's output is normalized"
     if getattr(cfg, "use_attention_sinks", False):
         return "attention has a learned sink"
     if getattr(cfg, "mixing", None) is not None:

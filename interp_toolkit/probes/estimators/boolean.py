@@ -1,11 +1,8 @@
-"""Probes of boolean functions as scikit-learn estimators.
-
-Activations as estimators take them; what is none is refused in scikit-learn's words.
-
-Probes for boolean functions of features: any truth table, XOR, AND and OR among them.
+"""Probes for boolean functions of features (any truth table), as scikit-learn estimators.
 
 A table is a string of 0s and 1s, one per combination of the features in counting order, the
 first feature the most significant digit: for two, the values at 00, 01, 10, 11. XOR is `0110`.
+Invalid activations raise scikit-learn's error messages.
 """
 
 from __future__ import annotations
@@ -66,11 +63,13 @@ def check_table(table: str) -> int:
     Raises InputError for one that is not 2, 4, 8, ... zeros and ones, or is constant.
     """
     if not isinstance(table, str) or set(table) - {"0", "1"}:
-        raise InputError(f"the truth table {table!r} is not a string of 0s and 1s, as '0110'")
+        raise InputError(f"the truth table {table!r} is not a string of 0s and 1s, such as '0110'")
     if len(table) < 2 or len(table).bit_count() != 1:
         raise InputError(f"the truth table {table!r} has {len(table)} entries; k features need 2^k")
     if len(set(table)) == 1:
-        raise InputError(f"the truth table {table!r} is constant: there is nothing to tell apart")
+        raise InputError(
+            f"the truth table {table!r} is constant: there are not two classes to separate"
+        )
     return len(table).bit_length() - 1
 
 

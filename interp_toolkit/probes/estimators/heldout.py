@@ -1,19 +1,14 @@
-"""Accuracy on held-out prompts, and its null by shuffled labels.
-
-Held-out splits of the prompts, and shuffled labels for the null.
-
-Held-out scores of many targets at one site, by cross-validation.
+"""Accuracy on held-out prompts by cross-validation, and its null by shuffled labels.
 
 A fold is a target with some rows' weights set to zero, so all folds of all targets are solved
 together, on one rotation of the activations (`probes.estimators.logistic`).
 
-Of several strengths of the penalty each fold takes the one whose log loss on the rows of the
-*other* folds, held out in their turn, is least: no row's label has a say in how that row is scored
-but through the probes it helped to fit. From strong to weak, a fold stops where that loss is a
-quarter above its least: labels that cannot be read, which most are that a null draws, would only be
-fitted more and more closely. Directions of an activation differ in size by orders of
-magnitude, so that no one strength serves all: what is read off a small direction is lost under a
-penalty that suits a large one.
+Each fold chooses among several penalties the one with the least log loss on the rows of the *other*
+folds, held out in turn: a row's label affects its own score only through the probes it helped to
+fit. From strong to weak penalties, a fold stops once that loss is a quarter above its minimum:
+unreadable labels, such as most of a null's, would only be overfitted further. One penalty does not
+suit all targets, since directions of an activation differ in size by orders of magnitude: a target
+read from a small direction is lost under a penalty that suits a large one.
 """
 
 from __future__ import annotations
@@ -119,7 +114,7 @@ def shuffled_labels(
     member = group_codes(groups)
     rows = [np.flatnonzero(member == group) for group in range(member.max() + 1)]
     if len(rows) == 1:
-        raise InputError("all rows are of one group, which has none to trade labels with")
+        raise InputError("all rows are of one group, so no other group can exchange labels with it")
     draws = np.empty((n_draws, *features.shape), dtype=bool)
     for draw in draws:
         for own, giver in zip(rows, rng.permutation(len(rows)), strict=True):
@@ -130,7 +125,7 @@ def shuffled_labels(
 def _run(
     rows: Int[np.ndarray, " n"], length: int, rng: np.random.Generator
 ) -> Int[np.ndarray, " length"]:
-    """As many consecutive rows: from a random start of more, or fewer repeated."""
+    """A run of n consecutive rows: from a random start, or repeated if there are fewer."""
     start = rng.integers(max(len(rows) - length, 0) + 1)
     return np.resize(rows[start:], length)
 
@@ -227,7 +222,7 @@ def cross_validate_targets(
     """
     strengths = tuple(float(c) for c in np.atleast_1d(C))
     if not strengths:
-        raise InputError("C is empty: give at least one")
+        raise InputError("C is empty: give at least one value")
     for strength in strengths:
         check_options(strength, tol, max_iter)
     labels = Y.detach().cpu().numpy() if isinstance(Y, Tensor) else np.asarray(Y)
@@ -352,7 +347,7 @@ def _best_out_of_fold(
 def _fitted_odds(
     Y: Bool[np.ndarray, "batch target"], folds: Int[np.ndarray, "batch target"], n_splits: int
 ) -> Float[np.ndarray, "batch target"]:
-    """For every row the log-odds of a positive one among the rows outside its fold."""
+    """Log-odds of a positive label among the rows outside each row's fold."""
     odds = np.empty(Y.shape)
     for fold in range(n_splits):
         fitted = folds != fold

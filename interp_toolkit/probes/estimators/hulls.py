@@ -4,11 +4,11 @@ Three searches, cheapest first; none is believed, their output is only proposed 
 `separability`, which verifies it on the original points.
 
 1. Interpolation: the least-norm w with w·x + b = ±1. Separates whatever is affinely independent.
-2. Logistic regression without regularisation, by Newton's method. On separable data some iterate
+2. Logistic regression without regularization, by Newton's method. On separable data some iterate
    separates. Otherwise the maximum-likelihood fit exists, and its stationarity says
    sum over positives of (1 - p) x = sum over negatives of p x, likewise without x: the residuals,
-   normalised, are convex weights under which the hulls meet.
-3. The linear programme min |Σ α x+ - Σ β x-|₁ over convex weights (HiGHS): its primal solution
+   normalized, are convex weights under which the hulls meet.
+3. The linear program min |Σ α x+ - Σ β x-|₁ over convex weights (HiGHS): its primal solution
    are such weights, its dual the direction. This settles what is left: hulls that only touch,
    and gaps too small for a fit.
 
@@ -35,7 +35,7 @@ LP_TOLERANCE = 1e-10  # the least that HiGHS accepts
 
 @dataclass(frozen=True)
 class Frame:
-    """Round coordinates of a centred point set.
+    """Round coordinates of a centered point set.
 
     Attributes:
         coordinates: the points, unit variance along every kept axis.
@@ -46,7 +46,7 @@ class Frame:
     axes: Float[np.ndarray, "d k"]
 
     def direction(self, w: Float[np.ndarray, " k"]) -> Float[np.ndarray, " d"]:
-        """A direction of the coordinates as one of the original space (not normalised)."""
+        """A direction of the coordinates as one of the original space (not normalized)."""
         return np.asarray(self.axes @ w)
 
 
@@ -54,7 +54,7 @@ def frame(X: Float[np.ndarray, "n d"], negligible: float) -> Frame:
     """Round coordinates of points, leaving out axes in which no point moves by `negligible`.
 
     The smallest axes are dropped as long as, together, they hold less than `negligible` of every
-    point's distance from the centre.
+    point's distance from the center.
     """
     centred = X - X.mean(axis=0)
     u, s, vt = linalg.svd(centred, full_matrices=False, lapack_driver="gesdd")
@@ -90,7 +90,7 @@ class Proposal:
 def logistic_proposals(
     points: Float[np.ndarray, "n k"], positive: Bool[np.ndarray, " n"]
 ) -> Iterator[Proposal]:
-    """Newton iterates of the unregularised fit: each separating one, then the stationary one."""
+    """Newton iterates of the unregularized fit: each separating one, then the stationary one."""
     n, k = points.shape
     design = np.column_stack([points, np.ones(n)])
     w = np.zeros(k + 1)

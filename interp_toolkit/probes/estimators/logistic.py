@@ -1,10 +1,9 @@
 """Logistic probes: many targets at one site, solved together.
 
 The objective is scikit-learn's `LogisticRegression`'s with L2: 1/2 |w|^2 + C * (sum of weighted
-log-losses), the intercept unpenalised. `probes.estimators.solver` rotates the activations once,
-`probes.estimators.solver` minimises all targets in matrix products.
-
-One logistic probe as a scikit-learn estimator, on the solver of `probes.estimators.logistic`.
+log-losses), the intercept unpenalized. `probes.estimators.solver` rotates the activations once and
+minimizes all targets in matrix products. `LogisticProbe` is a single probe as a scikit-learn
+estimator.
 """
 
 from __future__ import annotations
@@ -271,7 +270,8 @@ def _check_targets(
     empty = np.flatnonzero((positive == 0) | (negative == 0))
     if empty.size:
         raise InputError(
-            f"target {empty[0]} has rows of one class only ({empty.size} such); leave it out"
+            f"target {empty[0]} has rows of one class only ({empty.size} such targets); leave it "
+            "out"
         )
 
 

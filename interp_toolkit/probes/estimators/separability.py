@@ -1,29 +1,25 @@
-"""Linear separability, with a witness for either answer.
+"""Linear separability of two finite point sets: yes, no, or undecided, with a witness for either.
 
-The two witnesses of a separability verdict, each checked with two matrix products.
+`check_separability` searches for a witness (see `hulls`) and accepts only what it verifies itself,
+in float64, on the points as given:
 
-A hyperplane shows that two sets of points can be separated: one class scores above the other by a
-gap. A pair of convex combinations that coincide shows that they cannot: whatever the direction,
-the common point would have to lie on both sides. Both are plain data; `verify` recomputes in
-float64 what they claim, on the points themselves, and knows nothing of how they were found.
-
-Linear separability of two finite point sets, settled: yes, no, or not at this precision.
-
-`check_separability` looks for a witness (see `hulls` for how) and believes only what it verifies
-itself, in float64, on the points as given:
-
-- **separable**: a hyperplane whose gap is above `floor * scale`, where `scale` is the largest
+- **separable**: a hyperplane whose margin is above `floor * scale`, where `scale` is the largest
   norm of a point and `floor` the precision of the activations' dtype. Rounding separates points
   that the model, in exact arithmetic, would not; relative to the size of the activations, not to
   their spread, that effect is bounded.
 - **not separable**: convex weights on the two classes whose combinations coincide to within
-  `floor * radius / 2`, where `radius` is the largest distance of a point from the centre. No
-  direction has a larger gap. Since no translate of the points has `scale < radius / 2`, a shift
+  `floor * radius / 2`, where `radius` is the largest distance of a point from the center. No
+  direction has a larger margin. Since no translate of the points has `scale < radius / 2`, a shift
   can blur a verdict into *undecided*, but never turn one sure answer into the other.
 - **undecided** otherwise, with the reason.
 
-Beside it stands the chance that random labels of as many points in as many dimensions would be
-separable (Cover 1965): below that many points, 'separable' says little about the labels.
+Either witness is plain data and is checked with two matrix products: a hyperplane shows that one
+class scores above the other by a margin; a pair of convex combinations that coincide shows that no
+hyperplane can, since their common point would have to lie on both sides. `verify` recomputes these
+claims on the points themselves, independently of how the witness was found.
+
+Reported as well is the probability that random labels of as many points in as many dimensions are
+separable (Cover 1965): with few points, 'separable' says little about the labels.
 """
 
 from __future__ import annotations
@@ -76,7 +72,7 @@ class Hyperplane(Brief):
 
     @property
     def unit(self) -> Float[np.ndarray, " d"]:
-        """The direction, normalised again, so that no verdict rests on a stored norm."""
+        """The direction, normalized again, so that no verdict rests on a stored norm."""
         return np.asarray(self.direction / np.linalg.norm(self.direction))
 
 
@@ -338,9 +334,9 @@ def _decide(points: _Points) -> Separability:
     else:
         stopped = False
     reason = (
-        "the linear programme stopped before it had an answer"
+        "the linear program stopped without an answer"
         if stopped
-        else "a gap, if there is one, is within the activations' precision"
+        else "any margin is below the activations' precision"
     )
     return _verdict(points, frame, best, None, reason, undecided=True)
 
@@ -430,5 +426,7 @@ def _validate(X_positive: Float[np.ndarray, "..."], X_negative: Float[np.ndarray
 def _dtype_name(X: Any) -> str:
     name = str(getattr(X, "dtype", "float64")).removeprefix("torch.")
     if name.startswith(("float8", "float4")):
-        raise InputError(f"{name} is too coarse to settle separability; read wider activations")
+        raise InputError(
+            f"{name} is too coarse to decide separability; use activations of higher precision"
+        )
     return name if name in FLOORS else "float64"

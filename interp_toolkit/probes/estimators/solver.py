@@ -1,27 +1,21 @@
-"""Many L2-regularized logistic regressions on the activations of one site.
+"""Many L2-regularized logistic regressions on the activations of one site, minimized together.
 
-The activations at one site, turned into their principal axes for the solver.
-
-A logistic fit penalises |w|^2 and not the intercept. So the rows may be shifted (the intercept
-takes it up) and rotated (|w| is kept) without changing the problem, but not rescaled. In the
-principal axes of the rows the Hessian at w = 0 is diagonal, which is what
-`probes.estimators.solver` starts from. With fewer rows than dimensions the rows' own span is
-enough: the optimal w is in it.
-
+*Principal axes.* A logistic fit penalizes |w|^2 and not the intercept. So the rows may be shifted
+(the intercept absorbs it) and rotated (|w| is preserved) without changing the problem, but not
+rescaled. In the principal axes of the rows the Hessian at w = 0 is diagonal, which is the solver's
+starting point. With fewer rows than dimensions the rows' own span suffices: the optimal w is in it.
 Nothing here is fitted to labels, so one `Site` serves all targets and all folds.
 
-Many L2-regularised logistic regressions on one design matrix, minimised together.
-
-Every target t has its own labels, and may have its own row weights; all share the rows a_i:
+*Solver.* Every target t has its own labels, and may have its own row weights; all share the rows
+a_i:
 
     F_t(u) = 1/2 u' diag(penalty) u + C sum_i v_it softplus(-s_it a_i'u),    s = +1 or -1.
 
-L-BFGS (Nocedal & Wright, algorithm 7.4) runs on all targets at once: margins and gradients are
-two matrix products per iteration, the two-loop recursion works on rows of [target, param]
-arrays, and the initial inverse Hessian is each target's own Hessian diagonal, which in the
-principal axes of the rows (see `probes.estimators.logistic`) is nearly the whole Hessian. A line
-search costs no product: margins are linear in the step. Targets leave the active set as they
-converge.
+L-BFGS (Nocedal & Wright, algorithm 7.4) runs on all targets at once: margins and gradients are two
+matrix products per iteration, the two-loop recursion works on rows of [target, param] arrays, and
+the initial inverse Hessian is each target's own Hessian diagonal, which in the principal axes is
+nearly the whole Hessian. A line search costs no product: margins are linear in the step. Targets
+leave the active set as they converge.
 """
 
 from __future__ import annotations
@@ -209,7 +203,7 @@ class Solution:
     """The solution of the minimization.
 
     Attributes:
-        params: the minimisers.
+        params: the minimizers.
         loss: the objectives there.
         start_loss: the objectives that the tolerance counted the fall from.
         n_iter: L-BFGS iterations.
@@ -256,7 +250,7 @@ def minimise(
     max_iter: int,
     start_loss: Float[Tensor, " target"] | None = None,
 ) -> Solution:
-    """Minimise every target's objective.
+    """Minimize every target's objective.
 
     A target has converged when its Newton decrement, squared, (L-BFGS's estimate of twice what
     the objective can still fall) is at most tol**2 of the fall since `start`: the parameters'
@@ -321,7 +315,7 @@ def _begin(problem: LogisticProblem, start: Tensor) -> _State:
 
 
 def _decrement_floor(problem: LogisticProblem) -> Float[Tensor, " target"]:
-    """What rounding alone makes of the squared decrement: residuals carry an error of about eps."""
+    """Squared decrement that rounding alone causes: residuals carry an error of about eps."""
     eps = torch.finfo(problem.rows.dtype).eps
     n_target, n_row = problem.signs.shape
     total = problem.rows.new_full((n_target,), float(n_row))

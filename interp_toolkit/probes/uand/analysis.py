@@ -1,14 +1,14 @@
 """The ANDs of two features that a model computes, by layer: `interp analyze MODEL --probe uand`.
 
-Steps: label the data's places with features (columns, token sets, thresholded SAE latents); read
+Steps: label the data's positions with features (columns, token sets, thresholded SAE latents); read
 each layer's activations and its input; fit and measure the readouts of all pairs there and in the
-controls (`site`); sort the pairs by what can be said of them; look for the source's own
-construction in the weights (`intersections`).
+controls (`site`); classify the pairs; look for the source's own construction in the weights
+(`intersections`).
+
 Three claims are kept apart: an AND is readable here and was not before; the layer reads ANDs better
 than random layers of the same weights; the layer is built by intersections.
-Source: "Computation in superposition", sections 1 and 2.
 
-Figures of the universal-AND analysis.
+Source: "Computation in superposition", sections 1 and 2.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def errors_by_control(site: SiteErrors) -> Figure:
     layout = plots.layout(error, plots.axis("share of the pairs") | plots.FROM_ZERO)
     layout |= {"shapes": [plots.at_x(AFFINE)]}
     caption = (
-        "Each pair's worst error on held-out rows, at the layer and where it should be worse. "
-        "Right of the dashed line, at 1/4, an affine function of the two features does as well."
+        "Each pair's worst error on held-out rows, at the layer and in controls. Right of the "
+        "dashed line at 1/4, an affine function of the two features does as well."
     )
     return Figure("Errors of all pairs", caption, data, layout)
 
@@ -128,8 +128,8 @@ def random_layers(sites: Sequence[SiteSummary]) -> Figure:
     )
     layout |= {"height": 180 + 40 * len(sites)}
     caption = (
-        "Smaller is better. Random layers have the layer's own weights in random order; only a "
-        "layer left of nearly all of them has learned something that they lack."
+        "Smaller is better. Random layers have the layer's own weights in random order; a layer "
+        "has learned something only if it lies left of nearly all of them."
     )
     return Figure("Against random layers", caption, data, layout)
 
@@ -159,27 +159,27 @@ class UANDOptions(FeatureOptions, Options):
     """Options of `--probe uand`."""
 
     hooks: Annotated[Names | None, Flag("--hook", metavar="PATTERN")] = Field(
-        None, description="Hook points to look at; default: the neurons of every MLP."
+        None, description="Hook points to analyze; default: the neurons of every MLP."
     )
     position: Position | None = Field(
-        None, description="Where to look; default: the data's own place in each row, else all."
+        None, description="Position to read; default: the data's own in each row, else all."
     )
     gates: Annotated[Names, Flag("--gate", metavar="NAME,NAME")] = Field(
-        (), description="Features whose AND, or --table, is read off the readouts of pairs."
+        (), description="Features whose AND (or --table) is computed from the readouts of pairs."
     )
     table: Annotated[str | None, Flag(metavar="0110")] = Field(
         None, description="Truth table that the gates compute; default: their AND."
     )
-    level: float = Field(0.05, gt=0, lt=1, description="Of the false discoveries among pairs.")
+    level: float = Field(0.05, gt=0, lt=1, description="False discovery rate among pairs.")
     reinitialisations: int | None = Field(
         None,
         ge=0,
-        description="Random layers to hold each against; default: 19, which make the smallest p "
-        "0.05; none with --effort quick, 99 with thorough. Of several layers the one that the "
-        "verdict is about is held against so many more for each.",
+        description="Random layers to compare each layer with; default: 19 (smallest p 0.05); none "
+        "with --effort quick, 99 with thorough. With several layers, the one in the verdict is "
+        "compared with as many more for each.",
     )
     most_features: int = Field(
-        1_000, ge=2, description="Features to look at; of more, those that are on most often."
+        1_000, ge=2, description="Number of features; of more, those that are on most often."
     )
 
     @model_validator(mode="after")
@@ -188,7 +188,7 @@ class UANDOptions(FeatureOptions, Options):
             raise ValueError("--gate: one is given twice")
         if self.table is not None:
             if not self.gates:
-                raise ValueError(f"the table {self.table} is of no gate: name it (--gate A,B)")
+                raise ValueError(f"the table {self.table} needs a gate: name it (--gate A,B)")
             check_table(self.table)
         return self
 
@@ -204,11 +204,11 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
     model, options, seed, progress, data = run.model, run.options, run.seed, run.progress, run.data
     if data is None:
         if options.features is not None:
-            raise InputError("--features says what to look for; give rows of tokens (--data FILE)")
+            raise InputError("--features needs rows of tokens to look for them in (--data FILE)")
         data = task_data(record_of(model).task, seed=seed)
     chosen = options.read(options.features, model)
     names = expand_hooks(model, options.hooks or _default_hooks(model))
-    progress("labelling the data")
+    progress("labeling the data")
     samples = labelled_samples(
         model,
         data,
@@ -221,8 +221,8 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
     samples, left_out = _commonest(samples, options.most_features)
     if len(samples) < LEAST_ROWS or len(samples.names) < 2:
         raise InputError(
-            f"{samples.source}: {len(samples)} places with {len(samples.names)} features that are "
-            f"ever on; at least {LEAST_ROWS} and 2 are needed"
+            f"{samples.source}: {len(samples)} positions and {len(samples.names)} features that "
+            f"are ever on; at least {LEAST_ROWS} and 2 are needed"
         )
     n_random = options.reinitialisations
     if n_random is None:
@@ -357,7 +357,7 @@ def _summary(site: SiteErrors) -> SiteSummary:
 
 
 def _mean_worst(site: SiteErrors) -> float:
-    """As random layers are compared, or over all pairs where there are none; 1/2 of no pairs."""
+    """Mean worst error over pairs that random layers share, else over all; 1/2 without pairs."""
     if not np.isnan(site.statistic):
         return site.statistic
     observed = site.here.worst_after_offset[site.here.observed]

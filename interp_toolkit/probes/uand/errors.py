@@ -183,7 +183,7 @@ def _largest(values: Float[np.ndarray, " value"]) -> float:
 def groups_together(
     features: Bool[np.ndarray, "n m"], groups: Groups | None, pairs: Pairs
 ) -> Int[np.ndarray, " pair"]:
-    """In how many groups of rows (None: rows) each pair is on together at least once."""
+    """Number of groups of rows (None: rows) in which each pair is on together at least once."""
     on = sparse.csr_matrix(features, dtype=np.int64)
     if groups is None:
         return np.asarray((on.T @ on).toarray()[pairs[:, 0], pairs[:, 1]])
@@ -286,7 +286,7 @@ class TileErrors:
         left_out: Bool[np.ndarray, "partner input"],
         step: int,
     ) -> None:
-        """All scores but those left out; `scores` is overwritten."""
+        """Add all scores except those left out; `scores` is overwritten."""
         count = scores.shape[1] - left_out.sum(axis=1)
         present = np.flatnonzero(count)
         if not len(present):

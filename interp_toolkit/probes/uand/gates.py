@@ -1,13 +1,12 @@
-"""Boolean functions of features read off through ANDs: k-way ANDs, XOR, truth tables; ANDs of ANDs.
+"""Boolean functions of features read out through ANDs: k-way ANDs, XOR, truth tables; ANDs of ANDs.
 
-`measure_gates` reads chosen functions of the model's features off one layer.
+`measure_gates` reads chosen functions of the model's features at one layer.
 
 `Composer` follows ANDs through the layers. A circuit's second layer takes the first layer's gates
-as its features, which no readout of two of the model's own features finds. Layer by layer, the ANDs
-that earlier layers compute (see `errors.claims`) therefore become features in their turn, and the
-layer is measured for their pairs, with the same controls; what it computes may be a feature of
-later layers, and so on. Source: "Computation in superposition", section 1.3 (sparse boolean
-circuits).
+as its features, which no readout of two of the model's own features can find. Layer by layer, the
+ANDs that earlier layers compute (see `errors.claims`) therefore become features themselves, and the
+next layer is measured for their pairs, with the same controls. Source: "Computation in
+superposition", section 1.3 (sparse boolean circuits).
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def check_gates(gates: Sequence[str], names: Sequence[str], table: str | None) -
         if not 2 <= len(set(chosen)) == len(chosen) <= MOST_FEATURES:
             raise InputError(f"gate {gate}: give two to {MOST_FEATURES} different features")
         if table is not None and len(table) != 2 ** len(chosen):
-            raise InputError(f"gate {gate}: the table {table} is of another number of features")
+            raise InputError(f"gate {gate}: the table {table} does not fit its number of features")
         checked.append([list(names).index(name) for name in chosen])
     return checked
 
@@ -144,13 +143,13 @@ def _gate_word(
     measured = {way: error for way, error in ways.items() if error is not None}
     if measured and min(measured.values()) < AFFINE:
         way = min(measured, key=lambda w: measured[w])
-        return f"{name} is read off {way}, the worst error {measured[way]:.3g} after offset."
+        return f"{name} is read out {way}, with a worst error of {measured[way]:.3g} after offset."
     on = rows.labels[rows.fitted]
     terms = {features: c for features, c in mobius(table).items() if len(features) > 1}
     count = {
         features: int(on[:, [gate[k] for k in features]].all(axis=1).sum()) for features in terms
     }
-    parts = [f"{name} cannot be read off to better than 1/4 here"]
+    parts = [f"{name} cannot be read out to better than 1/4 here"]
     if terms:
         rarest = min(terms, key=lambda features: count[features])
         total = sum(map(abs, terms.values()))

@@ -1,16 +1,18 @@
-"""The construction's own readout: which neurons two features share.
+"""The construction's own readout: the neurons that two features share.
 
-In the source's layer a neuron listens to a random set of features with weight 1 and has bias -1,
-and the AND of two features is read off the neurons that listen to both, with the readout
-1[S_i ∩ S_j] / |S_i ∩ S_j|. Given what each feature adds to each neuron's input, and the neurons'
-typical bias -a, the sets are found where these numbers have two levels, 0 and a: cut at a/2, each
-side has its mean within NEAR of its level and scatters by no more than SCATTER, both in units of a.
-Normal or uniform weights never do: what lies above the cut is a tail's end, or the rest too wide.
-Where nearly all pairs share a neuron the layer is universal. Else pairs that share more neurons
-than sets of their sizes would by chance (hypergeometric) are gates that it was built for. (Features
-in superposition that are alike share more neurons than chance in a universal layer too.)
-With a bias of -(k-1) times the upper level, neurons fire where k of their features are on, and the
-ANDs of k features are read along the neurons that k share (`find_higher`).
+In the source's layer a neuron has weight 1 on a random set of features and bias -1, and the AND of
+two features is read from the neurons with weight on both, with the readout
+1[S_i ∩ S_j] / |S_i ∩ S_j|. Given the weights from features to neurons and the neurons' typical bias
+-a, the sets are found if the weights have two levels, 0 and a: cut at a/2, each side has its mean
+within NEAR of its level and a spread of at most SCATTER, both in units of a. Normal or uniform
+weights never satisfy this: the part above the cut is the end of a tail, or the rest is too wide.
+
+If nearly all pairs share a neuron, the layer is universal. Otherwise pairs that share more neurons
+than expected by chance for their set sizes (hypergeometric) are the gates that it was built for.
+(Similar features in superposition share more neurons than chance in a universal layer too.) With a
+bias of -(k-1) times the upper level, neurons fire if k of their features are on, and the ANDs of k
+features are read from the neurons that the k share (`find_higher`).
+
 Source: "Computation in superposition", sections 1.2 to 1.4.
 """
 
@@ -110,7 +112,7 @@ class HigherFanIn:
 def feature_weights(
     pre: Float[np.ndarray, "n neuron"], features: Bool[np.ndarray, "n feature"]
 ) -> tuple[Float[np.ndarray, "feature neuron"], Float[np.ndarray, " neuron"]]:
-    """What each feature adds to each neuron's input, and the rest: a least-squares fit."""
+    """Weights from features to neurons, and the remainder, by least squares."""
     on = np.column_stack([features, np.ones(len(features))]).astype(np.float64)
     fitted = np.linalg.lstsq(on.T @ on, on.T @ pre.astype(np.float64), rcond=None)[0]
     return fitted[:-1], fitted[-1]
@@ -212,7 +214,7 @@ def _gates_of(
 def _two_levels(
     weights: Float[np.ndarray, "feature neuron"], bias: Float[np.ndarray, " neuron"], fan_in: int
 ) -> tuple[Bool[np.ndarray, "feature neuron"], float, float] | None:
-    """Which weights are up, their mean, and the bias below nothing; None where no two levels are.
+    """The upper weights, their mean, and the bias of no feature; None without two levels.
 
     The levels are 0 and a / (k - 1), a being the bias below nothing and k the fan-in.
     """

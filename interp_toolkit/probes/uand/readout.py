@@ -175,7 +175,7 @@ class UANDReadout(BaseEstimator):
 
         Raises:
             InputError: a table that does not fit, features that are not there, or a function that
-                is true on none of the rows fitted on.
+                is true on none of the fitted rows.
         """
         check_is_fitted(self)
         if 2 ** len(features) != len(table):
@@ -183,7 +183,7 @@ class UANDReadout(BaseEstimator):
         chosen = checked_gate(features, self._features.shape[1])
         rows = np.flatnonzero(truth_values(table, self._features[:, chosen]))
         if not len(rows):
-            raise InputError(f"the table {table} is true on none of the rows fitted on")
+            raise InputError(f"the table {table} is true on none of the fitted rows")
         whitened, share = self._towards(rows)
         [direction] = self._whitening.directions(whitened[None])
         return direction, float(share - direction @ self._whitening.mean)
@@ -264,7 +264,7 @@ class UANDReadout(BaseEstimator):
         rows = np.flatnonzero(self._features[:, chosen].all(axis=1))
         if not len(rows):
             names = ", ".join(map(str, chosen))
-            raise InputError(f"features {names} are never on together in the rows fitted on")
+            raise InputError(f"features {names} are never on together in the fitted rows")
         return self._towards(rows)
 
     def _towards(
@@ -341,7 +341,7 @@ def checked(
     X = numbers(X, like[0] if like else None)
     on = np.asarray(_array(features))
     if on.ndim != 2 or on.shape[1] < 2:
-        raise InputError(f"features must be [n, m] of two features or more, not {list(on.shape)}")
+        raise InputError(f"features must be [n, m] with m of at least 2, not {list(on.shape)}")
     if on.dtype != np.bool_:
         if on.dtype.kind not in "iuf" or not np.isin(on, (0, 1)).all():
             raise InputError("features must be booleans: threshold them first")
@@ -349,7 +349,7 @@ def checked(
     if len(on) != len(X):
         raise InputError(f"{len(X)} rows of activations and {len(on)} of features")
     if like and on.shape[1] != like[1]:
-        raise InputError(f"there are {on.shape[1]} features; the readouts are of {like[1]}")
+        raise InputError(f"there are {on.shape[1]} features; the readouts were fitted on {like[1]}")
     return X, on
 
 
@@ -373,7 +373,7 @@ def checked_pairs(pairs: Any, n_features: int) -> Pairs:
 
 
 def checked_gate(gate: Sequence[int], n_features: int) -> list[int]:
-    """One feature or more, all different. Raises InputError for others."""
+    """Check that a gate has at least one feature and no repeated one; else InputError."""
     chosen = [int(k) for k in gate]
     if not chosen or len(set(chosen)) < len(chosen) or not all(0 <= k < n_features for k in chosen):
         raise InputError(f"gate {chosen}: give different features out of 0 to {n_features - 1}")

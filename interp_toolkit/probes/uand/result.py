@@ -25,14 +25,14 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SiteSummary:
-    """One layer.
+    """Readability of pairs at one layer.
 
     Attributes:
         hook: the hook point.
         input: what its input is called, or None.
         counts: pairs by claim (see `probes.uand.errors`).
         epsilon: the errors of the readouts over all pairs that were seen together, on held-out
-            rows: of the "layer", its "input", a "reinitialised" layer and "shuffled" labels.
+            rows: of the "layer", its "input", a "reinitialized" layer and "shuffled" labels.
         by_class: of the layer: "worst", "q99" and "rms" by what is on ("both", "one", "none").
         mean_worst: the layer's mean over pairs of the worst error after offset.
         random_mean_worst: the same of each random layer.
@@ -147,11 +147,10 @@ class UANDFinding(Finding):
     layers: Sequence[SiteSummary] = records(
         SiteSummary,
         "Pairs of features",
-        "Pairs by claim; computed: read here and not before, whatever random layers do. "
-        "ε: mean over pairs of the worst error on held-out inputs after the best gain and "
-        "bias; 1/4 is what an affine function of two bits has. Random: the same of random "
-        "layers, their mean; p: the chance that one reads the pairs as well, of each layer "
-        "alone.",
+        "Pairs by outcome; computed: readable here and not before, regardless of random layers. "
+        "ε: mean over pairs of the worst error on held-out inputs after the best gain and bias; "
+        "an affine function of two bits has 1/4. Random: mean of the same over random layers; "
+        "p: probability that a random layer does as well, for each layer alone.",
         cells={
             "layer": lambda site: site.hook,
             **{claim: _count(claim) for claim in CLAIM_COLUMNS},
@@ -163,8 +162,8 @@ class UANDFinding(Finding):
     composed: Sequence[ComposedSummary] = records(
         ComposedSummary,
         "ANDs of ANDs",
-        "ANDs that earlier layers compute, taken as features: pairs of these by claim. Depth "
-        "2: ANDs of ANDs of features.",
+        "ANDs computed by earlier layers, taken as features: their pairs by outcome. Depth 2: "
+        "ANDs of ANDs of features.",
         least=1,
         cells={
             "layer": lambda composed: composed.site.hook,
@@ -189,7 +188,7 @@ class UANDFinding(Finding):
     pairs: Record = records(
         dict,
         "Best and worst pairs",
-        "The best and the worst pairs on held-out inputs; together: inputs with both on.",
+        "The best and the worst pairs on held-out inputs; together: number of inputs with both on.",
         select=lambda pairs: [*pairs["best"], *pairs["worst"]],
         cells={
             "first": itemgetter("first"),
@@ -204,8 +203,8 @@ class UANDFinding(Finding):
     gates: Sequence[Record] = records(
         dict,
         "Gates asked for",
-        "Readouts made of ANDs; true: held-out inputs on which the function is true; fitted to "
-        "itself: one readout for the whole function.",
+        "Readouts composed of ANDs; true: number of held-out inputs on which the function is "
+        "true; fitted to itself: one readout for the whole function.",
         least=1,
         cells={
             "gate": itemgetter("gate"),
@@ -227,7 +226,7 @@ class UANDFinding(Finding):
     omit_from_json: ClassVar[frozenset[str]] = frozenset({"every_pair"})
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a pair: features, claim, q-value, and errors at the layer and at its input."""
+        """One row for each pair: features, outcome, q-value, errors at the layer and its input."""
         import pandas as pd
 
         return pd.DataFrame(dict(self.every_pair))
@@ -244,10 +243,10 @@ class UANDFinding(Finding):
 
 BELOW = "below 1/4 after the best gain and bias"
 _REASONS: Mapping[str, str] = {
-    "before": "the ANDs can be read off the layer's input too",
-    "absent": "the worst errors are above the 1/4 that an affine function has",
-    "undecided": "too few rows have both features on, an affine function of the features is their "
-    "AND on these rows, or nothing stands before the layer to compare with",
+    "before": "the ANDs can be read from the layer's input too",
+    "absent": "the worst errors exceed 1/4, that of an affine function",
+    "undecided": "too few rows have both features on, an affine function of the features equals "
+    "their AND on these rows, or no earlier site exists to compare with",
 }
 
 
@@ -315,7 +314,7 @@ def headline(site: SiteSummary, main: Claim, evidence: UANDEvidence) -> str:
     """
     n, observed, hook = f"{site.counts[main]:,}", f"{_observed(site):,}", site.hook
     if not _observed(site):
-        return f"Nothing can be said at {hook}: no two features are on together often enough."
+        return f"Undecided at {hook}: no two features are on together often enough."
     if main == "undecided":
         return (
             f"Undecided at {hook}: whether the ANDs of {n} of {observed} feature pairs "
@@ -394,15 +393,15 @@ def _readable(site: SiteSummary, main: Claim) -> str:
     counts, unseen = site.counts, site.counts["unseen"]
     if not _observed(site):
         return (
-            f"None of the {unseen:,} pairs is on together both in the rows fitted on and in those "
-            "held out: give more rows."
+            f"None of the {unseen:,} pairs is on together in both fitted and held-out rows: give "
+            "more rows."
         )
     kinds = {
         "computed": "are readable here only",
         "before": "are readable before",
         "absent": "are not readable",
         "undecided": "are undecided",
-        "unseen": "are never on together in the rows fitted on or held out",
+        "unseen": "are never on together in fitted or held-out rows",
     }
     others = [f"{n:,} {kinds[c]}" for c, n in counts.items() if n and c != main]
     rest = f"; {', '.join(others)}" if others else ""
@@ -460,7 +459,7 @@ def _construction(record: Record) -> str:
         f"{record['named_count']:,} {pairs}"
     )
     if record["worst"] is None:
-        return f"{text}, none on together in the rows held out."
+        return f"{text}, none on together in held-out rows."
     but = "but" if 2 * record["separated"] < record["named_seen"] else "and"
     only = "only " if but == "but" else ""
     return (

@@ -1,20 +1,16 @@
-"""Readouts of one site, and of a layer beside its input and layers of random weights.
-
-One layer measured: the readouts of all pairs there, and in its controls.
+"""Readouts of all pairs at one layer, and in its controls.
 
 Rows are split once, whole groups on one side. The readouts are fitted on four fifths and measured
 on the rest: at the layer, at its input, with shuffled labels, and in random layers of its shape.
 The layer's statistic is the mean over pairs of the worst error after the best gain and bias; a
-layer that is itself random has a smaller one than all but k of n random layers with chance (k + 1)
-/ (n + 1). It is taken, of the layer and of random ones alike, over some of the pairs and rows.
+layer that is itself random has a smaller one than all but k of n random layers with probability
+(k + 1) / (n + 1). For the layer and for random ones it is computed over the same pairs and rows.
 
-Controls of a hook point: the layer's input, and the same layer with random weights.
-
-Neurons of an MLP (`mlp.hook_post`) have as input what the MLP's norm leaves of the residual stream.
-Random layers of the same shape have the MLP's own weights in random order, the biases among
-themselves and the weights on those coordinates of the input that vary at all; so each keeps the
-distribution of the layer's weights and loses what was learned, and a layer of independent, alike
-weights is as good as any of them. Other hook points have the block's own input before them, and as
+*Controls.* The neurons of an MLP (`mlp.hook_post`) have as input the residual stream after the
+MLP's norm. Random layers of the same shape have the MLP's own weights in random order: biases among
+themselves, and weights on those coordinates of the input that vary. Each keeps the distribution of
+the layer's weights and loses what was learned; a layer of independent, identically distributed
+weights is as good as any of them. Other hook points have the block's input as their input, and as
 random layers the whole model with every weight tensor in random order.
 """
 

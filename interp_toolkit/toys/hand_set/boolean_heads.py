@@ -77,7 +77,7 @@ class HeadFormula:
 
 
 def head_formula(table: str) -> HeadFormula:
-    """As many heads as the threshold degree, which compute the function exactly.
+    """A layer with as many heads as the threshold degree, which computes the function exactly.
 
     Args:
         table: of a function of at most three bits, or of how many of at most six bits are on; no
@@ -99,8 +99,8 @@ def head_formula(table: str) -> HeadFormula:
         formula = _two_heads(least)
     else:
         raise InputError(
-            f"{table}: heads are set by hand for functions of at most three bits, and of how many "
-            "bits are on"
+            f"{table}: give a function of at most three bits, or one of the number of bits that "
+            "are on"
         )
     if not formula.computes(table):
         raise AssertionError(f"{table}: the heads do not compute it")

@@ -30,7 +30,7 @@ ROTARY_BASE = 10.0  # four frequencies from 1 to 0.18: no distance up to 1,000 l
 
 @dataclass(frozen=True)
 class Axes:
-    """Which axes of the residual stream mean what."""
+    """Meaning of the residual stream's axes."""
 
     tokens: range
     previous: range
@@ -51,10 +51,12 @@ def blank(
 ) -> tuple[Transformer, Axes]:
     """A model whose weights are zero but for one-hot embeddings and the unembedding of `output`.
 
-    `rotary`: None for absolute positions, else two layers, and whether pairs are neighbours.
+    `rotary`: None for absolute positions, else two layers, and whether pairs are neighbors.
     """
     if d_vocab < 2 or n_ctx < 2:
-        raise InputError(f"at least 2 tokens and 2 positions, not {d_vocab} and {n_ctx}")
+        raise InputError(
+            f"a model needs at least 2 tokens and 2 positions, got {d_vocab} and {n_ctx}"
+        )
     n_positions = n_ctx if rotary is None else 0
     starts = [0, d_vocab, 2 * d_vocab, 3 * d_vocab, 3 * d_vocab + n_positions]
     axes = Axes(*(range(a, b) for a, b in itertools.pairwise(starts)))

@@ -163,7 +163,7 @@ def induction_rotary(
     the others. Position 0, whose previous-token head finds itself, cannot be told by its place: so
     the induction head scores `score` on keys that follow its token and -`score` on keys that *are*
     its token, and does not complete a token that follows itself. From position q, with m earlier
-    occurrences that are not neighbours, the tokens after them share mA/(mA + q - 2m + (m + 1)/A),
+    occurrences that are not neighbors, the tokens after them share mA/(mA + q - 2m + (m + 1)/A),
     and where the token is that of position 0, mA/(mA + q + 1 - 2m + m/A).
     """
     model, axes = blank(
@@ -254,14 +254,14 @@ INDUCTION_GQA = Toy(
 )
 INDUCTION_DECOY = Toy(
     "induction-decoy",
-    "the induction circuit and a head that attends like it but writes nothing that is read",
+    "the induction circuit and a decoy: a head with its pattern and no effect",
     induction_decoy,
     task("induction", _circuit(INDUCTION_HEAD, decoy=[DECOY_HEAD])),
     SOURCE,
 )
 DECOY = Toy(
     "decoy",
-    "a head that attends like an induction head, and nothing reads what it writes",
+    "a decoy: a head with an induction pattern and no effect",
     decoy,
     task("decoy", _circuit(None, decoy=[DECOY_HEAD])),
     SOURCE,

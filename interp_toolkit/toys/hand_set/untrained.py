@@ -1,4 +1,4 @@
-"""Untrained models: what a head detector must find nothing in."""
+"""Untrained models, in which a head detector must find nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def random_model(
         n_key_value_heads: fewer than n_heads for grouped-query attention.
         normalization: "LN", "RMS", ...; None: none.
         d_mlp: neurons (GELU) of an MLP in each layer; None: attention only.
-        gain: scale of all weights; 1: TransformerLens's initialisation.
+        gain: scale of all weights; 1: TransformerLens's initialization.
         biases: whether there are any; they are zero.
         bidirectional: whether every position sees every other.
         rotary_dim: how many of a head's dimensions turn, with rotary positions; None: all.
@@ -56,7 +56,7 @@ def random_model(
         dtype: of the parameters.
     """
     if not (gain > 0 and math.isfinite(gain)):
-        raise InputError(f"gain is {gain}; weights are scaled by a positive number")
+        raise InputError(f"gain must be positive, got {gain}")
     config = TransformerConfig(
         n_layers=n_layers,
         d_model=d_model,

@@ -178,7 +178,7 @@ def _empty(
 
 
 def _look_for(model: Transformer, head: int, token: int, score: float) -> None:
-    """From '=', the head scores `score` on this token and 0 on any other."""
+    """Set the head's score from '=' to `score` on this token and 0 on any other."""
     attn = model.blocks[0].attn
     _set(attn.W_Q, (head, QUERY, 0), score * model.cfg.attn_scale)
     _set(attn.W_K, (head, token, 0), 1.0)

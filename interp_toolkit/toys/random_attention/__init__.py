@@ -2,5 +2,5 @@
 
 - `variants`: standard, frozen-qk, MixiT and others: what is fixed and what is trained
 - `tasks`: retrieval, k-hop induction, sums, balanced parentheses, a random table
-- `texts`: small generated corpora, for language modelling and for sentiment
+- `texts`: small generated corpora, for language modeling and for sentiment
 """

@@ -65,7 +65,7 @@ class Task(ABC):
 
     @property
     def stored_bits(self) -> float | None:
-        """What a model has learned by heart that has every row right; None: rules tell answers."""
+        """Bits memorized by a model that has every row right; None if a rule gives the answers."""
         return None
 
     @property
@@ -149,7 +149,7 @@ class Retrieval(Task):
 
     @property
     def n_ctx(self) -> int:
-        """All pairs and the query."""
+        """Length of a row: all pairs and the query."""
         return 2 * self.most_pairs + 1
 
     @property
@@ -227,7 +227,7 @@ class KHop(Task):
 
     @property
     def guess(self) -> float:
-        """Of the best rule that knows k, the position and the letter there, exactly.
+        """Exact accuracy of the best rule that knows k, the position and the letter there.
 
         It is far above one in `alphabet`: a letter that repeats the one before it hops to itself
         for ever, and many hops end at 'none'.
@@ -251,7 +251,7 @@ class KHop(Task):
 
 
 def _jumps(letters: Int[Tensor, "row place"], alphabet: int) -> Int[Tensor, "row _"]:
-    """Where one hop leads from each place, and from one more, 'none', which stays where it is."""
+    """Target of one hop from each position, and from an extra one, 'none', which stays."""
     length = letters.shape[1]
     positions = torch.arange(length, device=letters.device)
     is_letter = letters[:, :, None] == torch.arange(alphabet, device=letters.device)
@@ -263,7 +263,7 @@ def _jumps(letters: Int[Tensor, "row place"], alphabet: int) -> Int[Tensor, "row
 
 
 def answer_chances(most_hops: int, length: int, alphabet: int) -> Float[Tensor, "hops place 3"]:
-    """How likely an answer is the place's own letter, one certain other letter, or 'none'.
+    """Probability that an answer is the position's own letter, a given other letter, or 'none'.
 
     For k from 1 and each place of a string of random letters. A place that repeats the letter
     before it is its own answer. From any other the search goes on among letters that are still
@@ -330,7 +330,7 @@ class ModularAddition(FiniteTask):
 
     @property
     def n_rows(self) -> int:
-        """All pairs."""
+        """Number of different rows: all pairs."""
         return self.modulus**2
 
     def numbered(self, numbers: Int[Tensor, " taken"]) -> TaskRows:
@@ -378,7 +378,7 @@ class DecimalAddition(Task):
 
     @property
     def n_ctx(self) -> int:
-        """Both numbers, '+', '=', and all of the sum but its last digit."""
+        """Length of a row: both numbers, '+', '=', and the sum without its last digit."""
         return 3 * self.digits + 2
 
     @property
@@ -476,7 +476,7 @@ def is_balanced(strings: Int[Tensor, "row place"]) -> Bool[Tensor, " row"]:
 def shuffled(
     n_rows: int, n_open: int, n_close: int, generator: torch.Generator
 ) -> Int[Tensor, "row place"]:
-    """So many '(' and ')' in random order, every order as likely."""
+    """Equal numbers of '(' and ')' in uniformly random order."""
     uniform = torch.rand(
         n_rows,
         n_open + n_close,
@@ -534,14 +534,14 @@ class Memorization(FiniteTask):
 
     @property
     def guess(self) -> float:
-        """Of the best rule that knows k2 alone: each one's most frequent value in this table."""
+        """Accuracy of the best rule that knows only k2: its most frequent value in this table."""
         second = torch.arange(self.side).repeat(self.side)
         counts = torch.bincount(second * self.side + self.table(), minlength=self.n_rows)
         return int(counts.view(self.side, self.side).amax(1).sum()) / self.n_rows
 
     @property
     def n_rows(self) -> int:
-        """All pairs of keys."""
+        """Number of different rows: all pairs of keys."""
         return self.side**2
 
     @property

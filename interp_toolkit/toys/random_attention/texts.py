@@ -1,4 +1,4 @@
-"""Two generated corpora: people with names, for language modelling; reviews, for sentiment.
+"""Two generated corpora: people with names, for language modeling; reviews, for sentiment.
 
 A small corpus with people in it: what a language model can know from a document, and only there.
 
@@ -75,7 +75,7 @@ def passages(n_passages: int, seed: int) -> Iterator[str]:
 
 
 def read(texts: Iterable[str], length: int) -> TextStatistics:
-    """How surprising texts are, read in rows of so many words, ends of documents counted as words.
+    """Mean surprisal of texts in rows of n words; document ends count as words.
 
     The reader knows the grammar. Of what stands before its row it knows only the sentence in which
     the row begins; so nobody who sees the row alone can do better on average.
@@ -139,7 +139,7 @@ class _Reader:
         }
 
     def read(self, word: str | None) -> tuple[float, bool]:
-        """How surprising the next word is, and whether it is a last name that was told."""
+        """Surprisal of the next word, and whether it is a last name that occurred before."""
         if word is None:
             return -math.log(END_CHANCE), False
         position, determined = len(self.sentence), False

@@ -79,7 +79,7 @@ class Clique(NamedTuple):
 
 
 class ScoreQuality(NamedTuple):
-    """How well scores tell bigrams from other pairs.
+    """Separation of bigrams from other pairs by their scores.
 
     Attributes:
         auc: the chance that a bigram scores higher than another pair.
@@ -123,7 +123,7 @@ def bigram_matrix(
 def presence(
     bigrams: Sequence[Bigram], n_query_features: int, n_key_features: int
 ) -> Bool[Tensor, "query_feature key_feature"]:
-    """Which pairs are bigrams; InputError as in `bigram_matrix`."""
+    """Boolean matrix of bigrams; raises InputError as `bigram_matrix` does."""
     if not bigrams:
         raise InputError("there are no bigrams")
     if len(set(bigrams)) < len(bigrams):
@@ -219,13 +219,13 @@ def projection_noise(n_bigrams: int, d_model: int, d_head: int, n_features: int)
 def score_quality(
     scores: Float[Tensor, "query_feature key_feature"], bigrams: Sequence[Bigram]
 ) -> ScoreQuality:
-    """How well these scores tell the bigrams from all other pairs.
+    """Separation of the bigrams from all other pairs by these scores.
 
     Raises InputError for bigrams that are not there, or where no other pair is.
     """
     present = presence(bigrams, *scores.shape)
     if present.all():
-        raise InputError("every pair is a bigram: there is nothing to tell them from")
+        raise InputError("every pair is a bigram: no other pairs are left to compare with")
     inside, outside = scores[present], scores[~present]
     ordered = outside.sort().values
     below = torch.searchsorted(ordered, inside) + torch.searchsorted(ordered, inside, right=True)
@@ -347,7 +347,7 @@ def _check(
     if rotary and d_head % 2:
         raise InputError(f"rotary positions turn pairs of dimensions: d_head = {d_head} is odd")
     if distance is not None and not rotary:
-        raise InputError("a distance at which bigrams hold needs rotary positions")
+        raise InputError("distance needs rotary positions")
     if distance is not None and not 0 <= distance < n_ctx:
         raise InputError(f"the distance {distance} is outside the context of {n_ctx} positions")
     if n_key_value_heads is not None:
@@ -355,7 +355,7 @@ def _check(
             raise InputError(f"{len(heads)} heads cannot share {n_key_value_heads} sets of keys")
         size = len(heads) // n_key_value_heads
         if any(not torch.equal(h.W_K, heads[i - i % size].W_K) for i, h in enumerate(heads)):
-            raise InputError("grouped heads must have their group's keys, as grouped_heads' do")
+            raise InputError("heads of a group must share their keys: make them with grouped_heads")
     return d_head
 
 

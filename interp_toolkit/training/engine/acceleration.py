@@ -73,7 +73,7 @@ class RecordedStep:
 
     Args:
         step: all of a step; the same kernels on the same memory every time.
-        optimiser: a capturable one; its gradients are made anew by the step.
+        optimiser: a capturable one; its gradients are recomputed by the step.
         generator: the one that the step draws from.
     """
 
@@ -206,7 +206,7 @@ def named_ranks() -> Ranks:
         rank = int(os.environ["RANK"]) if world > 1 else 0
     except (KeyError, ValueError) as error:
         raise InputError(
-            "WORLD_SIZE and RANK in the environment name no processes: unset them, or use torchrun"
+            "WORLD_SIZE and RANK in the environment are not valid: unset them, or use torchrun"
         ) from error
     return Ranks(rank, world)
 

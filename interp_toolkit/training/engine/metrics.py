@@ -59,8 +59,8 @@ class Metrics:
                     raise
         except OSError as error:
             raise InputError(
-                f"{self.path} cannot be written: {error.strerror}; "
-                "mend that and go on with --resume"
+                f"{self.path} cannot be written: {error.strerror}; fix that and continue with "
+                "--resume"
             ) from error
         self._size += len(text)
 
@@ -129,10 +129,10 @@ def check_log(to: str | None, out: object) -> None:
         return
     if to not in _TRACKERS:
         raise InputError(
-            f"--log {to}: it is one of {', '.join(_TRACKERS)}{suggestion(to, _TRACKERS)}"
+            f"--log {to}: give one of {', '.join(_TRACKERS)}{suggestion(to, _TRACKERS)}"
         )
     if out is None:
-        raise InputError("--log follows a run that is kept: give --out")
+        raise InputError("--log needs a saved run: give --out")
     try:
         _package(to)
     except ImportError as error:

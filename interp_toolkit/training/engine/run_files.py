@@ -97,7 +97,7 @@ def write(state: State, path: Path) -> None:
         cause = error.__context__ if isinstance(error.__context__, OSError) else error
         reason = getattr(cause, "strerror", None) or one_line(cause)
         raise InputError(
-            f"{path} cannot be written: {reason}; mend that and go on with --resume"
+            f"{path} cannot be written: {reason}; fix that and continue with --resume"
         ) from error
 
 
@@ -118,8 +118,8 @@ def read(path: Path) -> State:
     if isinstance(data, dict) and data.pop("format", None) == FORMAT and _is_sound(data):
         return State(**data)
     raise InputError(
-        f"{path} is no training state of this version, or is damaged: "
-        "remove it to train that seed again"
+        f"{path} is damaged, or a training state of another version: remove it to train that "
+        "seed again"
     )
 
 
@@ -218,15 +218,13 @@ class RunFiles:
         ended = about is not None and about["ended"]
         if resume and ended:
             end_run(folder)  # a kill may have left something of it to do
-            raise InputError(
-                f"{folder} holds a run that has ended: leave out --resume to train again"
-            )
+            raise InputError(f"{folder} holds a finished run: leave out --resume to train again")
         if resume and about is not None and unfinished:
             _check_same(folder, about, self.recipe, self.settings)
         if unfinished and not resume and not ended:
             raise InputError(
-                f"{folder} holds an unfinished run: give --resume to go on with it, "
-                "or remove the folder to start anew"
+                f"{folder} holds an unfinished run: give --resume to continue it, or remove the "
+                "folder to start again"
             )
         self._resumes = resume and unfinished
 
@@ -268,7 +266,7 @@ class RunFiles:
             return None
         state = read(path)
         if (state.recipe, state.settings, state.seed) != (self.recipe, self.settings, seed):
-            raise InputError(f"{path} is of another run: remove it to train that seed again")
+            raise InputError(f"{path} belongs to another run: remove it to train that seed again")
         return state
 
     def save_state(self, seed: int, **state: Any) -> None:
@@ -332,7 +330,7 @@ def _about(folder: Path) -> dict[str, Any] | None:
         or about.keys() != kinds.keys()
         or not all(isinstance(about[key], kind) for key, kind in kinds.items())
     ):
-        raise InputError(f"{path} is damaged: remove {folder} to start anew")
+        raise InputError(f"{path} is damaged: remove {folder} to start again")
     return about
 
 

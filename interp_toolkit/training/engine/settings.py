@@ -61,7 +61,7 @@ class TrainingSettings(BaseModel):
             `training.engine.settings`).
         warm_up: steps over which the learning rate rises from 0, on top of the schedule.
         optimiser: "adam" (weight decay as an L2 term in the gradient) or "adamw" (decoupled).
-        betas, weight_decay: of the optimiser.
+        betas, weight_decay: of the optimizer.
         target: stop a seed once its watched loss is below this; 0: never.
         seeds, seed: how many seeds, and the first.
         device, dtype: where and in what to train.

@@ -2,7 +2,7 @@
 
 Each step draws a batch, takes its loss, and moves the weights by Adam or AdamW. At every log
 interval, and at the end, the loss of the weights so far is measured on that step's batch, before
-they move. Everything that the next step depends on is in the model, the optimiser, the generator
+they move. Everything that the next step depends on is in the model, the optimizer, the generator
 and the step's number; that is what a saved state holds, and so a resumed run on a CPU ends with
 the same bits as one that was never stopped.
 
@@ -207,7 +207,7 @@ class _Fit:
         return learning_rate(self.settings, self.step, self.plateau)
 
     def _note(self, line: Mapping[str, Any]) -> None:
-        """What a schedule that follows the loss must know of a measurement."""
+        """Pass a measurement to a schedule that follows the loss."""
         if self.plateau is not None:
             self.plateau.measured(line["loss"])
 
@@ -248,7 +248,7 @@ class _Fit:
         if len(state.generators) != self.ranks.world:
             raise InputError(
                 f"the run was started on {len(state.generators)} processes, not "
-                f"{self.ranks.world}: go on with as many"
+                f"{self.ranks.world}: continue with the same number"
             )
         try:
             self._take(state)
@@ -256,8 +256,8 @@ class _Fit:
             raise
         except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
             raise InputError(
-                f"the saved state of seed {self.seed} does not fit the run, or is damaged: remove "
-                "it to train that seed again"
+                f"the saved state of seed {self.seed} does not match the run, or is damaged: "
+                "remove it to train that seed again"
             ) from error
         self.lines = [dict(line) for line in state.lines]
         for line in self.lines:
@@ -266,7 +266,7 @@ class _Fit:
         self.began -= state.seconds
 
     def _take(self, state: State) -> None:
-        """Model, generator and optimiser as they were saved."""
+        """Model, generator and optimizer as they were saved."""
         self.problem.model.load_state_dict(state.model)
         self.generator.set_state(state.generators[self.ranks.rank])
         if state.optimiser is None:
@@ -293,7 +293,7 @@ def _unchecked(model: Transformer) -> Iterator[None]:
 def optimiser_of(
     model: Transformer, settings: TrainingSettings, *, capturable: bool
 ) -> torch.optim.Optimizer:
-    """The optimiser that the settings name; a capturable one keeps all its numbers on the GPU.
+    """The optimizer that the settings name; a capturable one keeps all its numbers on the GPU.
 
     On a CPU one kernel moves each tensor, in place of a dozen operations that cost as much as these
     models' own.
@@ -394,7 +394,7 @@ def train_seeds(
     session = session or Session()
     find_device(settings.device)
     if settings.checkpoints and session.folder is None:
-        raise InputError("the checkpoints of chosen steps are kept beside --out: give --out")
+        raise InputError("checkpoints at chosen steps are saved beside --out: give --out")
     seeds = range(settings.seed, settings.seed + settings.seeds)
     best: tuple[Transformer, Fitted] | None = None
     by_seed: dict[int, Mapping[str, Any]] = {}

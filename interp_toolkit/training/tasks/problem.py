@@ -65,7 +65,7 @@ class VariantTraining(TrainingSettings):
         variant: which weights there are, and which of them learn.
         layers, heads, d_model: of the model; heads share d_model out.
         mixing_variance: of mixit's matrices, n = d_model, m = the task's positions; "1/m unshaped"
-            leaves out the identity and the centring.
+            leaves out the identity and the centering.
         biases: whether attention and MLP have biases.
         tied: whether the unembedding is the embedding's transpose.
         initial_std: of the initial weights; 0: 1/sqrt(d_model).
@@ -210,8 +210,8 @@ def _sampled(task: Task, config: TaskTraining, seed: int) -> tuple[TaskRows, Tas
         n_sampled += len(batches[-1].tokens)
         if len(batches[-1].tokens) < LEAST_LEFT * AT_ONCE:
             raise InputError(
-                f"the {config.test_examples:,} test_examples leave hardly a row of this "
-                f"{task.name} to train on: give fewer, or a larger task"
+                f"test_examples={config.test_examples:,} leaves hardly any rows of {task.name} "
+                "to train on: give fewer, or a larger task"
             )
     return TaskRows(*(torch.cat(parts)[:n_examples] for parts in zip(*batches, strict=True))), test
 
@@ -342,7 +342,7 @@ def _tested(config: SyntheticTraining) -> str:
 
 
 def _of_seeds(runs: SeedRuns) -> str:
-    """That it is the best of several, which flatters it; nothing of a single seed."""
+    """A remark that the best of several seeds is reported; "" for a single seed."""
     if len(runs.by_seed) < 2:
         return ""
     reached = sorted(scores["accuracy"] for scores in runs.by_seed.values())

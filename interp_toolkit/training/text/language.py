@@ -1,4 +1,4 @@
-"""Language modelling: `interp train wikitext`, `fineweb-edu` and `toy-text`, every model variant.
+"""Language modeling: `interp train wikitext`, `fineweb-edu` and `toy-text`, every model variant.
 
 Rows are windows of `length` tokens at random places of the training documents, one after another;
 a window may begin in the middle of a document and go on into the next. The test is all of the held
@@ -175,7 +175,7 @@ def train_language(
 
 
 def _facts(config: LanguageTraining, store: TokenStore) -> dict[str, Any]:
-    """What is known of the text: sizes, and, for a generated one, what no model can beat.
+    """Facts about the text: sizes, and, for a generated one, a bound that no model can beat.
 
     `least` is the mean surprise of the test's rows to whoever knows the grammar, word by word, and
     so token by token where the tokenizer makes one of each word.
@@ -230,7 +230,7 @@ _FINEWEB_EDU = {"text": "HuggingFaceFW/fineweb-edu:sample-10BT"}
 
 WIKITEXT = language_recipe(
     "wikitext",
-    "language modelling on Wikitext-103, from a hub or a local copy (--set text=FOLDER)",
+    "language modeling on Wikitext-103, from a hub or a local copy (--set text=FOLDER)",
     {
         "small": {**_WIKITEXT, **_SMALL, "documents": 50_000, "test_documents": 1_000},
         "paper": {
@@ -245,7 +245,7 @@ WIKITEXT = language_recipe(
 )
 FINEWEB_EDU = language_recipe(
     "fineweb-edu",
-    "language modelling on FineWeb-Edu, from a hub or a local copy (--set text=FOLDER)",
+    "language modeling on FineWeb-Edu, from a hub or a local copy (--set text=FOLDER)",
     {
         "small": {**_FINEWEB_EDU, **_SMALL, "documents": 5_000, "test_documents": 200},
         "paper": {
@@ -260,6 +260,6 @@ FINEWEB_EDU = language_recipe(
 )
 TOY_TEXT = language_recipe(
     "toy-text",
-    "language modelling on a small generated text whose people's names recur",
+    "language modeling on a small generated text whose people's names recur",
     {"small": {"d_model": 64, "rows": 32, "lr": 2e-3, "steps": 1_200}},
 )

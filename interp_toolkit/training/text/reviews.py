@@ -107,7 +107,7 @@ class Reviews:
             raise InputError("the reviews have no column label: 0 for negative, 1 for positive")
         low, high = (int(label) for label in part.labels.aminmax())
         if low < 0 or high >= len(LABELS):
-            raise InputError(f"labels are 0 and 1, but there are some from {low} to {high}")
+            raise InputError(f"labels must be 0 or 1, but they range from {low} to {high}")
         self.tokens = part.tokens.to(device)
         self.ends = part.ends.to(device)
         self.starts = F.pad(self.ends[:-1], (1, 0))
@@ -193,7 +193,7 @@ def train(config: YelpTraining, session: Session | None = None) -> TrainingRun:
 
 
 def _facts(config: YelpTraining, store: TokenStore) -> dict[str, Any]:
-    """What is known of the reviews: sizes, and, for generated ones, what can be reached."""
+    """Facts about the reviews: sizes, and, for generated ones, the best possible accuracy."""
     facts = document_facts(store)
     if config.text == GENERATED:
         facts["best_accuracy"] = texts.best_accuracy()

@@ -86,7 +86,7 @@ class TextTraining(VariantTraining, ABC):
 
     @abstractmethod
     def generate(self, number: int, seed: int) -> Iterator[Document]:
-        """So many documents of the generated text, the same ones for the same seed."""
+        """Documents of the generated text, the same ones for the same seed."""
 
     def generated(self) -> Texts:
         """The generated text of so many documents."""
@@ -136,7 +136,7 @@ def check_text(config: TextTraining) -> None:
 
 
 def cache_folder(config: TextTraining) -> Path:
-    """Where token ids are kept: the setting, or a folder in the user's cache."""
+    """Folder of the token ids: the setting, or a folder in the user's cache."""
     if config.cache:
         return Path(config.cache).expanduser()
     users = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -214,7 +214,7 @@ def worst_of(
     worst: Callable[[Sequence[float]], float],
     written: Callable[[float], str],
 ) -> str:
-    """How the worst seed did, to end a sentence with; nothing of a single seed.
+    """A clause about the worst seed; "" for a single seed.
 
     Args:
         reached: by the seeds.

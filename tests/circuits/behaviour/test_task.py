@@ -147,7 +147,7 @@ def test_an_answer_that_the_model_cannot_give_is_one_line():
     ("given", "said"),
     [
         ({"answers": np.zeros((3, 1), int)}, "for 2 rows"),
-        ({"answers": np.full((2, 1), -1)}, "no token id"),
+        ({"answers": np.full((2, 1), -1)}, "not a token id"),
         ({"answers": np.zeros((2, 2), int)}, "need answer_positions"),
         ({"answers": np.zeros(2, int), "answer_positions": np.array([9])}, "outside row"),
         ({"answer_positions": np.array([0])}, "without answers"),

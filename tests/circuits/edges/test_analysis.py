@@ -134,8 +134,8 @@ def test_a_decoy_alone_carries_no_behaviour():
 def test_a_model_that_does_not_do_what_its_rows_ask_has_no_circuit():
     data = asked(toys.induction(n_ctx=32), wrong=True)
     result = CIRCUIT(toys.induction(n_ctx=32), data=data)
-    assert result.headline == "No circuit is tested: the model is not seen to perform the task."
-    assert result.findings[0].startswith("Not tested: the model is not seen to do the task")
+    assert result.headline == "No circuit is tested: the model is not shown to perform the task."
+    assert result.findings[0].startswith("Not tested: the model is not shown to perform the task")
     assert result.status == "not_tested"
     assert (result.tables(), result.figures(), list(result.to_frame()["edge"])) == ([], [], [])
 
@@ -164,7 +164,7 @@ def test_contexts_of_two_tokens_are_not_refused():
     assert "too few other circuits of the same size" in result.evidence.reason
     assert result.evidence.reason in result.verdict
     assert result.evidence.equivalent
-    assert result.notes == ["53 rows repeat others, and do not count again"]
+    assert result.notes == ["53 prompts are duplicates and are not counted"]
     assert {row.edge for row in result.edges} >= {"input->a0.h0<v>", "a0.h0->logits"}
 
 
@@ -254,7 +254,7 @@ def test_given_tokens_are_used(induction):
     [
         ({"level": 0.0}, "level 0.0"),
         ({"max_edges": 0}, "max_edges 0"),
-        ({"tokens": [[1, 2, 3, 4] * 4] * 4}, "1 different rows of tokens are too few"),
+        ({"tokens": [[1, 2, 3, 4] * 4] * 4}, "1 different prompts are too few"),
         ({"tokens": [[99] * 16] * 8}, "outside the vocabulary"),
     ],
 )
@@ -352,7 +352,7 @@ def test_which_models_it_is_for(zoo, induction):
 
     assert CIRCUIT.unfit(induction, None) is None
     assert "repeats need at least" in CIRCUIT.unfit(xor_2head(), None)
-    assert "normalises the sum" in CIRCUIT.unfit(zoo("gemma2"), None)
+    assert "normalizes the sum" in CIRCUIT.unfit(zoo("gemma2"), None)
     many = TransformerConfig(
         n_layers=9, d_model=8, n_ctx=16, d_head=1, n_heads=8, d_vocab=9, attn_only=True
     )
@@ -399,7 +399,7 @@ def test_rivals_that_keep_as_much_explain_a_circuit(circuit):
 def test_without_a_task_a_circuit_is_described(circuit):
     of = dataclasses.replace(circuit, home=None)
     assert analysis.status_of(of)[0] == "described"
-    assert "no task that the model is seen to perform" in told(of)
+    assert "prompts without answers or repeats define no task" in told(of)
 
 
 def test_untrained_models_have_no_circuit_whatever_their_prompts():
@@ -409,7 +409,7 @@ def test_untrained_models_have_no_circuit_whatever_their_prompts():
         for rows in (tokens, np.tile(tokens[:, :5], 2)):
             result = it.analyze(model, "circuit", data=rows)
             assert result.status in ("described", "undecided", "not_tested")
-            assert "the model's output, whatever it is worth" in result.verdict
+            assert "The metric only compares outputs, not task performance" in result.verdict
 
 
 def test_equal_prompts_are_on_one_side():
@@ -441,7 +441,7 @@ def test_prompts_that_are_given_twice_count_once(induction):
     once = CIRCUIT(induction, data=data)
     twice = CIRCUIT(induction, data=data.at(np.arange(48) % 24))
     assert (once.status, once.verdict) == (twice.status, twice.verdict)
-    assert twice.notes == ["24 rows repeat others, and do not count again"]
+    assert twice.notes == ["24 prompts are duplicates and are not counted"]
 
 
 def test_nothing_is_denied_of_edges_that_were_not_cut(circuit):
@@ -497,14 +497,14 @@ def circuit(induction):
         ((0.33, 0.2, 0.45), "partial", "carry only a part of it"),
         ((0.02, -0.02, 0.06), "undecided", "whether they carry it alone is undecided"),
         ((0.6, 0.4, 0.8), "partial", "only a part"),
-        ((0.97, 0.45, 1.3), "partial", "how much of it they carry alone is not settled"),
+        ((0.97, 0.45, 1.3), "partial", "how much of it they carry alone is undecided"),
         ((-0.6, -0.9, -0.3), "undecided", "whether they carry it alone is undecided"),
         (
             (1.2, 1.1, 1.3),
             "partial",
             "alone keep more of the in-context advantage",
         ),
-        ((1.0, -math.inf, math.inf), "undecided", "not certain to cost anything"),
+        ((1.0, -math.inf, math.inf), "undecided", "ablating all edges has no significant effect"),
     ],
 )
 def test_a_circuit_is_as_strong_as_what_it_keeps_alone(circuit, kept, status, says):
@@ -517,4 +517,4 @@ def test_a_circuit_is_as_strong_as_what_it_keeps_alone(circuit, kept, status, sa
     assert says in told(circuit)
     assert not {"nan", "inf%"} & set(told(circuit).split())
     if high < 0:
-        assert "worse than with every edge cut" in evidence.reason
+        assert "faithfulness is below that of ablating all edges" in evidence.reason

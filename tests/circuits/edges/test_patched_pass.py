@@ -56,7 +56,7 @@ def test_a_rows_own_writes_as_reference_change_nothing(zoo, tokens, kind):
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("gemma2", "layer 0 normalises the sum over its heads"),
+        ("gemma2", "layer 0 normalizes the sum over its heads"),
         ("qwen3", "query-key norms"),
         ("mla", "latent attention"),
     ],
@@ -71,14 +71,14 @@ def test_a_stream_that_is_no_sum_is_refused(zoo, monkeypatch):
     layer = dataclasses.replace(real.layer(0), residual_norm=NormWeights("LN"))
     monkeypatch.setattr(patched_pass, "weights", lambda model: real)
     monkeypatch.setattr(real, "layer", lambda number: layer)
-    with pytest.raises(InputError, match="layer 0 normalises the residual stream"):
+    with pytest.raises(InputError, match="layer 0 normalizes the residual stream"):
         PatchedModel(zoo("own"))
 
 
 def test_a_pass_that_is_not_the_models_is_refused(zoo, monkeypatch):
     silu = torch.nn.functional.silu
     monkeypatch.setattr(patched_pass, "neurons", lambda w, x: silu(x @ w.W_in + w.b_in))
-    with pytest.raises(InputError, match=r"what layer 0 writes .*activation relu"):
+    with pytest.raises(InputError, match=r"the output of layer 0 .*activation relu"):
         PatchedModel(zoo("own"))
 
 

@@ -70,7 +70,7 @@ def test_a_quick_search_cuts_no_edge_and_detects_nothing(induction, monkeypatch)
     status, reason = status_of(quick)
     assert status == "undecided"
     assert "too few other circuits" in reason
-    assert sentences(quick)[-1].startswith("No edge was cut one by one (effort: quick)")
+    assert sentences(quick)[-1].startswith("No edge was ablated by itself (effort: quick)")
 
 
 def test_a_large_model_has_fewer_edges_cut_than_with_thorough_effort(induction, monkeypatch):

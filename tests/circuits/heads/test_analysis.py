@@ -114,7 +114,7 @@ def test_an_untrained_model_has_none():
     assert result.status == "not_tested"
     assert result.performs_task is False
     assert result.headline == (
-        "Not tested: the model is not seen to perform the task; no head stands out by attention "
+        "Not tested: the model is not shown to perform the task; no head stands out by attention "
         "alone."
     )
     assert "By attention alone no head is of a tested kind." in result.findings
@@ -450,7 +450,7 @@ def test_attention_alone_is_described_and_never_detected():
     assert [h.name for h in result.heads if h.detected] == ["L1H1", "L0H1"]
     assert all(h.causal == "not_tested" for h in result.heads)
     assert result.headline == (
-        "Attention only, as the model is not seen to perform the task: induction head L1H1; "
+        "Attention only, as the model is not shown to perform the task: induction head L1H1; "
         "previous-token head L0H1."
     )
 

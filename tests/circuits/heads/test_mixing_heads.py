@@ -99,7 +99,5 @@ def test_the_other_variants_are_models_like_any_other(variant):
     model = model_of(variant, biases=True, tied_embeddings=True)
     composition = composition_scores(model)
     assert np.isfinite(composition.score[:, 0, :, 1]).all()
-    assert composition.notes == [
-        "rotary heads are taken without the turn: W_QK is that of distance 0"
-    ]
+    assert composition.notes == ["rotary heads are compared without rotation: W_QK at distance 0"]
     assert all(record.qk_matching is not None for record in QK(model).heads)

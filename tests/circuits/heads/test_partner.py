@@ -225,11 +225,11 @@ def test_induction_keys_follow_the_querys_token():
 def test_wrong_input(zoo):
     model = zoo("own")
     prompts = repeated_prompts(model, rows=4)
-    with pytest.raises(InputError, match="no earlier layer"):
+    with pytest.raises(InputError, match="not in an earlier layer"):
         path_effects(model, prompts, [(1, 0)], (1, 1))
     with pytest.raises(InputError, match="no head 8 in layer 0"):
         path_effects(model, prompts, [(0, 8)], (1, 1))
-    with pytest.raises(InputError, match="no head to cut"):
+    with pytest.raises(InputError, match="at least one head at which paths begin"):
         path_effects(model, prompts, [], (1, 1))
 
 

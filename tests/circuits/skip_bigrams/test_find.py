@@ -203,7 +203,10 @@ def test_every_kind_of_model_is_read(model) -> None:
         ({"layer": 2}, "layers 0 to 1"),
         ({"head": 4}, "heads 0 to 3"),
         ({"distance": 1}, "learns positions"),
-        ({"features": "embeddings", "query_features": "x", "key_features": "y"}, "drop one"),
+        (
+            {"features": "embeddings", "query_features": "x", "key_features": "y"},
+            "give either features",
+        ),
         ({"features": np.ones((3, 5))}, "5"),
         ({"memory": "1B"}, "raise the limit"),
     ],
@@ -221,7 +224,7 @@ def test_what_cannot_be_looked_at_is_said(options, says, head) -> None:
         (ROTARY, 8, "context of 8"),
         (ROTARY, -1, "does not see"),
         (ROTARY, [], "no distance"),
-        (BARE, 2, "no head asked for turns"),
+        (BARE, 2, "no requested head depends"),
     ],
 )
 def test_distances_that_cannot_be(options, distance, says, head) -> None:
@@ -307,7 +310,7 @@ def test_a_head_that_scores_nothing_is_left_out(head) -> None:
 def test_only_models_made_for_it_are_looked_at_without_being_asked() -> None:
     assert SKIP_BIGRAMS.unfit(load("toy:skip-bigrams-gqa"), None) is None
     for name in ("or-1head", "universal-keys-separate", "uand"):
-        assert "by name" in SKIP_BIGRAMS.unfit(load(f"toy:{name}"), None)
+        assert "--probe skip-bigrams" in SKIP_BIGRAMS.unfit(load(f"toy:{name}"), None)
 
 
 def test_options_of_the_command_line_are_its_own() -> None:

@@ -52,7 +52,7 @@ def test_one_of_many_heads_is_held_against_all(empty, n: int, z: float, status: 
     evidence = evidence_of(found, 199)
     assert evidence.status == status
     assert (evidence.reason is None) == (status == "detected")
-    undecided = sentences(found, evidence)[0].startswith("Undecided: no more stands out than")
+    undecided = sentences(found, evidence)[0].startswith("Undecided: no more pairs stand out than")
     assert undecided == (status == "undecided")
     assert headline(found, status).endswith("is undecided.") == (status == "undecided")
     assert beyond_chance(found) == (status == "detected")

@@ -29,7 +29,7 @@ DISTINCT, BOTH_WAYS = "15 list10 16 sorted10", "10 list1-10 11 pad12"
 
 @pytest.fixture(scope="module", autouse=True)
 def few_nulls():
-    """Two re-initialised models: enough for all but the status."""
+    """Two reinitialized models: enough for all but the status."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(analysis, "NULLS", 2)
         yield
@@ -52,7 +52,7 @@ def titled(result, title):
 def test_the_two_toys_are_told_apart(min_greater, argmax):
     assert min_greater.algorithm == "min_greater_than_previous"
     assert argmax.algorithm == "argmax_piecewise_linear"
-    assert min_greater.status == argmax.status == "undecided"  # two re-initialised are too few
+    assert min_greater.status == argmax.status == "undecided"  # two reinitialized are too few
     assert min_greater.distinct
     assert not argmax.distinct
 

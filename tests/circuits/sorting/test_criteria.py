@@ -106,7 +106,7 @@ def test_sorting_is_half_way_from_a_guess_to_all(right, guess, verdict) -> None:
 
 
 def test_copying_and_what_untrained_models_show_too_make_no_mix() -> None:
-    """Both algorithms' heads copy, and re-initialised models follow a swapped token at times."""
+    """Both algorithms' heads copy, and reinitialized models follow a swapped token at times."""
     values = {"copy_score": 1.0, "above_lift": 0.3, "follows_token": 0.4, "kink_r2": 0.5}
     values |= {"follows_position": 0.5, "smallest_lift": 0.0}
     null = {"above_lift": [0.1], "follows_token": [0.2], "kink_r2": [0.1]}

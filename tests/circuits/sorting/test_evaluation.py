@@ -267,8 +267,12 @@ def sorted_rows(sets):
         ("8 list4", {}, "has token 8; the model has 0 to 7"),
         ("5 list4", {"d_vocab_out": 4}, "has value 4, which has no logit"),
         ("5 list4", {"n_ctx": 4}, "has rows of 5 tokens, the model takes 4"),
-        ("list4 sorted4", {"attention_dir": "bidirectional"}, "it would see the answers"),
-        ("list4 sorted4", {"d_vocab_out": 9}, "answers with 9 tokens but reads only 8"),
+        ("list4 sorted4", {"attention_dir": "bidirectional"}, "the model would see the answers"),
+        (
+            "list4 sorted4",
+            {"d_vocab_out": 9},
+            "logits for 9 tokens, but its vocabulary has only 8",
+        ),
     ],
 )
 def test_models_that_do_not_fit_the_layout(text, change, message):
@@ -286,7 +290,7 @@ def test_searches_and_lists_that_make_no_sense():
     model, source = Sorter(CAUSAL), ListSource("uniform", N_VALUES, 4, 4)
     with pytest.raises(InputError, match="the source draws 3 to 4"):
         counterexamples(model, CAUSAL, ListSource("uniform", N_VALUES, 3, 4))
-    with pytest.raises(InputError, match="one list or more"):
+    with pytest.raises(InputError, match="n of at least 1"):
         counterexamples(model, CAUSAL, source, n=0)
     with pytest.raises(InputError, match="has 5 values, the lists have 4"):
         counterexamples(model, CAUSAL, ListSource("uniform", 4, 4, 4))

@@ -219,7 +219,7 @@ def test_the_model_is_left_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("layout", "said"),
     [
-        (None, "how the lists stand in a row is not known"),
+        (None, "the layout of the lists is not known"),
         ("10 list11 11 sorted11", "tokens, the model takes 22"),
         ("10 list10 99 sorted10", "99 is outside the vocabulary"),
         ("10 11", "list"),

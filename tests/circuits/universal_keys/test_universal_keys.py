@@ -205,7 +205,7 @@ def test_rows_and_features_of_a_users_own(tmp_path) -> None:
 
 
 def test_places_that_are_none_are_refused() -> None:
-    with pytest.raises(InputError, match="--position is of the rows of --data"):
+    with pytest.raises(InputError, match="--position needs --data"):
         UNIVERSAL_KEYS(it.load("toy:universal-keys-separate"), position=99)
     model = random_model()
     data = FeatureData([np.array([1, 2, 3])] * 20, np.zeros((20, 0), dtype=bool), ())
@@ -300,4 +300,4 @@ def test_heads_of_another_kind_select_nothing(name: str) -> None:
     data = FeatureData(rows, np.zeros((300, 0), dtype=bool), ())
     found = UNIVERSAL_KEYS(model, data=data, features="embeddings")
     assert found.status == "not_detected"
-    assert found.evidence.reason == "the scores make no two groups"
+    assert found.evidence.reason == "the scores do not form two groups"

@@ -138,8 +138,8 @@ def test_what_is_approximate_is_said(zoo) -> None:
     assert len(deep.notes) == 4 or any("soft cap" in note for note in deep.notes)
     assert any("earlier layers" in note for note in deep.notes)
     learned = ov_circuit(zoo("gpt2"), 0, 0)
-    assert "mean of all positions" in learned.tokens().note
-    assert "mean of all positions" not in learned.tokens(3).note
+    assert "mean position embedding" in learned.tokens().note
+    assert "mean position embedding" not in learned.tokens(3).note
 
 
 @torch.no_grad()

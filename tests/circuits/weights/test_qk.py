@@ -102,7 +102,7 @@ def test_the_four_terms_sum_to_the_score(zoo, kind):
 def test_distance_is_all_that_counts_without_learned_positions(zoo, kind):
     circuit = qk_circuit(zoo(kind), 0, 1)
     if kind not in (*NO_LEARNED_POSITIONS, "hooked-parallel", "hooked-rotary"):
-        with pytest.raises(InputError, match="give them: tokens\\(query_pos, key_pos\\)"):
+        with pytest.raises(InputError, match="give both: tokens\\(query_pos, key_pos\\)"):
             circuit.at_distance(1)
         return
     for distance in (0, 3):
@@ -175,7 +175,7 @@ def test_positions_not_given_are_the_mean_embedding(zoo):
 def test_what_of_the_norm_is_not_linear_is_said(zoo):
     assert "root mean square" in qk_circuit(zoo("llama"), 0, 0).norm_note
     assert "standard deviation" in qk_circuit(zoo("own"), 0, 0).norm_note
-    assert "everything is linear" in qk_circuit(zoo("bert"), 0, 0).norm_note
+    assert "scores are bilinear" in qk_circuit(zoo("bert"), 0, 0).norm_note
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_distances_that_are_not_there(zoo):
         circuit.at_distance(-1)
     with pytest.raises(InputError, match="does not see 4 positions back"):  # sliding_window=4
         circuit.at_distance(4)
-    with pytest.raises(InputError, match="that of distance 3 already"):
+    with pytest.raises(InputError, match="already has a distance"):
         circuit.at_distance(3).at_distance(1)
     with pytest.raises(InputError, match="give no positions"):
         circuit.at_distance(3).tokens(4, 1)

@@ -246,7 +246,7 @@ def test_a_head_of_zeros_has_no_score() -> None:
 
 
 def test_embeddings_that_do_not_differ_leave_no_score() -> None:
-    """After centring over tokens no coordinate is written."""
+    """After centering over tokens no coordinate is written."""
     model = random_model(5, normalization_type=None)
     with torch.no_grad():
         model.embed.W_E[:] = 1

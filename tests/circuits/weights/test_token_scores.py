@@ -73,7 +73,7 @@ def test_pairs_that_are_not_there(scores):
         scores.score(one, torch.tensor([-1]))
     with pytest.raises(InputError, match="rows 0 to 6"):
         scores.row(-1)
-    with pytest.raises(InputError, match="at least one pair"):
+    with pytest.raises(InputError, match="it must be at least 1"):
         scores.top(0)
 
 
@@ -82,5 +82,5 @@ def test_ids_may_be_numbers_and_lists():
     assert scores.score([0, 1, 2], [0, 2, 2]).tolist() == [2, 0, 2]
     assert scores.score(1, [0, 1]).tolist() == [0, 2]
     assert float(scores.score(1, 1)) == 2
-    with pytest.raises(InputError, match="row is not there"):
+    with pytest.raises(InputError, match="row is out of range"):
         scores.score([3], [1])

@@ -77,14 +77,14 @@ def test_token_sets(own, written):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "no JSON of token sets"),
+        ("", "not a JSON file of token sets"),
         ("[1, 2]", "must hold one JSON object of token sets"),
         ({}, "must hold one JSON object of token sets"),
-        ({"a": []}, "'a' has no token"),
-        ({"a": 3}, "'a' is no list of token ids"),
-        ({"a": [True]}, "'a' is no list of token ids"),
-        ({"a": [1.0]}, "'a' is no list of token ids"),
-        ({"": [1]}, "'' is no list of token ids"),
+        ({"a": []}, "'a' has no tokens"),
+        ({"a": 3}, "'a' is not a list of token ids"),
+        ({"a": [True]}, "'a' is not a list of token ids"),
+        ({"a": [1.0]}, "'a' is not a list of token ids"),
+        ({"": [1]}, "'' is not a list of token ids"),
         ({"a": [1], "b": [11]}, "'b' has token 11; the vocabulary is 0 to 10"),
         ({"a": [-1]}, "'a' has token -1; the vocabulary is 0 to 10"),
         ('{"a": [1], "b": [1], "a": [2]}', "two sets are called 'a'"),
@@ -123,8 +123,8 @@ def test_directions_from_files_and_arrays(own, written):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("d.npy", np.ones((3, 7)), r"are \[3, 7\]; this model's are \[feature, 16\]"),
-        ("d.npy", np.ones((0, 16)), r"are \[0, 16\]"),
+        ("d.npy", np.ones((3, 7)), r"have shape \[3, 7\]; this model needs \[feature, 16\]"),
+        ("d.npy", np.ones((0, 16)), r"have shape \[0, 16\]"),
         ("d.npy", np.ones(16), r"must be numbers \[feature d_model\], not float64 \[16\]"),
         ("d.npy", np.ones((2, 16), bool), r"not bool \[2, 16\]"),
         ("d.npy", np.ones((2, 16), complex), r"not complex128"),
@@ -152,7 +152,7 @@ def test_bad_specs(own, written, tmp_path):
     for name in ("none.npy", "none.json", "none.safetensors"):
         with pytest.raises(InputError, match="there is no such file"):
             read_features(tmp_path / name, own)
-    with pytest.raises(InputError, match="are neither 'embeddings' nor the folder of an SAE"):
+    with pytest.raises(InputError, match="not understood: give 'embeddings', the folder of an SAE"):
         read_features("embedings", own)
     for name in ("d.npy", "d.npz", "d.safetensors"):
         (tmp_path / name).write_bytes(b"")
@@ -162,12 +162,12 @@ def test_bad_specs(own, written, tmp_path):
         with pytest.raises(InputError, match=name):
             read_features(tmp_path / name, own)
     for array in (np.ones(3), np.ones((2, 3, 16)), np.array(1.0), torch.ones(2, 3)):
-        with pytest.raises(InputError, match="the directions given are"):
+        with pytest.raises(InputError, match="the directions given have shape"):
             read_features(array, own)
     with pytest.raises(InputError, match="directions must be numbers, not <U1"):
         read_features(np.array([["a"]]), own)
     for asked in ({"side": "encoder"}, {"threshold": 1.0}):
-        with pytest.raises(InputError, match="are for the folder of an SAE"):
+        with pytest.raises(InputError, match="apply only to an SAE folder"):
             read_features("embeddings", own, **asked)
     with pytest.raises(InputError, match="feature names must differ"):
         FeatureSet(("a", "a"), "mine")
@@ -203,11 +203,19 @@ def test_latents_of_heads_side_by_side(model, sae_folder, tokens):
 @pytest.mark.parametrize(
     ("folder", "options", "message"),
     [
-        ({"hook": "blocks.9.hook_resid_post"}, {}, "was trained at blocks.9.* this model has not"),
-        ({"hook": "resid_post"}, {}, "was trained at resid_post, which this model has not"),
-        ({"d_in": 8}, {}, "reads 8 dimensions and hook_embed has 16 in this model"),
-        ({}, {"threshold": -1.0}, "the threshold of a latent is -1.0; it must be 0 or above"),
-        ({}, {"threshold": float("nan")}, "the threshold of a latent is nan"),
+        (
+            {"hook": "blocks.9.hook_resid_post"},
+            {},
+            "was trained at blocks.9.* this model does not have",
+        ),
+        (
+            {"hook": "resid_post"},
+            {},
+            "was trained at resid_post, a hook point that this model does not have",
+        ),
+        ({"d_in": 8}, {}, "reads 8 dimensions, but hook_embed has 16 in this model"),
+        ({}, {"threshold": -1.0}, "the threshold of a latent must be 0 or above, got -1.0"),
+        ({}, {"threshold": float("nan")}, "the threshold of a latent must be 0 or above, got nan"),
     ],
 )
 def test_an_sae_of_another_model(own, sae_folder, folder, options, message):
@@ -218,7 +226,7 @@ def test_an_sae_of_another_model(own, sae_folder, folder, options, message):
 def test_an_sae_at_a_silenced_hook(zoo, sae_folder):
     model = zoo("native")
     hook = next(h for h in model.hook_dict if h.endswith("attn.hook_result"))
-    with pytest.raises(InputError, match=r"is silent until model\.set_use_attn_result\(True\)"):
+    with pytest.raises(InputError, match=r"does not fire until model\.set_use_attn_result\(True\)"):
         read_features(sae_folder(hook=hook), model)
 
 

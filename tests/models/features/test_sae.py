@@ -173,9 +173,11 @@ def test_one_head_alone(sae_folder):
     metadata = {"hook_name": "blocks.0.attn.hook_z", "hook_head_index": 2}
     one = read_sae(sae_folder(d_in=4, metadata=metadata), through="files")
     assert torch.equal(one.flat_input(x), x[:, 2])
-    with pytest.raises(InputError, match=r"reads head 2, which blocks\.0\.attn\.hook_z has not"):
+    with pytest.raises(
+        InputError, match=r"reads head 2, which blocks\.0\.attn\.hook_z does not have"
+    ):
         one.flat_input(x[:, :2])
-    with pytest.raises(InputError, match=r"reads 4 dimensions and .* has 8"):
+    with pytest.raises(InputError, match=r"reads 4 dimensions, but .* has 8"):
         one.flat_input(inputs(5, 16).reshape(5, 4, 4, 1).repeat(1, 1, 1, 2).flatten(2))
 
 
@@ -185,20 +187,28 @@ def test_one_head_alone(sae_folder):
         (
             "matching_pursuit",
             {},
-            "the architecture 'matching_pursuit' is not read here; known: sta",
+            "the architecture 'matching_pursuit' is not supported; known: sta",
         ),
-        ("temporal", {}, "the architecture 'temporal' is not read here"),
-        ("standard", {"activation_fn": "tanh-relu"}, "'standard with tanh-relu' is not read here"),
+        ("temporal", {}, "the architecture 'temporal' is not supported"),
+        ("standard", {"activation_fn": "tanh-relu"}, "'standard with tanh-relu' is not supported"),
         ("standard", {"normalize_activations": "expected_average_only_in"}, "is not folded into"),
         ("standard", {"normalize_activations": True}, "is not folded into the weights"),
-        ("standard", {"normalize_activations": "max"}, "normalize_activations 'max' is not read"),
-        ("standard", {"reshape_activations": "mlp"}, "reshape_activations 'mlp' is not read"),
+        (
+            "standard",
+            {"normalize_activations": "max"},
+            "normalize_activations 'max' is not supported",
+        ),
+        ("standard", {"reshape_activations": "mlp"}, "reshape_activations 'mlp' is not supported"),
         ("standard", {"dtype": "int8"}, "dtype 'int8' is not one of float64"),
-        ("standard", {"apply_b_dec_to_input": "no"}, "apply_b_dec_to_input is 'no'; it is true"),
-        ("standard", {"metadata": {"hook_name": 3}}, "hook_name is 3, which is no str"),
+        (
+            "standard",
+            {"apply_b_dec_to_input": "no"},
+            "apply_b_dec_to_input is 'no'; it must be true",
+        ),
+        ("standard", {"metadata": {"hook_name": 3}}, "hook_name is 3, which is not of type str"),
         ("standard", {"metadata": []}, None),
         ("standard", {"metadata": "x"}, "must hold one JSON object"),
-        ("standard", {"d_sae": 12}, "d_sae is 12, and its weights have 24"),
+        ("standard", {"d_sae": 12}, "d_sae is 12, but its weights have 24"),
         ("topk", {"k": 0}, "k is 0; it must be 1 to 24"),
         ("topk", {"k": 25}, "k is 25; it must be 1 to 24"),
         ("topk", {"k": None}, "k is None; it must be 1 to 24"),
@@ -232,7 +242,7 @@ def test_missing_and_damaged_parts(sae_folder, tmp_path):
         read_sae(tmp_path / "none")
     folder = sae_folder("gated")
     weights = folder / "sae_weights.safetensors"
-    with pytest.raises(InputError, match="is no folder"):
+    with pytest.raises(InputError, match="is not a folder"):
         read_sae(weights)
     tensors = load_file(weights)
     save_file({n: t for n, t in tensors.items() if n != "r_mag"}, weights)
@@ -252,11 +262,11 @@ def test_missing_and_damaged_parts(sae_folder, tmp_path):
         read_sae(folder)
     weights.write_bytes(whole)
     (folder / "cfg.json").write_text('{"architecture": ["gated"]}')
-    with pytest.raises(InputError, match=r"the architecture \['gated'\] is not read here"):
+    with pytest.raises(InputError, match=r"the architecture \['gated'\] is not supported"):
         read_sae(folder)
     (folder / "cfg.json").write_text("{")
     with pytest.raises(InputError, match=r"cfg\.json is not JSON"):
         read_sae(folder)
     (folder / "cfg.json").unlink()
-    with pytest.raises(InputError, match=r"no folder of an SAE .* it has no cfg\.json"):
+    with pytest.raises(InputError, match=r"not an SAE folder .*it has no cfg\.json"):
         read_sae(folder)

@@ -190,7 +190,7 @@ def test_folders_of_other_layouts_are_refused_with_what_is_inside(
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
-    with pytest.raises(InputError, match=f"no folder of an SAE as SAELens.*{words}"):
+    with pytest.raises(InputError, match=f"not an SAE folder of SAELens.*{words}"):
         read_sae(tmp_path)
 
 
@@ -205,9 +205,9 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     np.savez(tmp_path / "empty" / "params.npz", W_enc=np.array(["a"]))
     for folder, words in (
         (unset, "threshold was never set"),
-        (other, "'CrossCoder' is not read here"),
+        (other, "'CrossCoder' is not supported"),
         (lacking, "lacks bias"),
-        (tmp_path / "empty", "no array of floating-point numbers"),
+        (tmp_path / "empty", "not an array of floating-point numbers"),
     ):
         with pytest.raises(InputError, match=words) as error:
             read_sae(folder)

@@ -1,4 +1,4 @@
-"""Labelled places against a plain-Python walk over rows and positions, and activations there."""
+"""Labeled places against a plain-Python walk over rows and positions, and activations there."""
 
 import numpy as np
 import pytest
@@ -106,7 +106,7 @@ def test_whole_rows_are_drawn(own):
     assert len(labelled_samples(own, rows_of(tokens), features, most=20)) == 20
     whole = labelled_samples(own, rows_of(tokens), features, most=300)
     assert (len(whole), "drawn" in whole.source) == (300, False)
-    with pytest.raises(InputError, match="a row has 5 places, more than the 4"):
+    with pytest.raises(InputError, match="a row has 5 positions, more than the limit of 4"):
         labelled_samples(own, rows_of(tokens), features, most=4)
 
 
@@ -159,21 +159,21 @@ def test_what_cannot_be_looked_at(own):
     features = token_set_features(SETS, own)
     with pytest.raises(InputError, match="no data: "):
         labelled_samples(own, None, features)
-    with pytest.raises(InputError, match="there is no feature column, and no --features are given"):
+    with pytest.raises(InputError, match="there is no feature column; add one or give --features"):
         labelled_samples(own, rows_of())
-    with pytest.raises(InputError, match="columns say what is true of a row"):
+    with pytest.raises(InputError, match="feature columns hold one value for each row"):
         labelled_samples(own, columns, position="all")
     for position in (1, -2):
         with pytest.raises(InputError, match=f"position {position} is outside row 2, which has 1"):
             labelled_samples(own, columns, position=position)
-    with pytest.raises(InputError, match="none of the 1 features is on at any place"):
+    with pytest.raises(InputError, match="none of the 1 features is on at any position"):
         labelled_samples(own, rows_of(), token_set_features({"a": [0]}, own))
     with pytest.raises(InputError, match="token 40 is not in the vocabulary"):
         labelled_samples(own, rows_of([[1, 40]]), features)
     with pytest.raises(InputError, match="directions alone do not say when"):
         labelled_samples(own, rows_of(), FeatureSet(("a",), "directions", torch.ones(1, 16)))
     samples = labelled_samples(own, rows_of(), features)
-    with pytest.raises(InputError, match="as wide as the row is long"):
+    with pytest.raises(InputError, match="depends on the row's length"):
         read_at(own, samples, "blocks.*.hook_pattern")
     with pytest.raises(InputError, match="no hook matches 'resid_pots'"):
         read_at(own, samples, "resid_pots")

@@ -63,7 +63,7 @@ def test_the_wrong_assumption_is_found_and_what_is_so(tmp_path, settings):
     assert sentence is not None
     for name, value in settings.items():
         assert f"--set {name}={str(value).lower() if value is False else value}" in sentence
-    assert "these rows are answered right 100 % instead of" in sentence
+    assert "accuracy on these prompts is 100 % instead of" in sentence
     assert "\n" not in sentence
     given = dict(pair.split("=") for pair in check.better.options.replace("--set ", "").split())
     again = check_assumptions(loaded(tmp_path, model, **given), *rows(model))

@@ -91,7 +91,7 @@ def test_a_net_that_is_no_transformer_is_described(tmp_path, writer):
     for data in (net, net.state_dict()):
         WRITERS[writer](data, tmp_path / "net.pt")
         message = refusal(tmp_path / "net.pt")
-        assert "no transformer's tensors are here: 0.weight [3, 2], 0.bias [3]" in message
+        assert "no tensors of a transformer found: 0.weight [3, 2], 0.bias [3]" in message
         assert "--keys FILE.json" in message
 
 
@@ -179,7 +179,7 @@ def test_a_zip_of_something_else(tmp_path):
 
     with zipfile.ZipFile(tmp_path / "model.pt", "w") as archive:
         archive.writestr("readme.txt", "hello")
-    assert "no PyTorch file" in refusal(tmp_path / "model.pt")
+    assert "not a PyTorch file" in refusal(tmp_path / "model.pt")
 
 
 def test_paths_that_lead_nowhere(tmp_path):
@@ -187,9 +187,9 @@ def test_paths_that_lead_nowhere(tmp_path):
     os.mkfifo(tmp_path / "pipe.pt")
     assert "not a regular file" in refusal(tmp_path / "pipe.pt")
     (tmp_path / "loop.pt").symlink_to(tmp_path / "loop.pt")
-    assert "a link that leads nowhere" in refusal(tmp_path / "loop.pt")
+    assert "a broken link" in refusal(tmp_path / "loop.pt")
     (tmp_path / "dangling.pt").symlink_to(tmp_path / "missing.pt")
-    assert "a link that leads nowhere" in refusal(tmp_path / "dangling.pt")
+    assert "a broken link" in refusal(tmp_path / "dangling.pt")
 
 
 def test_names_that_are_no_paths():
@@ -215,9 +215,12 @@ def test_a_file_without_permission(tmp_path):
         ([torch.zeros(2)], "holds a list"),
         ({}, "it is empty"),
         ({"lr": 0.1}, "'lr' is no tensor"),
-        ({"weight": torch.zeros(2)}, "no transformer's tensors are here: weight [2]"),
-        ({"layers.0.attention.q": torch.zeros(2, 2)}, "a transformer's tensors under names that"),
-        ({"embed.weight": torch.zeros(2, 2)}, "no transformer's tensors are here"),
+        ({"weight": torch.zeros(2)}, "no tensors of a transformer found: weight [2]"),
+        (
+            {"layers.0.attention.q": torch.zeros(2, 2)},
+            "a transformer's tensors under unknown names",
+        ),
+        ({"embed.weight": torch.zeros(2, 2)}, "no tensors of a transformer found"),
         ({"transformer.wte.weight": torch.zeros(2, 2)}, "Hugging Face model's weights"),
         ({"model.layers.0.x": torch.zeros(2), "lm_head.weight": torch.zeros(2)}, "Hugging Face"),
         (torch.zeros(3), "holds a Tensor"),
@@ -240,7 +243,7 @@ def test_our_own_checkpoint_without_a_state_dict(tmp_path, instead):
     save(load("toy:xor-2head"), path)
     saved = torch.load(path, weights_only=True)
     torch.save(saved | {"state_dict": instead}, path)
-    assert "holds no state dict but a" in refusal(path)
+    assert "instead of a state dict" in refusal(path)
 
 
 @pytest.mark.parametrize("listed", [False, True])
@@ -248,11 +251,11 @@ def test_a_state_dict_that_holds_itself(tmp_path, listed):
     data = {}
     data["state_dict"] = [data] if listed else data
     torch.save(data, tmp_path / "model.pt")
-    assert "its state_dict holds itself" in refusal(tmp_path / "model.pt")
+    assert "its state_dict contains itself" in refusal(tmp_path / "model.pt")
     outer = {"cfg": {}, "model": data}
     data["state_dict"] = outer
     torch.save(outer, tmp_path / "model.pt")
-    assert "its state_dict holds itself" in refusal(tmp_path / "model.pt")
+    assert "its state_dict contains itself" in refusal(tmp_path / "model.pt")
 
 
 # --- tensors that do not fit
@@ -366,7 +369,7 @@ def test_own_files_of_another_version_or_with_damaged_parts(tmp_path, model):
     assert "configuration that cannot be used: 3" in refusal(path)
     for record in ("task", "training"):
         own_file(model, path, **{record: "xor"})
-        assert f"its {record} record is no dictionary" in refusal(path)
+        assert f"its {record} record is not a dictionary" in refusal(path)
     own_file(model, path, config={**model.cfg.model_dump(mode="json"), "n_heads": 4})
     assert "misshapen blocks.0.attn.W_Q" in refusal(path)
 
@@ -376,7 +379,7 @@ def test_own_safetensors_with_damaged_metadata(tmp_path, model):
     for metadata in ("{", "[]", "3"):
         about = {"interp_toolkit": metadata}
         save_file(tensors, tmp_path / "model.safetensors", metadata=about)
-        assert "its metadata is no" in refusal(tmp_path / "model.safetensors")
+        assert "its metadata is not a" in refusal(tmp_path / "model.safetensors")
 
 
 def test_settings_do_not_change_an_own_file(tmp_path, model):
@@ -389,11 +392,11 @@ def test_settings_do_not_change_an_own_file(tmp_path, model):
 
 
 def test_what_is_no_model_at_all():
-    with pytest.raises(InputError, match="a int is no TransformerLens model"):
+    with pytest.raises(InputError, match="a int is not a TransformerLens model"):
         load(3)
-    with pytest.raises(InputError, match="a Linear is no TransformerLens model"):
+    with pytest.raises(InputError, match="a Linear is not a TransformerLens model"):
         load(torch.nn.Linear(2, 2))
-    with pytest.raises(InputError, match="a BytesIO is no TransformerLens model"):
+    with pytest.raises(InputError, match="a BytesIO is not a TransformerLens model"):
         load(io.BytesIO())
 
 

@@ -33,7 +33,7 @@ CASES = {
         },
         {},
     ),
-    "rotary, neighbours, half of the head": (
+    "rotary, neighbors, half of the head": (
         {
             "attn_only": True,
             "d_head": 8,

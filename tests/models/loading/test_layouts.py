@@ -87,13 +87,13 @@ def test_gpt2_without_a_head(tmp_path, prefix):
 
 def test_a_number_of_heads_that_does_not_fit(tmp_path):
     torch.save(gpt2().state_dict(), tmp_path / "model.pt")
-    with pytest.raises(InputError, match=r"c_attn\.weight has shape .*head=5 do not fit"):
+    with pytest.raises(InputError, match=r"c_attn\.weight has shape .* does not match .*head=5"):
         load(tmp_path / "model.pt", n_heads=5, act_fn="gelu_new")
 
 
 def test_a_layout_that_does_not_fit_is_told(tmp_path):
     torch.save(gpt2().state_dict(), tmp_path / "model.pt")
-    with pytest.raises(InputError, match=r"has shape .* do not fit"):
+    with pytest.raises(InputError, match=r"has shape .* does not match"):
         load(tmp_path / "model.pt", keys="nanogpt", **GIVEN)
 
 
@@ -404,13 +404,13 @@ THREE = "(head d_head groups) a -> groups d_head"
     [
         ("gpt3", "neither a layout's name .* nor a .json file; did you mean gpt2"),
         ("missing.json", "No such file"),
-        ({}, "must be a mapping"),
+        ({}, "must map tensor names"),
         ({"a": 3}, 'a needs "to"'),
         ({"a": {"to": "b", "turn": True}}, 'a needs "to"'),
-        ({"a": {"to": "b", "axes": "sideways"}}, "are no pattern"),
+        ({"a": {"to": "b", "axes": "sideways"}}, "must be a pattern"),
         ({"a": {"to": "b", "axes": "x y -> y z"}, "tok.weight": "b"}, "none of the tensors|cannot"),
         ({"nothing": "embed.W_E"}, "none of the tensors that the keys name, such as nothing"),
-        ({"tok.weight": {"to": "embed.W_E", "axes": "a b -> b c"}}, "cannot go by"),
+        ({"tok.weight": {"to": "embed.W_E", "axes": "a b -> b c"}}, "cannot be rearranged by"),
         ({"tok.weight": {"to": "embed.W_E", "axes": "(a b) c -> a b c"}}, "size of the axis a, b"),
         ({"tok.weight": {"to": "embed.W_E", "axes": f"{GROUPED} d_head a"}}, "axis d_head, groups"),
         ({"tok.weight": {"to": "embed.W_E", "axes": f"{AHEAD} ahead b"}}, "the axis a, ahead"),
@@ -440,5 +440,5 @@ def test_keys_and_ignore_are_for_checkpoints_of_others(tmp_path):
     from interp_toolkit import save
 
     save(own(), tmp_path / "model.pt")
-    with pytest.raises(InputError, match="no use for keys or ignore"):
+    with pytest.raises(InputError, match="needs no keys or ignore"):
         load(tmp_path / "model.pt", keys="gpt2")

@@ -59,7 +59,7 @@ def test_a_bare_state_dict_is_told_by_its_names(tmp_path, options, given):
         (MIXIT, {"mixing": "1/n"}, "mixing=1/n cannot be used"),
         (MIXIT, {"attn_scale": 2.0}, "attn_scale=2.0 would have no effect"),
         (MIXIT, {"attention_dir": "bidirectional"}, "attention_dir=bidirectional contradicts"),
-        ({**MIXIT, "tied_embeddings": True}, {}, "lacks unembed.W_U.*tied_embeddings=true"),
+        ({**MIXIT, "tied_embeddings": True}, {}, "unembed.W_U is missing .*tied_embeddings=true"),
         ({**GATED, "unembed_bias": False}, {}, "lacks unembed.b_U"),
     ],
 )

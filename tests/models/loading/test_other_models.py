@@ -34,7 +34,7 @@ def made(name):
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_folder_of_another_kind_of_model_is_refused_by_name(tmp_path, name):
     save_quietly(made(name), tmp_path / "saved")
-    with pytest.raises(it.InputError, match=rf"{name}.*the toolkit reads models of"):
+    with pytest.raises(it.InputError, match=rf"{name}.*the toolkit supports"):
         it.load(tmp_path / "saved")
 
 
@@ -45,7 +45,7 @@ def test_a_bridge_to_another_kind_of_model_is_refused_by_name(name):
     model = made(name)
     bridge = build_bridge_from_module(model, name, hf_config=model.config, model_name="tiny")
     for call in (lambda: it.analyze(bridge, "heads"), lambda: it.doctor(bridge)):
-        with pytest.raises(it.InputError, match=rf"{name}.*the toolkit reads models of"):
+        with pytest.raises(it.InputError, match=rf"{name}.*the toolkit supports"):
             call()
 
 

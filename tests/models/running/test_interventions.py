@@ -220,7 +220,7 @@ def test_a_model_whose_output_is_nan_cannot_be_checked(zoo):
         ([(2, 0)], {}, "no head 0 in layer 2; the model has layers 0 to 1 with heads 0 to 3"),
         ([(0, 4)], {}, "no head 4 in layer 0"),
         ([(-1, 0)], {}, "no head 0 in layer -1"),
-        ([], {}, "no head to ablate"),
+        ([], {}, "at least one head to ablate"),
         ([(0, 0)], {"how": "median"}, "how is 'median'"),
     ],
 )
@@ -295,7 +295,7 @@ def test_reinitialising_a_model_of_equal_weights_changes_nothing_and_says_so(zoo
 
 @pytest.mark.parametrize("heads", [[0], [(0, 1, 2)], 3, ["L0H1"], [(0, "1")]])
 def test_heads_that_are_no_pairs_are_one_clear_line(zoo, heads):
-    with pytest.raises(InputError, match=r"is no head: give .*\(layer, head\)"):
+    with pytest.raises(InputError, match=r"is not a head: give .*\(layer, head\)"):
         interventions._by_layer(zoo("own"), heads)
 
 

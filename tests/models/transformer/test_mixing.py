@@ -69,7 +69,7 @@ def test_every_length_has_rows_that_sum_to_one(variance, direction):
 )
 @pytest.mark.parametrize("direction", ["causal", "bidirectional"])
 def test_entries_have_the_variance_that_is_named(variance, expected, direction):
-    """Centring over t keys leaves 1 - 1/t of it; 16 heads' 33,000 entries give it to 1 %."""
+    """Centering over t keys leaves 1 - 1/t of it; 16 heads' 33,000 entries give it to 1 %."""
     cfg = config(
         n_layers=1,
         d_model=128,
@@ -268,7 +268,7 @@ def test_the_unembedding_bias_is_an_option_of_its_own():
 
 @pytest.mark.parametrize("direction", ["causal", "bidirectional"])
 def test_unshaped_mixing_is_what_is_drawn(direction):
-    """Of variance 1/m on the keys that are seen: no identity, no centring, at every length."""
+    """Of variance 1/m on the keys that are seen: no identity, no centering, at every length."""
     cfg = config(n_layers=1, n_ctx=64, n_heads=6, d_head=2, mixing="1/m unshaped", dtype="float64")
     model = Transformer(cfg.model_copy(update={"attention_dir": direction}))
     generator = torch.Generator().manual_seed(0)

@@ -271,7 +271,7 @@ def test_scores_without_a_number_attend_to_nothing(point, grad):
     assert not logits.isnan().any()
 
 
-# Initialisation
+# Initialization
 
 
 @pytest.mark.parametrize("n_keys", [1, 2, 15, 16, 17])
@@ -383,7 +383,7 @@ def test_a_loss_that_cannot_be_computed_is_refused():
     with pytest.raises(InputError, match="tokens="):
         model(model(TOKENS, stop_at_layer=1), return_type="loss", start_at_layer=1)
     narrow = random_model(**PLAIN, d_vocab_out=5)
-    with pytest.raises(InputError, match="there are only 5"):
+    with pytest.raises(InputError, match="the model has only 5"):
         narrow(TOKENS, return_type="loss")
     assert narrow(TOKENS[:, :4] % torch.tensor([9, 5, 5, 5]), return_type="loss") > 0
     with pytest.raises(InputError, match="return_type"):

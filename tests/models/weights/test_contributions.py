@@ -10,9 +10,9 @@ from interp_toolkit.models.weights.contributions import head_scores
 def test_outputs_are_what_ablating_the_head_takes_away(model, tokens):
     """By brute force: the change of hook_attn_out when the head's z is set to zero."""
     if getattr(model.cfg, "rmsnorm_uses_offset", False):
-        pytest.skip("Gemma 2 normalises the sum over its heads")
+        pytest.skip("Gemma 2 normalizes the sum over its heads")
     if getattr(model.cfg, "architecture", None) == "BertForMaskedLM":
-        pytest.skip("BERT normalises the residual stream behind the addition")
+        pytest.skip("BERT normalizes the residual stream behind the addition")
     for layer, position in ((0, -1), (1, 2)):
         outputs = head_outputs(model, tokens, layer, position)
         assert outputs.shape == (5, 4, model.cfg.d_model)
@@ -42,9 +42,9 @@ def out_without(model, tokens, layer, head):
 
 
 def test_heads_behind_a_norm_do_not_add_up(zoo, tokens):
-    with pytest.raises(InputError, match="layer 0 normalises the sum over its heads"):
+    with pytest.raises(InputError, match="layer 0 normalizes the sum over its heads"):
         head_outputs(zoo("gemma2"), tokens, 0)
-    with pytest.raises(InputError, match="layer 0 normalises the residual stream it adds to"):
+    with pytest.raises(InputError, match="layer 0 normalizes the residual stream it adds to"):
         head_outputs(zoo("bert"), tokens, 0)
 
 
@@ -73,5 +73,5 @@ def test_scores_of_several_layers_in_one_pass_are_those_of_the_outputs(zoo, toke
             outputs = head_outputs(model, tokens, layer, 2).double().detach().numpy()
             expected = outputs @ direction[: model.cfg.d_model]
             np.testing.assert_allclose(scores[:, layer], expected, rtol=1e-6, atol=1e-8)
-    with pytest.raises(InputError, match="normalises the sum"):
+    with pytest.raises(InputError, match="normalizes the sum"):
         head_scores(zoo("gemma2"), tokens, [0], np.ones(zoo("gemma2").cfg.d_model))

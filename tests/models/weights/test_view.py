@@ -153,7 +153,7 @@ def test_embedding_and_logits(model, tokens, cache):
     close(residual, cache["blocks.0.hook_resid_pre"])
     close(w.embed(tokens, torch.arange(7).expand(5, 7)), cache["blocks.0.hook_resid_pre"])
     if "mlm_head" in model._modules:
-        with pytest.raises(InputError, match="behind a masked-language-modelling head"):
+        with pytest.raises(InputError, match="follows a masked-language-modeling head"):
             w.W_U  # noqa: B018
         return
     logits = normalise(w.final_norm, cache["blocks.1.hook_resid_post"]) @ w.W_U + w.b_U

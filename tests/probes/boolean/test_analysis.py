@@ -190,7 +190,7 @@ def test_what_is_not_there_is_not_called_above_chance() -> None:
 
 
 def test_the_unit_of_the_activations_does_not_matter() -> None:
-    """A probe regularised in the model's own units would find nothing where they are small."""
+    """A probe regularized in the model's own units would find nothing where they are small."""
     found = []
     for size in (1e-4, 1.0, 1e4):
         model, data = planted(300, 0, "xor")

@@ -272,7 +272,7 @@ def test_a_construction_on_rows_that_never_join_is_named_without_errors():
     on = np.eye(9, dtype=bool)[np.random.default_rng(0).integers(0, 9, 400)][:, :8]
     W = (np.random.default_rng(1).random((8, 60)) < 0.3).astype(float)
     found = layer_on(on.astype(float), on, W, -np.ones(60), reinitialisations=0)
-    assert found.headline.startswith("Nothing can be said at ")
+    assert found.headline.startswith("Undecided at ")
     assert found.layers[0].intersections["worst"] is None
 
 
@@ -509,7 +509,7 @@ def test_pairs_that_never_meet_are_counted_and_nothing_is_said_of_them(construct
     found = UAND(constructed, data=composite_data(on, MOST_ON))
     assert found.status == "undecided"
     assert found.layers[0].counts["unseen"] == 66
-    assert found.headline.startswith("Nothing can be said at ")
+    assert found.headline.startswith("Undecided at ")
     assert found.epsilon["layer"].worst != found.epsilon["layer"].worst  # NaN, null in JSON
     json.dumps(found.to_dict(), allow_nan=False)
 
@@ -559,13 +559,13 @@ def test_rare_features_are_left_out_and_counted(constructed):
         ({"gates": ("f0,f99",)}, "no feature 'f99'"),
         ({"gates": ("f0",)}, "two to 6 different"),
         ({"gates": ("f0,f0",)}, "two to 6 different"),
-        ({"gates": ("f0,f1,f2",), "table": "0110"}, "another number of features"),
+        ({"gates": ("f0,f1,f2",), "table": "0110"}, "does not fit its number of features"),
         ({"table": "01"}, "--gate"),
         ({"gates": ("f0,f1",), "table": "0112"}, "0s and 1s"),
         ({"level": 0.0}, "level 0.0"),
         ({"reinitialisations": -1}, "must be greater than or equal to 0"),
         ({"hooks": "nowhere"}, "no hook matches"),
-        ({"features": "embeddings", "data": None}, "give rows of tokens"),
+        ({"features": "embeddings", "data": None}, "needs rows of tokens"),
         ({"most_features": 1}, "must be greater than or equal to 2"),
     ],
 )

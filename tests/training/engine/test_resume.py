@@ -121,7 +121,7 @@ def test_a_run_that_has_ended_is_not_resumed_but_replaced(tmp_path: Path) -> Non
     assert sorted(contents(tmp_path)) == sorted(
         ["metrics.jsonl", "run.json", *(kept.path.name for kept in saved_checkpoints(tmp_path))]
     )
-    with pytest.raises(InputError, match="has ended: leave out --resume"):
+    with pytest.raises(InputError, match="finished run: leave out --resume"):
         train(config, Session(tmp_path, resume=True))
     train(CONFIG, Session(tmp_path))
     assert saved_checkpoints(tmp_path) == []
@@ -137,7 +137,7 @@ def test_what_a_kill_at_the_very_end_left_is_removed(tmp_path: Path) -> None:
         if name.endswith(".state"):
             (tmp_path / name).write_bytes(data)
     assert contents(tmp_path) != ended
-    with pytest.raises(InputError, match="has ended: leave out --resume"):
+    with pytest.raises(InputError, match="finished run: leave out --resume"):
         train(CONFIG, Session(tmp_path, resume=True))
     assert contents(tmp_path) == ended
 
@@ -177,7 +177,7 @@ def test_a_damaged_or_foreign_state_is_one_clear_line(
         torch.save({"format": "another"}, path)
     if damage == "code":
         torch.save(StoppedError(), path)
-    with pytest.raises(InputError, match=r"seed-0\.state is no training state"):
+    with pytest.raises(InputError, match=r"seed-0\.state is damaged, or a training state"):
         train(CONFIG, Session(tmp_path, resume=True))
     path.unlink()
     assert same(train(CONFIG, Session(tmp_path, resume=True)), whole)
@@ -187,7 +187,7 @@ def test_the_state_of_another_run_is_refused(tmp_path: Path, monkeypatch) -> Non
     stopped(tmp_path, monkeypatch, losses=6)
     path = tmp_path / "seed-0.state"
     states.write(replace(states.read(path), seed=1), path)
-    with pytest.raises(InputError, match="is of another run"):
+    with pytest.raises(InputError, match="belongs to another run"):
         train(CONFIG, Session(tmp_path, resume=True))
 
 
@@ -257,7 +257,7 @@ def test_a_lost_record_of_the_run_is_written_anew(tmp_path: Path, monkeypatch) -
     record = tmp_path / "run.json"
     before = record.read_bytes()
     record.unlink()
-    with pytest.raises(InputError, match="is of another run"):
+    with pytest.raises(InputError, match="belongs to another run"):
         train(CONFIG.model_copy(update={"lr": 0.02}), Session(tmp_path, resume=True))
     assert not record.exists()
     train(CONFIG, Session(tmp_path, resume=True))

@@ -69,7 +69,7 @@ def test_training_is_what_the_loop_by_hand_does(optimiser: str) -> None:
     problem = Copying(3)
     fitted = fit(problem, settings, 3)
     model, losses = by_hand(settings, 3)
-    close = {"rel": 1e-4}  # the optimiser's kernel rounds otherwise than its plain operations
+    close = {"rel": 1e-4}  # the optimizer's kernel rounds otherwise than its plain operations
     assert [step for step, _ in fitted.curve] == [0, 4, 8, 9]
     said = [losses[step] for step in (0, 4, 8, 9)]
     assert [loss for _, loss in fitted.curve] == pytest.approx(said, **close)
@@ -188,5 +188,5 @@ def test_recorded_steps_train_like_the_others() -> None:
     )
     recorded = fit(OnGpu(0), settings, 0).curve
     plain = fit(OnGpu(0), settings.model_copy(update={"graphs": "off"}), 0).curve
-    # recorded optimisers count their steps, and correct for them, in float32
+    # recorded optimizers count their steps, and correct for them, in float32
     assert recorded == tuple(pytest.approx(point, rel=1e-5) for point in plain)

@@ -253,7 +253,7 @@ def test_what_cannot_be_trained_on_is_one_clear_line(cache: str, tmp_path: Path)
         language(cache, documents=0)
     with pytest.raises(InputError, match=r"too short: .*give more text, or a smaller length"):
         train_language("toy-text", language(cache, length=4_000))
-    for labels, said in ((None, "no column label"), ([0, 2, 1], "labels are 0 and 1, but")):
+    for labels, said in ((None, "no column label"), ([0, 2, 1], "labels must be 0 or 1, but")):
         file = tmp_path / f"{said[:2]}.jsonl"
         rows = [{"text": f"t{n}", **({"label": labels[n]} if labels else {})} for n in range(3)]
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -271,9 +271,9 @@ def test_what_cannot_be_trained_on_is_one_clear_line(cache: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("held_out", "documents", "says"),
     [
-        (None, ["", " ", "\t"], " has only blank documents to train on: give more text"),
-        ([" "], ["one"], " holds only blank documents out: give more text"),
-        (None, ["one", " "], " holds too few documents (1, without blank ones): the test_doc"),
+        (None, ["", " ", "\t"], " has no training text, only blank documents: give more text"),
+        ([" "], ["one"], " are blank: give more text"),
+        (None, ["one", " "], " has too few documents (1 without blank ones): test_doc"),
         (["one"], ["one"], "there is no document to train on: all of them are among those to te"),
     ],
 )

@@ -1,22 +1,19 @@
-"""Effects of edges: estimated from gradients, and measured by patching.
+"""Effects of edges, estimated from gradients, and activation patching by layer and position.
 
-Attribution to edges: what cutting each would change, to first order, from a few gradients.
+*Edge attribution patching with integrated gradients* (EAP-IG; Hanna, Pezzelle & Belinkov 2024,
+arXiv 2403.17806) estimates the effect of ablating each edge to first order: the gradient of the
+metric at the target's input, averaged while the input goes from its own value to its ablation
+value, times the change that the ablation would cause there. A single gradient at the prompt's own
+input would miss the queries and keys of heads with saturated attention.
 
-Edge attribution patching with integrated gradients (EAP-IG; Hanna, Pezzelle & Belinkov 2024, arXiv
-2403.17806): the gradient of a value at what an edge's target reads, averaged while the input goes
-from its own to its reference, times what the cut would change there. One gradient at the row's own
-input would miss the queries and keys of a head whose attention is saturated.
+The gradient at the input of *one* channel of *one* head is that at its query (key, value), pulled
+back through its own weights and the preceding norm: one backward pass serves all readers.
 
-The gradient at what *one* channel of *one* head reads is that at its query (key, value), pulled
-back through its own weights and the norm in front: one backward pass serves all readers.
-
-Activation patching by layer and position: where what tells the prompts apart is, layer by layer.
-
-The residual stream in front of a layer is replaced, at one position, with what it is for the row's
-corrupted counterpart; what the row is worth then, less its worth intact, as a share of what the
-corrupted prompt itself costs: 1 where that place holds all that tells the two apart (Meng et al.
-2022, arXiv 2202.05262; Heimersheim & Nanda 2024, arXiv 2404.15255). Exact, on a few rows: every
-layer would cost half a pass a position, so layers are taken at equal steps.
+*Activation patching* replaces the residual stream before a layer, at one position, with that of the
+corrupted counterpart. The effect is a fraction of the corrupted prompt's own effect: 1 where the
+position holds everything that distinguishes the two (Meng et al. 2022, arXiv 2202.05262;
+Heimersheim & Nanda 2024, arXiv 2404.15255). It is exact, on a few prompts: every layer would cost
+half a pass per position, so layers are sampled at equal steps.
 """
 
 from __future__ import annotations
@@ -123,7 +120,7 @@ def _gradients(
         if not metric.requires_grad:
             raise InputError(
                 "the metric has no gradient, so effects cannot be estimated; raise max_edges to "
-                "cut every edge, or give a metric that changes smoothly"
+                "ablate every edge, or give a differentiable metric"
             )
         at = iter(torch.autograd.grad(metric, taps))
     return [
@@ -135,7 +132,7 @@ def _gradients(
 
 
 def _pulled_back(blocks: Blocks, stage: Stage, read: Stream, at: list[Tensor]) -> Gradient:
-    """From the gradients at queries, keys and values to those at what each head reads by them."""
+    """Gradients at each head's inputs, from those at its queries, keys and values."""
     w = blocks.layers[stage.layer]
     behind = [
         torch.einsum("bphd,hmd->hbpm", gradient, W)
@@ -186,9 +183,9 @@ def patched_stream(
     Args:
         engine: the model.
         prompts: rows with corrupted counterparts; ROWS of them are taken, evenly spread.
-        judged: what each row is worth.
-        memory: bytes to hold at once beside the weights.
-        progress: told what is being done.
+        judged: each row's metric.
+        memory: bytes to hold at once, in addition to the weights.
+        progress: called with a description of each step.
 
     Returns:
         None where the rows have no counterparts, or these cost nothing.
@@ -210,7 +207,7 @@ def patched_stream(
     row_bytes = len(rows) * engine.bytes_from_stream(n_pos)
     at_once = min(rows_that_fit(memory, row_bytes, n_pos), n_pos)
     for i, layer in enumerate(layers):
-        progress(f"patching the residual stream in front of layer {layer}")
+        progress(f"patching the residual stream before layer {layer}")
         stage = at_layer[layer]
         stream, patch = clean.trace.totals[stage], other.trace.totals[stage]
         for some in torch.split(torch.arange(n_pos), at_once):
@@ -235,16 +232,18 @@ def patching_figure(patching: Patching, words: Callable[[int], str]) -> Figure:
     reach = max(1.0, float(np.abs(patching.effect).max()))
     data = plots.heatmap(None, None, cells, "share", low=-reach, high=reach)
     across = plots.axis("position") | plots.ticks(range(len(names)), names)
-    up = plots.axis("in front of layer") | plots.ticks(
+    up = plots.axis("before layer") | plots.ticks(
         range(len(patching.layers)), map(str, patching.layers)
     )
     caption = (
-        "The residual stream at one position replaced with what it is for the corrupted prompt: "
-        f"what that costs, as a share of what the corrupted prompt costs, mean over "
-        f"{patching.n_rows} rows (exact passes; too few rows for intervals)."
+        "Activation patching: effect of replacing the residual stream at one position with that "
+        "of the corrupted prompt, as a fraction of the corrupted prompt's effect; mean over "
+        f"{patching.n_rows} prompts (exact passes; too few prompts for intervals)."
     )
     layout = plots.layout(across, up) | plots.NO_LEGEND
-    return Figure("Where what tells the prompts apart is", caption, [data | plots.TILES], layout)
+    return Figure(
+        "Activation patching by layer and position", caption, [data | plots.TILES], layout
+    )
 
 
 def _shared(tokens: Tensor) -> list[int | None]:

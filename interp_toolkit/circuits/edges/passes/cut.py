@@ -1,14 +1,10 @@
-"""The metric with edges ablated: some of them, or all but those of a circuit.
+"""The metric with edges ablated: with a few edges ablated, or with all except those of a circuit.
 
-A circuit alone: a pass in which only some edges are kept and every other edge is cut.
-
-What a reader without a kept edge reads is known beforehand (the references of all its sources, the
-same for every circuit), so only nodes that a kept edge leaves are computed: a circuit of a tenth of
-the nodes costs about a tenth of a pass. Circuits that differ little from one that is remembered
-begin where they differ. The result is that of `PatchedModel.logits` with all other
-edges cut, but for rounding.
-
-Cutting edges on some rows of prompts, a few rows at a time, and what each row is worth then.
+A circuit alone is a pass in which only its edges are kept. The input of a reader without a kept
+edge is known beforehand (the ablation values of all its sources, the same for every circuit), so
+only nodes with an outgoing kept edge are computed: a circuit of a tenth of the nodes costs about a
+tenth of a pass. A circuit that differs little from a cached one starts where the two differ. Up to
+rounding, the result is that of `PatchedModel.logits` with all other edges ablated.
 """
 
 from __future__ import annotations
@@ -194,8 +190,8 @@ class CutObjective:
         prompts: all rows.
         rows: which of them are judged.
         others: which of them a mean is taken over, where one stands in.
-        objective: what each row is worth.
-        memory: bytes to hold at once beside the weights.
+        objective: each row's metric.
+        memory: bytes to hold at once, in addition to the weights.
         kind: what is read over a cut edge; None: the first of `kinds_for`.
 
     Attributes:

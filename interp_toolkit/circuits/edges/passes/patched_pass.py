@@ -1,23 +1,16 @@
-"""A forward pass in which readers of a stage have inputs of their own.
+"""A forward pass edge by edge: for any reader, the output of any earlier node can be replaced.
 
-Outputs of each node of a transformer from its inputs, where readers have different inputs.
+The pass is computed from the checked view of the weights: the arithmetic of attention, MLP and
+unembedding, with one addition. A node's input is the sum of the earlier nodes' outputs; where an
+edge is ablated, the source's ablation value replaces its output on this prompt, for that reader and
+channel only, and norms are computed from the altered sum. With one edge ablated this is path
+patching (Goldowsky-Dill et al. 2023, arXiv 2304.05969); with all except a circuit's it is the
+circuit (Conmy et al. 2023, arXiv 2304.14997).
 
-The arithmetic of attention, MLP and unembedding on the checked view of the weights, with one
-addition: to what a stage reads, something may be added for some of its readers alone (one channel
-of one head, say), in front of the norm. Nothing here knows edges; see `patched_pass`.
-
-A forward pass edge by edge: what each node reads of each other node can be replaced.
-
-The pass is computed from the checked view of the weights. What a node reads is the sum of what
-the nodes before it wrote; where an edge is cut, the source's reference stands in for what it wrote
-on this prompt, for that reader and that channel alone, and norms are taken of the altered sum.
-With one edge cut this is path patching (Goldowsky-Dill et al. 2023, arXiv 2304.05969); with all
-but a circuit's cut it is the circuit (Conmy et al. 2023, arXiv 2304.14997).
-
-`input` writes what enters the first block, positions included. The output bias of an attention
-layer belongs to no head and is never cut; an MLP's belongs to what the MLP writes, and cancels
-against the same bias in a mean. With no edge cut the logits are the model's own, and `PatchedModel`
-checks that on its first tokens.
+`input` is what enters the first block, positions included. The output bias of an attention layer
+belongs to no head and is never ablated; an MLP's belongs to the MLP, and cancels against the same
+bias in a mean. With no edge ablated the logits are the model's own, which `PatchedModel` checks on
+its first tokens.
 """
 
 from __future__ import annotations
@@ -75,7 +68,7 @@ class Blocks:
     """The nodes' computations.
 
     Raises InputError for a part that the view of the weights cannot give, for layers that
-    normalise the sum over their heads (Gemma 2) or the residual stream behind each addition
+    normalize the sum over their heads (Gemma 2) or the residual stream behind each addition
     (BERT), and for an unknown activation function.
 
     Attributes:
@@ -138,7 +131,7 @@ class Blocks:
         return torch.einsum("nbpm,nmd->bpnd", w.norm(x), W[heads]) + b[heads]
 
     def _altered(self, w: LayerWeights, x: Stream, plain: Projected, change: Change) -> Projected:
-        """The projections, with those of the changed readers made anew."""
+        """The projections, with those of the changed readers made again."""
         altered = []
         for c, ((W, b), out) in enumerate(zip(w.projections, plain, strict=True)):
             here = (change.readers >= c * len(W)) & (change.readers < (c + 1) * len(W))
@@ -178,13 +171,13 @@ def _attended(
 def _additive(layer: LayerWeights, number: int) -> LayerWeights:
     if layer.post_norm.kind is not None:
         raise InputError(
-            f"layer {number} normalises the sum over its heads, so what one head writes is not "
-            "defined and its edges cannot be cut"
+            f"layer {number} normalizes the sum over its heads, so the output of a single head "
+            "is not defined and its edges cannot be ablated"
         )
     if layer.residual_norm.kind is not None:
         raise InputError(
-            f"layer {number} normalises the residual stream behind each addition, so what a node "
-            "reads is no sum of what others wrote and edges cannot be cut"
+            f"layer {number} normalizes the residual stream after each addition, so a node's "
+            "input is not the sum of earlier outputs and edges cannot be ablated"
         )
     return layer
 
@@ -194,8 +187,8 @@ def _usable(mlp: MLPWeights | None, number: int) -> MLPWeights | None:
         return None
     if plain_activation(mlp.act_fn) is None:
         raise InputError(
-            f"the activation function of layer {number}, {mlp.act_fn}, is none that edges can be "
-            "cut in front of"
+            f"the activation function of layer {number}, {mlp.act_fn}, is not supported by edge "
+            "ablation"
         )
     return _wide(mlp)
 
@@ -248,7 +241,7 @@ class PatchedModel:
     """The model as a circuit.
 
     Raises InputError for a model whose computation the view of its weights does not give, naming
-    the part; for layers that normalise the sum over their heads (Gemma 2): what one head writes is
+    the part; for layers that normalize the sum over their heads (Gemma 2): what one head writes is
     not defined there; and where the residual stream is no sum (BERT).
 
     Attributes:
@@ -429,15 +422,16 @@ class PatchedModel:
             actual = self._residual(tokens, stage.layer)
             if not agrees(whole.trace.totals[i], actual):
                 raise InputError(
-                    f"what layer {stage.layer - 1} writes cannot be computed from its weights "
-                    f"({self._words(stage.layer - 1)}), so its edges cannot be cut"
+                    f"the output of layer {stage.layer - 1} cannot be computed from its weights "
+                    f"({self._words(stage.layer - 1)}), so its edges cannot be ablated"
                 )
         logits = run(self._model, tokens)
         terms = self.blocks.largest_logit(whole.trace.totals[-1])
         if logits is None or not agrees(whole.logits, logits, summed=terms):
             raise InputError(
                 f"the output of this {type(self._model).__name__} cannot be computed from its "
-                f"weights ({self._words(self.wiring.n_layers - 1)}), so no edge can be cut"
+                f"weights ({self._words(self.wiring.n_layers - 1)}), so its edges cannot be "
+                "ablated"
             )
 
     def _words(self, layer: int) -> str:

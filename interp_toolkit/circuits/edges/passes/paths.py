@@ -1,15 +1,15 @@
-"""Path patching: what a later head would do if it did not read one earlier head.
+"""Path patching: the effect on a later head of not reading one earlier head.
 
-Only the direct path through the residual stream is cut, and only for one input of one query head:
-from the residual stream that the reader's query, key or value input reads, what the writer wrote is
-taken out and the mean of the other rows is put in, everything else stays as it was,
+Only the direct path through the residual stream is ablated, and only for one input of one query
+head. In the residual stream that the reader's query, key or value input reads, the writer's output
+is replaced by its mean over the other rows, and everything else is unchanged:
 
-    r' = r - (z_writer - mean z_writer) W_O,    k' = norm(r') W_K + b_K    (channel "k"),
+    r' = r - (z_writer - mean z_writer) W_O,    k' = norm(r') W_K + b_K    (channel "k").
 
-then the head's pattern and output are computed anew from `LayerWeights` and the rest of the model
-runs on (Wang et al. 2022, "Interpretability in the Wild", arXiv 2211.00593; Goldowsky-Dill et al.
-2023, arXiv 2304.05969). As the output of a single query head is edited, heads that share keys and
-values with it keep theirs. The pattern without any cut is compared with the model's own first.
+The head's pattern and output are then recomputed from `LayerWeights`, and the rest of the model is
+run (Wang et al. 2022, "Interpretability in the Wild", arXiv 2211.00593; Goldowsky-Dill et al. 2023,
+arXiv 2304.05969). Since the output of a single query head is edited, heads that share its keys and
+values keep theirs. The pattern without ablation is first compared with the model's own.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ def path_effects(
             pass for each writer; a number: for as many, those that cost most attention. Attention
             alone takes one pass for all.
         memory: bound for the run (see `models.running.memory`).
-        progress: told what is being done.
+        progress: called with a description of each step.
 
     Raises:
-        InputError: the behaviour cannot be measured (see `task_of`), heads that are not
+        InputError: the behavior cannot be measured (see `task_of`), heads that are not
             there or in the wrong order, layers whose heads do not add up (norms behind attention or
             on the residual stream), weights that cannot be given exactly.
         InterventionError: the model ignores edits of the reader.
@@ -112,12 +112,12 @@ def path_effects(
     def lost(cut: _Batch, which: Collection[int]) -> None:
         loss = np.full((len(sources), len(cut.value)), np.nan)
         for number, i in enumerate(which):
-            progress(f"path {number + 1} of {len(which)}, run on")
+            progress(f"path patching, path {number + 1} of {len(which)}")
             loss[i] = cut.value - cut.value_with(cut.without(sources[i])[1])
         losses.append(loss)
 
     for n, cut in enumerate(cutter.batches()):
-        progress(f"{len(sources)} paths, batch {n + 1}")
+        progress(f"path patching, {len(sources)} paths, batch {n + 1}")
         share = cut.share(cut.pattern)
         intact.append(share)
         drop = [share - cut.share(cut.without(source)[0]) for source in sources]
@@ -145,18 +145,19 @@ def _checked(model: Any, writers: Sequence[Head], reader: Head) -> ModelWeights:
         if not (0 <= layer < int(model.cfg.n_layers) and 0 <= head < int(model.cfg.n_heads)):
             raise InputError(f"there is no head {head} in layer {layer}")
     if not writers:
-        raise InputError("no head to cut the path from was given")
+        raise InputError("give at least one head at which paths begin")
     late = [writer for writer in writers if writer[0] >= reader[0]]
     if late:
         raise InputError(
-            f"head {tuple(late[0])} is in no earlier layer than {tuple(reader)}, which reads it"
+            f"head {tuple(late[0])} is not in an earlier layer than the head {tuple(reader)} "
+            "that reads it"
         )
     view = weights(model)
     for layer in {layer for layer, _ in writers}:
         if not view.layer(layer).additive:
             raise InputError(
-                f"layer {layer} normalises what its heads write, so what one of them adds is not "
-                "defined and no path from it can be cut"
+                f"layer {layer} normalizes the output of its heads, so the output of a single "
+                "head is not defined and no path from it can be ablated"
             )
     _require_stream(model, range(min(writers)[0], reader[0]))
     return view
@@ -179,8 +180,8 @@ def _require_stream(model: Any, layers: Sequence[int]) -> None:
         added = recorded[f"blocks.{n}.hook_attn_out"] + recorded.get(f"blocks.{n}.hook_mlp_out", 0)
         if not agrees(before + added, after):
             raise InputError(
-                f"layer {n} does more than add to the residual stream, so what one head writes "
-                "does not reach later heads as it is and no path from it can be cut"
+                f"layer {n} does more than add to the residual stream, so a head's output "
+                "reaches later heads changed and no path from it can be ablated"
             )
 
 
@@ -243,7 +244,7 @@ class _Batch:
         if not agrees(self.pattern, actual):
             raise InputError(
                 f"the attention of head {head} in layer {layer} cannot be computed from its "
-                "weights, so no path into it can be cut"
+                "weights, so no path into it can be ablated"
             )
 
     def without(self, writer: Head) -> tuple[Tensor, Tensor]:

@@ -1,10 +1,10 @@
 """Ablation values of edges: another prompt's output, the mean over other prompts, or zero.
 
-- *corrupted*: what the source writes for the row's corrupted counterpart (interchange, or resample,
-  ablation): what differs between the two is taken out and all else stays;
-- *mean*: what it writes on average over *other* rows, position by position: in an average over a
-  few rows that held its own, a row would still find itself;
-- *zero*: nothing; the embedding, without which a norm has nothing to scale, is at its mean.
+- *corrupted*: the source's output on the corrupted counterpart of the prompt (interchange or
+  resample ablation): only what differs between the two is removed;
+- *mean*: its average output over *other* prompts, position by position; an average over a few
+  prompts that included its own would still contain it;
+- *zero*: nothing; the embedding is set to its mean, since a norm needs a nonzero input.
 
 How much a circuit keeps depends on the choice (Miller et al. 2024, arXiv 2407.08734).
 """

@@ -65,9 +65,9 @@ def find_adapter(folder: Path) -> Adapter | None:
     kind, base = str(config.get("peft_type")), _base(folder, config)
     if find_spec("peft") is None:
         raise InputError(
-            f"{folder} is a {kind} adapter, merged with peft (pip install 'interp-toolkit[peft]'), "
-            "or by you: peft.AutoPeftModelForCausalLM.from_pretrained(FOLDER)"
-            ".merge_and_unload().save_pretrained(MERGED)"
+            f"{folder} is a {kind} adapter: install peft (pip install 'interp-toolkit[peft]'), "
+            "or merge the adapter yourself with peft's merge_and_unload() and "
+            "save_pretrained(FOLDER)"
         )
     return Adapter(folder, base, kind)
 
@@ -87,7 +87,7 @@ def _base(folder: Path, config: Mapping[str, Any]) -> Path:
             return Path(snapshot_download(name, local_files_only=True))
     except Exception as error:  # not in the cache, or no name of the hub's
         raise InputError(
-            f"{folder} is an adapter to {name[:60]!r}, which is not on this machine: download that "
+            f"{folder} is an adapter to {name!r}, which is not on this machine: download that "
             f"model, and name its folder as base_model_name_or_path in {_CONFIG}"
         ) from error
 

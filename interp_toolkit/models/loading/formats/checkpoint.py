@@ -58,8 +58,8 @@ def save(
     path = Path(path)
     if not isinstance(model, Transformer):
         raise InputError(
-            f"save writes this package's Transformer, not a {type(model).__name__}: "
-            "keep its state dict with torch.save(model.state_dict(), path)"
+            f"save takes this package's Transformer, not a {type(model).__name__}: save its "
+            "state dict with torch.save(model.state_dict(), path)"
         )
     if path.suffix not in (".safetensors", ".pt"):
         raise InputError(f"{path} must end in .safetensors or .pt")
@@ -85,7 +85,7 @@ def read_own(data: Any, metadata: Mapping[str, str], source: str) -> dict[str, A
     if METADATA_KEY in metadata:
         record = parsed(metadata[METADATA_KEY], f"{source} is damaged: its metadata")
         if not isinstance(record, dict):
-            raise InputError(f"{source} is damaged: its metadata is no JSON object")
+            raise InputError(f"{source} is damaged: its metadata is not a JSON object")
         about = {**record, "state_dict": data}
     elif isinstance(data, Mapping) and str(data.get("format")).startswith("interp-toolkit/"):
         about = dict(data)
@@ -95,7 +95,7 @@ def read_own(data: Any, metadata: Mapping[str, str], source: str) -> dict[str, A
         raise InputError(f"{source} has format {about.get('format')}; this version reads {FORMAT}")
     for what in ("task", "training"):
         if not isinstance(about.get(what), Mapping | None):
-            raise InputError(f"{source} is damaged: its {what} record is no dictionary")
+            raise InputError(f"{source} is damaged: its {what} record is not a dictionary")
     missing = {"config", "state_dict"} - about.keys()
     if missing or not isinstance(about["config"], Mapping):
         raise InputError(f"{source} is damaged: it has no {', '.join(sorted(missing)) or 'config'}")

@@ -82,7 +82,7 @@ def _first_bytes(path: Path) -> bytes:
     if not path.is_file():
         state = "is not a regular file" if path.exists() else "does not exist"
         if path.is_symlink() and not path.exists():
-            state = "is a link that leads nowhere"
+            state = "is a broken link"
         raise InputError(f"{path} {state}")
     try:
         with path.open("rb") as file:
@@ -101,7 +101,7 @@ def check_no_pointer(path: Path) -> None:
 
 
 def options_inside(names: Sequence[str]) -> str:
-    """What a folder has inside that could be given in its place, the last few; or nothing."""
+    """A hint that lists the last few loadable entries of a folder, or ""."""
     names = sorted(names, key=lambda name: (len(name), name))  # checkpoint-1000 is last
     more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
     return f"; give one of those in it: {', '.join([*names[-_NAMED:], *more])}" if names else ""
@@ -126,7 +126,7 @@ def _read_archive(path: Path) -> Any:
             stored = all(one.compress_type == zipfile.ZIP_STORED for one in archive.infolist())
             check_archive(archive, path.stat().st_size)
     except TooMuchError as error:
-        raise InputError(f"{path} is no model: {error}") from error
+        raise InputError(f"{path} is not a model: {error}") from error
     except Exception as error:  # zipfile raises nearly every kind on damaged archives
         raise InputError(f"{path} is truncated or damaged: its archive cannot be listed") from error
     if any(name.endswith(".npy") for name in names):
@@ -135,7 +135,7 @@ def _read_archive(path: Path) -> Any:
             "give a .pt or .safetensors file (an .npz can be data, without pickled objects)"
         )
     if not any(name.endswith("data.pkl") for name in names):
-        raise InputError(f"{path} is a zip archive but no PyTorch file")
+        raise InputError(f"{path} is a zip archive but not a PyTorch file")
     # compressed bytes would be mapped as if they were numbers
     return _read_pickle(path, mmap=stored)
 
@@ -145,7 +145,7 @@ def _read_pickle(path: Path, mmap: bool = False) -> Any:
     try:
         check_tensors(data, path.stat().st_size)
     except TooMuchError as error:
-        raise InputError(f"{path} is no model: {error}") from error
+        raise InputError(f"{path} is not a model: {error}") from error
     return data
 
 
@@ -173,7 +173,7 @@ def _read_older_pickle(path: Path, refused: Exception) -> Any:
             "save tensors and plain data only, with torch.save(model.state_dict(), path)"
         ) from error
     except TooMuchError as error:
-        raise InputError(f"{path} is no model: {error}") from error
+        raise InputError(f"{path} is not a model: {error}") from error
     except Exception as error:  # damaged pickles raise nearly every kind
         reason = first_line(error if str(error).strip() else refused)
         raise InputError(f"{path} is truncated or damaged: {reason}") from error

@@ -1,9 +1,9 @@
-"""A checkpoint file becomes a `Transformer`: read, told by its names, configured, filled.
+"""A checkpoint file becomes a `Transformer`: read, mapped by names, configured, filled.
 
-The file is read without running anything in it (`files`). Its configuration is its own
-(`checkpoint`), a dictionary's beside the weights (`foreign_config`), or what names and shapes show
-(`conversion`, `infer`), with what the user gives for the rest. The weights then have to fit exactly
-(`strict`).
+The file is read without running anything in it (`files`). The configuration is its own
+(`checkpoint`), that of a dictionary saved beside the weights (`foreign_config`), or what names and
+shapes imply (`conversion`, `infer`), completed by the user's settings. The weights must then fit
+exactly (`strict`).
 """
 
 from __future__ import annotations
@@ -117,7 +117,9 @@ def _read(
     if own is None:
         return _foreign(_saved(contents.data, ignore, source), keys, settings, source)
     if keys is not None or ignore:
-        raise InputError(f"{source} is the toolkit's own: it has no use for keys or ignore")
+        raise InputError(
+            f"{source} is the toolkit's own file and needs no keys or ignore: leave them out"
+        )
     return _own(own, settings, source)
 
 
@@ -207,7 +209,7 @@ def _saved(data: Any, ignore: Sequence[str], source: str) -> _Saved:
             phrases += (f"the last of {len(state)} state dicts",)
             state = state[-1]
         if id(state) in visited:
-            raise InputError(f"{source} holds no state dict: its {key} holds itself")
+            raise InputError(f"{source} holds no state dict: its {key} contains itself")
         visited.add(id(state))
         data = state
     for pattern in unused:
@@ -254,12 +256,12 @@ def _without(data: Mapping[Any, Any], ignore: Sequence[str], unused: set[str]) -
 
 def _tensors_only(state: Any, source: str) -> dict[str, Tensor]:
     if not isinstance(state, Mapping):
-        raise InputError(f"{source} holds no state dict but a {type(state).__name__}")
+        raise InputError(f"{source} holds a {type(state).__name__} instead of a state dict")
     wrong = [key for key, value in state.items() if not isinstance(value, Tensor)]
     if wrong or not state:
         what = f"{wrong[0]!r} is no tensor" if wrong else "it is empty"
         if state and len(wrong) == len(state):
-            what = f"{wrong[0]!r} is no tensor; its keys are {first_few(list(map(str, state)))}"
+            what = f"{wrong[0]!r} is not a tensor; its keys are {first_few(list(map(str, state)))}"
         raise InputError(f"{source} holds no state dict: {what}")
     for name, tensor in state.items():
         kind = _unusable(tensor)

@@ -1,11 +1,11 @@
-"""A GGUF file (llama.cpp's format) becomes a bridge: transformers reads it, dequantised.
+"""A GGUF file (llama.cpp's format) becomes a bridge: transformers reads it, dequantized.
 
-The package `gguf` parses the file, here with every read held against the file's size and their
-number bounded. Then the model that its settings describe is laid out without memory and compared
-with the file's tensors, so that nothing is allocated for a file that lies. Transformers sees the
-file alone in a folder of its own: nothing that lies beside it is read. It parses a file's metadata
-once for each of configuration, weights and tokenizer, and lists all tensor names once a module;
-here each is done once.
+The package `gguf` parses the file; every read is checked against the file's size, and the number of
+reads is bounded. The model that its settings describe is then laid out without memory and compared
+with the file's tensors, so that nothing is allocated for a file with false claims. Transformers
+gets the file alone in a separate folder, so nothing beside it is read. It would parse the metadata
+once each for configuration, weights and tokenizer, and list all tensor names once per module; here
+each is done once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LONGEST = 200  # characters of what other libraries say
 #: settings that say how many parts a model has, and how many are fine without a tensor for each
 _COUNTS = {"block_count": 0, "decoder_block_count": 0, "expert_count": 1024}
 _BLOCK = re.compile(r"blk\.(\d{1,9})\.")
-_PLAIN = ("F32", "F16", "BF16", "F64")  # kinds of numbers that are not quantised
+_PLAIN = ("F32", "F16", "BF16", "F64")  # kinds of numbers that are not quantized
 
 
 def is_gguf(path: Path) -> bool:
@@ -209,8 +209,8 @@ def _check_size(path: Path, config: Any, n_params: int) -> None:
     asked = sum(t.numel() for t in (*model.parameters(), *model.buffers()))
     if asked > _TIMES * n_params + (1 << 20):
         raise InputError(
-            f"{path} does not fit together: its settings describe {asked:,} numbers, "
-            f"its tensors hold {n_params:,}"
+            f"{path} is inconsistent: its settings describe {asked:,} parameters, its tensors "
+            f"hold {n_params:,}"
         )
 
 
@@ -223,7 +223,7 @@ def _dequantised() -> dict[str, Any]:
 
 
 def _forget_quantisation(model: Any) -> None:
-    """Remove what says that the weights are quantised: they are not, and could not be saved."""
+    """Remove what says that the weights are quantized: they are not, and could not be saved."""
     for owner, name in (
         (model.config, "quantization_config"),
         (model, "hf_quantizer"),
@@ -242,10 +242,10 @@ def _notes(model: Any, header: Any) -> tuple[str, ...]:
     quantised = sorted(kinds.keys() - set(_PLAIN), key=lambda kind: (-kinds[kind], kind))
     if quantised:
         named = " and ".join(", ".join(quantised).rsplit(", ", 1))
-        notes.append(f"weights were quantised to {named}: results are of the dequantised weights")
+        notes.append(f"weights were quantized to {named}: results use the dequantized weights")
     left_out = kinds.total() - sum(t.numel() for t in model.parameters())
     if left_out > 0:  # transformers drops what it has no place for, such as rotary factors
-        notes.append(f"{left_out:,} of the file's numbers have no place in the model: left out")
+        notes.append(f"{left_out:,} of the file's parameters are not part of the model: left out")
     return tuple(notes)
 
 
@@ -277,7 +277,7 @@ def _parsed_once() -> Iterator[None]:
             if dtype is np.uint64 and count > _MOST_AXES:
                 raise ValueError(f"it has a tensor of {count} axes")
             if int(offset) + int(count) * np.dtype(dtype).itemsize > len(self.data):
-                raise ValueError("it goes on beyond its end (cut off?)")
+                raise ValueError("it is longer than the file (truncated?)")
             return super()._get(offset, dtype, count, *rest, **more)
 
         @property

@@ -17,7 +17,7 @@ from torch import nn
 from interp_toolkit.errors import InputError
 
 _POOLER = "pooler."
-_LEFT = "its activations and the weights of its layers are all that can be read"
+_LEFT = "only its activations and layer weights can be read"
 
 
 class NoLogitsError(InputError):

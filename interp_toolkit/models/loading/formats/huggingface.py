@@ -97,8 +97,8 @@ def load_folder(
     method = _quantization(folder, config)
     if config.get("is_encoder_decoder"):
         raise InputError(
-            f"{folder} is a {(config.get('architectures') or ['model'])[0]}, an encoder and a "
-            "decoder: the toolkit reads models of one stack, such as its encoder alone or GPT-2"
+            f"{folder} is a {(config.get('architectures') or ['model'])[0]}, an encoder-decoder "
+            "model: the toolkit supports single stacks, such as its encoder alone or GPT-2"
         )
     dtype = dtype or _saved_dtype(config)
     n_params = count_parameters(folder, _saved_dtype(config))
@@ -156,8 +156,8 @@ def _check_same(
     difference = float((expected - logits).abs().max() / expected.abs().max().clamp_min(1e-30))
     if difference > max(1e-3, 8 * torch.finfo(next(model.parameters()).dtype).eps):
         raise InputError(
-            f"{folder}: TransformerLens' bridge to {type(model).__name__} computes other logits "
-            f"than transformers (by {difference:.2g} of the largest); another release may not"
+            f"{folder}: TransformerLens' bridge to {type(model).__name__} computes logits that "
+            f"differ from transformers' (by {difference:.2g} of the largest); try another release"
         )
 
 
@@ -179,8 +179,8 @@ def load_hub(
             )
         except Exception as error:
             raise InputError(
-                f"{name!r} is no file here and could not be loaded from the Hugging Face hub: "
-                f"{one_line(error)}"
+                f"{name!r} is not a local file and could not be loaded from the Hugging Face "
+                f"hub: {one_line(error)}"
             ) from error
     return _with_context(bridge).eval()
 
@@ -220,8 +220,8 @@ def _read_config(folder: Path, trust_remote_code: bool) -> dict[str, Any]:
     wanting = [file for file in files if file.is_file() and "auto_map" in _read_json(file)]
     if wanting and not trust_remote_code:
         raise InputError(
-            f"{folder} wants its own code run (auto_map in {wanting[0].name}); it was not run: "
-            "if you trust it, give --trust-remote-code (trust_remote_code=True)"
+            f"{folder} needs its own code (auto_map in {wanting[0].name}), which was not run: if "
+            "you trust it, give --trust-remote-code (trust_remote_code=True)"
         )
     return config
 
@@ -268,7 +268,7 @@ def _quantization(folder: Path, config: dict[str, Any]) -> str | None:
         method = str(quantization.get("quant_method") or "bitsandbytes")
         if method not in AUTO_QUANTIZATION_CONFIG_MAPPING:
             raise InputError(
-                f"{folder} is quantized by {method[:60]!r}, which this transformers does not know: "
+                f"{folder} is quantized by {method!r}, which this transformers does not know: "
                 "save it dequantized, or remove quantization_config if its weights are plain"
             )
         return method
@@ -276,8 +276,8 @@ def _quantization(folder: Path, config: dict[str, Any]) -> str | None:
     whole = [n for n, kind in kinds.items() if n.endswith("weight") and kind not in _PLAIN]
     if whole:
         raise InputError(
-            f"{folder} has weights of {kinds[whole[0]]} and no quantization_config that says what "
-            f"they stand for: {first_few(whole)}; save them dequantized"
+            f"{folder} has weights of {kinds[whole[0]]} and no quantization_config to decode "
+            f"them: {first_few(whole)}; save them dequantized"
         )
     return None
 

@@ -1,7 +1,7 @@
-"""Objects of strangers' classes as inert records: their attributes, without their class.
+"""Objects of unknown classes as inert records: their attributes, without their class.
 
-A record keeps what a pickle says about an instance. It becomes plain data: a dictionary of the
-attributes; for a pickled module (whatever has `_parameters`, `_buffers` and `_modules`) the
+A record keeps what a pickle states about an instance. It becomes plain data: a dictionary of the
+attributes; for a pickled module (anything with `_parameters`, `_buffers` and `_modules`) the
 tensors under the names that its state dict would have, and its configuration.
 """
 
@@ -105,7 +105,7 @@ def plain(value: Any) -> Any:
 
 
 class _Conversion:
-    """One pass over what a pickle held: objects are converted once, names are counted."""
+    """One pass over a pickle's content: objects are converted once, names are counted."""
 
     def __init__(self) -> None:
         self._done: dict[int, Any] = {}
@@ -159,7 +159,7 @@ class _Conversion:
         """The whole name; a part that several modules share is counted under each of its names."""
         self._letters += len(prefix) + len(name) + 1
         if self._letters > _LETTERS:
-            raise TooMuchError("its modules share their parts, which makes names without end")
+            raise TooMuchError("its modules contain each other, so names do not end")
         return f"{prefix}{name}"
 
 

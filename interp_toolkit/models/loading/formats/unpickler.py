@@ -84,10 +84,10 @@ class InertUnpickler(pickle.Unpickler):
         if isinstance(pid, tuple) and len(pid) > 1 and pid[0] == "module":
             return pid[1]
         if self._storages is None or not isinstance(pid, tuple) or len(pid) < 5:
-            raise pickle.UnpicklingError("it names a storage that it does not have")
+            raise pickle.UnpicklingError("it refers to a missing storage")
         kind, key, entries = pid[1], str(pid[2]), pid[4]
         if not isinstance(kind, torch.dtype) or not isinstance(entries, int):
-            raise pickle.UnpicklingError("it names a storage of an unknown kind")
+            raise pickle.UnpicklingError("it refers to a storage of unknown type")
         return HeldTensor(self._storages(kind, key, entries))
 
 
@@ -147,7 +147,7 @@ def _bytes(text: str, encoding: str = "latin1") -> bytes:
 def _number(dtype: Any, content: Any) -> Any:
     kind = dtype.fields.get("number") if isinstance(dtype, Record) else None
     if kind is None or not isinstance(content, bytes | str):
-        raise pickle.UnpicklingError("a number is of an unknown kind")
+        raise pickle.UnpicklingError("a number has an unknown type")
     raw = content.encode("latin1") if isinstance(content, str) else content
     return np.frombuffer(raw, kind, count=1)[0].item()
 

@@ -1,8 +1,8 @@
-"""Somebody's tensors under TransformerLens' names: whose names they are, and what that leaves open.
+"""Convert a state dict to TransformerLens's names, and report what it leaves undetermined.
 
-`HookedTransformer`'s names are taken as they are; a `TransformerBridge`'s (`names`), GPT-2's and
-the like (`layouts`) are found by themselves; others need a mapping (`key_rules`). What is none of
-these is described, not guessed at.
+`HookedTransformer`'s names are used unchanged. A `TransformerBridge`'s (`names`), GPT-2's and
+similar ones (`layouts`) are recognized automatically; others need a mapping (`key_rules`). Anything
+else is described in the error, not guessed.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from interp_toolkit.models.loading.parameters.names import (
 Keys = str | Path | Mapping[str, Any]
 _HEADS = Need("how many attention heads it has", "4")
 _PAIRS = Need(
-    "which coordinates its rotary positions pair (true: neighbours, as native bridges do; "
-    "false: halves, as Llama does)",
+    "which coordinates its rotary positions pair (true: neighbors, as in native bridges; false: "
+    "halves, as in Llama)",
     "false",
 )
 _ATTENTION = re.compile(r"attn|attention|W_Q|W_K|q_proj|query|heads?\b", re.IGNORECASE)
@@ -108,7 +108,7 @@ def convert(
 
 
 def with_output(parameters: Mapping[str, Tensor], settings: Mapping[str, Any]) -> dict[str, Tensor]:
-    """With the identity for an unembedding, where there is none and none is tied either."""
+    """Add the identity as unembedding if there is none and none is tied."""
     W_E = parameters.get("embed.W_E")
     if settings.get("tied_embeddings") is not False or "unembed.W_U" in parameters or W_E is None:
         return dict(parameters)
@@ -165,10 +165,10 @@ def _not_ours(tensors: Mapping[str, Tensor], source: str) -> str:
         )
     if any(_ATTENTION.search(name) for name in tensors):
         return (
-            f"{source} has a transformer's tensors under names that are not known: {listed}; "
-            "give a mapping of them: --keys FILE.json (docs/loading.md shows one)"
+            f"{source} has a transformer's tensors under unknown names: {listed}; give a "
+            "mapping: --keys FILE.json (see docs/loading.md)"
         )
     return (
-        f"{source}: no transformer's tensors are here: {listed} (if they are one's, under names of "
-        "its own, give a mapping: --keys FILE.json, docs/loading.md shows one)"
+        f"{source}: no tensors of a transformer found: {listed} (for tensors under other names "
+        "give a mapping: --keys FILE.json, see docs/loading.md)"
     )

@@ -94,7 +94,10 @@ def read_foreign_config(
         )
     for name in ("original_architecture", "architecture"):
         if cfg.get(name) in _UNSUPPORTED_ARCHITECTURES:
-            raise InputError(f"{source} is a {cfg[name]}, whose norms come after its layers")
+            raise InputError(
+                f"{source} is a {cfg[name]}, whose norms come after its layers, which is "
+                "unsupported"
+            )
     shared = {
         name: value.item() if hasattr(value, "item") else value
         for name, value in cfg.items()
@@ -127,6 +130,6 @@ def _as_computed(cfg: Mapping[str, Any], shared: dict[str, Any], source: str) ->
             f"{source} is a bridge to {architecture}, which is not read from a state dict: "
             "load the model from its Hugging Face folder instead"
         )
-    if architecture == "TransformerLensNative":  # it always pairs neighbours and always scales
+    if architecture == "TransformerLensNative":  # it always pairs neighbors and always scales
         fields |= {"rotary_adjacent_pairs": True, "use_attn_scale": True}
     return fields

@@ -1,14 +1,14 @@
 """The configuration of a bare `HookedTransformer.state_dict()`, from its names and shapes.
 
-What names and shapes say is known; a setting may repeat it, never contradict it. What they do not
-say is assumed, each assumption is one phrase, and a setting replaces it: no normalisation where
-there are no norm weights, position embeddings added to the residual stream, scores divided by
-sqrt(d_head), causal attention, eps, the rotary base.
-What is neither known nor safe to assume must be given, all of it asked for at once: an MLP's
-activation function, the positions of a model that has neither position embeddings nor rotary
-tables, what a model without an unembedding is read by.
-Sizes that several tensors show are settled by the majority, so that one misshapen tensor is the
-one that gets named.
+Names and shapes determine some fields; a setting may repeat but not contradict them. Other fields
+are assumed, each assumption is one phrase in the record, and a setting replaces it: no
+normalization without norm weights, position embeddings added to the residual stream, scores divided
+by sqrt(d_head), causal attention, eps, the rotary base.
+
+Fields that are neither determined nor safe to assume must be given, and all of them are requested
+at once: an MLP's activation function, the positions of a model that has neither position embeddings
+nor rotary tables, the readout of a model without an unembedding. Sizes that appear in several
+tensors are decided by the majority, so that a single misshapen tensor is the one reported.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class MissingSettingError(InputError):
         self.assumptions = tuple(a.phrase for a in left)
         whats = "; ".join(need.what for need in needed.values())
         options = " ".join(f"--set {name}={need.example}" for name, need in needed.items())
-        super().__init__(f"{source} does not say {whats}: give what is so, for example {options}")
+        super().__init__(f"{source} does not say {whats}: give it, for example {options}")
 
 
 def read_state_dict(
@@ -157,8 +157,8 @@ def read_state_dict(
         fields["tied_embeddings"] = False
     else:
         needed["tied_embeddings"] = Need(
-            "what reads its output, as it lacks unembed.W_U (tied_embeddings=true: the embedding's "
-            "transpose; =false: nothing, the outputs are the last residual stream)",
+            "its unembedding, since unembed.W_U is missing (tied_embeddings=true: the "
+            "embedding's transpose; =false: nothing, the outputs are the last residual stream)",
             "true",
         )
     if not fields["attn_only"]:
@@ -181,7 +181,8 @@ def read_state_dict(
         assumptions.append(Assumption(_LEARNED, phrase, *among))
     elif "positional_embedding_type" not in fields:
         needed["positional_embedding_type"] = Need(
-            "its positions, as it has neither pos_embed.W_pos nor rotary tables (rotary or none)",
+            "its positions, since it has neither pos_embed.W_pos nor rotary tables (rotary or "
+            "none)",
             "none",
         )
         assumptions.append(_assume("rotary_base", 10000.0))
@@ -248,7 +249,7 @@ def _sizes(parameters: Mapping[str, Tensor], source: str) -> dict[str, Any]:
         if count:
             sizes[size] = count.most_common(1)[0][0]
         elif size not in ("n_key_value_heads", "d_mlp", "d_vocab_out"):
-            raise InputError(f"{source} lacks {_SIZES[size][0][0]}, without which it is no model")
+            raise InputError(f"{source} lacks {_SIZES[size][0][0]}, which every model needs")
     return sizes
 
 

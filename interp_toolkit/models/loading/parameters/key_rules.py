@@ -1,17 +1,18 @@
-"""A layout of somebody else's: which of their tensors is which of TransformerLens', and how turned.
+"""Rules of a naming layout: the TransformerLens tensor for each name, and its axes.
 
-A layout maps their names to rules. A name may have `{layer}` and `{head}` in it, the same number
-wherever they stand; a rule names our tensor and may say how the axes go, as an einops pattern:
+A layout maps the checkpoint's names to rules. A name may contain `{layer}` and `{head}`, with the
+same number wherever they occur; a rule gives TransformerLens's name, and may give the axes as an
+einops pattern:
 
     {"h.{layer}.ln_1.weight": "blocks.{layer}.ln1.w",
      "h.{layer}.proj.weight": {"to": "blocks.{layer}.attn.W_O",
                                "axes": "d_model (head d_head) -> head d_head d_model"},
      "h.{layer}.bias": null}
 
-Several names in `to` share out the first axis of what the pattern gives (a fused q, k, v); `{head}`
-in their name but not in ours stacks the heads in their order; null leaves a tensor out. An axis
-of the same name has the same size everywhere, which is how sizes are found and layouts told apart;
-`n_heads` and `d_head` (the axes `head`, `d_head`) may be given where no shape shows them.
+Several names in `to` divide the first axis of the pattern's result (a fused q, k, v); `{head}` in
+the checkpoint's name only stacks the heads in order; null leaves a tensor out. Axes of the same
+name have the same size everywhere, which determines sizes and distinguishes layouts; `n_heads` and
+`d_head` (the axes `head`, `d_head`) may be given if no shape shows them.
 """
 
 from __future__ import annotations
@@ -84,7 +85,9 @@ def read_layout(path: Path) -> dict[str, KeyRule]:
 def layout_of(content: Any, source: str) -> dict[str, KeyRule]:
     """The layout that a mapping of names to rules says; InputError where it is none."""
     if not isinstance(content, Mapping) or not content:
-        raise InputError(f"{source} must be a mapping of their tensors' names to TransformerLens's")
+        raise InputError(
+            f"{source} must map tensor names of the checkpoint to TransformerLens's names"
+        )
     return {str(name): _rule(name, rule, source) for name, rule in content.items()}
 
 
@@ -99,7 +102,9 @@ def _rule(name: Any, rule: Any, source: str) -> KeyRule:
         raise InputError(f'{source}: {name} needs "to", one name or several, and maybe "axes"')
     assert isinstance(to, list | tuple)
     if axes is not None and not (isinstance(axes, str) and _PATTERN.fullmatch(axes)):
-        raise InputError(f'{source}: the axes of {name} are no pattern such as "a (b c) -> b c a"')
+        raise InputError(
+            f'{source}: the axes of {name} must be a pattern such as "a (b c) -> b c a"'
+        )
     return KeyRule(tuple(to), axes)
 
 
@@ -228,8 +233,9 @@ def _solve(
         solved = ", ".join(f"{n}={sizes[n]}" for n in group if n in sizes)
         others = [f"{n} is {sizes[n]} in {learned[n]}" for n in group if n in learned]
         raise InputError(
-            f"{one.name} has shape {list(one.tensor.shape)}, where {one.rule.axes} and {solved} "
-            "do not fit" + (f" (one size everywhere: {', '.join(others)})" if others else "")
+            f"{one.name} has shape {list(one.tensor.shape)}, which does not match "
+            f"{one.rule.axes} with {solved}"
+            + (f" (one size everywhere: {', '.join(others)})" if others else "")
         )
 
 
@@ -248,11 +254,13 @@ def _parts(one: _Assigned, sizes: Mapping[str, int]) -> Iterator[tuple[str, Tens
             tensor = einops.rearrange(tensor, one.rule.axes, **lengths)
         except einops.EinopsError as error:
             reason = str(error).strip().splitlines()[-1].strip()
-            raise InputError(f"{one.name} cannot go by {one.rule.axes}: {reason}") from error
+            raise InputError(
+                f"{one.name} cannot be rearranged by {one.rule.axes}: {reason}"
+            ) from error
     named = [_filled(name, one.numbers) for name in one.rule.to]
     if len(named) == 1:
         yield named[0], tensor
     elif named:
         if tensor.ndim == 0 or len(tensor) != len(named):
-            raise InputError(f"{one.name} does not fall into {len(named)} parts")
+            raise InputError(f"{one.name} cannot be split into {len(named)} parts")
         yield from zip(named, tensor, strict=True)

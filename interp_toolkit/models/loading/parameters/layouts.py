@@ -1,10 +1,10 @@
-"""Layouts that are found by themselves: GPT-2's, nanoGPT's, and TransformerLens' forebears'.
+"""Naming layouts that are recognized automatically: GPT-2, nanoGPT, old TransformerLens.
 
-GPT-2 as transformers saves it stores its matrices input-first (`Conv1D`); nanoGPT has the same
+GPT-2 as saved by transformers stores its matrices input-first (`Conv1D`); nanoGPT has the same
 names and stores them output-first (`nn.Linear`). Before TransformerLens multiplied from the right
-(October 2022) its forebears had today's names with the matrices turned: EasyTransformer, and the
-code of "Progress measures for grokking" (Nanda et al. 2023), whose W_O is flat.
-A layout is taken where every name has its place and the shapes fit no other.
+(October 2022), its predecessors had today's names with transposed matrices: EasyTransformer, and
+the code of "Progress measures for grokking" (Nanda et al. 2023), whose W_O is flat. A layout is
+used if every name has its place and the shapes fit no other.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def _renamed(
             return Named(with_zero_biases(provisional), unknown=("head",))
         except UnknownSizeError as error:
             unknown = error  # it takes more than the number of heads
-    raise InputError(f"{source}: no shape shows the size of the axis {unknown}") from unknown
+    raise InputError(f"{source}: no shape determines the size of the axis {unknown}") from unknown
 
 
 def _without_prefix(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -255,7 +255,7 @@ def _is_straight(tensors: Mapping[str, Tensor]) -> bool:
 
 
 def _with_norm_shifts(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Zeros for the shifts of LayerNorms that have none: GPT-2's kin centre all the same."""
+    """Zeros for the shifts of LayerNorms that have none: GPT-2's kin center all the same."""
     filled = dict(tensors)
     for name, tensor in tensors.items():
         inner = within_block(name)

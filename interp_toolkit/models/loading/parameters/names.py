@@ -1,10 +1,9 @@
-"""Whose names a state dict uses, and a bridge's names turned into `HookedTransformer`'s.
+"""Recognize a state dict's naming scheme, and convert a bridge's names to `HookedTransformer`'s.
 
 `HookedTransformer` (and this package's transformer) keeps `blocks.0.attn.W_Q [head, d_model,
 d_head]`, multiplied from the right. `TransformerBridge.state_dict()` keeps `blocks.0.attn.q.weight`
 with the heads side by side, multiplied from the left (`torch.nn.Linear`), except for the MLP of
-GPT-2, which is stored the other way round (`Conv1D`). TransformerLens 3.9 and 4.3 write the same
-names.
+GPT-2, which is transposed (`Conv1D`). TransformerLens 3.9 and 4.3 write the same names.
 """
 
 from __future__ import annotations
@@ -55,7 +54,9 @@ def unwrap_names(tensors: Mapping[str, Tensor], source: str) -> Tensors:
     for name, tensor in tensors.items():
         short = _WRAPPERS.sub("", name)
         if short in named:
-            raise InputError(f"{source} has {short} twice, once as {name}: leave one out, --ignore")
+            raise InputError(
+                f"{source} has {short} twice, once as {name}: leave one out with --ignore"
+            )
         named[short] = tensor
     prefixes = {match[1] or "" for name in named if (match := _PREFIXED.fullmatch(name))}
     if "" in prefixes or not prefixes:
@@ -141,7 +142,7 @@ def bridge_to_hooked(tensors: Mapping[str, Tensor], n_heads: int, source: str) -
 
 
 class _BridgeNames:
-    """One bridge state dict's conversion: how many heads, which way round its MLP is stored."""
+    """Conversion of one bridge state dict: number of heads, orientation of the MLP matrices."""
 
     def __init__(self, tensors: Mapping[str, Tensor], n_heads: int, source: str):
         self.source = source
@@ -172,7 +173,7 @@ class _BridgeNames:
         return 1
 
     def convert(self, name: str, tensor: Tensor) -> tuple[str, Tensor]:
-        """One tensor's name and values as `HookedTransformer` has them; unknown ones unchanged."""
+        """Convert a tensor to `HookedTransformer`'s name and values; unknown ones are unchanged."""
         block, inner = name[: len(name) - len(within_block(name))], within_block(name)
         if match := re.fullmatch(r"attn\.([qkv])\.(weight|bias)", inner):
             return self._projection(block, match.group(1), match.group(2), tensor)

@@ -59,8 +59,8 @@ def read_rotary_table(
                 return RotaryTable(dim, None, None, n_ctx)
             return RotaryTable(dim, base, adjacent, n_ctx)
     raise InputError(
-        f"{name} is no plain rotary table of any base (scaled by NTK, YaRN or a factor?), "
-        "which is not supported"
+        f"{name} is not an unscaled rotary table (NTK, YaRN or linear scaling?); scaled ones are "
+        "not supported"
     )
 
 

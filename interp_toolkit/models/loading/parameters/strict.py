@@ -57,8 +57,8 @@ def check_names(names: Iterable[str], source: str) -> None:
     strange = [name for name in names if not _OWN_NAMES.fullmatch(name)]
     if strange:
         raise InputError(
-            f"{source} does not fit the model: it has no use for {first_few(strange)} "
-            f"(leave out: --ignore '{strange[0]}'; or name its tensors: --keys FILE.json)"
+            f"{source} does not fit the model: unknown tensors {first_few(strange)} (skip: "
+            f"--ignore '{strange[0]}'; rename: --keys FILE.json)"
         )
 
 

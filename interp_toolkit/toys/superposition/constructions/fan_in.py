@@ -171,8 +171,7 @@ def fan_in_and(
     if empty > 1:
         raise InputError(
             f"at density {density} about {empty:.3g} gates of {fan_in} features share no neuron; "
-            f"a density of {least_density(n_features, n_neurons, fan_in):.3f}, or more neurons, "
-            "would do"
+            f"give a density of {least_density(n_features, n_neurons, fan_in):.3f} or more neurons"
         )
     selected = np.random.default_rng(seed).random((n_features, n_neurons)) < density
     return connected(torch.from_numpy(selected), fan_in)
@@ -224,8 +223,8 @@ def intersection_readoffs(
     empty = [gate for gate, row in zip(gates, shared, strict=True) if not row.any()]
     if empty:
         raise InputError(
-            f"the features of {len(empty)} gates share no neuron, as {empty[0]}: "
-            "take a higher density or more neurons"
+            f"the features of {len(empty)} gates share no neuron, such as {empty[0]}: give a "
+            "higher density or more neurons"
         )
     return mean_readoffs(shared)
 
@@ -262,7 +261,7 @@ class QuadraticAND(Brief):
     def scores(
         self, on: Bool[Tensor, "input feature"], gates: Sequence[Gate]
     ) -> Float[Tensor, "input gate"]:
-        """What the readouts of these pairs give, as products: without the squares' neurons."""
+        """Outputs of these pairs' readouts as products, without the squares' neurons."""
         first, second = self._pairs(gates).T
         own = on.to(self.features) @ self.features @ self.features.T
         return own[:, first] * own[:, second]
@@ -357,8 +356,8 @@ def quadratic_and(n_features: int, dim: int, *, seed: int = 0) -> QuadraticAND:
     """
     if dim >= 1 and 2 / math.sqrt(dim) > MOST_ERROR:
         raise InputError(
-            f"{dim} dimensions are too few for squares: an AND that is true is read off by "
-            f"{2 / math.sqrt(dim):.2f} (rms), where {MOST_ERROR} is the limit; take "
+            f"{dim} dimensions are too few for squares: the readout of a true AND is off by "
+            f"{2 / math.sqrt(dim):.2f} (rms; the limit is {MOST_ERROR}); give "
             f"{math.ceil((2 / MOST_ERROR) ** 2)} or more"
         )
     generator = torch.Generator().manual_seed(seed)

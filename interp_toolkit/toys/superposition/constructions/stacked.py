@@ -144,9 +144,9 @@ class StackedCircuit:
         """
         n_features = len(self.layers[0].features)
         if n < 0:
-            raise InputError(f"{n} inputs were asked for: give 0 or more")
+            raise InputError(f"{n} inputs requested: give 0 or more")
         if not 1 <= most_on <= n_features:
-            raise InputError(f"{most_on} features are to be on at most; there are {n_features}")
+            raise InputError(f"{most_on} features cannot be on at once; there are {n_features}")
         rng = np.random.default_rng(seed)
         on = np.zeros((n, n_features), dtype=bool)
         on[np.arange(n)[:, None], random_subsets(n, n_features, most_on, rng)] = True
@@ -165,7 +165,7 @@ class StackedCircuit:
         return supports(self.circuit, len(self.layers[0].features))
 
     def as_model(self, most_on: int, name: str = "stacked-circuit") -> Transformer:
-        """One block a layer; the logits are the last layer's readoffs. See `stacked_model`.
+        """A model with one block for each layer; its logits are the last layer's readouts.
 
         `.ground_truth` is `CircuitGroundTruth`.
 
@@ -272,7 +272,7 @@ def random_circuit(
     Raises InputError for a share outside 0..1, or more functions than there are pairs.
     """
     if not 0 <= xor_share <= 1:
-        raise InputError(f"the share of XORs is between 0 and 1, not {xor_share}")
+        raise InputError(f"the fraction of XORs must be between 0 and 1, not {xor_share}")
     rng = np.random.default_rng(seed)
     circuit, n_in = [], n_features
     for width in widths:
@@ -305,7 +305,7 @@ def _ands(functions: Sequence[BooleanFunction], n_features: int) -> list[Gate]:
     for function in functions:
         check_function(function, n_features)
         if len(function.features) > 2:
-            raise InputError(f"{function} is of more than two features: spread it over two layers")
+            raise InputError(f"{function} has more than two features: spread it over two layers")
         if (0, 1) in mobius(function.table):
             gates[tuple(sorted(function.features))] = None
     return list(gates)
@@ -333,7 +333,9 @@ def stacked_model(
     n_out = len(readoffs[-1].constant)
     widths = [len(layer.features) for layer in layers[1:]]
     if widths != [len(r.constant) for r in readoffs[:-1]]:
-        raise InputError("each layer must read as many features as the one before has functions")
+        raise InputError(
+            "each layer must read as many features as the previous layer has functions"
+        )
     if any(layer.activation != "relu" for layer in layers):
         raise InputError("only ReLU layers can be stacked")
     targets = [layer.features for layer in layers[1:]]

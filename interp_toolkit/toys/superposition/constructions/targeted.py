@@ -119,9 +119,9 @@ def _check_readable(built: UniversalAND, most_on: int) -> None:
     worst = built.sampled_epsilon(most_on, gates).own.worst
     if worst >= 1:
         raise InputError(
-            f"{n_neurons:,} neurons cannot be read for the ANDs of {m:,} features on {d_in:,} axes "
-            f"with up to {most_on} on: at density {built.density:.2f} a readoff is off by "
-            f"{worst:.2f}; take more axes or neurons, or give a density to build it all the same"
+            f"{n_neurons:,} neurons are too few for the ANDs of {m:,} features on {d_in:,} "
+            f"axes with up to {most_on} on: at density {built.density:.2f} a readout is off by "
+            f"{worst:.2f}; give more axes or neurons, or set the density to build it anyway"
         )
 
 
@@ -132,9 +132,9 @@ def check_interference(per_neuron: float, d_in: int) -> None:
     noise = math.sqrt(per_neuron / d_in)
     if noise >= 1:
         raise InputError(
-            f"neurons misfire: each reads {per_neuron:.1f} features on {d_in} axes, so that any "
-            f"feature adds noise of {noise:.2f} where its signal is 1; take fewer features, more "
-            "axes or a lower density"
+            f"neurons misfire: each reads {per_neuron:.1f} features on {d_in} axes with noise of "
+            f"{noise:.2f} against a signal of 1; give fewer features, more axes or a lower "
+            "density"
         )
 
 

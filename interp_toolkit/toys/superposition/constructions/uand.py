@@ -88,7 +88,7 @@ class UniversalAND(Brief):
 
     @property
     def pairs_per_neuron(self) -> float:
-        """How many ANDs are read off for each neuron that there is."""
+        """Number of ANDs that are read out per neuron."""
         return math.comb(self.n_features, 2) / self.n_neurons
 
     @cached_property
@@ -267,10 +267,10 @@ def _readable(levels: Float[Tensor, "feature neuron"], density: float, most_on: 
     while count_empty(levels < p) or expected_worst(m, d, p, most_on) >= 1:
         if p == 1:
             raise InputError(
-                f"{counted(d, 'neuron')} cannot be read for the ANDs of {m} features with up to "
-                f"{most_on} on: at every density from {density:.2f} to 1 the worst error is about "
-                "1 or more; take more neurons or fewer features, or give a density to build it all "
-                "the same"
+                f"{counted(d, 'neuron')} are too few for the ANDs of {m} features with up to "
+                f"{most_on} on: at every density from {density:.2f} to 1 the worst error is "
+                "about 1 or more; give more neurons or fewer features, or set the density to "
+                "build it anyway"
             )
         p = min(1.0, STEP * p)
     return p
@@ -285,13 +285,14 @@ def _density(density: Density, n_features: int, n_neurons: int, most_on: int) ->
         return checked_density(density)
     if density != "source":
         raise InputError(
-            f"the density {density!r} is none: give a probability or one of {', '.join(CHOICES)}"
+            f"the density {density!r} is not understood: give a probability or one of "
+            f"{', '.join(CHOICES)}"
         )
     p = source_density(n_features, n_neurons)
     if not 0 < p <= 1:
         raise InputError(
             f"the source's density, log(m)^2 / sqrt(d), is {p:.2f} for {n_features} features and "
-            f"{n_neurons} neurons, which is no probability: leave the density out"
+            f"{n_neurons} neurons, which is not a probability: leave the density out"
         )
     return p
 
@@ -302,7 +303,7 @@ def count_empty(connections: Bool[Tensor, "feature neuron"]) -> int:
 
 
 def _empty(n_empty: int, n_features: int, n_neurons: int, density: float) -> str:
-    """What to say of pairs without neurons: the sizes at which less than one is expected."""
+    """Message for pairs without neurons: the sizes at which less than one is expected."""
     n_pairs = math.comb(n_features, 2)
     enough = sparsest_density(n_features, n_neurons)
     width = math.ceil(-math.log(n_pairs) / math.log1p(-(density**2))) if n_pairs > 1 else 1

@@ -138,7 +138,7 @@ class UniversalKeys(Brief):
     def attention_on_right(
         self, n_rows: int, n_keys: int, *, seed: int = 0
     ) -> Float[np.ndarray, " row"]:
-        """How much of the model's attention goes where it should, in each of such random rows."""
+        """Fraction of the model's attention on matching keys, in each of n random rows."""
         tokens, right = self.rows(n_rows, n_keys, seed=seed)
         model = self.as_model(n_ctx=n_keys + 1)
         attention: list[Tensor] = []
@@ -226,9 +226,9 @@ def universal_keys(
     """
     n_features = len(layer.features)
     if not torch.equal(layer.features, torch.eye(n_features, dtype=torch.float64)):
-        raise InputError("the key features of universal keys need an axis each")
+        raise InputError("universal keys need one axis for each key feature")
     if layer.activation != "relu":
-        raise InputError("universal keys are made of ReLU neurons")
+        raise InputError("universal keys need ReLU neurons")
     n_tokens = count_composites(n_features, most_on)
     if n_tokens > MOST_TOKENS:
         raise InputError(
@@ -236,7 +236,7 @@ def universal_keys(
             f"(more than {MOST_TOKENS})"
         )
     if not functions or len(functions) != len(readoffs.constant):
-        raise InputError(f"{len(readoffs.constant)} readoffs for {len(functions)} functions")
+        raise InputError(f"{len(readoffs.constant)} readouts for {len(functions)} functions")
     inputs = all_composites(n_features, most_on)
     return UniversalKeys(tuple(functions), layer, readoffs, most_on, sharpness, inputs)
 

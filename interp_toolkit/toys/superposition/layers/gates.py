@@ -96,7 +96,7 @@ def random_gates(n_features: int, n_gates: int, fan_in: int = 2, *, seed: int = 
     there = comb(n_features, fan_in)
     if not 1 <= n_gates <= there:
         raise InputError(
-            f"{n_gates} gates of fan-in {fan_in} were asked for; {n_features} features have {there}"
+            f"{n_gates} gates of fan-in {fan_in} requested; {n_features} features have {there}"
         )
     rng = np.random.default_rng(seed)
     if 2 * n_gates > there:
@@ -149,7 +149,7 @@ def inputs_about(
     n_on: int,
     rng: np.random.Generator,
 ) -> Bool[np.ndarray, "gate feature"]:
-    """One input for each gate: all of it on but one feature, and random others to make `n_on`.
+    """An input for each gate: all its features but one are on, and random others up to `n_on`.
 
     Args:
         gates: which gate each input is about.

@@ -1,4 +1,4 @@
-"""One MLP layer on boolean features: as a model, how densely connected, with which errors.
+"""An MLP layer on boolean features: as a model, its density of connections, its errors.
 
 A layer computes `act(x W_in + b_in)` of `x`, the sum of the f-vectors of the features that are on;
 f-vectors are the rows of `features`, the identity where nothing is in superposition. As a model
@@ -162,7 +162,7 @@ def adding_model(
     """
     n_features, d_in = features.shape
     if not 1 <= most_on <= n_features:
-        raise InputError(f"{most_on} features are to be on at most; there are {n_features}")
+        raise InputError(f"{most_on} features cannot be on at once; there are {n_features}")
     config = TransformerConfig(
         n_layers=n_layers,
         d_model=width + n_out,
@@ -277,8 +277,8 @@ def choose_density(n_features: int, n_neurons: int, most_on: int = 2, *, fan_in:
         raise InputError(
             f"{counted(n_neurons, 'neuron')} are too few for the ANDs of fan-in {fan_in} of "
             f"{n_features} features with up to {most_on} on: at the best density, "
-            f"{densities[best]:.2f}, the worst error is about {worst[best]:.2f}; take more "
-            "neurons, or give a density to build it all the same"
+            f"{densities[best]:.2f}, the worst error is about {worst[best]:.2f}; give more "
+            "neurons, or set the density to build it anyway"
         )
     return float(densities[best])
 
@@ -305,7 +305,7 @@ def checked_most_on(most_on: int) -> int:
 def _sizes(
     n_neurons: int, chance: float
 ) -> tuple[Int[np.ndarray, " size"], Float[np.ndarray, " size"]]:
-    """How many neurons a gate may have, each with this chance, but none; with what probability."""
+    """Numbers of neurons a gate may have, except none, and their probabilities."""
     mean = n_neurons * chance
     spread = TAIL * math.sqrt(mean) + TAIL
     sizes = np.arange(max(1, int(mean - spread)), min(n_neurons, int(mean + spread)) + 1)
@@ -557,7 +557,7 @@ def spread_features(
     Raises InputError for more axes than features.
     """
     if d_in > n_features:
-        raise InputError(f"{n_features} features can be spread over as many axes, not {d_in}")
+        raise InputError(f"d_in must be {n_features}, the number of features, got {d_in}")
     vectors = random_unit_features(n_features, d_in, generator)
     for _ in range(SPREAD_STEPS):
         U, _, V = torch.linalg.svd(vectors, full_matrices=False)
@@ -578,5 +578,5 @@ def check_bytes(rows: int, columns: int, what: str) -> None:
     if 8 * rows * columns > MOST_BYTES:
         raise InputError(
             f"{what} of {rows:,} x {columns:,} take {8 * rows * columns / 2**30:.1f} GiB, more "
-            f"than {MOST_BYTES / 2**30:.0f}: ask for less at once"
+            f"than {MOST_BYTES / 2**30:.0f}: request fewer at once"
         )

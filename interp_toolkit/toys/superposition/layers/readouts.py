@@ -116,7 +116,7 @@ class FunctionReadoffs:
                 sizes that are not there or do not fit.
         """
         if len(functions) != len(self.constant):
-            raise InputError(f"{len(self.constant)} readoffs for {len(functions)} functions")
+            raise InputError(f"{len(self.constant)} readouts for {len(functions)} functions")
         for function in functions:
             check_function(function, len(layer.features))
         return measured_epsilon(
@@ -175,7 +175,7 @@ def fitted_readoffs(
 ) -> FunctionReadoffs:
     """The affine readoffs of neurons and features with the least worst error on these inputs.
 
-    One linear programme a function: the layer is fixed, only how it is read is fitted.
+    One linear program a function: the layer is fixed, only how it is read is fitted.
 
     Raises InputError for a bad table or features.
     """
@@ -191,7 +191,7 @@ def fitted_readoffs(
 def _minimax(
     held: Float[np.ndarray, "input place"], values: Bool[np.ndarray, " input"]
 ) -> Float[np.ndarray, " place_and_constant"]:
-    """Weights and a constant that minimise max |held @ weights + constant - values|."""
+    """Weights and a constant that minimize max |held @ weights + constant - values|."""
     affine = np.hstack([held, np.ones((len(held), 1))])
     bound = -np.ones((len(held), 1))
     least = linprog(
@@ -202,7 +202,7 @@ def _minimax(
         method="highs-ds",
     )
     if least.status != 0:
-        raise RuntimeError(f"the linear programme of a readoff failed: {least.message}")
+        raise RuntimeError(f"the linear program of a readoff failed: {least.message}")
     return np.asarray(least.x[:-1])
 
 
@@ -257,7 +257,7 @@ def measured_epsilon(
     n_inputs = count_composites(n_features, most_on) if most_on <= n_features else 0
     exact = n_inputs <= MOST_INPUTS
     if len(about) * min(n_inputs, MOST_INPUTS) > MOST_SCORES:
-        raise InputError(f"{len(about):,} readoffs do not fit: measure fewer at once")
+        raise InputError(f"{len(about):,} readouts do not fit in memory: measure fewer at once")
     if exact:
         on, how = all_composites(n_features, most_on), f"every input {inputs}"
     else:
@@ -334,7 +334,7 @@ def exact_epsilon(connections: Bool[Tensor, "feature neuron"], most_on: int) -> 
     """
     n_features = len(connections)
     if checked_most_on(most_on) > n_features:
-        raise InputError(f"{most_on} features are to be on at most; there are {n_features}")
+        raise InputError(f"{most_on} features cannot be on at once; there are {n_features}")
     n_top = min(most_on - 1, n_features - 2)
     sizes, tops, totals = zip(*_counts(connections, n_top), strict=True)
     neurons, largest, total = torch.cat(sizes), torch.cat(tops), torch.cat(totals)
@@ -361,7 +361,7 @@ def pair_sizes(connections: Bool[Tensor, "feature neuron"]) -> Int[Tensor, "feat
 def _counts(
     connections: Bool[Tensor, "feature neuron"], n_top: int
 ) -> Iterator[tuple[Float[Tensor, " pair"], Float[Tensor, "pair top"], Float[Tensor, " pair"]]]:
-    """By blocks of pairs: |S_i ∩ S_j|, the largest |S_i ∩ S_j ∩ S_x|, and their sum over x.
+    """Blocks of pairs: |S_i ∩ S_j|, the largest |S_i ∩ S_j ∩ S_x|, and their sum over x.
 
     Float32 holds these whole numbers exactly up to 2^24 neurons.
     """

@@ -102,7 +102,7 @@ def test_sizes_that_cannot_work_are_refused() -> None:
         quadratic_and(8, 0)
     with pytest.raises(InputError, match="0 pairs to sample"):
         drawn(8, 4).sampled_errors(2, 0)
-    with pytest.raises(InputError, match=r"off by 0.89 \(rms\), where 0.5 is the limit; take 16"):
+    with pytest.raises(InputError, match=r"off by 0.89 \(rms; the limit is 0.5\); give 16"):
         quadratic_and(20, 5)
     with pytest.raises(InputError, match="15 dimensions are too few"):
         quadratic_and(20, 15)

@@ -192,8 +192,11 @@ def test_sampling_finds_no_more_than_there_is() -> None:
         ((512, 64), "64 neurons are too few for the ANDs of fan-in 2 of 512 features"),
         ((100_000, 100_000, 0.1), "GiB"),
         ((100_000, 10, 0.5), "pairs of features of 100,000 x 100,000 take 74.5 GiB"),
-        ((60, 2, "sparsest"), "2 neurons cannot be read for the ANDs of 60 features .* take more"),
-        ((8, 64, "foo"), "'foo' is none: give a probability or one of search, sparsest, source"),
+        ((60, 2, "sparsest"), "2 neurons are too few for the ANDs of 60 features .* give more"),
+        (
+            (8, 64, "foo"),
+            "'foo' is not understood: give a probability or one of search, sparsest, source",
+        ),
         ((3, 1, 0.1), r"of 3 pairs have no neuron .* and 1 neuron, so"),
         ((2, 1, 0.1), r"of 1 pair have no neuron .* more than 1 neuron "),
     ],
@@ -227,7 +230,7 @@ def test_the_sparsest_layer_can_be_read(n_features: int, n_neurons: int) -> None
     built, best = (universal_and(n_features, n_neurons, how) for how in ("sparsest", "search"))
     assert built.density < best.density
     assert best.epsilon(2).worst < built.epsilon(2).worst < 1
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="are too few for the ANDs"):
         universal_and(n_features, n_neurons, "sparsest", most_on=n_features)
 
 

@@ -20,5 +20,5 @@ def test_spread_features_attain_welchs_bound(n_features: int, d_in: int) -> None
 
 
 def test_there_cannot_be_more_axes_than_features() -> None:
-    with pytest.raises(InputError, match="3 features can be spread over as many axes, not 4"):
+    with pytest.raises(InputError, match="3, the number of features, got 4"):
         spread_features(3, 4, torch.Generator())
