@@ -52,22 +52,38 @@ def evaluating(model: Model) -> Iterator[None]:
 
 
 @contextmanager
-def attached(hooks: Iterable[tuple[Any, Hook]]) -> Iterator[None]:
+def attached(model: Model, hooks: Iterable[tuple[Any, Hook]]) -> Iterator[None]:
     """Hook points with these forward hooks on them, which are gone afterwards, and no others.
 
     Takes hook points, not names: on a bridge, `model.hooks` lists all names again for each hook,
-    which costs more than the forward pass.
+    which costs more than the forward pass. Of a model that is spread over several devices, hooks
+    read and return activations on the device of its first parameter.
     """
+    device = device_of(model)
     added: list[tuple[Any, Any]] = []
     try:
         for point, hook in hooks:
-            point.add_hook(hook)
+            point.add_hook(_reading_on(device, hook))
             added.append((point, point.fwd_hooks[-1]))
         yield
     finally:
         for point, handle in added:
             handle.hook.remove()
             point.fwd_hooks = [other for other in point.fwd_hooks if other is not handle]
+
+
+def _reading_on(device: torch.device, function: Hook) -> Hook:
+    """The hook function, which reads the activation on this device and edits it wherever it is."""
+
+    def moved(value: Any, hook: Any) -> Any:
+        if not isinstance(value, Tensor) or value.device == device:
+            return function(value, hook=hook)
+        here = value.to(device)
+        edited = function(here, hook=hook)
+        edited = here if edited is None else edited  # it may have been edited in place
+        return edited.to(value.device) if isinstance(edited, Tensor) else edited
+
+    return moved
 
 
 @contextmanager
@@ -118,7 +134,7 @@ def run(
 
     Hooks are gone afterwards, whatever happened.
     """
-    with torch.no_grad(), evaluating(model), attached(hooks):
+    with torch.no_grad(), evaluating(model), attached(model, hooks):
         try:
             output = model(tokens.to(device_of(model)))
         except StopForwardError:
@@ -126,7 +142,7 @@ def run(
     logits = getattr(output, "logits", output)
     if not isinstance(logits, Tensor):
         raise InputError(f"a {type(model).__name__} returns no logits")
-    return logits
+    return logits.to(device_of(model))
 
 
 def cached_batches(model: Model, tokens: Int[Tensor, "row pos"]) -> list[slice]:

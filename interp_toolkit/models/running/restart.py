@@ -108,13 +108,13 @@ def run_from(
             return run(model, tokens.to(device_of(model)), hooks)
     takes_tokens = "tokens" in _parameters(model)
     further = {"tokens": tokens} if takes_tokens else {}
-    with torch.no_grad(), evaluating(model), attached(hooks):
+    with torch.no_grad(), evaluating(model), attached(model, hooks):
         try:
             output = model(residual, start_at_layer=layer, **further)
         except StopForwardError:
             return None
     logits = getattr(output, "logits", output)
-    return logits if isinstance(logits, Tensor) else None
+    return logits.to(device_of(model)) if isinstance(logits, Tensor) else None
 
 
 @contextmanager
