@@ -105,7 +105,9 @@ class _CircuitAudit:
     def untestable(self) -> str | None:
         """Why the circuit cannot be judged here."""
         reason = self.ground.untestable
-        if reason is not None and (self.objective.is_behaviour or self.ground.home is not None):
+        if reason is not None and (
+            self.objective.is_behaviour or self.ground.task_check is not None
+        ):
             return reason
         whole, nothing = self.values_intact, self.values_cut
         low, _ = ratio_interval(whole - nothing, np.ones(len(whole)))

@@ -22,8 +22,8 @@ from typing import Any
 import networkx as nx
 from pydantic import Field
 
-from interp_toolkit.circuits.behaviour.at_home import assumption_note
 from interp_toolkit.circuits.behaviour.prompts import prompts_from_data, repeated_prompts
+from interp_toolkit.circuits.behaviour.task_check import assumption_note
 from interp_toolkit.circuits.edges.checks import (
     EQUAL,
     MOST,
@@ -353,7 +353,7 @@ def only_output(circuit: Circuit) -> str | None:
     """Why no behaviour is measured, so that a circuit of it cannot be confirmed; else None."""
     if circuit.objective.because is not None:
         return circuit.objective.because
-    if circuit.home is None:
+    if circuit.task_check is None:
         return "without answers or repeats there is no task that the model is seen to perform"
     return None
 

@@ -36,7 +36,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.objective import AskedObjective, Objective, objective
 from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.behaviour.task import AtHome
+from interp_toolkit.circuits.behaviour.task import TaskCheck
 from interp_toolkit.circuits.edges import checks, screened
 from interp_toolkit.circuits.edges.checks import (
     SHARE,
@@ -310,7 +310,7 @@ def find_circuit(
         intact=float(intact.mean()),
         all_cut=float(all_cut.mean()),
         nothing=_nothing(task_check, intact - all_cut),
-        home=task_check,
+        task_check=task_check,
     )
     if circuit.nothing is not None:
         return circuit
@@ -381,7 +381,7 @@ def _halves(
     return torch.tensor(halves[0]), torch.tensor(halves[1])
 
 
-def _nothing(task_check: AtHome | None, lost: Float[np.ndarray, " row"]) -> Nothing | None:
+def _nothing(task_check: TaskCheck | None, lost: Float[np.ndarray, " row"]) -> Nothing | None:
     """Why there is nothing to explain on these rows, or None."""
     if task_check is not None and not task_check.yes:
         return Nothing("not_tested", f"the model is not seen to do the task: {task_check.said}")

@@ -28,7 +28,7 @@ from torch import Tensor
 from interp_toolkit.circuits.behaviour.advantage import Estimate, row_batches
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
-from interp_toolkit.circuits.behaviour.task import AtHome, RowTask, task_of
+from interp_toolkit.circuits.behaviour.task import RowTask, TaskCheck, task_of
 from interp_toolkit.circuits.behaviour.words import CausalWord, causal_word, matters
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import Countdown
@@ -76,7 +76,7 @@ class Ablations:
 
     Attributes:
         heads: one entry for each, in the order given.
-        home: what the whole model does on these rows.
+        task_check: what the whole model does on these rows.
         intact: its value, row by row.
         joint: effect of all heads of the group and their kin together; None for an empty group.
         others: effects of the other heads, nats.
@@ -85,7 +85,7 @@ class Ablations:
     """
 
     heads: Sequence[HeadAblation]
-    home: AtHome
+    task_check: TaskCheck
     intact: Float[np.ndarray, " row"]
     joint: Estimate | None
     others: Mapping[Head, float]
@@ -286,7 +286,7 @@ def _conclude(
     how: str,
     n_others: int,
 ) -> Ablations:
-    home = task.at_home(found[frozenset()])
+    task_check = task.check(found[frozenset()])
     values = {out: readings[:, 0] for out, readings in found.items()}
     intact, bare = values[frozenset()], values[kind]
     coverage = 1 - (1 - COVERAGE) / max(2 * len(group), 1)
@@ -294,7 +294,7 @@ def _conclude(
     restored = [task.interval(values[kind - {h}] - bare, coverage) for h in group]
     joint = task.interval(intact - bare, coverage) if group else None
     of_others = {h: float((intact - values[frozenset([h])]).mean()) for h in drawn}
-    words = _words(home, effects, restored, joint)
+    words = _words(task_check, effects, restored, joint)
     losses = {out: float(readings[:, 1].mean()) for out, readings in found.items()}
     others = list(of_others.values())
     heads = [
@@ -317,37 +317,37 @@ def _conclude(
     ]
     return Ablations(
         heads=heads,
-        home=home,
+        task_check=task_check,
         intact=intact,
         joint=joint,
         others=of_others,
         how=how,
-        notes=_notes(home, len(group), len(drawn), n_others),
+        notes=_notes(task_check, len(group), len(drawn), n_others),
     )
 
 
 def _words(
-    home: AtHome, effects: list[Estimate], restored: list[Estimate], joint: Estimate | None
+    task_check: TaskCheck, effects: list[Estimate], restored: list[Estimate], joint: Estimate | None
 ) -> list[CausalWord]:
     """The causal words; see the module."""
-    if not home.yes or joint is None:
+    if not task_check.yes or joint is None:
         return ["not_tested"] * len(effects)
     words = [
-        causal_word([[home.share(effect)], [home.share(back)]])
+        causal_word([[task_check.share(effect)], [task_check.share(back)]])
         for effect, back in zip(effects, restored, strict=True)
     ]
-    together = causal_word([[home.share(joint)]])
+    together = causal_word([[task_check.share(joint)]])
     unexplained = together != "negligible" and not any(map(matters, words))
     silent = "negligible"
     return ["undecided" if unexplained and word == silent else word for word in words]
 
 
-def _notes(home: AtHome, n_heads: int, n_drawn: int, n_others: int) -> list[str]:
+def _notes(task_check: TaskCheck, n_heads: int, n_drawn: int, n_others: int) -> list[str]:
     notes = []
-    if not home.yes:
+    if not task_check.yes:
         notes.append(
-            f"the model is not seen to do the task ({home.said}), so what its heads do for it "
-            "cannot be tested"
+            f"the model is not seen to do the task ({task_check.said}), so what its heads do for "
+            "it cannot be tested"
         )
     if n_heads and n_drawn < n_others:
         notes.append(f"only {n_drawn} other heads to compare ablations with")

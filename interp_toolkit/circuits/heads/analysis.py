@@ -27,14 +27,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from interp_toolkit.circuits.behaviour.at_home import (
-    LARGE_LENGTH,
-    LARGE_ROWS,
-    assumption_note,
-    home_prompts,
-    is_large,
-    made,
-)
 from interp_toolkit.circuits.behaviour.prompts import (
     FEWEST_TOKENS,
     SHORTEST,
@@ -43,10 +35,18 @@ from interp_toolkit.circuits.behaviour.prompts import (
     prompts_from_data,
 )
 from interp_toolkit.circuits.behaviour.task import (
-    AtHome,
     RowTask,
+    TaskCheck,
     first_rows,
     task_of,
+)
+from interp_toolkit.circuits.behaviour.task_check import (
+    LARGE_LENGTH,
+    LARGE_ROWS,
+    assumption_note,
+    is_large,
+    prompts_in,
+    synthetic_prompts,
 )
 from interp_toolkit.circuits.heads import figures
 from interp_toolkit.circuits.heads.ablation import Ablations, ablation_effects
@@ -216,15 +216,15 @@ def _finding(
     )
     heads, notes = looked.heads, [*rows.notes, *scores.notes, *looked.notes, *more]
     return HeadsFinding(
-        headline=headline(heads, looked.home, untested),
-        findings=findings(heads, readers, looked.groups, looked.home, untested),
-        evidence=evidence_of(heads, looked.groups, looked.home, ablations, untested),
+        headline=headline(heads, looked.task_check, untested),
+        findings=findings(heads, readers, looked.groups, looked.task_check, untested),
+        evidence=evidence_of(heads, looked.groups, looked.task_check, ablations, untested),
         provenance=provenance(model, data_used, settings, options.seed),
         heads=heads,
         readers=list(readers),
         from_weights=from_weights,
         groups=looked.groups,
-        home=looked.home,
+        home=looked.task_check,
         described=described,
         notes=list(dict.fromkeys(notes)),
         plots=[
@@ -272,7 +272,7 @@ def _rows(
         untested = f"what heads do is not tested: {reason}; {asked}" if task is None else None
         told = (assumption_note(model, data), copies, untested)
         return _Rows(prompts, task, tuple(note for note in told if note))
-    prompts, way, note = home_prompts(
+    prompts, prompt_format, note = synthetic_prompts(
         model,
         bos=options.bos,
         length=options.length,
@@ -285,7 +285,11 @@ def _rows(
     if quick:
         return _Rows(prompts, None, tuple(n for n in (note, untested_note(model)) if n))
     repeats = bool((prompts.periods > 0).all())
-    more = made(model, way, rows=CUT_ROWS, seed=options.seed + 1) if repeats else prompts
+    more = (
+        prompts_in(model, prompt_format, rows=CUT_ROWS, seed=options.seed + 1)
+        if repeats
+        else prompts
+    )
     task, reason = task_of(model, more)
     notes = tuple(n for n in (note, reason and f"what heads do is not tested: {reason}") if n)
     return _Rows(prompts, task, notes)
@@ -309,7 +313,7 @@ class _Looked:
 
     heads: list[HeadVerdict]
     groups: list[Group]
-    home: AtHome | None
+    task_check: TaskCheck | None
     task: RowTask | None
     notes: tuple[str, ...]
 
@@ -322,7 +326,7 @@ def _look(
     large: bool,
 ) -> _Looked:
     """Ask whether the model is at home, then cut what each detector's group attends to."""
-    home, groups, notes = None, list[Group](), list[str]()
+    task_check, groups, notes = None, list[Group](), list[str]()
     task = rows.task
     if task is not None:
         run.progress("does the model do its task here?")
@@ -330,14 +334,16 @@ def _look(
             task = first_rows(task, LARGE_ROWS)
         cutter = _cutter(run, task, scores)
         began = time.monotonic()
-        home = cutter.home()
+        task_check = cutter.check_task()
         seconds = time.monotonic() - began
-        if home.yes:
+        if task_check.yes:
             shorter = max(1.0, LARGE_LENGTH / task.prompts.n_pos)
             budget = BUDGET * LARGE_ROWS * shorter if large else math.inf
-            groups, notes = _groups(cutter, scores, home, budget, seconds)
-    heads = _judged(rows, scores, described, {group.detector: group for group in groups}, home)
-    return _Looked(heads, groups, home, task, tuple(notes))
+            groups, notes = _groups(cutter, scores, task_check, budget, seconds)
+    heads = _judged(
+        rows, scores, described, {group.detector: group for group in groups}, task_check
+    )
+    return _Looked(heads, groups, task_check, task, tuple(notes))
 
 
 def _judged(
@@ -345,10 +351,10 @@ def _judged(
     scores: HeadScores,
     described: Sequence[Described],
     groups: Mapping[str, Group],
-    home: AtHome | None,
+    task_check: TaskCheck | None,
 ) -> list[HeadVerdict]:
     """Every head under every detector, with what is known of its effect."""
-    strict = rows.prompts.answers is not None and home is not None and home.yes
+    strict = rows.prompts.answers is not None and task_check is not None and task_check.yes
     return [
         _head(row, scores, groups, described, strict=strict)
         for row in scores.to_frame().to_dict("records")
@@ -373,7 +379,7 @@ def _cutter(run: Run[Any], task: RowTask, scores: HeadScores) -> Cutter:
 
 
 def _groups(
-    cutter: Cutter, scores: HeadScores, home: AtHome, budget: float, seconds: float
+    cutter: Cutter, scores: HeadScores, task_check: TaskCheck, budget: float, seconds: float
 ) -> tuple[list[Group], list[str]]:
     """The group of each detector that has one and whose pattern these prompts hold.
 
@@ -392,7 +398,7 @@ def _groups(
         most, until = MOST_MEMBERS, math.inf
         if math.isfinite(budget):
             most, until = LARGE_MEMBERS, cutter.rows_run + left
-        group = group_effects(cutter, name, heads, home, most=most, until=until)
+        group = group_effects(cutter, name, heads, task_check, most=most, until=until)
         groups.append(group)
         if alone := len(heads) - len(group.members):
             notes.append(
@@ -461,7 +467,7 @@ def _ablate(run: Run[Any], looked: _Looked, large: bool) -> tuple[Ablations | No
         key=lambda head: (not head.detected, -(head.excess or 0.0)),
     )
     heads = list(dict.fromkeys(Head(head.layer, head.head) for head in found))
-    if not heads or looked.task is None or looked.home is None or not looked.home.yes:
+    if not heads or looked.task is None or looked.task_check is None or not looked.task_check.yes:
         return None, []
     if large:
         return None, ["whole heads were not ablated; --effort thorough ablates them"]
@@ -508,7 +514,7 @@ def _readers(run: Run[Any], looked: _Looked, large: bool) -> tuple[list[Reader],
         (h for h in looked.heads if h.detector == DEFINED_BY_EFFECT and h.detected and h.layer > 0),
         key=lambda head: -(head.excess or 0.0),
     )
-    if not found or looked.task is None or looked.home is None or not looked.home.yes:
+    if not found or looked.task is None or looked.task_check is None or not looked.task_check.yes:
         return [], []
     most = LARGE_READERS if large else MOST_READERS
     task = first_rows(looked.task, FEW if large else PARTNER_ROWS)

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.advantage import row_batches
 from interp_toolkit.circuits.behaviour.replacement import capture, hook_z
-from interp_toolkit.circuits.behaviour.task import AtHome, RowTask
+from interp_toolkit.circuits.behaviour.task import RowTask, TaskCheck
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.formatting import so_far
 from interp_toolkit.models.model import Head, Model
@@ -246,7 +246,7 @@ class Cutter:
             return row_batches(self.model, prompts, rows, kept, bound // 2), bound // 2
         return row_batches(self.model, prompts, rows, kept, bound), 0
 
-    def home(self) -> AtHome:
+    def check_task(self) -> TaskCheck:
         """Task performance of the intact model; activations that knockouts need are stored."""
         rows, names = self.task.rows, [*self._entries, *self._parts]
         try:
@@ -258,7 +258,7 @@ class Cutter:
         for batch in batches:
             readings.append(self.task.read(self._run_whole(batch, names), batch))
             self._trim(room)
-        return self.task.at_home(np.concatenate(readings))
+        return self.task.check(np.concatenate(readings))
 
     @cached_property
     def _parts(self) -> list[str]:
@@ -340,7 +340,7 @@ class Cutter:
     ) -> Float[np.ndarray, "row 2"]:
         """The value and the loss of these rows, with hooks from this layer on."""
         tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
-        at = self.task.places(batch) if self._few_logits else None
+        at = self.task.positions(batch) if self._few_logits else None
         start = None
         if self.restarts and first > 0:
             start = self._unedited(batch, self._entries)[entry(first)]

@@ -9,7 +9,8 @@ Framework for Transformer Circuits"). For every head of earlier layers two indep
   and the reader's induction attention and the task's value are measured again.
 
 The partner named is the candidate whose cut costs most attention, if that is significant (t test
-over rows, Holm's correction over candidates, LEVEL) and at least MATERIAL of what the reader has.
+over rows, Holm's correction over candidates, LEVEL) and at least EFFECT_THRESHOLD of what the
+reader has.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 
 from interp_toolkit.circuits.behaviour.advantage import Estimate, estimate
 from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.behaviour.task import MATERIAL, RowTask
+from interp_toolkit.circuits.behaviour.task import EFFECT_THRESHOLD, RowTask
 from interp_toolkit.circuits.edges.passes.paths import path_effects
 from interp_toolkit.circuits.weights.composition import MODES, CompositionScores, composition_scores
 from interp_toolkit.errors import takes
@@ -156,7 +157,7 @@ def _partner(
     *,
     may_be_named: bool,
 ) -> Partner:
-    material = drop.mean > 0 and drop.mean >= MATERIAL * attention
+    material = drop.mean > 0 and drop.mean >= EFFECT_THRESHOLD * attention
     return Partner(
         layer=writer[0],
         head=writer[1],

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from interp_toolkit.circuits.behaviour.task import AtHome
+from interp_toolkit.circuits.behaviour.task import TaskCheck
 from interp_toolkit.circuits.behaviour.words import CausalWord, Share, in_words
 from interp_toolkit.circuits.heads.ablation import HeadAblation
 from interp_toolkit.circuits.heads.described import Described
@@ -165,7 +165,7 @@ class HeadsFinding(Finding):
     readers: Sequence[Reader]
     from_weights: Sequence[Mapping[str, Any]]
     groups: Sequence[Group]
-    home: AtHome | None
+    home: TaskCheck | None
     described: Sequence[Described] = ()
 
     @property

@@ -36,7 +36,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from interp_toolkit.circuits.behaviour.task import AtHome, rows_needed
+from interp_toolkit.circuits.behaviour.task import TaskCheck, rows_needed
 from interp_toolkit.circuits.behaviour.words import (
     NEGLIGIBLE,
     CausalWord,
@@ -172,7 +172,7 @@ class Knockouts:
             under `displaced_name`.
         detector: name of the pattern.
         heads: that have it, the clearest first.
-        home: what the intact model does on these prompts; it must perform the task.
+        task_check: what the intact model does on these prompts; it must perform the task.
         share: a loss, prompt by prompt, as a fraction of the metric with its interval.
     """
 
@@ -181,10 +181,15 @@ class Knockouts:
         cutter: Cutter,
         detector: str,
         heads: Sequence[Head],
-        home: AtHome,
+        task_check: TaskCheck,
         share: Callable[[Float[np.ndarray, " row"]], Share],
     ):
-        self.cutter, self.detector, self.heads, self.home = cutter, detector, list(heads), home
+        self.cutter, self.detector, self.heads, self.task_check = (
+            cutter,
+            detector,
+            list(heads),
+            task_check,
+        )
         self.share = share
         self.all: Heads = frozenset(heads)
         self.rows = 0
@@ -301,7 +306,7 @@ class Knockouts:
 
     def material(self, effect: Effect) -> bool:
         """Whether an effect is certain, and as large as counts for the task."""
-        bound = self.cutter.task.least(self.home.whole) / self.home.whole
+        bound = self.cutter.task.least(self.task_check.whole) / self.task_check.whole
         return all(share.low > 0 and share.mean >= bound for share in effect.values())
 
     def cancelled(self, head: Head) -> bool:
@@ -367,7 +372,7 @@ class Knockouts:
             word=word,
             named=reason is None,
             reason=reason,
-            effect=self.home.fraction(smallest, COVERAGE),
+            effect=self.task_check.fraction(smallest, COVERAGE),
             rows=self.rows,
             is_open=is_open,
             rows_needed=self._needed(head) if word == "undecided" else None,
@@ -425,7 +430,7 @@ class Knockouts:
 
     def _too_small(self, effect: Effect) -> bool:
         """Whether an effect is certainly smaller than what counts for the task."""
-        bound = self.cutter.task.least(self.home.whole) / self.home.whole
+        bound = self.cutter.task.least(self.task_check.whole) / self.task_check.whole
         return any(share.high < bound for share in effect.values())
 
     def counting(self, head: Head) -> list[Heads]:
@@ -444,7 +449,7 @@ class Knockouts:
 
     def _needed(self, head: Head) -> int | None:
         """Prompts for an interval of the bound's half-width."""
-        task, bound = self.cutter.task, NEGLIGIBLE * self.home.whole
+        task, bound = self.cutter.task, NEGLIGIBLE * self.task_check.whole
         found = [
             rows_needed(task.interval(lost, COVERAGE), bound)
             for lost in self.losses(frozenset([head]))
@@ -481,7 +486,7 @@ def group_effects(
     cutter: Cutter,
     detector: str,
     heads: Sequence[Head],
-    home: AtHome,
+    task_check: TaskCheck,
     *,
     most: int = MOST_MEMBERS,
     until: float = math.inf,
@@ -492,7 +497,7 @@ def group_effects(
         cutter: as `Knockouts` takes it.
         detector: name of the pattern.
         heads: that have it, the clearest first; at least one.
-        home: what the intact model does on these prompts; it must perform the task.
+        task_check: what the intact model does on these prompts; it must perform the task.
         most: how many are knocked out one by one.
         until: rows that the cutter may have run (`Cutter.rows_run`) before no further knockout is
             begun; then heads remain undecided, or are knocked out with the others only.
@@ -502,7 +507,9 @@ def group_effects(
     layers = {head.layer for head in heads}
     figures = (3 if len(layers) == 1 else 4) * len(members) + 3 * (1 + len(layers))
     coverage = 1 - (1 - COVERAGE) / (len(looks) * figures)
-    knockouts = Knockouts(cutter, detector, heads, home, lambda lost: home.fraction(lost, coverage))
+    knockouts = Knockouts(
+        cutter, detector, heads, task_check, lambda lost: task_check.fraction(lost, coverage)
+    )
     found: list[MemberEffect] = []
     for n_rows in looks:
         knockouts.rows = n_rows

@@ -48,8 +48,8 @@ def loss_with(model, prompts, layer, z):
         )
     losses = -logits[:, :-1].double().log_softmax(-1)
     losses = losses.gather(-1, prompts.tokens[:, 1:, None])[..., 0].numpy()
-    known = prompts.known()[:, :-1].numpy()
-    return (losses * known).sum(1) / known.sum(1)
+    repeated = prompts.repeated()[:, :-1].numpy()
+    return (losses * repeated).sum(1) / repeated.sum(1)
 
 
 @pytest.mark.parametrize(("toy", "head"), CIRCUITS)
