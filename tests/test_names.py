@@ -46,7 +46,7 @@ ALLOWED = {
     "circuits/behaviour/task_check.py": {"said"},
     "circuits/collapse.py": {"place"},
     "circuits/edges/checks.py": {"drawn"},
-    "circuits/edges/circuit.py": {"kept", "stand_in"},
+    "circuits/edges/circuit.py": {"kept"},
     "circuits/roles/result.py": {"home", "found"},
     "circuits/skip_bigrams/analysis.py": {"looks", "found"},
     "circuits/sorting/analysis.py": {"given"},
@@ -62,8 +62,6 @@ ALLOWED = {
     "toys/sorting.py": {"kept"},
     # the interface of `circuits.heads`, which is not yet renamed
     "auditing/heads.py": {"known"},
-    "circuits/edges/passes/cut.py": {"stand_in", "with_stand_in"},
-    "circuits/edges/passes/stand_in.py": {"stand_in", "StandIn"},
 }
 
 

@@ -44,9 +44,9 @@ from interp_toolkit.circuits.edges.graph import (
     node_link,
     write_graph,
 )
+from interp_toolkit.circuits.edges.passes.ablation_value import WORDS
 from interp_toolkit.circuits.edges.passes.attribution import patching_figure
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
-from interp_toolkit.circuits.edges.passes.stand_in import WORDS
 from interp_toolkit.circuits.edges.screened import EDGES_KEEP, NODES_KEEP, Screening
 from interp_toolkit.circuits.edges.search import different_prompts, find_circuit
 from interp_toolkit.circuits.edges.wiring import label_of
@@ -428,7 +428,7 @@ def evidence_of(circuit: Circuit) -> CircuitEvidence:
         intact=circuit.intact,
         every_edge_cut=circuit.all_cut,
         edges=len(circuit.edges),
-        cut_edges_get=WORDS[circuit.stand_in],
+        cut_edges_get=WORDS[circuit.ablation_kind],
         **values,
     )
 
@@ -484,7 +484,7 @@ def sentences(circuit: Circuit) -> list[str]:
         return first
     if not _is_uncertain(held_out):
         first.append(
-            f"Alone, with all other edges replaced by {WORDS[circuit.stand_in]}, they keep "
+            f"Alone, with all other edges replaced by {WORDS[circuit.ablation_kind]}, they keep "
             f"{_with_interval(held_out)} of what cutting every edge costs, n = {held_out.n_rows} "
             "held-out prompts."
         )

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from interp_toolkit.circuits.behaviour.objective import Objective
 from interp_toolkit.circuits.behaviour.task import TaskCheck
 from interp_toolkit.circuits.edges.checks import Checks, Faithfulness, Measured
+from interp_toolkit.circuits.edges.passes.ablation_value import Kind
 from interp_toolkit.circuits.edges.passes.attribution import Patching
-from interp_toolkit.circuits.edges.passes.stand_in import Kind
 from interp_toolkit.circuits.edges.screened import Screening
 from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring
 from interp_toolkit.results import Status
@@ -72,7 +72,7 @@ class Circuit:
     Attributes:
         wiring: the model's nodes and edges.
         objective: what was measured.
-        stand_in: what is read over a cut edge.
+        ablation_kind: of the value that is read over a cut edge.
         edges: every edge of the model.
         node_effects: of each node in the circuit but the logits: loss of value when all that it
             writes is cut; of the largest by estimate only, where the circuit is large.
@@ -89,7 +89,7 @@ class Circuit:
 
     wiring: Wiring
     objective: Objective
-    stand_in: Kind
+    ablation_kind: Kind
     edges: Sequence[EdgeEffect]
     node_effects: Mapping[Node, Estimate]
     held_out: Faithfulness | None
