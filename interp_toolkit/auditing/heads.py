@@ -233,7 +233,7 @@ class _HeadAudit:
             lambda lost: self.ground.share(lost, coverage),
         )
         built.rows = len(task.rows)
-        built.known = self._readings_cache
+        built.readings = self._readings_cache
         return built
 
     @cached_property

@@ -163,15 +163,15 @@ class RowTask(ABC):
         """Per prompt: its metric, the loss at the answers (nats), and inputs of `check`."""
 
     @abstractmethod
-    def positions(self, rows: Int[Tensor, " batch"]) -> Int[Tensor, " place"]:
+    def positions(self, rows: Int[Tensor, " batch"]) -> Int[Tensor, " position"]:
         """The positions, in order, whose logits the value and the loss of these rows rest on."""
 
     @abstractmethod
     def read_at(
         self,
-        logits: Float[Tensor, "batch place d_vocab"],
+        logits: Float[Tensor, "batch position d_vocab"],
         rows: Int[Tensor, " batch"],
-        positions: Int[Tensor, " place"],
+        positions: Int[Tensor, " position"],
     ) -> Float[np.ndarray, "batch 2"]:
         """Metric and loss per prompt, as `read` gives them, from the logits at these positions."""
 
@@ -201,7 +201,7 @@ class AskedTask(RowTask):
         """The t interval; where hardly any row differs from the others, exact bounds."""
         return mean_of_shares(values, coverage)
 
-    def positions(self, rows: Int[Tensor, " batch"]) -> Int[Tensor, " place"]:
+    def positions(self, rows: Int[Tensor, " batch"]) -> Int[Tensor, " position"]:
         """The positions at which these rows have answers."""
         positions: Tensor = torch.unique(_asked(self.prompts)[1][rows])
         return positions
@@ -214,9 +214,9 @@ class AskedTask(RowTask):
 
     def read_at(
         self,
-        logits: Float[Tensor, "batch place d_vocab"],
+        logits: Float[Tensor, "batch position d_vocab"],
         rows: Int[Tensor, " batch"],
-        positions: Int[Tensor, " place"],
+        positions: Int[Tensor, " position"],
     ) -> Float[np.ndarray, "batch 2"]:
         """Share right or preferred, and loss."""
         answers, asked_at = _asked(self.prompts)
@@ -403,15 +403,15 @@ class RepeatTask(RowTask):
         ]
         return np.stack(columns, axis=1)
 
-    def positions(self, rows: Int[Tensor, " batch"]) -> Int[Tensor, " place"]:
+    def positions(self, rows: Int[Tensor, " batch"]) -> Int[Tensor, " position"]:
         """The positions at which one of these rows or more determines its next token."""
         return self.prompts.repeated()[rows, :-1].any(0).nonzero()[:, 0]
 
     def read_at(
         self,
-        logits: Float[Tensor, "batch place d_vocab"],
+        logits: Float[Tensor, "batch position d_vocab"],
         rows: Int[Tensor, " batch"],
-        positions: Int[Tensor, " place"],
+        positions: Int[Tensor, " position"],
     ) -> Float[np.ndarray, "batch 2"]:
         """Value and loss where the row repeats; a row at a time, so that copies are small."""
         _require_finite(logits)

@@ -100,8 +100,8 @@ def partners(
         >>> import interp_toolkit as it
         >>> from interp_toolkit.circuits import repeated_prompts
         >>> model = it.load("toy:induction")
-        >>> found = partners(model, repeated_prompts(model, n_pos=24), (1, 0))
-        >>> [(head.layer, head.head) for head in found if head.named]
+        >>> ranked = partners(model, repeated_prompts(model, n_pos=24), (1, 0))
+        >>> [(head.layer, head.head) for head in ranked if head.named]
         [(0, 1)]
     """
     n_heads = int(model.cfg.n_heads)
@@ -117,16 +117,16 @@ def partners(
 
     if most is not None:
         writers = sorted(writers, key=lambda at: -_score(scores(), at, head))[:most]
-    found = path_effects(
+    effects = path_effects(
         model, prompts, writers, head, task=task, value=runs, memory=memory, progress=progress
     )
-    drops = [estimate(drop) for drop in found.attention_drop]
+    drops = [estimate(drop) for drop in effects.attention_drop]
     adjusted = holm(np.array([drop.p_value for drop in drops]))
     order = sorted(range(len(writers)), key=lambda i: -drops[i].mean)
-    losses = found.value_drop
+    losses = effects.value_drop
     assert losses is not None
     advantages = {i: estimate(loss) for i, loss in enumerate(losses) if np.isfinite(loss).all()}
-    attention = float(found.attention.mean())
+    attention = float(effects.attention.mean())
     return [
         _partner(
             writers[i],
@@ -157,7 +157,7 @@ def _partner(
     *,
     may_be_named: bool,
 ) -> Partner:
-    material = drop.mean > 0 and drop.mean >= EFFECT_THRESHOLD * attention
+    above_threshold = drop.mean > 0 and drop.mean >= EFFECT_THRESHOLD * attention
     return Partner(
         layer=writer[0],
         head=writer[1],
@@ -171,5 +171,5 @@ def _partner(
         value_drop=None if advantage is None else advantage.mean,
         value_low=None if advantage is None else advantage.low,
         value_high=None if advantage is None else advantage.high,
-        named=may_be_named and material and p_adjusted <= LEVEL,
+        named=may_be_named and above_threshold and p_adjusted <= LEVEL,
     )

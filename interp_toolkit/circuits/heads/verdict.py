@@ -57,10 +57,10 @@ def evidence_of(
     untested: str = "",
 ) -> HeadsEvidence:
     """Counts, controls and the task."""
-    said = status(heads, task_check)
+    outcome = status(heads, task_check)
     return HeadsEvidence(
-        status=said,
-        reason=reason_of(said, heads, task_check, untested),
+        status=outcome,
+        reason=reason_of(outcome, heads, task_check, untested),
         looks=sum(head.p_value is not None for head in heads),
         detected=sum(head.detected for head in heads),
         null=NULL,
@@ -88,17 +88,17 @@ def status(heads: Sequence[HeadVerdict], task_check: TaskCheck | None) -> Status
 
 
 def reason_of(
-    said: Status, heads: Sequence[HeadVerdict], task_check: TaskCheck | None, untested: str = ""
+    outcome: Status, heads: Sequence[HeadVerdict], task_check: TaskCheck | None, untested: str = ""
 ) -> str | None:
     """Why no head is detected; None where one is.
 
     Args:
-        said: the status.
+        outcome: the status.
         heads: every head under every detector.
         task_check: task performance; None where no task was tested.
         untested: why not.
     """
-    if said == "detected":
+    if outcome == "detected":
         return None
     if task_check is None or not task_check.yes:
         failed = (
@@ -107,11 +107,11 @@ def reason_of(
             else f"the model is not seen to perform the task: {task_check.said}"
         )
         return failed or untested or NO_TASK
-    if said == "described":
+    if outcome == "described":
         return (
             "attention alone: it could not be knocked out on prompts that the task is measured on"
         )
-    if said == "not_tested":
+    if outcome == "not_tested":
         return next(head.reason for head in heads if _uncut(head))
     return _decisive(heads).reason
 
@@ -181,10 +181,12 @@ def why_not(head: HeadVerdict, floor: float, rival: str | None = None) -> str | 
     if over_null < floor:
         reasons.append(f"attention above its controls is below the threshold of {floor:.0%}")
     if head.p_adjusted is None or head.p_adjusted > LEVEL:
-        said = f"adjusted p above {LEVEL:g}"
+        threshold = f"adjusted p above {LEVEL:g}"
         if over_null >= LEAST_EXCESS and head.p_value <= LEVEL:
-            return f"{said}, {head.p_value:.2g} alone: these prompts cannot tell it from chance"
-        reasons.append(said)
+            return (
+                f"{threshold}, {head.p_value:.2g} alone: these prompts cannot tell it from chance"
+            )
+        reasons.append(threshold)
     return " and ".join(reasons) or None
 
 
@@ -253,8 +255,8 @@ def _fitted(openings: Sequence[str], detected: Sequence[HeadVerdict]) -> str:
 
 def _strength(head: HeadVerdict) -> float:
     """A head's smallest effect, if measured; otherwise its excess attention, ranked below."""
-    known = head.cut is not None and matters(head.causal)
-    return 2 + head.cut.effect.mean if known and head.cut else head.excess or 0.0
+    measured = head.cut is not None and matters(head.causal)
+    return 2 + head.cut.effect.mean if measured and head.cut else head.excess or 0.0
 
 
 def findings(
@@ -362,10 +364,10 @@ def _effect_words(head: HeadVerdict) -> str:
         return f"suppresses: the metric rises by {_range(turned)} of itself without it"
     if word == "undecided":
         more = head.cut.rows_needed
-        wanted = f"; about {more} prompts would decide" if more else ""
+        prompts_needed = f"; about {more} prompts would decide" if more else ""
         why = head.cut.reason if head.cut.reason else ""
         because = f" ({why})" if why.startswith("its effect depends") else ""
-        return f"undecided: {knocked}{wanted}{because}"
+        return f"undecided: {knocked}{prompts_needed}{because}"
     return f"{in_words(word)}: {knocked}"
 
 

@@ -111,7 +111,7 @@ def test_a_preference_is_the_share_of_places_with_the_larger_logit():
         assert loss == pytest.approx(np.mean(losses), abs=1e-5)
 
 
-def test_at_home_by_the_exact_interval_and_away_where_answers_are_swapped():
+def test_the_task_is_performed_by_the_exact_interval_and_away_where_answers_are_swapped():
     model = induction()
     checked, away = (
         check_task(model, task_of(model, prompts_from_data(pairs(model, swap=s), model))[0])
@@ -136,7 +136,7 @@ def test_the_interval_of_some_right_is_exact():
     assert (value.mean, value.low, value.high) == pytest.approx((27 / 40, exact.low, exact.high))
 
 
-def test_a_model_without_the_behaviour_is_not_at_home():
+def test_a_model_without_the_behaviour_does_not_perform_the_task():
     model = decoy()
     prompts = prompts_from_data(pairs(model, rows=64), model)
     checked = check_task(model, task_of(model, prompts)[0])

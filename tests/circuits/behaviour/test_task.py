@@ -1,4 +1,4 @@
-"""Tasks: what rows ask, what chance is, and whether a model is at home."""
+"""Tasks: what rows ask, what chance is, and whether a model performs the task."""
 
 import numpy as np
 import pytest
@@ -114,7 +114,7 @@ def test_fractions_of_the_metric_hold_as_often_as_they_say():
     assert wider / draws < 0.35
 
 
-def test_at_home_where_the_answers_are_known_and_not_where_they_are_shuffled():
+def test_the_task_is_performed_where_the_answers_are_known_and_not_where_they_are_shuffled():
     model = induction()
     data = rows_asking(model)
     checked = check_task(model, task_of(model, prompts_from_data(data, model))[0])

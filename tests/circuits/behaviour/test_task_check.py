@@ -1,4 +1,4 @@
-"""Rows on which a model is at home: first token, length, and where its loss rises."""
+"""Prompts on which a model performs the task: first token, length, and where its loss rises."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def needs_first_token(token=5, **sizes):
     return model
 
 
-def test_a_model_that_is_at_home_gets_the_plain_prompts():
+def test_a_model_that_performs_the_task_gets_the_plain_prompts():
     model = induction(n_ctx=40)
     prompts, prompt_format, note = synthetic_prompts(model)
     assert (prompt_format.first, prompt_format.n_pos, note) == (None, 40, None)
@@ -96,7 +96,7 @@ def test_noise_and_short_tails_are_no_rise():
     assert rising_position(losses) is None or rising_position(losses) <= 40 - FEWEST_AFTER
 
 
-def test_an_untrained_model_is_nowhere_at_home():
+def test_an_untrained_model_performs_the_task_nowhere():
     prompts, prompt_format, note = synthetic_prompts(random_model(1, d_vocab=20, n_ctx=24))
     assert note is None
     assert prompts.n_pos == prompt_format.n_pos == 24

@@ -145,7 +145,7 @@ def test_what_a_redundant_head_restores_is_measured_with_its_kin_out():
 
     with edit(model, {"unembed.hook_in": all_or_nothing}):
         prompts = repeated_prompts(model)
-        found = ablation_effects(model, prompts, [(1, 0)], kin=[(1, 1)], how="zero")
+        found = ablation_effects(model, prompts, [(1, 0)], same_type=[(1, 1)], how="zero")
     (twin,) = found.heads
     assert twin.effect == pytest.approx(0, abs=1e-9)
     assert twin.restored == pytest.approx(found.joint.mean, abs=1e-9)

@@ -475,9 +475,9 @@ def test_no_status_contradicts_its_evidence(seed):
         detected = cut.named if cut else head.attends
         reason = None if detected else (cut.reason if cut else verdict.why_not(head, 0.3))
         heads.append(dataclasses.replace(head, detected=detected, reason=reason))
-    home = [None, checked(yes=True), checked(yes=False)][seed % 3]
-    status = verdict.status(heads, home)
-    reason = verdict.reason_of(status, heads, home)
+    performed = [None, checked(yes=True), checked(yes=False)][seed % 3]
+    status = verdict.status(heads, performed)
+    reason = verdict.reason_of(status, heads, performed)
     if status == "detected":
         assert any(h.detected and h.causal in ("major", "contributes") for h in heads)
         assert reason is None
@@ -485,10 +485,10 @@ def test_no_status_contradicts_its_evidence(seed):
         assert reason
         assert not any(h.detected and h.cut for h in heads)
     if status == "not_detected":
-        assert home.yes
+        assert performed.yes
         assert any(h.p_value is not None for h in heads)
         assert not any(h.cut and h.causal == "undecided" for h in heads)
-    if status == "not_tested" and home is not None and home.yes:
+    if status == "not_tested" and performed is not None and performed.yes:
         assert all(h.cut is None for h in heads)
-    assert len(verdict.headline(heads, home).split()) <= 20
-    assert 0 < len(verdict.findings(heads, [], [], home)) <= 5
+    assert len(verdict.headline(heads, performed).split()) <= 20
+    assert 0 < len(verdict.findings(heads, [], [], performed)) <= 5

@@ -112,10 +112,10 @@ def test_what_is_kept_of_a_run_stays_within_memory_and_changes_nothing(memory):
         found = cutter.readings(cuts, cutter.task.rows)
         for cut in cuts:
             np.testing.assert_allclose(found[cut], wanted[cut], atol=1e-5)
-        held = {t.data_ptr(): t.nbytes for i in cutter._kept.values() for t in i.values()}
+        held = {t.data_ptr(): t.nbytes for i in cutter._stored.values() for t in i.values()}
         assert sum(held.values()) <= parse_memory(memory) / 2
     if memory is None:
-        assert set(range(24)) == {row for rows in cutter._kept for row in rows}
+        assert set(range(24)) == {row for rows in cutter._stored for row in rows}
 
 
 def test_replaced_output_is_the_mean_or_another_row_as_by_hand():
@@ -268,7 +268,7 @@ def test_on_a_budget_heads_without_an_effect_together_are_not_knocked_out_one_by
     cutter = cutter_of(model, rows=8)
     task_check, idle = cutter.check_task(), [Head(1, 2), Head(1, 3)]
     group = group_effects(cutter, "previous-token", idle, task_check, until=1e9)
-    assert not group.material
+    assert not group.above_threshold
     assert list(group.members) == []
     whole = group_effects(cutter, "previous-token", idle, task_check)
     assert {member.head for member in whole.members} == set(idle)
