@@ -87,7 +87,7 @@ def _reading_on(device: torch.device, function: Hook) -> Hook:
 
 
 @contextmanager
-def unembedded_at(model: Model, at: Int[Tensor, " place"] | None) -> Iterator[None]:
+def unembedded_at(model: Model, at: Int[Tensor, " position"] | None) -> Iterator[None]:
     """Logits are computed at these positions only, in this order; None: at all.
 
     The unembedding is a fifth of a pass of a small language model (SmolLM2-135M), and rows are
@@ -129,7 +129,7 @@ def can_unembed_at(model: Model) -> bool:
 
 def run(
     model: Model, tokens: Int[Tensor, "batch pos"], hooks: Iterable[tuple[Any, Hook]] = ()
-) -> Float[Tensor, "batch place d_vocab"] | None:
+) -> Float[Tensor, "batch position d_vocab"] | None:
     """The logits, with forward hooks on these hook points; None when a hook stopped the pass.
 
     Hooks are gone afterwards, whatever happened.

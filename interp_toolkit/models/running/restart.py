@@ -93,7 +93,7 @@ def run_from(
     layer: int,
     tokens: Int[Tensor, "batch pos"],
     hooks: Iterable[tuple[Any, Callable[..., Any]]] = (),
-) -> Float[Tensor, "batch place d_vocab"] | None:
+) -> Float[Tensor, "batch position d_vocab"] | None:
     """The logits of a pass that begins at a layer; hooks as `forward.run` takes them.
 
     Args:
