@@ -35,7 +35,7 @@ import interp_toolkit as it
 from interp_studies.challenge.families.layouts import RELATIONS, SHORTEST, Layout
 from interp_studies.challenge.families.shared_work import Work, shared_work
 from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.behaviour.task import AnswerTask, AtHome
+from interp_toolkit.circuits.behaviour.task import AnswerTask, TaskCheck
 from interp_toolkit.circuits.behaviour.words import matters
 from interp_toolkit.circuits.heads.cuts import INTACT, Cut, Cutter
 from interp_toolkit.circuits.heads.rule import Group, group_effects
@@ -166,9 +166,9 @@ class Nothing(Cutter):
         """The group of heads, by the code that judges real cuts."""
         value = Estimate(self.right, self.right, self.right, 0.0, len(self.whole_rows))
         above = self.whole_rows - CHANCE
-        home = AtHome(True, value, CHANCE, 0.0, "nothing", "of the answers", above, 1.0)
+        task_check = TaskCheck(True, value, CHANCE, 0.0, "nothing", "of the answers", above, 1.0)
         heads = [Head(0, h) for h in range(self.heads)]
-        return group_effects(self, RELATION, heads, home)
+        return group_effects(self, RELATION, heads, task_check)
 
     def readings(self, cuts: Sequence[Cut], rows: torch.Tensor) -> dict[Cut, np.ndarray]:
         """As `Cutter.readings`."""

@@ -39,6 +39,7 @@ def parts(folder: Path) -> dict[str, list[str]]:
         "sorting_steps": [],
         "head_detectors": [],
         "variant_throughput": ["--preset", "paper"],
+        "language_model_price": ["random-gpt2"],
     }
     for name, options in speed.items():
         script = str(ROOT / "benchmarks" / f"{name}.py")

@@ -115,7 +115,7 @@ def untrained(count: int, gain: float, seed: int = 0) -> dict[str, Any]:
 def all_found(found: HeadScores) -> Iterator[tuple[str, int, int]]:
     """Every detection: detector, layer, head."""
     for scores in found.scores:
-        for layer, head in found.found(scores.detector):
+        for layer, head in found.detected_heads(scores.detector):
             yield scores.detector, layer, head
 
 

@@ -1,13 +1,14 @@
 """What `heads`, `roles`, `circuit` and an audit cost on a language model, in bare forward passes.
 
 A bare pass is the model on 16 rows of 64 random tokens (of `heads` and `audit`) or on all 64 rows
-of the task, the median of 5 in the same process. Of each analysis the processor time is told, by
-phase as its progress names them, as a ratio to that; and the peak of memory above what the loaded
-model holds. Processor time, so that other programs on the machine count little; run with
-OMP_NUM_THREADS=1.
+of the task, the median of 5 in the same process. The processor time of each analysis is reported as
+a ratio to that, by phase as its progress names them, with the peak of memory above what the loaded
+model holds. Processor time, so that other programs on the machine count little (on a GPU: elapsed
+time); run with OMP_NUM_THREADS=1.
 Run: python benchmarks/language_model_price.py [MODEL] [--task NAME] [--only NAME ...]
-     [--claim TEXT] [--json FILE]
-MODEL: a folder or file that `load` takes; default: SmolLM2-135M where it is installed (make real).
+     [--claim TEXT] [--device DEVICE] [--json FILE]
+MODEL: a folder or file that `load` takes, or `random-gpt2`: GPT-2 small with random weights, which
+has no tokenizer and so no task; default: SmolLM2-135M where it is installed (make real).
 """
 
 from __future__ import annotations
@@ -35,18 +36,45 @@ from interp_toolkit.testing.real import smollm2_path
 GOAL_PASSES = {"heads quick": 2, "heads": 12, "roles": 25, "circuit": 60, "audit": 20}
 GOAL_MEMORY = 1.5 * 2**30
 ROWS, LENGTH, TASK_ROWS = 16, 64, 64
+OF_TASK = {"roles", "circuit"}
+
+
+def clock(device: str = "cpu") -> float:
+    """Processor seconds of this process; on a GPU, elapsed seconds once its queue is empty."""
+    if device == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def random_gpt2() -> Any:
+    """GPT-2 small, as TransformerLens sets it up, with the random weights of seed 0."""
+    from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+    config = HookedTransformerConfig(
+        n_layers=12,
+        d_model=768,
+        n_ctx=1024,
+        d_head=64,
+        n_heads=12,
+        d_vocab=50257,
+        act_fn="gelu_new",
+        seed=0,
+    )
+    return HookedTransformer(config)
 
 
 class Phases:
-    """Processor time between the messages of an analysis, by phase."""
+    """Time between the messages of an analysis, by phase."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str) -> None:
         self.seconds: dict[str, float] = {}
-        self._name, self._since = "rows", time.process_time()
+        self.device = device
+        self._name, self._since = "rows", clock(device)
 
     def __call__(self, step: str) -> None:
         """Take note of what begins."""
-        now = time.process_time()
+        now = clock(self.device)
         self.seconds[self._name] = self.seconds.get(self._name, 0.0) + now - self._since
         self._since = now
         self._name = re.split(r"[\d(,:?]", step)[0].strip()
@@ -78,21 +106,21 @@ def resident() -> int:
     return pages * resource.getpagesize()
 
 
-def bare_pass(model: Any, tokens: torch.Tensor) -> float:
-    """Processor seconds of the model on the rows, the median of 5."""
+def bare_pass(model: Any, tokens: torch.Tensor, device: str) -> float:
+    """Seconds of the model on the rows, the median of 5 after one that is not counted."""
     seconds = []
-    for _ in range(5):
-        start = time.process_time()
+    for _ in range(6):
+        start = clock(device)
         with torch.no_grad():
             for rows in tokens.split(16):
                 model(rows)
-        seconds.append(time.process_time() - start)
-    return statistics.median(seconds)
+        seconds.append(clock(device) - start)
+    return statistics.median(seconds[1:])
 
 
-def price(run: Callable[[Phases], Any], bare: float) -> dict[str, Any]:
-    """What an analysis costs."""
-    phases = Phases()
+def price(run: Callable[[Phases], Any], bare: float, device: str) -> dict[str, Any]:
+    """Passes, memory and verdict of an analysis."""
+    phases = Phases(device)
     with Peak() as peak:
         result = run(phases)
     phases("end")
@@ -113,16 +141,19 @@ def main() -> None:
     parser.add_argument("model", nargs="?")
     parser.add_argument("--task", default="indirect-object")
     parser.add_argument("--only", nargs="*", choices=list(GOAL_PASSES), default=list(GOAL_PASSES))
-    parser.add_argument("--claim", default="L18H6 is an induction head")
+    parser.add_argument("--claim")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    is_random = options.model == "random-gpt2"
     path = options.model or smollm2_path()
     if path is None:
         sys.exit("no model: give one, or install SmolLM2 (make real)")
-    model = it.load(path)
-    data = it.task(model, options.task, rows=TASK_ROWS)
+    model = (random_gpt2() if is_random else it.load(path)).to(options.device)
+    claim = options.claim or f"{'L5H1' if is_random else 'L18H6'} is an induction head"
+    data = None if is_random else it.task(model, options.task, rows=TASK_ROWS)
     made = repeated_prompts(model, rows=ROWS, n_pos=LENGTH).tokens
-    asked = torch.from_numpy(data.token_matrix())
+    asked = made if data is None else torch.from_numpy(data.token_matrix())
     analyses: dict[str, tuple[torch.Tensor, Callable[[Phases], Any]]] = {
         "heads quick": (
             made,
@@ -134,21 +165,21 @@ def main() -> None:
             asked,
             lambda told: it.analyze(model, "circuit", data=data, memory="2GiB", progress=told),
         ),
-        "audit": (made, lambda told: it.audit(model, options.claim, progress=told)),
+        "audit": (made, lambda told: it.audit(model, claim, progress=told)),
     }
     found = {}
     for name, (tokens, run) in analyses.items():
-        if name not in options.only:
+        if name not in options.only or (is_random and name in OF_TASK):
             continue
-        bare = bare_pass(model, tokens)
-        cost = found[name] = price(run, bare) | {"bare pass, s": bare}
+        bare = bare_pass(model, tokens.to(options.device), options.device)
+        cost = found[name] = price(run, bare, options.device) | {"bare pass, s": bare}
         memory = cost["memory above the model"]
         print(f"{name}: {cost['passes']:.1f} passes of {bare:.1f} s (goal {GOAL_PASSES[name]}),")
         print(f"  {memory / 2**30:.2f} GiB above the model (goal {GOAL_MEMORY / 2**30:.1f})")
         for phase, passes in cost["by phase"].items():
             print(f"  {phase:24} {passes:6.2f}")
     if options.json is not None:
-        written = {"task": options.task, "analyses": found}
+        written = {"task": options.task, "device": options.device, "analyses": found}
         with replacing(options.json) as temporary:
             Path(temporary).write_text(json.dumps(written, indent=1))
 

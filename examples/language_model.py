@@ -13,8 +13,8 @@ from pathlib import Path
 from rich.console import Console
 
 import interp_toolkit as it
-from interp_toolkit.circuits.behaviour.at_home import checked_home
 from interp_toolkit.circuits.behaviour.prompts import prompts_from_data
+from interp_toolkit.circuits.behaviour.task_check import task_performance
 from interp_toolkit.report import render
 from interp_toolkit.testing.real import smollm2_path
 
@@ -33,7 +33,7 @@ def main(folder: Path, source: str | Path | None) -> None:
     console.rule("What it can do: the share of prompts in which it prefers the right answer")
     for name in TASKS:
         prompts = prompts_from_data(it.task(model, name, rows=ROWS), model)
-        console.print(f"{name}: {checked_home(model, prompts).said}")
+        console.print(f"{name}: {task_performance(model, prompts).said}")
 
     console.rule(
         "Which heads move, suppress or inhibit; what carries it, and what that stands up to"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from tiny_models import D_VOCAB, build, hf_model
 from torch.utils._pytree import tree_map_only
 
 import interp_toolkit as it
+from interp_toolkit.data.features import FeatureData
 
 pytestmark = pytest.mark.gpu
 
@@ -90,24 +92,43 @@ def moved(device: str):
     return to_device
 
 
-def test_a_model_on_two_devices_is_analysed() -> None:
-    """Activations are moved where they are read (TransformerLens refuses such a `device_map`)."""
+ON_TOKENS = ("heads", "collapse", "circuit", "qk", "ov", "composition", "skip-bigrams")
+ON_ANSWERS = ("roles", "logit-attribution")
+
+
+@pytest.mark.parametrize("layers", [{0: "cuda", 1: "cpu"}, {0: "cpu", 1: "cuda"}])
+def test_a_model_on_two_devices_is_analyzed(layers) -> None:
+    """Activations and weights are moved where they are read; TransformerLens refuses such maps."""
     from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 
     sizes = {"n_positions": 12, "n_embd": 16, "n_layer": 2, "n_head": 4}
     sizes["tie_word_embeddings"] = False
-    rows = torch.randint(D_VOCAB, (32, 10), generator=torch.Generator().manual_seed(0)).numpy()
+    rng = np.random.default_rng(0)
+    rows = rng.integers(D_VOCAB, size=(32, 10))
+    answers = np.stack([rng.choice(D_VOCAB, 2, replace=False) for _ in rows])
+    ends = np.full((len(rows), 1), rows.shape[1] - 1)
+    no_features = np.zeros((len(rows), 0), bool)
+    asked = FeatureData(
+        rows, no_features, (), answers=answers[:, :1], wrong=answers[:, 1:], answer_positions=ends
+    )
     bridges = []
-    for layers in (None, {0: "cuda", 1: "cpu"}):
+    for spread_over in (None, layers):
         inner = hf_model("GPT2LMHeadModel", "GPT2Config", **sizes)
-        if layers:
-            spread(inner, layers)
+        if spread_over:
+            spread(inner, spread_over)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             bridges.append(
                 build_bridge_from_module(inner, "GPT2LMHeadModel", hf_config=inner.config)
             )
-    for name, options in {"heads": {"data": rows}, "collapse": {"data": rows}, "qk": {}}.items():
-        here, there = (it.analyze(bridge, name, **options) for bridge in bridges)
+    for name in (*ON_TOKENS, *ON_ANSWERS):
+        data = asked if name in ON_ANSWERS else rows
+        takes_data = name in ("heads", "collapse", "circuit", *ON_ANSWERS)
+        here, there = (
+            it.analyze(bridge, name, **({"data": data} if takes_data else {})) for bridge in bridges
+        )
         assert there.status == here.status
         same_numbers(there.to_dict()["evidence"], here.to_dict()["evidence"])
+    assert [it.doctor(bridge).status for bridge in bridges] == ["sound", "sound"]
+    audits = [it.audit(bridge, "L1H1 is an induction head").status for bridge in bridges]
+    assert audits[0] == audits[1]

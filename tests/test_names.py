@@ -29,21 +29,25 @@ BANNED = frozenset(
 )
 PHRASES = ("at_home", "stand_in")
 #: not yet renamed
-UNCLEAN = ("circuits/heads/", "cli/", "finding.py", "analysis.py")
+UNCLEAN = ("cli/", "finding.py", "analysis.py")
 #: identifiers of a module, by its path, that keep such a word
 ALLOWED = {
     # an English verb phrase
     "models/loading/source_names.py": {"looks_like_path"},
     # former public names, kept as aliases
+    "circuits/behaviour/at_home.py": {"at_home", "checked_home"},
     "probes/uand/readout.py": {"truth_table_readoff", "fitted_readoff"},
     "probes/uand/errors.py": {"seen"},
     "tasks/rows.py": {"drawn_rows", "known"},
     # keys of JSON or columns of tables
     "auditing/parts.py": {"said", "least_seen"},
     "auditing/result.py": {"home"},
+    "circuits/behaviour/task.py": {"said"},
+    "circuits/behaviour/task_check.py": {"said"},
     "circuits/collapse.py": {"place"},
     "circuits/edges/checks.py": {"drawn"},
-    "circuits/edges/circuit.py": {"kept", "stand_in", "home"},
+    "circuits/edges/circuit.py": {"kept"},
+    "circuits/heads/result.py": {"looks", "home"},
     "circuits/roles/result.py": {"home", "found"},
     "circuits/skip_bigrams/analysis.py": {"looks", "found"},
     "circuits/sorting/analysis.py": {"given"},
@@ -57,19 +61,6 @@ ALLOWED = {
     "probes/uand/result.py": {"places"},
     "toys/random_attention/texts.py": {"last_names_told"},
     "toys/sorting.py": {"kept"},
-    # the interface of `circuits.heads`, which is not yet renamed
-    "auditing/ground.py": {"home", "asked_home"},
-    "auditing/heads.py": {"known"},
-    "circuits/behaviour/at_home.py": {
-        *("at_home", "CheckedHome", "checked_home", "home_prompts", "said"),
-    },
-    "circuits/behaviour/objective.py": {"known", "_home"},
-    "circuits/behaviour/prompts.py": {"known"},
-    "circuits/behaviour/task.py": {
-        *("MATERIAL", "AtHome", "at_home", "measured_home", "said", "places"),
-    },
-    "circuits/edges/passes/cut.py": {"stand_in", "with_stand_in"},
-    "circuits/edges/passes/stand_in.py": {"stand_in", "StandIn"},
 }
 
 

@@ -39,9 +39,9 @@ from interp_toolkit.circuits.behaviour.objective import Objective, objective
 from interp_toolkit.circuits.behaviour.task import ratio_share
 from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.circuits.edges.checks import rivals
+from interp_toolkit.circuits.edges.passes.ablation_value import WORDS, Kind, kinds_for
 from interp_toolkit.circuits.edges.passes.cut import CutObjective
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
-from interp_toolkit.circuits.edges.passes.stand_in import WORDS, Kind, kinds_for
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Wiring
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.memory import parse_memory
@@ -105,7 +105,9 @@ class _CircuitAudit:
     def untestable(self) -> str | None:
         """Why the circuit cannot be judged here."""
         reason = self.ground.untestable
-        if reason is not None and (self.objective.is_behaviour or self.ground.home is not None):
+        if reason is not None and (
+            self.objective.is_behaviour or self.ground.task_check is not None
+        ):
             return reason
         whole, nothing = self.values_intact, self.values_cut
         low, _ = ratio_interval(whole - nothing, np.ones(len(whole)))
@@ -177,7 +179,7 @@ class _CircuitAudit:
             other = self.share(alone, coverage, (trial.intact(), nothing))
             others.append(f"{percent(other)} with {WORDS[kind]}")
         text = (
-            f"with {WORDS[self.trial.stand_in.kind]} for all other edges, it keeps "
+            f"with {WORDS[self.trial.ablation_value.kind]} for all other edges, it keeps "
             f"{percent(share)} of the {self.objective.name}; claimed: {1 - within:.0%} to "
             f"{1 + within:.0%}. It keeps {' and '.join(others)}"
         )

@@ -14,15 +14,15 @@ from jaxtyping import Float, Shaped
 
 from interp_toolkit.auditing.parts import coverage_of
 from interp_toolkit.circuits.behaviour.advantage import estimate
-from interp_toolkit.circuits.behaviour.at_home import (
+from interp_toolkit.circuits.behaviour.prompts import Prompts, prompts_from_data
+from interp_toolkit.circuits.behaviour.task import RowTask, TaskCheck, intact_readings, task_of
+from interp_toolkit.circuits.behaviour.task_check import (
     LARGE_LENGTH,
     LARGE_ROWS,
-    home_prompts,
     is_large,
-    made,
+    prompts_in,
+    synthetic_prompts,
 )
-from interp_toolkit.circuits.behaviour.prompts import Prompts, prompts_from_data
-from interp_toolkit.circuits.behaviour.task import AtHome, RowTask, intact_readings, task_of
 from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
@@ -61,7 +61,7 @@ class Ground:
     def correcting(self, claims: int) -> Ground:
         """The same ground, with so many claims judged together."""
         copy = replace(self, claims=claims)
-        cached = ("prompts", "task", "home", "readings")
+        cached = ("prompts", "task", "task_check", "readings")
         copy.__dict__.update({n: self.__dict__[n] for n in cached if n in self.__dict__})
         return copy
 
@@ -73,11 +73,11 @@ class Ground:
     def prompts(self) -> Prompts:
         """The rows that were given, or repeated tokens that the model is at home with.
 
-        Raises InputError as `prompts_from_data` and `home_prompts`.
+        Raises InputError as `prompts_from_data` and `synthetic_prompts`.
         """
         if self.data is None:
             large = is_large(self.model, None, self.effort)
-            _, way, _ = home_prompts(
+            _, prompt_format, _ = synthetic_prompts(
                 self.model,
                 seed=self.seed,
                 memory=self.memory,
@@ -85,7 +85,7 @@ class Ground:
                 large=large,
             )
             rows = LARGE_ROWS if large else MADE_ROWS
-            return made(self.model, way, rows=rows, seed=self.seed + 2)
+            return prompts_in(self.model, prompt_format, rows=rows, seed=self.seed + 2)
         return prompts_from_data(self.data, self.model)
 
     @cached_property
@@ -94,10 +94,10 @@ class Ground:
         return task_of(self.model, self.prompts)
 
     @cached_property
-    def home(self) -> AtHome | None:
+    def task_check(self) -> TaskCheck | None:
         """The model's performance on these rows; None without a metric."""
         task, _ = self.task
-        return None if task is None else task.at_home(self.readings)
+        return None if task is None else task.check(self.readings)
 
     @cached_property
     def readings(self) -> Float[np.ndarray, "row column"]:
@@ -122,17 +122,17 @@ class Ground:
         task, reason = self.task
         if task is None:
             return f"{reason}; give rows with answers, or rows that repeat"
-        assert self.home is not None
+        assert self.task_check is not None
         return (
             None
-            if self.home.yes
-            else (f"the model is not shown to perform this task: {self.home.said}")
+            if self.task_check.yes
+            else f"the model is not shown to perform this task: {self.task_check.said}"
         )
 
     @property
-    def asked_home(self) -> AtHome | None:
+    def cached_task_check(self) -> TaskCheck | None:
         """The model's performance, if it was measured already."""
-        return self.__dict__.get("home")
+        return self.__dict__.get("task_check")
 
     @property
     def asked_prompts(self) -> Prompts | None:
@@ -141,8 +141,8 @@ class Ground:
 
     def share(self, lost: Float[np.ndarray, " row"], coverage: float) -> Share:
         """A loss of value on the task's rows, as a fraction of the metric."""
-        assert self.home is not None
-        return self.home.fraction(lost, coverage)
+        assert self.task_check is not None
+        return self.task_check.fraction(lost, coverage)
 
     def mean(self, values: Float[np.ndarray, " row"], coverage: float) -> Share:
         """The mean of one number a row."""

@@ -227,16 +227,16 @@ class _HeadAudit:
         """The pattern's knockouts, with intervals of this coverage."""
         task, _ = self.ground.task
         assert task is not None
-        assert self.ground.home is not None
+        assert self.ground.task_check is not None
         built = Knockouts(
             self.cutter,
             self.detector.name,
             [self.head, *self.same_type],
-            self.ground.home,
+            self.ground.task_check,
             lambda lost: self.ground.share(lost, coverage),
         )
         built.rows = len(task.rows)
-        built.known = self._readings_cache
+        built.readings = self._readings_cache
         return built
 
     @cached_property
@@ -327,7 +327,7 @@ class _HeadAudit:
                 memory=self.ground.memory,
             )
             (one,) = effects.heads
-            task_check = effects.home
+            task_check = effects.task_check
             effects_text.append(f"{how} {min(one.effect / task_check.whole, task_check.most):.0%}")
         return f"Ablating the whole head costs, by {', '.join(effects_text)} of the metric"
 
@@ -380,7 +380,7 @@ class _HeadAudit:
 
     def _stable(self) -> Part:
         """The clearest effect on resampled rows and in groups."""
-        assert self.ground.home is not None
+        assert self.ground.task_check is not None
         task, _ = self.ground.task
         assert task is not None
         lost = self.knockouts(self.coverage).losses(
@@ -389,7 +389,7 @@ class _HeadAudit:
         least = min(lost, key=lambda values: float(values.mean()))
         groups = self.ground.groups
         groups = None if groups is None else groups[task.rows.numpy()]
-        effect = least / self.ground.home.whole
+        effect = least / self.ground.task_check.whole
         return stable_part(effect, self.bound, groups, self.ground.rng(3, *self.head))
 
 

@@ -192,7 +192,7 @@ def evidence_of(
 ) -> AuditEvidence:
     """The evidence of the verdict."""
     counts = {answer: sum(c.answer == answer for c in claims) for answer in _ORDER}
-    task_check = ground.asked_home
+    task_check = ground.cached_task_check
     return AuditEvidence(
         status=_status(counts),
         reason=_reason(claims),

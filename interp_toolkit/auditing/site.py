@@ -95,7 +95,7 @@ class VectorSite:
 
             model = self.ground.model
             hooks = [(self._point, self._edit(put, batch))]
-            with torch.enable_grad(), evaluating(model), attached(hooks):
+            with torch.enable_grad(), evaluating(model), attached(model, hooks):
                 output = model(tokens[batch].to(device_of(model)))
                 logits = getattr(output, "logits", output)
                 number = torch.arange(len(batch), device=logits.device)[:, None]

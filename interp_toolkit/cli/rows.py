@@ -107,16 +107,16 @@ class TaskFlags:
             if given is not None and self.data not in (None, given.source) and not quiet:
                 print(printable(given.source), file=sys.stderr)  # what was left out, and why
             return given
-        from interp_toolkit.circuits.behaviour.at_home import checked_home
         from interp_toolkit.circuits.behaviour.prompts import prompts_from_data
+        from interp_toolkit.circuits.behaviour.task_check import task_performance
         from interp_toolkit.tasks.rows import ROWS, task
 
         rows = ROWS if self.task_rows is None else self.task_rows
         data = task(model, self.task, rows=rows, seed=seed)
         say(f"checking task performance: {self.task}")
-        home = checked_home(model, prompts_from_data(data, model), memory)
+        performance = task_performance(model, prompts_from_data(data, model), memory)
         if not quiet:
-            print(f"{self.task}: {printable(home.said)}", file=sys.stderr)
+            print(f"{self.task}: {printable(performance.said)}", file=sys.stderr)
         return data
 
     def _given(self, model: Any, columns: Sequence[str] | None) -> FeatureData | None:

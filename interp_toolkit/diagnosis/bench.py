@@ -96,7 +96,7 @@ class Bench:
         """
         tokens = self.tokens if tokens is None else tokens
         self.count(tokens)
-        with torch.no_grad(), evaluating(model), attached(at), warnings.catch_warnings():
+        with torch.no_grad(), evaluating(model), attached(model, at), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # TransformerLens says of some hooks what is said here
             output = (through or model)(tokens.to(device_of(model)), **options)
         logits = getattr(output, "logits", output)

@@ -9,7 +9,7 @@ import interp_toolkit as it
 from interp_toolkit.auditing.claims.kinds import as_claim
 from interp_toolkit.auditing.claims.seal import read_seal, write_seal
 from interp_toolkit.auditing.ground import MADE_ROWS, ground_on
-from interp_toolkit.circuits.behaviour import at_home
+from interp_toolkit.circuits.behaviour import task_check
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.report.html import to_json
@@ -118,9 +118,9 @@ def test_effort_sets_the_prompts_of_a_large_model_and_quick_knocks_nothing_out(m
     quick = it.audit(model, claim, effort="quick")
     assert quick.claims[0].answer == "not_testable"
     assert "effort: quick" in json.dumps(quick.to_dict())
-    monkeypatch.setattr(at_home, "LARGE", 0.0)
+    monkeypatch.setattr(task_check, "LARGE", 0.0)
     standard, thorough = (it.audit(model, claim, effort=e) for e in ("standard", "thorough"))
-    assert standard.provenance.data["rows"] == at_home.LARGE_ROWS
+    assert standard.provenance.data["rows"] == task_check.LARGE_ROWS
     assert any("--effort thorough" in note for note in standard.notes)
     assert thorough.provenance.data["rows"] == MADE_ROWS
     assert [one.claims[0].answer for one in (standard, thorough)] == ["confirmed"] * 2
@@ -205,7 +205,7 @@ def test_the_behaviours_own_interval_is_corrected_too(coverage):
     """A share of a behavior errs by both: at every level no more often than it says."""
     from interp_toolkit.auditing.ground import Ground
     from interp_toolkit.circuits.behaviour.advantage import estimate
-    from interp_toolkit.circuits.behaviour.task import AtHome
+    from interp_toolkit.circuits.behaviour.task import TaskCheck
 
     class Task:
         def interval(self, values, at):
@@ -215,9 +215,9 @@ def test_the_behaviours_own_interval_is_corrected_too(coverage):
     for _ in range(runs):
         whole = 1.0 + rng.standard_normal(n)
         lost = 0.5 * (1.0 + rng.standard_normal(n))  # half of the behavior, told apart from it
-        home = AtHome(True, estimate(whole, 0.95), 0.0, 0.0, "", "", whole)
+        checked = TaskCheck(True, estimate(whole, 0.95), 0.0, 0.0, "", "", whole)
         ground = Ground(None, None, 0, 0.05, 1)
-        known = {"task": (Task(), None), "home": home, "readings": whole[:, None]}
+        known = {"task": (Task(), None), "task_check": checked, "readings": whole[:, None]}
         ground.__dict__.update(known)
         wrong += ground.share(lost, coverage).low > 0.5
     error = (1 - coverage) / 2

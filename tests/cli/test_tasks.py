@@ -38,14 +38,14 @@ def test_a_task_tells_first_what_the_model_does(call, loaded):
 def test_seed_and_memory_reach_the_task_without_a_probe_too(call, loaded, monkeypatch):
     loaded(induction())
     checked = {}
-    from interp_toolkit.circuits.behaviour import at_home as home
+    from interp_toolkit.circuits.behaviour import task_check
 
     def noted(model, prompts, memory):
         checked["source"], checked["memory"] = prompts.source, memory
         return was(model, prompts, memory)
 
-    was = home.checked_home
-    monkeypatch.setattr(home, "checked_home", noted)
+    was = task_check.task_performance
+    monkeypatch.setattr(task_check, "task_performance", noted)
     line = ("analyze", "toy:induction", "--quiet", "--task", "copy-random", "--task-rows", "8")
     given = ("--seed", "5", "--memory", "3MB")
     call(*line, *given)

@@ -77,7 +77,7 @@ def test_attribution_finds_the_largest_of_these(asked):
     """The estimates of the four edges and their effects have the same sign and are of one size."""
     prompts, judged, engine, trial = asked
     rows = torch.arange(ROWS)
-    reference = trial.stand_in(rows)
+    reference = trial.ablation_value(rows)
     estimates = -attribute(
         engine,
         engine.whole(prompts.tokens),

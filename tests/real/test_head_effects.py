@@ -27,8 +27,8 @@ def loss(logits, prompts):
     """Nats of the next token where the row tells it, a row's mean, in double precision."""
     likely = logits[:, :-1].double().log_softmax(-1)
     found = likely.gather(-1, prompts.tokens[:, 1:, None])[..., 0]
-    known = prompts.known()[:, :-1]
-    return -torch.stack([row[at].mean() for row, at in zip(found, known, strict=True)])
+    repeated = prompts.repeated()[:, :-1]
+    return -torch.stack([row[at].mean() for row, at in zip(found, repeated, strict=True)])
 
 
 def test_effects_of_the_strongest_induction_heads(bridge, plain_model, prompts, strongest):

@@ -32,8 +32,8 @@ def prompts(model) -> Prompts:
 def losses(model, prompts: Prompts) -> float:
     """On the next tokens that the context tells."""
     with torch.no_grad():
-        logits = model(prompts.tokens)[prompts.known()]
-    return F.cross_entropy(logits, prompts.tokens.roll(-1, dims=1)[prompts.known()]).item()
+        logits = model(prompts.tokens)[prompts.repeated()]
+    return F.cross_entropy(logits, prompts.tokens.roll(-1, dims=1)[prompts.repeated()]).item()
 
 
 def test_the_induction_model_says_how_it_was_made(model) -> None:
@@ -58,7 +58,7 @@ def test_heads_of_layer_1_attend_to_what_followed_the_token(model, prompts) -> N
     tokens = prompts.tokens
     followed = tokens[:, :, None] == F.pad(tokens, (1, -1), value=-1)[:, None]
     share = (cache["pattern", 1] * followed[:, None].tril()).sum(-1).transpose(1, 2)
-    assert share[prompts.known()].mean(0).min() > 0.5
+    assert share[prompts.repeated()].mean(0).min() > 0.5
 
 
 def test_the_second_repeat_is_known_until_the_heads_are_ablated(model, prompts) -> None:

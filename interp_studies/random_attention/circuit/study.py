@@ -3,8 +3,8 @@
 The circuit is there in a seed if, after training, a head of the first layer is detected as
 attending from values to their keys and a head of a later layer as attending from the asked key to
 its value (see `job`), and the accuracy falls without the one group and without the other,
-each by MATERIAL of the intact accuracy or more with a 95 % interval above 0. Heads that are found
-without such a fall leave it undecided.
+each by EFFECT_THRESHOLD of the intact accuracy or more with a 95 % interval above 0. Heads that are
+found without such a fall leave it undecided.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from interp_studies.random_attention.circuit.job import (
 from interp_studies.result import Quantity, StudyResult, compare
 from interp_studies.study import Grid, Plan, Study, StudyRun, Values
 from interp_toolkit import plots
-from interp_toolkit.circuits.behaviour.task import MATERIAL
+from interp_toolkit.circuits.behaviour.task import EFFECT_THRESHOLD
 from interp_toolkit.models.model import Head
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.results import Evidence, Figure, Status, Table, head_name
@@ -77,7 +77,7 @@ def outcome(seed: Values) -> Found:
         return "not_detected"
     lost = {row["without"]: row for row in seed["ablations"]}
     groups = [lost[f"all {name} heads"] for name, _ in PARTS]
-    needed = all(g["low"] > 0 and g["lost"] >= MATERIAL * g["intact"] for g in groups)
+    needed = all(g["low"] > 0 and g["lost"] >= EFFECT_THRESHOLD * g["intact"] for g in groups)
     return "confirmed" if needed else "undecided"
 
 

@@ -41,15 +41,15 @@ class Behaviour:
     """Losses and accuracy of the prompts' rows that repeat, one entry a row.
 
     Attributes:
-        loss_known: nats, of the next token where the context tells it.
-        loss_unknown: of the next token the first time round.
+        loss_repeated: nats, of the next token where the context tells it.
+        loss_unrepeated: of the next token the first time round.
         loss_others: where the context tells the next token, mean loss of the row's other tokens.
-        accuracy_known: share of positions whose told token gets the largest logit.
+        accuracy_repeated: share of positions whose told token gets the largest logit.
         losses: nats, of the next token at each position where the context tells it; else NaN.
     """
 
     loss_repeated: Float[np.ndarray, " row"]
-    loss_unknown: Float[np.ndarray, " row"]
+    loss_unrepeated: Float[np.ndarray, " row"]
     loss_others: Float[np.ndarray, " row"]
     accuracy_repeated: Float[np.ndarray, " row"]
     losses: Float[np.ndarray, "row pos"] = field(repr=False)
@@ -57,7 +57,7 @@ class Behaviour:
     @property
     def advantage(self) -> Float[np.ndarray, " row"]:
         """Nats by which the second time round is easier than the first."""
-        nats: np.ndarray = self.loss_unknown - self.loss_repeated
+        nats: np.ndarray = self.loss_unrepeated - self.loss_repeated
         return nats
 
     def is_there(self) -> bool:
@@ -120,7 +120,7 @@ _AHEAD = "attention is bidirectional: the model sees the next token, so predicti
 
 def repeating(prompts: Prompts) -> Int[Tensor, " row"]:
     """The rows that have positions of both kinds, told and not told by the context."""
-    both = prompts.known().any(1) & prompts.unknown().any(1)
+    both = prompts.repeated().any(1) & prompts.unrepeated().any(1)
     return both.nonzero()[:, 0]
 
 
@@ -153,18 +153,18 @@ def measured(
     logits: Float[Tensor, "batch pos d_vocab"], prompts: Prompts, rows: Int[Tensor, " batch"]
 ) -> Behaviour:
     """The behaviour of a batch, from its logits; a row at a time, so that copies are small."""
-    repeated, unknown = prompts.known()[rows], prompts.unknown()[rows]
+    repeated, unrepeated = prompts.repeated()[rows], prompts.unrepeated()[rows]
     values, losses = [], np.full(repeated.shape, np.nan)
     for i, row in enumerate(rows.tolist()):
         tokens = prompts.tokens[row].to(logits.device)
         end = prompts.first + int(prompts.periods[row])
         segment = torch.unique(tokens[prompts.first : end])
-        correct, loss = _row(logits[i], tokens, segment, repeated[i], unknown[i])
+        correct, loss = _row(logits[i], tokens, segment, repeated[i], unrepeated[i])
         values.append(correct)
         scored = repeated[i, :-1].numpy()
         losses[i, :-1][scored] = loss.cpu().numpy()[scored]
-    repeated_loss, unknown_loss, others, accuracy = torch.stack(values, dim=1).cpu().numpy()
-    return Behaviour(repeated_loss, unknown_loss, others, accuracy, losses)
+    repeated_loss, unrepeated_loss, others, accuracy = torch.stack(values, dim=1).cpu().numpy()
+    return Behaviour(repeated_loss, unrepeated_loss, others, accuracy, losses)
 
 
 def next_losses(
@@ -191,10 +191,10 @@ def _row(
     tokens: Int[Tensor, " pos"],
     segment: Int[Tensor, " token"],
     repeated: Tensor,
-    unknown: Tensor,
+    unrepeated: Tensor,
 ) -> tuple[Float[Tensor, "4"], Float[Tensor, " next"]]:
     """One row's entries of a `Behaviour`, and the loss of each next token."""
-    repeated, unknown = repeated[:-1].to(logits.device), unknown[:-1].to(logits.device)
+    repeated, unrepeated = repeated[:-1].to(logits.device), unrepeated[:-1].to(logits.device)
     targets = tokens[1:]
     logits = logits[:-1].to(torch.promote_types(logits.dtype, torch.float32))
     total = logits.logsumexp(-1)
@@ -204,7 +204,7 @@ def _row(
     correct = logits[repeated].argmax(-1) == targets[repeated]
     entries = [
         loss[repeated].mean(),
-        loss[unknown].mean(),
+        loss[unrepeated].mean(),
         of_segment[others].mean(),
         correct.to(loss).mean(),
     ]

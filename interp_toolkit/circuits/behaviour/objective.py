@@ -27,12 +27,12 @@ from torch import Tensor
 from interp_toolkit.circuits.behaviour.advantage import next_losses, repeating, why_none
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.task import (
-    AtHome,
     RepeatTask,
+    TaskCheck,
+    check_task,
     log_probabilities,
     logit_differences,
     logits_at,
-    measured_home,
     task_of,
 )
 from interp_toolkit.errors import InputError, suggestion
@@ -81,8 +81,8 @@ class Advantage(Objective):
     """Loss where the next token is not told, less loss where it is."""
 
     tokens: Int[Tensor, "row pos"]
-    known: Bool[Tensor, "row pos"]
-    unknown: Bool[Tensor, "row pos"]
+    repeated: Bool[Tensor, "row pos"]
+    unrepeated: Bool[Tensor, "row pos"]
     name: str = "in-context advantage"
     definition: str = "loss where nothing tells the next token, less loss where it repeats"
     unit: str = "nats"
@@ -91,11 +91,11 @@ class Advantage(Objective):
     def __call__(self, logits: Logits, rows: Rows, whole: Logits) -> Values:
         """The advantage of each row."""
         losses = next_losses(logits, self.tokens[rows])
-        known, unknown = (
+        repeated, unrepeated = (
             mask[rows, :-1].to(losses) / mask[rows, :-1].sum(1, keepdim=True).to(losses)
-            for mask in (self.known, self.unknown)
+            for mask in (self.repeated, self.unrepeated)
         )
-        return (losses * (unknown - known)).sum(1)
+        return (losses * (unrepeated - repeated)).sum(1)
 
 
 class AskedObjective(Objective):
@@ -204,11 +204,11 @@ def objective(
     memory: int | str | None = None,
     *,
     metric: str | OwnFunction | None = None,
-) -> tuple[Objective, AtHome | None]:
+) -> tuple[Objective, TaskCheck | None]:
     """The metric for these prompts, and the model's performance by it.
 
     Without a metric: rows with answers are judged by these, whether or not the model knows them
-    (the caller looks at `AtHome`). Rows that repeat are judged by the advantage only where the
+    (the caller looks at `TaskCheck`). Rows that repeat are judged by the advantage only where the
     model certainly has one: lists to sort may repeat too. All else is judged by closeness.
 
     Args:
@@ -225,16 +225,18 @@ def objective(
     if metric == "kl":
         return Closeness(), None
     if metric is not None:
-        return _chosen(prompts, metric), _home(model, prompts, memory)
+        return _chosen(prompts, metric), _task_check(model, prompts, memory)
     if prompts.answers is not None:
         fits: Metric = "log-probability" if prompts.wrong is None else "logit-difference"
-        return _chosen(prompts, fits), _home(model, prompts, memory)
+        return _chosen(prompts, fits), _task_check(model, prompts, memory)
     repeat = len(repeating(prompts)) == len(prompts)
     if repeat and why_none(model, prompts) is None:
         task = RepeatTask(prompts, repeating(prompts))
-        task_check = measured_home(model, task, memory)
+        task_check = check_task(model, task, memory)
         if task_check.yes:
-            judged = Advantage(torch.as_tensor(prompts.tokens), prompts.known(), prompts.unknown())
+            judged = Advantage(
+                torch.as_tensor(prompts.tokens), prompts.repeated(), prompts.unrepeated()
+            )
             return judged, task_check
         return Closeness(because="the model makes no certain use of repetition here"), None
     return Closeness(), None
@@ -266,10 +268,10 @@ def _chosen(prompts: Prompts, metric: str | OwnFunction) -> Objective:
     return AnswerLikelihood(answers, positions, floor)
 
 
-def _home(model: Model, prompts: Prompts, memory: int | str | None) -> AtHome | None:
+def _task_check(model: Model, prompts: Prompts, memory: int | str | None) -> TaskCheck | None:
     """The model's performance on rows with answers; None for other rows."""
     if prompts.answers is None:
         return None
     task, _ = task_of(model, prompts)
     assert task is not None
-    return measured_home(model, task, memory)
+    return check_task(model, task, memory)

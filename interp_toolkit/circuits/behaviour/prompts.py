@@ -98,13 +98,13 @@ class Prompts(Brief):
             sought[rows, self.answer_positions.numpy()] = self.answers.numpy()
         return sought
 
-    def known(self) -> Bool[Tensor, "row pos"]:
+    def repeated(self) -> Bool[Tensor, "row pos"]:
         """Positions whose *next* token the context tells: it followed the same token before."""
         positions = torch.arange(self.n_pos)
         periods = torch.from_numpy(self.periods)[:, None]
         return (periods > 0) & (positions >= self.first + periods) & (positions < self.n_pos - 1)
 
-    def unknown(self) -> Bool[Tensor, "row pos"]:
+    def unrepeated(self) -> Bool[Tensor, "row pos"]:
         """Positions of the first time round, whose next token nothing tells."""
         positions = torch.arange(self.n_pos)
         periods = torch.from_numpy(self.periods)[:, None]

@@ -7,7 +7,7 @@ nats). The value by chance is what a model gets that knows nothing of the row: t
 answer, at each asked place or over all; one of the two; or a guess among the rows' ids.
 
 Effects are measured as shares of the behaviour, the intact value less chance. Before any of that,
-`at_home` asks whether there is a behaviour: its interval must lie above chance. Where it does not,
+`check` asks whether there is a behaviour: its interval must lie above chance. Where it does not,
 nothing can be said of what carries it, and verdicts are *not tested*.
 """
 
@@ -47,7 +47,7 @@ from interp_toolkit.stats import ratio_share as ratio_share
 from interp_toolkit.stats import rows_needed as rows_needed
 
 TINY = 1e-3  # of the behaviour: least that it is taken for, where it is hardly certain
-MATERIAL = 0.05  # of the behaviour: what counts as a material effect
+EFFECT_THRESHOLD = 0.05  # of the behaviour: what counts as a material effect
 LEAST_ANSWERS = 0.03  # of the answers: no effect on accuracy below it is material
 
 
@@ -80,7 +80,7 @@ def log_probabilities(
 
 
 @dataclass(frozen=True)
-class AtHome:
+class TaskCheck:
     """Whether a model does a task on these rows.
 
     Attributes:
@@ -154,29 +154,29 @@ class RowTask(ABC):
 
     def least(self, whole: float) -> float:
         """The least loss of value that is material, for a behaviour of this size."""
-        return max(MATERIAL * whole, LEAST_ADVANTAGE)
+        return max(EFFECT_THRESHOLD * whole, LEAST_ADVANTAGE)
 
     @abstractmethod
     def read(
         self, logits: Float[Tensor, "batch pos d_vocab"], rows: Int[Tensor, " batch"]
     ) -> Float[np.ndarray, "batch column"]:
-        """Per prompt: its metric, the loss at the answers (nats), and inputs of `at_home`."""
+        """Per prompt: its metric, the loss at the answers (nats), and inputs of `check`."""
 
     @abstractmethod
-    def places(self, rows: Int[Tensor, " batch"]) -> Int[Tensor, " place"]:
+    def positions(self, rows: Int[Tensor, " batch"]) -> Int[Tensor, " position"]:
         """The positions, in order, whose logits the value and the loss of these rows rest on."""
 
     @abstractmethod
     def read_at(
         self,
-        logits: Float[Tensor, "batch place d_vocab"],
+        logits: Float[Tensor, "batch position d_vocab"],
         rows: Int[Tensor, " batch"],
-        positions: Int[Tensor, " place"],
+        positions: Int[Tensor, " position"],
     ) -> Float[np.ndarray, "batch 2"]:
         """Metric and loss per prompt, as `read` gives them, from the logits at these positions."""
 
     @abstractmethod
-    def at_home(self, readings: Float[np.ndarray, "row column"]) -> AtHome:
+    def check(self, readings: Float[np.ndarray, "row column"]) -> TaskCheck:
         """Whether the intact model, with these readings, does the task."""
 
     @abstractmethod
@@ -195,16 +195,16 @@ class AskedTask(RowTask):
 
     def least(self, whole: float) -> float:
         """The threshold of every task, but at least a few answers in a hundred."""
-        return max(MATERIAL * whole, LEAST_ANSWERS)
+        return max(EFFECT_THRESHOLD * whole, LEAST_ANSWERS)
 
     def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
         """The t interval; where hardly any row differs from the others, exact bounds."""
         return mean_of_shares(values, coverage)
 
-    def places(self, rows: Int[Tensor, " batch"]) -> Int[Tensor, " place"]:
+    def positions(self, rows: Int[Tensor, " batch"]) -> Int[Tensor, " position"]:
         """The positions at which these rows have answers."""
-        places: Tensor = torch.unique(_asked(self.prompts)[1][rows])
-        return places
+        positions: Tensor = torch.unique(_asked(self.prompts)[1][rows])
+        return positions
 
     def read(
         self, logits: Float[Tensor, "batch pos d_vocab"], rows: Int[Tensor, " batch"]
@@ -214,9 +214,9 @@ class AskedTask(RowTask):
 
     def read_at(
         self,
-        logits: Float[Tensor, "batch place d_vocab"],
+        logits: Float[Tensor, "batch position d_vocab"],
         rows: Int[Tensor, " batch"],
-        positions: Int[Tensor, " place"],
+        positions: Int[Tensor, " position"],
     ) -> Float[np.ndarray, "batch 2"]:
         """Share right or preferred, and loss."""
         answers, asked_at = _asked(self.prompts)
@@ -275,7 +275,7 @@ class AnswerTask(AskedTask):
             chances[halves == half] = (own == best).mean(1)
         return chances
 
-    def at_home(self, readings: Float[np.ndarray, "row column"]) -> AtHome:
+    def check(self, readings: Float[np.ndarray, "row column"]) -> TaskCheck:
         """Right more often than the best guess that does not look at the row."""
         values, guesses = readings[:, 0], self.guesses()
         value = _of_shares(values)
@@ -288,7 +288,7 @@ class AnswerTask(AskedTask):
         )
         yes = self.interval(above, COVERAGE).low > 0
         loss = float(readings[:, 1].mean())
-        return AtHome(yes, value, chance, loss, text, self.unit, above, 1.0)
+        return TaskCheck(yes, value, chance, loss, text, self.unit, above, 1.0)
 
 
 def _commonest(ids: Int[np.ndarray, "..."]) -> int:
@@ -323,7 +323,7 @@ class PreferenceTask(AskedTask):
         signs = logit_differences(asked, targets, self.prompts.wrong[rows]).sign()
         return (signs.to(asked) + 1) / 2
 
-    def at_home(self, readings: Float[np.ndarray, "row column"]) -> AtHome:
+    def check(self, readings: Float[np.ndarray, "row column"]) -> TaskCheck:
         """The answer preferred more often than not."""
         assert self.prompts.wrong is not None
         values, chance = readings[:, 0], 0.5
@@ -343,7 +343,7 @@ class PreferenceTask(AskedTask):
             text += f", and a preference among the answers that ignores the row gets {chance:.1%}"
         yes = value.low > 0.5 and self.interval(above, COVERAGE).low > 0
         loss = float(readings[:, 1].mean())
-        return AtHome(yes, value, chance, loss, text, self.unit, above, 1.0)
+        return TaskCheck(yes, value, chance, loss, text, self.unit, above, 1.0)
 
 
 def fixed_preferences(
@@ -398,26 +398,28 @@ class RepeatTask(RowTask):
         columns = [
             -behaviour.loss_repeated,
             behaviour.loss_repeated,
-            behaviour.loss_unknown,
+            behaviour.loss_unrepeated,
             behaviour.loss_others,
         ]
         return np.stack(columns, axis=1)
 
-    def places(self, rows: Int[Tensor, " batch"]) -> Int[Tensor, " place"]:
+    def positions(self, rows: Int[Tensor, " batch"]) -> Int[Tensor, " position"]:
         """The positions at which one of these rows or more determines its next token."""
-        return self.prompts.known()[rows, :-1].any(0).nonzero()[:, 0]
+        return self.prompts.repeated()[rows, :-1].any(0).nonzero()[:, 0]
 
     def read_at(
         self,
-        logits: Float[Tensor, "batch place d_vocab"],
+        logits: Float[Tensor, "batch position d_vocab"],
         rows: Int[Tensor, " batch"],
-        positions: Int[Tensor, " place"],
+        positions: Int[Tensor, " position"],
     ) -> Float[np.ndarray, "batch 2"]:
         """Value and loss where the row repeats; a row at a time, so that copies are small."""
         _require_finite(logits)
         last = self.prompts.n_pos - 1
         following = self.prompts.tokens[rows][:, (positions + 1).clamp(max=last)].to(logits.device)
-        repeated = (self.prompts.known()[rows][:, positions] & (positions < last)).to(logits.device)
+        repeated = (self.prompts.repeated()[rows][:, positions] & (positions < last)).to(
+            logits.device
+        )
         wider = torch.promote_types(logits.dtype, torch.float32)
         loss = torch.stack(
             [
@@ -428,14 +430,14 @@ class RepeatTask(RowTask):
         columns: np.ndarray = torch.stack([-loss, loss], dim=1).double().cpu().numpy()
         return columns
 
-    def at_home(self, readings: Float[np.ndarray, "row column"]) -> AtHome:
+    def check(self, readings: Float[np.ndarray, "row column"]) -> TaskCheck:
         """Whether repetition makes tokens likelier: than before, and than the row's others."""
-        repeated, unknown, others = readings[:, 1:].T
-        advantage = self.interval(unknown - repeated, COVERAGE)
+        repeated, unrepeated, others = readings[:, 1:].T
+        advantage = self.interval(unrepeated - repeated, COVERAGE)
         preferred = self.interval(others - repeated, COVERAGE)
         yes = all(e.low > 0 and e.mean >= LEAST_ADVANTAGE for e in (advantage, preferred))
         n_ids = len(torch.unique(self.prompts.tokens[:, self.prompts.first :]))
-        above, guess = unknown - repeated, float(unknown.mean())
+        above, guess = unrepeated - repeated, float(unrepeated.mean())
         if LEAST_ADVANTAGE <= float(np.log(n_ids)) - float(repeated.mean()) < float(above.mean()):
             guess = float(np.log(n_ids))
             above = guess - repeated
@@ -448,7 +450,7 @@ class RepeatTask(RowTask):
             text += ", and it is not certain to be likelier than the row's other tokens"
         value = self.interval(readings[:, 0], COVERAGE)
         loss = float(repeated.mean())
-        return AtHome(yes, value, -guess, loss, text, self.unit, above)
+        return TaskCheck(yes, value, -guess, loss, text, self.unit, above)
 
     def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
         """The t interval."""
@@ -480,9 +482,9 @@ def task_of(model: Model, prompts: Prompts) -> tuple[RowTask | None, str | None]
     return RepeatTask(prompts, repeating(prompts)), None
 
 
-def measured_home(model: Model, task: RowTask, memory: int | str | None = None) -> AtHome:
+def check_task(model: Model, task: RowTask, memory: int | str | None = None) -> TaskCheck:
     """Whether the model does the task: one pass over its rows."""
-    return task.at_home(intact_readings(model, task, memory))
+    return task.check(intact_readings(model, task, memory))
 
 
 def intact_readings(

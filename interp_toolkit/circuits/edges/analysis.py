@@ -23,8 +23,8 @@ from typing import Any
 import networkx as nx
 from pydantic import Field
 
-from interp_toolkit.circuits.behaviour.at_home import assumption_note
 from interp_toolkit.circuits.behaviour.prompts import prompts_from_data, repeated_prompts
+from interp_toolkit.circuits.behaviour.task_check import assumption_note
 from interp_toolkit.circuits.edges.checks import (
     EQUAL,
     MOST,
@@ -45,9 +45,9 @@ from interp_toolkit.circuits.edges.graph import (
     node_link,
     write_graph,
 )
+from interp_toolkit.circuits.edges.passes.ablation_value import WORDS
 from interp_toolkit.circuits.edges.passes.attribution import patching_figure
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
-from interp_toolkit.circuits.edges.passes.stand_in import WORDS
 from interp_toolkit.circuits.edges.screened import EDGES_KEEP, NODES_KEEP, Screening
 from interp_toolkit.circuits.edges.search import different_prompts, find_circuit
 from interp_toolkit.circuits.edges.wiring import label_of
@@ -354,7 +354,7 @@ def only_output(circuit: Circuit) -> str | None:
     """Why no behavior is measured, so that a circuit of it cannot be confirmed; else None."""
     if circuit.objective.because is not None:
         return circuit.objective.because
-    if circuit.home is None:
+    if circuit.task_check is None:
         return "prompts without answers or repeats define no task"
     return None
 
@@ -429,7 +429,7 @@ def evidence_of(circuit: Circuit) -> CircuitEvidence:
         intact=circuit.intact,
         every_edge_cut=circuit.all_cut,
         edges=len(circuit.edges),
-        cut_edges_get=WORDS[circuit.stand_in],
+        cut_edges_get=WORDS[circuit.ablation_kind],
         **values,
     )
 
@@ -485,7 +485,7 @@ def sentences(circuit: Circuit) -> list[str]:
         return first
     if not _is_uncertain(held_out):
         first.append(
-            f"Alone, with all other edges replaced by {WORDS[circuit.stand_in]}, they keep "
+            f"Alone, with all other edges replaced by {WORDS[circuit.ablation_kind]}, they keep "
             f"{_with_interval(held_out)} of what cutting every edge costs, n = {held_out.n_rows} "
             "held-out prompts."
         )

@@ -36,8 +36,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from interp_toolkit.circuits.edges.passes.ablation_value import Kind
 from interp_toolkit.circuits.edges.passes.cut import CutObjective
-from interp_toolkit.circuits.edges.passes.stand_in import Kind
 from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring
 from interp_toolkit.evidence import Control, control_of_p
 from interp_toolkit.stats import LEVEL, mean_interval, ratio_interval

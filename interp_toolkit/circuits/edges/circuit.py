@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Float
 
 from interp_toolkit.circuits.behaviour.objective import Objective
-from interp_toolkit.circuits.behaviour.task import AtHome
+from interp_toolkit.circuits.behaviour.task import TaskCheck
 from interp_toolkit.circuits.edges.checks import Checks, Faithfulness, Measured
+from interp_toolkit.circuits.edges.passes.ablation_value import Kind
 from interp_toolkit.circuits.edges.passes.attribution import Patching
-from interp_toolkit.circuits.edges.passes.stand_in import Kind
 from interp_toolkit.circuits.edges.screened import Screening
 from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring
 from interp_toolkit.results import Status
@@ -72,7 +72,7 @@ class Circuit:
     Attributes:
         wiring: the model's nodes and edges.
         objective: what was measured.
-        stand_in: what is read over a cut edge.
+        ablation_kind: of the value that is read over a cut edge.
         edges: every edge of the model.
         node_effects: of each node in the circuit but the logits: loss of value when all that it
             writes is cut; of the largest by estimate only, where the circuit is large.
@@ -81,7 +81,7 @@ class Circuit:
         intact, all_cut: values on the rows that edges were chosen on.
         nothing: why there is no behavior to explain; None where there is one.
         chosen: the edges that the rule chose by themselves; others of the circuit were added.
-        home: whether the model does the task; None where that was not asked.
+        task_check: whether the model does the task; None where that was not asked.
         checks: what else was asked of the circuit; None without one.
         screening: how attribution chose, where there were too many edges to cut them all.
         patching: where what tells prompts from corrupted ones is; None without these.
@@ -89,7 +89,7 @@ class Circuit:
 
     wiring: Wiring
     objective: Objective
-    stand_in: Kind
+    ablation_kind: Kind
     edges: Sequence[EdgeEffect]
     node_effects: Mapping[Node, Estimate]
     held_out: Faithfulness | None
@@ -98,7 +98,7 @@ class Circuit:
     all_cut: float
     nothing: Nothing | None
     chosen: Collection[Edge] = ()
-    home: AtHome | None = None
+    task_check: TaskCheck | None = None
     checks: Checks | None = None
     screening: Screening | None = None
     patching: Patching | None = None

@@ -52,7 +52,7 @@ from interp_toolkit.circuits.behaviour.prompts import (
 )
 from interp_toolkit.circuits.edges.checks import SHARE
 from interp_toolkit.circuits.edges.circuit import Circuit, EdgeEffect
-from interp_toolkit.circuits.edges.passes.stand_in import WORDS
+from interp_toolkit.circuits.edges.passes.ablation_value import WORDS
 from interp_toolkit.circuits.edges.search import find_circuit
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Node, Wiring
 from interp_toolkit.circuits.weights.composition import MODES, CompositionScores, composition_scores
@@ -241,7 +241,7 @@ def _graph_attributes(circuit: Circuit, prompts: Prompts, level: float) -> dict[
         "definition": circuit.objective.definition,
         "unit": circuit.objective.unit,
         "data": prompts.source,
-        "cut": WORDS[circuit.stand_in],
+        "cut": WORDS[circuit.ablation_kind],
         "level": level,
         "share": SHARE,
         "n_edges": len(circuit.edges),

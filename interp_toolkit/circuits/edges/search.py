@@ -36,7 +36,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.objective import AskedObjective, Objective, objective
 from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.behaviour.task import AtHome
+from interp_toolkit.circuits.behaviour.task import TaskCheck
 from interp_toolkit.circuits.edges import checks, screened
 from interp_toolkit.circuits.edges.checks import (
     SHARE,
@@ -48,10 +48,10 @@ from interp_toolkit.circuits.edges.checks import (
     measured,
 )
 from interp_toolkit.circuits.edges.circuit import Circuit, EdgeEffect, Nothing, described
+from interp_toolkit.circuits.edges.passes.ablation_value import Kind, kinds_for
 from interp_toolkit.circuits.edges.passes.attribution import patched_stream
 from interp_toolkit.circuits.edges.passes.cut import CutObjective
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
-from interp_toolkit.circuits.edges.passes.stand_in import Kind, kinds_for
 from interp_toolkit.circuits.edges.screened import Screening
 from interp_toolkit.circuits.edges.wiring import Edge, Node
 from interp_toolkit.errors import InputError
@@ -302,7 +302,7 @@ def find_circuit(
     circuit = Circuit(
         wiring=engine.wiring,
         objective=judged_by,
-        stand_in=choosing.stand_in.kind,
+        ablation_kind=choosing.ablation_value.kind,
         edges=[EdgeEffect(e, None, None, None, kept=False) for e in engine.wiring.edges],
         node_effects={},
         held_out=None,
@@ -310,7 +310,7 @@ def find_circuit(
         intact=float(intact.mean()),
         all_cut=float(all_cut.mean()),
         nothing=_nothing(task_check, intact - all_cut),
-        home=task_check,
+        task_check=task_check,
     )
     if circuit.nothing is not None:
         return circuit
@@ -381,7 +381,7 @@ def _halves(
     return torch.tensor(halves[0]), torch.tensor(halves[1])
 
 
-def _nothing(task_check: AtHome | None, lost: Float[np.ndarray, " row"]) -> Nothing | None:
+def _nothing(task_check: TaskCheck | None, lost: Float[np.ndarray, " row"]) -> Nothing | None:
     """Why there is nothing to explain on these rows, or None."""
     if task_check is not None and not task_check.yes:
         return Nothing(
@@ -442,7 +442,7 @@ def _screened(
     alike: dict[Kind, float] = {}
     for kind in kinds_for(prompts)[1:] if budget.chosen_with else ():
         progress(f"attribution with ablated edges at {kind}")
-        again = trial.with_stand_in(kind).attributions(1)
+        again = trial.with_ablation_value(kind).attributions(1)
         alike[kind] = checks.jaccard(chosen, selection(again))
     screening = screened.screening(scores, (sizes[0], sizes[1]), in_order, sample, total)
     return _Choice(edges, lambda rows: selection(scores[rows]), selected, screening, alike)
@@ -495,7 +495,7 @@ def _checks(
     trial.release()
     for kind in kinds_for(prompts)[1:] if budget.values else ():
         progress(f"with cut edges at {kind}")
-        by_kind[kind] = faithfulness(trial.with_stand_in(kind), edges)
+        by_kind[kind] = faithfulness(trial.with_ablation_value(kind), edges)
     return Checks(
         rest=rest,
         tested=tested,

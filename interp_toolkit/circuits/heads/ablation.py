@@ -28,7 +28,7 @@ from torch import Tensor
 from interp_toolkit.circuits.behaviour.advantage import Estimate, row_batches
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
-from interp_toolkit.circuits.behaviour.task import AtHome, RowTask, task_of
+from interp_toolkit.circuits.behaviour.task import RowTask, TaskCheck, task_of
 from interp_toolkit.circuits.behaviour.words import CausalWord, causal_word, matters
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import Countdown
@@ -49,7 +49,7 @@ class HeadAblation:
         layer, head: which.
         effect, low, high: of the behaviour's value, lost without it, with its interval.
         restored, restored_low, restored_high: what it alone brings back when the whole group and
-            its kin are out; the effect itself where the head is the only one.
+            heads of the same type are out; the effect itself where the head is the only one.
         others_mean, others_max: effects of other heads drawn at random; NaN without any.
         loss_intact, loss_ablated: nats at the asked places, with and without this head.
         word: see the module's rule.
@@ -76,16 +76,16 @@ class Ablations:
 
     Attributes:
         heads: one entry for each, in the order given.
-        home: what the whole model does on these rows.
+        task_check: what the whole model does on these rows.
         intact: its value, row by row.
-        joint: effect of all heads of the group and their kin together; None for an empty group.
+        joint: effect of all heads of the group and of the same type together; None: an empty group.
         others: effects of the other heads, nats.
         how: what heads were replaced with.
         notes: what limits the check, a sentence each.
     """
 
     heads: Sequence[HeadAblation]
-    home: AtHome
+    task_check: TaskCheck
     intact: Float[np.ndarray, " row"]
     joint: Estimate | None
     others: Mapping[Head, float]
@@ -99,7 +99,7 @@ def ablation_effects(
     heads: Iterable[tuple[int, int]],
     *,
     task: RowTask | None = None,
-    kin: Iterable[tuple[int, int]] = (),
+    same_type: Iterable[tuple[int, int]] = (),
     others: Iterable[tuple[int, int]] | None = None,
     how: str = "mean",
     n_others: int = N_OTHERS,
@@ -115,10 +115,10 @@ def ablation_effects(
         heads: (layer, query head) pairs, judged as one group.
         task: what is measured on them; None: accuracy on the answers, or the loss where
             rows repeat.
-        kin: more heads of their kind, not judged, but taken out wherever the whole group is: left
-            in, they would do what a redundant head restores.
+        same_type: more heads of their kind, not judged, but taken out wherever the whole group is:
+            left in, they would do what a redundant head restores.
         others: pool to draw other heads from, such as those that no detector found; None: all.
-            Heads of the group and their kin are left out of it.
+            Heads of the group and those of the same type are left out of it.
         how: replace with the "mean" of the other rows, "resample" another row's values, or "zero".
         n_others: how many to draw, from the group's layers first.
         seed: of the draws.
@@ -134,8 +134,8 @@ def ablation_effects(
         >>> import interp_toolkit as it
         >>> from interp_toolkit.circuits import repeated_prompts
         >>> model = it.load("toy:induction")
-        >>> found = ablation_effects(model, repeated_prompts(model, n_pos=24), [(1, 0)])
-        >>> [head.word for head in found.heads]
+        >>> ablations = ablation_effects(model, repeated_prompts(model, n_pos=24), [(1, 0)])
+        >>> [head.word for head in ablations.heads]
         ['major']
     """
     require_how(how)
@@ -144,13 +144,13 @@ def ablation_effects(
         if task is None:
             raise InputError(str(reason))
     group = list(dict.fromkeys(Head(int(layer), int(head)) for layer, head in heads))
-    kind = frozenset([*group, *(Head(int(layer), int(head)) for layer, head in kin)])
-    drawn = _draw(_pool(model, others), group, kind, n_others, seed) if group else []
-    without = _without(group, kind, drawn)
+    kind = frozenset([*group, *(Head(int(layer), int(head)) for layer, head in same_type)])
+    random_heads = _draw(_pool(model, others), group, kind, n_others, seed) if group else []
+    without = _without(group, kind, random_heads)
     if group:
-        require_heads(model, [*kind, *drawn])
-    found = _Measure(model, task, how, seed, memory, progress).readings(without)
-    return _conclude(task, group, kind, drawn, found, how, n_others)
+        require_heads(model, [*kind, *random_heads])
+    readings = _Measure(model, task, how, seed, memory, progress).readings(without)
+    return _conclude(task, group, kind, random_heads, readings, how, n_others)
 
 
 def require_how(how: str) -> None:
@@ -177,10 +177,12 @@ def _draw(
     return sorted(shuffled, key=lambda head: head.layer not in layers)[:n]
 
 
-def _without(group: list[Head], kind: frozenset[Head], drawn: list[Head]) -> list[frozenset[Head]]:
+def _without(
+    group: list[Head], kind: frozenset[Head], random_heads: list[Head]
+) -> list[frozenset[Head]]:
     """Every set of heads to take out; the empty one is the intact model."""
     sets = [frozenset[Head]()]
-    sets += [frozenset([head]) for head in (*group, *drawn)]
+    sets += [frozenset([head]) for head in (*group, *random_heads)]
     sets += [kind - {head} for head in group]
     sets.append(kind)
     return list(dict.fromkeys(sets))
@@ -210,17 +212,17 @@ class _Measure:
         donors = dict(zip(rows.tolist(), rows.roll(shift).tolist(), strict=True))
         parts: dict[frozenset[Head], list[np.ndarray]] = {out: [] for out in without}
         cfg = self.model.cfg
-        kept = 2 * len(layers) * int(cfg.n_heads) * int(cfg.d_head) * self.task.prompts.n_pos
+        n_stored = 2 * len(layers) * int(cfg.n_heads) * int(cfg.d_head) * self.task.prompts.n_pos
         starts = [n for n in layers if n > 0] if can_restart(self.model) else []
-        kept += len(starts) * int(cfg.d_model) * self.task.prompts.n_pos
-        batches = row_batches(self.model, self.task.prompts, rows, kept, self.memory)
+        n_stored += len(starts) * int(cfg.d_model) * self.task.prompts.n_pos
+        batches = row_batches(self.model, self.task.prompts, rows, n_stored, self.memory)
         self.progress("ablation")
         count = Countdown(self.progress, len(batches) * len(without), "ablation")
         for batch in batches:
             for out, read in self._of_batch(batch, without, layers, starts, means, donors):
                 parts[out].append(read)
                 count.step()
-        return {out: np.concatenate(found) for out, found in parts.items()}
+        return {out: np.concatenate(pieces) for out, pieces in parts.items()}
 
     def _of_batch(
         self,
@@ -237,12 +239,12 @@ class _Measure:
         logits, z = capture(self.model, tokens, names)
         intact = self.task.read(logits, batch)
         del logits
-        stand_in = self._stand_ins(batch, z, layers, means, donors)
+        ablation_values = self._ablation_values(batch, z, layers, means, donors)
         for out in without:
             if not out:
                 yield out, intact
                 continue
-            with put_heads(self.model, {(a, b): stand_in[a][:, :, b] for a, b in out}):
+            with put_heads(self.model, {(a, b): ablation_values[a][:, :, b] for a, b in out}):
                 first = min(layer for layer, _ in out)
                 start = z[entry(first)] if first in starts else None
                 read = self.task.read(self._run(tokens, first, start), batch)
@@ -259,7 +261,7 @@ class _Measure:
         assert logits is not None
         return logits
 
-    def _stand_ins(
+    def _ablation_values(
         self,
         batch: Int[Tensor, " row"],
         z: Mapping[str, Tensor],
@@ -281,21 +283,21 @@ def _conclude(
     task: RowTask,
     group: list[Head],
     kind: frozenset[Head],
-    drawn: list[Head],
-    found: Mapping[frozenset[Head], Float[np.ndarray, "row column"]],
+    random_heads: list[Head],
+    readings_of: Mapping[frozenset[Head], Float[np.ndarray, "row column"]],
     how: str,
     n_others: int,
 ) -> Ablations:
-    home = task.at_home(found[frozenset()])
-    values = {out: readings[:, 0] for out, readings in found.items()}
+    task_check = task.check(readings_of[frozenset()])
+    values = {out: readings[:, 0] for out, readings in readings_of.items()}
     intact, bare = values[frozenset()], values[kind]
     coverage = 1 - (1 - COVERAGE) / max(2 * len(group), 1)
     effects = [task.interval(intact - values[frozenset([h])], coverage) for h in group]
     restored = [task.interval(values[kind - {h}] - bare, coverage) for h in group]
     joint = task.interval(intact - bare, coverage) if group else None
-    of_others = {h: float((intact - values[frozenset([h])]).mean()) for h in drawn}
-    words = _words(home, effects, restored, joint)
-    losses = {out: float(readings[:, 1].mean()) for out, readings in found.items()}
+    of_others = {h: float((intact - values[frozenset([h])]).mean()) for h in random_heads}
+    words = _words(task_check, effects, restored, joint)
+    losses = {out: float(readings[:, 1].mean()) for out, readings in readings_of.items()}
     others = list(of_others.values())
     heads = [
         HeadAblation(
@@ -317,38 +319,38 @@ def _conclude(
     ]
     return Ablations(
         heads=heads,
-        home=home,
+        task_check=task_check,
         intact=intact,
         joint=joint,
         others=of_others,
         how=how,
-        notes=_notes(home, len(group), len(drawn), n_others),
+        notes=_notes(task_check, len(group), len(random_heads), n_others),
     )
 
 
 def _words(
-    home: AtHome, effects: list[Estimate], restored: list[Estimate], joint: Estimate | None
+    task_check: TaskCheck, effects: list[Estimate], restored: list[Estimate], joint: Estimate | None
 ) -> list[CausalWord]:
     """The causal words; see the module."""
-    if not home.yes or joint is None:
+    if not task_check.yes or joint is None:
         return ["not_tested"] * len(effects)
     words = [
-        causal_word([[home.share(effect)], [home.share(back)]])
+        causal_word([[task_check.share(effect)], [task_check.share(back)]])
         for effect, back in zip(effects, restored, strict=True)
     ]
-    together = causal_word([[home.share(joint)]])
+    together = causal_word([[task_check.share(joint)]])
     unexplained = together != "negligible" and not any(map(matters, words))
     silent = "negligible"
     return ["undecided" if unexplained and word == silent else word for word in words]
 
 
-def _notes(home: AtHome, n_heads: int, n_drawn: int, n_others: int) -> list[str]:
+def _notes(task_check: TaskCheck, n_heads: int, n_random: int, n_others: int) -> list[str]:
     notes = []
-    if not home.yes:
+    if not task_check.yes:
         notes.append(
-            f"the model is not seen to do the task ({home.said}), so what its heads do for it "
-            "cannot be tested"
+            f"the model is not seen to do the task ({task_check.said}), so what its heads do for "
+            "it cannot be tested"
         )
-    if n_heads and n_drawn < n_others:
-        notes.append(f"only {n_drawn} other heads to compare ablations with")
+    if n_heads and n_random < n_others:
+        notes.append(f"only {n_random} other heads to compare ablations with")
     return notes

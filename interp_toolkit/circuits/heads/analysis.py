@@ -27,14 +27,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from interp_toolkit.circuits.behaviour.at_home import (
-    LARGE_LENGTH,
-    LARGE_ROWS,
-    assumption_note,
-    home_prompts,
-    is_large,
-    made,
-)
 from interp_toolkit.circuits.behaviour.prompts import (
     FEWEST_TOKENS,
     SHORTEST,
@@ -43,10 +35,18 @@ from interp_toolkit.circuits.behaviour.prompts import (
     prompts_from_data,
 )
 from interp_toolkit.circuits.behaviour.task import (
-    AtHome,
     RowTask,
+    TaskCheck,
     first_rows,
     task_of,
+)
+from interp_toolkit.circuits.behaviour.task_check import (
+    LARGE_LENGTH,
+    LARGE_ROWS,
+    assumption_note,
+    is_large,
+    prompts_in,
+    synthetic_prompts,
 )
 from interp_toolkit.circuits.heads import figures
 from interp_toolkit.circuits.heads.ablation import Ablations, ablation_effects
@@ -175,22 +175,22 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
         memory=options.memory,
         progress=progress,
     )
-    found = described.of_all(progress)
+    descriptions = described.of_all(progress)
     untested = QUICK if options.effort == "quick" else NO_TASK
     untested = untested if without_logits(model) is None else NO_LOGITS
-    finding = partial(_finding, run, rows, scores, found)
-    attention = _Looked(_judged(rows, scores, found, {}, None), [], None, None, ())
+    finding = partial(_finding, run, rows, scores, descriptions)
+    attention = _KnockoutResults(_judged(rows, scores, descriptions, {}, None), [], None, None, ())
     shown = nullcontext() if rows.task is None else run.early(finding(attention, FIRST_STAGE))
     with shown:
-        looked = _look(run, rows, scores, found, large)
-        ablations, ablation_notes = _ablate(run, looked, large)
-        looked = dataclasses.replace(looked, heads=_with_ablations(looked.heads, ablations))
-        readers, reader_notes = _readers(run, looked, large)
+        results = _knock_out(run, rows, scores, descriptions, large)
+        ablations, ablation_notes = _ablate(run, results, large)
+        results = dataclasses.replace(results, heads=_with_ablations(results.heads, ablations))
+        readers, reader_notes = _readers(run, results, large)
         progress("scores from weights alone")
         from_weights, weight_notes = _from_weights(model)
         progress("figures")
         more = [*ablation_notes, *reader_notes, *weight_notes]
-        return finding(looked, untested, ablations, readers, from_weights, more)
+        return finding(results, untested, ablations, readers, from_weights, more)
 
 
 def _finding(
@@ -198,7 +198,7 @@ def _finding(
     rows: _Rows,
     scores: HeadScores,
     described: Sequence[Described],
-    looked: _Looked,
+    results: _KnockoutResults,
     untested: str,
     ablations: Ablations | None = None,
     readers: Sequence[Reader] = (),
@@ -214,17 +214,17 @@ def _finding(
     settings = options.settings(
         detectors=[s.detector for s in scores.scores], effort=options.effort
     )
-    heads, notes = looked.heads, [*rows.notes, *scores.notes, *looked.notes, *more]
+    heads, notes = results.heads, [*rows.notes, *scores.notes, *results.notes, *more]
     return HeadsFinding(
-        headline=headline(heads, looked.home, untested),
-        findings=findings(heads, readers, looked.groups, looked.home, untested),
-        evidence=evidence_of(heads, looked.groups, looked.home, ablations, untested),
+        headline=headline(heads, results.task_check, untested),
+        findings=findings(heads, readers, results.groups, results.task_check, untested),
+        evidence=evidence_of(heads, results.groups, results.task_check, ablations, untested),
         provenance=provenance(model, data_used, settings, options.seed),
         heads=heads,
         readers=list(readers),
         from_weights=from_weights,
-        groups=looked.groups,
-        home=looked.home,
+        groups=results.groups,
+        home=results.task_check,
         described=described,
         notes=list(dict.fromkeys(notes)),
         plots=[
@@ -262,17 +262,17 @@ def _rows(
 ) -> _Rows:
     quick = options.effort == "quick"
     if data is not None:
-        given = prompts_from_data(data, model)
-        prompts = given.distinct()
-        copies = copies_note(given, prompts)
+        user_prompts = prompts_from_data(data, model)
+        prompts = user_prompts.distinct()
+        copies = copies_note(user_prompts, prompts)
         if quick:
             return _Rows(prompts, None, tuple(n for n in (copies, untested_note(model)) if n))
         task, reason = task_of(model, prompts)
         asked = "give rows with answers, or rows that repeat"
         untested = f"what heads do is not tested: {reason}; {asked}" if task is None else None
-        told = (assumption_note(model, data), copies, untested)
-        return _Rows(prompts, task, tuple(note for note in told if note))
-    prompts, way, note = home_prompts(
+        messages = (assumption_note(model, data), copies, untested)
+        return _Rows(prompts, task, tuple(note for note in messages if note))
+    prompts, prompt_format, note = synthetic_prompts(
         model,
         bos=options.bos,
         length=options.length,
@@ -285,7 +285,11 @@ def _rows(
     if quick:
         return _Rows(prompts, None, tuple(n for n in (note, untested_note(model)) if n))
     repeats = bool((prompts.periods > 0).all())
-    more = made(model, way, rows=CUT_ROWS, seed=options.seed + 1) if repeats else prompts
+    more = (
+        prompts_in(model, prompt_format, rows=CUT_ROWS, seed=options.seed + 1)
+        if repeats
+        else prompts
+    )
     task, reason = task_of(model, more)
     notes = tuple(n for n in (note, reason and f"what heads do is not tested: {reason}") if n)
     return _Rows(prompts, task, notes)
@@ -293,36 +297,36 @@ def _rows(
 
 def _fitting(model: Any, prompts: Prompts) -> list[str]:
     """Every registered detector that this model's attention can show, ours first."""
-    known = [*OURS, *(name for name in names("detectors") if name not in OURS)]
+    detector_names = [*OURS, *(name for name in names("detectors") if name not in OURS)]
     causal = is_causal(model)
-    found = [as_detector(name) for name in known]
+    detectors = [as_detector(name) for name in detector_names]
     return [
         name
-        for name, d in zip(known, found, strict=True)
+        for name, d in zip(detector_names, detectors, strict=True)
         if not (causal and d.later) and (d.sought == "own" or prompts.answers is not None)
     ]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Looked:
+class _KnockoutResults:
     """The results of attention knockouts for every head."""
 
     heads: list[HeadVerdict]
     groups: list[Group]
-    home: AtHome | None
+    task_check: TaskCheck | None
     task: RowTask | None
     notes: tuple[str, ...]
 
 
-def _look(
+def _knock_out(
     run: Run[Any],
     rows: _Rows,
     scores: HeadScores,
     described: Sequence[Described],
     large: bool,
-) -> _Looked:
+) -> _KnockoutResults:
     """Ask whether the model is at home, then cut what each detector's group attends to."""
-    home, groups, notes = None, list[Group](), list[str]()
+    task_check, groups, notes = None, list[Group](), list[str]()
     task = rows.task
     if task is not None:
         run.progress("does the model do its task here?")
@@ -330,14 +334,16 @@ def _look(
             task = first_rows(task, LARGE_ROWS)
         cutter = _cutter(run, task, scores)
         began = time.monotonic()
-        home = cutter.home()
+        task_check = cutter.check_task()
         seconds = time.monotonic() - began
-        if home.yes:
+        if task_check.yes:
             shorter = max(1.0, LARGE_LENGTH / task.prompts.n_pos)
             budget = BUDGET * LARGE_ROWS * shorter if large else math.inf
-            groups, notes = _groups(cutter, scores, home, budget, seconds)
-    heads = _judged(rows, scores, described, {group.detector: group for group in groups}, home)
-    return _Looked(heads, groups, home, task, tuple(notes))
+            groups, notes = _groups(cutter, scores, task_check, budget, seconds)
+    heads = _judged(
+        rows, scores, described, {group.detector: group for group in groups}, task_check
+    )
+    return _KnockoutResults(heads, groups, task_check, task, tuple(notes))
 
 
 def _judged(
@@ -345,10 +351,10 @@ def _judged(
     scores: HeadScores,
     described: Sequence[Described],
     groups: Mapping[str, Group],
-    home: AtHome | None,
+    task_check: TaskCheck | None,
 ) -> list[HeadVerdict]:
     """Every head under every detector, with what is known of its effect."""
-    strict = rows.prompts.answers is not None and home is not None and home.yes
+    strict = rows.prompts.answers is not None and task_check is not None and task_check.yes
     return [
         _head(row, scores, groups, described, strict=strict)
         for row in scores.to_frame().to_dict("records")
@@ -373,7 +379,7 @@ def _cutter(run: Run[Any], task: RowTask, scores: HeadScores) -> Cutter:
 
 
 def _groups(
-    cutter: Cutter, scores: HeadScores, home: AtHome, budget: float, seconds: float
+    cutter: Cutter, scores: HeadScores, task_check: TaskCheck, budget: float, seconds: float
 ) -> tuple[list[Group], list[str]]:
     """The group of each detector that has one and whose pattern these prompts hold.
 
@@ -392,7 +398,7 @@ def _groups(
         most, until = MOST_MEMBERS, math.inf
         if math.isfinite(budget):
             most, until = LARGE_MEMBERS, cutter.rows_run + left
-        group = group_effects(cutter, name, heads, home, most=most, until=until)
+        group = group_effects(cutter, name, heads, task_check, most=most, until=until)
         groups.append(group)
         if alone := len(heads) - len(group.members):
             notes.append(
@@ -406,9 +412,9 @@ def _groups(
 def _asked(cutter: Cutter, scores: HeadScores) -> tuple[dict[str, list[Head]], list[str]]:
     """By detector, the heads whose attention is cut; and why some detector has none."""
     asked, notes = dict[str, list[Head]](), list[str]()
-    for found in scores.scores:
-        heads = candidates(found)
-        name = found.detector
+    for detector_scores in scores.scores:
+        heads = candidates(detector_scores)
+        name = detector_scores.detector
         if not heads:
             continue
         if not cutter.targets[name](cutter.task.rows).any():
@@ -432,14 +438,14 @@ def _head(
     strict: bool,
 ) -> HeadVerdict:
     """One head under one detector: by the head rule or, unless `strict`, by attention alone."""
-    known = {str(key): jsonable(value) for key, value in row.items()}
-    attends = known.pop("detected")
-    at = known["layer"], known["head"]
-    group = groups.get(known["detector"])
+    fields = {str(key): jsonable(value) for key, value in row.items()}
+    attends = fields.pop("detected")
+    at = fields["layer"], fields["head"]
+    group = groups.get(fields["detector"])
     cut = next((m for m in group.members if m.head == at), None) if group else None
-    own = next(s for s in scores.scores if s.detector == known["detector"])
+    own = next(s for s in scores.scores if s.detector == fields["detector"])
     control = least(group.control).mean if group is not None and group.control else None
-    head = HeadVerdict(**known, detected=False, attends=attends, cut=cut, control_effect=control)
+    head = HeadVerdict(**fields, detected=False, attends=attends, cut=cut, control_effect=control)
     if cut is not None:
         return dataclasses.replace(head, detected=cut.named, reason=cut.reason)
     own_keys = next((d for d in described if d.head == at), None)
@@ -454,14 +460,21 @@ UNCUT = "it attends so, but that could not be knocked out where these prompts ha
 WITH_OTHERS = "it attends so, but was knocked out only with the other heads that attend so"
 
 
-def _ablate(run: Run[Any], looked: _Looked, large: bool) -> tuple[Ablations | None, list[str]]:
+def _ablate(
+    run: Run[Any], results: _KnockoutResults, large: bool
+) -> tuple[Ablations | None, list[str]]:
     """Ablate each head that is detected or has a pattern."""
-    found = sorted(
-        (head for head in looked.heads if head.detected or head.attends),
+    selected = sorted(
+        (head for head in results.heads if head.detected or head.attends),
         key=lambda head: (not head.detected, -(head.excess or 0.0)),
     )
-    heads = list(dict.fromkeys(Head(head.layer, head.head) for head in found))
-    if not heads or looked.task is None or looked.home is None or not looked.home.yes:
+    heads = list(dict.fromkeys(Head(head.layer, head.head) for head in selected))
+    if (
+        not heads
+        or results.task is None
+        or results.task_check is None
+        or not results.task_check.yes
+    ):
         return None, []
     if large:
         return None, ["whole heads were not ablated; --effort thorough ablates them"]
@@ -474,9 +487,9 @@ def _ablate(run: Run[Any], looked: _Looked, large: bool) -> tuple[Ablations | No
     try:
         ablations = ablation_effects(
             run.model,
-            looked.task.prompts,
+            results.task.prompts,
             heads[:most],
-            task=looked.task,
+            task=results.task,
             n_others=0,
             how=run.options.ablate,
             seed=run.seed,
@@ -498,22 +511,33 @@ def _with_ablations(heads: Sequence[HeadVerdict], ablations: Ablations | None) -
     ]
 
 
-def _told(progress: Callable[[str], None], what: str) -> Callable[[str], None]:
+def _prefixed(progress: Callable[[str], None], what: str) -> Callable[[str], None]:
     return lambda step: progress(f"{what}: {step}")
 
 
-def _readers(run: Run[Any], looked: _Looked, large: bool) -> tuple[list[Reader], list[str]]:
+def _readers(
+    run: Run[Any], results: _KnockoutResults, large: bool
+) -> tuple[list[Reader], list[str]]:
     """Earlier heads that feed the keys of the detected induction heads."""
-    found = sorted(
-        (h for h in looked.heads if h.detector == DEFINED_BY_EFFECT and h.detected and h.layer > 0),
+    induction_heads = sorted(
+        (
+            h
+            for h in results.heads
+            if h.detector == DEFINED_BY_EFFECT and h.detected and h.layer > 0
+        ),
         key=lambda head: -(head.excess or 0.0),
     )
-    if not found or looked.task is None or looked.home is None or not looked.home.yes:
+    if (
+        not induction_heads
+        or results.task is None
+        or results.task_check is None
+        or not results.task_check.yes
+    ):
         return [], []
     most = LARGE_READERS if large else MOST_READERS
-    task = first_rows(looked.task, FEW if large else PARTNER_ROWS)
+    task = first_rows(results.task, FEW if large else PARTNER_ROWS)
     readers, notes = [], list[str]()
-    if len(found) > most:
+    if len(induction_heads) > most:
         clearest = f"{most} clearest induction heads" if most > 1 else "clearest induction head"
         notes.append(f"partners were looked for of the {clearest}")
     if large:
@@ -521,12 +545,12 @@ def _readers(run: Run[Any], looked: _Looked, large: bool) -> tuple[list[Reader],
             f"of earlier heads the {LARGE_PARTNERS} with the most K-composition were tested"
         )
     composition: CompositionScores | None = None
-    for head in found[:most]:
+    for head in induction_heads[:most]:
         at = head.layer, head.head
         try:
             if composition is None:
                 run.progress("composition of pairs of heads")
-                layers = [h.layer for h in found[:most]]
+                layers = [h.layer for h in induction_heads[:most]]
                 composition = composition_scores(run.model, run.memory, layers, null=False)
             feeding = partners(
                 run.model,
@@ -537,7 +561,7 @@ def _readers(run: Run[Any], looked: _Looked, large: bool) -> tuple[list[Reader],
                 runs=LARGE_RUNS if large else RUNS,
                 composition=composition,
                 memory=run.memory,
-                progress=_told(run.progress, f"what feeds {head_name(*at)}"),
+                progress=_prefixed(run.progress, f"what feeds {head_name(*at)}"),
             )
         except (InputError, InterventionError) as error:
             notes.append(f"no partner was looked for: {error}")

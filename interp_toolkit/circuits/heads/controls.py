@@ -43,7 +43,7 @@ SMALL_ALPHABET = 6  # up to here all permutations without fixed points are liste
 SHARED_ALPHABET = 0.5  # rows that hold this share of all tokens are relabelled alike
 
 Held = Bool[np.ndarray, "row query key"]  # which places are targets
-Places = Int[np.ndarray, "3 _"]  # row, query, key; as many places as there are
+Entries = Int[np.ndarray, "3 _"]  # of the patterns: row, query, key
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ class MatchedControls:
 
     Attributes:
         tokens: rows to run, the prompts' and those with shuffled tokens for displaced controls.
-        places: of all sets, sorted by row, then by set.
+        entries: of all sets, sorted by row, then by set.
         which_set: each place's set.
         weights: each place's weight in its set's sum.
         families: which sets are compared with which.
@@ -86,9 +86,9 @@ class MatchedControls:
     """
 
     tokens: Int[torch.Tensor, "row pos"]
-    places: Places
-    which_set: Int[np.ndarray, " place"]
-    weights: Float[np.ndarray, " place"]
+    entries: Entries
+    which_set: Int[np.ndarray, " entry"]
+    weights: Float[np.ndarray, " entry"]
     families: Sequence[Family]
     n_sets: int
     n_queries: Float[np.ndarray, "row set"]
@@ -96,7 +96,7 @@ class MatchedControls:
 
     def uniform(self, window: int | None = None) -> Float[np.ndarray, "row set"]:
         """Uniform attention over the visible keys to each set, summed over queries."""
-        row, query, key = self.places
+        row, query, key = self.entries
         n_pos = self.tokens.shape[1]
         n_visible = np.minimum(query + 1, window or n_pos) if self.causal else n_pos
         share = np.where((query - key < window) if window else True, 1 / n_visible, 0.0)
@@ -133,12 +133,12 @@ def matched_controls(
     collector = _Collector(np.concatenate([tokens, shuffled]))
     for detector in detectors:
         sought = sought_tokens(detector, prompts)
-        target = _places(detector, tokens, sought, causal)
+        target = _target_entries(detector, tokens, sought, causal)
         held = _held(target, len(collector.tokens), n_pos)
         if detector.by_token:
             own = shuffled if detector.sought == "own" else sought
-            places = _places(detector, shuffled, own, causal)
-            held[len(tokens) :] = _held(places, len(shuffled), n_pos)
+            entries = _target_entries(detector, shuffled, own, causal)
+            held[len(tokens) :] = _held(entries, len(shuffled), n_pos)
         shifted = [_shifted(target, step, held, causal) for step in _steps(detector, n_pos)]
         if detector.shifts != "both":
             target, shifted = _same_queries(target, shifted)
@@ -146,7 +146,9 @@ def matched_controls(
         collector.family(detector, "shifted", number, shifted)
         if detector.by_token and detector.seeks:
             other = relabelled[detector.sought]
-            asked = [_without(_places(detector, tokens, r, causal), held) for r in other.rows]
+            asked = [
+                _without(_target_entries(detector, tokens, r, causal), held) for r in other.rows
+            ]
             spread = other.spread * (1 + other.n_tokens / d_model)
             collector.family(detector, "relabelled", number, asked, spread=spread)
         if detector.by_token:
@@ -165,7 +167,7 @@ def _add_other_queries(
     collector: _Collector,
     detector: Detector,
     number: int,
-    target: Places,
+    target: Entries,
     held: Held,
     causal: bool,
 ) -> None:
@@ -183,11 +185,11 @@ def _add_other_queries(
     n_others = others.sum(1)  # row key
     if not n_others.any():
         return  # every query has the pattern: there is nothing else that it could be
-    kept = target[:, n_others[target[0], target[2]] > 0]
+    compared = target[:, n_others[target[0], target[2]] > 0]
     row, query, key = np.nonzero(others)
     weights = key_counts[row, key] / n_others[row, key]
     others_of = np.stack([row, query, key])
-    collector.pairs(detector, "other queries", number, kept, others_of, weights=weights)
+    collector.pairs(detector, "other queries", number, compared, others_of, weights=weights)
 
 
 def sought_tokens(detector: Detector, prompts: Prompts) -> Int[np.ndarray, "row pos"]:
@@ -202,8 +204,8 @@ def targets_of(
     """The keys that a detector looks for in these prompts, without keys that a query cannot see."""
     at = rows.numpy()  # an index array: a tensor of one row would count as a number
     tokens = prompts.tokens.numpy()[at]
-    places = _places(detector, tokens, sought_tokens(detector, prompts)[at], causal)
-    return _held(places, len(tokens), prompts.n_pos)
+    entries = _target_entries(detector, tokens, sought_tokens(detector, prompts)[at], causal)
+    return _held(entries, len(tokens), prompts.n_pos)
 
 
 def displaced_targets(
@@ -220,9 +222,9 @@ def displaced_targets(
         step = -1 if detector.shifts == "back" else 1
         moved = np.roll(held, step, axis=2)
         moved[:, :, 0 if step > 0 else -1] = False
-    seen = np.tri(prompts.n_pos, dtype=np.bool_) if causal else np.True_
-    found: Held = moved & ~held & seen
-    return found
+    visible = np.tri(prompts.n_pos, dtype=np.bool_) if causal else np.True_
+    displaced: Held = moved & ~held & visible
+    return displaced
 
 
 @dataclass(frozen=True)
@@ -239,20 +241,20 @@ class _Collector:
 
     def __init__(self, tokens: Int[np.ndarray, "row pos"]):
         self.tokens = tokens
-        self.parts: list[Places] = []
-        self.weights: list[Float[np.ndarray, " place"] | None] = []
+        self.parts: list[Entries] = []
+        self.weights: list[Float[np.ndarray, " entry"] | None] = []
         self.families: list[Family] = []
 
-    def add(self, places: Places, weights: Float[np.ndarray, " place"] | None = None) -> int:
+    def add(self, entries: Entries, weights: Float[np.ndarray, " entry"] | None = None) -> int:
         """A set's number; with weights its score is their mean, not a mean over queries."""
-        self.parts.append(places)
+        self.parts.append(entries)
         self.weights.append(weights)
         return len(self.parts) - 1
 
     def family(
-        self, detector: Detector, kind: str, target: int, controls: Sequence[Places], **more: Any
+        self, detector: Detector, kind: str, target: int, controls: Sequence[Entries], **more: Any
     ) -> None:
-        numbers = [self.add(places) for places in controls]
+        numbers = [self.add(entries) for entries in controls]
         self.families.append(Family(detector.name, kind, target, numbers, **more))
 
     def pairs(
@@ -260,10 +262,10 @@ class _Collector:
         detector: Detector,
         kind: str,
         target: int,
-        compared: Places,
-        control: Places,
+        compared: Entries,
+        control: Entries,
         partner: Int[np.ndarray, " row"] | None = None,
-        weights: Float[np.ndarray, " place"] | None = None,
+        weights: Float[np.ndarray, " entry"] | None = None,
     ) -> None:
         """A family that compares some of the targets with a control for each of them."""
         own = self.add(compared, np.ones(compared.shape[1]))
@@ -274,7 +276,7 @@ class _Collector:
 
     def collected(self, causal: bool) -> MatchedControls:
         n_sets, n_rows, n_pos = len(self.parts), *self.tokens.shape
-        places = np.concatenate(self.parts, axis=1)
+        entries = np.concatenate(self.parts, axis=1)
         which_set = np.repeat(np.arange(n_sets), [part.shape[1] for part in self.parts])
         weights = np.concatenate(
             [
@@ -282,18 +284,18 @@ class _Collector:
                 for part, own in zip(self.parts, self.weights, strict=True)
             ]
         )
-        order = np.lexsort((which_set, places[0]))
-        places, which_set, weights = places[:, order], which_set[order], weights[order]
+        order = np.lexsort((which_set, entries[0]))
+        entries, which_set, weights = entries[:, order], which_set[order], weights[order]
         queries = np.zeros((n_rows, n_sets, n_pos), dtype=np.bool_)
-        queries[places[0], which_set, places[1]] = True
+        queries[entries[0], which_set, entries[1]] = True
         sizes = queries.sum(2).astype(float)
         weighted = np.array([own is not None for own in self.weights])[which_set]
         sums = np.zeros_like(sizes)
-        np.add.at(sums, (places[0][weighted], which_set[weighted]), weights[weighted])
+        np.add.at(sums, (entries[0][weighted], which_set[weighted]), weights[weighted])
         own = np.array([own is not None for own in self.weights])
         return MatchedControls(
             tokens=torch.from_numpy(self.tokens),
-            places=places,
+            entries=entries,
             which_set=which_set,
             weights=weights,
             families=self.families,
@@ -303,7 +305,9 @@ class _Collector:
         )
 
 
-def _places(detector: Detector, tokens: np.ndarray, sought: np.ndarray, causal: bool) -> Places:
+def _target_entries(
+    detector: Detector, tokens: np.ndarray, sought: np.ndarray, causal: bool
+) -> Entries:
     """The keys that the detector looks for, without keys that a query cannot see."""
     n_pos = tokens.shape[1]
     masks = [detector.relation(t, s) for t, s in zip(tokens, sought, strict=True)]
@@ -316,8 +320,8 @@ def _places(detector: Detector, tokens: np.ndarray, sought: np.ndarray, causal: 
     held = np.stack(masks)
     if causal:
         held &= np.tri(n_pos, dtype=np.bool_)
-    row, place = np.divmod(np.flatnonzero(held), n_pos**2)  # as nonzero, but much faster
-    return np.stack([row, *np.divmod(place, n_pos)])
+    row, entry = np.divmod(np.flatnonzero(held), n_pos**2)  # as nonzero, but much faster
+    return np.stack([row, *np.divmod(entry, n_pos)])
 
 
 def _steps(detector: Detector, n_pos: int) -> list[int]:
@@ -331,35 +335,35 @@ def _steps(detector: Detector, n_pos: int) -> list[int]:
     return [sign * step for step in range(1, count + 1)]
 
 
-def _shifted(target: Places, step: int, held: Held, causal: bool) -> Places:
+def _shifted(target: Entries, step: int, held: Held, causal: bool) -> Entries:
     """The targets' keys moved; without the query itself, without hidden keys and other targets."""
     row, query, key = target[0], target[1], target[2] + step
-    seen = (key >= 0) & (key != query) & (key <= (query if causal else held.shape[2] - 1))
-    return _without(np.stack([row, query, key])[:, seen], held)
+    valid = (key >= 0) & (key != query) & (key <= (query if causal else held.shape[2] - 1))
+    return _without(np.stack([row, query, key])[:, valid], held)
 
 
-def _same_queries(target: Places, shifted: list[Places]) -> tuple[Places, list[Places]]:
+def _same_queries(target: Entries, shifted: list[Entries]) -> tuple[Entries, list[Entries]]:
     """Only the queries that every set has."""
     n_pos = 1 + max(int(part[1].max(initial=0)) for part in (target, *shifted))
     codes = [part[0] * n_pos + part[1] for part in (target, *shifted)]
     common = codes[0]
     for code in codes[1:]:
         common = np.intersect1d(common, code)
-    kept = [
+    common_entries = [
         part[:, np.isin(code, common)] for part, code in zip((target, *shifted), codes, strict=True)
     ]
-    return kept[0], kept[1:]
+    return common_entries[0], common_entries[1:]
 
 
-def _held(target: Places, n_rows: int, n_pos: int) -> Held:
+def _held(target: Entries, n_rows: int, n_pos: int) -> Held:
     held = np.zeros((n_rows, n_pos, n_pos), dtype=np.bool_)
     held[tuple(target)] = True
     return held
 
 
-def _without(places: Places, held: Held) -> Places:
-    kept: Places = places[:, ~held[tuple(places)]]
-    return kept
+def _without(entries: Entries, held: Held) -> Entries:
+    remaining: Entries = entries[:, ~held[tuple(entries)]]
+    return remaining
 
 
 def _shuffled_rows(

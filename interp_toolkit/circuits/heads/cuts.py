@@ -35,7 +35,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.advantage import row_batches
 from interp_toolkit.circuits.behaviour.replacement import capture, hook_z
-from interp_toolkit.circuits.behaviour.task import AtHome, RowTask
+from interp_toolkit.circuits.behaviour.task import RowTask, TaskCheck
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.formatting import so_far
 from interp_toolkit.models.model import Head, Model
@@ -117,7 +117,7 @@ class Cutter:
     rows_run: float = field(default=0.0, init=False)
 
     @cached_property
-    def _kept(self) -> dict[tuple[int, ...], dict[str, Tensor]]:
+    def _stored(self) -> dict[tuple[int, ...], dict[str, Tensor]]:
         """Activations of unedited passes at the hook points, by prompts."""
         return {}
 
@@ -168,13 +168,13 @@ class Cutter:
         if name not in self._totals:
             layers = sorted(self._checked | {layer})
             names = [hook(n) for n in layers for hook in (hook_v, hook_z)]
-            known = self._kept_of(self.task.rows, names)
-            if known is None:
+            stored = self._stored_of(self.task.rows, names)
+            if stored is None:
                 tokens = self.task.prompts.tokens[self.task.rows]
                 self._totals.update(position_sums(self.model, tokens, names, memory=self.memory)[0])
                 self.rows_run += len(tokens)
             else:
-                self._totals.update({n: value.double().sum(0) for n, value in known.items()})
+                self._totals.update({n: value.double().sum(0) for n, value in stored.items()})
         return self._totals[name]
 
     @cached_property
@@ -218,7 +218,7 @@ class Cutter:
         """
         layers = sorted({layer for cut in cuts for layer in cut.layers})
         parts: dict[Cut, list[np.ndarray]] = {cut: [] for cut in cuts}
-        batches, room = self._batches(rows, self._numbers_kept(layers))
+        batches, room = self._batches(rows, self._n_stored(layers))
         since = time.monotonic()
         for number, batch in enumerate(batches):
             for i, cut in enumerate(cuts):
@@ -229,28 +229,28 @@ class Cutter:
                     self.progress(f"knocking out attention ({relation}), {passes}")
                 parts[cut].append(self._reading(cut, batch))
             self._trim(room)
-        return {cut: np.concatenate(found) for cut, found in parts.items()}
+        return {cut: np.concatenate(pieces) for cut, pieces in parts.items()}
 
-    def _numbers_kept(self, layers: Collection[int]) -> int:
+    def _n_stored(self, layers: Collection[int]) -> int:
         """How many numbers are stored per prompt when these layers are edited."""
         cfg, n_pos = self.model.cfg, self.task.prompts.n_pos
-        kept = len(self._entries) * n_pos * int(cfg.d_model) + 6 * int(cfg.n_heads) * n_pos**2
-        return kept + 3 * len(layers) * n_pos * int(cfg.n_heads) * int(cfg.d_head)
+        n_stored = len(self._entries) * n_pos * int(cfg.d_model) + 6 * int(cfg.n_heads) * n_pos**2
+        return n_stored + 3 * len(layers) * n_pos * int(cfg.n_heads) * int(cfg.d_head)
 
     def _batches(
-        self, rows: Int[Tensor, " row"], kept: int
+        self, rows: Int[Tensor, " row"], n_stored: int
     ) -> tuple[Sequence[Int[Tensor, " _"]], int]:
         """These rows in batches, and how many bytes are left to keep passes."""
         bound, prompts = parse_memory(self.memory), self.task.prompts
         with contextlib.suppress(InputError):  # half of it does not hold a row
-            return row_batches(self.model, prompts, rows, kept, bound // 2), bound // 2
-        return row_batches(self.model, prompts, rows, kept, bound), 0
+            return row_batches(self.model, prompts, rows, n_stored, bound // 2), bound // 2
+        return row_batches(self.model, prompts, rows, n_stored, bound), 0
 
-    def home(self) -> AtHome:
+    def check_task(self) -> TaskCheck:
         """Task performance of the intact model; activations that knockouts need are stored."""
         rows, names = self.task.rows, [*self._entries, *self._parts]
         try:
-            batches, room = self._batches(rows, self._numbers_kept(range(self._n_layers)))
+            batches, room = self._batches(rows, self._n_stored(range(self._n_layers)))
         except InputError:  # a row fits, and nothing that is kept of it
             names, room = [], 0
             batches = row_batches(self.model, self.task.prompts, rows, 0, self.memory)
@@ -258,7 +258,7 @@ class Cutter:
         for batch in batches:
             readings.append(self.task.read(self._run_whole(batch, names), batch))
             self._trim(room)
-        return self.task.at_home(np.concatenate(readings))
+        return self.task.check(np.concatenate(readings))
 
     @cached_property
     def _parts(self) -> list[str]:
@@ -273,45 +273,47 @@ class Cutter:
         tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
         self.rows_run += len(batch)
         logits, values = capture(self.model, tokens, names)
-        self._kept.setdefault(tuple(batch.tolist()), {}).update(values)
+        self._stored.setdefault(tuple(batch.tolist()), {}).update(values)
         return logits
 
-    def _kept_of(
+    def _stored_of(
         self, rows: Int[Tensor, " batch"], names: Sequence[str]
     ) -> dict[str, Tensor] | None:
         """Stored activations of these hook points for these prompts; None unless all are stored."""
-        wanted = rows.tolist()
-        known = self._kept.get(tuple(wanted), {})
-        if all(name in known for name in names):
-            return {name: known[name] for name in names}
-        place: dict[int, tuple[tuple[int, ...], int]] = {}
-        for batch, values in self._kept.items():
+        row_numbers = rows.tolist()
+        same_batch = self._stored.get(tuple(row_numbers), {})
+        if all(name in same_batch for name in names):
+            return {name: same_batch[name] for name in names}
+        location: dict[int, tuple[tuple[int, ...], int]] = {}
+        for batch, values in self._stored.items():
             if all(name in values for name in names):
-                place |= {row: (batch, number) for number, row in enumerate(batch)}
-        if not set(wanted) <= set(place):
+                location |= {row: (batch, number) for number, row in enumerate(batch)}
+        if not set(row_numbers) <= set(location):
             return None
-        at = [place[row] for row in wanted]
+        at = [location[row] for row in row_numbers]
         return {
-            name: torch.stack([self._kept[batch][name][number] for batch, number in at])
+            name: torch.stack([self._stored[batch][name][number] for batch, number in at])
             for name in names
         }
 
     def _unedited(self, batch: Int[Tensor, " batch"], names: Sequence[str]) -> dict[str, Tensor]:
         """Activations of these hook points without edits."""
-        values = self._kept_of(batch, names)
+        values = self._stored_of(batch, names)
         if values is None:
             self._run_whole(batch, names)
-            values = self._kept_of(batch, names)
+            values = self._stored_of(batch, names)
         assert values is not None
         return values
 
     def _trim(self, room: int) -> None:
         """Drop kept passes, the oldest first, until what is left fits."""
-        sizes = {key: sum(t.nbytes for t in kept.values()) for key, kept in self._kept.items()}
+        sizes = {
+            key: sum(t.nbytes for t in stored.values()) for key, stored in self._stored.items()
+        }
         held = sum(sizes.values())
-        while held > room and self._kept:
-            oldest = next(iter(self._kept))
-            del self._kept[oldest]
+        while held > room and self._stored:
+            oldest = next(iter(self._stored))
+            del self._stored[oldest]
             held -= sizes[oldest]
 
     def _reading(self, cut: Cut, batch: Int[Tensor, " batch"]) -> Float[np.ndarray, "row 2"]:
@@ -331,8 +333,8 @@ class Cutter:
         if not self.late:
             return self._go(batch, layers[0], live.watch(edits))
         for number, layer in enumerate(layers):
-            seen = live.edits({n: edits[n] for n in layers[:number]})
-            self._go(batch, layers[0], [*live.watch(only=[layer]), *seen])
+            earlier_edits = live.edits({n: edits[n] for n in layers[:number]})
+            self._go(batch, layers[0], [*live.watch(only=[layer]), *earlier_edits])
         return self._go(batch, layers[0], live.edits(edits))
 
     def _go(
@@ -340,7 +342,7 @@ class Cutter:
     ) -> Float[np.ndarray, "row 2"]:
         """The value and the loss of these rows, with hooks from this layer on."""
         tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
-        at = self.task.places(batch) if self._few_logits else None
+        at = self.task.positions(batch) if self._few_logits else None
         start = None
         if self.restarts and first > 0:
             start = self._unedited(batch, self._entries)[entry(first)]
@@ -367,25 +369,25 @@ class Cutter:
         """The hook at `hook_z` that makes a cut in this layer's heads."""
         heads = sorted(h.head for h in cut.heads - cut.output if h.layer == layer)
         replaced = sorted(h.head for h in cut.output if h.layer == layer)
-        stand_in = self._output(cut.way, layer, batch) if replaced else None
+        ablation_values = self._output(cut.way, layer, batch) if replaced else None
         values = self._donor_values(layer, batch) if heads and cut.way == "resample" else None
         means = self._mean_values(layer) if heads and values is None else None
-        seen = visible_pairs(*visibility(self.model, layer), self.task.prompts.n_pos)
-        seen = seen.to(device_of(self.model))
+        visible = visible_pairs(*visibility(self.model, layer), self.task.prompts.n_pos)
+        visible = visible.to(device_of(self.model))
 
         def edit(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Tensor:
             edited = z.clone()
             for head in replaced:
-                assert stand_in is not None
-                edited[:, :, head] = stand_in[:, :, head].to(z)
+                assert ablation_values is not None
+                edited[:, :, head] = ablation_values[:, :, head].to(z)
             if not heads:
                 return edited
             assert targets is not None
             for head in heads:
                 pattern = at_least_single(live.pattern(layer)[:, head])
-                where = targets & seen
+                where = targets & visible
                 if cut.control:
-                    where = self._elsewhere(pattern, where, seen, batch, (layer, head))
+                    where = self._elsewhere(pattern, where, visible, batch, (layer, head))
                 left, missing = _taken(pattern, where, cut.way)
                 # made anew, not as a change to z: what rounding leaves of a difference could
                 # decide between logits that are otherwise equal
@@ -433,31 +435,31 @@ class Cutter:
         self,
         pattern: Float[Tensor, "batch query key"],
         where: Bool[Tensor, "batch query key"],
-        seen: Bool[Tensor, "query key"],
+        visible: Bool[Tensor, "query key"],
         batch: Int[Tensor, " batch"],
         at: tuple[int, int],
     ) -> Bool[Tensor, "batch query key"]:
         """Keys that are no targets, in random order, until they hold as much attention."""
         order = torch.stack([_order(self.seed, row, at, pattern.shape[1:]) for row in batch])
-        return as_much_elsewhere(pattern, where, seen, order.to(pattern.device))
+        return as_much_elsewhere(pattern, where, visible, order.to(pattern.device))
 
 
 def as_much_elsewhere(
     pattern: Float[Tensor, "batch query key"],
     targets: Bool[Tensor, "batch query key"],
-    seen: Bool[Tensor, "query key"],
+    visible: Bool[Tensor, "query key"],
     order: Float[Tensor, "batch query key"],
 ) -> Bool[Tensor, "batch query key"]:
     """For every query with targets, other visible keys, by order, until they hold as much.
 
     The last key taken may go beyond; where all others hold less, all are taken.
     """
-    wanted = (pattern * targets).sum(-1, keepdim=True)
-    others = seen & ~targets & targets.any(-1, keepdim=True)
+    target_attention = (pattern * targets).sum(-1, keepdim=True)
+    others = visible & ~targets & targets.any(-1, keepdim=True)
     ranked = torch.where(others, order, torch.inf).argsort(-1)
     paid = torch.where(others, pattern, 0.0).gather(-1, ranked)
     before = paid.cumsum(-1) - paid
-    taken = (before < wanted) & others.gather(-1, ranked)
+    taken = (before < target_attention) & others.gather(-1, ranked)
     return torch.zeros_like(taken).scatter(-1, ranked, taken)
 
 
@@ -482,8 +484,8 @@ def _order(
     seed: int, row: Tensor, at: tuple[int, ...], shape: Sequence[int]
 ) -> Float[Tensor, "..."]:
     """Random numbers that belong to this row and head, whatever batch it runs in."""
-    drawn = np.random.SeedSequence([seed, int(row), *at]).generate_state(1)[0]
-    generator = torch.Generator().manual_seed(int(drawn))
+    state = np.random.SeedSequence([seed, int(row), *at]).generate_state(1)[0]
+    generator = torch.Generator().manual_seed(int(state))
     return torch.rand(tuple(shape), generator=generator)
 
 
@@ -498,7 +500,7 @@ class _Live:
     def __init__(self, model: Model, layers: Sequence[int], points: Mapping[str, Any]):
         self._model, self._layers, self._points = model, layers, points
         self.n_heads = int(model.cfg.n_heads)
-        self._seen: dict[tuple[str, int], Tensor] = {}
+        self._captured: dict[tuple[str, int], Tensor] = {}
 
     def late(self) -> bool:
         """Whether the first of the layers shows its pattern only after its output."""
@@ -516,13 +518,13 @@ class _Live:
         only: Sequence[int] | None = None,
     ) -> list[tuple[Any, Any]]:
         """Hooks that keep patterns and values, and outputs or edits of them."""
-        found: list[tuple[Any, Any]] = []
+        hooks: list[tuple[Any, Any]] = []
         for layer in self._layers if only is None else only:
             for part in ("pattern", "v"):
-                found.append((self._point(part, layer), self._keep(part, layer)))
+                hooks.append((self._point(part, layer), self._keep(part, layer)))
             if edits is None:
-                found.append((self._point("z", layer), self._keep("z", layer)))
-        return found + self.edits(edits or {})
+                hooks.append((self._point("z", layer), self._keep("z", layer)))
+        return hooks + self.edits(edits or {})
 
     def edits(self, edits: Mapping[int, Callable[..., Tensor]]) -> list[tuple[Any, Any]]:
         """Hooks that edit outputs, of patterns seen before."""
@@ -533,7 +535,7 @@ class _Live:
         return next((n for n in self._layers if not self._agrees(n)), None)
 
     def _agrees(self, layer: int) -> bool:
-        z, pattern = self._seen["z", layer], self._seen["pattern", layer]
+        z, pattern = self._captured["z", layer], self._captured["pattern", layer]
         if pattern.ndim != 4 or z.ndim != 4 or bool((pattern < 0).any()):
             return False
         pattern = self.pattern(layer)
@@ -545,13 +547,13 @@ class _Live:
 
     def pattern(self, layer: int) -> Float[Tensor, "batch head query key"]:
         """Of this pass."""
-        pattern = self._seen["pattern", layer]
-        values = self._seen["v", layer]
+        pattern = self._captured["pattern", layer]
+        values = self._captured["v", layer]
         return pattern.expand(len(values), -1, -1, -1) if len(pattern) == 1 else pattern
 
     def values(self, layer: int, head: int) -> Float[Tensor, "batch key d_head"]:
         """A query head's values; several may share them."""
-        values = self._seen["v", layer]
+        values = self._captured["v", layer]
         return values[:, :, head * values.shape[2] // self.n_heads]
 
     def _point(self, part: str, layer: int) -> Any:
@@ -562,6 +564,6 @@ class _Live:
 
     def _keep(self, part: str, layer: int) -> Callable[..., None]:
         def keep(value: Any, hook: Any) -> None:
-            self._seen[part, layer] = value.detach()
+            self._captured[part, layer] = value.detach()
 
         return keep

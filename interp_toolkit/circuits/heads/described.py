@@ -31,9 +31,9 @@ from interp_toolkit.models.weights.parts import visible_pairs
 from interp_toolkit.models.weights.read import visibility
 
 LEAST = 0.05  # of the attention: share beyond uniform of a relation that is told
-MOST_TOLD = 4
+MOST_PATTERNS = 4
 ROWS, MOST_PAIRS = 32, 200_000  # rows that are looked at; pairs of query and key in all of them
-MOST_PLACES = 24  # rows longer than this are not described place by place
+MOST_POSITIONS = 24  # rows longer than this are not described place by place
 COMMON = 0.9  # of the rows hold an id: it may be a separator
 MOST_IDS = 4
 NEAR = 3  # places back or ahead that are relations of their own
@@ -70,10 +70,14 @@ class Described:
     shares: Sequence[Explained]
     rest: float
 
-    def said(self) -> str:
+    def phrase(self) -> str:
         """In a phrase."""
-        told = [f"{s.relation} {s.share:.0%}" for s in self.shares]
-        return ", ".join([*told, f"rest {self.rest:.0%}"]) if told else "none of the named patterns"
+        patterns = [f"{s.relation} {s.share:.0%}" for s in self.shares]
+        return (
+            ", ".join([*patterns, f"rest {self.rest:.0%}"])
+            if patterns
+            else "none of the named patterns"
+        )
 
 
 def describe_heads(
@@ -110,15 +114,15 @@ class Descriptions:
         self.n_rows = min(len(prompts), max(2, min(ROWS, MOST_PAIRS // prompts.n_pos**2)))
         rows = torch.arange(self.n_rows)
         self._relations = _relations(prompts, detectors, rows, causal=causal)
-        self._found: list[Described] = []
+        self._descriptions: list[Described] = []
 
     def look(self, pattern: Float[Tensor, "row head query key"], layer: int) -> None:
         """Describe a layer's heads by their patterns on these prompts."""
         values = pattern.double().cpu().numpy()
         values = np.broadcast_to(values, (self.n_rows, *values.shape[1:]))
-        seen = visible_pairs(*visibility(self._model, layer), self._prompts.n_pos).numpy()
-        self._found += [
-            _described(Head(layer, head), values[:, head], self._relations, seen)
+        visible = visible_pairs(*visibility(self._model, layer), self._prompts.n_pos).numpy()
+        self._descriptions += [
+            _described(Head(layer, head), values[:, head], self._relations, visible)
             for head in range(values.shape[1])
         ]
 
@@ -128,7 +132,7 @@ class Descriptions:
         def hook(layer: int) -> Callable[..., None]:
             return lambda value, hook: self.look(value.detach(), layer)
 
-        if not self._found:
+        if not self._descriptions:
             progress("what heads attend to")
             points = pattern_points(self._model)
             with suppress(NoLogitsError):  # the layers have run all the same
@@ -137,23 +141,23 @@ class Descriptions:
                     self._prompts.tokens[: self.n_rows],
                     [(point, hook(layer)) for layer, point in points.items()],
                 )
-        return sorted(self._found, key=lambda described: described.head)
+        return sorted(self._descriptions, key=lambda described: described.head)
 
 
 def _described(
     head: Head,
     pattern: Float[np.ndarray, "row query key"],
     relations: Sequence[tuple[str, Mask]],
-    seen: Bool[np.ndarray, "query key"],
+    visible: Bool[np.ndarray, "query key"],
 ) -> Described:
     """Greedily, the relations that hold most attention beyond uniform."""
-    flat = seen / seen.sum(-1, keepdims=True)
-    n_queries = pattern.shape[0] * int((seen.sum(-1) > 1).sum())
-    beyond = np.where((seen.sum(-1) > 1)[None, :, None], pattern - flat, 0.0)
-    weight = np.where((seen.sum(-1) > 1)[None, :, None], pattern, 0.0)
+    flat = visible / visible.sum(-1, keepdims=True)
+    n_queries = pattern.shape[0] * int((visible.sum(-1) > 1).sum())
+    beyond = np.where((visible.sum(-1) > 1)[None, :, None], pattern - flat, 0.0)
+    weight = np.where((visible.sum(-1) > 1)[None, :, None], pattern, 0.0)
     free = np.ones(pattern.shape, dtype=bool)
     shares: list[Explained] = []
-    while len(shares) < MOST_TOLD and n_queries:
+    while len(shares) < MOST_PATTERNS and n_queries:
         gains = [float((beyond * (mask & free)).sum()) / n_queries for _, mask in relations]
         best = int(np.argmax(gains)) if gains else 0
         if not gains or gains[best] < LEAST:
@@ -172,22 +176,24 @@ def _relations(
 ) -> list[tuple[str, Mask]]:
     """Every relation by name; of two that explain as much the first is told, so detectors lead."""
     n_pos, tokens = prompts.n_pos, prompts.tokens[rows].numpy()
-    seen = visible_pairs("causal" if causal else "bidirectional", None, n_pos).numpy()
+    visible = visible_pairs("causal" if causal else "bidirectional", None, n_pos).numpy()
     shape = (len(tokens), n_pos, n_pos)
-    found = [(d.name, targets_of(d, prompts, rows, causal=causal)) for d in detectors]
-    found.append(("itself", np.broadcast_to(np.eye(n_pos, dtype=bool), shape)))
+    relations = [(d.name, targets_of(d, prompts, rows, causal=causal)) for d in detectors]
+    relations.append(("itself", np.broadcast_to(np.eye(n_pos, dtype=bool), shape)))
     for step in range(1, NEAR + 1):
-        found.append((f"{step} back", np.broadcast_to(np.eye(n_pos, k=-step, dtype=bool), shape)))
+        relations.append(
+            (f"{step} back", np.broadcast_to(np.eye(n_pos, k=-step, dtype=bool), shape))
+        )
         if not causal:
             ahead = np.eye(n_pos, k=step, dtype=bool)
-            found.append((f"{step} ahead", np.broadcast_to(ahead, shape)))
-    for place in range(n_pos) if n_pos <= MOST_PLACES else ():
+            relations.append((f"{step} ahead", np.broadcast_to(ahead, shape)))
+    for position in range(n_pos) if n_pos <= MOST_POSITIONS else ():
         held = np.zeros((n_pos, n_pos), dtype=bool)
-        held[:, place] = True
-        found.append((f"place {place}", np.broadcast_to(held & seen, shape)))
+        held[:, position] = True
+        relations.append((f"place {position}", np.broadcast_to(held & visible, shape)))
     ids, counts = np.unique(np.concatenate([np.unique(row) for row in tokens]), return_counts=True)
     common = ids[np.argsort(-counts, kind="stable")][:MOST_IDS]
     for token in common[np.isin(common, ids[counts >= COMMON * len(tokens)])]:
-        held = np.broadcast_to((tokens == token)[:, None, :], shape) & seen
-        found.append((f"token {token}", held))
-    return found
+        held = np.broadcast_to((tokens == token)[:, None, :], shape) & visible
+        relations.append((f"token {token}", held))
+    return relations

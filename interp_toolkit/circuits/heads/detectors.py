@@ -211,11 +211,11 @@ OURS = (
 )
 
 
-def as_detector(given: Any, hops: int = 2) -> Detector:
+def as_detector(spec: Any, hops: int = 2) -> Detector:
     """A detector from its registered name, a `Detector`, a mask, or a function of tokens.
 
     Args:
-        given: a mask is [query key] booleans, for rows of that many positions; a function takes one
+        spec: a mask is [query key] booleans, for rows of that many positions; a function takes one
             row's tokens, [pos] integers, and returns such a mask, which must depend on them. It
             cannot be asked about other tokens; a `Detector` can, and is then held to more.
         hops: of the k-hop detector.
@@ -223,38 +223,38 @@ def as_detector(given: Any, hops: int = 2) -> Detector:
     Raises:
         InputError: an unknown name, or something that is none of these.
     """
-    if isinstance(given, str):
-        if given == "k-hop" and hops != 2:
+    if isinstance(spec, str):
+        if spec == "k-hop" and hops != 2:
             return Detector("k-hop", f"attends {hops} induction hops back", hop(hops), rows="walks")
-        found = find("detectors", given)
-        if not isinstance(found, Detector):
-            raise InputError(f"the detector registered as {given!r} is not a Detector")
-        return found
-    if isinstance(given, Detector):
-        return given
-    if callable(given):
-        name = getattr(given, "__name__", type(given).__name__)
+        registered = find("detectors", spec)
+        if not isinstance(registered, Detector):
+            raise InputError(f"the detector registered as {spec!r} is not a Detector")
+        return registered
+    if isinstance(spec, Detector):
+        return spec
+    if callable(spec):
+        name = getattr(spec, "__name__", type(spec).__name__)
         return Detector(
             name,
             "a user's own function",
-            lambda tokens, sought: _mask(given(tokens)),
+            lambda tokens, sought: _mask(spec(tokens)),
             seeks=False,
         )
-    mask = _mask(given)
+    mask = _mask(spec)
     return Detector("mask", "a user's own mask", lambda tokens, sought: mask, by_token=False)
 
 
-def as_detectors(given: Any, hops: int = 2) -> list[Detector]:
+def as_detectors(specs: Any, hops: int = 2) -> list[Detector]:
     """One or several, as `as_detector` takes them; raises InputError when two have one name."""
-    several = given if isinstance(given, list | tuple) else (given,)
-    found = [as_detector(item, hops) for item in several]
-    names = [detector.name for detector in found]
+    several = specs if isinstance(specs, list | tuple) else (specs,)
+    detectors = [as_detector(item, hops) for item in several]
+    names = [detector.name for detector in detectors]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"the detector {name} is given twice")
-    if not found:
+    if not detectors:
         raise InputError("no detector was given")
-    return found
+    return detectors
 
 
 def _mask(value: Any) -> Bool[np.ndarray, "pos pos"]:

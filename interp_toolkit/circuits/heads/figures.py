@@ -30,21 +30,21 @@ def head_map(heads: Sequence[HeadVerdict]) -> Figure:
     """Layers by heads, a map for each detector; hover tells score, null, p and effect."""
     detectors = list(dict.fromkeys(head.detector for head in heads))
     n_layers = 1 + max(head.layer for head in heads)
-    places = plots.beside(len(detectors), PER_ROW, MAP_SHARE)
+    panels = plots.beside(len(detectors), PER_ROW, MAP_SHARE)
     n_rows = -(-len(detectors) // PER_ROW)
     data: list[plots.Part] = []
     layout: plots.Part = {
-        "annotations": [p.heading(name) for p, name in zip(places, detectors, strict=True)],
+        "annotations": [p.heading(name) for p, name in zip(panels, detectors, strict=True)],
         "height": n_rows * (MAP_HEIGHT + CELL_HEIGHT * max(n_layers, 3)),
         "margin": {"t": 60},
     }
-    for place, detector in zip(places, detectors, strict=True):
-        mine = [head for head in heads if head.detector == detector]
-        data += [trace | place.trace for trace in _map(mine, show_scale=place.number == 0)]
-        n_heads = len({head.head for head in mine})
-        layout |= place.layout(
-            plots.axis("head" if place.lowest else "") | plots.whole(n_heads) | plots.BARE,
-            plots.axis("layer" if place.leftmost else "") | plots.whole(n_layers) | plots.BARE,
+    for panel, detector in zip(panels, detectors, strict=True):
+        own = [head for head in heads if head.detector == detector]
+        data += [trace | panel.trace for trace in _map(own, show_scale=panel.number == 0)]
+        n_heads = len({head.head for head in own})
+        layout |= panel.layout(
+            plots.axis("head" if panel.lowest else "") | plots.whole(n_heads) | plots.BARE,
+            plots.axis("layer" if panel.leftmost else "") | plots.whole(n_layers) | plots.BARE,
         )
     caption = (
         "Every head under every detector: the share of attention beyond uniform (0: none, 1: all). "
@@ -58,19 +58,19 @@ def head_map(heads: Sequence[HeadVerdict]) -> Figure:
 def _map(heads: Sequence[HeadVerdict], *, show_scale: bool) -> list[plots.Part]:
     layers = sorted({head.layer for head in heads})
     columns = sorted({head.head for head in heads})
-    by_place = {(head.layer, head.head): head for head in heads}
-    grid = [[by_place[layer, column] for column in columns] for layer in layers]
+    by_head = {(head.layer, head.head): head for head in heads}
+    grid = [[by_head[layer, column] for column in columns] for layer in layers]
     excess = [[head.excess for head in row] for row in grid]
     texts = {"text": [[_hover(head) for head in row] for row in grid]}
     cells = plots.heatmap(columns, layers, excess, "excess", low=0, high=1) | plots.TILES
     traces = [cells | texts | plots.hover("%{text}") | {"showscale": show_scale}]
-    found = [head for head in heads if head.detected or head.attends]
-    if found:
+    marked = [head for head in heads if head.detected or head.attends]
+    if marked:
         marks = plots.markers(
-            [head.head for head in found],
-            [head.layer for head in found],
+            [head.head for head in marked],
+            [head.layer for head in marked],
             CLASS_COLORS[1],
-            symbol=["diamond" if head.detected else "x" for head in found],
+            symbol=["diamond" if head.detected else "x" for head in marked],
             size=10,
         )
         marks["marker"]["line"] = {"width": 1, "color": "#ffffff"}
@@ -95,9 +95,10 @@ def _hover(head: HeadVerdict) -> str:
             f"({number(effect.low)} to {number(effect.high)}), {in_words(head.causal)}"
         )
     if head.ablation is not None:
-        found = head.ablation
+        ablation = head.ablation
         lines.append(
-            f"ablated: {number(found.effect)} ({number(found.low)} to {number(found.high)})"
+            f"ablated: {number(ablation.effect)} "
+            f"({number(ablation.low)} to {number(ablation.high)})"
         )
     return "<br>".join(lines)
 
@@ -111,20 +112,20 @@ def patterns(
         return []
     repeats = bool((prompts.periods > 0).all())
     row = int(prompts.periods.argmin()) if repeats else 0
-    seen = _read(model, prompts.tokens[row : row + 1], {head.layer for head in chosen})
+    attention = _read(model, prompts.tokens[row : row + 1], {head.layer for head in chosen})
     tokens = [html.escape(words(token)) for token in prompts.tokens[row].tolist()]
-    places = [f"{place}: {token}" for place, token in enumerate(tokens)]
+    labels = [f"{position}: {token}" for position, token in enumerate(tokens)]
     of = "of tokens that repeat" if repeats else "of the prompts, the first"
     caption = (
         f"What the heads with the clearest patterns attend to on a row {of}; hover for query, key "
         "and share."
     )
-    return [_together(chosen, seen, places, caption)]
+    return [_together(chosen, attention, labels, caption)]
 
 
-def _clearest(found: Sequence[HeadVerdict]) -> list[HeadVerdict]:
+def _clearest(detected: Sequence[HeadVerdict]) -> list[HeadVerdict]:
     """The best of every detector, then the second best, ..., each head once."""
-    ranked = sorted(found, key=lambda head: -(head.excess or 0.0))
+    ranked = sorted(detected, key=lambda head: -(head.excess or 0.0))
     order = {
         id(head): [h.detector for h in ranked[:i]].count(head.detector)
         for i, head in enumerate(ranked)
@@ -138,25 +139,25 @@ def _clearest(found: Sequence[HeadVerdict]) -> list[HeadVerdict]:
 def _read(
     model: Any, tokens: Tensor, layers: set[int]
 ) -> Mapping[int, Float[Tensor, "head query key"]]:
-    seen: dict[int, Tensor] = {}
+    attention: dict[int, Tensor] = {}
     points = pattern_points(model)
 
     def keeper(layer: int) -> Callable[..., None]:
         def keep(pattern: Tensor, hook: Any) -> None:
-            seen[layer] = pattern[0].detach().float().cpu()
-            if len(seen) == len(layers):
+            attention[layer] = pattern[0].detach().float().cpu()
+            if len(attention) == len(layers):
                 raise StopForwardError
 
         return keep
 
     run(model, tokens, [(points[layer], keeper(layer)) for layer in sorted(layers)])
-    return seen
+    return attention
 
 
 def _together(
     heads: Sequence[HeadVerdict],
-    seen: Mapping[int, Float[Tensor, "head query key"]],
-    places: Sequence[str],
+    attention: Mapping[int, Float[Tensor, "head query key"]],
+    labels: Sequence[str],
     caption: str,
 ) -> Figure:
     """The patterns beside each other, queries from the top, places by number and token."""
@@ -172,10 +173,10 @@ def _together(
     }
     data = []
     for panel, head in zip(panels, heads, strict=True):
-        values = torch.round(seen[head.layer][head.head], decimals=DIGITS).double().tolist()
+        values = torch.round(attention[head.layer][head.head], decimals=DIGITS).double().tolist()
         trace = plots.heatmap(
-            list(places),
-            list(places),
+            list(labels),
+            list(labels),
             [[round(value, DIGITS) for value in row] for row in values],
             "attention",
             low=0,

@@ -9,7 +9,8 @@ Framework for Transformer Circuits"). For every head of earlier layers two indep
   and the reader's induction attention and the task's value are measured again.
 
 The partner named is the candidate whose cut costs most attention, if that is significant (t test
-over rows, Holm's correction over candidates, LEVEL) and at least MATERIAL of what the reader has.
+over rows, Holm's correction over candidates, LEVEL) and at least EFFECT_THRESHOLD of what the
+reader has.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 
 from interp_toolkit.circuits.behaviour.advantage import Estimate, estimate
 from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.behaviour.task import MATERIAL, RowTask
+from interp_toolkit.circuits.behaviour.task import EFFECT_THRESHOLD, RowTask
 from interp_toolkit.circuits.edges.passes.paths import path_effects
 from interp_toolkit.circuits.weights.composition import MODES, CompositionScores, composition_scores
 from interp_toolkit.errors import takes
@@ -99,8 +100,8 @@ def partners(
         >>> import interp_toolkit as it
         >>> from interp_toolkit.circuits import repeated_prompts
         >>> model = it.load("toy:induction")
-        >>> found = partners(model, repeated_prompts(model, n_pos=24), (1, 0))
-        >>> [(head.layer, head.head) for head in found if head.named]
+        >>> ranked = partners(model, repeated_prompts(model, n_pos=24), (1, 0))
+        >>> [(head.layer, head.head) for head in ranked if head.named]
         [(0, 1)]
     """
     n_heads = int(model.cfg.n_heads)
@@ -116,16 +117,16 @@ def partners(
 
     if most is not None:
         writers = sorted(writers, key=lambda at: -_score(scores(), at, head))[:most]
-    found = path_effects(
+    effects = path_effects(
         model, prompts, writers, head, task=task, value=runs, memory=memory, progress=progress
     )
-    drops = [estimate(drop) for drop in found.attention_drop]
+    drops = [estimate(drop) for drop in effects.attention_drop]
     adjusted = holm(np.array([drop.p_value for drop in drops]))
     order = sorted(range(len(writers)), key=lambda i: -drops[i].mean)
-    losses = found.value_drop
+    losses = effects.value_drop
     assert losses is not None
     advantages = {i: estimate(loss) for i, loss in enumerate(losses) if np.isfinite(loss).all()}
-    attention = float(found.attention.mean())
+    attention = float(effects.attention.mean())
     return [
         _partner(
             writers[i],
@@ -156,7 +157,7 @@ def _partner(
     *,
     may_be_named: bool,
 ) -> Partner:
-    material = drop.mean > 0 and drop.mean >= MATERIAL * attention
+    above_threshold = drop.mean > 0 and drop.mean >= EFFECT_THRESHOLD * attention
     return Partner(
         layer=writer[0],
         head=writer[1],
@@ -170,5 +171,5 @@ def _partner(
         value_drop=None if advantage is None else advantage.mean,
         value_low=None if advantage is None else advantage.low,
         value_high=None if advantage is None else advantage.high,
-        named=may_be_named and material and p_adjusted <= LEVEL,
+        named=may_be_named and above_threshold and p_adjusted <= LEVEL,
     )

@@ -82,10 +82,10 @@ def pattern_sums(
         rows = range(start, min(start + size, n_rows))
         if n_rows > size:
             progress(f"attention patterns, row {start + 1} of {n_rows}")
-        seen: set[int] = set()
+        done: set[int] = set()
 
         def reduce(
-            pattern: Any, hook: Any, *, layer: int, rows: range = rows, seen: set[int] = seen
+            pattern: Any, hook: Any, *, layer: int, rows: range = rows, done: set[int] = done
         ) -> None:
             pattern = _checked(pattern, len(rows), n_heads, n_pos)
             if described is not None and not rows.start and described.n_rows <= len(rows):
@@ -95,14 +95,14 @@ def pattern_sums(
                 kinds[layer] = kind
             for i, row in enumerate(rows):
                 sums[layer, row] = indices.reduce(pattern[i], row)
-            seen.add(layer)
-            if len(seen) == n_layers:
+            done.add(layer)
+            if len(done) == n_layers:
                 raise StopForwardError
 
         hooks = [(point, _at(reduce, layer)) for layer, point in points.items()]
         run(model, controls.tokens[start : start + size], hooks)
-        if len(seen) < n_layers:
-            missing = min(set(range(n_layers)) - seen)
+        if len(done) < n_layers:
+            missing = min(set(range(n_layers)) - done)
             raise InputError(
                 f"layer {missing} shows no attention pattern: fused attention hides it; load the "
                 "model with interp_toolkit.load, or with attn_implementation='eager'"
@@ -116,15 +116,15 @@ def pattern_points(model: Model) -> Mapping[int, Any]:
     Raises InputError where a layer has none.
     """
     points = hook_points(model)
-    found = {}
+    by_layer = {}
     for layer in range(int(model.cfg.n_layers)):
         name = f"blocks.{layer}.attn.hook_pattern"
         if name not in points:
             raise InputError(f"layer {layer} has no hook_pattern, so its heads cannot be scored")
-        found[layer] = points[name]
-    if not found:
+        by_layer[layer] = points[name]
+    if not by_layer:
         raise InputError("the model has no layers, so it has no heads to score")
-    return found
+    return by_layer
 
 
 def _at(reduce: Callable[..., None], layer: int) -> Callable[..., None]:
@@ -139,7 +139,7 @@ class _Indices:
 
     def __init__(self, controls: MatchedControls):
         n_rows, n_pos = controls.tokens.shape
-        row, query, key = controls.places
+        row, query, key = controls.entries
         bounds = np.searchsorted(row, np.arange(n_rows + 1))
         slices = [slice(low, high) for low, high in pairwise(bounds.tolist())]
         flat = torch.from_numpy(query * n_pos + key)

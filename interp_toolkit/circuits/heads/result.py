@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from interp_toolkit.circuits.behaviour.task import AtHome
+from interp_toolkit.circuits.behaviour.task import TaskCheck
 from interp_toolkit.circuits.behaviour.words import CausalWord, Share, in_words
 from interp_toolkit.circuits.heads.ablation import HeadAblation
 from interp_toolkit.circuits.heads.described import Described
@@ -165,7 +165,7 @@ class HeadsFinding(Finding):
     readers: Sequence[Reader]
     from_weights: Sequence[Mapping[str, Any]]
     groups: Sequence[Group]
-    home: AtHome | None
+    home: TaskCheck | None
     described: Sequence[Described] = ()
 
     @property
@@ -213,7 +213,9 @@ def _described_dict(described: Described) -> dict[str, Any]:
 
 def _described_table(described: Sequence[Described]) -> Table:
     clearest = sorted(described, key=lambda d: d.rest)[:MOST_DESCRIBED]
-    rows: list[list[Any]] = [[head_name(*d.head), d.said()] for d in sorted(clearest, key=_place)]
+    rows: list[list[Any]] = [
+        [head_name(*d.head), d.phrase()] for d in sorted(clearest, key=_head_of)
+    ]
     left = len(described) - len(rows)
     return Table(
         "Attention of each head",
@@ -225,7 +227,7 @@ def _described_table(described: Sequence[Described]) -> Table:
     )
 
 
-def _place(described: Described) -> tuple[int, int]:
+def _head_of(described: Described) -> tuple[int, int]:
     return described.head
 
 
@@ -244,7 +246,7 @@ def _group_dict(group: Group) -> dict[str, Any]:
             "structure": group.structure,
             "smallest": [head_name(*head) for head in group.smallest],
             "specific": group.specific,
-            "material": group.material,
+            "material": group.above_threshold,
             "rows": group.rows,
             "coverage": group.coverage,
         }
@@ -253,20 +255,20 @@ def _group_dict(group: Group) -> dict[str, Any]:
 
 
 def _head_table(heads: Sequence[HeadVerdict]) -> Table:
-    found = [head for head in heads if head.detected]
+    detected = [head for head in heads if head.detected]
     looked_at = [head for head in heads if not head.detected and (head.cut or head.attends)]
     nearest = sorted(
         (h for h in heads if h.excess is not None and not h.detected and h not in looked_at),
         key=lambda head: -(head.excess or 0.0),
     )
-    shown = [*found, *looked_at[: max(SHOWN - len(found), 0)]]
+    shown = [*detected, *looked_at[: max(SHOWN - len(detected), 0)]]
     shown += nearest[: max(SHOWN - len(shown), 0)] if not shown else []
     cut = any(head.cut for head in shown)
-    ablated = any(head.ablation for head in shown) and len(shown) == len(found)
+    ablated = any(head.ablation for head in shown) and len(shown) == len(detected)
     columns = ["head", "detector", "score", "control", "adjusted p"]
     columns += ["effect", "low", "high", "causal"] if cut else []
     columns += ["ablation"] if ablated else []
-    columns += ["why not detected"] if len(shown) > len(found) else []
+    columns += ["why not detected"] if len(shown) > len(detected) else []
     rows: list[list[Any]] = []
     for h in shown:
         row: list[Any] = [h.name, h.detector, h.score, h.null_mean, h.p_adjusted]
@@ -276,7 +278,7 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
             row.append(in_words(h.causal))
         if ablated:
             row.append(h.ablation.effect if h.ablation else None)
-        if len(shown) > len(found):
+        if len(shown) > len(detected):
             row.append(h.reason)
         rows.append(row)
     caption = (
@@ -291,11 +293,11 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
         )
     if ablated:
         caption += " Ablation: loss of the metric without the whole head."
-    tested = any(head.cut for head in found)
+    tested = any(head.cut for head in detected)
     title = "Detected heads" if tested else "Heads by attention alone"
-    title += ", and others that have a pattern" if tested and len(shown) > len(found) else ""
-    title = title if found else "Nearest heads; none is detected"
-    return Table(title, columns, rows, caption, highlight=range(len(found)))
+    title += ", and others that have a pattern" if tested and len(shown) > len(detected) else ""
+    title = title if detected else "Nearest heads; none is detected"
+    return Table(title, columns, rows, caption, highlight=range(len(detected)))
 
 
 def _group_table(groups: Sequence[Group]) -> Table:

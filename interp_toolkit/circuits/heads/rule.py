@@ -36,7 +36,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from interp_toolkit.circuits.behaviour.task import AtHome, rows_needed
+from interp_toolkit.circuits.behaviour.task import TaskCheck, rows_needed
 from interp_toolkit.circuits.behaviour.words import (
     NEGLIGIBLE,
     CausalWord,
@@ -57,7 +57,7 @@ TWICE = 2.0  # times uniform attention: least score of a candidate below its det
 TIMES = 3.0  # the cost of displaced keys
 MOST_MEMBERS = 12  # heads of a group that are knocked out one by one, those with the largest excess
 FEW = 8  # prompts of the first look on a budget
-MOST_LOOKS = 4  # each at twice as many prompts as the one before
+MOST_ROUNDS = 4  # each at twice as many prompts as the one before
 KEEPS = 0.9  # of the joint effect: what the smallest set of heads keeps
 WAYS: tuple[Way, ...] = ("renormalize", "mean")  # of which both must show an effect
 OUTPUT_WAYS: tuple[Way, ...] = ("mean", "resample")
@@ -116,8 +116,8 @@ class Group:
         joint: by way, effect of knocking it out in all.
         control: of as much attention elsewhere in the same heads; empty where not needed, and on a
             budget.
-        specific, material: parts (c) of the rule, for all of them together; on a budget specific
-            is None, as it was not tested.
+        specific, above_threshold: parts (c) of the rule, for all of them together; on a budget
+            specific is None, as it was not tested.
         word: of the joint effect.
         structure: how the heads share the work; "none" on a budget.
         smallest: heads that keep KEEPS of the joint effect together; empty where there is none.
@@ -131,7 +131,7 @@ class Group:
     joint: Effect
     control: Effect
     specific: bool | None
-    material: bool
+    above_threshold: bool
     word: CausalWord
     structure: Structure
     smallest: Sequence[Head]
@@ -155,8 +155,8 @@ def candidates(scores: DetectorScores) -> list[Head]:
         strong = (excess >= scores.floor) & (scores.p_value <= LEVEL)
         weak = (excess >= LEAST_EXCESS) & (scores.p_value <= CANDIDATE_LEVEL)
         weak &= scores.score >= TWICE * scores.uniform
-    found = [Head(*at) for at in np.argwhere(strong | weak).tolist()]
-    return sorted(found, key=lambda head: -excess[head])
+    heads = [Head(*at) for at in np.argwhere(strong | weak).tolist()]
+    return sorted(heads, key=lambda head: -excess[head])
 
 
 def displaced_name(detector: str) -> str:
@@ -172,7 +172,7 @@ class Knockouts:
             under `displaced_name`.
         detector: name of the pattern.
         heads: that have it, the clearest first.
-        home: what the intact model does on these prompts; it must perform the task.
+        task_check: what the intact model does on these prompts; it must perform the task.
         share: a loss, prompt by prompt, as a fraction of the metric with its interval.
     """
 
@@ -181,36 +181,41 @@ class Knockouts:
         cutter: Cutter,
         detector: str,
         heads: Sequence[Head],
-        home: AtHome,
+        task_check: TaskCheck,
         share: Callable[[Float[np.ndarray, " row"]], Share],
     ):
-        self.cutter, self.detector, self.heads, self.home = cutter, detector, list(heads), home
+        self.cutter, self.detector, self.heads, self.task_check = (
+            cutter,
+            detector,
+            list(heads),
+            task_check,
+        )
         self.share = share
         self.all: Heads = frozenset(heads)
         self.rows = 0
         #: what the task reads off the prompts under each cut that was made
-        self.known: dict[Cut, Float[np.ndarray, "row column"]] = {}
+        self.readings: dict[Cut, Float[np.ndarray, "row column"]] = {}
 
     def values(self, cuts: Sequence[Cut]) -> list[Float[np.ndarray, " row"]]:
         """The metric of the first `rows` prompts under each cut."""
         self._make(cuts)
-        return [self.known[cut][:, 0] for cut in cuts]
+        return [self.readings[cut][:, 0] for cut in cuts]
 
     def _make(self, cuts: Sequence[Cut]) -> None:
-        lengths = {cut: len(self.known.get(cut, ())) for cut in cuts}
+        lengths = {cut: len(self.readings.get(cut, ())) for cut in cuts}
         for done in sorted(set(lengths.values()) - {self.rows}):
             new = [cut for cut, length in lengths.items() if length == done]
             readings = self.cutter.readings(new, self.cutter.task.rows[done : self.rows])
             for cut, reading in readings.items():
-                parts = [self.known[cut], reading] if cut in self.known else [reading]
-                self.known[cut] = np.concatenate(parts)
+                parts = [self.readings[cut], reading] if cut in self.readings else [reading]
+                self.readings[cut] = np.concatenate(parts)
 
     def _takes_away(self, cuts: Sequence[Cut]) -> bool:
         """Whether these cuts take any attention away: some prompt's loss changes."""
         self._make([INTACT, *cuts])
-        intact = self.known[INTACT]
+        intact = self.readings[INTACT]
         return all(
-            float(np.abs(self.known[cut][:, 1] - intact[:, 1]).max()) > NO_CHANGE for cut in cuts
+            float(np.abs(self.readings[cut][:, 1] - intact[:, 1]).max()) > NO_CHANGE for cut in cuts
         )
 
     @cached_property
@@ -241,8 +246,8 @@ class Knockouts:
         """By way: what is lost when the pattern goes in these heads, after their company's."""
         cuts = [self._cut(company, way) for way in ways]
         cuts += [self._cut(company | heads, way) for way in ways]
-        found = self.values(cuts)
-        return [before - after for before, after in zip(found, found[len(ways) :], strict=False)]
+        values = self.values(cuts)
+        return [before - after for before, after in zip(values, values[len(ways) :], strict=False)]
 
     def effect(self, heads: Heads, company: Heads = frozenset()) -> Effect:
         """By way: that loss, as a fraction of the metric."""
@@ -251,13 +256,13 @@ class Knockouts:
 
     def output_effect(self, head: Head, company: Heads = frozenset()) -> Effect:
         """By way: what is lost when all that the head writes is replaced, in its company."""
-        found: dict[str, Share] = {}
+        effects: dict[str, Share] = {}
         for way in OUTPUT_WAYS:
             before = self._cut(company, way)
             after = Cut(company, self.detector, way, output=frozenset([head]))
             intact, without = self.values([before, after])
-            found[way] = self.share(intact - without)
-        return found
+            effects[way] = self.share(intact - without)
+        return effects
 
     def beyond_control(self, heads: Heads, company: Heads = frozenset()) -> dict[str, Effect]:
         """The excess effect over equal attention elsewhere, and over displaced keys.
@@ -296,12 +301,12 @@ class Knockouts:
 
     def _as_much_elsewhere(self, heads: Heads) -> bool:
         """Whether attention elsewhere certainly costs about as much."""
-        found = self.beyond_control(heads).values()
-        return bool(found) and all(any(s.high < NEGLIGIBLE for s in e.values()) for e in found)
+        effects = self.beyond_control(heads).values()
+        return bool(effects) and all(any(s.high < NEGLIGIBLE for s in e.values()) for e in effects)
 
-    def material(self, effect: Effect) -> bool:
+    def is_above_threshold(self, effect: Effect) -> bool:
         """Whether an effect is certain, and as large as counts for the task."""
-        bound = self.cutter.task.least(self.home.whole) / self.home.whole
+        bound = self.cutter.task.least(self.task_check.whole) / self.task_check.whole
         return all(share.low > 0 and share.mean >= bound for share in effect.values())
 
     def cancelled(self, head: Head) -> bool:
@@ -341,7 +346,7 @@ class Knockouts:
         for company in self.companies(head):
             if matters(word) or self.cutter.rows_run >= until:
                 break
-            if self.material(self.effect(company | alone)):
+            if self.is_above_threshold(self.effect(company | alone)):
                 claims.append(self.effect(alone, company))
                 companies.append(company)
                 more, _ = self._supported(head, claims[-1], output, company)
@@ -367,7 +372,7 @@ class Knockouts:
             word=word,
             named=reason is None,
             reason=reason,
-            effect=self.home.fraction(smallest, COVERAGE),
+            effect=self.task_check.fraction(smallest, COVERAGE),
             rows=self.rows,
             is_open=is_open,
             rows_needed=self._needed(head) if word == "undecided" else None,
@@ -390,8 +395,10 @@ class Knockouts:
         if all(s.high >= NEGLIGIBLE for s in output.values()):
             return word, None
         within = all(s.low >= -NEGLIGIBLE and s.high <= NEGLIGIBLE for s in output.values())
-        said = "replacing all that the head writes, by its mean or another prompt's, costs nothing"
-        return ("negligible" if within else "undecided"), said
+        reason = (
+            "replacing all that the head writes, by its mean or another prompt's, costs nothing"
+        )
+        return ("negligible" if within else "undecided"), reason
 
     def _why_not(self, head: Head, word: CausalWord, own: Effect) -> tuple[str | None, bool]:
         """Why the head is not named, None where the rule holds; and whether that is still open."""
@@ -410,7 +417,7 @@ class Knockouts:
                 return DEPENDS, True
             return "the interval of its effect is too wide", True
         alone: Heads = frozenset([head])
-        kinds = [alone] if self.material(own) else []
+        kinds = [alone] if self.is_above_threshold(own) else []
         kinds += self.counting(head)
         if not kinds:
             sets = (alone, self.layer(head) | alone)
@@ -425,18 +432,22 @@ class Knockouts:
 
     def _too_small(self, effect: Effect) -> bool:
         """Whether an effect is certainly smaller than what counts for the task."""
-        bound = self.cutter.task.least(self.home.whole) / self.home.whole
+        bound = self.cutter.task.least(self.task_check.whole) / self.task_check.whole
         return any(share.high < bound for share in effect.values())
 
     def counting(self, head: Head) -> list[Heads]:
         """The set in which it counts: its layer's heads; all, where no layer's alone do."""
         own = self.layer(head) | {head}
-        if self.material(self.effect(own)):
+        if self.is_above_threshold(self.effect(own)):
             return [own]
         others = dict.fromkeys(self.layer(other) for other in self.heads)
-        if not self.material(self.effect(self.all)):
+        if not self.is_above_threshold(self.effect(self.all)):
             return []
-        return [] if any(self.material(self.effect(heads)) for heads in others) else [self.all]
+        return (
+            []
+            if any(self.is_above_threshold(self.effect(heads)) for heads in others)
+            else [self.all]
+        )
 
     def _whole_is(self, heads: Heads) -> bool:
         """Whether a layer's heads are part of a group that is specific as a whole."""
@@ -444,12 +455,12 @@ class Knockouts:
 
     def _needed(self, head: Head) -> int | None:
         """Prompts for an interval of the bound's half-width."""
-        task, bound = self.cutter.task, NEGLIGIBLE * self.home.whole
-        found = [
+        task, bound = self.cutter.task, NEGLIGIBLE * self.task_check.whole
+        counts = [
             rows_needed(task.interval(lost, COVERAGE), bound)
             for lost in self.losses(frozenset([head]))
         ]
-        return max((n for n in found if n is not None), default=None)
+        return max((n for n in counts if n is not None), default=None)
 
     def structure(self, members: Sequence[MemberEffect]) -> tuple[Structure, list[Head]]:
         """The smallest set found that keeps KEEPS of the joint effect, clearest heads first.
@@ -481,7 +492,7 @@ def group_effects(
     cutter: Cutter,
     detector: str,
     heads: Sequence[Head],
-    home: AtHome,
+    task_check: TaskCheck,
     *,
     most: int = MOST_MEMBERS,
     until: float = math.inf,
@@ -492,38 +503,40 @@ def group_effects(
         cutter: as `Knockouts` takes it.
         detector: name of the pattern.
         heads: that have it, the clearest first; at least one.
-        home: what the intact model does on these prompts; it must perform the task.
+        task_check: what the intact model does on these prompts; it must perform the task.
         most: how many are knocked out one by one.
         until: rows that the cutter may have run (`Cutter.rows_run`) before no further knockout is
             begun; then heads remain undecided, or are knocked out with the others only.
     """
     task, members, limited = cutter.task, list(heads)[:most], math.isfinite(until)
-    looks = _looks(FEW if limited else task.first_look, len(task.rows))
+    round_sizes = _round_sizes(FEW if limited else task.first_look, len(task.rows))
     layers = {head.layer for head in heads}
     figures = (3 if len(layers) == 1 else 4) * len(members) + 3 * (1 + len(layers))
-    coverage = 1 - (1 - COVERAGE) / (len(looks) * figures)
-    knockouts = Knockouts(cutter, detector, heads, home, lambda lost: home.fraction(lost, coverage))
-    found: list[MemberEffect] = []
-    for n_rows in looks:
+    coverage = 1 - (1 - COVERAGE) / (len(round_sizes) * figures)
+    knockouts = Knockouts(
+        cutter, detector, heads, task_check, lambda lost: task_check.fraction(lost, coverage)
+    )
+    effects: list[MemberEffect] = []
+    for n_rows in round_sizes:
         knockouts.rows = n_rows
         if not limited:
-            found = [knockouts.member(head) for head in members]
-        elif len(heads) == 1 or knockouts.material(knockouts.effect(knockouts.all)):
-            found = knockouts.members_within(members, until, found)
-        settled = bool(found) and not any(member.is_open for member in found)
+            effects = [knockouts.member(head) for head in members]
+        elif len(heads) == 1 or knockouts.is_above_threshold(knockouts.effect(knockouts.all)):
+            effects = knockouts.members_within(members, until, effects)
+        settled = bool(effects) and not any(member.is_open for member in effects)
         if settled or cutter.rows_run >= until:
             break
     joint = knockouts.effect(knockouts.all)
-    word, material = causal_word([list(joint.values())]), knockouts.material(joint)
-    if len(heads) == 1 and found:
-        word = found[0].word  # its output may contradict what its attention costs
-    elif material and not any(matters(m.word) for m in found):
-        found = [_only_together(m) for m in found]
+    word, above_threshold = causal_word([list(joint.values())]), knockouts.is_above_threshold(joint)
+    if len(heads) == 1 and effects:
+        word = effects[0].word  # its output may contradict what its attention costs
+    elif above_threshold and not any(matters(m.word) for m in effects):
+        effects = [_only_together(m) for m in effects]
     structure: Structure = "none"
     smallest, control = list[Head](), dict[str, Share]()
-    specific: bool | None = None if material else False
-    if material and not limited:  # what is said of the group beside its effect
-        structure, smallest = knockouts.structure(found)
+    specific: bool | None = None if above_threshold else False
+    if above_threshold and not limited:  # what is said of the group beside its effect
+        structure, smallest = knockouts.structure(effects)
         specific = knockouts.specific(knockouts.all)
         intact, *elsewhere = knockouts.values(
             [INTACT, *(Cut(knockouts.all, detector, way, control=True) for way in WAYS)]
@@ -537,23 +550,23 @@ def group_effects(
         joint=joint,
         control=control,
         specific=specific,
-        material=material,
+        above_threshold=above_threshold,
         word=word,
         structure=structure,
         smallest=smallest,
-        members=found,
+        members=effects,
         rows=knockouts.rows,
         coverage=coverage,
     )
 
 
-def _looks(size: int, n_rows: int) -> list[int]:
+def _round_sizes(size: int, n_rows: int) -> list[int]:
     """The number of prompts in each round, from the size of the first round."""
-    looks: list[int] = []
-    while size < n_rows and len(looks) < MOST_LOOKS - 1:
-        looks.append(size)
+    sizes: list[int] = []
+    while size < n_rows and len(sizes) < MOST_ROUNDS - 1:
+        sizes.append(size)
         size *= 2
-    return [*looks, n_rows]
+    return [*sizes, n_rows]
 
 
 def _only_together(member: MemberEffect) -> MemberEffect:

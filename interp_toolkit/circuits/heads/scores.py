@@ -63,7 +63,7 @@ class HeadScores(Brief):
     kinds: tuple[RowKind, ...]
     notes: tuple[str, ...] = ()
 
-    def found(self, detector: str) -> list[Head]:
+    def detected_heads(self, detector: str) -> list[Head]:
         """The heads that a detector detected, by layer."""
         names = [s.detector for s in self.scores]
         layers, heads = np.nonzero(self.detected[names.index(detector)])
@@ -177,13 +177,13 @@ def detect(
         if not members:
             continue
         progress(f"attention patterns on {prompts.source}")
-        places = matched_controls(
+        controls = matched_controls(
             prompts, members, causal=causal, d_model=int(model.cfg.d_model), seed=seed
         )
         watching = described if prompts is repeats else None
-        sums = pattern_sums(model, places, described=watching, memory=memory, progress=progress)
+        sums = pattern_sums(model, controls, described=watching, memory=memory, progress=progress)
         kinds = sums.kinds
-        scores += score_families(members, places, sums, _uniform(places, windows))
+        scores += score_families(members, controls, sums, _uniform(controls, windows))
     order = [detector.name for detector in chosen]
     scores.sort(key=lambda s: order.index(s.detector))
     stacked = np.stack([s.p_value for s in scores])
@@ -207,9 +207,9 @@ def is_causal(model: Model) -> bool:
 
 
 def _uniform(
-    places: MatchedControls, windows: Sequence[int | None]
+    controls: MatchedControls, windows: Sequence[int | None]
 ) -> Float[np.ndarray, "layer row set"]:
-    by_window = {window: places.uniform(window) for window in set(windows)}
+    by_window = {window: controls.uniform(window) for window in set(windows)}
     return np.stack([by_window[window] for window in windows])
 
 

@@ -91,8 +91,8 @@ def detected(
 ) -> Bool[np.ndarray, "layer head"]:
     """The rule (see the module)."""
     with np.errstate(invalid="ignore"):
-        found: np.ndarray = (p_adjusted <= LEVEL) & (scores.over_null >= scores.floor)
-    return found
+        is_detected: np.ndarray = (p_adjusted <= LEVEL) & (scores.over_null >= scores.floor)
+    return is_detected
 
 
 def corrected(
@@ -139,15 +139,15 @@ def _scores(
     over_null, p_values = excess[..., target].copy(), np.zeros(score.shape[:2])
     weakest = np.full(score.shape[:2], "", dtype=object)
     for family in families:
-        seen = [c for c in family.controls if queries[c] > 0]
-        if family.kind == "shifted" and len(seen) < FEWEST_CONTROLS and _others_can(families):
+        usable = [c for c in family.controls if queries[c] > 0]
+        if family.kind == "shifted" and len(usable) < FEWEST_CONTROLS and _others_can(families):
             continue  # a short context: relabelled tokens and other rows say what there is to say
         own, others = excess[..., target], np.full(score.shape[:2], np.nan)
         if family.compared is not None:
             p, own, others = _paired(family, controls, sums, uniform)
-        elif queries[target] and len(seen) >= FEWEST_CONTROLS:
-            p = tail_p_values(own, excess[..., seen], family.spread)
-            others = excess[..., seen].mean(-1)
+        elif queries[target] and len(usable) >= FEWEST_CONTROLS:
+            p = tail_p_values(own, excess[..., usable], family.spread)
+            others = excess[..., usable].mean(-1)
         else:
             p = np.full(score.shape[:2], np.nan)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -209,8 +209,8 @@ def _paired(
     target = _by_row(controls, sums, uniform, family.compared)
     other = _by_row(controls, sums, uniform, control)
     if family.partner is not None:
-        known = target.shape[1] - len(family.partner)
-        other = other[:, np.pad(family.partner, (0, known))]
+        n_unpaired = target.shape[1] - len(family.partner)
+        other = other[:, np.pad(family.partner, (0, n_unpaired))]
     difference = target - other
     held = ~np.isnan(difference).any(axis=(0, 2))  # rows with both, the same for every head
     count = int(held.sum())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from interp_toolkit.circuits.behaviour.task import AtHome
+from interp_toolkit.circuits.behaviour.task import TaskCheck
 from interp_toolkit.circuits.behaviour.words import Share, in_words, matters
 from interp_toolkit.circuits.heads.ablation import Ablations
 from interp_toolkit.circuits.heads.described import Described
@@ -52,34 +52,34 @@ RIVALS = {
 def evidence_of(
     heads: Sequence[HeadVerdict],
     groups: Sequence[Group],
-    home: AtHome | None,
+    task_check: TaskCheck | None,
     ablations: Ablations | None,
     untested: str = "",
 ) -> HeadsEvidence:
     """Counts, controls and the task."""
-    said = status(heads, home)
+    outcome = status(heads, task_check)
     return HeadsEvidence(
-        status=said,
-        reason=reason_of(said, heads, home, untested),
+        status=outcome,
+        reason=reason_of(outcome, heads, task_check, untested),
         looks=sum(head.p_value is not None for head in heads),
         detected=sum(head.detected for head in heads),
         null=NULL,
         error=ERROR,
         level=LEVEL,
-        performs_task=None if home is None else home.yes,
-        behaviour=None if home is None else home.said,
+        performs_task=None if task_check is None else task_check.yes,
+        behaviour=None if task_check is None else task_check.said,
         cut_rows=max((group.rows for group in groups), default=None),
         replaced_by=None if ablations is None else ablations.how,
     )
 
 
-def status(heads: Sequence[HeadVerdict], home: AtHome | None) -> Status:
+def status(heads: Sequence[HeadVerdict], task_check: TaskCheck | None) -> Status:
     """*Detected* only where the head rule names a head."""
     if any(head.detected and head.cut is not None for head in heads):
         return "detected"
     if any(head.detected for head in heads):
         return "described"
-    if home is None or not home.yes:
+    if task_check is None or not task_check.yes:
         return "not_tested"
     uncut = any(_uncut(head) for head in heads)
     if uncut and all(head.cut is None for head in heads):
@@ -88,26 +88,30 @@ def status(heads: Sequence[HeadVerdict], home: AtHome | None) -> Status:
 
 
 def reason_of(
-    said: Status, heads: Sequence[HeadVerdict], home: AtHome | None, untested: str = ""
+    outcome: Status, heads: Sequence[HeadVerdict], task_check: TaskCheck | None, untested: str = ""
 ) -> str | None:
     """Why no head is detected; None where one is.
 
     Args:
-        said: the status.
+        outcome: the status.
         heads: every head under every detector.
-        home: task performance; None where no task was tested.
+        task_check: task performance; None where no task was tested.
         untested: why not.
     """
-    if said == "detected":
+    if outcome == "detected":
         return None
-    if home is None or not home.yes:
-        failed = None if home is None else f"the model is not seen to perform the task: {home.said}"
+    if task_check is None or not task_check.yes:
+        failed = (
+            None
+            if task_check is None
+            else f"the model is not seen to perform the task: {task_check.said}"
+        )
         return failed or untested or NO_TASK
-    if said == "described":
+    if outcome == "described":
         return (
             "attention alone: it could not be knocked out on prompts that the task is measured on"
         )
-    if said == "not_tested":
+    if outcome == "not_tested":
         return next(head.reason for head in heads if _uncut(head))
     return _decisive(heads).reason
 
@@ -177,10 +181,12 @@ def why_not(head: HeadVerdict, floor: float, rival: str | None = None) -> str | 
     if over_null < floor:
         reasons.append(f"attention above its controls is below the threshold of {floor:.0%}")
     if head.p_adjusted is None or head.p_adjusted > LEVEL:
-        said = f"adjusted p above {LEVEL:g}"
+        threshold = f"adjusted p above {LEVEL:g}"
         if over_null >= LEAST_EXCESS and head.p_value <= LEVEL:
-            return f"{said}, {head.p_value:.2g} alone: these prompts cannot tell it from chance"
-        reasons.append(said)
+            return (
+                f"{threshold}, {head.p_value:.2g} alone: these prompts cannot tell it from chance"
+            )
+        reasons.append(threshold)
     return " and ".join(reasons) or None
 
 
@@ -203,20 +209,20 @@ def nearest(heads: Sequence[HeadVerdict]) -> HeadVerdict:
     return max(heads, key=lambda head: head.excess if head.excess is not None else -1.0)
 
 
-def headline(heads: Sequence[HeadVerdict], home: AtHome | None, untested: str = "") -> str:
+def headline(heads: Sequence[HeadVerdict], task_check: TaskCheck | None, untested: str = "") -> str:
     """The kinds of head and which heads are of them; at most 20 words."""
     detected = [head for head in heads if head.detected]
     detectors = list(dict.fromkeys(head.detector for head in heads))
-    if home is None or not home.yes:
+    if task_check is None or not task_check.yes:
         why = untested or NO_TASK
-        why = why if home is None else "the model is not seen to perform the task"
+        why = why if task_check is None else "the model is not seen to perform the task"
         if not detected:
             return f"Not tested: {why}; no head stands out by attention alone."
         return _fitted([f"Attention only, as {why}: ", "By attention alone: "], detected)
     if detected:
         tested = any(head.cut is not None for head in detected)
         return _fitted([""] if tested else ["By attention alone: "], detected)
-    word = {"undecided": "Undecided", "not_tested": "Not tested"}.get(status(heads, home))
+    word = {"undecided": "Undecided", "not_tested": "Not tested"}.get(status(heads, task_check))
     if word:
         best = _decisive(heads)
         return f"{word}: no head is detected; the nearest is {best.name} ({best.detector})."
@@ -249,22 +255,22 @@ def _fitted(openings: Sequence[str], detected: Sequence[HeadVerdict]) -> str:
 
 def _strength(head: HeadVerdict) -> float:
     """A head's smallest effect, if measured; otherwise its excess attention, ranked below."""
-    known = head.cut is not None and matters(head.causal)
-    return 2 + head.cut.effect.mean if known and head.cut else head.excess or 0.0
+    measured = head.cut is not None and matters(head.causal)
+    return 2 + head.cut.effect.mean if measured and head.cut else head.excess or 0.0
 
 
 def findings(
     heads: Sequence[HeadVerdict],
     readers: Sequence[Reader],
     groups: Sequence[Group],
-    home: AtHome | None,
+    task_check: TaskCheck | None,
     untested: str = "",
 ) -> list[str]:
     """The findings: effects by pattern, patterns without effect, K-composition, the task."""
-    if home is None or not home.yes:
+    if task_check is None or not task_check.yes:
         why = untested or NO_TASK
-        if home is not None:
-            why = f"the model is not seen to perform the task ({home.said})"
+        if task_check is not None:
+            why = f"the model is not seen to perform the task ({task_check.said})"
         attending = [head for head in heads if head.detected][:NAMED]
         shown = _listed([f"{h.name} as {h.detector} ({_attention(h)})" for h in attending], "and")
         return [
@@ -294,8 +300,8 @@ def findings(
             f"Nearest: {best.name} as {best.detector}, {_attention(best)}, adjusted p = {p}: "
             f"{best.reason or 'by attention alone'}.",
         )
-    after += _feeding(readers, "" if home is None else home.unit)[:1]
-    after.append(f"Task: {home.said}.")
+    after += _feeding(readers, "" if task_check is None else task_check.unit)[:1]
+    after.append(f"Task: {task_check.said}.")
     room = MOST_FINDINGS - len(after)
     if len(sentences) > room:
         others = _listed([group.detector for group in working[room - 1 :]], "and")
@@ -358,10 +364,10 @@ def _effect_words(head: HeadVerdict) -> str:
         return f"suppresses: the metric rises by {_range(turned)} of itself without it"
     if word == "undecided":
         more = head.cut.rows_needed
-        wanted = f"; about {more} prompts would decide" if more else ""
+        prompts_needed = f"; about {more} prompts would decide" if more else ""
         why = head.cut.reason if head.cut.reason else ""
         because = f" ({why})" if why.startswith("its effect depends") else ""
-        return f"undecided: {knocked}{wanted}{because}"
+        return f"undecided: {knocked}{prompts_needed}{because}"
     return f"{in_words(word)}: {knocked}"
 
 

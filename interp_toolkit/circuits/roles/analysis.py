@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field
 
 from interp_toolkit import plots
 from interp_toolkit.circuits.behaviour.prompts import Prompts, copies_note, prompts_from_data
-from interp_toolkit.circuits.behaviour.task import AtHome, measured_home, task_of
+from interp_toolkit.circuits.behaviour.task import TaskCheck, check_task, task_of
 from interp_toolkit.circuits.behaviour.words import in_words
 from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.find import CHECKED, PARKED, Roles, find_roles
@@ -120,7 +120,7 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
 
 def asked(
     model: Any, data: FeatureData, memory: int | str | None
-) -> tuple[Prompts, Prompts, AtHome]:
+) -> tuple[Prompts, Prompts, TaskCheck]:
     """The prompts, the distinct ones among them, and whether the model performs their task.
 
     Raises InputError for prompts without answers, too few of them, or all with the same answer.
@@ -131,7 +131,7 @@ def asked(
     task, reason = task_of(model, prompts)
     if task is None:
         raise InputError(str(reason))
-    return user_prompts, prompts, measured_home(model, task, memory)
+    return user_prompts, prompts, check_task(model, task, memory)
 
 
 _NO_ROWS = "roles are defined by the prompts' answers; give prompts with answers (--data)"
@@ -175,13 +175,13 @@ QUICK = "attention and direct effects only: no head was ablated (effort: quick)"
 _MOVING = (NAME_MOVER.name, SUCCESSOR.name)
 
 
-def not_tested(task_check: AtHome) -> RolesEvidence:
+def not_tested(task_check: TaskCheck) -> RolesEvidence:
     """The evidence where the model does not measurably perform the task."""
     reason = f"the model is not shown to perform the task: {task_check.said}"
     return _evidence("not_tested", reason, task_check, {}, 1)
 
 
-def evidence_of(task_check: AtHome, roles: Roles, *, quick: bool = False) -> RolesEvidence:
+def evidence_of(task_check: TaskCheck, roles: Roles, *, quick: bool = False) -> RolesEvidence:
     """Counts of named heads, and the task; where no head was ablated, roles are descriptive."""
     named = {
         kind.name: sum(h.named for h in roles.heads if h.kind == kind.name)
@@ -309,7 +309,7 @@ def _rest(roles: Roles) -> str:
 
 
 def _evidence(
-    status: Status, reason: str | None, task_check: AtHome, named: Mapping[str, int], passes: int
+    status: Status, reason: str | None, task_check: TaskCheck, named: Mapping[str, int], passes: int
 ) -> RolesEvidence:
     return RolesEvidence(
         status=status,

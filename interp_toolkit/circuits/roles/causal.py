@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.replacement import hook_z
-from interp_toolkit.circuits.behaviour.task import AtHome
+from interp_toolkit.circuits.behaviour.task import TaskCheck
 from interp_toolkit.circuits.behaviour.words import CausalWord, causal_word
 from interp_toolkit.circuits.heads.patterns import pattern_points
 from interp_toolkit.circuits.roles.reading import Asks, Writing, preference
@@ -193,11 +193,11 @@ class RoleChecks:
         return total
 
 
-def behaviour_of(difference: Float[np.ndarray, " row"]) -> AtHome:
+def behaviour_of(difference: Float[np.ndarray, " row"]) -> TaskCheck:
     """The logit difference as a behavior that effects are shares of; chance is no difference."""
     value = estimate(difference)
     text = f"the logit difference is {value.mean:.3g}"
-    return AtHome(value.low > 0, value, 0.0, float("nan"), text, "logits")
+    return TaskCheck(value.low > 0, value, 0.0, float("nan"), text, "logits")
 
 
 def _means_of_others(

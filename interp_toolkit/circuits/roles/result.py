@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from interp_toolkit.circuits.behaviour.task import AtHome
+from interp_toolkit.circuits.behaviour.task import TaskCheck
 from interp_toolkit.circuits.behaviour.words import in_words
 from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.kinds import RoleWord
@@ -119,7 +119,7 @@ class RolesFinding(Finding):
     """
 
     evidence: RolesEvidence
-    home: AtHome
+    home: TaskCheck
     difference: float | None
     heads: Sequence[HeadRole]
     writers: Sequence[PlainWriter]

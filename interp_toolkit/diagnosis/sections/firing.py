@@ -146,7 +146,7 @@ def links(bench: Bench, model: Any, points: Mapping[str, Any]) -> Links:
 
     bench.count(tokens, backward=True)
     taps = [(point, tap(name)) for name, point in points.items()]
-    with torch.enable_grad(), evaluating(model), attached(taps), warnings.catch_warnings():
+    with torch.enable_grad(), evaluating(model), attached(model, taps), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         output = model(tokens.to(device_of(model)))
         logits = getattr(output, "logits", output)

@@ -90,7 +90,7 @@ def _connected(model: Model, marks: dict[str, tuple[Any, Mark]]) -> set[str]:
         return hook_fn
 
     hooks = [(point, tap(name, mark)) for name, (point, mark) in marks.items()]
-    with torch.enable_grad(), evaluating(model), attached(hooks):
+    with torch.enable_grad(), evaluating(model), attached(model, hooks):
         output = model(probe_tokens(model))
     logits = getattr(output, "logits", output)
     if not leaves or not logits.requires_grad:

@@ -52,16 +52,18 @@ def evaluating(model: Model) -> Iterator[None]:
 
 
 @contextmanager
-def attached(hooks: Iterable[tuple[Any, Hook]]) -> Iterator[None]:
+def attached(model: Model, hooks: Iterable[tuple[Any, Hook]]) -> Iterator[None]:
     """Hook points with these forward hooks on them, which are gone afterwards, and no others.
 
     Takes hook points, not names: on a bridge, `model.hooks` lists all names again for each hook,
-    which costs more than the forward pass.
+    which costs more than the forward pass. Of a model that is spread over several devices, hooks
+    read and return activations on the device of its first parameter.
     """
+    device = device_of(model)
     added: list[tuple[Any, Any]] = []
     try:
         for point, hook in hooks:
-            point.add_hook(hook)
+            point.add_hook(_reading_on(device, hook))
             added.append((point, point.fwd_hooks[-1]))
         yield
     finally:
@@ -70,8 +72,22 @@ def attached(hooks: Iterable[tuple[Any, Hook]]) -> Iterator[None]:
             point.fwd_hooks = [other for other in point.fwd_hooks if other is not handle]
 
 
+def _reading_on(device: torch.device, function: Hook) -> Hook:
+    """The hook function, which reads the activation on this device and edits it wherever it is."""
+
+    def moved(value: Any, hook: Any) -> Any:
+        if not isinstance(value, Tensor) or value.device == device:
+            return function(value, hook=hook)
+        here = value.to(device)
+        edited = function(here, hook=hook)
+        edited = here if edited is None else edited  # it may have been edited in place
+        return edited.to(value.device) if isinstance(edited, Tensor) else edited
+
+    return moved
+
+
 @contextmanager
-def unembedded_at(model: Model, at: Int[Tensor, " place"] | None) -> Iterator[None]:
+def unembedded_at(model: Model, at: Int[Tensor, " position"] | None) -> Iterator[None]:
     """Logits are computed at these positions only, in this order; None: at all.
 
     The unembedding is a fifth of a pass of a small language model (SmolLM2-135M), and rows are
@@ -113,12 +129,12 @@ def can_unembed_at(model: Model) -> bool:
 
 def run(
     model: Model, tokens: Int[Tensor, "batch pos"], hooks: Iterable[tuple[Any, Hook]] = ()
-) -> Float[Tensor, "batch place d_vocab"] | None:
+) -> Float[Tensor, "batch position d_vocab"] | None:
     """The logits, with forward hooks on these hook points; None when a hook stopped the pass.
 
     Hooks are gone afterwards, whatever happened.
     """
-    with torch.no_grad(), evaluating(model), attached(hooks):
+    with torch.no_grad(), evaluating(model), attached(model, hooks):
         try:
             output = model(tokens.to(device_of(model)))
         except StopForwardError:
@@ -126,7 +142,7 @@ def run(
     logits = getattr(output, "logits", output)
     if not isinstance(logits, Tensor):
         raise InputError(f"a {type(model).__name__} returns no logits")
-    return logits
+    return logits.to(device_of(model))
 
 
 def cached_batches(model: Model, tokens: Int[Tensor, "row pos"]) -> list[slice]:

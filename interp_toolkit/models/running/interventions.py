@@ -67,7 +67,7 @@ def edit(model: Model, edits: Mapping[str, Edit]) -> Iterator[Any]:
         raise InputError("give at least one edit")
     require_effect(model, {name: everything for name, _ in hooks})
     points = hook_points(model)
-    with attached((points[name], _same_kind(name, function)) for name, function in hooks):
+    with attached(model, ((points[name], _same_kind(name, function)) for name, function in hooks)):
         yield model
 
 
@@ -207,7 +207,9 @@ def ablate(
         donors = None if reference is None else _donor_z(model, reference, by_layer, hooks)
         replace = _Resample(donors, min(by_layer), seed)
     points = hook_points(model)
-    with attached((points[hooks[n]], _replacing(by_layer[n], n, replace)) for n in by_layer):
+    with attached(
+        model, ((points[hooks[n]], _replacing(by_layer[n], n, replace)) for n in by_layer)
+    ):
         yield model
 
 
@@ -248,7 +250,9 @@ def put_heads(
         return torch.stack([values[layer, head] for head in by_layer[layer]], dim=2)
 
     hooks, points = _hooks_z(model, by_layer), hook_points(model)
-    with attached((points[hooks[n]], _replacing(by_layer[n], n, replace)) for n in by_layer):
+    with attached(
+        model, ((points[hooks[n]], _replacing(by_layer[n], n, replace)) for n in by_layer)
+    ):
         yield model
 
 

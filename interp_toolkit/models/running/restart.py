@@ -93,7 +93,7 @@ def run_from(
     layer: int,
     tokens: Int[Tensor, "batch pos"],
     hooks: Iterable[tuple[Any, Callable[..., Any]]] = (),
-) -> Float[Tensor, "batch place d_vocab"] | None:
+) -> Float[Tensor, "batch position d_vocab"] | None:
     """The logits of a pass that begins at a layer; hooks as `forward.run` takes them.
 
     Args:
@@ -108,13 +108,13 @@ def run_from(
             return run(model, tokens.to(device_of(model)), hooks)
     takes_tokens = "tokens" in _parameters(model)
     further = {"tokens": tokens} if takes_tokens else {}
-    with torch.no_grad(), evaluating(model), attached(hooks):
+    with torch.no_grad(), evaluating(model), attached(model, hooks):
         try:
             output = model(residual, start_at_layer=layer, **further)
         except StopForwardError:
             return None
     logits = getattr(output, "logits", output)
-    return logits if isinstance(logits, Tensor) else None
+    return logits.to(device_of(model)) if isinstance(logits, Tensor) else None
 
 
 @contextmanager

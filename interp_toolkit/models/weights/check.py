@@ -210,7 +210,7 @@ def _check_mlp(model: Model, layer: int, activations: Activations) -> None:
 
 def _check_unembedding(model: Model, activations: Activations, logits: Tensor | None) -> None:
     W_U, b_U = read.unembedding(model)
-    norm = read.norm(model, "ln_final", model.cfg)
+    norm = read.final_norm(model)
     last = f"blocks.{int(model.cfg.n_layers) - 1}.hook_resid_post"
     cap = read.positive(getattr(model.cfg, "output_logits_soft_cap", None))
     ours = soft_capped(norm(_get(activations, last)) @ W_U + b_U, cap)

@@ -26,6 +26,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.errors import InputError, one_line
+from interp_toolkit.models.running.forward import device_of
 
 
 def turned(
@@ -132,7 +133,7 @@ def positions(model: Any) -> Tensor | None:
         return None
     if getattr(model.cfg, "positional_embedding_type", "standard") in _POSITIONS_ELSEWHERE:
         return None
-    return read_tensor(model.pos_embed, "W_pos", "the position embedding")
+    return read_tensor(model.pos_embed, "W_pos", "the position embedding").to(device_of(model))
 
 
 def alibi(attn: Any, cfg: Any) -> Alibi | None:

@@ -7,12 +7,16 @@ modules of other shapes and read TransformerLens's names off them, keys and valu
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.models.weights.parts import (
     Direction,
     LayerWeights,
@@ -22,12 +26,39 @@ from interp_toolkit.models.weights.parts import (
 )
 from interp_toolkit.models.weights.positions import alibi, read_tensor, rotary
 
+Read = TypeVar("Read", bound=Callable[..., Any])
 
+
+def on_one_device(read: Read) -> Read:
+    """What is read of a model, on the device of its first parameter; no copy if it is there."""
+
+    @wraps(read)
+    def moved(model: Any, *args: Any) -> Any:
+        return _moved(read(model, *args), device_of(model))
+
+    return cast("Read", moved)
+
+
+def _moved(part: Any, device: torch.device) -> Any:
+    if isinstance(part, Tensor):
+        return part.to(device)
+    if isinstance(part, tuple):
+        return tuple(_moved(one, device) for one in part)
+    if not is_dataclass(part) or isinstance(part, type):
+        return part
+    parts = {field.name: getattr(part, field.name) for field in fields(part)}
+    new = {name: _moved(one, device) for name, one in parts.items()}
+    changed = {name: one for name, one in new.items() if one is not parts[name]}
+    return replace(part, **changed) if changed else part
+
+
+@on_one_device
 def embedding(model: Any) -> Tensor:
     """W_E as stored, [d_vocab d_model]."""
     return read_tensor(getattr(model, "embed", None), "W_E", "the token embedding")
 
 
+@on_one_device
 def embedding_norm(model: Any) -> NormWeights:
     """The norm of what tokens and positions add up to (Bloom, BERT); kind None mostly."""
     if "embed_ln" in model._modules:
@@ -35,6 +66,7 @@ def embedding_norm(model: Any) -> NormWeights:
     return norm(model.embed, "ln", model.cfg)  # HookedTransformer's post_embedding_ln
 
 
+@on_one_device
 def token_type(model: Any) -> Tensor | None:
     """Embedding of the first token type (in BERT the default for all); None without types."""
     module = model._modules.get("token_type_embed")
@@ -43,6 +75,7 @@ def token_type(model: Any) -> Tensor | None:
     return read_tensor(module, "W_E", "the token type embedding")[0]
 
 
+@on_one_device
 def unembedding(model: Any) -> tuple[Tensor, Tensor]:
     """W_U [d_model d_vocab] and b_U [d_vocab]."""
     if "mlm_head" in model._modules:
@@ -54,6 +87,12 @@ def unembedding(model: Any) -> tuple[Tensor, Tensor]:
         raise InputError("this model has no head, so it has no unembedding")
     W_U = read_tensor(model.unembed, "W_U", "the unembedding")
     return W_U, _bias(model.unembed, "b_U", W_U.new_zeros(W_U.shape[1]))
+
+
+@on_one_device
+def final_norm(model: Any) -> NormWeights:
+    """The norm in front of the unembedding; kind None when there is none."""
+    return norm(model, "ln_final", model.cfg)
 
 
 def norm(owner: Any, name: str, cfg: Any) -> NormWeights:
@@ -78,6 +117,7 @@ def norm(owner: Any, name: str, cfg: Any) -> NormWeights:
     return NormWeights("RMS" if rms else "LN", w, b, float(cfg.eps if eps is None else eps))
 
 
+@on_one_device
 def layer(model: Any, layer: int) -> LayerWeights:
     """The attention weights of a layer, unchecked."""
     values, attn, cfg = ov(model, layer), _attention(model, layer), model.cfg
@@ -101,6 +141,7 @@ def layer(model: Any, layer: int) -> LayerWeights:
     )
 
 
+@on_one_device
 def ov(model: Any, layer: int) -> OVWeights:
     """The value and output weights of a layer, unchecked."""
     cfg, block, attn = model.cfg, model.blocks[layer], _attention(model, layer)
@@ -146,6 +187,7 @@ def _projection(attn: Any, cfg: Any, layer: int, which: str) -> tuple[Tensor, Te
     return W, _per_query_head(b, heads, (d_head,), f"b_{which} of layer {layer}")
 
 
+@on_one_device
 def mlp(model: Any, layer: int) -> MLPWeights | None:
     """The MLP weights of a layer, unchecked; None where there is no MLP."""
     cfg, block = model.cfg, model.blocks[layer]

@@ -118,7 +118,7 @@ class ModelWeights:
     def final_norm(self) -> NormWeights:
         """The normalization before the unembedding."""
         self._refuse("unembedding")
-        return read.norm(self._model, "ln_final", self._model.cfg)
+        return read.final_norm(self._model)
 
     @property
     def logit_soft_cap(self) -> float | None:

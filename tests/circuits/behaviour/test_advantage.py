@@ -38,7 +38,7 @@ def by_hand(model, prompts):
 
 def arrays(found):
     return np.stack(
-        [found.loss_repeated, found.loss_unknown, found.loss_others, found.accuracy_repeated],
+        [found.loss_repeated, found.loss_unrepeated, found.loss_others, found.accuracy_repeated],
         axis=1,
     )
 
@@ -49,7 +49,7 @@ def test_losses_are_those_computed_one_position_at_a_time(zoo, bos):
     prompts = repeated_prompts(model, rows=5, bos=bos)
     found = behaviour(model, prompts)
     assert np.allclose(arrays(found), by_hand(model, prompts), atol=1e-5)
-    assert np.allclose(found.advantage, found.loss_unknown - found.loss_repeated)
+    assert np.allclose(found.advantage, found.loss_unrepeated - found.loss_repeated)
 
 
 def test_the_hand_set_circuit_knows_the_second_time_round():
@@ -63,7 +63,7 @@ def test_the_hand_set_circuit_knows_the_second_time_round():
 def test_a_uniform_model_has_no_behaviour():
     model = decoy()
     found = behaviour(model, repeated_prompts(model))
-    for loss in (found.loss_repeated, found.loss_unknown, found.loss_others):
+    for loss in (found.loss_repeated, found.loss_unrepeated, found.loss_others):
         assert np.allclose(loss, math.log(64))
     assert not found.is_there()
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.behaviour.at_home import checked_home
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
+from interp_toolkit.circuits.behaviour.task_check import task_performance
 from interp_toolkit.errors import InputError
 from interp_toolkit.toys.hand_set.induction import induction
 from interp_toolkit.toys.hand_set.untrained import random_model
@@ -34,14 +34,16 @@ def copying(model, rows=32, *, corrupted=True):
 
 def test_a_model_that_does_it_is_told_with_its_corrupted_prompts():
     model = induction()
-    home = checked_home(model, copying(model))
-    assert home.clean.yes
-    assert home.clean.value.mean == 1.0
-    assert home.corrupted is not None
-    assert home.corrupted.value.mean < 0.7
-    assert home.said.startswith("100.0% [89.1%, 100.0%] prefer the answer to the wrong one (n = ")
-    assert "on the corrupted prompts" in home.said
-    alone = checked_home(model, copying(model, corrupted=False))
+    performance = task_performance(model, copying(model))
+    assert performance.clean.yes
+    assert performance.clean.value.mean == 1.0
+    assert performance.corrupted is not None
+    assert performance.corrupted.value.mean < 0.7
+    assert performance.said.startswith(
+        "100.0% [89.1%, 100.0%] prefer the answer to the wrong one (n = "
+    )
+    assert "on the corrupted prompts" in performance.said
+    alone = task_performance(model, copying(model, corrupted=False))
     assert alone.corrupted is None
     assert alone.said == alone.clean.said
 
@@ -49,10 +51,10 @@ def test_a_model_that_does_it_is_told_with_its_corrupted_prompts():
 def test_a_model_that_does_not_is_refused_with_its_figure():
     model = random_model(0)
     with pytest.raises(InputError, match=r"not seen to do this: \d+\.\d% \[.*\] prefer the answer"):
-        checked_home(model, copying(model))
+        task_performance(model, copying(model))
 
 
 def test_rows_without_answers_are_refused():
     model = induction()
     with pytest.raises(InputError, match="these rows have no answers"):
-        checked_home(model, repeated_prompts(model))
+        task_performance(model, repeated_prompts(model))

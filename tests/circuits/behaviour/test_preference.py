@@ -20,8 +20,8 @@ from interp_toolkit.circuits.behaviour.prompts import prompts_from_data, repeate
 from interp_toolkit.circuits.behaviour.task import (
     AnswerTask,
     PreferenceTask,
+    check_task,
     fixed_preferences,
-    measured_home,
     task_of,
 )
 from interp_toolkit.data import FeatureData
@@ -111,37 +111,37 @@ def test_a_preference_is_the_share_of_places_with_the_larger_logit():
         assert loss == pytest.approx(np.mean(losses), abs=1e-5)
 
 
-def test_at_home_by_the_exact_interval_and_away_where_answers_are_swapped():
+def test_the_task_is_performed_by_the_exact_interval_and_away_where_answers_are_swapped():
     model = induction()
-    home, away = (
-        measured_home(model, task_of(model, prompts_from_data(pairs(model, swap=s), model))[0])
+    checked, away = (
+        check_task(model, task_of(model, prompts_from_data(pairs(model, swap=s), model))[0])
         for s in (False, True)
     )
-    assert home.yes
-    assert home.chance == away.chance == 0.5
-    assert (home.value.mean, away.value.mean) == (1.0, 0.0)
-    assert home.value.low == pytest.approx(0.025 ** (1 / 40))
+    assert checked.yes
+    assert checked.chance == away.chance == 0.5
+    assert (checked.value.mean, away.value.mean) == (1.0, 0.0)
+    assert checked.value.low == pytest.approx(0.025 ** (1 / 40))
     assert not away.yes
-    assert home.said.startswith(
+    assert checked.said.startswith(
         "100.0% [91.2%, 100.0%] prefer the answer to the wrong one (n = 40)"
     )
-    assert "chance is 50%" in home.said
+    assert "chance is 50%" in checked.said
 
 
 def test_the_interval_of_some_right_is_exact():
     model = induction()
     task, _ = task_of(model, prompts_from_data(pairs(model), model))
     readings = np.array([[1.0, 0.0]] * 27 + [[0.0, 0.0]] * 13)
-    value, exact = task.at_home(readings).value, binomtest(27, 40).proportion_ci(0.95, "exact")
+    value, exact = task.check(readings).value, binomtest(27, 40).proportion_ci(0.95, "exact")
     assert (value.mean, value.low, value.high) == pytest.approx((27 / 40, exact.low, exact.high))
 
 
-def test_a_model_without_the_behaviour_is_not_at_home():
+def test_a_model_without_the_behaviour_does_not_perform_the_task():
     model = decoy()
     prompts = prompts_from_data(pairs(model, rows=64), model)
-    home = measured_home(model, task_of(model, prompts)[0])
-    assert not home.yes
-    assert home.value.low <= 0.5 <= home.value.high
+    checked = check_task(model, task_of(model, prompts)[0])
+    assert not checked.yes
+    assert checked.value.low <= 0.5 <= checked.value.high
 
 
 def test_a_wrong_answer_that_the_model_cannot_give_is_one_line():
@@ -179,7 +179,7 @@ def test_a_fixed_preference_is_told_only_where_it_beats_chance():
     model = induction()
     data = pairs(model)
     same = dataclasses.replace(data, answers=np.full((40, 2), 3), wrong=np.full((40, 2), 4))
-    said = measured_home(model, task_of(model, prompts_from_data(same, model))[0]).said
+    said = check_task(model, task_of(model, prompts_from_data(same, model))[0]).said
     assert "that ignores the row gets 100.0%" in said
     rng = np.random.default_rng(0)
     drawn = [fixed_preferences(*draw_pairs(rng)).mean() for _ in range(50)]
@@ -204,9 +204,9 @@ def test_what_judges_is_chosen_by_what_the_rows_have():
 def test_the_logit_difference_is_that_of_the_asked_places():
     model = induction()
     prompts = prompts_from_data(pairs(model), model)
-    judged, home = objective(model, prompts, metric="logit-difference")
-    assert home is not None
-    assert home.yes
+    judged, checked = objective(model, prompts, metric="logit-difference")
+    assert checked is not None
+    assert checked.yes
     rows = torch.tensor([5, 2])
     logits = torch.randn(2, 23, model.cfg.d_vocab, generator=torch.Generator().manual_seed(0))
     value = judged(logits, rows, logits)
@@ -242,8 +242,8 @@ def test_a_function_is_a_metric():
         """
         return logits[:, -1].amax(-1)
 
-    judged, home = objective(model, prompts, metric=largest)
-    assert home is not None
+    judged, checked = objective(model, prompts, metric=largest)
+    assert checked is not None
     assert (judged.name, judged.definition) == ("largest", "The largest logit at the end")
     logits = torch.arange(24.0).reshape(2, 3, 4)
     assert judged(logits, torch.arange(2), logits).tolist() == [11.0, 23.0]

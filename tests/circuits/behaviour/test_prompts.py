@@ -41,11 +41,11 @@ def test_rows_repeat_where_they_say(d_vocab, n_ctx, bos, seed):
         assert (np.diff(row) != 0).all()
         if d_vocab > period + 1:
             assert len(set(row.tolist())) == period
-    known, unknown = prompts.known(), prompts.unknown()
-    assert known.any(1).all()
-    assert unknown.any(1).all()
-    assert not (known & unknown).any()
-    for row, query in known.nonzero().tolist():
+    repeated, unrepeated = prompts.repeated(), prompts.unrepeated()
+    assert repeated.any(1).all()
+    assert unrepeated.any(1).all()
+    assert not (repeated & unrepeated).any()
+    for row, query in repeated.nonzero().tolist():
         period = int(prompts.periods[row])
         assert tokens[row, query + 1] == tokens[row, query + 1 - period]
 
@@ -78,7 +78,7 @@ def test_given_rows_have_their_periods_found():
     assert prompts.periods.tolist() == [3, 4]
     unrepeated = prompts_from_tokens(torch.arange(16).view(2, 8), Shape(16, 12))
     assert unrepeated.periods.tolist() == [0, 0]
-    assert not unrepeated.known().any()
+    assert not unrepeated.repeated().any()
 
 
 @pytest.mark.parametrize(

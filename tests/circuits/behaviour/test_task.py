@@ -1,4 +1,4 @@
-"""Tasks: what rows ask, what chance is, and whether a model is at home."""
+"""Tasks: what rows ask, what chance is, and whether a model performs the task."""
 
 import numpy as np
 import pytest
@@ -7,9 +7,9 @@ import torch
 from interp_toolkit.circuits.behaviour.prompts import prompts_from_data, repeated_prompts
 from interp_toolkit.circuits.behaviour.task import (
     AnswerTask,
-    AtHome,
     RepeatTask,
-    measured_home,
+    TaskCheck,
+    check_task,
     task_of,
 )
 from interp_toolkit.data import FeatureData
@@ -58,7 +58,7 @@ def test_some_places_are_enough_to_read_value_and_loss():
         rows = task.rows[[5, 0, 3]]
         with torch.no_grad():
             logits = model(prompts.tokens[rows])
-        places = task.places(rows)
+        places = task.positions(rows)
         assert len(places) < prompts.n_pos
         some = task.read_at(logits[:, places], rows, places)
         np.testing.assert_allclose(some, task.read(logits, rows)[:, :2], atol=1e-5)
@@ -88,12 +88,12 @@ def test_chance_is_not_fitted_to_the_rows_it_is_judged_on():
 
 def test_no_more_than_all_of_an_accuracy_can_be_lost():
     model = induction()
-    home = measured_home(model, task_of(model, prompts_from_data(rows_asking(model), model))[0])
-    lost = home.above + 0.2  # below chance: certain of something wrong
-    found = home.fraction(lost, 0.95)
+    checked = check_task(model, task_of(model, prompts_from_data(rows_asking(model), model))[0])
+    lost = checked.above + 0.2  # below chance: certain of something wrong
+    found = checked.fraction(lost, 0.95)
     assert (found.mean, found.high) == (1, 1)
     assert found.low > 0.9
-    half = home.fraction(home.above / 2, 0.95)
+    half = checked.fraction(checked.above / 2, 0.95)
     assert half.low <= 0.5 <= half.high < 1
 
 
@@ -106,23 +106,23 @@ def test_fractions_of_the_metric_hold_as_often_as_they_say():
         value = (rng.random(n) < right).astype(float)
         guess = (rng.random(n) < 0.1).astype(float)
         lost = value * (rng.random(n) < keeps)
-        home = AtHome(True, estimate(value), 0.1, 0.0, "", "", value - guess, 1.0)
-        found = home.fraction(lost, 0.95)
+        checked = TaskCheck(True, estimate(value), 0.1, 0.0, "", "", value - guess, 1.0)
+        found = checked.fraction(lost, 0.95)
         covered += found.low <= truth <= found.high
         wider += found.high - found.low
     assert 0.9 <= covered / draws <= 0.99
     assert wider / draws < 0.35
 
 
-def test_at_home_where_the_answers_are_known_and_not_where_they_are_shuffled():
+def test_the_task_is_performed_where_the_answers_are_known_and_not_where_they_are_shuffled():
     model = induction()
     data = rows_asking(model)
-    home = measured_home(model, task_of(model, prompts_from_data(data, model))[0])
-    assert home.yes
-    assert home.value.mean == pytest.approx(1.0)
-    assert 0 < home.value.low < home.value.high <= 1
+    checked = check_task(model, task_of(model, prompts_from_data(data, model))[0])
+    assert checked.yes
+    assert checked.value.mean == pytest.approx(1.0)
+    assert 0 < checked.value.low < checked.value.high <= 1
     shuffled = np.random.default_rng(0).permutation(np.asarray(data.answers))
-    away = measured_home(
+    away = check_task(
         model, task_of(model, prompts_from_data(rows_asking(model, shuffled), model))[0]
     )
     assert not away.yes
@@ -133,7 +133,7 @@ def test_repetition_is_a_task_where_it_is_used():
     for model, yes in ((induction(), True), (decoy(), False), (random_model(0), False)):
         task, _ = task_of(model, repeated_prompts(model))
         assert isinstance(task, RepeatTask)
-        assert measured_home(model, task).yes is yes
+        assert check_task(model, task).yes is yes
 
 
 def test_an_answer_that_the_model_cannot_give_is_one_line():

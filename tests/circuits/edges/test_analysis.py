@@ -397,7 +397,7 @@ def test_rivals_that_keep_as_much_explain_a_circuit(circuit):
 
 
 def test_without_a_task_a_circuit_is_described(circuit):
-    of = dataclasses.replace(circuit, home=None)
+    of = dataclasses.replace(circuit, task_check=None)
     assert analysis.status_of(of)[0] == "described"
     assert "prompts without answers or repeats define no task" in told(of)
 

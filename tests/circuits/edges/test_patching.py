@@ -8,10 +8,10 @@ import torch
 
 from interp_toolkit.circuits.behaviour.objective import LogitDifference
 from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.edges.passes.ablation_value import AblationValue, kinds_for
 from interp_toolkit.circuits.edges.passes.attribution import patched_stream, patching_figure
 from interp_toolkit.circuits.edges.passes.cut import CutObjective
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
-from interp_toolkit.circuits.edges.passes.stand_in import StandIn, kinds_for
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.running.hooks import hook_points
@@ -108,15 +108,15 @@ def test_memory_changes_neither_patching_nor_cuts(zoo, pairs):
 def test_what_stands_in(zoo, pairs):
     engine = PatchedModel(zoo("own"))
     rows, others = torch.tensor([4, 5]), torch.tensor([0, 1, 2])
-    corrupted = StandIn("corrupted", engine, pairs, others, 2)(rows)
+    corrupted = AblationValue("corrupted", engine, pairs, others, 2)(rows)
     expected = engine.whole(pairs.corrupted[rows]).trace.writes
     for a, b in zip(corrupted, expected, strict=True):
         torch.testing.assert_close(a, b)
-    means = StandIn("mean", engine, pairs, others, 2)(rows)
+    means = AblationValue("mean", engine, pairs, others, 2)(rows)
     expected = [w.mean(0) for w in engine.whole(pairs.tokens[others]).trace.writes]
     for a, b in zip(means, expected, strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
-    zeros = StandIn("zero", engine, pairs, others, 2)(rows)
+    zeros = AblationValue("zero", engine, pairs, others, 2)(rows)
     torch.testing.assert_close(zeros[0], means[0])
     assert all(not bool(z.any()) for z in zeros[1:])
 
@@ -126,7 +126,7 @@ def test_kinds_that_prompts_allow(zoo, pairs):
     alone = dataclasses.replace(pairs, corrupted=None)
     assert kinds_for(alone) == ("mean", "zero")
     with pytest.raises(InputError, match="no corrupted counterparts"):
-        StandIn("corrupted", PatchedModel(zoo("own")), alone, torch.arange(2), 2)
+        AblationValue("corrupted", PatchedModel(zoo("own")), alone, torch.arange(2), 2)
     assert patched_stream(PatchedModel(zoo("own")), alone, judged(pairs), 2**30) is None
 
 

@@ -48,8 +48,8 @@ def loss_with(model, prompts, layer, z):
         )
     losses = -logits[:, :-1].double().log_softmax(-1)
     losses = losses.gather(-1, prompts.tokens[:, 1:, None])[..., 0].numpy()
-    known = prompts.known()[:, :-1].numpy()
-    return (losses * known).sum(1) / known.sum(1)
+    repeated = prompts.repeated()[:, :-1].numpy()
+    return (losses * repeated).sum(1) / repeated.sum(1)
 
 
 @pytest.mark.parametrize(("toy", "head"), CIRCUITS)
@@ -145,7 +145,7 @@ def test_what_a_redundant_head_restores_is_measured_with_its_kin_out():
 
     with edit(model, {"unembed.hook_in": all_or_nothing}):
         prompts = repeated_prompts(model)
-        found = ablation_effects(model, prompts, [(1, 0)], kin=[(1, 1)], how="zero")
+        found = ablation_effects(model, prompts, [(1, 0)], same_type=[(1, 1)], how="zero")
     (twin,) = found.heads
     assert twin.effect == pytest.approx(0, abs=1e-9)
     assert twin.restored == pytest.approx(found.joint.mean, abs=1e-9)

@@ -10,9 +10,9 @@ import plotly.graph_objects as go
 import pytest
 
 import interp_toolkit as it
-from interp_toolkit.circuits.behaviour import at_home as task_prompts
+from interp_toolkit.circuits.behaviour import task_check
 from interp_toolkit.circuits.behaviour.advantage import Estimate
-from interp_toolkit.circuits.behaviour.task import AtHome
+from interp_toolkit.circuits.behaviour.task import TaskCheck
 from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.circuits.heads import analysis as head_analysis
 from interp_toolkit.circuits.heads import figures, verdict
@@ -240,26 +240,26 @@ def test_a_head_that_suppresses_the_behaviour_is_not_said_to_have_no_effect():
     assert "suppresses: the metric rises by" in result.verdict
 
 
-def at_home(yes=True):
+def checked(yes=True):
     found = Estimate(0.9, 0.88, 0.92, 0.0, 100)
-    return AtHome(yes, found, 0.1, 0.2, "ninety of a hundred", "of the answers")
+    return TaskCheck(yes, found, 0.1, 0.2, "ninety of a hundred", "of the answers")
 
 
 def test_how_verdicts_are_worded():
     nothing = [one(score=0.1, uniform=0.05, excess=0.05, p_value=0.2, p_adjusted=1.0)]
     nothing = [dataclasses.replace(nothing[0], reason=verdict.why_not(nothing[0], 0.3))]
-    assert verdict.headline(nothing, at_home()) == "No head is detected as induction."
-    assert verdict.findings(nothing, [], [], at_home()) == [
+    assert verdict.headline(nothing, checked()) == "No head is detected as induction."
+    assert verdict.findings(nothing, [], [], checked()) == [
         "Nearest: L1H2 as induction, 10 % of its attention, adjusted p = 1: attention above its "
         "controls is below the threshold of 30% and adjusted p above 0.05.",
         "Task: ninety of a hundred.",
     ]
-    assert verdict.status(nothing, at_home()) == "not_detected"
-    assert verdict.status(nothing, at_home(yes=False)) == "not_tested"
+    assert verdict.status(nothing, checked()) == "not_detected"
+    assert verdict.status(nothing, checked(yes=False)) == "not_tested"
     assert verdict.status(nothing, None) == "not_tested"
     unknown = [one(detected=False)]
-    assert verdict.status(unknown, at_home()) == "undecided"
-    assert verdict.headline(unknown, at_home()).startswith("Undecided: no head is detected")
+    assert verdict.status(unknown, checked()) == "undecided"
+    assert verdict.headline(unknown, checked()).startswith("Undecided: no head is detected")
     seen = {"score": 0.9, "detected": True, "p_value": 1e-9}
     redundant = one(effect(0.01, -0.1, 0.1, "major", restored=(0.7, 0.6, 0.8)), **seen)
     assert verdict._effect_words(redundant) == (
@@ -284,10 +284,10 @@ def test_heads_that_were_knocked_out_together_only_leave_the_status_undecided():
     with_others = one(**seen, reason="knocked out with the others only", layer=3)
     denied = one(effect(0.001, -0.01, 0.02, "negligible"), **seen)
     open_ = one(effect(0.1, -0.2, 0.4, "undecided"), **seen)
-    assert verdict.status([with_others], at_home()) == "not_tested"
-    assert verdict.status([with_others, denied], at_home()) == "undecided"
-    assert verdict.reason_of("undecided", [denied, with_others], at_home()) == with_others.reason
-    assert verdict.headline([with_others, open_], at_home()) == (
+    assert verdict.status([with_others], checked()) == "not_tested"
+    assert verdict.status([with_others, denied], checked()) == "undecided"
+    assert verdict.reason_of("undecided", [denied, with_others], checked()) == with_others.reason
+    assert verdict.headline([with_others, open_], checked()) == (
         "Undecided: no head is detected; the nearest is L1H2 (induction)."
     )
 
@@ -298,11 +298,11 @@ def test_of_many_heads_those_whose_work_is_known_are_named_and_the_others_counte
     small = one(effect(0.2, 0.1, 0.3, "contributes"), **seen | {"layer": 90})
     large = one(effect(0.7, 0.6, 0.8, "major"), **seen | {"layer": 91})
     none = one(detector="k-hop", score=0.0)
-    assert verdict.headline([*sinks, small, large, none], at_home()) == (
+    assert verdict.headline([*sinks, small, large, none], checked()) == (
         "Induction heads L91H2 and L90H2; first-token heads L0H2, L1H2, L2H2 and 76 more."
     )
     kinds = [one(**seen | {"detector": f"kind-{i}", "layer": i}) for i in range(9)]
-    many = verdict.headline([*sinks, *kinds], at_home())
+    many = verdict.headline([*sinks, *kinds], checked())
     assert len(many.split()) <= 20
     assert many.startswith("By attention alone: 79 first-token heads")
     assert many.endswith("6 more kinds.")
@@ -312,8 +312,8 @@ def test_what_cannot_be_told_from_chance_is_undecided_and_not_denied():
     head = one(score=0.4, uniform=0.1, null_mean=0.1, excess=0.33, p_value=0.01, p_adjusted=0.17)
     head = dataclasses.replace(head, reason=verdict.why_not(head, 0.3))
     assert "cannot tell it from chance" in head.reason
-    assert verdict.status([head], at_home()) == "undecided"
-    assert verdict.headline([head], at_home()) == (
+    assert verdict.status([head], checked()) == "undecided"
+    assert verdict.headline([head], checked()) == (
         "Undecided: no head is detected; the nearest is L1H2 (induction)."
     )
 
@@ -378,7 +378,7 @@ def test_too_few_controls_are_not_called_no_targets():
 def test_a_large_model_is_given_fewer_prompts_and_names_the_same_head(monkeypatch):
     model = toys.induction(d_vocab=40, n_ctx=32)
     before = HEADS(model, detectors=["induction", "previous-token"])
-    monkeypatch.setattr(task_prompts, "LARGE", 0.0)
+    monkeypatch.setattr(task_check, "LARGE", 0.0)
     steps: list[str] = []
     after = HEADS(model, detectors=["induction", "previous-token"], progress=steps.append)
     [cost] = [step for step in steps if step.startswith("knockouts in heads")]
@@ -389,7 +389,7 @@ def test_a_large_model_is_given_fewer_prompts_and_names_the_same_head(monkeypatc
         {(h.detector, h.name): h.causal for h in r.heads if h.detected} for r in (before, after)
     ]
     assert words[0] == words[1]
-    assert all(group.rows <= task_prompts.LARGE_ROWS for group in after.groups)
+    assert all(group.rows <= task_check.LARGE_ROWS for group in after.groups)
     assert any("whole heads were not ablated" in note for note in after.notes)
 
 
@@ -436,9 +436,9 @@ def test_quick_effort_looks_at_attention_alone_in_a_few_passes(trained):
 
 def test_thorough_effort_leaves_out_no_prompts_of_a_large_model(monkeypatch):
     model = toys.induction(d_vocab=40, n_ctx=32)
-    monkeypatch.setattr(task_prompts, "LARGE", 0.0)
+    monkeypatch.setattr(task_check, "LARGE", 0.0)
     few, all_ = (HEADS(model, detectors=["induction"], effort=e) for e in ("standard", "thorough"))
-    assert all(g.rows <= task_prompts.LARGE_ROWS for g in few.groups)
+    assert all(g.rows <= task_check.LARGE_ROWS for g in few.groups)
     monkeypatch.undo()
     as_small = HEADS(model, detectors=["induction"])
     assert all_.groups == as_small.groups
@@ -475,9 +475,9 @@ def test_no_status_contradicts_its_evidence(seed):
         detected = cut.named if cut else head.attends
         reason = None if detected else (cut.reason if cut else verdict.why_not(head, 0.3))
         heads.append(dataclasses.replace(head, detected=detected, reason=reason))
-    home = [None, at_home(yes=True), at_home(yes=False)][seed % 3]
-    status = verdict.status(heads, home)
-    reason = verdict.reason_of(status, heads, home)
+    performed = [None, checked(yes=True), checked(yes=False)][seed % 3]
+    status = verdict.status(heads, performed)
+    reason = verdict.reason_of(status, heads, performed)
     if status == "detected":
         assert any(h.detected and h.causal in ("major", "contributes") for h in heads)
         assert reason is None
@@ -485,10 +485,10 @@ def test_no_status_contradicts_its_evidence(seed):
         assert reason
         assert not any(h.detected and h.cut for h in heads)
     if status == "not_detected":
-        assert home.yes
+        assert performed.yes
         assert any(h.p_value is not None for h in heads)
         assert not any(h.cut and h.causal == "undecided" for h in heads)
-    if status == "not_tested" and home is not None and home.yes:
+    if status == "not_tested" and performed is not None and performed.yes:
         assert all(h.cut is None for h in heads)
-    assert len(verdict.headline(heads, home).split()) <= 20
-    assert 0 < len(verdict.findings(heads, [], [], home)) <= 5
+    assert len(verdict.headline(heads, performed).split()) <= 20
+    assert 0 < len(verdict.findings(heads, [], [], performed)) <= 5

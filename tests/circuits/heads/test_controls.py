@@ -29,7 +29,7 @@ def prompts(request):
 
 
 def places_of(found, look):
-    row, query, key = found.places[:, found.which_set == look]
+    row, query, key = found.entries[:, found.which_set == look]
     return set(zip(row.tolist(), query.tolist(), key.tolist(), strict=True))
 
 
@@ -51,7 +51,7 @@ def test_targets_are_the_relation_and_controls_avoid_them(prompts, causal):
         for kind in ("shifted", "relabelled", "displaced", "other queries"):
             for control in family(found, detector.name, kind).controls:
                 assert not places_of(found, control) & target
-    for row, query, key in zip(*found.places.tolist(), strict=True):
+    for row, query, key in zip(*found.entries.tolist(), strict=True):
         assert 0 <= key < 24
         assert not causal or key <= query
         assert 0 <= row < len(found.tokens)
@@ -139,8 +139,8 @@ def test_other_queries_see_the_same_keys_as_counted_by_hand(prompts):
                 others = [q for q in range(key + 1, 24) if (q, key) not in own]
                 others = others or [key]  # its own query, where no other sees it
                 wanted += np.mean([pattern[q, key] for q in others])
-            here = (found.which_set == kind.controls[0]) & (found.places[0] == row)
-            _, query, key = found.places[:, here]
+            here = (found.which_set == kind.controls[0]) & (found.entries[0] == row)
+            _, query, key = found.entries[:, here]
             made = (found.weights[here] * pattern[query, key]).sum()
             assert made == pytest.approx(wanted)
             assert found.n_queries[row, kind.controls[0]] == pytest.approx(len(own))
@@ -152,8 +152,8 @@ def test_uniform_attention_is_counted_over_visible_keys(prompts):
         sums = found.uniform(window)
         for look in range(found.n_sets):
             for row in range(len(found.tokens)):
-                here = (found.which_set == look) & (found.places[0] == row)
-                places = zip(*found.places[1:, here], found.weights[here], strict=True)
+                here = (found.which_set == look) & (found.entries[0] == row)
+                places = zip(*found.entries[1:, here], found.weights[here], strict=True)
                 expected = sum(
                     weight / min(q + 1, window or 99)
                     for q, k, weight in places

@@ -112,10 +112,10 @@ def test_what_is_kept_of_a_run_stays_within_memory_and_changes_nothing(memory):
         found = cutter.readings(cuts, cutter.task.rows)
         for cut in cuts:
             np.testing.assert_allclose(found[cut], wanted[cut], atol=1e-5)
-        held = {t.data_ptr(): t.nbytes for i in cutter._kept.values() for t in i.values()}
+        held = {t.data_ptr(): t.nbytes for i in cutter._stored.values() for t in i.values()}
         assert sum(held.values()) <= parse_memory(memory) / 2
     if memory is None:
-        assert set(range(24)) == {row for rows in cutter._kept for row in rows}
+        assert set(range(24)) == {row for rows in cutter._stored for row in rows}
 
 
 def test_replaced_output_is_the_mean_or_another_row_as_by_hand():
@@ -236,14 +236,14 @@ def test_what_is_measured_first_takes_no_more_memory_than_a_pass():
         enough = memory
         break
     tight = cutter_of(model, rows=6, memory=enough)
-    assert tight.home().value == whole.home().value
+    assert tight.check_task().value == whole.check_task().value
 
 
 def test_on_a_budget_the_head_that_costs_most_is_knocked_out_first():
     """However the heads are listed; of a group no more is tested than one head and its effect."""
     model = induction_gqa()
     cutter = cutter_of(model, rows=8)
-    home, intact = cutter.home(), cutter.readings([INTACT], cutter.task.rows)
+    task_check, intact = cutter.check_task(), cutter.readings([INTACT], cutter.task.rows)
     cuts = {
         at: Cut(frozenset([at]), "previous-token") for at in (Head(0, 0), Head(0, 1), Head(1, 2))
     }
@@ -255,22 +255,22 @@ def test_on_a_budget_the_head_that_costs_most_is_knocked_out_first():
     last = min(losses, key=losses.__getitem__)
     assert losses[first] > 10 * abs(losses[last])
     for listed in ([first, last], [last, first]):
-        group = group_effects(cutter, "previous-token", listed, home, until=0.0)
+        group = group_effects(cutter, "previous-token", listed, task_check, until=0.0)
         assert [member.head for member in group.members] == [first]
         assert group.specific is None
         assert (group.structure, group.control) == ("none", {})
-    whole = group_effects(cutter, "previous-token", [last, first], home)
+    whole = group_effects(cutter, "previous-token", [last, first], task_check)
     assert {member.head for member in whole.members} == {first, last}
 
 
 def test_on_a_budget_heads_without_an_effect_together_are_not_knocked_out_one_by_one():
     model = induction_gqa()
     cutter = cutter_of(model, rows=8)
-    home, idle = cutter.home(), [Head(1, 2), Head(1, 3)]
-    group = group_effects(cutter, "previous-token", idle, home, until=1e9)
-    assert not group.material
+    task_check, idle = cutter.check_task(), [Head(1, 2), Head(1, 3)]
+    group = group_effects(cutter, "previous-token", idle, task_check, until=1e9)
+    assert not group.above_threshold
     assert list(group.members) == []
-    whole = group_effects(cutter, "previous-token", idle, home)
+    whole = group_effects(cutter, "previous-token", idle, task_check)
     assert {member.head for member in whole.members} == set(idle)
     assert not any(member.named for member in whole.members)
 
@@ -289,11 +289,11 @@ def test_on_a_budget_prompts_are_added_for_undecided_heads_alone(monkeypatch):
 
     monkeypatch.setattr(Knockouts, "member", member)
     heads = [Head(0, 0), Head(0, 1)]
-    group = group_effects(cutter, "previous-token", heads, cutter.home(), until=1e9)
+    group = group_effects(cutter, "previous-token", heads, cutter.check_task(), until=1e9)
     assert sorted(tested) == [(Head(0, 0), 8), (Head(0, 1), 8), (Head(0, 1), 16)]
     assert {member.head: member.rows for member in group.members} == {heads[0]: 8, heads[1]: 16}
     tested.clear()
-    spent = group_effects(cutter, "previous-token", heads, cutter.home(), until=0.0)
+    spent = group_effects(cutter, "previous-token", heads, cutter.check_task(), until=0.0)
     assert len(spent.members) == len(tested) == 1
 
 
@@ -308,9 +308,13 @@ def test_on_a_spent_budget_no_company_of_a_head_is_tried(monkeypatch):
         return readings(self, cuts, rows)
 
     monkeypatch.setattr(Cutter, "readings", watch)
-    home = cutter.home()
+    task_check = cutter.check_task()
     knockouts = Knockouts(
-        cutter, "previous-token", heads, home, lambda lost: home.fraction(lost, COVERAGE)
+        cutter,
+        "previous-token",
+        heads,
+        task_check,
+        lambda lost: task_check.fraction(lost, COVERAGE),
     )
     knockouts.rows = 8
     monkeypatch.setattr(knockouts, "_why_not", lambda *judgement: ("not asked here", True))

@@ -71,7 +71,7 @@ def test_each_relation_is_told_with_its_share():
     assert set(names[3][:2]) == {"first-token", "previous-token"}
     assert names[4] == []
     assert names[5] == ["itself"]
-    assert found[4].said() == "none of the named patterns"
+    assert found[4].phrase() == "none of the named patterns"
     for head in found:
         if head.shares:
             total = sum(share.share for share in head.shares) + head.rest

@@ -55,9 +55,9 @@ def test_a_matrix_that_moves_every_token_one_on_is_a_previous_token_head():
     shift[0] = torch.eye(24)[0]
     model.blocks[0].attn.mixing[2] = shift
     scores = detect(model)
-    assert scores.found("previous-token") == [(0, 2)]
-    assert scores.found("induction") == []
-    assert scores.found("duplicate-token") == []
+    assert scores.detected_heads("previous-token") == [(0, 2)]
+    assert scores.detected_heads("induction") == []
+    assert scores.detected_heads("duplicate-token") == []
 
 
 def test_the_heads_analysis_runs_and_says_that_there_is_none():

@@ -42,7 +42,7 @@ def induction_share(pattern, prompts):
     """One query at a time."""
     shares = []
     for row, tokens in enumerate(prompts.tokens.tolist()):
-        queries = prompts.known()[row].nonzero()[:, 0].tolist()
+        queries = prompts.repeated()[row].nonzero()[:, 0].tolist()
         paid = [
             sum(
                 float(pattern[row, q, k])
@@ -142,8 +142,8 @@ def test_cuts_are_what_the_model_itself_does_with_an_edited_input(zoo, kind, cha
     after = induction_share(patched["pattern"], prompts)
     assert np.allclose(found.attention_drop[0], before - after, atol=1e-5)
     losses = -logits[:, :-1].log_softmax(-1).gather(-1, prompts.tokens[:, 1:, None])[..., 0]
-    known = prompts.known()[:, :-1]
-    without = [float(losses[r, known[r]].mean()) for r in range(5)]
+    repeated = prompts.repeated()[:, :-1]
+    without = [float(losses[r, repeated[r]].mean()) for r in range(5)]
     lost = without - behaviour(model, prompts).loss_repeated
     assert np.abs(lost).max() > 1e-4
     assert np.allclose(found.value_drop[0], lost, atol=1e-5)

@@ -36,7 +36,7 @@ def test_sums_are_those_of_the_whole_patterns(zoo, kind, count_hooks):
         name = f"blocks.{layer}.attn.hook_pattern"
         pattern = collect(model, found.tokens, name, "all")[name].double().numpy()
         expected = np.zeros(sums.sums.shape[1:])
-        sets = zip(found.places.T, found.which_set, found.weights, strict=True)
+        sets = zip(found.entries.T, found.which_set, found.weights, strict=True)
         for (row, query, key), look, weight in sets:
             expected[row, :, look] += weight * pattern[row, :, query, key]
         np.testing.assert_allclose(sums.sums[layer], expected, atol=2e-6)
@@ -69,7 +69,7 @@ def test_patterns_that_are_no_softmax_are_shares_and_named(zoo):
     assert signed.kinds[0] == "signed"
     shares = (mix / mix.abs().sum(-1, keepdim=True)).numpy()
     target = found.families[0].target
-    row, query, key = found.places[:, found.which_set == target]
+    row, query, key = found.entries[:, found.which_set == target]
     expected = shares[query[row == 0], key[row == 0]].sum()
     np.testing.assert_allclose(signed.sums[0, 0, :, target], expected, atol=1e-6)
 

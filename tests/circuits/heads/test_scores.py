@@ -25,7 +25,7 @@ CAUSAL = ("induction", "previous-token", "duplicate-token", "k-hop", "first-toke
 
 def found(model, detectors=CAUSAL, **options):
     scores = detect(model, None, detectors, **options)
-    return {s.detector: scores.found(s.detector) for s in scores.scores}
+    return {s.detector: scores.detected_heads(s.detector) for s in scores.scores}
 
 
 @pytest.mark.parametrize("d_vocab", [4, 5, 16, 64])

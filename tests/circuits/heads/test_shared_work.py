@@ -14,7 +14,7 @@ import interp_toolkit as it
 from interp_studies.challenge.families.layouts import RELATIONS, Layout
 from interp_studies.challenge.families.shared_work import Work, shared_work
 from interp_toolkit.circuits.behaviour.prompts import prompts_from_data
-from interp_toolkit.circuits.behaviour.task import measured_home, task_of
+from interp_toolkit.circuits.behaviour.task import check_task, task_of
 from interp_toolkit.circuits.heads.controls import targets_of
 from interp_toolkit.circuits.heads.cuts import Cutter
 from interp_toolkit.circuits.heads.detectors import as_detector
@@ -88,7 +88,7 @@ def test_cutting_names_four_heads_that_share_the_work():
     targets = partial(targets_of, as_detector("answer"), prompts, causal=True)
     heads = [Head(*at[1:]) for at in sorted(model.ground_truth.true)]
     cutter = Cutter(model, task, {"answer": targets})
-    group = group_effects(cutter, "answer", heads, measured_home(model, task))
+    group = group_effects(cutter, "answer", heads, check_task(model, task))
     assert group.structure == "shared"
     assert [(m.word, m.named) for m in group.members] == [("contributes", True)] * 4
 

@@ -39,9 +39,9 @@ def second_repeat(model, prompts) -> tuple[float, float]:
     """Loss and accuracy on the next tokens that the context tells."""
     with torch.no_grad():
         logits = model(prompts.tokens)
-    known, answers = prompts.known(), prompts.tokens.roll(-1, dims=1)
-    loss = F.cross_entropy(logits[known], answers[known]).item()
-    return loss, (logits.argmax(-1) == answers)[known].double().mean().item()
+    repeated, answers = prompts.repeated(), prompts.tokens.roll(-1, dims=1)
+    loss = F.cross_entropy(logits[repeated], answers[repeated]).item()
+    return loss, (logits.argmax(-1) == answers)[repeated].double().mean().item()
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:

@@ -48,8 +48,8 @@ def share(model, planted_head: PlantedHead, tokens: torch.Tensor) -> float:
 def second_repeat(model, prompts) -> tuple[float, float]:
     """Loss and accuracy on the next tokens that the context tells."""
     with torch.no_grad():
-        logits = model(prompts.tokens)[prompts.known()]
-    answers = prompts.tokens.roll(-1, dims=1)[prompts.known()]
+        logits = model(prompts.tokens)[prompts.repeated()]
+    answers = prompts.tokens.roll(-1, dims=1)[prompts.repeated()]
     right = (logits.argmax(-1) == answers).double().mean().item()
     return F.cross_entropy(logits, answers).item(), right
 

@@ -1,6 +1,6 @@
 """Forward passes edge by edge: ablation, patching, paths and attribution.
 
-- `stand_in`: the ablation value of an edge: corrupted, mean over other prompts, or zero
+- `ablation_value`: the ablation value of an edge: corrupted, mean over other prompts, or zero
 - `paths`: path patching of one direct path between two heads
 - `patched_pass`: a forward pass in which readers have inputs of their own
 - `attribution`: effects of edges estimated from gradients, and measured by patching

@@ -55,7 +55,7 @@ def attribute(
     whole: Pass,
     reference: Reference,
     value: Callable[[Tensor], Tensor],
-    positions: Int[Tensor, "row place"] | None = None,
+    positions: Int[Tensor, "row position"] | None = None,
     steps: int = STEPS,
 ) -> Float[Tensor, "row edge"]:
     """A first-order estimate of how much cutting each edge would add to a value.
@@ -96,7 +96,7 @@ def _gradients(
     engine: PatchedModel,
     start: Stream,
     value: Callable[[Tensor], Tensor],
-    positions: Int[Tensor, "row place"] | None,
+    positions: Int[Tensor, "row position"] | None,
 ) -> list[Gradient]:
     """Gradients of the metric with respect to each node's input, stage by stage."""
     blocks, taps, reads = engine.blocks, list[Tensor](), list[Tensor]()

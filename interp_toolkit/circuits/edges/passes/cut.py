@@ -20,6 +20,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.objective import AskedObjective, Objective
 from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.edges.passes.ablation_value import AblationValue, Kind, kinds_for
 from interp_toolkit.circuits.edges.passes.attribution import STEPS, attribute
 from interp_toolkit.circuits.edges.passes.patched_pass import (
     Pass,
@@ -27,7 +28,6 @@ from interp_toolkit.circuits.edges.passes.patched_pass import (
     Reference,
     at_positions,
 )
-from interp_toolkit.circuits.edges.passes.stand_in import Kind, StandIn, kinds_for
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Node, Stage
 from interp_toolkit.formatting import Countdown
 from interp_toolkit.models.running.memory import rows_that_fit
@@ -44,7 +44,7 @@ class SubcircuitPass:
         engine: the model.
         embedded: what the input node writes for these rows.
         reference: what is read over every cut edge.
-        places: where logits are wanted, [row place] positions; None: everywhere.
+        positions: where logits are wanted; None: everywhere.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class SubcircuitPass:
         engine: PatchedModel,
         embedded: Stream,
         reference: Reference,
-        positions: Int[Tensor, "row place"] | None = None,
+        positions: Int[Tensor, "row position"] | None = None,
     ):
         self._engine, self._blocks, self._wiring = engine, engine.blocks, engine.wiring
         self._embedded, self._reference, self._positions = embedded, reference, positions
@@ -68,7 +68,7 @@ class SubcircuitPass:
         self._base = frozenset(edges), changes
 
     @torch.no_grad()
-    def logits(self, edges: Collection[Edge]) -> Float[Tensor, "row place d_vocab"]:
+    def logits(self, edges: Collection[Edge]) -> Float[Tensor, "row position d_vocab"]:
         """The logits with every edge but these cut."""
         base, cached = self._base
         different = base.symmetric_difference(edges)
@@ -82,7 +82,7 @@ class SubcircuitPass:
 
     def _run(
         self, edges: Collection[Edge], changes: dict[int, Stream], first: int
-    ) -> Float[Tensor, "row place d_vocab"]:
+    ) -> Float[Tensor, "row position d_vocab"]:
         """The logits, from a stage on; `changes`, what earlier nodes write, is added to."""
         inputs: Inputs = {}
         for edge in edges:
@@ -197,7 +197,7 @@ class CutObjective:
     Attributes:
         rows: which rows of the prompts.
         engine: the model.
-        stand_in: what is read over a cut edge.
+        ablation_value: what is read over a cut edge.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class CutObjective:
         of_gradients = _gradient_bytes(engine, prompts.n_pos)
         self._graded_at_once = rows_that_fit(memory, of_gradients, prompts.n_pos)
         kind = kinds_for(prompts)[0] if kind is None else kind
-        self.stand_in = StandIn(kind, engine, prompts, others, self._at_once)
+        self.ablation_value = AblationValue(kind, engine, prompts, others, self._at_once)
         self._held: _Part | None = None
 
     @property
@@ -225,7 +225,7 @@ class CutObjective:
         """Every edge of the model."""
         return self.engine.wiring.edges
 
-    def with_stand_in(self, kind: Kind) -> CutObjective:
+    def with_ablation_value(self, kind: Kind) -> CutObjective:
         """The same rows, with something else read over cut edges."""
         return CutObjective(
             self.engine,
@@ -309,7 +309,9 @@ class CutObjective:
         def metric(logits: Tensor) -> Tensor:
             return self._metric(logits, rows, whole.logits)
 
-        estimate = attribute(self.engine, whole, self.stand_in(rows), metric, positions, steps)
+        estimate = attribute(
+            self.engine, whole, self.ablation_value(rows), metric, positions, steps
+        )
         attributed: np.ndarray = -estimate.float().cpu().numpy()
         return attributed
 
@@ -343,7 +345,7 @@ class CutObjective:
         rows = self.rows[batch]
         positions = self._read_positions(rows)
         whole = self.engine.whole(self._prompts.tokens[rows], positions)
-        reference = self.stand_in(rows)
+        reference = self.ablation_value(rows)
         alone = SubcircuitPass(self.engine, whole.trace.writes[0], reference, positions)
         part = _Part(rows, whole, reference, alone)
         if len(rows) == len(self.rows):

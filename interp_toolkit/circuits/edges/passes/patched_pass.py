@@ -234,7 +234,7 @@ class Pass:
     """
 
     trace: Trace
-    logits: Float[Tensor, "row place d_vocab"]
+    logits: Float[Tensor, "row position d_vocab"]
 
 
 class PatchedModel:
@@ -275,7 +275,7 @@ class PatchedModel:
 
     @torch.no_grad()
     def whole(
-        self, tokens: Int[Tensor, "row pos"], positions: Int[Tensor, "row place"] | None = None
+        self, tokens: Int[Tensor, "row pos"], positions: Int[Tensor, "row position"] | None = None
     ) -> Pass:
         """The pass with no edge cut; logits at these places, or everywhere."""
         trace = Trace([self.embedded(tokens)])
@@ -288,8 +288,8 @@ class PatchedModel:
         whole: Pass,
         reference: Reference,
         cut: Collection[Edge],
-        positions: Int[Tensor, "row place"] | None = None,
-    ) -> Float[Tensor, "row place d_vocab"]:
+        positions: Int[Tensor, "row position"] | None = None,
+    ) -> Float[Tensor, "row position d_vocab"]:
         """The logits with these edges cut.
 
         Args:
@@ -324,8 +324,8 @@ class PatchedModel:
         whole: Pass,
         reference: Reference,
         node: Node,
-        positions: Int[Tensor, "row place"] | None = None,
-    ) -> Float[Tensor, "row place d_vocab"]:
+        positions: Int[Tensor, "row position"] | None = None,
+    ) -> Float[Tensor, "row position d_vocab"]:
         """The logits with every edge from one node cut: its reference in place of its write.
 
         As `logits` with all these edges, at the price of a pass from the node on.
@@ -342,8 +342,8 @@ class PatchedModel:
         self,
         stage: int,
         stream: Float[Tensor, "row pos d_model"],
-        positions: Int[Tensor, "row place"] | None = None,
-    ) -> Float[Tensor, "row place d_vocab"]:
+        positions: Int[Tensor, "row position"] | None = None,
+    ) -> Float[Tensor, "row position d_vocab"]:
         """The logits of a pass that begins at an attention stage, from what is written before."""
         return self._go_on(None, stage, stream, stream, positions=positions)
 
@@ -360,7 +360,7 @@ class PatchedModel:
         read: Tensor,
         total: Tensor,
         cuts: tuple[Mapping[int, Collection[Edge]], Reference] | None = None,
-        positions: Int[Tensor, "row place"] | None = None,
+        positions: Int[Tensor, "row position"] | None = None,
     ) -> Tensor:
         """The logits, from a stage on; `trace` is added to as far as cuts to come need it.
 
@@ -455,7 +455,7 @@ class PatchedModel:
 
 
 def at_positions(
-    x: Float[Tensor, "row pos d_model"], positions: Int[Tensor, "row place"] | None
+    x: Float[Tensor, "row pos d_model"], positions: Int[Tensor, "row position"] | None
 ) -> Float[Tensor, "row place_or_pos d_model"]:
     """The residual stream at these positions of each row; all of it for None."""
     if positions is None:

@@ -232,7 +232,7 @@ class _Batch:
         prompts = cutter.task.prompts
         self._keys = induction_keys(prompts, rows).to(logits.device)
         repeats = isinstance(cutter.task, RepeatTask)
-        scored = prompts.known()[rows] if repeats else self._keys.any(-1)
+        scored = prompts.repeated()[rows] if repeats else self._keys.any(-1)
         self._scored = scored.to(logits.device)
         self.value = cutter.task.read(logits, rows)[:, 0]
         self.pattern, self._z = self._attend(self._residual)

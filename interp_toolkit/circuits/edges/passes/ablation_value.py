@@ -35,7 +35,7 @@ def kinds_for(prompts: Prompts) -> tuple[Kind, ...]:
     return ("mean", "zero") if prompts.corrupted is None else ("corrupted", "mean", "zero")
 
 
-class StandIn:
+class AblationValue:
     """The reference for some rows.
 
     Args:

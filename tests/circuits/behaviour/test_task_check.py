@@ -1,17 +1,17 @@
-"""Rows on which a model is at home: first token, length, and where its loss rises."""
+"""Prompts on which a model performs the task: first token, length, and where its loss rises."""
 
 import numpy as np
 import pytest
 import torch
 
 from interp_toolkit.circuits.behaviour.advantage import behaviour
-from interp_toolkit.circuits.behaviour.at_home import (
-    FEWEST_AFTER,
-    home_prompts,
-    made,
-    rising_position,
-)
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
+from interp_toolkit.circuits.behaviour.task_check import (
+    FEWEST_AFTER,
+    prompts_in,
+    rising_position,
+    synthetic_prompts,
+)
 from interp_toolkit.toys.hand_set.induction import induction
 from interp_toolkit.toys.hand_set.untrained import random_model
 
@@ -33,21 +33,21 @@ def needs_first_token(token=5, **sizes):
     return model
 
 
-def test_a_model_that_is_at_home_gets_the_plain_prompts():
+def test_a_model_that_performs_the_task_gets_the_plain_prompts():
     model = induction(n_ctx=40)
-    prompts, way, note = home_prompts(model)
-    assert (way.first, way.n_pos, note) == (None, 40, None)
+    prompts, prompt_format, note = synthetic_prompts(model)
+    assert (prompt_format.first, prompt_format.n_pos, note) == (None, 40, None)
     assert torch.equal(prompts.tokens, repeated_prompts(model).tokens)
 
 
 def test_the_first_token_it_needs_is_found():
     model = needs_first_token(token=0, n_ctx=40)
-    prompts, way, note = home_prompts(model)
-    assert way.first == 0
+    prompts, prompt_format, note = synthetic_prompts(model)
+    assert prompt_format.first == 0
     assert (prompts.tokens[:, 0] == 0).all()
     assert "first token 0" in note
-    kept, way, note = home_prompts(model, bos=None)
-    assert (way.first, note) == (None, None)
+    kept, prompt_format, note = synthetic_prompts(model, bos=None)
+    assert (prompt_format.first, note) == (None, None)
     assert kept.first == 0
 
 
@@ -58,11 +58,11 @@ def test_rows_are_no_longer_than_the_model_knows():
         return value * (torch.arange(value.shape[1]) < 40)[None, :, None].to(value)
 
     model.unembed.hook_in.add_hook(forget, is_permanent=True)
-    prompts, way, note = home_prompts(model)
-    assert 30 <= way.n_pos <= 42
-    assert prompts.n_pos == way.n_pos
+    prompts, prompt_format, note = synthetic_prompts(model)
+    assert 30 <= prompt_format.n_pos <= 42
+    assert prompts.n_pos == prompt_format.n_pos
     assert "loss on repeated tokens rises" in note
-    whole, way, note = home_prompts(model, length=64)
+    whole, prompt_format, note = synthetic_prompts(model, length=64)
     assert (whole.n_pos, note) == (64, None)
 
 
@@ -70,12 +70,12 @@ def test_the_losses_are_those_of_told_tokens():
     model = induction(n_ctx=24)
     prompts = repeated_prompts(model, rows=4)
     losses = behaviour(model, prompts).losses
-    known = prompts.known().numpy()
-    assert np.isnan(losses[~known]).all()
+    repeated = prompts.repeated().numpy()
+    assert np.isnan(losses[~repeated]).all()
     with torch.no_grad():
         logits = model(prompts.tokens)[:, :-1].log_softmax(-1)
     want = -logits.gather(-1, prompts.tokens[:, 1:, None])[..., 0].numpy()
-    np.testing.assert_allclose(losses[:, :-1][known[:, :-1]], want[known[:, :-1]], atol=1e-5)
+    np.testing.assert_allclose(losses[:, :-1][repeated[:, :-1]], want[repeated[:, :-1]], atol=1e-5)
 
 
 @pytest.mark.parametrize("place", [10, 20, 30])
@@ -96,14 +96,14 @@ def test_noise_and_short_tails_are_no_rise():
     assert rising_position(losses) is None or rising_position(losses) <= 40 - FEWEST_AFTER
 
 
-def test_an_untrained_model_is_nowhere_at_home():
-    prompts, way, note = home_prompts(random_model(1, d_vocab=20, n_ctx=24))
+def test_an_untrained_model_performs_the_task_nowhere():
+    prompts, prompt_format, note = synthetic_prompts(random_model(1, d_vocab=20, n_ctx=24))
     assert note is None
-    assert prompts.n_pos == way.n_pos == 24
+    assert prompts.n_pos == prompt_format.n_pos == 24
 
 
 def test_a_context_without_room_gives_random_rows():
-    prompts, _, note = home_prompts(random_model(1, d_vocab=20, n_ctx=4))
+    prompts, _, note = synthetic_prompts(random_model(1, d_vocab=20, n_ctx=4))
     assert prompts.n_pos == 4
     assert (prompts.periods == 0).all()
     assert "holds no repeats" in note
@@ -111,7 +111,7 @@ def test_a_context_without_room_gives_random_rows():
 
 def test_ids_can_be_kept_out():
     model = induction(n_ctx=30)
-    _, way, _ = home_prompts(model)
-    some = made(model, way.__class__(None, 30, tuple(range(10, 40))))
+    _, prompt_format, _ = synthetic_prompts(model)
+    some = prompts_in(model, prompt_format.__class__(None, 30, tuple(range(10, 40))))
     assert some.tokens.min() >= 10
     assert some.tokens.max() < 40
