@@ -123,11 +123,9 @@ class Ground:
         if task is None:
             return f"{reason}; give rows with answers, or rows that repeat"
         assert self.task_check is not None
-        return (
-            None
-            if self.task_check.yes
-            else f"the model is not shown to perform this task: {self.task_check.said}"
-        )
+        if self.task_check.yes:
+            return None
+        return f"the model is not shown to perform this task: {self.task_check.said}"
 
     @property
     def cached_task_check(self) -> TaskCheck | None:

@@ -97,7 +97,7 @@ def why_none(model: Model, prompts: Prompts) -> str | None:
     """Why the behaviour cannot be measured here; None where it can."""
     n_rows = len(repeating(prompts))
     if n_rows < 2:
-        return f"{n_rows} of the rows repeat; the in-context advantage needs 2 or more that do"
+        return f"{n_rows} of the prompts repeat; the in-context advantage needs at least 2"
     if getattr(model.cfg, "attention_dir", "causal") == "bidirectional":
         return _AHEAD
     d_vocab = int(model.cfg.d_vocab)

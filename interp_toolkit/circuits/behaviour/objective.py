@@ -84,7 +84,7 @@ class Advantage(Objective):
     repeated: Bool[Tensor, "row pos"]
     unrepeated: Bool[Tensor, "row pos"]
     name: str = "in-context advantage"
-    definition: str = "loss where nothing tells the next token, less loss where it repeats"
+    definition: str = "loss on unpredictable tokens minus loss on repeated tokens"
     unit: str = "nats"
     is_behaviour: bool = True
 
@@ -124,7 +124,7 @@ class LogitDifference(AskedObjective):
     wrong: Int[Tensor, "row asked"]
     positions: Int[Tensor, "row asked"]
     name: str = "logit difference"
-    definition: str = "logit of the answer less that of the wrong one"
+    definition: str = "logit of the answer minus that of the wrong answer"
     unit: str = "logits an answer"
     is_behaviour: bool = True
 
@@ -141,7 +141,7 @@ class AnswerLikelihood(AskedObjective):
     positions: Int[Tensor, "row asked"]
     floor: float
     name: str = "answers"
-    definition: str = "log-probability of the answers, no lower than a guess"
+    definition: str = "log-probability of the answers, at least that of a guess"
     unit: str = "nats an answer"
     is_behaviour: bool = True
 
@@ -238,7 +238,7 @@ def objective(
                 torch.as_tensor(prompts.tokens), prompts.repeated(), prompts.unrepeated()
             )
             return judged, task_check
-        return Closeness(because="the model makes no certain use of repetition here"), None
+        return Closeness(because="the model does not significantly use repetition here"), None
     return Closeness(), None
 
 
@@ -260,8 +260,8 @@ def _chosen(prompts: Prompts, metric: str | OwnFunction) -> Objective:
     if metric == "logit-difference":
         if wrong is None:
             raise InputError(
-                "the metric logit-difference needs rows with a wrong answer beside the answer; "
-                "give 'wrong', or the metric log-probability"
+                "the metric logit-difference needs prompts with a wrong answer; give 'wrong', "
+                "or the metric log-probability"
             )
         return LogitDifference(answers, wrong, positions)
     floor = -math.log(max(len(torch.unique(answers)), 2))

@@ -86,7 +86,7 @@ class Prompts(Brief):
         _, first = np.unique(columns, axis=0, return_index=True)
         if len(first) == 1:
             raise InputError(
-                f"all {len(self)} prompts are copies of one; give 2 or more that differ"
+                f"all {len(self)} prompts are identical; give at least 2 different ones"
             )
         return self if len(first) == len(self) else self.at(np.sort(first))
 
@@ -145,7 +145,7 @@ def repeated_prompts(
     first = 0 if start is None else 1
     n_pos = min(n_ctx, LONGEST) if n_pos is None else n_pos
     if rows < 2:
-        raise InputError(f"{rows} rows of prompts are too few; heads are judged on 2 or more")
+        raise InputError(f"{rows} prompts are too few; give at least 2")
     if not SHORTEST + first <= n_pos <= n_ctx:
         raise InputError(
             f"prompts of {n_pos} positions: repeats need at least {SHORTEST + first}, and this "
@@ -241,9 +241,7 @@ def copies_note(prompts: Prompts, distinct: Prompts) -> str | None:
     """A note that duplicate prompts were left out; None where there were none."""
     copies = len(prompts) - len(distinct)
     return (
-        f"{copies} of {len(prompts)} prompts are copies of others and were left out"
-        if copies
-        else None
+        f"{copies} of {len(prompts)} prompts are duplicates and were left out" if copies else None
     )
 
 
@@ -264,8 +262,8 @@ def _check_one_length(data: FeatureData) -> None:
     more = f" and {len(pairs) - LENGTHS_NAMED} more" if len(pairs) > LENGTHS_NAMED else ""
     commonest = max(pairs, key=lambda pair: pair[1])[0]
     raise InputError(
-        f"{data.source}: rows differ in length, and this needs one length; tokens (rows): "
-        f"{named}{more}; keep those of one length, such as {commonest}"
+        f"{data.source}: this needs prompts of one length; tokens (prompts): {named}{more}; keep "
+        f"those of one length, such as {commonest}"
     )
 
 
@@ -282,7 +280,7 @@ def prompts_from_tokens(tokens: Any, model: Model) -> Prompts:
         raise InputError("tokens must be integers [row pos], rows of one length")
     d_vocab, n_ctx = int(model.cfg.d_vocab), int(model.cfg.n_ctx)
     if len(values) < 2:
-        raise InputError("one row of tokens is too little; heads are judged on 2 rows or more")
+        raise InputError("one prompt is too few; give at least 2")
     if not SHORTEST_USER_PROMPT <= values.shape[1] <= n_ctx:
         raise InputError(
             f"rows have {values.shape[1]} tokens; {SHORTEST_USER_PROMPT} to {n_ctx} are needed"

@@ -282,9 +282,8 @@ class AnswerTask(AskedTask):
         above = values - guesses
         chance = float(guesses.mean())
         text = (
-            f"{value.mean:.1%} [{value.low:.1%}, {value.high:.1%}] of the answers are right "
-            f"(n = {len(readings)}); "
-            f"the best guess without the row gets {chance:.1%}"
+            f"{value.mean:.1%} [{value.low:.1%}, {value.high:.1%}] of the answers are right (n = "
+            f"{len(readings)}); the best guess without reading the prompt gets {chance:.1%}"
         )
         yes = self.interval(above, COVERAGE).low > 0
         loss = float(readings[:, 1].mean())
@@ -340,7 +339,7 @@ class PreferenceTask(AskedTask):
         above = values - chance
         if clopper_pearson(float(blind.sum()), len(blind), COVERAGE)[0] > chance:
             above, chance = values - blind, float(blind.mean())
-            text += f", and a preference among the answers that ignores the row gets {chance:.1%}"
+            text += f", and a fixed preference among the answers gets {chance:.1%}"
         yes = value.low > 0.5 and self.interval(above, COVERAGE).low > 0
         loss = float(readings[:, 1].mean())
         return TaskCheck(yes, value, chance, loss, text, self.unit, above, 1.0)
@@ -447,7 +446,7 @@ class RepeatTask(RowTask):
             f"{repeated.mean():.3g} nats, that of a guess {guess:.3g}"
         )
         if not yes and advantage.low > 0:
-            text += ", and it is not certain to be likelier than the row's other tokens"
+            text += ", and it is not significantly likelier than the prompt's other tokens"
         value = self.interval(readings[:, 0], COVERAGE)
         loss = float(repeated.mean())
         return TaskCheck(yes, value, -guess, loss, text, self.unit, above)
@@ -472,7 +471,7 @@ def task_of(model: Model, prompts: Prompts) -> tuple[RowTask | None, str | None]
         for ids, what in ((prompts.answers, "answer"), (prompts.wrong, "wrong answer")):
             largest = -1 if ids is None else int(ids.max())
             if largest >= d_out:
-                raise InputError(f"the {what} {largest} is none of the model's {d_out} outputs")
+                raise InputError(f"the {what} {largest} is not one of the model's {d_out} outputs")
         order = torch.randperm(len(prompts), generator=torch.Generator().manual_seed(0))
         kind = AnswerTask if prompts.wrong is None else PreferenceTask
         return kind(prompts, order), None  # files are often sorted, and looks take the first
@@ -507,7 +506,9 @@ def first_rows(task: RowTask, n: int) -> RowTask:
 
 def _require_finite(logits: Tensor) -> None:
     if not all(end.isfinite() for end in logits.aminmax()):  # NaN is both; no copy is made
-        raise InputError("the model's logits are not finite on these rows, so nothing is measured")
+        raise InputError(
+            "the model's logits are not finite on these prompts, so nothing can be measured"
+        )
 
 
 def _asked(prompts: Prompts) -> tuple[Int[Tensor, "row asked"], Int[Tensor, "row asked"]]:

@@ -106,16 +106,14 @@ def task_performance(
 look for; give answers
     """
     if prompts.answers is None:
-        raise InputError(
-            "these rows have no answers, so there is no behaviour to look for; give answers"
-        )
+        raise InputError("these prompts have no answers, so they define no task; give answers")
     task, _ = task_of(model, prompts)
     assert task is not None
     clean = check_task(model, task, memory)
     if not clean.yes:
         raise InputError(
-            f"the model is not seen to do this: {clean.said}; nothing can be said of what carries "
-            "it; take another model or task, or more rows"
+            f"the model is not shown to perform this task: {clean.said}; give another model or "
+            "task, or more prompts"
         )
     if prompts.corrupted is None:
         return TaskPerformance(clean, None)
@@ -223,7 +221,7 @@ def synthetic_prompts(
         return _as_long_as_trained(model, prompts, plain, plainly, seed, memory)
     formats = [one for one in _formats(model, plain, bos, length) if one != plain][:MOST_FORMATS]
     for number, prompt_format in enumerate(formats, start=1):
-        progress(f"looking for rows the model is at home on, {number} of {len(formats)}")
+        progress(f"searching for prompts with in-context learning, {number} of {len(formats)}")
         try:
             tried = prompts_in(model, prompt_format, rows=TRIED_ROWS, seed=seed)
         except InputError:  # too few ids are left, or positions
@@ -234,8 +232,8 @@ def synthetic_prompts(
         fresh = prompts_in(model, prompt_format, rows=rows, seed=seed + 1)
         if behaviour(model, fresh, memory).is_there():
             note = (
-                f"prompts were made with {prompt_format.describe()}: the model makes use of "
-                f"repetition there, and none is seen with {plain.describe()}"
+                f"prompts were made with {prompt_format.describe()}: the model uses repetition "
+                f"there, but not significantly with {plain.describe()}"
             )
             return fresh, prompt_format, note
     return prompts, plain, None
@@ -258,8 +256,8 @@ def _as_long_as_trained(
     if not behaviour(model, shortened, memory).is_there():
         return prompts, prompt_format, None
     note = (
-        f"prompts have {position} positions: from there on its loss on repeated tokens rises, "
-        "as if it was trained on no longer rows (--length chooses)"
+        f"prompts have {position} positions: beyond, the loss on repeated tokens rises, as if "
+        "the model was not trained on longer ones (change with --length)"
     )
     return shortened, shorter, note
 

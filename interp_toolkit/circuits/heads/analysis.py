@@ -112,21 +112,21 @@ def _as_several(value: Any) -> Any:
 class HeadKindOptions(Options):
     """Options of the analysis of one kind of head."""
 
-    hops: int = Field(2, ge=2, le=16, description="Of the k-hop detector.")
+    hops: int = Field(2, ge=2, le=16, description="Number of hops of the k-hop detector.")
     ablate: Literal["mean", "resample", "zero"] = Field(
         "mean",
-        description="What an ablated head is replaced with: the mean of the other rows, another "
-        "row's values, or zeros.",
+        description="Ablation value of a head: the mean over the other prompts, another prompt's "
+        "values, or zeros.",
     )
     bos: Annotated[
         int | Literal["auto"] | None, BeforeValidator(_as_bos), Flag(metavar="ID|auto|none")
     ] = Field(
         "auto",
-        description="Token that made prompts begin with; auto: the tokenizer's, or what the model "
-        "is at home with.",
+        description="First token of synthetic prompts; auto: the tokenizer's, or one on which the "
+        "model performs the task.",
     )
     length: int | None = Field(
-        None, ge=SHORTEST + 1, description="Positions of made prompts; default: the context."
+        None, ge=SHORTEST + 1, description="Length of synthetic prompts; default: the context."
     )
 
 
@@ -136,7 +136,7 @@ class HeadsOptions(HeadKindOptions):
     detectors: Annotated[
         tuple[Any, ...] | None, BeforeValidator(_as_several), Flag("--detector", metavar="NAME")
     ] = Field(
-        None, description="Kinds of head to look for; default: all that are registered and fit."
+        None, description="Attention patterns to detect; default: all registered ones that fit."
     )
 
 
@@ -235,7 +235,7 @@ def _finding(
 
 
 FIRST_STAGE = "heads were not knocked out yet (first stage: attention alone)"
-QUICK_NOTE = f"{QUICK}; --effort standard tests what heads do"
+QUICK_NOTE = f"{QUICK}; --effort standard tests the heads' effects"
 NO_LOGITS = "heads were not knocked out, since the model has no logits to change"
 
 
@@ -268,8 +268,8 @@ def _rows(
         if quick:
             return _Rows(prompts, None, tuple(n for n in (copies, untested_note(model)) if n))
         task, reason = task_of(model, prompts)
-        asked = "give rows with answers, or rows that repeat"
-        untested = f"what heads do is not tested: {reason}; {asked}" if task is None else None
+        asked = "give prompts with answers, or prompts that repeat"
+        untested = f"effects of heads are not tested: {reason}; {asked}" if task is None else None
         messages = (assumption_note(model, data), copies, untested)
         return _Rows(prompts, task, tuple(note for note in messages if note))
     prompts, prompt_format, note = synthetic_prompts(
@@ -291,7 +291,7 @@ def _rows(
         else prompts
     )
     task, reason = task_of(model, more)
-    notes = tuple(n for n in (note, reason and f"what heads do is not tested: {reason}") if n)
+    notes = tuple(n for n in (note, reason and f"effects of heads are not tested: {reason}") if n)
     return _Rows(prompts, task, notes)
 
 
@@ -329,7 +329,7 @@ def _knock_out(
     task_check, groups, notes = None, list[Group](), list[str]()
     task = rows.task
     if task is not None:
-        run.progress("does the model do its task here?")
+        run.progress("checking task performance")
         if large:
             task = first_rows(task, LARGE_ROWS)
         cutter = _cutter(run, task, scores)
@@ -402,8 +402,8 @@ def _groups(
         groups.append(group)
         if alone := len(heads) - len(group.members):
             notes.append(
-                f"{alone} of {len(heads)} heads that attend as {name} (those with the least "
-                "attention) were knocked out with the others only, not one by one"
+                f"{alone} of {len(heads)} heads with the pattern {name} (those with the least "
+                "attention) were knocked out only together with the others"
                 + ("; --effort thorough tests more" if math.isfinite(budget) else "")
             )
     return groups, notes
@@ -456,8 +456,10 @@ def _head(
     return dataclasses.replace(head, detected=not strict, reason=UNCUT if strict else None)
 
 
-UNCUT = "it attends so, but that could not be knocked out where these prompts have answers"
-WITH_OTHERS = "it attends so, but was knocked out only with the other heads that attend so"
+UNCUT = "it has this pattern, but not at positions where these prompts have answers"
+WITH_OTHERS = (
+    "it has this pattern, but was knocked out only together with the other heads that have it"
+)
 
 
 def _ablate(
@@ -539,10 +541,10 @@ def _readers(
     readers, notes = [], list[str]()
     if len(induction_heads) > most:
         clearest = f"{most} clearest induction heads" if most > 1 else "clearest induction head"
-        notes.append(f"partners were looked for of the {clearest}")
+        notes.append(f"composition was tested for the {clearest}")
     if large:
         notes.append(
-            f"of earlier heads the {LARGE_PARTNERS} with the most K-composition were tested"
+            f"only the {LARGE_PARTNERS} earlier heads with the most K-composition were tested"
         )
     composition: CompositionScores | None = None
     for head in induction_heads[:most]:
@@ -564,7 +566,7 @@ def _readers(
                 progress=_prefixed(run.progress, f"what feeds {head_name(*at)}"),
             )
         except (InputError, InterventionError) as error:
-            notes.append(f"no partner was looked for: {error}")
+            notes.append(f"composition was not tested: {error}")
             break
         readers.append(Reader(*at, feeding))
     return readers, notes
@@ -587,8 +589,8 @@ def _unfit(model: Any, data: FeatureData | None) -> str | None:
     if int(cfg.n_layers) < 1:
         return "the model has no layers"
     if data is not None:
-        asks = data.answers is not None
-        return None if asks else "ask for it by name: the data are prompts for other probes"
+        others = "run it with --probe and its name: the data are prompts for other probes"
+        return None if data.answers is not None else others
     if int(cfg.n_ctx) < SHORTEST + 1 or int(cfg.d_vocab) <= FEWEST_TOKENS:
         return (
             "needs a longer context or a larger vocabulary, for prompts that repeat; or rows with "
@@ -614,7 +616,9 @@ HEADS = analysis(
     analyze,
     _unfit,
 )
-INDUCTION = _one("induction", "which heads are induction heads, and what feeds them")
-PREVIOUS_TOKEN = _one("previous-token", "which heads attend to the token before")
+INDUCTION = _one(
+    "induction", "which heads are induction heads, and which earlier heads they compose with"
+)
+PREVIOUS_TOKEN = _one("previous-token", "which heads attend to the previous token")
 DUPLICATE_TOKEN = _one("duplicate-token", "which heads attend to the same token elsewhere")
 K_HOP = _one("k-hop", "which heads attend several induction hops back")

@@ -202,8 +202,8 @@ class Cutter:
         off = live.not_attention_times_values()
         if off is not None:
             raise InterventionError(
-                f"what the heads of layer {off} hold is not their attention times their "
-                f"values in this {type(self.model).__name__}, so no relation of theirs can be cut"
+                f"hook_z of layer {off} is not attention times values in this "
+                f"{type(self.model).__name__}, so their attention cannot be knocked out"
             )
         self._checked.update(layer for layer, _ in new)
 
@@ -559,7 +559,9 @@ class _Live:
     def _point(self, part: str, layer: int) -> Any:
         name = f"blocks.{layer}.attn.hook_{part}"
         if name not in self._points:
-            raise InterventionError(f"layer {layer} has no hook_{part}, so no relation can be cut")
+            raise InterventionError(
+                f"layer {layer} has no hook_{part}, so its attention cannot be knocked out"
+            )
         return self._points[name]
 
     def _keep(self, part: str, layer: int) -> Callable[..., None]:

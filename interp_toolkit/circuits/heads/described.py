@@ -133,7 +133,7 @@ class Descriptions:
             return lambda value, hook: self.look(value.detach(), layer)
 
         if not self._descriptions:
-            progress("what heads attend to")
+            progress("attention patterns of heads")
             points = pattern_points(self._model)
             with suppress(NoLogitsError):  # the layers have run all the same
                 run(

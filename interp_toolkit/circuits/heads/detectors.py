@@ -129,7 +129,7 @@ def hop(k: int) -> Relation:
     Raises InputError for fewer than two hops (one is induction).
     """
     if k < 2:
-        raise InputError(f"{k} hops: a k-hop head takes 2 or more; one hop is induction")
+        raise InputError(f"a k-hop head needs at least 2 hops, got {k}; one hop is induction")
 
     def relation(
         tokens: Int[np.ndarray, " pos"], sought: Int[np.ndarray, " pos"]
@@ -159,14 +159,14 @@ def _after_last(
 
 PREVIOUS_TOKEN = Detector(
     "previous-token",
-    "attends to the token before",
+    "attends to the previous token",
     previous_token,
     by_token=False,
     shifts="back",
 )
 NEXT_TOKEN = Detector(
     "next-token",
-    "attends to the token after (bidirectional models)",
+    "attends to the next token (bidirectional models)",
     next_token,
     by_token=False,
     shifts="ahead",
@@ -174,7 +174,7 @@ NEXT_TOKEN = Detector(
 )
 FIRST_TOKEN = Detector(
     "first-token",
-    "parks its attention on the first token",
+    "rests its attention on the first token (attention sink)",
     first_token,
     by_token=False,
     shifts="ahead",
@@ -187,14 +187,14 @@ DUPLICATE_TOKEN = Detector(
 )
 INDUCTION = Detector(
     "induction",
-    "attends to what came after the same token",
+    "attends to the token after an earlier occurrence of its own token",
     induction,
     others=(-1,),
 )
 K_HOP = Detector("k-hop", "attends two induction hops back", hop(2), rows="walks")
 ANSWER = Detector(
     "answer",
-    "attends, where the rows ask, to the token that is the answer",
+    "attends, at answer positions, to the token that is the answer",
     duplicate_token,
     sought="answer",
 )
@@ -253,7 +253,7 @@ def as_detectors(specs: Any, hops: int = 2) -> list[Detector]:
         if names.count(name) > 1:
             raise InputError(f"the detector {name} is given twice")
     if not detectors:
-        raise InputError("no detector was given")
+        raise InputError("give at least one detector")
     return detectors
 
 
@@ -262,5 +262,5 @@ def _mask(value: Any) -> Bool[np.ndarray, "pos pos"]:
         value = value.detach().cpu().numpy()
     mask = np.asarray(value)
     if mask.ndim != 2 or mask.shape[0] != mask.shape[1] or mask.dtype != np.bool_:
-        raise InputError("a detector's mask is a square array of booleans, [query key]")
+        raise InputError("a detector's mask must be a square array of booleans, [query key]")
     return mask

@@ -47,10 +47,10 @@ def head_map(heads: Sequence[HeadVerdict]) -> Figure:
             plots.axis("layer" if panel.leftmost else "") | plots.whole(n_layers) | plots.BARE,
         )
     caption = (
-        "Every head under every detector: the share of attention beyond uniform (0: none, 1: all). "
-        "Diamonds mark heads that are detected, crosses those that attend so and are not "
-        "(knocking out that attention is not seen to cost the metric enough, or was not tested). "
-        "Hover for score, null, p and effect."
+        "Attention of every head to every detector's keys, above uniform attention (0: none, 1: "
+        "all). Diamonds: detected heads; crosses: heads with the pattern that are not detected, "
+        "since its knockout has too small an effect or was not tested. Hover for score, null, p "
+        "and effect."
     )
     return Figure("Head map", caption, data, layout)
 
@@ -117,8 +117,8 @@ def patterns(
     labels = [f"{position}: {token}" for position, token in enumerate(tokens)]
     of = "of tokens that repeat" if repeats else "of the prompts, the first"
     caption = (
-        f"What the heads with the clearest patterns attend to on a row {of}; hover for query, key "
-        "and share."
+        f"Attention of the heads with the clearest patterns on a prompt {of}; hover for query, "
+        "key and attention."
     )
     return [_together(chosen, attention, labels, caption)]
 

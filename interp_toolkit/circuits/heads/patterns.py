@@ -169,7 +169,7 @@ def _checked(
     pattern: Any, n_rows: int, n_heads: int, n_pos: int
 ) -> Float[Tensor, "row head query key"]:
     if not isinstance(pattern, Tensor) or pattern.ndim != 4:
-        raise InputError("hook_pattern carries no [batch head query key] tensor in this model")
+        raise InputError("hook_pattern of this model is not a [batch head query key] tensor")
     if len(pattern) == 1 and n_rows > 1:  # mixing that does not depend on the input
         pattern = pattern.expand(n_rows, -1, -1, -1)
     if pattern.shape != (n_rows, n_heads, n_pos, n_pos):
@@ -194,8 +194,7 @@ def _shares(
     if len(nowhere) or not bool(sums.isfinite().all()):
         which = f"head {int(nowhere[0])} of layer {layer}" if len(nowhere) else f"layer {layer}"
         raise InputError(
-            f"{which} shows no attention to score: its scores are not finite (weights that are "
-            "not, or overflow), or it is masked out"
+            f"{which} has no attention to score: its scores are not finite, or all keys are masked"
         )
     tolerance = ROW_SUM_TOLERANCE.get(pattern.dtype, COARSE_TOLERANCE)
     off = (sums - 1).abs() > tolerance

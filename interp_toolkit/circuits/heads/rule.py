@@ -62,7 +62,7 @@ KEEPS = 0.9  # of the joint effect: what the smallest set of heads keeps
 WAYS: tuple[Way, ...] = ("renormalize", "mean")  # of which both must show an effect
 OUTPUT_WAYS: tuple[Way, ...] = ("mean", "resample")
 
-DEPENDS = "its effect depends on what stands in for the attention"
+DEPENDS = "its effect depends on the ablation value"
 
 Heads = frozenset[Head]
 Effect = Mapping[str, Share]  # by way, as a fraction of the metric
@@ -395,9 +395,7 @@ class Knockouts:
         if all(s.high >= NEGLIGIBLE for s in output.values()):
             return word, None
         within = all(s.low >= -NEGLIGIBLE and s.high <= NEGLIGIBLE for s in output.values())
-        reason = (
-            "replacing all that the head writes, by its mean or another prompt's, costs nothing"
-        )
+        reason = "ablating the head's whole output, by its mean or another prompt's, has no effect"
         return ("negligible" if within else "undecided"), reason
 
     def _why_not(self, head: Head, word: CausalWord, own: Effect) -> tuple[str | None, bool]:
@@ -408,7 +406,7 @@ class Knockouts:
             return "the metric rises when that attention is knocked out", False
         if matters(word) and self.cancelled(head):
             return (
-                "knocked out in all heads that have this pattern it costs nothing: they cancel",
+                "knocking it out in all heads that have this pattern has no effect: they cancel",
                 False,
             )
         if not matters(word):
@@ -422,13 +420,16 @@ class Knockouts:
         if not kinds:
             sets = (alone, self.layer(head) | alone)
             small = all(self._too_small(self.effect(heads)) for heads in sets)
-            certain = "the pattern is worth too little of the metric"
-            return (certain, False) if small else ("it may be worth too little of the metric", True)
+            certain = "the pattern's effect is below the threshold"
+            return (certain, False) if small else ("its effect may be below the threshold", True)
         if any(self.specific(heads) or self._whole_is(heads) for heads in kinds):
             return None, False
         if all(self._as_much_elsewhere(heads) for heads in kinds):
-            return "as much attention from elsewhere costs about as much", False
-        return "it is not certain to cost more than as much attention from elsewhere", True
+            return "knocking out as much attention elsewhere has about the same effect", False
+        return (
+            "its effect is not significantly larger than that of as much attention elsewhere",
+            True,
+        )
 
     def _too_small(self, effect: Effect) -> bool:
         """Whether an effect is certainly smaller than what counts for the task."""
@@ -573,5 +574,5 @@ def _only_together(member: MemberEffect) -> MemberEffect:
     """A member of a group that matters only as a whole: nothing is denied of it."""
     if member.word != "negligible" or member.output:
         return member
-    reason = "the group matters together; what this head alone does is not seen"
+    reason = "the group has an effect together; no effect of this head alone is shown"
     return replace(member, word="undecided", reason=reason, named=False, is_open=True)

@@ -160,8 +160,8 @@ def detect(
     for detector in chosen:
         if detector.later and causal:
             raise InputError(
-                f"{detector.name} looks for attention to later tokens, which this model's causal "
-                "attention does not see; leave it out"
+                f"{detector.name} detects attention to later tokens, which causal attention "
+                "rules out; leave it out"
             )
     if tokens is None:
         repeats = repeated_prompts(model, bos=bos, seed=seed) if made is None else made
@@ -226,7 +226,7 @@ def _notes(
             )
     for s in scores:
         if np.isnan(s.score).all():
-            notes.append(f"{s.detector}: these rows have no place where such a head would look")
+            notes.append(f"{s.detector}: these prompts have no keys for this pattern")
         elif np.isnan(s.p_value).all():
-            notes.append(f"{s.detector}: too few controls on these rows, so nothing is decided")
+            notes.append(f"{s.detector}: too few controls in these prompts, so it is undecided")
     return notes

@@ -29,9 +29,10 @@ NAMED = 4  # heads that a finding names by attention alone
 MOST_KINDS = 4  # of head, that a headline names
 #: the detector whose label says what the head does, not only where it attends
 DEFINED_BY_EFFECT = "induction"
+ROUNDS_TO_ZERO = 0.0005  # of the metric: smaller effects are printed as 0.0 %
 NULL = (
-    "matched controls: shifted keys, relabelled tokens, the same positions with other tokens, the "
-    "same keys from other queries"
+    "matched controls: shifted keys, relabeled tokens, the same positions with other tokens, "
+    "the same keys from other queries"
 )
 ERROR = (
     "any wrong detection by attention in a model: at most the level, by Holm; where the model "
@@ -42,7 +43,7 @@ ERROR = (
 RIVALS = {
     "shifted": "nearby keys (a window)",
     "relabelled": "other tokens (a class of tokens)",
-    "displaced": "the same positions whatever stands there (a fixed position or distance)",
+    "displaced": "the same positions with any token (a fixed position or distance)",
     "other queries": (
         "the same keys from every query (a fixed position, a separator or a class of tokens)"
     ),
@@ -104,13 +105,11 @@ def reason_of(
         failed = (
             None
             if task_check is None
-            else f"the model is not seen to perform the task: {task_check.said}"
+            else f"the model is not shown to perform the task: {task_check.said}"
         )
         return failed or untested or NO_TASK
     if outcome == "described":
-        return (
-            "attention alone: it could not be knocked out on prompts that the task is measured on"
-        )
+        return "attention alone: it could not be knocked out on prompts with answers"
     if outcome == "not_tested":
         return next(head.reason for head in heads if _uncut(head))
     return _decisive(heads).reason
@@ -128,7 +127,7 @@ def _decisive(heads: Sequence[HeadVerdict]) -> HeadVerdict:
     return (_open(heads) or _uncompared(heads) or uncut or [nearest(heads)])[0]
 
 
-NO_TASK = "the prompts ask nothing of the model that can be measured"
+NO_TASK = "the prompts define no task that can be measured"
 QUICK = "heads were not knocked out (effort: quick)"
 NO_CONTROL = "too few matched controls in these prompts"
 
@@ -352,6 +351,9 @@ def _effect_words(head: HeadVerdict) -> str:
     if word == "negligible":
         shares = [*head.cut.own.values(), *head.cut.restored.values()]
         widest = max(abs(end) for s in shares for end in (s.low, s.high))
+        if widest < ROUNDS_TO_ZERO:
+            changes = f"changes the metric by less than {100 * ROUNDS_TO_ZERO:g} %"
+            return f"negligible effect: knocking it out {changes}"
         return f"negligible effect: {knocked}, within ± {100 * widest:.1f} %"
     if matters(word) and not alone:
         return (

@@ -108,8 +108,8 @@ def test_why_there_is_none(zoo):
     assert why_none(model, prompts) is None
     assert "bidirectional" in why_none(zoo("own-bare"), prompts)
     still = Prompts(prompts.tokens, 0, np.zeros(4, dtype=np.int64), "none repeats")
-    assert "0 of the rows repeat" in why_none(model, still)
-    with pytest.raises(InputError, match="0 of the rows repeat"):
+    assert "0 of the prompts repeat" in why_none(model, still)
+    with pytest.raises(InputError, match="0 of the prompts repeat"):
         behaviour(model, still)
 
 

@@ -180,7 +180,7 @@ def test_a_fixed_preference_is_told_only_where_it_beats_chance():
     data = pairs(model)
     same = dataclasses.replace(data, answers=np.full((40, 2), 3), wrong=np.full((40, 2), 4))
     said = check_task(model, task_of(model, prompts_from_data(same, model))[0]).said
-    assert "that ignores the row gets 100.0%" in said
+    assert "preference among the answers gets 100.0%" in said
     rng = np.random.default_rng(0)
     drawn = [fixed_preferences(*draw_pairs(rng)).mean() for _ in range(50)]
     assert np.mean(drawn) < 0.55

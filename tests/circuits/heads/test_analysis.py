@@ -277,6 +277,10 @@ def test_how_verdicts_are_worded():
     )
     idle = one(effect(0.001, -0.01, 0.02, "negligible"), **seen)
     assert "within ± 2.0 %" in verdict._effect_words(idle)
+    still = one(effect(0.0, -0.0002, 0.0003, "negligible"), **seen)
+    assert verdict._effect_words(still) == (
+        "negligible effect: knocking it out changes the metric by less than 0.05 %"
+    )
 
 
 def test_heads_that_were_knocked_out_together_only_leave_the_status_undecided():
@@ -353,7 +357,7 @@ def test_heads_that_are_not_cut_one_by_one_are_cut_with_the_others(monkeypatch):
     (judged,) = [head for head in result.heads if head.cut]
     assert judged.cut.restored["mean"].mean == pytest.approx(both.cut.restored["mean"].mean)
     assert not any(head.detected for head in result.heads if head.cut is None)
-    assert any("not one by one" in note for note in result.notes)
+    assert any("only together with the others" in note for note in result.notes)
 
 
 @pytest.mark.parametrize("n_detectors", range(1, 8))

@@ -179,7 +179,7 @@ def test_what_is_not_attention_times_values_is_refused():
     model = induction()
     model.blocks[1].attn.hook_z.add_hook(lambda z, hook: 2 * z)
     try:
-        with pytest.raises(InterventionError, match="not their attention times their values"):
+        with pytest.raises(InterventionError, match="not attention times values"):
             cutter_of(model).check([(1, 0)])
     finally:
         model.reset_hooks()

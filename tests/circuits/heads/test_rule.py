@@ -67,7 +67,7 @@ def test_heads_that_were_cut_with_others_only_are_not_named_on_rows_with_answers
     uncut = [h for h in induction if h.cut is None]
     assert uncut
     assert not any(h.detected for h in uncut)
-    assert all("only with the other heads" in h.reason for h in uncut)
+    assert all("only together with the other heads" in h.reason for h in uncut)
 
 
 def test_what_could_not_be_cut_is_not_denied():
