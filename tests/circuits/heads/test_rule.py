@@ -165,7 +165,7 @@ def test_copies_of_prompts_are_no_more_prompts(decoys):
     thrice = it.analyze(
         planted.model, "heads", data={name: np.concatenate([c] * 3) for name, c in few.items()}
     )
-    assert any("80 of 120 prompts are copies" in note for note in thrice.notes)
+    assert any("80 of 120 prompts are duplicates" in note for note in thrice.notes)
     assert thrice.verdict == once.verdict
     for a, b in zip(once.heads, thrice.heads, strict=True):
         assert a.p_value == pytest.approx(b.p_value, nan_ok=True)
