@@ -110,13 +110,13 @@ class ChallengeResult(Result):
         if self.by_strength:
             tables.append(
                 _score_table(
-                    "By strength of what was planted", ["question", "strength"], self.by_strength
+                    "By strength of the planted effect", ["question", "strength"], self.by_strength
                 )
             )
         if self.failures:
             tables.append(
                 Table(
-                    "No answer, since the tool raised",
+                    "No answer, since the tool raised an exception",
                     ["tool", "question", "reason"],
                     [list(f) for f in self.failures[:LISTED]],
                     f"{len(self.failures)} in all." if len(self.failures) > LISTED else "",
@@ -185,8 +185,8 @@ def reliability_figure(bins: Sequence[Bin]) -> Figure:
         )
     return Figure(
         "Reliability of stated probabilities",
-        "Of items with about this stated probability, the share that is true, with its 95 % "
-        "interval. On the dotted line a tool means what it says; below it, it says too much.",
+        "Fraction of true items among those with about this stated probability, with 95 % "
+        "interval. On the dotted line a tool is calibrated; below it, overconfident.",
         data,
         {
             "xaxis": {"title": {"text": "stated probability"}, "range": [0, 1]},
@@ -205,7 +205,7 @@ def _weak_table(spots: Sequence[WeakSpot]) -> Table:
         "Weak spots",
         ["tool", "question", "models", "of", "share, 95 % interval"],
         rows,
-        f"Where the interval of recall or precision lies below {GOOD:g}, the worst first.{more}"
+        f"Groups whose interval of recall or precision lies below {GOOD:g}, the worst first.{more}"
         if rows
         else f"None: no interval of recall or precision lies below {GOOD:g}.",
     )
@@ -233,10 +233,10 @@ def _score_table(title: str, grouped: Sequence[str], scores: Sequence[Score]) ->
         title,
         [*grouped, *COLUMNS],
         rows,
-        "A claim is a stated probability above 1/2. Recall counts what was abstained from as "
-        "missed. AUC: the chance that a true item has a higher figure than a false one. Brier: "
-        "mean squared error of stated probabilities; reference: of always stating the share that "
-        "is true.",
+        "A claim is a stated probability above 1/2. Abstentions count as missed in recall. AUC: "
+        "the probability that a true item has a higher score than a false one. Brier: mean "
+        "squared error of stated probabilities; reference: the Brier score of always stating "
+        "the fraction of true items.",
     )
 
 
@@ -244,10 +244,10 @@ def _silent_table(silent: Sequence[Score]) -> Table:
     tools = dict.fromkeys(one.tool for one in silent)
     rows = [[tool, ", ".join(one.group[0] for one in silent if one.tool == tool)] for tool in tools]
     return Table(
-        "Not answered at all",
+        "Unanswered questions",
         ["tool", "questions"],
         rows,
-        "Kinds of question that a tool has nothing for; they are in no other table.",
+        "Kinds of question that a tool does not answer; they are left out of the other tables.",
     )
 
 

@@ -43,8 +43,8 @@ from interp_toolkit.results import Provenance
 DEFAULT_TOOLS = ("interp-toolkit",)
 REASON = 200  # characters of why a tool raised
 NOT_TOLD = (
-    "The models are small and made by hand or trained for seconds: a tool that is right here may "
-    "be wrong on a language model; one that is wrong here has no such excuse."
+    "The models are small and made by hand or trained for seconds: a tool that succeeds here "
+    "may fail on a language model, but a failure here is not due to scale."
 )
 
 
@@ -221,6 +221,6 @@ def _verdict(answers: Sequence[Scored], tool: str, n_models: int, n_items: int, 
     )
     return (
         f"{tool}, on {n_models} models and {n_items} items of known truth: {one.right} of "
-        f"{one.true} true ones claimed, {precision}, {one.abstained:.0%} abstained from; "
-        f"{n_weak} weak spot{'' if n_weak == 1 else 's'}."
+        f"{one.true} true items claimed; {precision}; {one.abstained:.0%} abstentions; {n_weak} "
+        f"weak spot{'' if n_weak == 1 else 's'}."
     )

@@ -1,37 +1,32 @@
 """Named behaviors of language models: one prompt maker each, with its source.
 
-Indirect objects: "Then, Mary and John went to the store. John gave a drink to" → " Mary".
+*Indirect objects*: "Then, Mary and John went to the store. John gave a drink to" → " Mary".
+Names, places and objects are sampled; the two names come in either order (ABBA and BABA), half of
+the prompts each. The wrong answer is the subject. Corrupted: the subject's second mention is
+replaced with a third name (ABC), so that no name comes twice and neither is preferred. Source: Wang
+et al. 2023, "Interpretability in the Wild: a Circuit for Indirect Object Identification in GPT-2
+Small", whose templates are similar.
 
-Names, places and objects are drawn; the two names come in either order (ABBA and BABA), half of
-the rows each. The wrong answer is the subject. Corrupted: the subject's second mention is replaced
-with a third name (ABC), so that no name comes twice and neither is to be preferred.
-Source: Wang et al. 2023, "Interpretability in the Wild: a Circuit for Indirect Object
-Identification in GPT-2 Small", whose templates are like these.
+*Greater than*: "The war lasted from the year 1732 to the year 17" → a number above 32.
+If a tokenizer splits years into a century and two digits, the answer is the two digits, as in the
+source; if it has every digit separately, the answer is the tens digit, above that of the first
+year. The wrong answer is below. Corrupted: the first year ends in 01, below every answer and most
+wrong ones. Larger numbers are always right, so a model that prefers them regardless of the first
+year succeeds too; only the effect of the corrupted prompt shows the difference. Source: Hanna et
+al. 2023, "How does GPT-2 compute greater-than?".
 
-Greater than: "The war lasted from the year 1732 to the year 17" → a number above 32.
+*Agreement of subject and verb*: "The keys near the table" → " are", not " is".
+The noun nearest to the verb has either number, in half of the prompts not the subject's. Corrupted:
+the subject in the other number, so that the answers change places. Source: Linzen et al. 2016,
+"Assessing the Ability of LSTMs to Learn Syntax-Sensitive Dependencies"; prompts as in Finlayson et
+al. 2021, "Causal Analysis of Syntactic Agreement Mechanisms in Neural Language Models".
 
-Tokenizers that have years as a century and two digits are asked for the two digits, as in the
-source; those that have every digit by itself for the tens, above those of the first year. The
-wrong answer lies below. Corrupted: the first year ends in 01, below every answer and most wrong
-ones. Larger numbers are always right, so a model that prefers them whatever the first year does
-this task too: what a corrupted prompt does to the preference is what tells.
-Source: Hanna et al. 2023, "How does GPT-2 compute greater-than?".
+*Gendered pronouns*: "So Mary is a really great friend, isn't" → " she", not " he".
+Corrupted: a name that is mostly of the other gender, so that the answers change places. Source:
+Mathwin et al. 2023, "Identifying a Preliminary Circuit for Predicting Gendered Pronouns in GPT-2
+Small", whose prompts are similar.
 
-Agreement of subject and verb: "The keys near the table" → " are", not " is".
-
-The noun nearest to the verb is of either number, in half of the rows another one than the
-subject's. Corrupted: the subject in the other number, so that the answers change places.
-Source: Linzen et al. 2016, "Assessing the Ability of LSTMs to Learn Syntax-Sensitive
-Dependencies"; prompts as in Finlayson et al. 2021, "Causal Analysis of Syntactic Agreement
-Mechanisms in Neural Language Models".
-
-Gendered pronouns: "So Mary is a really great friend, isn't" → " she", not " he".
-
-Corrupted: a name that is mostly of the other gender, so that the answers change places.
-Source: Mathwin et al. 2023, "Identifying a Preliminary Circuit for Predicting Gendered Pronouns in
-GPT-2 Small", whose prompts are like these.
-
-Docstrings: the arguments are documented in the order in which the function takes them.
+*Docstrings*: the arguments are documented in the order in which the function takes them.
 
     def port(self, load, size, files):
         \"\"\"oil column piece
@@ -44,11 +39,10 @@ Corrupted: the third argument in the `def` line is another word, so that the ans
 Source: Heimersheim and Janiak 2023, "A circuit for Python docstrings in a 4-layer attention-only
 transformer".
 
-Successors: "Tuesday comes next after Monday, and ..." of days, months, numbers and letters.
-
-Corrupted: another member of the same sequence in its place; the wrong answer is what follows that
-one, so that the answers change places.
-Source: Gould et al. 2023, "Successor Heads: Recurring, Interpretable Attention Heads In The Wild".
+*Successors*: "Tuesday comes next after Monday, and ..." of days, months, numbers and letters.
+Corrupted: another member of the same sequence in its place; the wrong answer is that member's
+successor, so that the answers change places. Source: Gould et al. 2023, "Successor Heads:
+Recurring, Interpretable Attention Heads In The Wild".
 """
 
 from __future__ import annotations

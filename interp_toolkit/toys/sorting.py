@@ -1,20 +1,18 @@
 """Hand-set one-layer attention-only models that sort lists, by a known algorithm.
 
-Hand-set heads on lists: a one-layer model of zeros for a layout, and rules written into it.
+`sort_min_greater` outputs the least item greater than the previous one, `sort_refined` does so with
+repeats, `sort_argmax` outputs the argmax of a sum of piecewise-linear functions, and `sort_mixed`
+filters as the first and sums as the third. Each docstring gives its attention and logits in closed
+form and derives from them for which lists the model is right. In all of them n is the list's
+length, k counts the sorted items from 0, p is the previous item (sorted item k - 1; -1 for k = 0,
+when the query is a separator), x is a value, and D, A, w, Z are the docstring's own. Heads share
+the output: each attends as stated and writes its fraction of it; a head with fraction 0 has weights
+of zero.
 
-The residual stream has one axis for each token, each position and each logit. A head's rule is
-two tables: the score of every key axis for every query axis (a score is the sum over a query's
-token and position, and a key's), and what every token that is attended to writes to the logits.
-Used by `toys.sorting`, whose docstrings derive what comes out.
+The residual stream has one axis for each token, each position and each logit. A head's rule is two
+tables: the score of every key axis for every query axis (a score is the sum over a query's token
+and position, and a key's), and the logits that every attended token writes.
 
-`sort_min_greater` outputs the least item greater than the one before, `sort_refined` does so with
-repeats, `sort_argmax` outputs the place of the maximum of a sum of piecewise-linear functions, and
-`sort_mixed` filters as the first and sums as the third. Each docstring gives its attention and
-logits in closed form and derives from them for which lists it is right. In all of them n is the
-list's length, k counts the sorted items from 0, p is the item before (sorted item k - 1; -1 for
-k = 0, when the query is a separator), x is a value, and D, A, w, Z are the docstring's own. Heads
-share the output: each attends as written here and writes its share of it; one with a share of 0 has
-weights of zero.
 Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023), on its two
 algorithms, `min{>previous}` and `argmax f_k(x)`, and its hypothesis of a mix.
 """

@@ -1,8 +1,8 @@
-"""Small models that were trained, shipped with the package.
+"""Small trained models, shipped with the package.
 
 Each was made by its command in COMMANDS; its file keeps the settings, the losses and the curve.
-What they compute is what training found, not what anybody set. The causal sorter is the seed that
-shows the source's failure: it sorts most lists and fails on others.
+They compute what training found; nothing in them was set by hand. The causal sorter is the seed
+that shows the source's failure: it sorts most lists and fails on others.
 """
 
 from __future__ import annotations

@@ -1,23 +1,18 @@
 """Two generated corpora: people with names, for language modeling; reviews, for sentiment.
 
-A small corpus with people in it: what a language model can know from a document, and only there.
+*People.* A document is about a few people, each with a first and a last name drawn for that
+document. Each sentence is `FIRST LAST VERB FIRST LAST in the ADJECTIVE NOUN .`, about two of them;
+after each, the document ends with a fixed probability. Everything except the names has the same
+distribution in all documents: the last name that belongs to a first name must be looked up in the
+text so far, as an induction head does. Every distribution is known, so the surprisal of each word
+(in nats), given the distributions and a part of the text, is known exactly, and no predictor with
+the same information can do better on average.
 
-A document is about a few people, each with a first and a last name drawn for that document. Each
-sentence is `FIRST LAST VERB FIRST LAST in the ADJECTIVE NOUN .`, about two of them; after each, the
-document ends with a fixed chance. What follows what is the same in all documents but for the
-names: which last name goes with which first name must be looked up in the text so far, as an
-induction head does it.
-
-Every draw is from a known distribution, so that how surprising each word is (nats) to whoever knows
-them, and has read a given part of the text, is known exactly; nobody who has read no more can do
-better on average.
-
-Small reviews of places, and whether they are good: what a bag of words can tell.
-
-A review is a few sentences `the NOUN was ADJECTIVE .`; each adjective is drawn from the side of
-the review with chance `AGREEING`, else from the other. A sentence may be denied (`was not ...`),
-and then its adjective is drawn from the opposite side. The review's label is the side, so that some
-reviews mislead: nobody is right in more than `best_accuracy` of them on average.
+*Reviews.* A review is a few sentences `the NOUN was ADJECTIVE .`; each adjective is drawn from the
+side of the review with probability `AGREEING`, else from the other. A sentence may be negated
+(`was not ...`), and then its adjective is drawn from the opposite side. The review's label is the
+side, so some reviews mislead: no predictor is right in more than `best_accuracy` of them on
+average.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""Heads whose scores count which pairs of a planted set of feature pairs are present.
-
-Skip feature-bigrams: attention scores that count which of a set of feature pairs is present.
+"""Heads with planted skip-bigrams: scores that count the feature pairs of a set that are present.
 
 B is a set of pairs (key feature, query feature), numbered as the f-vectors. On a query x_q and a
 key x_k that are sums of f-vectors, x_q W x_k with W = Σ_{(k,q)∈B} f_q f_k^T (query first) counts
 the bigrams present, and a head has W_Q W_K^T of rank d_head in place of W:
 
-- `exact_head`: W itself, where B splits into at most d_head complete bipartite sets, one rank each;
+- `exact_head`: W itself, if B splits into at most d_head complete bipartite sets, one rank each;
 - `svd_head`: the nearest matrix of that rank; the mean score on B is Σ_{i≤r} σ_i² / |B|;
 - `projected_head`: W P d/r with a random orthogonal projection P of rank r = d_head. The mean score
   on B stays 1, and with m random unit f-vectors of d dimensions the noise on other pairs has the
@@ -14,21 +12,19 @@ the bigrams present, and a head has W_Q W_K^T of rank d_head in place of W:
 
 Source: "Computation in superposition", section 3, which writes the key first.
 
-Skip-bigram heads as a model: one attention layer, one token for each feature.
+*As a model*: one attention layer, one token for each feature. Token i is embedded as f-vector i, so
+the attention score of a query token for a key token is the head's score of their features (there is
+no scale). The head copies what it attends to: the first d_head coordinates of the residual stream,
+which the unembedding (the f-vectors again) reads.
 
-Token i is embedded as f-vector i, so that the attention score of a query token for a key token is
-what the head says of their features (there is no scale). What a head attends to it copies: the
-first d_head coordinates of the residual stream, which the unembedding (the f-vectors again) reads.
+With rotary positions a score depends on the distance between the tokens. Either the dimensions of
+the head that rotate carry nothing, so that the bigrams hold at every distance; or all rotate, and
+the query is rotated back so that they hold exactly at one distance. Grouped-query heads share their
+group's keys: `projected_head` gives heads that can.
 
-With rotary positions a score depends on how far apart the tokens are. Either half of the head's
-dimensions turn and carry nothing, so that the bigrams hold at every distance; or all turn, and the
-query is turned back so that they hold at one distance, exactly there. Grouped-query heads share
-their group's keys: `projected_head` gives heads that can.
-
-Heads with planted skip-bigrams beside random heads, as `toy:skip-bigrams` and its like.
-
-256 features on 64 axes, 64 random bigrams a planted head of 16 dimensions: one for every 16 numbers
-of d_model x d_head. Each has `.ground_truth`.
+`toy:skip-bigrams` and its variants have planted heads beside random ones: 256 features on 64 axes,
+64 random bigrams for a planted head of 16 dimensions, one for every 16 entries of d_model x d_head.
+Each has `.ground_truth`.
 """
 
 from __future__ import annotations

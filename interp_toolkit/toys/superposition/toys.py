@@ -1,12 +1,8 @@
 """The constructions at sizes that build at once: `toy:uand`, `toy:uand-fan-in-3` and others.
 
-Each has `.ground_truth` (see `layers.layer.GatesGroundTruth`), and reads rows of tokens made
-by `data.composites` with the task record's sizes.
-
-Higher fan-ins, squares, stacked layers and universal keys, small, as `toy:uand-fan-in-3` etc.
-
-All but the universal keys read rows of tokens made by `data.composites` with the task record's
-sizes; how universal keys read tokens is said there. Each has `.ground_truth`.
+Each has `.ground_truth` (see `layers.layer.GatesGroundTruth`). All except universal keys read rows
+of tokens made by `data.composites` with the task record's sizes; `constructions.universal_keys`
+describes the tokens of the exception.
 """
 
 from __future__ import annotations

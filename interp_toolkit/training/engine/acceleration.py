@@ -1,13 +1,12 @@
 """Faster training: CUDA graphs, batches in parts, no denormal numbers, several processes.
 
-A CUDA graph is a step recorded once and played back, for models so small that launching kernels is
-what costs. Rows in parts: a mean over a batch with the activations of only some rows in memory.
+A CUDA graph is a step recorded once and replayed, for models so small that launching kernels
+dominates. Batches in parts: a mean over a batch with only some rows' activations in memory.
 
-Several processes that train one model together, as `torchrun` starts them.
-
-Each rank draws its own batches; the gradients are averaged after every backward pass, so that a
-step is the one that a single process would make on all the batches joined (as long as the loss is
-a mean over as many terms on each rank). Only rank 0 writes. Alone, all of this does nothing.
+Several processes train one model together, as `torchrun` starts them. Each rank draws its own
+batches; gradients are averaged after every backward pass, so that a step equals that of a single
+process on all the batches joined (if the loss is a mean over as many terms on each rank). Only rank
+0 writes. With a single process all of this does nothing.
 """
 
 from __future__ import annotations

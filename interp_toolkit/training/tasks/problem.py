@@ -1,23 +1,18 @@
 """Training of a model variant on a synthetic task: settings, rows, batches, loss, test.
 
-The settings that the recipes of "Is random attention sufficient for sequence modeling?" share.
-
+*Settings* are shared by the recipes of "Is random attention sufficient for sequence modeling?".
 Preset values are the source's where it gives them: sizes in section 3.1, searched and best
 hyperparameters in appendix C.
 
-Training and test rows of a task, by seed.
+*Rows.* The test rows are the same for all seeds, and a seed's training set contains none of them.
+If a task's rows can be numbered, all are different; otherwise they are drawn by the task, the
+training set on the device. A memorization task has one set of rows for both.
 
-The test rows are the same for all seeds, and a seed's training set has none of them. Of a task
-that can be numbered, all are different; of any other, they come as the task draws them, the
-training set on the device. A task that is learned by heart has one set of rows for both.
+*Training.* Batches are drawn from the training set with replacement; without a training set, every
+batch is fresh. Held-out test rows are never trained on. The loss is the mean cross-entropy (nats)
+of the answers; logits are computed only where answers are read.
 
-A model variant on a synthetic task: batches, loss, accuracy on the test rows.
-
-Batches are drawn from the training set with replacement; without a training set, every batch is
-fresh. Rows that the test holds out are never learned from. The loss is the mean cross-entropy
-(nats) of the answers; logits are computed only where answers are read.
-
-The sentences that sum a run of a task up: how many rows are right, how sure, and guessing.
+*Summary.* A sentence states how many rows are right, with an interval, and the accuracy of a guess.
 """
 
 from __future__ import annotations

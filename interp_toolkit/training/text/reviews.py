@@ -1,9 +1,9 @@
 """Sentiment of reviews, positive or not, by every model variant: `interp train yelp`.
 
-A row is the first `length` - 1 tokens of a review and the end's token, at which the label is asked
-for; shorter rows are padded behind, where a causal model cannot look back from. Rows are as long as
-the longest of their batch, on a GPU `length`, since a recorded step has one shape. The labels are
-tokens of their own, and the loss is the mean cross-entropy (nats) of the right one.
+A row is the first `length` - 1 tokens of a review and the end token, at which the label is
+predicted; shorter rows are padded at their ends, which a causal model does not see. Rows are as
+long as the longest of their batch, or on a GPU `length`, since a recorded step has one shape. The
+labels are separate tokens, and the loss is the mean cross-entropy (nats) of the right one.
 
 Reviews come from the data set Yelp polarity, a local copy of it or any other text with labels 0
 and 1, or are generated (`--set text=generated`).

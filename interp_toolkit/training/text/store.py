@@ -1,11 +1,8 @@
-"""Settings, tokens and records that the recipes on text share.
+"""Settings, token ids and records that the recipes on text share.
 
-The token ids that a recipe's settings ask for: made on first use, then read.
-
-They lie in the cache folder, under a name made of everything they depend on. Processes that want
-the same ones at the same time (ranks, jobs of a sweep) make them once.
-
-What the recipes on text leave in a checkpoint and in a verdict, whatever the text is for.
+Token ids are made on first use and read afterwards. They are stored in the cache folder, under a
+name made of everything they depend on. Processes that need the same ids at the same time (ranks,
+jobs of a sweep) make them once. The records describe a text in checkpoints and verdicts.
 """
 
 from __future__ import annotations

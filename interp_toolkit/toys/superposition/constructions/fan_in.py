@@ -1,25 +1,23 @@
-"""ANDs of k features, with ReLU and with squares for the activation.
+"""ANDs of k features from one layer, with ReLU or with squares as activation.
 
-Universal AND of fan-in k: all ANDs of k features from one ReLU layer, with its exact error.
+*ReLU.* Each feature i is connected to a random set S_i of neurons (each with probability p), the
+bias is -(k - 1), and the AND of I is read along ∩ S_i / |∩ S_i|: the mean over the shared neurons.
+Source: "Computation in superposition", section 1.4.
 
-Each feature i is connected to a random set S_i of neurons (each with probability p), the bias is
--(k - 1), and the AND of I is read along ∩ S_i / |∩ S_i|: the mean over the shared neurons. Source:
-"Computation in superposition", section 1.4.
+The worst error over all inputs with at most l features on is exact: let t_Ix be the fraction of
+∩ S_i that is connected to x. With all of I on and a set A of others, the readout is
+1 + Σ_{x∈A} t_Ix; with all but one on it is Σ_{x∈A} t_Ix; with fewer on it is the mean of
+max(0, n - 1 - ...), n of A's features being connected, which is at most the value of A minus one
+with all but one on. So the worst error is the sum of the l - k + 1 largest t_Ix, from (k + 1)-wise
+counts alone.
 
-The worst error over all inputs with at most l features on, exactly: let t_Ix be the share of ∩ S_i
-that is connected to x. With all of I on and a set A of others the readoff is 1 + Σ_{x∈A} t_Ix; with
-all but one on it is Σ_{x∈A} t_Ix; with fewer on it is the mean of max(0, n - 1 - ...), n of A's
-features being connected, which is no more than what A less one gives with all but one on. So the
-worst error is the sum of the l - k + 1 largest t_Ix, from (k + 1)-wise counts alone.
-
-Universal AND with the activation x -> x^2: products of readoffs as a readout of squares.
-
-Features are random unit vectors f_i of r dimensions, many more than r. The AND of i and j on the
-sum v of the f-vectors that are on is (v·f_i)(v·f_j), a quadratic function of v; every quadratic
-function of r numbers is a linear combination of squares of linear forms. Of these r(r+1)/2 are
-independent, here those of v_a and v_a + v_b: the source's r^2 squares ("Computation in
-superposition", section 1.5) span no more. A readout weighs them by the symmetric part of f_i f_j^T,
-since v_a v_b = ((v_a + v_b)^2 - v_a^2 - v_b^2) / 2.
+*Squares.* With the activation x -> x^2, products of readouts are readouts of squares. Features are
+random unit vectors f_i of r dimensions, many more than r. The AND of i and j on the sum v of the
+f-vectors that are on is (v·f_i)(v·f_j), a quadratic function of v; every quadratic function of r
+numbers is a linear combination of squares of linear forms. Of these r(r+1)/2 are independent, here
+those of v_a and v_a + v_b: the source's r^2 squares ("Computation in superposition", section 1.5)
+span no more. A readout weighs them by the symmetric part of f_i f_j^T, since
+v_a v_b = ((v_a + v_b)^2 - v_a^2 - v_b^2) / 2.
 
 With δ = f·f' of order 1/√r: on f_i + f_j the product is (1 + δ)^2, an error of 2/√r (rms); on
 f_i + f_x it is (1 + δ)(δ' + δ''), an error of √2/√r; on two others of the order of 1/r.

@@ -1,22 +1,19 @@
-"""A boolean circuit executed layer after layer, and as a transformer.
-
-A sparse boolean circuit executed in superposition, layer after layer, and its error by layer.
+"""A sparse boolean circuit executed in superposition, layer after layer, also as a transformer.
 
 Each layer of the circuit is boolean functions of one or two of the features before it (ANDs, XORs,
-copies). Their ANDs are computed by chosen neurons (`targeted`), and what is read off becomes the
-next layer's input: each function's readoff times its own f-vector, random unit vectors of fewer
-dimensions than there are functions. All of it is one linear map from neurons and input to the next
-input, so the errors of one layer are carried into the next: the source ("Computation in
-superposition", section 1.3) leaves open how they grow, `errors` measures it. With `rounded` every
-readoff is rounded to 0 or 1 in between, which no linear map does: it shows what one layer adds to
-errors that a clean input would not have.
+copies). Their ANDs are computed by chosen neurons (`targeted`), and the readouts become the next
+layer's input: each function's readout times its own f-vector, random unit vectors of fewer
+dimensions than there are functions. All of this is one linear map from neurons and input to the
+next input, so the errors of one layer are carried into the next: the source ("Computation in
+superposition", section 1.3) leaves open how they grow, and `errors` measures it. With `rounded`
+every readout is rounded to 0 or 1 in between, which no linear map can do: it shows the errors that
+one layer adds to a clean input.
 
-Layers of boolean functions, one after another, as a transformer with one block a layer.
-
-The residual stream holds the input of every layer side by side, and the last layer's readoffs. The
-first head adds up the f-vectors of the row of tokens at its last position (see `layers.layer`);
-after that no head writes anything. Each MLP reads its layer's axes and writes the next one's. Where
-functions weigh features themselves, two ReLU neurons for each axis, for x and -x, pass them on.
+As a transformer with one block per layer, the residual stream holds the input of every layer side
+by side, and the last layer's readouts. The first head adds up the f-vectors of the row of tokens at
+its last position (see `layers.layer`); no other head writes anything. Each MLP reads its layer's
+axes and writes the next one's. If functions weigh features themselves, two ReLU neurons for each
+axis, for x and -x, pass them on.
 """
 
 from __future__ import annotations

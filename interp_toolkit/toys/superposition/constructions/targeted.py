@@ -1,34 +1,26 @@
-"""ANDs of features in superposition, of chosen sets of features, and with one neuron each.
+"""ANDs of features in superposition, ANDs of chosen sets, and ANDs with one neuron each.
 
-Universal AND on features in superposition: m > d0 features on d0 axes.
+*Universal AND in superposition*: m > d0 features on d0 axes. The features are random unit
+f-vectors, the rows of F, and a neuron reads the sum of the f-vectors that it is connected to:
+W = Ŵ F, with Ŵ of 0s and 1s as in `uand`, and the same readouts. Two f-vectors have inner products
+of about 1/sqrt(d0), so each feature that is on adds noise to all neurons, of standard deviation
+sqrt(c/d0) if c = p m features are connected to a neuron. Neurons misfire when that approaches 1,
+that is, when m is of order d0 / p. The worst case is not known exactly: ε is sampled (see
+`layers.layer`), which gives a lower bound. If no density is given and a sample of `N_CHECKED` pairs
+already has an error of 1, nothing is built. Source: "Computation in superposition", section 1.3.
 
-The features are random unit f-vectors, the rows of F, and a neuron reads the sum of the f-vectors
-that it is connected to: W = Ŵ F, with Ŵ of 0s and 1s as in `uand`, and the same readoffs. Two
-f-vectors have inner products of about 1/sqrt(d0), so that each feature that is on adds noise to all
-neurons, of standard deviation sqrt(c/d0) where c = p m features are connected to a neuron. Neurons
-misfire where that nears 1, that is, where m is of order d0 / p.
+*Chosen sets of features*, of any fan-in: each gate gets s random neurons, and each feature is
+connected to the union of its gates' neurons, so that neurons read few features and rarely misfire.
+A gate of fan-in k reads its features with weight K/k, where K is the largest fan-in, and every
+neuron has bias -K + 1: all of the gate on gives 1, all but one of it nothing. The readout is the
+mean of the gate's neurons. A feature with gates of several fan-ins on one neuron has the largest of
+their weights there. ε is sampled: gates that happen to share neurons disturb each other, so the
+worst error over all gates on all inputs is much larger than a gate's on inputs about it. Source:
+sections 1.3 (pairs) and 1.4 (mixed fan-in).
 
-The worst case is not known exactly: ε is sampled (see `layers.layer`), which gives a lower bound.
-Where no density was given and a sample of `N_CHECKED` pairs already has an error of 1, nothing is
-built.
-Source: "Computation in superposition", section 1.3.
-
-ANDs of chosen sets of features, of any fan-in, on features in superposition.
-
-Each gate gets s random neurons of its own drawing, and each feature is connected to the union of
-its gates' neurons, so that neurons read few features and misfire little. A gate of fan-in k reads
-its features with weight K/k, where K is the largest fan-in, and every neuron has bias -K + 1: all
-of the gate on gives 1, all but one of it nothing. The readoff is the mean of the gate's neurons.
-A feature with gates of several fan-ins on one neuron has the largest of their weights there.
-
-ε is sampled (see `layers.layer`): gates that happen to share neurons disturb each other, so that
-the worst error over all gates on all inputs is much larger than a gate's on inputs about it.
-Source: "Computation in superposition", sections 1.3 (pairs) and 1.4 (mixed fan-in).
-
-One neuron for each AND: exact, and nothing in superposition; what the others are beside.
-
-The neuron of I adds up its features and subtracts |I| - 1, so it holds the AND itself. It takes as
-many neurons as ANDs: Σ_{s=2..k} C(m, s) for all up to fan-in k of m features.
+*One neuron per AND* is exact and without superposition, for comparison. The neuron of I adds up its
+features and subtracts |I| - 1, so it holds the AND itself. This takes as many neurons as ANDs:
+Σ_{s=2..k} C(m, s) for all up to fan-in k of m features.
 """
 
 from __future__ import annotations

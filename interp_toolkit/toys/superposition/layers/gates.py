@@ -1,13 +1,10 @@
 """Boolean functions and AND gates of features.
 
-Boolean functions of some of the features: a truth table, and the features that it is of.
+A boolean function is a truth table and its features. A table is a string of 0s and 1s in counting
+order, the first feature the most significant digit: `BooleanFunction("0110", (2, 5))` is the XOR of
+features 2 and 5. AND gates are tuples of feature numbers: the gate `(2, 5)` is true if features 2
+and 5 are both on.
 
-A table is a string of 0s and 1s in counting order, the first feature the most significant digit:
-`BooleanFunction("0110", (2, 5))` is the XOR of features 2 and 5.
-
-AND gates as tuples of feature numbers: all pairs, random ones, their truth, their inputs.
-
-The gate `(2, 5)` is true where features 2 and 5 are both on.
 Source: "Computation in superposition", sections 1.1 and 1.3.
 """
 

@@ -1,33 +1,30 @@
 """An MLP layer on boolean features: as a model, its density of connections, its errors.
 
 A layer computes `act(x W_in + b_in)` of `x`, the sum of the f-vectors of the features that are on;
-f-vectors are the rows of `features`, the identity where nothing is in superposition. As a model
-it reads `data.composites`' rows of tokens: one head attends everywhere alike and adds up the
-f-vectors of the row at its last position, the MLP is the layer, and what it writes are the gates'
-readoffs, each along a residual direction of its own, which the unembedding reads as a logit.
+f-vectors are the rows of `features`, the identity if nothing is in superposition. As a model it
+reads `data.composites`' rows of tokens: one head attends uniformly and adds up the f-vectors of the
+row at its last position, the MLP is the layer, and it writes the gates' readouts, each along its
+own residual direction, which the unembedding reads as a logit.
 
-Connection densities of features and neurons: the source's, its errors, and a search.
-
-Each of m features is connected to each of d neurons with probability p. What follows from p alone:
+*Density.* Each of m features is connected to each of d neurons with probability p. From p alone:
 
 - a pair has no neuron in common with probability (1 - p^2)^d, and its AND then has error 1;
-- with l features on, the mean error of a readoff is (l-2) p where both features of the pair are on,
-  (l-1) p where one is, l p - 1 + (1-p)^l where none is;
+- with l features on, the mean error of a readout is (l-2) p if both features of the pair are on,
+  (l-1) p if one is, l p - 1 + (1-p)^l if none is;
 - the worst error over all pairs and inputs is near the M that one set of (pair, l-1 others) in all
   is expected to reach, where a pair's neurons are Binomial(d, p^2) and the sum of the others'
-  shares of n of them is Binomial((l-1) n, p) / n.
+  fractions of n of them is Binomial((l-1) n, p) / n.
 
 At p = sqrt(1 - N^(-1/d)), N the number of pairs, one pair without neurons is expected. The source's
-p = log(m)^2 / sqrt(d) is above 1 at sizes that fit a machine, so p is chosen by search for the
-least such M. Source: "Computation in superposition", section 1.2.
+p = log(m)^2 / sqrt(d) is above 1 at practical sizes, so p is chosen by search for the least such M.
+Source: "Computation in superposition", section 1.2.
 
-ε of gates where counting gives no exact worst case: measured on inputs about each gate.
-
-For every gate: all of it on, then all but one of its features on (each left out once), both filled
-with random other features to exactly l, and one input drawn from `data.composites`. A gate's own
-errors are its readoff's on these; all gates' readoffs on all of these inputs are measured too, and
-are often worse, since gates that share neurons disturb each other. What is sampled is a lower bound
-of the worst case.
+*ε by sampling*, for gates without an exact worst case by counting. The inputs for every gate: all
+of it on, then all but one of its features on (each left out once), both filled with random other
+features to exactly l, and one input drawn from `data.composites`. A gate's own errors are its
+readout's on these; all gates' readouts on all of these inputs are measured too, and are often
+worse, since gates that share neurons disturb each other. A sampled error is a lower bound of the
+worst case.
 """
 
 from __future__ import annotations

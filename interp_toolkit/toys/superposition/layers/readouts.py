@@ -1,25 +1,21 @@
-"""Readouts of functions of features, and their errors: exact worst cases, and measured.
+"""Readouts of boolean functions of features, and their errors: exact worst cases, and measured.
 
-Readoffs of any boolean function of few features, from their ANDs and the features themselves.
-
-A truth table is a polynomial with integer coefficients (see `boolean_functions`): its
-readoff is the same combination of AND readoffs from the neurons, of the features' own readoffs from
-the layer's input (f-vectors), and a constant. XOR is f_i + f_j - 2 AND_ij, of three features
-A + B + C - 2AB - 2AC - 2BC + 4ABC. The ANDs' errors add up with the coefficients' weights.
+*Readouts* of any boolean function of a few features combine their ANDs and the features themselves.
+A truth table is a polynomial with integer coefficients (see `boolean_functions`): its readout is
+the same combination of AND readouts from the neurons, of the features' own readouts from the
+layer's input (f-vectors), and a constant. XOR is f_i + f_j - 2 AND_ij, of three features
+A + B + C - 2AB - 2AC - 2BC + 4ABC. The ANDs' errors add up with the coefficients' weights. At
+practical sizes the sum of the ANDs' errors often exceeds 1/2 from three features on.
+`fitted_readoffs` are the best of the same layer, without a claim that they follow the source.
 Source: "Computation in superposition", sections 1.2 (universal XOR) and 1.4.
 
-At sizes that fit a machine the sum of the ANDs' errors is often more than 1/2 from three features
-on. `fitted_readoffs` are the best of the same layer, with no claim that they follow the source.
+*Measured ε* comes from running the layer: on every input with at most l features on if these are
+few, which makes it exact; otherwise on a sample about the features of each readout (see
+`data.composites.sample_about`), whose worst error is a lower bound.
 
-ε of readoffs by running their layer: on every input where these are few, else on a sample.
-
-Every input with at most l features on makes it exact. A sample is drawn about the features that
-each readoff is of (see `data.composites.sample_about`); its worst error is a lower bound.
-
-The exact worst-case errors of universal AND, from how many neurons each triple shares.
-
-With `t_ijx = |S_i ∩ S_j ∩ S_x| / |S_i ∩ S_j|`, a neuron holds max(0, c - 1) where c of its features
-are on, and the readoff of (i, j) is the mean over S_i ∩ S_j:
+*Exact worst cases of universal AND* follow from how many neurons each triple shares. With
+`t_ijx = |S_i ∩ S_j ∩ S_x| / |S_i ∩ S_j|`, a neuron holds max(0, c - 1) if c of its features are on,
+and the readout of (i, j) is the mean over S_i ∩ S_j:
 
 - both on, and X others: 1 + sum over X of t_ijx, so the worst error is the l-2 largest t's sum;
 - one on, and X others: the sum over X of t_ijx, so the worst is the l-1 largest t's sum;
@@ -27,9 +23,9 @@ are on, and the readoff of (i, j) is the mean over S_i ∩ S_j:
   of X: the sum over l-1 others of t_ijx. So it is never worse than the case before.
 
 The best and worst scores are attained, the least are 1 and 0, and both classes' ranges are exact.
-A pair without neurons reads 0 everywhere: its error is 1. Counts come from one matrix product a
-feature, so that nothing larger than (features x features) is held.
-Source: "Computation in superposition", section 1.2; the exact worst case is derived here.
+A pair without neurons reads 0 everywhere: its error is 1. Counts come from one matrix product per
+feature, so nothing larger than (features x features) is held. Source: section 1.2; the exact worst
+case is derived here.
 """
 
 from __future__ import annotations
