@@ -96,3 +96,20 @@ def test_identifiers_say_what_they_hold():
         if not (module := path.relative_to(ROOT).as_posix()).startswith(UNCLEAN):
             banned[module] |= set(filter(is_banned, identifiers(path)))
     assert {module: names for module, names in banned.items() if names} == ALLOWED
+
+
+#: openings without the noun that they depend on, and inversions
+OPENING = re.compile(r"(Of|As|So|Those|Both|Beside)\b")
+ARCHAIC = re.compile(r"\b(anew|hence|lest|thereof|whence|wherein)\b", re.IGNORECASE)
+
+
+def test_docstrings_begin_with_a_noun_or_a_verb():
+    lacking = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef):
+                text = ast.get_docstring(node) or ""
+                if OPENING.match(text) or ARCHAIC.search(text):
+                    where = f"{path.relative_to(ROOT)}:{getattr(node, 'name', '')}"
+                    lacking[where] = text.splitlines()[0]
+    assert lacking == {}

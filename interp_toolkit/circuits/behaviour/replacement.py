@@ -59,5 +59,5 @@ class OtherRows:
     def mean(
         self, layer: int, z: Float[Tensor, "batch pos head d_head"]
     ) -> Float[Tensor, "batch pos head d_head"]:
-        """Of rows among those given, with what their heads hold in the intact model."""
+        """Mean over all other rows, for each row with these outputs in the intact model."""
         return ((self._sums[hook_z(layer)] - z.double()) / (self._n - 1)).to(z)

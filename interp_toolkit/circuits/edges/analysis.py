@@ -381,7 +381,7 @@ def evidence_of(circuit: Circuit) -> CircuitEvidence:
     values: dict[str, Any] = {}
     if circuit.nothing is None and held_out is not None and chosen_on is not None:
         test = "Holm-adjusted p at most the level, " if circuit.objective.is_behaviour else ""
-        rule = f"{test}effect at least {SHARE:.0%} of what cutting every edge costs"
+        rule = f"{test}effect at least {SHARE:.0%} of that of ablating all edges"
         if circuit.screening is not None:
             rule = (
                 f"the fewest nodes that with all edges between them keep {NODES_KEEP:.0%}, then "
@@ -486,8 +486,8 @@ def sentences(circuit: Circuit) -> list[str]:
     if not _is_uncertain(held_out):
         first.append(
             f"Alone, with all other edges replaced by {WORDS[circuit.ablation_kind]}, they keep "
-            f"{_with_interval(held_out)} of what cutting every edge costs, n = {held_out.n_rows} "
-            "held-out prompts."
+            f"{_with_interval(held_out)} of the effect of ablating all edges, n = "
+            f"{held_out.n_rows} held-out prompts."
         )
     compared = []
     if checks is not None and not _is_uncertain(held_out):

@@ -238,7 +238,7 @@ class _Choice:
 
     Attributes:
         edges: every edge, with its measurements.
-        select: the rule, on rows anew.
+        select: the rule, for other rows.
         chosen: what it chooses on all rows; the circuit may have more, that were added.
         screening: how attribution chose, where it did.
         jaccard_by_kind: of the choice with one made with something else over cut edges.

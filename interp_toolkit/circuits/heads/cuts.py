@@ -179,7 +179,7 @@ class Cutter:
 
     @cached_property
     def _points(self) -> Mapping[str, Any]:
-        """The model's hook points; a bridge makes them anew whenever it is asked."""
+        """The model's hook points; a bridge makes them again for each access."""
         return hook_points(self.model)
 
     @cached_property
@@ -546,7 +546,7 @@ class _Live:
         return bool(apart <= TOLERANCE * z.abs().max().clamp_min(1e-12))
 
     def pattern(self, layer: int) -> Float[Tensor, "batch head query key"]:
-        """Of this pass."""
+        """The attention pattern of this pass."""
         pattern = self._captured["pattern", layer]
         values = self._captured["v", layer]
         return pattern.expand(len(values), -1, -1, -1) if len(pattern) == 1 else pattern

@@ -74,7 +74,7 @@ class HeadVerdict:
         return "not_tested" if self.cut is None else self.cut.word
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON data, on one level.
+        """JSON data, on one level.
 
         `effect`, `effect_low`, `effect_high`: the fraction of the metric that its causal word rests
         on, with its 95 % interval; `own` and `restored`, by way of knocking out, are [mean, low,
@@ -174,7 +174,7 @@ class HeadsFinding(Finding):
         return None if self.home is None else self.home.yes
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON data; each head on one level (see `HeadVerdict.to_dict`)."""
+        """JSON data, each head on one level (see `HeadVerdict.to_dict`)."""
         return super().to_dict() | {
             "heads": [head.to_dict() for head in self.heads],
             "groups": [_group_dict(group) for group in self.groups],

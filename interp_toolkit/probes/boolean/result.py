@@ -294,7 +294,7 @@ class BooleanEvidence(Evidence):
     site: str = column("site")
     witness: str | None = column("witness")
     certificate_residual: float | None = column("certificate's residual, relative")
-    smallest_gap: float = column("smallest gap that counts", unit="activation units")
+    smallest_gap: float = column("smallest margin that counts", unit="activation units")
     heads_theorem: str = column("theorem on heads")
     denominator_residual: float | None = column("denominators' relative error")
     cover_chance: float = column("chance that random labels are separable (Cover)")
@@ -502,7 +502,7 @@ def findings(sites: Sequence[SiteVerdict], heads: Sequence[HeadEffect], focus: i
         listed.append(f"{word}: {(site.judgement[1] or '').replace(': ', ', ')}.")
     if site.status == "separable":
         listed.append(
-            f"A verified hyperplane leaves a gap of {site.margin:.4g} "
+            f"A verified hyperplane has a margin of {site.margin:.4g} "
             f"({site.relative_margin:.2g} of the largest activation) between the classes on "
             f"{_inputs(site)}."
         )

@@ -410,7 +410,7 @@ def _readable(site: SiteSummary, main: Claim) -> str:
         where = site.input or "input"
         if site.behind_attention:
             where += ", at this position (attention may have brought it from another)"
-        return f"The worst error on held-out rows is {BELOW} for {n}, and not so at {where}{rest}."
+        return f"The worst error on held-out rows is {BELOW} for {n}, but not at {where}{rest}."
     if main == "before":
         return f"At {site.input} the worst error on held-out rows is {BELOW} for {n}{rest}."
     if main == "absent":
