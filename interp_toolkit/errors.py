@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 LONGEST = 300  # characters of a message
 ECHO = 60  # characters of any one piece of the user's input that a message quotes
 PATH_ECHO = 120  # of a path, so that it can be copied
-KNOWN = 150  # characters of a list of known names
+LISTED = 150  # characters of a list of known names
 Function = TypeVar("Function", bound=Callable[..., Any])
 PATH = (str, Path)
 _QUOTED = re.compile(
@@ -118,9 +118,9 @@ def suggestion(name: str, names: Iterable[str]) -> str:
 
 
 def some_of(names: Sequence[str]) -> str:
-    """The names in a row, up to `KNOWN` characters, and how many more there are."""
+    """The names in a row, up to `LISTED` characters, and how many more there are."""
     shown = list(names)
-    while len(shown) > 1 and len(", ".join(shown)) > KNOWN:
+    while len(shown) > 1 and len(", ".join(shown)) > LISTED:
         shown.pop()
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -97,7 +97,7 @@ _WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParalle
 
 
 def _has(model: Any, part: str) -> bool:
-    """Whether it has this, without making it: a bridge makes its `hook_dict` again for each access."""
+    """Whether it has this, without making it: a bridge makes its `hook_dict` on each access."""
     return inspect.getattr_static(model, part, None) is not None or hasattr(model, part)
 
 
