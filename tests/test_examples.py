@@ -55,6 +55,9 @@ def test_an_example(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert (tmp_path / "superposition.html").stat().st_size > 1e6
     if script.stem == "random_attention":
         said = " ".join(capsys.readouterr().out.split())
-        assert "frozen-qk has an induction circuit that is found and that ablation confirms" in said
+        assert (
+            "frozen-qk forms an induction circuit that is detected and confirmed by ablation"
+            in said
+        )
         assert (tmp_path / "random_attention.html").stat().st_size > 1e6
     assert not list(tmp_path.glob("*.tmp*"))

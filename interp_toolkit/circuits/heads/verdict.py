@@ -214,7 +214,7 @@ def headline(heads: Sequence[HeadVerdict], task_check: TaskCheck | None, unteste
     detectors = list(dict.fromkeys(head.detector for head in heads))
     if task_check is None or not task_check.yes:
         why = untested or NO_TASK
-        why = why if task_check is None else "the model is not seen to perform the task"
+        why = why if task_check is None else "the model is not shown to perform the task"
         if not detected:
             return f"Not tested: {why}; no head stands out by attention alone."
         return _fitted([f"Attention only, as {why}: ", "By attention alone: "], detected)
@@ -269,7 +269,7 @@ def findings(
     if task_check is None or not task_check.yes:
         why = untested or NO_TASK
         if task_check is not None:
-            why = f"the model is not seen to perform the task ({task_check.said})"
+            why = f"the model is not shown to perform the task ({task_check.said})"
         attending = [head for head in heads if head.detected][:NAMED]
         shown = _listed([f"{h.name} as {h.detector} ({_attention(h)})" for h in attending], "and")
         return [

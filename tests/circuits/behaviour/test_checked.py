@@ -58,5 +58,5 @@ def test_a_model_that_does_not_is_refused_with_its_figure():
 
 def test_rows_without_answers_are_refused():
     model = induction()
-    with pytest.raises(InputError, match="these rows have no answers"):
+    with pytest.raises(InputError, match="these prompts have no answers"):
         task_performance(model, repeated_prompts(model))

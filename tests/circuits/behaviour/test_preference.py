@@ -65,7 +65,7 @@ def test_prompts_carry_pairs_and_choices_of_rows_keep_them():
 def test_rows_of_several_lengths_are_refused_with_the_lengths():
     model = induction()
     data = FeatureData([[1, 2, 3], [4, 5], [6, 7]], np.zeros((3, 0), bool), ())
-    with pytest.raises(InputError, match=r"tokens \(rows\): 2 \(2\), 3 \(1\); .* such as 2"):
+    with pytest.raises(InputError, match=r"tokens \(prompts\): 2 \(2\), 3 \(1\); .* such as 2"):
         prompts_from_data(data, model)
     ragged = [np.arange(1, length) for length in range(3, 13)]
     many = FeatureData(ragged, np.zeros((10, 0), bool), ())
@@ -148,7 +148,7 @@ def test_a_wrong_answer_that_the_model_cannot_give_is_one_line():
     model = induction()
     prompts = prompts_from_data(pairs(model), model)
     far = dataclasses.replace(prompts, wrong=prompts.wrong + model.cfg.d_vocab)
-    with pytest.raises(InputError, match=r"the wrong answer .* is none of the model's"):
+    with pytest.raises(InputError, match=r"the wrong answer .* is not one of the model's"):
         task_of(model, far)
 
 
@@ -254,7 +254,7 @@ def test_a_function_is_a_metric():
     ("metric", "message"),
     [
         ("logit-diference", "no metric 'logit-diference'; did you mean logit-difference?"),
-        ("logit-difference", "needs rows with a wrong answer"),
+        ("logit-difference", "needs prompts with a wrong answer"),
         (lambda logits, rows, whole: logits.mean(), r"gave \[\] for 40 rows"),
         (lambda logits, rows, whole: 1.0, "gave float for 40 rows"),
         (lambda logits, rows, whole: logits[:, 0, 0] / 0, "gave a number that is not finite"),

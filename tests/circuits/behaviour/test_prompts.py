@@ -86,7 +86,7 @@ def test_given_rows_have_their_periods_found():
     [
         (Shape(3, 64, bos=0), {}, "vocabulary of 3"),
         (Shape(50, 6), {}, "context is 6"),
-        (Shape(50, 64), {"rows": 1}, "1 rows"),
+        (Shape(50, 64), {"rows": 1}, "1 prompts are too few"),
         (Shape(50, 64), {"bos": 50}, "BOS token 50"),
         (Shape(50, 64), {"n_pos": 65}, "65 positions"),
     ],
@@ -101,7 +101,7 @@ def test_what_cannot_be_is_one_line(model, options, what):
     [
         (np.zeros((2, 10)), "integers"),
         (np.zeros(10, int), "integers"),
-        (np.zeros((1, 10), int), "one row"),
+        (np.zeros((1, 10), int), "one prompt is too few"),
         (np.zeros((2, 1), int), "have 1 tokens"),
         (np.full((2, 10), 6), "vocabulary"),
     ],

@@ -139,7 +139,7 @@ def test_repetition_is_a_task_where_it_is_used():
 def test_an_answer_that_the_model_cannot_give_is_one_line():
     model = induction()
     answers = np.full((40, 1), model.cfg.d_vocab)
-    with pytest.raises(InputError, match="none of the model's"):
+    with pytest.raises(InputError, match="not one of the model's"):
         task_of(model, prompts_from_data(rows_asking(model, answers), model))
 
 

@@ -50,7 +50,7 @@ def test_what_is_told_of_it(large):
     start = f"{len(large.kept)} of {len(large.edges)} edges alone carry the in-context advantage"
     assert headline(large).startswith(start)
     assert "largest losses: " in " ".join(sentences(large))
-    assert f"{large.screening.in_order} edges were cut one by one" in sentences(large)[-1]
+    assert f"{large.screening.in_order} edges were ablated one by one" in sentences(large)[-1]
     evidence = evidence_of(large)
     assert evidence.equivalent
     assert evidence.screening["in_order"] == large.screening.in_order

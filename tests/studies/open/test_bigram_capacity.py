@@ -74,7 +74,7 @@ def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(study, name, value)
     result = find("artefacts", "open/bigram-capacity").run("small", 2, Runner(workers=1))
     assert len(result.claims) == 5
-    assert "bigrams for each of d x d_head numbers" in result.verdict
+    assert "bigrams per entry of d x d_head" in result.verdict
     undecided = sum(f.judgement == "undecided" for f in result.claims)
     assert undecided > 0  # two sets of bigrams say little
     assert result.verdict.count("not known") == undecided

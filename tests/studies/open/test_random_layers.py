@@ -121,7 +121,7 @@ def findings(low: float, high: float) -> list[JudgedClaim]:
 def test_the_verdict_says_no_more_than_each_judgement() -> None:
     undecided = study.verdict(findings(-1.0, 1.0))
     assert undecided.count("not known") == 3
-    for claim in ("in proportion", "more slowly", "faster"):
+    for claim in ("about proportional", "slower", "faster"):
         assert claim not in undecided
         assert claim in study.verdict(findings(0.22, 0.28))
     nothing = [

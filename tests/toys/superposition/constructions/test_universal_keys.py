@@ -131,7 +131,7 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         universal_keys([], ands.layer, readoffs, 3)
     with pytest.raises(InputError, match="readouts for 2"):
         universal_keys(FUNCTIONS, ands.layer, readoffs, 3)
-    with pytest.raises(InputError, match="an axis each"):
+    with pytest.raises(InputError, match="one axis for each key feature"):
         universal_keys(both, quadratic_and(10, 16).layer(), readoffs, 3)
     big = separate_ands(60, 2)
     with pytest.raises(InputError, match="too many tokens"):
