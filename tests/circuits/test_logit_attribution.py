@@ -60,7 +60,7 @@ def test_components_sum_to_the_models_own_logits(model, request, count_hooks, wr
     if not wrong:
         asks = Asks(asks.tokens, asks.position, asks.answer, None, 1)
     if request.node.callspec.params["model"] in NOT_ADDITIVE:
-        with pytest.raises(InputError, match=r"normalises the|masked-language"):
+        with pytest.raises(InputError, match=r"normalizes the|masked-language"):
             attribute(model, asks)
         return
     before = count_hooks(model)
@@ -153,7 +153,7 @@ def test_a_head_set_by_hand_is_found_and_shuffled_answers_are_not() -> None:
     shuffled = as_data(prompts, torch.from_numpy(np.random.default_rng(0).permutation(48)))
     other = it.analyze(model, "logit-attribution", data=shuffled)
     assert other.status == "not_tested"
-    assert "not seen to perform the task" in other.headline
+    assert "not shown to perform the task" in other.headline
     assert {component.status for component in other.components} <= {"not_tested", None}
 
 

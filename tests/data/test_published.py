@@ -209,7 +209,7 @@ def test_a_feature_under_such_a_name_stays_a_feature(tmp_path):
         ("data.tsv", "text\n", "no rows below the header"),
         ("data.json", "[1, 2]", "a list of records, or a record of lists"),
         ("data.json", '{"text": ["a"], "answer": []}', "'answer' has 0 values, 'text' has 1"),
-        ("data.json", "[{]", "it is no JSON"),
+        ("data.json", "[{]", "it is not JSON"),
         ("data.json", '[{"text": "a"}, {"body": "a"}]', "record 2 has no 'text'"),
         ("data.jsonl", '{"tokens": [1], "a": true}', "there is no feature 'b'"),
     ],

@@ -455,7 +455,7 @@ def test_nothing_is_denied_of_edges_that_were_not_cut(circuit):
     some = [dataclasses.replace(e, effect=None) if i else e for i, e in enumerate(none)]
     left = dataclasses.replace(empty, edges=some)
     assert analysis.status_of(left)[0] == "undecided"
-    assert f"{len(none) - 1} edges, with smaller estimates, were not cut" in told(left)
+    assert f"{len(none) - 1} edges with smaller estimates were not ablated" in told(left)
 
 
 def test_edges_that_were_added_are_not_said_to_matter_alone(circuit):

@@ -167,7 +167,7 @@ def test_what_cannot_be_is_refused():
         Layout("induction", 4, 9)
     with pytest.raises(it.errors.InputError, match="content tokens"):
         Layout("induction", 8, 7)
-    with pytest.raises(it.errors.InputError, match="no sink"):
+    with pytest.raises(it.errors.InputError, match="no attention sink"):
         work("mixed", n=2)
     with pytest.raises(it.errors.InputError, match="cannot work"):
         work("pointer", n=0)

@@ -90,4 +90,4 @@ def test_unequal_strengths_get_no_number(strength) -> None:
     assert equal.interval[0] <= 40 <= equal.interval[1]
     found = skip_bigrams_of((features[query].T * strength) @ features[key], features)
     assert found.estimated_count is None
-    assert "unequally strong" in found.count_note
+    assert "differ in strength" in found.count_note

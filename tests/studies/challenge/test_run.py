@@ -233,7 +233,7 @@ def test_every_form_of_a_tool_answers(given):
         (failing, "the tool mine cannot be made: OSError: no weights in the folder"),
         (lambda: 3, "mine makes an int"),
         (dict, "mine makes a dict"),
-        (lambda model: None, "takes neither"),
+        (lambda model: None, "must take"),
     ],
 )
 def test_what_makes_no_tool_is_one_clear_line(given, said):
