@@ -91,7 +91,7 @@ def test_a_decoy_attends_like_one_and_is_not_named(decoys):
     assert decoys.status == "detected"  # the true one
     alone = HEADS(toys.decoy(d_vocab=40, n_ctx=60), detectors=["induction"])
     assert by_name(alone, "induction", 1, 1).causal == "not_tested"
-    assert alone.headline.startswith("Attention only, as the model is not seen")
+    assert alone.headline.startswith("Attention only, as the model is not shown")
 
 
 def test_the_trained_model_has_both_kinds_and_the_edge(trained):
