@@ -42,7 +42,6 @@ from interp_toolkit.auditing.parts import (
 )
 from interp_toolkit.auditing.threshold import stable_part
 from interp_toolkit.circuits.behaviour.words import MAJOR, NEGLIGIBLE, Share
-from interp_toolkit.circuits.heads.ablation import ablation_effects
 from interp_toolkit.circuits.heads.controls import displaced_targets, targets_of
 from interp_toolkit.circuits.heads.cuts import Cutter
 from interp_toolkit.circuits.heads.detectors import Detector, as_detector
@@ -60,7 +59,6 @@ from interp_toolkit.circuits.heads.significance import DetectorScores
 from interp_toolkit.circuits.heads.verdict import RIVALS
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.model import Head
-from interp_toolkit.models.running.interventions import HOWS
 from interp_toolkit.results import head_name
 from interp_toolkit.stats import LEVEL
 
@@ -300,9 +298,10 @@ class _HeadAudit:
         elif answer != "refuted" and knockouts.cancelled(self.head):
             answer = "undecided"
             text += ", but knocked out in all heads that have it, it costs nothing: they cancel"
+        text += f". {self._taken_out(knockouts)}"
         return measured(
-            "matters", answer, f"{text}. {self._taken_out()}", "intervened", least, self.bound,
-            self.coverage, "matters" in self.asserted,
+            "matters", answer, text, "intervened", least, self.bound, self.coverage,
+            "matters" in self.asserted,
         )  # fmt: skip
 
     def _reversed(self, knockouts: Knockouts) -> bool:
@@ -311,25 +310,11 @@ class _HeadAudit:
         (lost,) = knockouts.losses(frozenset([self.head]), company, ["resample"])
         return knockouts.share(lost).high < 0
 
-    def _taken_out(self) -> str:
-        """The whole head taken out, three ways."""
-        task, _ = self.ground.task
-        effects_text = []
-        for how in HOWS:
-            effects = ablation_effects(
-                self.ground.model,
-                self.ground.prompts,
-                [self.head],
-                task=task,
-                how=how,
-                n_others=0,
-                seed=self.ground.seed,
-                memory=self.ground.memory,
-            )
-            (one,) = effects.heads
-            task_check = effects.task_check
-            effects_text.append(f"{how} {min(one.effect / task_check.whole, task_check.most):.0%}")
-        return f"Ablating the whole head costs, by {', '.join(effects_text)} of the metric"
+    def _taken_out(self, knockouts: Knockouts) -> str:
+        """Effects of ablating the head's whole output, whatever it attends to."""
+        by_way = knockouts.output_effect(self.head)
+        effects = " and ".join(f"{way} {percent(effect)}" for way, effect in by_way.items())
+        return f"Ablating the whole head costs, by {effects} of the metric"
 
     def _special(self) -> Part:
         """More than attention elsewhere in this head, where its effect is clearest."""

@@ -50,7 +50,7 @@ from interp_toolkit.circuits.edges.checks import (
 from interp_toolkit.circuits.edges.circuit import Circuit, EdgeEffect, Nothing, described
 from interp_toolkit.circuits.edges.passes.ablation_value import Kind, kinds_for
 from interp_toolkit.circuits.edges.passes.attribution import patched_stream
-from interp_toolkit.circuits.edges.passes.cut import CutObjective
+from interp_toolkit.circuits.edges.passes.cut import CutObjective, prompts_at_once
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.screened import Screening
 from interp_toolkit.circuits.edges.wiring import Edge, Node
@@ -290,8 +290,10 @@ def find_circuit(
     if not 0 < level < 1 or max_edges < 1:
         raise InputError(f"level {level} must lie between 0 and 1, max_edges {max_edges} above 0")
     engine = PatchedModel(model)
-    judged_by, task_check = objective(model, prompts, memory, metric=metric)
     limit = parse_memory(memory)
+    prompts_at_once(engine, prompts.n_pos, limit)  # raises before anything is computed
+    progress("checking task performance")
+    judged_by, task_check = objective(model, prompts, memory, metric=metric)
     progress("running the intact model")
     halves = _halves(groups, seed, shuffle=prompts.answers is not None)
     choosing, judging = (

@@ -96,8 +96,8 @@ PARTNER_ROWS = 128  # that paths are cut on, at most
 CUT_ROWS = 64  # made rows that attention is cut on, at most
 BUDGET = 8.0  # passes of as many prompts of this length, for knockouts: of four kinds a head or two
 LEAST_PASSES = 2  # about what each pattern takes, however little of the budget is left
-LARGE_MEMBERS, LARGE_READERS = 4, 1  # as the numbers above, for a large model
-LARGE_RUNS = 2  # of these cuts, those that are measured on the task as well
+LARGE_MEMBERS, LARGE_READERS = 3, 1  # as the numbers above, for a large model
+LARGE_RUNS = 1  # of these cuts, those that are measured on the task as well
 LARGE_PARTNERS = 12  # earlier heads whose path is cut, those with the most K-composition
 
 
@@ -420,13 +420,21 @@ def _asked(cutter: Cutter, scores: HeadScores) -> tuple[dict[str, list[Head]], l
         if not cutter.targets[name](cutter.task.rows).any():
             notes.append(f"no {name} pattern is in the prompts that attention was knocked out on")
             continue
-        try:
-            cutter.check(heads)
-        except InterventionError as error:
-            notes.append(f"no attention was knocked out: {error}")
-            break
         asked[name] = heads
+    try:
+        cutter.check(dict.fromkeys(head for heads in asked.values() for head in heads))
+    except InterventionError as error:
+        notes.append(f"not all attention was knocked out: {error}")
+        asked = {name: heads for name, heads in asked.items() if _can_be_cut(cutter, heads)}
     return asked, notes
+
+
+def _can_be_cut(cutter: Cutter, heads: Sequence[Head]) -> bool:
+    try:
+        cutter.check(heads)
+    except InterventionError:
+        return False
+    return True
 
 
 def _head(

@@ -415,6 +415,8 @@ class Knockouts:
                 return DEPENDS, True
             return "the interval of its effect is too wide", True
         alone: Heads = frozenset([head])
+        if self.is_above_threshold(own) and self.specific(alone):
+            return None, False
         kinds = [alone] if self.is_above_threshold(own) else []
         kinds += self.counting(head)
         if not kinds:

@@ -225,6 +225,18 @@ def test_random_models_carry_no_behaviour(seed, scale):
     assert graph.graph["unit"] == "nats a position"
 
 
+def test_prompts_that_do_not_fit_are_refused_before_anything_is_computed(induction):
+    steps = []
+    with pytest.raises(InputError, match=r"shorten the prompts to at most \d+ tokens") as refused:
+        find_circuit(
+            induction, circuit_prompts(induction, None, 0), memory="1MB", progress=steps.append
+        )
+    assert steps == []
+    longest = int(str(refused.value).split()[-2])
+    shorter = repeated_prompts(induction, rows=16, n_pos=longest)
+    find_circuit(induction, shorter, memory="1MB")
+
+
 def test_the_same_seed_gives_the_same_graph_whatever_the_memory(induction, graph):
     again = composition_graph(induction, memory="12MB")
     assert _kept(again) == _kept(graph)

@@ -9,6 +9,7 @@ rounding, the result is that of `PatchedModel.logits` with all other edges ablat
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -29,8 +30,9 @@ from interp_toolkit.circuits.edges.passes.patched_pass import (
     at_positions,
 )
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Node, Stage
+from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import Countdown
-from interp_toolkit.models.running.memory import rows_that_fit
+from interp_toolkit.models.running.memory import format_size, rows_that_fit
 
 Stream = Float[Tensor, "row pos d_model"]
 #: the sources of the kept edges into each reader
@@ -213,9 +215,7 @@ class CutObjective:
         self.rows, self.engine = rows, engine
         self._prompts, self._others, self._objective = prompts, others, objective
         self._memory = memory
-        self._at_once = rows_that_fit(memory, _pass_bytes(engine, prompts.n_pos), prompts.n_pos)
-        of_gradients = _gradient_bytes(engine, prompts.n_pos)
-        self._graded_at_once = rows_that_fit(memory, of_gradients, prompts.n_pos)
+        self._at_once, self._graded_at_once = prompts_at_once(engine, prompts.n_pos, memory)
         kind = kinds_for(prompts)[0] if kind is None else kind
         self.ablation_value = AblationValue(kind, engine, prompts, others, self._at_once)
         self._held: _Part | None = None
@@ -361,6 +361,29 @@ class CutObjective:
         if isinstance(judged, AskedObjective):
             return judged.of_asked(logits, rows)
         return judged(logits, rows, whole)
+
+
+def prompts_at_once(engine: PatchedModel, n_pos: int, memory: int) -> tuple[int, int]:
+    """The number of prompts of this length that fit in one pass, and in one with gradients.
+
+    Raises InputError, with the length that fits, where not even one does.
+    """
+    most = max(_pass_bytes(engine, n_pos), _gradient_bytes(engine, n_pos))
+    if most > memory:
+        longest = bisect_right(
+            range(1, n_pos),
+            memory,
+            key=lambda n: max(_pass_bytes(engine, n), _gradient_bytes(engine, n)),
+        )
+        raise InputError(
+            f"one prompt of {n_pos} tokens needs about {format_size(most)}, more than the "
+            f"{format_size(memory)} of memory allowed; raise the limit or shorten the prompts to "
+            f"at most {longest} tokens"
+        )
+    return (
+        rows_that_fit(memory, _pass_bytes(engine, n_pos), n_pos),
+        rows_that_fit(memory, _gradient_bytes(engine, n_pos), n_pos),
+    )
 
 
 def _pass_bytes(engine: PatchedModel, n_pos: int) -> int:

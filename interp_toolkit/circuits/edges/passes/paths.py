@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.forward import probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.interventions import put_heads, require_heads
+from interp_toolkit.models.running.restart import can_restart, run_from
 from interp_toolkit.models.weights.parts import LayerWeights, projected
 from interp_toolkit.models.weights.precision import agrees, at_least_single
 from interp_toolkit.models.weights.view import ModelWeights, weights
@@ -197,6 +199,11 @@ class _Cutter:
     layers: Sequence[int]
     memory: int | str | None
 
+    @cached_property
+    def restarts(self) -> bool:
+        """Whether a pass can begin at the reader's layer."""
+        return can_restart(self.model)
+
     def batches(self) -> Iterator[_Batch]:
         layer, head = self.reader
         view, prompts, attn = self.view, self.task.prompts, f"blocks.{layer}.attn"
@@ -265,9 +272,14 @@ class _Batch:
 
     def value_with(self, z: Tensor) -> Float[np.ndarray, " row"]:
         """The task's value when the reader holds this at `hook_z`."""
-        cutter = self._cutter
+        cutter, layer = self._cutter, self._cutter.reader.layer
+        tokens, restarts = cutter.task.prompts.tokens[self._rows], cutter.restarts
         with put_heads(cutter.model, {cutter.reader: z}):
-            logits = run(cutter.model, cutter.task.prompts.tokens[self._rows])
+            if restarts:
+                residual = self._recorded[f"blocks.{layer}.hook_resid_pre"]
+                logits = run_from(cutter.model, residual, layer, tokens)
+            else:
+                logits = run(cutter.model, tokens)
         assert logits is not None
         values: np.ndarray = cutter.task.read(logits, self._rows)[:, 0]
         return values
