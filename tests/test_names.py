@@ -46,19 +46,16 @@ ALLOWED = {
     "circuits/edges/checks.py": {"drawn"},
     "circuits/edges/circuit.py": {"kept"},
     "circuits/heads/result.py": {"looks", "home"},
-    "circuits/roles/result.py": {"home", "found"},
-    "circuits/skip_bigrams/analysis.py": {"looks", "found"},
+    "circuits/roles/result.py": {"home"},
+    "circuits/skip_bigrams/analysis.py": {"looks"},
     "circuits/sorting/analysis.py": {"given"},
-    "circuits/sorting/evaluation.py": {"given", "MATERIAL"},
+    "circuits/sorting/evaluation.py": {"given"},
     "circuits/sorting/weights.py": {"qk_query_place", "qk_key_place", "order_kept", "ov_place"},
     "circuits/universal_keys/analysis.py": {"foretold", "not_foretold"},
     "diagnosis/checks.py": {"said", "places"},
     "diagnosis/sections/configuration.py": {"said"},
     "diagnosis/sections/sums.py": {"said"},
-    "models/features/samples.py": {"kept"},
     "probes/uand/result.py": {"places"},
-    "toys/random_attention/texts.py": {"last_names_told"},
-    "toys/sorting.py": {"kept"},
 }
 
 

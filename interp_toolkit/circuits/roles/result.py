@@ -127,7 +127,7 @@ class RolesFinding(Finding):
     untested: Mapping[str, str]
 
     @property
-    def found(self) -> list[HeadRole]:
+    def candidate_heads(self) -> list[HeadRole]:
         """Those named or undecided: named first, by kind, the largest first."""
         kinds = list(dict.fromkeys(head.kind for head in self.heads))
         return sorted(
@@ -143,7 +143,7 @@ class RolesFinding(Finding):
 
     def tables(self) -> list[Table]:
         """The heads that are named or undecided, and kinds as groups."""
-        tables = [_table(self.found)]
+        tables = [_table(self.candidate_heads)]
         if self.writers:
             tables.append(_writer_table(self.writers))
         if self.groups:

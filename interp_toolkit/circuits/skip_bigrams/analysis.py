@@ -287,14 +287,14 @@ class SkipBigramFinding(Finding):
 
     Attributes:
         heads: one for each head and distance.
-        found: the same heads in full, for graphs and figures.
+        head_bigrams: the same heads in full, for graphs and figures.
     """
 
     evidence: SkipBigramEvidence
     heads: Sequence[HeadRecord]
-    found: Sequence[HeadBigrams] = field(repr=False)
+    head_bigrams: Sequence[HeadBigrams] = field(repr=False)
 
-    omit_from_json: ClassVar[frozenset[str]] = frozenset({"found"})
+    omit_from_json: ClassVar[frozenset[str]] = frozenset({"head_bigrams"})
 
     def to_frame(self) -> pd.DataFrame:
         """One row per bigram, head by head."""
@@ -307,7 +307,7 @@ class SkipBigramFinding(Finding):
                 *(getattr(b, name) for name in columns),
                 alternatives_text(b.alternatives),
             ]
-            for head in self.found
+            for head in self.head_bigrams
             for b in head.bigrams
         ]
         names = ["layer", "head", "distance", *columns, "alternatives"]
@@ -325,7 +325,7 @@ class SkipBigramFinding(Finding):
             "the found.",
             lambda head: head.bigrams,
         )
-        first = clearest(self.found)[0]
+        first = clearest(self.head_bigrams)[0]
         return [heads, *(bigram_tables(first) if first.bigrams else [])]
 
 
@@ -378,7 +378,7 @@ def analyze(run: Run[SkipBigramOptions]) -> SkipBigramFinding:
         evidence=evidence,
         provenance=dataclasses.replace(about, settings=settings),
         heads=[HeadRecord.of(head) for head in heads],
-        found=heads,
+        head_bigrams=heads,
         notes=[*notes_of(heads, evidence), *notes],
         plots=bigram_figures(first),
     )

@@ -8,9 +8,9 @@ Which wrong items follow can differ, so the outputs that are shown are the greed
 
 Where nobody says whether lists have repeats, both kinds are tested (`accuracies`): lists of
 distinct values, and those of the uniform lists that have a repeat. The model's kind is distinct
-lists if it sorts more of them, the 95 % intervals lying apart by MATERIAL. (Uniform lists as they
-come would not do: five of 64 values repeat in one list of seven, so a model that sorts no repeats
-at all seems to lose little.) Both accuracies are reported.
+lists if it sorts more of them, the 95 % intervals lying apart by DISTINCT_ACCURACY_MARGIN. (Uniform
+lists as they come would not do: five of 64 values repeat in one list of seven, so a model that
+sorts no repeats at all seems to lose little.) Both accuracies are reported.
 """
 
 from __future__ import annotations
@@ -333,7 +333,7 @@ def _check_model(model: Model, layout: ListLayout) -> None:
 
 #: between the intervals: a model made for repeats can do a few points worse on them (the source's
 #: first experiment sorts 98.6 % of uniform lists and 96.8 % of hard ones)
-MATERIAL = 0.05
+DISTINCT_ACCURACY_MARGIN = 0.05
 
 
 def with_repeats(lists: Lists) -> Lists:
@@ -345,7 +345,7 @@ def with_repeats(lists: Lists) -> Lists:
 
 def distinct_only(apart: ListAccuracy, repeating: ListAccuracy) -> bool:
     """Whether a model sorts distinct lists so much better that they are its kind."""
-    return apart.low - repeating.high > MATERIAL
+    return apart.low - repeating.high > DISTINCT_ACCURACY_MARGIN
 
 
 def accuracies(

@@ -320,7 +320,7 @@ def _commonest(samples: Samples, most: int) -> tuple[Samples, str]:
         samples,
         labels=samples.labels[:, often],
         names=tuple(samples.names[k] for k in often),
-        kept=samples.kept[often],
+        feature_indices=samples.feature_indices[often],
         dropped=samples.dropped + n - most,
     )
     rarer = f"{n - most:,} features that are on less often than the {most:,} looked at"
