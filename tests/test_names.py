@@ -38,24 +38,9 @@ ALLOWED = {
     "probes/uand/errors.py": {"seen"},
     "tasks/rows.py": {"drawn_rows", "known"},
     # keys of JSON or columns of tables
-    "auditing/parts.py": {"said", "least_seen"},
-    "auditing/result.py": {"home"},
-    "circuits/behaviour/task.py": {"said"},
-    "circuits/behaviour/task_check.py": {"said"},
-    "circuits/collapse.py": {"place"},
     "circuits/edges/checks.py": {"drawn"},
     "circuits/edges/circuit.py": {"kept"},
     "circuits/heads/result.py": {"looks", "home"},
-    "circuits/roles/result.py": {"home"},
-    "circuits/skip_bigrams/analysis.py": {"looks"},
-    "circuits/sorting/analysis.py": {"given"},
-    "circuits/sorting/evaluation.py": {"given"},
-    "circuits/sorting/weights.py": {"qk_query_place", "qk_key_place", "order_kept", "ov_place"},
-    "circuits/universal_keys/analysis.py": {"foretold", "not_foretold"},
-    "diagnosis/checks.py": {"said", "places"},
-    "diagnosis/sections/configuration.py": {"said"},
-    "diagnosis/sections/sums.py": {"said"},
-    "probes/uand/result.py": {"places"},
 }
 
 

@@ -126,7 +126,7 @@ class Ground:
         return (
             None
             if self.task_check.yes
-            else f"the model is not seen to do this: {self.task_check.said}"
+            else f"the model is not seen to do this: {self.task_check.summary}"
         )
 
     @property

@@ -21,7 +21,8 @@ enough. So the chance that any of n false claims is confirmed is at most `level`
 any true one to be refuted (Bonferroni; a false claim has one part that must err, a true one has k
 that may), as far as the intervals hold what they promise: t intervals are approximate.
 
-POWER. `least_seen`: the distance from the bound that would have been seen with a chance of POWER.
+POWER. `detectable_effect`: the distance from the bound that would have been seen with a chance of
+POWER.
 """
 
 from __future__ import annotations
@@ -61,24 +62,24 @@ class Part:
     Attributes:
         question: which.
         answer: see the module.
-        said: one sentence with the figures.
+        summary: one sentence with the figures.
         deed: what was done.
         asserted: whether the claim's answer rests on it.
         value, low, high: what was measured, with its interval; None where it is no number.
         bound: what the interval is held against.
-        least_seen: distance from the bound that would have been seen with a chance of POWER.
+        detectable_effect: distance from the bound that would have been seen with a chance of POWER.
     """
 
     question: Question
     answer: Answer
-    said: str
+    summary: str
     deed: Deed
     asserted: bool = False
     value: float | None = None
     low: float | None = None
     high: float | None = None
     bound: float | None = None
-    least_seen: float | None = None
+    detectable_effect: float | None = None
 
 
 def answer_of(low: float, high: float, bound: float) -> Answer:
@@ -125,7 +126,7 @@ def coverage_of(level: float, claims: int, asserted: int, alternatives: int = 1)
     return 1 - 2 * level / (claims * asserted * alternatives)
 
 
-def least_seen(share: Share, coverage: float, power: float = POWER) -> float | None:
+def detectable_effect(share: Share, coverage: float, power: float = POWER) -> float | None:
     """The distance from the bound at which an effect is detected with this probability.
 
     From the interval's half-width, w = z_c s: one needs (z_c + z_power) s.
@@ -149,7 +150,7 @@ def measured(
 ) -> Part:
     """A part whose answer rests on an interval of this coverage."""
     ends = share.mean, share.low, share.high
-    detectable = least_seen(share, coverage)
+    detectable = detectable_effect(share, coverage)
     return Part(question, answer, text, deed, asserted, *ends, bound, detectable)
 
 

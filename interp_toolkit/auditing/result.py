@@ -54,7 +54,7 @@ class AuditEvidence(Evidence):
         confirmed, refuted, undecided, not_testable: claims with each answer.
         level: of error, for all claims together.
         correction: how claims were corrected together.
-        home: task performance on these prompts; None where it was not tested.
+        task_performance: how well the model does on these prompts; None where it was not tested.
         seal: SHA-256 of the sealed audit; None: it was not sealed.
         sealed_at: when, as the sealed file says.
     """
@@ -65,7 +65,7 @@ class AuditEvidence(Evidence):
     not_testable: int
     level: float
     correction: str
-    home: str | None
+    task_performance: str | None
     seal: str | None
     sealed_at: str | None
 
@@ -99,8 +99,8 @@ class AuditFinding(Finding):
                     "low": part.low,
                     "high": part.high,
                     "bound": part.bound,
-                    "least_seen": part.least_seen,
-                    "said": part.said,
+                    "detectable_effect": part.detectable_effect,
+                    "summary": part.summary,
                 }
                 for claim in self.claims
                 for part in claim.parts
@@ -120,8 +120,8 @@ def _parts_table(claim: AuditedClaim) -> Table:
         [
             ASKED[part.question] + (" *" if part.asserted else ""),
             part.answer,
-            part.said,
-            _rounded(part.least_seen),
+            part.summary,
+            _rounded(part.detectable_effect),
         ]
         for part in claim.parts
     ]
@@ -160,7 +160,7 @@ def findings(claims: Sequence[AuditedClaim]) -> list[str]:
     that did are last.
     """
     if len(claims) == 1:
-        return [capital(f"{part.said.rstrip('.')}.") for part in _deciding(claims[0])]
+        return [capital(f"{part.summary.rstrip('.')}.") for part in _deciding(claims[0])]
     order = ("refuted", "undecided", "not_testable", "confirmed")
     ranked = sorted(claims, key=lambda claim: order.index(claim.answer))
     shown = ranked if len(ranked) <= MOST_FINDINGS else ranked[: MOST_FINDINGS - 1]
@@ -180,7 +180,7 @@ def _deciding(claim: AuditedClaim) -> list[Part]:
 
 def _why(claim: AuditedClaim) -> str:
     deciding = _deciding(claim)
-    return f" ({deciding[0].said.rstrip('.')})" if deciding else ""
+    return f" ({deciding[0].summary.rstrip('.')})" if deciding else ""
 
 
 def _word(answer: Answer) -> str:
@@ -199,7 +199,7 @@ def evidence_of(
         **counts,
         level=ground.level,
         correction=_correction(claims),
-        home=None if task_check is None else task_check.said,
+        task_performance=None if task_check is None else task_check.summary,
         seal=None if sealed is None else sealed.sha256,
         sealed_at=None if sealed is None else sealed.sealed_at,
     )
@@ -227,7 +227,7 @@ def _reason(claims: Sequence[AuditedClaim]) -> str | None:
         if claim.answer != "confirmed":
             for part in claim.parts:
                 if part.asserted and part.answer == claim.answer:
-                    return part.said
+                    return part.summary
     return None
 
 

@@ -152,7 +152,7 @@ def analyze(run: Run[LogitAttributionOptions]) -> LogitAttributionFinding:
     status = next(s for s in REASONS if s in {component.status for component in components})
     metric = "logit" if asks.wrong is None else "logit difference"
     error = float(np.abs(sum(effect[0] for effect in effects.values()) - lens[-1]).max())
-    ground = (metric, total.mean, total.low, total.high, total.n, error, least, performed.said)
+    ground = (metric, total.mean, total.low, total.high, total.n, error, least, performed.summary)
     evidence = LogitAttributionEvidence(status, *ground, reason=REASONS[status])
     names = ["embedding", *(f"layer {n}" for n in range(len(lens) - 1))]
     ends = [(e.mean, e.low, e.high) for e in map(estimate, asks.by_row(lens))]

@@ -116,7 +116,7 @@ class TaskFlags:
         say(f"does the model do {self.task}?")
         performance = task_performance(model, prompts_from_data(data, model), memory)
         if not quiet:
-            print(f"{self.task}: {printable(performance.said)}", file=sys.stderr)
+            print(f"{self.task}: {printable(performance.summary)}", file=sys.stderr)
         return data
 
     def _read_source(self, model: Any, columns: Sequence[str] | None) -> FeatureData | None:

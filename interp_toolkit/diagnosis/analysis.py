@@ -232,7 +232,7 @@ class _Examination:
             f"a hook at {listed(list(broken))} makes the model fail ({reason.splitlines()[0]})"
         )
         self.checks.append(
-            Check("hooks", "the model runs with hooks", "failed", reason_text, places=names)
+            Check("hooks", "the model runs with hooks", "failed", reason_text, locations=names)
         )
         return record(self.bench, self.model, self.points)
 
@@ -376,7 +376,7 @@ class _Examination:
         left = firing.more(firing.hooks_on(self.points), self.hooks_before)
         if left:
             text = f"{sum(left.values())} more than before at {listed(list(left))}"
-            yield Check("hooks", "hooks are gone afterwards", "failed", text, places=list(left))
+            yield Check("hooks", "hooks are gone afterwards", "failed", text, locations=list(left))
             return
         after = self.bench.run(self.model)
         yield measured(
@@ -416,7 +416,7 @@ class _Examination:
 
     def _with_fault(self, check: Check) -> Check:
         fault = sums.present_in(self.model, check)
-        return check if fault is None else replace(check, said=f"{check.said} ({fault})")
+        return check if fault is None else replace(check, summary=f"{check.summary} ({fault})")
 
 
 def _named(original: Any) -> str:

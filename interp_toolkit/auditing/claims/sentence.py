@@ -90,4 +90,4 @@ def _earned(claim: BaseClaim, parts: Sequence[Part]) -> int:
 
 def _supported(part: Part) -> str:
     """The finding's first clause."""
-    return re.split(r"; |\. ", part.said)[0]
+    return re.split(r"; |\. ", part.summary)[0]

@@ -29,7 +29,7 @@ from interp_toolkit.auditing.parts import (
     Answer,
     Part,
     answer_of,
-    least_seen,
+    detectable_effect,
     measured,
     percent,
     share_of_random,
@@ -155,7 +155,7 @@ class CarryingAudit(MovingAudit):
         bound = moved.mean - more.mean
         return Part(
             "special", answer, text, "intervened", True, moved.mean, moved.low, moved.high,
-            bound, least_seen(more, coverage),
+            bound, detectable_effect(more, coverage),
         )  # fmt: skip
 
     def _rest(self) -> Part:

@@ -69,13 +69,13 @@ class TaskPerformance:
     corrupted: TaskCheck | None
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """The performance in one sentence."""
         if self.corrupted is None:
-            return self.clean.said
+            return self.clean.summary
         value = self.corrupted.value
         return (
-            f"{self.clean.said}; on the corrupted prompts {value.mean:.1%} "
+            f"{self.clean.summary}; on the corrupted prompts {value.mean:.1%} "
             f"[{value.low:.1%}, {value.high:.1%}]"
         )
 
@@ -114,8 +114,8 @@ look for; give answers
     clean = check_task(model, task, memory)
     if not clean.yes:
         raise InputError(
-            f"the model is not seen to do this: {clean.said}; nothing can be said of what carries "
-            "it; take another model or task, or more rows"
+            f"the model is not seen to do this: {clean.summary}; nothing can be said of what "
+            "carries it; take another model or task, or more rows"
         )
     if prompts.corrupted is None:
         return TaskPerformance(clean, None)

@@ -384,7 +384,7 @@ def _halves(
 def _nothing(task_check: TaskCheck | None, lost: Float[np.ndarray, " row"]) -> Nothing | None:
     """Why there is nothing to explain on these rows, or None."""
     if task_check is not None and not task_check.yes:
-        return Nothing("not_tested", f"the model is not seen to do the task: {task_check.said}")
+        return Nothing("not_tested", f"the model is not seen to do the task: {task_check.summary}")
     cost = estimate(lost)
     if cost.low > 0:
         return None

@@ -348,8 +348,8 @@ def _notes(task_check: TaskCheck, n_heads: int, n_random: int, n_others: int) ->
     notes = []
     if not task_check.yes:
         notes.append(
-            f"the model is not seen to do the task ({task_check.said}), so what its heads do for "
-            "it cannot be tested"
+            f"the model is not seen to do the task ({task_check.summary}), so what its heads do "
+            "for it cannot be tested"
         )
     if n_heads and n_random < n_others:
         notes.append(f"only {n_random} other heads to compare ablations with")

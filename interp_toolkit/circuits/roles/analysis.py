@@ -79,10 +79,10 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
     if not task_check.yes:
         return RolesFinding(
             headline="Not tested: the model is not seen to perform the task on these prompts.",
-            findings=[f"Task: {task_check.said}."],
+            findings=[f"Task: {task_check.summary}."],
             evidence=not_tested(task_check),
             provenance=about,
-            home=task_check,
+            task_check=task_check,
             difference=None,
             heads=[],
             writers=[],
@@ -103,7 +103,7 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
         findings=findings(roles),
         evidence=evidence_of(task_check, roles, quick=quick),
         provenance=about,
-        home=task_check,
+        task_check=task_check,
         difference=roles.difference,
         heads=roles.heads,
         writers=roles.writers,
@@ -174,7 +174,7 @@ _MOVING = (NAME_MOVER.name, SUCCESSOR.name)
 
 def not_tested(task_check: TaskCheck) -> RolesEvidence:
     """The evidence where the model does not measurably perform the task."""
-    reason = f"the model is not seen to perform the task: {task_check.said}"
+    reason = f"the model is not seen to perform the task: {task_check.summary}"
     return _evidence("not_tested", reason, task_check, {}, 1)
 
 
@@ -309,7 +309,7 @@ def _evidence(
     return RolesEvidence(
         status=status,
         reason=reason,
-        behaviour=task_check.said,
+        behaviour=task_check.summary,
         performs_task=task_check.yes,
         null=NULL,
         error=ERROR,

@@ -110,7 +110,7 @@ class RolesFinding(Finding):
     """Heads that move, suppress, inhibit or park.
 
     Attributes:
-        home: what the model does on these rows.
+        task_check: what the model does on these rows.
         difference: its mean preference for the answer, logits; None where that was not looked at.
         heads: every head under every kind that could be judged.
         writers: heads of no such kind that write much.
@@ -119,7 +119,7 @@ class RolesFinding(Finding):
     """
 
     evidence: RolesEvidence
-    home: TaskCheck
+    task_check: TaskCheck
     difference: float | None
     heads: Sequence[HeadRole]
     writers: Sequence[PlainWriter]
@@ -171,7 +171,7 @@ def _record(head: HeadRole) -> dict[str, object]:
 
 def _table(heads: Sequence[HeadRole]) -> Table:
     columns = [
-        *("head", "kind", "said", "attention", "low", "high", "writes", "low", "high", "p"),
+        *("head", "kind", "outcome", "attention", "low", "high", "writes", "low", "high", "p"),
         *("loss", "low", "high", "at once", "downstream", "effect"),
     ]
     rows = []

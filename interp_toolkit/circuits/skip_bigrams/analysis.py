@@ -249,7 +249,7 @@ class SkipBigramEvidence(Evidence):
 
     Attributes:
         level: of false discoveries, in each head and distance.
-        looks: heads and distances compared.
+        comparisons: heads and distances compared.
         expected_by_chance: upper bound of those that would show a bigram by chance.
         tail: "beta" or "empirical": where p-values come from (see `scores`); None: all scores are
             0.
@@ -265,7 +265,7 @@ class SkipBigramEvidence(Evidence):
     level: float = column("level")
     pairs: int = column("pairs of features")
     capacity: str = column("capacity")
-    looks: int = column("heads and distances")
+    comparisons: int = column("heads and distances")
     expected_by_chance: float = column("with a bigram by chance, at most")
     tail: str | None = column("tail of p-values")
     shared_cosine: float | None = column("mean cosine of features")
@@ -397,7 +397,7 @@ def evidence_of(heads: Sequence[HeadBigrams], copies: int) -> SkipBigramEvidence
         level=heads[0].level,
         pairs=heads[0].n_pairs,
         capacity=CAPACITY,
-        looks=len(heads),
+        comparisons=len(heads),
         expected_by_chance=heads[0].level * len(heads),
         tail="empirical" if "empirical" in tails else next(iter(tails), None),
         shared_cosine=max(cosines, default=None),
@@ -466,7 +466,7 @@ def notes_of(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list
     if len(heads) > 1:
         notes.append(
             f"the level holds for each {_each(heads)}: without any bigram, up to "
-            f"{evidence.expected_by_chance:.2g} of {evidence.looks} would show one by chance"
+            f"{evidence.expected_by_chance:.2g} of {evidence.comparisons} would show one by chance"
         )
     if evidence.tail == "empirical":
         notes.append(EMPIRICAL)

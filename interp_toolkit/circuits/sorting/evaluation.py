@@ -72,12 +72,12 @@ class SortedList:
     """A list and what a model makes of it, as token ids.
 
     Attributes:
-        given, output, correct: the list, the model's own output, the sorted list.
+        input_list, output, correct: the list, the model's own output, the sorted list.
         right: whether every item is.
         loss: mean cross-entropy of an item, in nats, the items before given as they should be.
     """
 
-    given: tuple[int, ...] = column("list", format=_as_text)
+    input_list: tuple[int, ...] = column("list", format=_as_text)
     output: tuple[int, ...] = column("output", format=_as_text)
     correct: tuple[int, ...] = column("sorted", format=_as_text)
     right: bool = column("right")
@@ -87,7 +87,7 @@ class SortedList:
 class Counterexample(NamedTuple):
     """A list that a model sorts wrongly, its output, and the right one, all as token ids."""
 
-    given: tuple[int, ...]
+    input_list: tuple[int, ...]
     output: tuple[int, ...]
     correct: tuple[int, ...]
 
@@ -287,7 +287,7 @@ def _shown(model: Model, layout: ListLayout, lists: Lists) -> Iterator[Counterex
     columns = (lists.values.tolist(), outputs, lists.sorted().tolist(), lists.lengths.tolist())
     for items, output, correct, length in zip(*columns, strict=True):
         yield Counterexample(
-            given=tuple(layout.values[value] for value in items[:length]),
+            input_list=tuple(layout.values[value] for value in items[:length]),
             output=tuple(output[:length]),
             correct=tuple(layout.values[value] for value in correct[:length]),
         )

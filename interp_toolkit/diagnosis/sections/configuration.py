@@ -71,7 +71,7 @@ def check_folding(model: Any) -> Iterator[Check]:
             name,
             "failed",
             f"cfg says no norms, and there are {listed(list(norms))}",
-            places=list(norms),
+            locations=list(norms),
         )
         return
     bare = [hook for hook, norm in norms.items() if norm.w is None and norm.b is None]
@@ -83,7 +83,7 @@ def check_folding(model: Any) -> Iterator[Check]:
                 name,
                 "failed",
                 f"cfg says {norm_type} (folded), but weights are at work in {listed(working)}",
-                places=working,
+                locations=working,
             )
         else:
             yield Check(
@@ -96,7 +96,7 @@ def check_folding(model: Any) -> Iterator[Check]:
             name,
             "failed",
             f"cfg says {norm_type} (not folded), but {listed(bare)} hold no weights",
-            places=bare,
+            locations=bare,
         )
         return
     if working:
@@ -199,8 +199,10 @@ def by_design(own: Iterator[Check], model: Any, fresh: Iterator[Check] | None) -
     for check in own:
         other = in_copy.get(check.name)
         shared = other is not None and other.answer == check.answer == "failed"
-        if shared and hasattr(model, "original_model") and other and other.said == check.said:
-            check = replace(check, answer="differs", said=f"{check.said}, in a fresh copy too")
+        if shared and hasattr(model, "original_model") and other and other.summary == check.summary:
+            check = replace(
+                check, answer="differs", summary=f"{check.summary}, in a fresh copy too"
+            )
         yield check
 
 
@@ -386,10 +388,10 @@ def _run_moved(
             move(copy, back)
 
 
-def _result(name: str, change: Tensor, plain: Tensor, tolerance: float, said: str) -> Check:
+def _result(name: str, change: Tensor, plain: Tensor, tolerance: float, summary: str) -> Check:
     """A difference that is told, and is no fault."""
     difference, scale = float(change.abs().max()), float(plain.abs().max())
     check = measured("conditions", name, difference, tolerance, scale, NOISE_BASIS)
     if check.answer != "failed":
         return check
-    return Check("conditions", name, "differs", said, difference, tolerance, NOISE_BASIS)
+    return Check("conditions", name, "differs", summary, difference, tolerance, NOISE_BASIS)

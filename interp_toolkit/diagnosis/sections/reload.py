@@ -56,10 +56,10 @@ def check_reload(
     nowhere = never_set(fresh.model) if bool(logits.isnan().any()) else []
     lost = tuple(dict.fromkeys([*fresh.unset, *fresh.absent, *nowhere]))
     if lost:
-        yield Check("reload", name, "failed", f"left unset: {listed(lost)}", places=lost)
+        yield Check("reload", name, "failed", f"left unset: {listed(lost)}", locations=lost)
     elif fresh.unused:
         yield Check(
-            "reload", name, "failed", f"no use for: {listed(fresh.unused)}", places=fresh.unused
+            "reload", name, "failed", f"no use for: {listed(fresh.unused)}", locations=fresh.unused
         )
     else:
         yield Check("reload", name, "passed", f"{len(model.state_dict())} tensors")
@@ -83,7 +83,7 @@ def check_own_loading(model: Any) -> Iterator[Check]:
         twin.load_state_dict(weights)
     left = unset(twin)
     if left:
-        yield Check("reload", name, "failed", f"left unset: {listed(left)}", places=left)
+        yield Check("reload", name, "failed", f"left unset: {listed(left)}", locations=left)
     else:
         yield Check("reload", name, "passed", f"{len(weights)} tensors")
 
@@ -112,7 +112,7 @@ def check_file(model: Any) -> Iterator[Check]:
         if n not in reloaded or not torch.equal(t.cpu(), reloaded[n])
     ]
     if bad:
-        yield Check("reload", name, "failed", f"not the same: {listed(bad)}", places=bad)
+        yield Check("reload", name, "failed", f"not the same: {listed(bad)}", locations=bad)
     else:
         yield Check("reload", name, "passed", f"{len(parameters)} tensors, bit for bit")
 

@@ -281,7 +281,7 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
     described = {
         "source": samples.source,
         "rows": len(data),
-        "places": len(samples),
+        "positions": len(samples),
         "sha256": data.digest(),
     }
     return UANDFinding(
