@@ -24,7 +24,8 @@ BANNED = frozenset(
     (
         *("found", "said", "told", "mine", "theirs", "place", "places", "given", "known", "kept"),
         *("seen", "drawn", "wanted", "looks", "foretold", "home", "anew", "material", "doubtful"),
-        *("kin", "price", "worth", "readoff"),
+        *("kin", "price", "worth", "readoff", "quietly", "brief", "countdown", "deed"),
+        *("whence", "wherein", "thereof", "sheet"),
     )
 )
 PHRASES = ("at_home", "stand_in")
@@ -34,6 +35,7 @@ ALLOWED = {
     "models/loading/source_names.py": {"looks_like_path"},
     # former public names, kept as aliases
     "circuits/behaviour/at_home.py": {"at_home", "checked_home"},
+    "formatting.py": {"Brief", "Countdown"},
     "probes/uand/readout.py": {"truth_table_readoff", "fitted_readoff"},
     "probes/uand/errors.py": {"seen"},
     "tasks/rows.py": {"drawn_rows", "known"},

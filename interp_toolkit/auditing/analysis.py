@@ -1,7 +1,7 @@
 """`it.audit(model, claims)`, and `interp audit CLAIM --model MODEL`: is it so?
 
 Steps: every claim falls into those that are judged by themselves (`plan`); the rows are made or
-taken, each once (`ground`); each claim is asked its questions (`heads`, `circuit`, `direction`,
+taken, each once (`context`); each claim is asked its questions (`heads`, `circuit`, `direction`,
 `pair`, `algorithm`), its sentence held against the tests (`sentence`), and all parts made one
 answer (`parts`).
 """
@@ -29,8 +29,8 @@ from interp_toolkit.auditing.claims.kinds import (
 from interp_toolkit.auditing.claims.plan import single
 from interp_toolkit.auditing.claims.seal import Sealed
 from interp_toolkit.auditing.claims.sentence import sentence_part
+from interp_toolkit.auditing.context import AuditContext, audit_context
 from interp_toolkit.auditing.direction.audit import audit_direction
-from interp_toolkit.auditing.ground import Ground, ground_on
 from interp_toolkit.auditing.heads import audit_head
 from interp_toolkit.auditing.pair import audit_pair
 from interp_toolkit.auditing.parts import Part, of_claim
@@ -100,7 +100,7 @@ def audit(
     every = single(listed)
     with preserve_state(model):
         model = load(model)
-        ground, notes = ground_on(
+        context, notes = audit_context(
             model,
             as_data(data, model),
             seed=seed,
@@ -114,18 +114,18 @@ def audit(
         for number, claim in enumerate(every):
             progress(f"claim {number + 1} of {len(every)}: {claim.about}")
             if number == 0 and before:
-                ground = ground.correcting(before)
+                context = context.correcting(before)
             elif number == before:
-                ground = ground.correcting(len(every) - before)
-            tested.append(_tested(claim, ground, sealed=number < before))
+                context = context.correcting(len(every) - before)
+            tested.append(_tested(claim, context, sealed=number < before))
         return AuditFinding(
             probe="audit",
             headline=headline(tested),
             findings=findings(tested),
-            evidence=evidence_of(tested, ground, sealed),
-            provenance=provenance(model, _described(ground), _settings(ground, every), seed),
+            evidence=evidence_of(tested, context, sealed),
+            provenance=provenance(model, _described(context), _settings(context, every), seed),
             claims=tested,
-            notes=[*notes, *_notes(ground, tested, sealed)],
+            notes=[*notes, *_notes(context, tested, sealed)],
             plots=interval_figure(tested),
         )
 
@@ -141,8 +141,8 @@ def _listed(claims: Any) -> list[BaseClaim]:
     return listed_claims
 
 
-def _tested(claim: BaseClaim, ground: Ground, *, sealed: bool) -> AuditedClaim:
-    parts = _parts(claim, ground)
+def _tested(claim: BaseClaim, context: AuditContext, *, sealed: bool) -> AuditedClaim:
+    parts = _parts(claim, context)
     (kind,) = (name for name, of in KINDS.items() if type(claim) is of)
     return AuditedClaim(
         claim.about,
@@ -154,39 +154,41 @@ def _tested(claim: BaseClaim, ground: Ground, *, sealed: bool) -> AuditedClaim:
     )
 
 
-def _parts(claim: BaseClaim, ground: Ground) -> list[Part]:
+def _parts(claim: BaseClaim, context: AuditContext) -> list[Part]:
     if isinstance(claim, HeadsClaim):
-        return audit_head(claim, ground)
+        return audit_head(claim, context)
     if isinstance(claim, CircuitClaim):
-        return audit_circuit(claim, ground)
+        return audit_circuit(claim, context)
     if isinstance(claim, DirectionClaim):
-        return audit_direction(claim, ground)
+        return audit_direction(claim, context)
     if isinstance(claim, PairClaim):
-        return audit_pair(claim, ground)
+        return audit_pair(claim, context)
     assert isinstance(claim, AlgorithmClaim)
-    return audit_algorithm(claim, ground)
+    return audit_algorithm(claim, context)
 
 
-def _described(ground: Ground) -> dict[str, Any]:
-    if ground.data is not None:
-        rows = {"source": ground.data.source, "rows": len(ground.data)}
-        return {**rows, "sha256": ground.data.digest()}
-    prompts = ground.asked_prompts
+def _described(context: AuditContext) -> dict[str, Any]:
+    if context.data is not None:
+        rows = {"source": context.data.source, "rows": len(context.data)}
+        return {**rows, "sha256": context.data.digest()}
+    prompts = context.asked_prompts
     if prompts is None:
         return {"source": "none: weights and drawn rows"}
     digest = digest_of_tokens(prompts.tokens)
     return {"source": prompts.source, "rows": len(prompts), "sha256": digest}
 
 
-def _settings(ground: Ground, claims: Sequence[BaseClaim]) -> dict[str, Any]:
+def _settings(context: AuditContext, claims: Sequence[BaseClaim]) -> dict[str, Any]:
     shown = [c.model_dump(mode="json", exclude_none=True) for c in claims]
     for one in shown:
         if len(one.get("direction", ())) > 16:
             one["direction"] = f"{len(one['direction'])} numbers"
-    return {"level": ground.level, "effort": ground.effort, "claims": shown}
+    return {"level": context.level, "effort": context.effort, "claims": shown}
 
 
-def _notes(ground: Ground, tested: Sequence[AuditedClaim], sealed: Sealed | None) -> list[str]:
+def _notes(
+    context: AuditContext, tested: Sequence[AuditedClaim], sealed: Sealed | None
+) -> list[str]:
     notes = []
     if sealed is not None:
         count = sum(claim.sealed for claim in tested)
@@ -195,7 +197,7 @@ def _notes(ground: Ground, tested: Sequence[AuditedClaim], sealed: Sealed | None
             f"SHA-256 {sealed.sha256[:16]}…); that their data were not seen before is for whoever "
             "sealed them to vouch for"
         )
-    if ground.data is not None:
+    if context.data is not None:
         notes.append(
             "answers hold for rows like these; whether the claims were made on the same rows is "
             "not known here"

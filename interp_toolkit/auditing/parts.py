@@ -43,9 +43,9 @@ AS_GOOD = 0.1  # of random claims of the same shape: fewer do as well as one tha
 Question = Literal["there", "matters", "all", "special", "stable", "sentence"]
 Answer = Literal["confirmed", "refuted", "undecided", "not_testable"]
 #: what was done to come to an answer: looked at, changed and looked at, computed from weights
-Deed = Literal["observed", "intervened", "computed"]
+Method = Literal["observed", "intervened", "computed"]
 
-ASKED: dict[Question, str] = {
+QUESTIONS: dict[Question, str] = {
     "there": "is it there?",
     "matters": "does it matter?",
     "all": "is it all?",
@@ -63,7 +63,7 @@ class Part:
         question: which.
         answer: see the module.
         summary: one sentence with the figures.
-        deed: what was done.
+        method: what was done.
         asserted: whether the claim's answer rests on it.
         value, low, high: what was measured, with its interval; None where it is no number.
         bound: what the interval is held against.
@@ -73,7 +73,7 @@ class Part:
     question: Question
     answer: Answer
     summary: str
-    deed: Deed
+    method: Method
     asserted: bool = False
     value: float | None = None
     low: float | None = None
@@ -142,7 +142,7 @@ def measured(
     question: Question,
     answer: Answer,
     text: str,
-    deed: Deed,
+    method: Method,
     share: Share,
     bound: float,
     coverage: float,
@@ -151,7 +151,7 @@ def measured(
     """A part whose answer rests on an interval of this coverage."""
     ends = share.mean, share.low, share.high
     detectable = detectable_effect(share, coverage)
-    return Part(question, answer, text, deed, asserted, *ends, bound, detectable)
+    return Part(question, answer, text, method, asserted, *ends, bound, detectable)
 
 
 def percent(share: Share) -> str:
@@ -159,7 +159,7 @@ def percent(share: Share) -> str:
     return f"{share.mean:.0%} [{share.low:.0%}, {share.high:.0%}]"
 
 
-def share_of_random(good: int, of: int, text: str, deed: Deed, coverage: float) -> Part:
+def share_of_random(good: int, of: int, text: str, method: Method, coverage: float) -> Part:
     """Whether few enough random claims of the same shape do as well."""
     low, high = clopper_pearson(good, of, coverage)
     answer: Answer = "undecided"
@@ -168,4 +168,4 @@ def share_of_random(good: int, of: int, text: str, deed: Deed, coverage: float) 
     elif low > AS_GOOD:
         answer = "refuted"
     text = f"{text} (at most {high:.0%} of all such)"
-    return Part("special", answer, text, deed, False, good / of, low, high, AS_GOOD)
+    return Part("special", answer, text, method, False, good / of, low, high, AS_GOOD)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from interp_toolkit import plots
 from interp_toolkit.auditing.claims.seal import Sealed
-from interp_toolkit.auditing.ground import Ground
-from interp_toolkit.auditing.parts import ASKED, Answer, Part
+from interp_toolkit.auditing.context import AuditContext
+from interp_toolkit.auditing.parts import QUESTIONS, Answer, Part
 from interp_toolkit.finding import MOST_FINDINGS, Finding
 from interp_toolkit.formatting import capital
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
@@ -94,7 +94,7 @@ class AuditFinding(Finding):
                     "question": part.question,
                     "asserted": part.asserted,
                     "answer": part.answer,
-                    "done": part.deed,
+                    "method": part.method,
                     "value": part.value,
                     "low": part.low,
                     "high": part.high,
@@ -118,7 +118,7 @@ class AuditFinding(Finding):
 def _parts_table(claim: AuditedClaim) -> Table:
     rows = [
         [
-            ASKED[part.question] + (" *" if part.asserted else ""),
+            QUESTIONS[part.question] + (" *" if part.asserted else ""),
             part.answer,
             part.summary,
             _rounded(part.detectable_effect),
@@ -174,7 +174,7 @@ def _deciding(claim: AuditedClaim) -> list[Part]:
     """The asserted parts, those with the claim's answer first, interventions before the rest."""
     asserted = [part for part in claim.parts if part.asserted]
     return sorted(
-        asserted, key=lambda part: (part.answer != claim.answer, part.deed != "intervened")
+        asserted, key=lambda part: (part.answer != claim.answer, part.method != "intervened")
     )
 
 
@@ -188,16 +188,16 @@ def _word(answer: Answer) -> str:
 
 
 def evidence_of(
-    claims: Sequence[AuditedClaim], ground: Ground, sealed: Sealed | None
+    claims: Sequence[AuditedClaim], context: AuditContext, sealed: Sealed | None
 ) -> AuditEvidence:
     """The evidence of the verdict."""
     counts = {answer: sum(c.answer == answer for c in claims) for answer in _ORDER}
-    task_check = ground.cached_task_check
+    task_check = context.cached_task_check
     return AuditEvidence(
         status=_status(counts),
         reason=_reason(claims),
         **counts,
-        level=ground.level,
+        level=context.level,
         correction=_correction(claims),
         task_performance=None if task_check is None else task_check.summary,
         seal=None if sealed is None else sealed.sha256,
@@ -242,7 +242,7 @@ _ANSWER_STYLES: tuple[tuple[Answer, str, str], ...] = (
 def interval_figure(claims: Sequence[AuditedClaim]) -> list[Figure]:
     """Estimates with their intervals, and bounds; nothing where no part is a number."""
     rows = [
-        (f"{claim.about}: {ASKED[part.question]}", part)
+        (f"{claim.about}: {QUESTIONS[part.question]}", part)
         for claim in claims
         for part in claim.parts
         if part.asserted and part.low is not None and part.bound is not None

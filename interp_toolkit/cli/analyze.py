@@ -14,7 +14,7 @@ import typer
 
 from interp_toolkit.cli import options
 from interp_toolkit.cli.flags import ModelFlags, OutputFlags, load
-from interp_toolkit.cli.rows import PromptFlags
+from interp_toolkit.cli.prompts import PromptFlags
 from interp_toolkit.errors import InputError, printable
 from interp_toolkit.models.loading.source_names import models_named
 

@@ -13,7 +13,7 @@ import typer
 from interp_toolkit.cli import options
 from interp_toolkit.cli.flags import ModelFlags, OutputFlags, load
 from interp_toolkit.cli.options import flag
-from interp_toolkit.cli.rows import TaskFlags
+from interp_toolkit.cli.prompts import TaskFlags
 from interp_toolkit.errors import InputError, printable
 
 

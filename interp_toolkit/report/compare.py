@@ -58,7 +58,11 @@ BEFORE = "interp-toolkit/2"
 #: keys of files written before they were renamed: of every analysis, and of some
 RENAMED_KEYS = {"said": "summary", "material": "above_threshold"}
 RENAMED_KEYS_OF: Mapping[str, Mapping[str, str]] = {
-    "audit": {"least_seen": "detectable_effect", "home": "task_performance"},
+    "audit": {
+        "least_seen": "detectable_effect",
+        "home": "task_performance",
+        "deed": "method",
+    },
     "collapse": {"place": "site_name"},
     "doctor": {"places": "locations"},
     "roles": {"home": "task_check"},
@@ -70,6 +74,7 @@ RENAMED_KEYS_OF: Mapping[str, Mapping[str, str]] = {
         "ov_place": "ov_position",
         "order_kept": "order_preserved",
     },
+    **{name: {"smallest_gap": "smallest_margin"} for name in ("xor", "and", "or", "boolean")},
     "uand": {"places": "positions"},
     "universal-keys": {"foretold": "held_out_accuracy", "not_foretold": "fails_held_out"},
 }

@@ -270,6 +270,7 @@ def former(value: Any, keys: dict[str, str], words: dict[str, str]) -> Any:
         ("toy:universal-keys", "universal-keys", {}),
         ("toy:uand", "uand", {"effort": "quick"}),
         ("toy:xor-2head", "doctor", {}),
+        ("toy:xor-2head", "xor", {}),
     ],
 )
 def test_files_with_the_former_keys_read_the_same(

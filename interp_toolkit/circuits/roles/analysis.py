@@ -20,7 +20,7 @@ from interp_toolkit.circuits.behaviour.words import in_words
 from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.find import CHECKED, PARKED, Roles, find_roles
 from interp_toolkit.circuits.roles.kinds import KINDS, NAME_MOVER, S_INHIBITION, SUCCESSOR, HeadKind
-from interp_toolkit.circuits.roles.reading import asks_of
+from interp_toolkit.circuits.roles.reading import queries_of
 from interp_toolkit.circuits.roles.result import HeadRole, RolesEvidence, RolesFinding
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
@@ -127,7 +127,7 @@ def asked(
     """
     user_prompts = prompts_from_data(data, model)
     prompts = user_prompts.distinct()
-    asks_of(prompts)
+    queries_of(prompts)
     task, reason = task_of(model, prompts)
     if task is None:
         raise InputError(str(reason))
@@ -144,7 +144,7 @@ def unfit(model: Any, data: FeatureData | None) -> str | None:
     if data is None or data.answers is None:
         return "needs rows with answers (--data)"
     try:
-        asks_of(prompts_from_data(data, model))
+        queries_of(prompts_from_data(data, model))
         view = weights(model)
         for layer in range(view.n_layers):
             additive(view, layer)

@@ -55,7 +55,7 @@ FEWEST_ROWS = 6  # with five, no sign-flip p-value is below 0.05
 
 
 @dataclass(frozen=True, eq=False)
-class Asks:
+class Queries:
     """Everything that rows ask, row by row.
 
     Attributes:
@@ -67,7 +67,7 @@ class Asks:
 
     Examples:
         >>> tokens, position = np.array([[3, 4, 3, 5]]), np.array([3])
-        >>> Asks(tokens, position, np.array([4]), np.array([3]), 1).last_repeat(np.array([3]))
+        >>> Queries(tokens, position, np.array([4]), np.array([3]), 1).last_repeat(np.array([3]))
         array([[False, False,  True, False]])
     """
 
@@ -122,7 +122,7 @@ class Asks:
         return mean
 
 
-def asks_of(prompts: Prompts) -> Asks:
+def queries_of(prompts: Prompts) -> Queries:
     """The questions of these rows.
 
     Raises InputError for rows that ask nothing, too few of them, or all for the same.
@@ -136,16 +136,16 @@ def asks_of(prompts: Prompts) -> Asks:
     if rows < FEWEST_ROWS:
         raise InputError(f"{rows} rows are too few to judge heads by; give {FEWEST_ROWS} or more")
     wrong = None if prompts.wrong is None else prompts.wrong.numpy().reshape(-1)
-    asks = Asks(
+    queries = Queries(
         tokens=prompts.tokens.numpy().repeat(slots, axis=0),
         position=prompts.answer_positions.numpy().reshape(-1),
         answer=prompts.answers.numpy().reshape(-1),
         wrong=wrong,
         slots=slots,
     )
-    if len(asks.at_hand) < 2:
+    if len(queries.at_hand) < 2:
         raise InputError("all rows ask for the same answer; heads are judged by what sets it apart")
-    return asks
+    return queries
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +173,7 @@ class Reading:
 def read(
     model: Model,
     view: ModelWeights,
-    asks: Asks,
+    queries: Queries,
     sources: Bool[np.ndarray, "source ask pos"],
     *,
     memory: int | str | None = None,
@@ -184,7 +184,7 @@ def read(
     Args:
         model: any TransformerLens model.
         view: its weights.
-        asks: what is asked, one row of tokens each; rows with several answers run once for each.
+        queries: what is asked, one row of tokens each; rows with several answers run once for each.
         sources: sets of places whose values are kept.
         memory: bound for a batch.
         progress: told what is being done.
@@ -194,8 +194,8 @@ def read(
             heads that do not add to the residual stream.
     """
     layers = [additive(view, layer) for layer in range(view.n_layers)]
-    n_asks, n_pos = asks.tokens.shape
-    recorder = _Recorder(view, layers, asks, sources)
+    n_asks, n_pos = queries.tokens.shape
+    recorder = _Recorder(view, layers, queries, sources)
     points, patterns = hook_points(model), pattern_points(model)
     last = f"blocks.{view.n_layers - 1}.hook_resid_post"
     names = [name(n) for n in range(view.n_layers) for name in (entry, hook_z)] + [last]
@@ -224,7 +224,7 @@ def read(
                 ),
             ]
         hooks.append((points[last], partial(recorder.end, at=batch, hooks_read=hooks_read)))
-        run(model, torch.from_numpy(asks.tokens[batch]), hooks)
+        run(model, torch.from_numpy(queries.tokens[batch]), hooks)
         recorder.check_hooks(hooks_read)
         recorder.check_values(batch)
     return recorder.reading()
@@ -237,12 +237,12 @@ class _Recorder:
         self,
         view: ModelWeights,
         layers: list[OVWeights],
-        asks: Asks,
+        queries: Queries,
         sources: Bool[np.ndarray, "source ask pos"],
     ):
         L, H, D = view.n_layers, view.n_heads, view.d_head
-        n, n_pos = asks.tokens.shape
-        self.layers, self.position = layers, torch.from_numpy(asks.position)
+        n, n_pos = queries.tokens.shape
+        self.layers, self.position = layers, torch.from_numpy(queries.position)
         self.dtype = at_least_single(layers[0].W_V[:0]).dtype
         zeros = partial(torch.zeros, dtype=self.dtype)
         self.attention, self.reach = zeros(L, n, H, n_pos), zeros(L, n, H, n_pos)
@@ -341,12 +341,12 @@ class Writing:
     Args:
         view: the model's weights.
         reading: of the pass.
-        asks: what is asked.
+        queries: what is asked.
     """
 
-    def __init__(self, view: ModelWeights, reading: Reading, asks: Asks):
-        self.view, self.reading, self.asks = view, reading, asks
-        ids = np.unique(np.concatenate([asks.tokens.ravel(), asks.at_hand]))
+    def __init__(self, view: ModelWeights, reading: Reading, queries: Queries):
+        self.view, self.reading, self.queries = view, reading, queries
+        ids = np.unique(np.concatenate([queries.tokens.ravel(), queries.at_hand]))
         self.ids = ids[ids < view.W_U.shape[1]]
         self.U, self.b_U = readout(view, self.ids)
         self.scale = norm_scale(view.final_norm, reading.final)
@@ -381,7 +381,7 @@ class Writing:
         """The logit lens in front of a layer, at the asked place, on the row's own tokens."""
         stream = self.reading.ahead[layer]
         read = stream / norm_scale(self.view.final_norm, stream)[:, None]
-        columns = self.columns(self.asks.tokens)
+        columns = self.columns(self.queries.tokens)
         U = self.U.T[columns].to(read)
         logits = torch.einsum("nm,npm->np", read, U) + self.b_U[columns].to(read)
         values: np.ndarray = logits.numpy()
@@ -389,17 +389,17 @@ class Writing:
 
     def difference(self) -> Float[np.ndarray, " ask"]:
         """The model's own logits: the answer's less what stands against it."""
-        return self.difference_of(self.reading.final, slice(0, len(self.asks)))
+        return self.difference_of(self.reading.final, slice(0, len(self.queries)))
 
     def difference_of(
         self, final: Float[Tensor, "some d_model"], at: slice
     ) -> Float[np.ndarray, " some"]:
         """The same of another stream behind the last layer, for some of the asks."""
         read = final.double() / norm_scale(self.view.final_norm, final.double())[:, None]
-        columns = self.columns(self.asks.at_hand)
+        columns = self.columns(self.queries.at_hand)
         logits = read @ self.U[:, columns].to(read) + self.b_U[columns].to(read)
         difference: np.ndarray = (
-            logits.numpy() * _preferred(self.asks.at_hand, self.asks)[at]
+            logits.numpy() * _preferred(self.queries.at_hand, self.queries)[at]
         ).sum(1)
         return difference
 
@@ -419,49 +419,51 @@ def readout(
 
 
 def preference(
-    logits: Float[np.ndarray, "ask some token"], tokens: Int[np.ndarray, " token"], asks: Asks
+    logits: Float[np.ndarray, "ask some token"], tokens: Int[np.ndarray, " token"], queries: Queries
 ) -> Float[np.ndarray, "ask some"]:
     """The answer's logit less the wrong one's; without those, less the mean of other answers'."""
-    preferences: np.ndarray = np.einsum("ast,at->as", logits, _preferred(tokens, asks))
+    preferences: np.ndarray = np.einsum("ast,at->as", logits, _preferred(tokens, queries))
     return preferences
 
 
 def displaced_preference(
-    logits: Float[np.ndarray, "ask some token"], tokens: Int[np.ndarray, " token"], asks: Asks
+    logits: Float[np.ndarray, "ask some token"], tokens: Int[np.ndarray, " token"], queries: Queries
 ) -> Float[np.ndarray, "ask some"]:
     """The mean of what the same logits prefer by the other rows' answers and wrong answers.
 
     Of rows that share no token with this one, where there are some; else of those that ask for
     something else; NaN where all ask for the same.
     """
-    weights, others = _preferred(tokens, asks), other_asks(asks)
+    weights, others = _preferred(tokens, queries), other_queries(queries)
     out = np.full(logits.shape[:2], np.nan)
     for ask in np.flatnonzero(others.any(1)):
         out[ask] = logits[ask] @ weights[others[ask]].mean(0)
     return out
 
 
-def other_asks(asks: Asks) -> Bool[np.ndarray, "ask other"]:
+def other_queries(queries: Queries) -> Bool[np.ndarray, "ask other"]:
     """For each ask those of other rows that share no token with it, where there are some.
 
     Else those that ask for something else; none where all ask for the same.
     """
-    wrong = asks.answer if asks.wrong is None else asks.wrong
-    out = np.zeros((len(asks), len(asks)), dtype=bool)
-    for ask in range(len(asks)):
-        pair = (asks.answer[ask], wrong[ask])
-        differ = (asks.answer != pair[0]) | (wrong != pair[1])
-        apart = differ & ~np.isin(asks.answer, pair) & ~np.isin(wrong, pair)
+    wrong = queries.answer if queries.wrong is None else queries.wrong
+    out = np.zeros((len(queries), len(queries)), dtype=bool)
+    for ask in range(len(queries)):
+        pair = (queries.answer[ask], wrong[ask])
+        differ = (queries.answer != pair[0]) | (wrong != pair[1])
+        apart = differ & ~np.isin(queries.answer, pair) & ~np.isin(wrong, pair)
         out[ask] = apart if apart.any() else differ
     return out
 
 
-def _preferred(tokens: Int[np.ndarray, " token"], asks: Asks) -> Float[np.ndarray, "ask token"]:
+def _preferred(
+    tokens: Int[np.ndarray, " token"], queries: Queries
+) -> Float[np.ndarray, "ask token"]:
     """1 at the answer, and minus 1 in all at what stands against it."""
-    own: np.ndarray = tokens == asks.answer[:, None]
+    own: np.ndarray = tokens == queries.answer[:, None]
     against: np.ndarray = ~own / (~own).sum(1, keepdims=True)
-    if asks.wrong is not None:
-        against = (tokens == asks.wrong[:, None]).astype(float)
+    if queries.wrong is not None:
+        against = (tokens == queries.wrong[:, None]).astype(float)
     preferred: np.ndarray = own - against
     return preferred
 

@@ -44,7 +44,7 @@ from interp_toolkit.circuits.weights.token_scores import read_through, written_t
 from interp_toolkit.data.lists.layout import ListLayout
 from interp_toolkit.errors import InputError
 from interp_toolkit.finding import column
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights.parts import LayerWeights, NormWeights
 from interp_toolkit.models.weights.view import ModelWeights, weights
@@ -120,7 +120,7 @@ MOST_NUMBERS = 8_000_000  # held at once for it: fewer lists where they are long
 
 
 @dataclass(frozen=True, eq=False)
-class WeightTables(Brief):
+class WeightTables(ShortRepr):
     """The tables; see the module.
 
     Attributes:

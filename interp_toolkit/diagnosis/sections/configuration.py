@@ -22,7 +22,7 @@ from torch import Tensor
 from interp_toolkit.diagnosis.bench import NOISE_BASIS, Bench, eps_of, move
 from interp_toolkit.diagnosis.checks import Check, listed, measured
 from interp_toolkit.errors import InputError, first_line
-from interp_toolkit.models.loading.quietly import quiet
+from interp_toolkit.models.loading.library_output import suppress_output
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.models.weights import read
@@ -380,7 +380,7 @@ def _run_moved(
     bench: Bench, copy: Any, there: torch.dtype | torch.device, back: torch.dtype | torch.device
 ) -> Tensor:
     """The logits of a copy in another dtype or on another device; it is moved back."""
-    with quiet():  # TransformerLens says that it moves
+    with suppress_output():  # TransformerLens says that it moves
         move(copy, there)
         try:
             return bench.run(copy)
