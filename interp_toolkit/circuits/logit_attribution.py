@@ -106,7 +106,7 @@ class LogitAttributionFinding(Finding):
 @torch.no_grad()
 def attribute(
     model: Model, queries: Queries, memory: int | str | None = None
-) -> tuple[dict[ResidualPart, Float[np.ndarray, "2 ask"]], Float[np.ndarray, "site ask"]]:
+) -> tuple[dict[ResidualPart, Float[np.ndarray, "2 query"]], Float[np.ndarray, "site query"]]:
     """Each component's effect on the metric and on that of other prompts; and the logit lens."""
     view, others, shape = weights(model), other_queries(queries), (2, len(queries))
     metric = (queries.at_hand == queries.answer[:, None]).astype(float)
@@ -140,7 +140,7 @@ def analyze(run: Run[LogitAttributionOptions]) -> LogitAttributionFinding:
     """Attribute the metric to components; test heads and MLPs against other prompts' answers."""
     data = run.data or repeated_answers(run.model, seed=run.seed)
     run.progress("direct effects of heads and MLPs")
-    _, prompts, performed = roles.asked(run.model, data, run.memory)
+    _, prompts, performed = roles.task_prompts(run.model, data, run.memory)
     queries = queries_of(prompts)
     effects, lens = attribute(run.model, queries, run.memory)
     own, null = np.stack([queries.by_row(effect) for effect in effects.values()], axis=1)

@@ -73,7 +73,7 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
     if data is None:
         raise InputError(_NO_ROWS)
     progress("does the model do its task here?")
-    user_prompts, prompts, task_check = asked(model, data, options.memory)
+    user_prompts, prompts, task_check = task_prompts(model, data, options.memory)
     described = {"source": data.source, "rows": len(prompts), "sha256": data.digest()}
     about = provenance(model, described, options.settings(effort=options.effort), options.seed)
     if not task_check.yes:
@@ -118,7 +118,7 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
     )
 
 
-def asked(
+def task_prompts(
     model: Any, data: FeatureData, memory: int | str | None
 ) -> tuple[Prompts, Prompts, TaskCheck]:
     """The prompts, the distinct ones among them, and whether the model performs their task.

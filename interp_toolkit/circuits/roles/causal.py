@@ -169,7 +169,7 @@ class RoleChecks:
 
     def _watched(
         self, out: HeadSet, patterns: dict[int, Tensor], at: slice
-    ) -> Float[np.ndarray, " ask"]:
+    ) -> Float[np.ndarray, " query"]:
         """The movers' attention to the wrong token less the answer, above the intact model's."""
         queries, behind = self.writing.queries, self._behind(out)
         if queries.wrong is None or not behind:
@@ -185,7 +185,7 @@ class RoleChecks:
         mean: np.ndarray = np.mean(rises, axis=0)
         return mean
 
-    def _direct(self, out: HeadSet, ablation_value: Tensor) -> Float[np.ndarray, " ask"]:
+    def _direct(self, out: HeadSet, ablation_value: Tensor) -> Float[np.ndarray, " query"]:
         """The direct effect on the logits."""
         queries, hand = self.writing.queries, self.writing.queries.at_hand
         total = np.zeros(len(queries))
@@ -204,9 +204,9 @@ def behaviour_of(difference: Float[np.ndarray, " row"]) -> TaskCheck:
 
 
 def _means_of_others(
-    z: Float[Tensor, "layer ask head d_head"], queries: Queries
-) -> Float[Tensor, "layer ask head d_head"]:
-    """For each ask, the mean over the other rows' same ask."""
+    z: Float[Tensor, "layer query head d_head"], queries: Queries
+) -> Float[Tensor, "layer query head d_head"]:
+    """For each query, the mean over the other rows' same query."""
     by_slot = z.double().reshape(len(z), -1, queries.slots, *z.shape[2:])
     others = (by_slot.sum(1, keepdim=True) - by_slot) / (by_slot.shape[1] - 1)
     flat: Tensor = others.flatten(1, 2).to(z)
@@ -240,15 +240,15 @@ def _end(stream: Tensor, hook: Any, *, ends: list[Tensor], positions: Tensor) ->
 def _conclude(
     queries: Queries,
     sets: Sequence[HeadSet],
-    intact: Float[np.ndarray, " ask"],
-    lost: Float[np.ndarray, "set ask"],
-    direct: Float[np.ndarray, "set ask"],
-    shifts: Float[np.ndarray, "set ask"],
+    intact: Float[np.ndarray, " query"],
+    lost: Float[np.ndarray, "set query"],
+    direct: Float[np.ndarray, "set query"],
+    shifts: Float[np.ndarray, "set query"],
 ) -> list[RoleCheck]:
     task_check = behaviour_of(queries.by_row(intact))
     coverage = 1 - (1 - COVERAGE) / max(len(sets), 1)
 
-    def over_rows(values: Float[np.ndarray, " ask"]) -> Estimate:
+    def over_rows(values: Float[np.ndarray, " query"]) -> Estimate:
         return estimate(queries.by_row(values), coverage)
 
     checks = []

@@ -61,7 +61,7 @@ class Roles:
         writers: heads of no such kind that write much for the answer or against it.
         groups: the causal check of all heads of a kind together, by kind.
         direct: every head's direct effect on the preference, logits.
-        attention: of every head from the asked place to every place, mean over asks.
+        attention: of every head from the asked place to every place, mean over queries.
         difference: mean preference of the model, logits.
         untested: kinds that these rows or this model say nothing of, and why.
         passes: how many passes over the rows it took, those from a layer on counted whole.

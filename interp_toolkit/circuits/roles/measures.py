@@ -35,12 +35,12 @@ from interp_toolkit.circuits.roles.token_lists import Successions
 
 NEAR = 3  # steps
 
-Attention = Float[np.ndarray, "*some ask pos"]
+Attention = Float[np.ndarray, "*some query pos"]
 
 
 def against_like(
-    attention: Attention, queries: Queries, targets: Bool[np.ndarray, "ask pos"]
-) -> Float[np.ndarray, "*some ask"]:
+    attention: Attention, queries: Queries, targets: Bool[np.ndarray, "query pos"]
+) -> Float[np.ndarray, "*some query"]:
     """Attention to the targets beyond that to similar positions; NaN where either has none."""
     others = queries.earlier & ~targets
     others[:, 0] = False
@@ -54,26 +54,26 @@ def against_like(
 
 
 def against_displaced(
-    attention: Attention, queries: Queries, targets: Bool[np.ndarray, "ask pos"]
-) -> Float[np.ndarray, "*some ask"]:
+    attention: Attention, queries: Queries, targets: Bool[np.ndarray, "query pos"]
+) -> Float[np.ndarray, "*some query"]:
     """Attention to the targets beyond that to other prompts' target positions; NaN: none."""
     slot = np.arange(len(queries)) % queries.slots
     row = np.arange(len(queries)) // queries.slots
     control = np.zeros(targets.shape)
-    for ask in range(len(queries)):
-        displaced = targets[(slot == slot[ask]) & (row != row[ask])]
-        moved = displaced & ~targets[ask] & queries.earlier[ask]
+    for query in range(len(queries)):
+        displaced = targets[(slot == slot[query]) & (row != row[query])]
+        moved = displaced & ~targets[query] & queries.earlier[query]
         moved = moved[moved.any(1)]
         if len(moved):
-            control[ask] = (moved / moved.sum(1, keepdims=True)).mean(0)
+            control[query] = (moved / moved.sum(1, keepdims=True)).mean(0)
     return against(attention, targets, control)
 
 
 def against(
     attention: Attention,
-    targets: Bool[np.ndarray, "ask pos"],
-    control: Float[np.ndarray, "ask pos"],
-) -> Float[np.ndarray, "*some ask"]:
+    targets: Bool[np.ndarray, "query pos"],
+    control: Float[np.ndarray, "query pos"],
+) -> Float[np.ndarray, "*some query"]:
     """Attention to the targets less as much of the control's weighted mean; NaN: no positions."""
     count, size = targets.sum(1), control.sum(1)
     defined = (count > 0) & (size > 0)
@@ -98,7 +98,7 @@ class HeadMeasures:
     difference: Float[np.ndarray, " row"]
 
 
-def answer_sources(queries: Queries) -> Bool[np.ndarray, "source ask pos"]:
+def answer_sources(queries: Queries) -> Bool[np.ndarray, "source query pos"]:
     """Positions whose values are read: those of the answer, and of the wrong answer."""
     wrong = (
         np.zeros_like(queries.earlier) if queries.wrong is None else queries.holding(queries.wrong)
@@ -109,17 +109,17 @@ def answer_sources(queries: Queries) -> Bool[np.ndarray, "source ask pos"]:
 def measured(
     writing: Writing,
     follows: Successions,
-    delimiters: Bool[np.ndarray, "ask pos"] | None,
+    delimiters: Bool[np.ndarray, "query pos"] | None,
 ) -> HeadMeasures:
     """All measures that are defined on these prompts."""
     queries, reading = writing.queries, writing.reading
-    of_asks = _attention(queries, reading, follows, delimiters)
+    of_queries = _attention(queries, reading, follows, delimiters)
     parts: dict[str, list[np.ndarray]] = {}
     for layer in range(writing.view.n_layers):
         for name, values in _of_layer(writing, follows, layer).items():
             parts.setdefault(name, []).append(values)
-    of_asks |= {name: np.stack(values) for name, values in parts.items()}
-    of_rows = {name: queries.by_row(values) for name, values in of_asks.items()}
+    of_queries |= {name: np.stack(values) for name, values in parts.items()}
+    of_rows = {name: queries.by_row(values) for name, values in of_queries.items()}
     return HeadMeasures(of_rows, queries.by_row(writing.difference()))
 
 
@@ -127,13 +127,13 @@ def _attention(
     queries: Queries,
     reading: Reading,
     follows: Successions,
-    delimiters: Bool[np.ndarray, "ask pos"] | None,
-) -> dict[str, Float[np.ndarray, "layer head ask"]]:
+    delimiters: Bool[np.ndarray, "query pos"] | None,
+) -> dict[str, Float[np.ndarray, "layer head query"]]:
     attention = {}
     targets = {"answer": queries.holding(queries.answer)}
     if queries.wrong is not None:
         targets["repeat"] = queries.last_repeat(queries.wrong)
-    if follows.asked.any():
+    if follows.is_successor.any():
         targets["before"] = queries.holding(follows.before)
     if delimiters is not None:
         targets["delimiter"] = delimiters
@@ -152,8 +152,8 @@ def _attention(
 
 
 def _quiet(
-    queries: Queries, reading: Reading, positions: Bool[np.ndarray, "ask pos"]
-) -> Float[np.ndarray, "layer head ask"]:
+    queries: Queries, reading: Reading, positions: Bool[np.ndarray, "query pos"]
+) -> Float[np.ndarray, "layer head query"]:
     """1 less the norm written from these positions over what attending elsewhere would write."""
     visible = np.arange(positions.shape[1]) <= queries.position[:, None]
     others = visible & ~positions
@@ -166,7 +166,7 @@ def _quiet(
 
 def _of_layer(
     writing: Writing, follows: Successions, layer: int
-) -> dict[str, Float[np.ndarray, "head ask"]]:
+) -> dict[str, Float[np.ndarray, "head query"]]:
     queries, reading, hand = writing.queries, writing.reading, writing.queries.at_hand
     written = writing.of_heads(layer, reading.z[layer])
     on_hand = writing.on(written, hand)
@@ -176,13 +176,13 @@ def _of_layer(
         "direct, displaced": (direct - displaced_preference(on_hand, hand, queries)).T,
         "copies": _copies(writing, layer).T,
     }
-    if follows.asked.any():
+    if follows.is_successor.any():
         for name, values in _next(writing, follows, written).items():
             measures[name] = values.T
     return measures | _suppressed(writing, layer, written)
 
 
-def _copies(writing: Writing, layer: int) -> Float[np.ndarray, "ask head"]:
+def _copies(writing: Writing, layer: int) -> Float[np.ndarray, "query head"]:
     """Effect of attending to the answer, or the wrong one, on its own logit against the others'."""
     queries, hand = writing.queries, writing.queries.at_hand
     wrong = queries.answer if queries.wrong is None else queries.wrong
@@ -205,8 +205,8 @@ def _copies(writing: Writing, layer: int) -> Float[np.ndarray, "ask head"]:
 
 
 def _next(
-    writing: Writing, follows: Successions, written: Float[Tensor, "ask head d_model"]
-) -> dict[str, Float[np.ndarray, "ask head"]]:
+    writing: Writing, follows: Successions, written: Float[Tensor, "query head d_model"]
+) -> dict[str, Float[np.ndarray, "query head"]]:
     """The successor's logit beside its list's, and beside that of the token it follows."""
     queries = writing.queries
     shape = (len(queries), writing.view.n_heads)
@@ -226,8 +226,8 @@ def _next(
 
 
 def _suppressed(
-    writing: Writing, layer: int, written: Float[Tensor, "ask head d_model"]
-) -> dict[str, Float[np.ndarray, "head ask"]]:
+    writing: Writing, layer: int, written: Float[Tensor, "query head d_model"]
+) -> dict[str, Float[np.ndarray, "head query"]]:
     """Attention to the token that the stream already predicts, and the effect on its logit."""
     queries, reading = writing.queries, writing.reading
     number = np.arange(len(queries))
@@ -254,7 +254,7 @@ def _suppressed(
     return measures
 
 
-def candidate_positions(queries: Queries) -> Bool[np.ndarray, "ask pos"]:
+def candidate_positions(queries: Queries) -> Bool[np.ndarray, "query pos"]:
     """Earlier positions except the first token's and the query's own: no sinks, no self."""
     own = queries.tokens[np.arange(len(queries)), queries.position]
     apart = (queries.tokens != own[:, None]) & (queries.tokens != queries.tokens[:, :1])
@@ -263,18 +263,18 @@ def candidate_positions(queries: Queries) -> Bool[np.ndarray, "ask pos"]:
 
 
 def _mean_at(
-    values: Float[np.ndarray, "ask head pos"], positions: Bool[np.ndarray, "ask pos"]
-) -> Float[np.ndarray, "head ask"]:
+    values: Float[np.ndarray, "query head pos"], positions: Bool[np.ndarray, "query pos"]
+) -> Float[np.ndarray, "head query"]:
     with np.errstate(invalid="ignore"):
         mean: np.ndarray = np.einsum("ahp,ap->ha", values, positions) / positions.sum(1)
     return mean
 
 
 def _of_other_rows(
-    effects: Float[np.ndarray, "ask head token"],
-    column: Int[np.ndarray, " ask"],
-    top: Int[np.ndarray, " ask"],
-) -> Float[np.ndarray, "head ask"]:
+    effects: Float[np.ndarray, "query head token"],
+    column: Int[np.ndarray, " query"],
+    top: Int[np.ndarray, " query"],
+) -> Float[np.ndarray, "head query"]:
     """The mean effect on the other prompts' tokens, where these differ."""
     counts = np.bincount(column[top >= 0], minlength=effects.shape[2]).astype(float)
     weights = np.broadcast_to(counts, (len(top), len(counts))).copy()

@@ -56,11 +56,11 @@ FEWEST_ROWS = 6  # with five, no sign-flip p-value is below 0.05
 
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """Everything that rows ask, row by row.
+    """The answer positions of prompts, row by row.
 
     Attributes:
-        tokens: of the row that asks.
-        position: where it asks.
+        tokens: of the row.
+        position: where the answer is read.
         answer: the token that should be named there.
         wrong: the token that should not, or None.
         slots: how many answers a row asks for: entries of one row stand together.
@@ -71,10 +71,10 @@ class Queries:
         array([[False, False,  True, False]])
     """
 
-    tokens: Int[np.ndarray, "ask pos"]
-    position: Int[np.ndarray, " ask"]
-    answer: Int[np.ndarray, " ask"]
-    wrong: Int[np.ndarray, " ask"] | None
+    tokens: Int[np.ndarray, "query pos"]
+    position: Int[np.ndarray, " query"]
+    answer: Int[np.ndarray, " query"]
+    wrong: Int[np.ndarray, " query"] | None
     slots: int
 
     def __len__(self) -> int:
@@ -88,17 +88,17 @@ class Queries:
         return ids
 
     @property
-    def earlier(self) -> Bool[np.ndarray, "ask pos"]:
+    def earlier(self) -> Bool[np.ndarray, "query pos"]:
         """Positions before the asked one."""
         before: np.ndarray = np.arange(self.tokens.shape[1]) < self.position[:, None]
         return before
 
-    def holding(self, ids: Int[np.ndarray, " ask"]) -> Bool[np.ndarray, "ask pos"]:
-        """Earlier positions that hold these tokens, one for each ask."""
+    def holding(self, ids: Int[np.ndarray, " query"]) -> Bool[np.ndarray, "query pos"]:
+        """Earlier positions that hold these tokens, one for each query."""
         held: np.ndarray = self.earlier & (self.tokens == ids[:, None])
         return held
 
-    def last_repeat(self, ids: Int[np.ndarray, " ask"]) -> Bool[np.ndarray, "ask pos"]:
+    def last_repeat(self, ids: Int[np.ndarray, " query"]) -> Bool[np.ndarray, "query pos"]:
         """The last earlier position of these tokens, where there are two or more."""
         held = self.holding(ids)
         last = np.zeros_like(held)
@@ -106,12 +106,12 @@ class Queries:
         last[number, held.shape[1] - 1 - held[number, ::-1].argmax(1)] = True
         return last
 
-    def first(self) -> Bool[np.ndarray, "ask pos"]:
+    def first(self) -> Bool[np.ndarray, "query pos"]:
         """The first position, where it is an earlier one."""
         at_first: np.ndarray = self.earlier & (np.arange(self.tokens.shape[1]) == 0)
         return at_first
 
-    def by_row(self, values: Float[np.ndarray, "*some ask"]) -> Float[np.ndarray, "*some row"]:
+    def by_row(self, values: Float[np.ndarray, "*some query"]) -> Float[np.ndarray, "*some row"]:
         """The mean over each row's answers; those that are NaN take no part."""
         slots = values.reshape(*values.shape[:-1], -1, self.slots)
         if self.slots == 1:
@@ -161,12 +161,12 @@ class Reading:
         final: and behind the last one.
     """
 
-    attention: Float[np.ndarray, "layer head ask pos"]
-    reach: Float[np.ndarray, "layer head ask pos"]
-    z: Float[Tensor, "layer ask head d_head"]
-    sources: Float[Tensor, "source layer ask head d_head"]
-    ahead: Float[Tensor, "layer ask d_model"]
-    final: Float[Tensor, "ask d_model"]
+    attention: Float[np.ndarray, "layer head query pos"]
+    reach: Float[np.ndarray, "layer head query pos"]
+    z: Float[Tensor, "layer query head d_head"]
+    sources: Float[Tensor, "source layer query head d_head"]
+    ahead: Float[Tensor, "layer query d_model"]
+    final: Float[Tensor, "query d_model"]
 
 
 @torch.no_grad()
@@ -174,7 +174,7 @@ def read(
     model: Model,
     view: ModelWeights,
     queries: Queries,
-    sources: Bool[np.ndarray, "source ask pos"],
+    sources: Bool[np.ndarray, "source query pos"],
     *,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
@@ -238,7 +238,7 @@ class _Recorder:
         view: ModelWeights,
         layers: list[OVWeights],
         queries: Queries,
-        sources: Bool[np.ndarray, "source ask pos"],
+        sources: Bool[np.ndarray, "source query pos"],
     ):
         L, H, D = view.n_layers, view.n_heads, view.d_head
         n, n_pos = queries.tokens.shape
@@ -356,28 +356,28 @@ class Writing:
         return torch.from_numpy(np.searchsorted(self.ids, tokens).clip(max=len(self.ids) - 1))
 
     def of_heads(
-        self, layer: int, z: Float[Tensor, "ask head d_head"]
-    ) -> Float[Tensor, "ask head d_model"]:
+        self, layer: int, z: Float[Tensor, "query head d_head"]
+    ) -> Float[Tensor, "query head d_model"]:
         """What heads that hold these add, over the final norm's scale."""
         W_O = at_least_single(self.view.ov(layer).W_O).cpu()
         return torch.einsum("nhd,hdm->nhm", z.to(W_O), W_O) / self.scale[:, None, None]
 
     def on(
-        self, written: Float[Tensor, "ask head d_model"], tokens: Int[np.ndarray, " token"]
-    ) -> Float[np.ndarray, "ask head token"]:
+        self, written: Float[Tensor, "query head d_model"], tokens: Int[np.ndarray, " token"]
+    ) -> Float[np.ndarray, "query head token"]:
         """Effects on some tokens' logits, the same for all asks."""
         logits: np.ndarray = (written @ self.U[:, self.columns(tokens)].to(written)).numpy()
         return logits
 
     def on_own(
-        self, written: Float[Tensor, "ask head d_model"], tokens: Int[np.ndarray, "ask token"]
-    ) -> Float[np.ndarray, "ask head token"]:
-        """Effects on tokens' logits, each ask's own tokens."""
-        own = self.U.T[self.columns(tokens)].to(written)  # ask token d_model
+        self, written: Float[Tensor, "query head d_model"], tokens: Int[np.ndarray, "query token"]
+    ) -> Float[np.ndarray, "query head token"]:
+        """Effects on tokens' logits, each query's own tokens."""
+        own = self.U.T[self.columns(tokens)].to(written)  # query token d_model
         logits: np.ndarray = torch.einsum("nhm,ntm->nht", written, own).numpy()
         return logits
 
-    def lens(self, layer: int) -> Float[np.ndarray, "ask pos"]:
+    def lens(self, layer: int) -> Float[np.ndarray, "query pos"]:
         """The logit lens in front of a layer, at the asked place, on the row's own tokens."""
         stream = self.reading.ahead[layer]
         read = stream / norm_scale(self.view.final_norm, stream)[:, None]
@@ -387,7 +387,7 @@ class Writing:
         values: np.ndarray = logits.numpy()
         return values
 
-    def difference(self) -> Float[np.ndarray, " ask"]:
+    def difference(self) -> Float[np.ndarray, " query"]:
         """The model's own logits: the answer's less what stands against it."""
         return self.difference_of(self.reading.final, slice(0, len(self.queries)))
 
@@ -419,16 +419,20 @@ def readout(
 
 
 def preference(
-    logits: Float[np.ndarray, "ask some token"], tokens: Int[np.ndarray, " token"], queries: Queries
-) -> Float[np.ndarray, "ask some"]:
+    logits: Float[np.ndarray, "query some token"],
+    tokens: Int[np.ndarray, " token"],
+    queries: Queries,
+) -> Float[np.ndarray, "query some"]:
     """The answer's logit less the wrong one's; without those, less the mean of other answers'."""
     preferences: np.ndarray = np.einsum("ast,at->as", logits, _preferred(tokens, queries))
     return preferences
 
 
 def displaced_preference(
-    logits: Float[np.ndarray, "ask some token"], tokens: Int[np.ndarray, " token"], queries: Queries
-) -> Float[np.ndarray, "ask some"]:
+    logits: Float[np.ndarray, "query some token"],
+    tokens: Int[np.ndarray, " token"],
+    queries: Queries,
+) -> Float[np.ndarray, "query some"]:
     """The mean of what the same logits prefer by the other rows' answers and wrong answers.
 
     Of rows that share no token with this one, where there are some; else of those that ask for
@@ -436,29 +440,29 @@ def displaced_preference(
     """
     weights, others = _preferred(tokens, queries), other_queries(queries)
     out = np.full(logits.shape[:2], np.nan)
-    for ask in np.flatnonzero(others.any(1)):
-        out[ask] = logits[ask] @ weights[others[ask]].mean(0)
+    for query in np.flatnonzero(others.any(1)):
+        out[query] = logits[query] @ weights[others[query]].mean(0)
     return out
 
 
-def other_queries(queries: Queries) -> Bool[np.ndarray, "ask other"]:
+def other_queries(queries: Queries) -> Bool[np.ndarray, "query other"]:
     """For each ask those of other rows that share no token with it, where there are some.
 
     Else those that ask for something else; none where all ask for the same.
     """
     wrong = queries.answer if queries.wrong is None else queries.wrong
     out = np.zeros((len(queries), len(queries)), dtype=bool)
-    for ask in range(len(queries)):
-        pair = (queries.answer[ask], wrong[ask])
+    for query in range(len(queries)):
+        pair = (queries.answer[query], wrong[query])
         differ = (queries.answer != pair[0]) | (wrong != pair[1])
         apart = differ & ~np.isin(queries.answer, pair) & ~np.isin(wrong, pair)
-        out[ask] = apart if apart.any() else differ
+        out[query] = apart if apart.any() else differ
     return out
 
 
 def _preferred(
     tokens: Int[np.ndarray, " token"], queries: Queries
-) -> Float[np.ndarray, "ask token"]:
+) -> Float[np.ndarray, "query token"]:
     """1 at the answer, and minus 1 in all at what stands against it."""
     own: np.ndarray = tokens == queries.answer[:, None]
     against: np.ndarray = ~own / (~own).sum(1, keepdims=True)
@@ -478,10 +482,10 @@ def norm_scale(norm: NormWeights, stream: Float[Tensor, "*some d_model"]) -> Flo
 
 
 def mean_of_others(
-    values: Float[np.ndarray, "ask some token"],
-    left_out: Sequence[Int[np.ndarray, " ask"]],
+    values: Float[np.ndarray, "query some token"],
+    left_out: Sequence[Int[np.ndarray, " query"]],
     tokens: Int[np.ndarray, " token"],
-) -> Float[np.ndarray, "ask some"]:
+) -> Float[np.ndarray, "query some"]:
     """The mean over tokens but those left out; NaN where none is left."""
     included = np.ones((len(values), len(tokens)), dtype=bool)
     for ids in left_out:

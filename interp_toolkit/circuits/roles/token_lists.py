@@ -27,7 +27,7 @@ from interp_toolkit.models.weights.view import ModelWeights
 from interp_toolkit.stats import LEVEL, rank_p_values
 
 
-def delimiter_positions(model: Model, queries: Queries) -> Bool[np.ndarray, "ask pos"] | None:
+def delimiter_positions(model: Model, queries: Queries) -> Bool[np.ndarray, "query pos"] | None:
     """Earlier places of delimiters, but the first of a row; None without a tokenizer."""
     tokenizer = getattr(model, "tokenizer", None)
     if tokenizer is None:
@@ -70,21 +70,21 @@ LISTS = (
 
 @dataclass(frozen=True, eq=False)
 class Successions:
-    """Which asks are for a successor.
+    """Which queries are for a successor.
 
     Attributes:
         lists: token ids in order, those that some row asks for.
-        which: the list of each ask; -1: it asks for no successor.
+        which: the list of each query; -1: it asks for no successor.
         before: the token in front of the answer on that list; -1 likewise.
     """
 
     lists: tuple[Int[np.ndarray, " member"], ...]
-    which: Int[np.ndarray, " ask"]
-    before: Int[np.ndarray, " ask"]
+    which: Int[np.ndarray, " query"]
+    before: Int[np.ndarray, " query"]
 
     @property
-    def asked(self) -> Bool[np.ndarray, " ask"]:
-        """Whether an ask is for a successor."""
+    def is_successor(self) -> Bool[np.ndarray, " query"]:
+        """Whether a query is for a successor."""
         has_list: np.ndarray = self.which >= 0
         return has_list
 
@@ -110,7 +110,7 @@ def lists_of(
 
 
 def successions(queries: Queries, lists: Sequence[Int[np.ndarray, " m"]]) -> Successions:
-    """Which asks are for a successor, by the first list on which they are."""
+    """Which queries are for a successor, by the first list on which they are."""
     which, before = (np.full(len(queries), -1) for _ in range(2))
     for number, members in enumerate(lists):
         follows = dict(zip(members[1:].tolist(), members[:-1].tolist(), strict=True))

@@ -75,7 +75,7 @@ def test_successions_name_the_token_before_the_answer() -> None:
     given = Queries(tokens, np.full(3, 2), np.array([4, 4, 4]), None, 1)
     found = successions(given, [np.array([2, 3, 4, 5])])
     assert found.before.tolist() == [3, -1, -1]
-    assert found.asked.tolist() == [True, False, False]
+    assert found.is_successor.tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize("wrong", [[1, 2, 3], [1, 2, 2, 3], [1, 2, 3, 99]])
