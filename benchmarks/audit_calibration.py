@@ -205,7 +205,9 @@ def calibrate(kind: str, count: int, rows: int, seed: int) -> dict[str, Any]:
             answer, one = f"error: {error}", None
         answers[so][answer] += 1
         if answer == ("refuted" if so else "confirmed") or one is None:
-            said = [] if one is None else [f"{p.question} {p.answer}: {p.said}" for p in one.parts]
+            said = (
+                [] if one is None else [f"{p.question} {p.answer}: {p.summary}" for p in one.parts]
+            )
             wrong.append(
                 {
                     "claim": claim.about,

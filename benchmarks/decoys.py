@@ -450,7 +450,7 @@ def judged(planted: Planted) -> list[dict[str, Any]]:
                 "detected": entry is not None and entry.detected,
                 "causal": None if entry is None else entry.causal,
                 "reason": None if entry is None else entry.reason,
-                "parts": {p.question: [p.answer, p.said] for p in audited.parts},
+                "parts": {p.question: [p.answer, p.summary] for p in audited.parts},
             }
         )
     return rows

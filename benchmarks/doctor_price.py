@@ -70,7 +70,8 @@ def main() -> None:
     for check in result.checks:
         if check.answer in ("failed", "undecided", "differs"):
             print(
-                f"  {check.answer}: {check.name}: {check.said} {check.difference} {check.tolerance}"
+                f"  {check.answer}: {check.name}: {check.summary} {check.difference} "
+                f"{check.tolerance}"
             )
 
 

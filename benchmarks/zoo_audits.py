@@ -65,7 +65,7 @@ def main() -> None:
                 (found,) = it.audit(model, [claim], data=folder / "answers.npz").claims
                 answers[listed][found.answer] += 1
                 if found.answer != ("confirmed" if listed else "refuted"):
-                    why = "; ".join(f"{p.answer}: {p.said}" for p in found.parts if p.asserted)
+                    why = "; ".join(f"{p.answer}: {p.summary}" for p in found.parts if p.asserted)
                     print(f"{folder.name} {head} {kind}, listed {listed}: {found.answer} ({why})")
         except it.InputError as error:
             print(f"{folder.name}: {error}")

@@ -218,7 +218,7 @@ def collapse_of(folder: Path, model: HookedTransformer) -> dict[str, Any]:
     gaps = []
     for layer in result.layers:
         states = cache[layer.hook]
-        if layer.place == "final norm":
+        if layer.site_name == "final norm":
             states = model.ln_final(states).detach()
         states = states.double()
         unit = states / states.norm(dim=-1, keepdim=True)

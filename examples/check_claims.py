@@ -49,5 +49,5 @@ for claim in answers["claims"]:
         [reason, *_] = [
             p for p in claim["parts"] if p["asserted"] and p["answer"] == claim["answer"]
         ]
-        print(f"    {reason['said']}")
+        print(f"    {reason['summary']}")
 # --8<-- [end:audit]

@@ -33,7 +33,7 @@ def main(folder: Path, source: str | Path | None) -> None:
     console.rule("What it can do: the share of prompts in which it prefers the right answer")
     for name in TASKS:
         prompts = prompts_from_data(it.task(model, name, rows=ROWS), model)
-        console.print(f"{name}: {task_performance(model, prompts).said}")
+        console.print(f"{name}: {task_performance(model, prompts).summary}")
 
     console.rule(
         "Which heads move, suppress or inhibit; what carries it, and what that stands up to"

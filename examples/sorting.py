@@ -42,7 +42,7 @@ def main(folder: Path) -> None:
     found = counterexamples(model, layout, hard, n=100_000, keep=3)
     console.print(f"{found.rate:.2%} of {found.searched:,} hard lists, among them")
     for example in found.examples:
-        console.print(f"{[*example.given]}\n  gives  {[*example.output]}")
+        console.print(f"{[*example.input_list]}\n  gives  {[*example.output]}")
 
     it.write_report(results, folder / "sorting.html")
     console.print(f"The report, with the pictures: {folder / 'sorting.html'}")

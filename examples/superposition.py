@@ -32,7 +32,9 @@ def main(folder: Path) -> None:
         console.rule(title)
         console.print(results[-1].verdict)
     planted = set(heads.ground_truth.bigrams[0, 0])
-    found = {(int(b.key_feature), int(b.query_feature)) for b in results[-1].found[0].bigrams}
+    found = {
+        (int(b.key_feature), int(b.query_feature)) for b in results[-1].head_bigrams[0].bigrams
+    }
     console.print(f"{len(found & planted)} of the {len(found)} found are among those given.")
 
     console.rule("The same readouts on plain arrays")

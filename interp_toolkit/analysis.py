@@ -160,6 +160,6 @@ def as_data(data: Any, model: Any, columns: Sequence[str] | None = None) -> Feat
         read = read_data(data, tokenizer=tokenizer, d_vocab=d_vocab, feature_names=columns)
         return read.within_context(int(getattr(model.cfg, "n_ctx", read.lengths.max())))
     if isinstance(data, list | tuple) and data and all(isinstance(text, str) for text in data):
-        found = data_from_texts(data, getattr(model, "tokenizer", None))
-        return found.check_vocabulary(model.cfg.d_vocab)
+        texts = data_from_texts(data, getattr(model, "tokenizer", None))
+        return texts.check_vocabulary(model.cfg.d_vocab)
     return data_from_arrays(data, columns).check_vocabulary(model.cfg.d_vocab)

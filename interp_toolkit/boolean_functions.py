@@ -31,7 +31,7 @@ from sympy import QQ, ZZ
 from sympy.polys.matrices import DomainMatrix
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 
 
 def mobius(table: str) -> dict[tuple[int, ...], int]:
@@ -67,7 +67,7 @@ Monomial = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class ThresholdDegree(Brief):
+class ThresholdDegree(ShortRepr):
     """The least degree, and why it is neither more nor less.
 
     Attributes:

@@ -43,7 +43,7 @@ HEADLINE_WORDS = 20  # at most; what each analysis writes is tested for it
 MOST_FINDINGS = 5
 
 Chosen = TypeVar("Chosen", bound=Options)
-Found = TypeVar("Found", bound="Finding")
+FindingT = TypeVar("FindingT", bound="Finding")
 
 
 class InterruptedAnalysis(KeyboardInterrupt):
@@ -300,7 +300,7 @@ def analysis(
     name: str,
     summary: str,
     options: type[Chosen],
-    analyze: Callable[[Run[Chosen]], Found],
+    analyze: Callable[[Run[Chosen]], FindingT],
     unfit: Callable[[Any, FeatureData | None], str | None] = lambda model, data: None,
     *,
     source: str = "",
@@ -311,8 +311,8 @@ def analysis(
     @wraps(getattr(analyze, "func", analyze))  # of a partial, what it calls
     def run(
         model: Any, data: FeatureData | None, chosen: Chosen, progress: Callable[[str], None]
-    ) -> Found:
-        found = analyze(Run(model, data, chosen, progress, name))
-        return dataclasses.replace(found, probe=name)
+    ) -> FindingT:
+        finding = analyze(Run(model, data, chosen, progress, name))
+        return dataclasses.replace(finding, probe=name)
 
     return Analysis(name, summary, options, run, unfit, source, graph_formats)

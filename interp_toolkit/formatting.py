@@ -25,20 +25,23 @@ class OneRepr:
             cls.__repr__ = cls.__repr__  # type: ignore[method-assign]
 
 
-class Brief(OneRepr):
+class ShortRepr(OneRepr):
     """Base of dataclasses that hold arrays."""
 
     def __repr__(self) -> str:
-        fields = (f"{name}={brief(value)}" for name, value in shown_fields(self))
+        fields = (f"{name}={short_repr(value)}" for name, value in shown_fields(self))
         return f"{type(self).__name__}({', '.join(fields)})"
 
     def _repr_html_(self) -> str:
         rows = "".join(
             f'<tr><th style="text-align: left">{html.escape(name)}</th>'
-            f'<td style="text-align: left">{html.escape(brief(value))}</td></tr>'
+            f'<td style="text-align: left">{html.escape(short_repr(value))}</td></tr>'
             for name, value in shown_fields(self)
         )
         return f"<strong>{type(self).__name__}</strong><table>{rows}</table>"
+
+
+Brief = ShortRepr  # deprecated: the former name
 
 
 def shown_fields(value: Any) -> list[tuple[str, Any]]:
@@ -50,7 +53,7 @@ def shown_fields(value: Any) -> list[tuple[str, Any]]:
     return [(name, held) for name, held in fields if held is not None]
 
 
-def brief(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """A value in a few letters: numbers and short texts as they are, arrays by type and shape."""
     if value is None or isinstance(value, bool | int):
         return repr(value)
@@ -64,14 +67,14 @@ def brief(value: Any) -> str:
         return f"{{{len(value)} entries}}"
     if isinstance(value, list | tuple | Set):
         plain = len(value) <= ITEMS and all(isinstance(v, bool | int | float | str) for v in value)
-        return f"[{', '.join(map(brief, value))}]" if plain else f"[{len(value)} items]"
+        return f"[{', '.join(map(short_repr, value))}]" if plain else f"[{len(value)} items]"
     return getattr(value, "__name__", None) or type(value).__name__
 
 
 def _array(value: Any) -> str:
     shape = tuple(value.shape)
     if not shape:
-        return brief(value.item())
+        return short_repr(value.item())
     kind = str(value.dtype).removeprefix("torch.")
     return f"{kind}[{', '.join(map(str, shape))}]"
 
@@ -144,7 +147,7 @@ SOON = 3.0  # seconds below which nothing is said of the time left
 ENOUGH = 2.0  # seconds that must be spent before they say how long the rest will take
 
 
-class Countdown:
+class ProgressEstimate:
     """Says after every step what is done and about what time is left.
 
     Args:
@@ -155,7 +158,7 @@ class Countdown:
 
     Examples:
         >>> said = []
-        >>> count = Countdown(said.append, 3, "cutting edges")
+        >>> count = ProgressEstimate(said.append, 3, "cutting edges")
         >>> count.step()
         >>> said
         ['cutting edges: 1 of 3 passes']
@@ -169,6 +172,9 @@ class Countdown:
         """Advance by one step, or several."""
         self._done += steps
         self._say(f"{self._what}: {so_far(self._done, self._total, self._began, self._unit)}")
+
+
+Countdown = ProgressEstimate  # deprecated: the former name
 
 
 def so_far(done: float, total: float, since: float, unit: str = "passes") -> str:

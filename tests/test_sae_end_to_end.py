@@ -129,7 +129,7 @@ def test_the_dictionary_holds_the_features(trained):
     assert features.reads == RESID_MID
     samples = labelled_samples(trained.model, trained.data, features)
     assert samples.dropped == N_LATENTS - len(samples.names)
-    found = features.directions[samples.kept]
+    found = features.directions[samples.feature_indices]
     true = trained.model.embed.W_E[:N_FEATURES].float()
     cosines = true @ (found / found.norm(dim=1, keepdim=True)).T
     assert cosines.max(1).values.min() > 0.98
@@ -172,7 +172,7 @@ def test_skip_bigrams_between_latents(wide):
     truth = head.embed.W_E[:32].detach()
     features = read_features(wide.folder, wide.model)
     samples = labelled_samples(wide.model, wide.data, features)
-    cosines = features.directions[samples.kept].double() @ truth.T
+    cosines = features.directions[samples.feature_indices].double() @ truth.T
     name_of = {k: samples.names[best] for k, best in enumerate(cosines.argmax(0).tolist())}
     with torch.no_grad():
         attn = head.blocks[0].attn

@@ -239,7 +239,7 @@ def report(run: StudyRun) -> StudyResult:
                 [
                     [
                         *(e.name, seeds[0]["seed"]),
-                        *(" ".join(map(str, x[key])) for key in ("given", "output")),
+                        *(" ".join(map(str, x[key])) for key in ("input_list", "output")),
                         x["loss"],
                     ]
                     for e, seeds in trained.items()

@@ -29,7 +29,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.superposition.constructions.fan_in import fan_in_and, intersection_readoffs
 from interp_toolkit.toys.superposition.layers.gates import Gate, checked_gates, gate_truth
@@ -40,7 +40,7 @@ MOST_FAN_IN = 10
 
 
 @dataclass(frozen=True, eq=False)
-class InclusionExclusionAND(Brief):
+class InclusionExclusionAND(ShortRepr):
     """ANDs of every fan-in from one layer of fan-in 2; see the module.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 - `claims`: kinds of claims, claim files, test plans, seals
 - `analysis`: `audit(model, claims)` runs the plan
-- `ground`: the model, the prompts, task performance on them, and the significance level
+- `context`: the model, the prompts, task performance on them, and the significance level
 - `parts`: the questions that a claim splits into, and how their answers make one
 - `heads`: does a head have an attention pattern, and does the metric rest on it?
 - `circuit`: do these edges do what the whole model does, and are they needed?

@@ -13,7 +13,7 @@ two seeds:
 from __future__ import annotations
 
 from interp_toolkit.auditing.claims.kinds import AlgorithmClaim
-from interp_toolkit.auditing.ground import Ground
+from interp_toolkit.auditing.context import AuditContext
 from interp_toolkit.auditing.parts import Answer, Part
 from interp_toolkit.circuits.sorting.analysis import NULLS, SortingFinding, sorting_fingerprint
 from interp_toolkit.circuits.sorting.criteria import (
@@ -28,7 +28,7 @@ from interp_toolkit.circuits.sorting.criteria import (
 _OTHER: dict[Algorithm, Algorithm] = {ARGMAX: MIN_GREATER, MIN_GREATER: ARGMAX}
 
 
-def audit_algorithm(claim: AlgorithmClaim, ground: Ground) -> list[Part]:
+def audit_algorithm(claim: AlgorithmClaim, context: AuditContext) -> list[Part]:
     """The parts of a claim about how a model sorts.
 
     Raises:
@@ -36,14 +36,14 @@ def audit_algorithm(claim: AlgorithmClaim, ground: Ground) -> list[Part]:
     """
     parts = [
         sorting_fingerprint(
-            ground.model,
+            context.model,
             claim.layout,
             nulls=nulls,
             seed=seed,
-            memory=ground.memory,
-            progress=ground.progress,
+            memory=context.memory,
+            progress=context.progress,
         )
-        for seed, nulls in ((ground.seed, NULLS), (ground.seed + 1, 0))
+        for seed, nulls in ((context.seed, NULLS), (context.seed + 1, 0))
     ]
     first, second = parts
     sorting = _sorts(first)

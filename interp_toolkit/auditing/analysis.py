@@ -1,6 +1,6 @@
 """`it.audit(model, claims)`, and `interp audit CLAIM --model MODEL`: tests of claims about a model.
 
-Steps: claims are split into single ones (`plan`); prompts are made or read once (`ground`); the
+Steps: claims are split into single ones (`plan`); prompts are made or read once (`context`); the
 parts of each claim are tested (`heads`, `circuit`, `direction`, `pair`, `algorithm`); its wording
 is compared with the tests (`sentence`); the answers of the parts are combined (`parts`).
 """
@@ -28,8 +28,8 @@ from interp_toolkit.auditing.claims.kinds import (
 from interp_toolkit.auditing.claims.plan import single
 from interp_toolkit.auditing.claims.seal import Sealed
 from interp_toolkit.auditing.claims.sentence import sentence_part
+from interp_toolkit.auditing.context import AuditContext, audit_context
 from interp_toolkit.auditing.direction.audit import audit_direction
-from interp_toolkit.auditing.ground import Ground, ground_on
 from interp_toolkit.auditing.heads import audit_head
 from interp_toolkit.auditing.pair import audit_pair
 from interp_toolkit.auditing.parts import Part, of_claim
@@ -99,7 +99,7 @@ def audit(
     every = single(listed)
     with preserve_state(model):
         model = load(model)
-        ground, notes = ground_on(
+        context, notes = audit_context(
             model,
             as_data(data, model),
             seed=seed,
@@ -113,18 +113,18 @@ def audit(
         for number, claim in enumerate(every):
             progress(f"claim {number + 1} of {len(every)}: {claim.about}")
             if number == 0 and before:
-                ground = ground.correcting(before)
+                context = context.correcting(before)
             elif number == before:
-                ground = ground.correcting(len(every) - before)
-            tested.append(_tested(claim, ground, sealed=number < before))
+                context = context.correcting(len(every) - before)
+            tested.append(_tested(claim, context, sealed=number < before))
         return AuditFinding(
             probe="audit",
             headline=headline(tested),
             findings=findings(tested),
-            evidence=evidence_of(tested, ground, sealed),
-            provenance=provenance(model, _described(ground), _settings(ground, every), seed),
+            evidence=evidence_of(tested, context, sealed),
+            provenance=provenance(model, _described(context), _settings(context, every), seed),
             claims=tested,
-            notes=[*notes, *_notes(ground, tested, sealed)],
+            notes=[*notes, *_notes(context, tested, sealed)],
             plots=interval_figure(tested),
         )
 
@@ -140,8 +140,8 @@ def _listed(claims: Any) -> list[BaseClaim]:
     return listed_claims
 
 
-def _tested(claim: BaseClaim, ground: Ground, *, sealed: bool) -> AuditedClaim:
-    parts = _parts(claim, ground)
+def _tested(claim: BaseClaim, context: AuditContext, *, sealed: bool) -> AuditedClaim:
+    parts = _parts(claim, context)
     (kind,) = (name for name, of in KINDS.items() if type(claim) is of)
     return AuditedClaim(
         claim.about,
@@ -153,39 +153,41 @@ def _tested(claim: BaseClaim, ground: Ground, *, sealed: bool) -> AuditedClaim:
     )
 
 
-def _parts(claim: BaseClaim, ground: Ground) -> list[Part]:
+def _parts(claim: BaseClaim, context: AuditContext) -> list[Part]:
     if isinstance(claim, HeadsClaim):
-        return audit_head(claim, ground)
+        return audit_head(claim, context)
     if isinstance(claim, CircuitClaim):
-        return audit_circuit(claim, ground)
+        return audit_circuit(claim, context)
     if isinstance(claim, DirectionClaim):
-        return audit_direction(claim, ground)
+        return audit_direction(claim, context)
     if isinstance(claim, PairClaim):
-        return audit_pair(claim, ground)
+        return audit_pair(claim, context)
     assert isinstance(claim, AlgorithmClaim)
-    return audit_algorithm(claim, ground)
+    return audit_algorithm(claim, context)
 
 
-def _described(ground: Ground) -> dict[str, Any]:
-    if ground.data is not None:
-        rows = {"source": ground.data.source, "rows": len(ground.data)}
-        return {**rows, "sha256": ground.data.digest()}
-    prompts = ground.asked_prompts
+def _described(context: AuditContext) -> dict[str, Any]:
+    if context.data is not None:
+        rows = {"source": context.data.source, "rows": len(context.data)}
+        return {**rows, "sha256": context.data.digest()}
+    prompts = context.asked_prompts
     if prompts is None:
         return {"source": "none: weights and sampled rows"}
     digest = digest_of_tokens(prompts.tokens)
     return {"source": prompts.source, "rows": len(prompts), "sha256": digest}
 
 
-def _settings(ground: Ground, claims: Sequence[BaseClaim]) -> dict[str, Any]:
+def _settings(context: AuditContext, claims: Sequence[BaseClaim]) -> dict[str, Any]:
     shown = [c.model_dump(mode="json", exclude_none=True) for c in claims]
     for one in shown:
         if len(one.get("direction", ())) > 16:
             one["direction"] = f"{len(one['direction'])} numbers"
-    return {"level": ground.level, "effort": ground.effort, "claims": shown}
+    return {"level": context.level, "effort": context.effort, "claims": shown}
 
 
-def _notes(ground: Ground, tested: Sequence[AuditedClaim], sealed: Sealed | None) -> list[str]:
+def _notes(
+    context: AuditContext, tested: Sequence[AuditedClaim], sealed: Sealed | None
+) -> list[str]:
     notes = []
     if sealed is not None:
         count = sum(claim.sealed for claim in tested)
@@ -194,7 +196,7 @@ def _notes(ground: Ground, tested: Sequence[AuditedClaim], sealed: Sealed | None
             f"SHA-256 {sealed.sha256[:16]}…); whether their data were unseen then, only their "
             "author can say"
         )
-    if ground.data is not None:
+    if context.data is not None:
         notes.append(
             "answers hold for prompts like these; the audit does not know whether the claims "
             "were made on the same prompts"

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from interp_toolkit.auditing.claims.kinds import CircuitClaim
-from interp_toolkit.auditing.ground import Ground
+from interp_toolkit.auditing.context import AuditContext
 from interp_toolkit.auditing.parts import (
     Answer,
     Part,
@@ -53,14 +53,14 @@ FEWEST_ROWS = 4
 RIVALS = 24  # of each kind
 
 
-def audit_circuit(claim: CircuitClaim, ground: Ground) -> list[Part]:
+def audit_circuit(claim: CircuitClaim, context: AuditContext) -> list[Part]:
     """The parts of a claim about a circuit.
 
     Raises:
         InputError: a model that cannot be taken apart into edges, edges that it does not have, or
             fewer than FEWEST_ROWS rows.
     """
-    audit = _CircuitAudit(claim, ground)
+    audit = _CircuitAudit(claim, context)
     there = audit.there()
     if (reason := audit.untestable) is not None:
         asserted = audit.asserted
@@ -79,7 +79,7 @@ class _CircuitAudit:
     """Audit of one circuit."""
 
     claim: CircuitClaim
-    ground: Ground
+    context: AuditContext
 
     @property
     def asserted(self) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ class _CircuitAudit:
     @cached_property
     def engine(self) -> PatchedModel:
         """The model, taken apart."""
-        return PatchedModel(self.ground.model)
+        return PatchedModel(self.context.model)
 
     @cached_property
     def edges(self) -> list[Edge]:
@@ -99,14 +99,14 @@ class _CircuitAudit:
     @cached_property
     def objective(self) -> Objective:
         """The objective by which rows are judged."""
-        return objective(self.ground.model, self.ground.prompts, self.ground.memory)[0]
+        return objective(self.context.model, self.context.prompts, self.context.memory)[0]
 
     @property
     def untestable(self) -> str | None:
         """Why the circuit cannot be judged here."""
-        reason = self.ground.untestable
+        reason = self.context.untestable
         if reason is not None and (
-            self.objective.is_behaviour or self.ground.task_check is not None
+            self.objective.is_behaviour or self.context.task_check is not None
         ):
             return reason
         whole, nothing = self.values_intact, self.values_cut
@@ -118,18 +118,18 @@ class _CircuitAudit:
     @cached_property
     def trial(self) -> CutObjective:
         """The rows that the circuit is judged on."""
-        return self._trial(kinds_for(self.ground.prompts)[0])
+        return self._trial(kinds_for(self.context.prompts)[0])
 
     def _trial(self, kind: Kind) -> CutObjective:
-        n = len(self.ground.prompts)
+        n = len(self.context.prompts)
         if n < FEWEST_ROWS:
             raise InputError(
                 f"{n} prompts are too few to test a circuit; give {FEWEST_ROWS} or more"
             )
-        order = torch.from_numpy(self.ground.rng(4).permutation(n))
+        order = torch.from_numpy(self.context.rng(4).permutation(n))
         rows, others = (order, order) if kind == "corrupted" else (order[::2], order[1::2])
-        memory = parse_memory(self.ground.memory)
-        prompts = self.ground.prompts
+        memory = parse_memory(self.context.memory)
+        prompts = self.context.prompts
         return CutObjective(self.engine, prompts, rows, others, self.objective, memory, kind)
 
     @cached_property
@@ -139,7 +139,7 @@ class _CircuitAudit:
 
     @cached_property
     def _alone(self) -> np.ndarray:
-        return self.trial.alone([self.edges, ()], self.ground.progress)
+        return self.trial.alone([self.edges, ()], self.context.progress)
 
     @property
     def values_alone(self) -> np.ndarray:
@@ -169,13 +169,13 @@ class _CircuitAudit:
 
     def all_of_it(self) -> Part:
         """The circuit alone."""
-        coverage = self.ground.coverage(len(self.asserted))
+        coverage = self.context.coverage(len(self.asserted))
         share, within = self.share(self.values_alone, coverage), self.claim.within
         answer = sufficient(share, within)
         others = []
-        for kind in kinds_for(self.ground.prompts)[1:]:
+        for kind in kinds_for(self.context.prompts)[1:]:
             trial = self._trial(kind)
-            alone, nothing = trial.alone([self.edges, ()], self.ground.progress).T
+            alone, nothing = trial.alone([self.edges, ()], self.context.progress).T
             other = self.share(alone, coverage, (trial.intact(), nothing))
             others.append(f"{percent(other)} with {WORDS[kind]}")
         text = (
@@ -189,8 +189,8 @@ class _CircuitAudit:
 
     def matters(self) -> Part:
         """The model without the circuit's edges."""
-        coverage = self.ground.coverage(len(self.asserted))
-        without = self.trial.values([self.edges], self.ground.progress)[:, 0]
+        coverage = self.context.coverage(len(self.asserted))
+        without = self.trial.values([self.edges], self.context.progress)[:, 0]
         share = self.share(without, coverage)
         lost = Share(1 - share.mean, 1 - share.high, 1 - share.low)
         text = (
@@ -203,7 +203,7 @@ class _CircuitAudit:
 
     def special(self) -> Part:
         """Random circuits of the same shape."""
-        seed, progress = self.ground.seed, self.ground.progress
+        seed, progress = self.context.seed, self.context.progress
         exchanged, random = rivals(self.trial, self.edges, seed, progress, RIVALS)
         shares = [*exchanged, *random]
         if not shares:
@@ -216,14 +216,14 @@ class _CircuitAudit:
         target = min(own, 1 - self.claim.within)
         good = sum(share >= target for share in shares)
         text = f"{good} of {len(shares)} random circuits of the same shape keep as much"
-        coverage = self.ground.coverage(1)
+        coverage = self.context.coverage(1)
         return share_of_random(good, len(shares), text, "intervened", coverage)
 
     def stable(self) -> Part:
         """Resampled rows, and groups."""
         left, whole = self.values_alone - self.values_cut, self.values_intact - self.values_cut
         n, within = len(left), self.claim.within
-        samples = self.ground.rng(5).integers(n, size=(DRAWS, n))
+        samples = self.context.rng(5).integers(n, size=(DRAWS, n))
         with np.errstate(invalid="ignore", divide="ignore"):
             ratios = left[samples].mean(1) / whole[samples].mean(1)
         share = float((np.abs(ratios - 1) <= within).mean())
@@ -232,7 +232,7 @@ class _CircuitAudit:
         )
         text += " (and no more than the model has)"
         answer: Answer = "confirmed" if share >= STABLE else "undecided"
-        groups = self.ground.groups
+        groups = self.context.groups
         if groups is not None:
             groups, below = groups[self.trial.rows.numpy()], []
             names = [g for g in np.unique(groups) if (groups == g).sum() >= FEWEST_OF_GROUP]

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from interp_toolkit.auditing.claims.kinds import HeadsClaim
-from interp_toolkit.auditing.ground import Ground
+from interp_toolkit.auditing.context import AuditContext
 from interp_toolkit.auditing.parts import (
     Answer,
     Part,
@@ -71,19 +71,19 @@ ASSERTED = {
 LEFT = 0.1  # of the metric: what other heads may still carry by the pattern
 
 
-def audit_head(claim: HeadsClaim, ground: Ground) -> list[Part]:
+def audit_head(claim: HeadsClaim, context: AuditContext) -> list[Part]:
     """The parts of a claim about one head.
 
     Raises:
         InputError: a head or a relation that is not there, or rows that hold no such relation.
     """
     (head,) = claim.heads
-    _check(ground, head)
-    return _HeadAudit(claim, ground, head).parts()
+    _check(context, head)
+    return _HeadAudit(claim, context, head).parts()
 
 
-def _check(ground: Ground, head: Head) -> None:
-    cfg = ground.model.cfg
+def _check(context: AuditContext, head: Head) -> None:
+    cfg = context.model.cfg
     if head.layer >= int(cfg.n_layers) or head.head >= int(cfg.n_heads):
         raise InputError(
             f"there is no head {head_name(*head)}: the model has {int(cfg.n_layers)} layers of "
@@ -96,7 +96,7 @@ class _HeadAudit:
     """Audit of one head and one attention pattern."""
 
     claim: HeadsClaim
-    ground: Ground
+    context: AuditContext
     head: Head
 
     @property
@@ -128,9 +128,9 @@ class _HeadAudit:
     def parts(self) -> list[Part]:
         """The parts of the claim, one for each question."""
         there = self._there()
-        if (reason := self.ground.untestable) is not None:
+        if (reason := self.context.untestable) is not None:
             return [there, *self._not_testable(reason)]
-        task, _ = self.ground.task
+        task, _ = self.context.task
         assert task is not None
         if not self.cutter.targets[self.detector.name](task.rows).any():
             return [
@@ -152,13 +152,13 @@ class _HeadAudit:
 
     @cached_property
     def _scores(self) -> DetectorScores:
-        self.ground.progress(f"attention to {self.detector.name}")
+        self.context.progress(f"attention to {self.detector.name}")
         return detect(
-            self.ground.model,
-            self.ground.prompts,
+            self.context.model,
+            self.context.prompts,
             [self.detector],
-            seed=self.ground.seed,
-            memory=self.ground.memory,
+            seed=self.context.seed,
+            memory=self.context.memory,
         ).scores[0]
 
     def _there(self) -> Part:
@@ -176,8 +176,8 @@ class _HeadAudit:
         if len(excess) < 2:
             text = f"only one prompt has a position with a {self.detector.name} key"
             return Part("there", "not_testable", text, "observed", asserted)
-        coverage = self.ground.coverage(len(self.asserted), 2)
-        share, p = self.ground.mean(excess, coverage), float(scores.p_value[self.head])
+        coverage = self.context.coverage(len(self.asserted), 2)
+        share, p = self.context.mean(excess, coverage), float(scores.p_value[self.head])
         answer = answer_of(share.low, share.high, bound)
         if answer == "confirmed" and not p <= (1 - coverage) / 2:
             answer = "undecided"  # a control has as much, or none could be compared
@@ -202,13 +202,13 @@ class _HeadAudit:
     @cached_property
     def cutter(self) -> Cutter:
         """Cuts of the relation."""
-        ground, detector = self.ground, self.detector
-        task, _ = ground.task
+        context, detector = self.context, self.detector
+        task, _ = context.task
         assert task is not None
-        causal = is_causal(ground.model)
-        prompts = ground.prompts
+        causal = is_causal(context.model)
+        prompts = context.prompts
         return Cutter(
-            ground.model,
+            context.model,
             task,
             {
                 detector.name: partial(targets_of, detector, prompts, causal=causal),
@@ -216,22 +216,22 @@ class _HeadAudit:
                     displaced_targets, detector, prompts, causal=causal
                 ),
             },
-            memory=ground.memory,
-            seed=ground.seed,
-            progress=ground.progress,
+            memory=context.memory,
+            seed=context.seed,
+            progress=context.progress,
         )
 
     def knockouts(self, coverage: float) -> Knockouts:
         """The pattern's knockouts, with intervals of this coverage."""
-        task, _ = self.ground.task
+        task, _ = self.context.task
         assert task is not None
-        assert self.ground.task_check is not None
+        assert self.context.task_check is not None
         built = Knockouts(
             self.cutter,
             self.detector.name,
             [self.head, *self.same_type],
-            self.ground.task_check,
-            lambda lost: self.ground.share(lost, coverage),
+            self.context.task_check,
+            lambda lost: self.context.share(lost, coverage),
         )
         built.rows = len(task.rows)
         built.readings = self._readings_cache
@@ -243,7 +243,7 @@ class _HeadAudit:
         return {}
 
     @cached_property
-    def companies(self) -> dict[str, Heads]:
+    def head_sets(self) -> dict[str, Heads]:
         """The groups of heads whose pattern is knocked out together, by name."""
         same_type = frozenset(self.same_type)
         layer = frozenset(h for h in same_type if h.layer == self.head.layer)
@@ -257,36 +257,36 @@ class _HeadAudit:
         """The answer and the effects by ablation method, for each group."""
         knockouts, own = self.knockouts(self.coverage), frozenset([self.head])
         by_group = {}
-        for company, heads in self.companies.items():
+        for set_name, heads in self.head_sets.items():
             effect = knockouts.effect(own, heads)
             answers = [answer_of(s.low, s.high, self.bound) for s in effect.values()]
-            by_group[company] = (of_requirements(answers), effect)
+            by_group[set_name] = (of_requirements(answers), effect)
         return by_group
 
     @property
     def coverage(self) -> float:
         """The coverage of the intervals of `matters`."""
-        return self.ground.coverage(len(self.asserted), len(self.companies))
+        return self.context.coverage(len(self.asserted), len(self.head_sets))
 
     @cached_property
-    def telling(self) -> str:
-        """The company in which the head's effect is clearest."""
+    def decisive_set(self) -> str:
+        """The set of other heads without which the head's effect is clearest."""
         return max(self.judged, key=lambda name: min(s.low for s in self.judged[name][1].values()))
 
     def _matters(self) -> Part:
         answer = of_alternatives([answer_of for answer_of, _ in self.judged.values()])
-        least = min(self.judged[self.telling][1].values(), key=lambda s: s.mean)
-        company = {
+        least = min(self.judged[self.decisive_set][1].values(), key=lambda s: s.mean)
+        condition = {
             "alone": "",
             "layer": ", once it is knocked out in the other heads of its layer that have it",
             "all": ", once it is knocked out in all other heads that have it",
-        }[self.telling]
+        }[self.decisive_set]
         text = (
             f"without {self.name}'s attention to the pattern's keys the metric loses "
-            f"{percent(least)}{company}; claimed: at least {self.bound:.0%}"
+            f"{percent(least)}{condition}; claimed: at least {self.bound:.0%}"
         )
         knockouts = self.knockouts(self.coverage)
-        output = knockouts.output_effect(self.head, self.companies[self.telling])
+        output = knockouts.output_effect(self.head, self.head_sets[self.decisive_set])
         if answer != "refuted" and any(s.high < self.bound for s in output.values()):
             within = all(s.high < self.bound for s in output.values())
             answer = "refuted" if within else "undecided"
@@ -306,8 +306,8 @@ class _HeadAudit:
 
     def _reversed(self, knockouts: Knockouts) -> bool:
         """Whether another prompt's value in place of the attention does the opposite."""
-        company = self.companies[self.telling]
-        (lost,) = knockouts.losses(frozenset([self.head]), company, ["resample"])
+        others = self.head_sets[self.decisive_set]
+        (lost,) = knockouts.losses(frozenset([self.head]), others, ["resample"])
         return knockouts.share(lost).high < 0
 
     def _taken_out(self, knockouts: Knockouts) -> str:
@@ -319,9 +319,9 @@ class _HeadAudit:
     def _special(self) -> Part:
         """More than attention elsewhere in this head, where its effect is clearest."""
         asserted = "special" in self.asserted
-        coverage = self.ground.coverage(len(self.asserted), 2 * len(self.companies))
-        knockouts, company = self.knockouts(coverage), self.companies[self.telling]
-        share = knockouts.beyond_control(frozenset([self.head]), company)
+        coverage = self.context.coverage(len(self.asserted), 2 * len(self.head_sets))
+        knockouts, others = self.knockouts(coverage), self.head_sets[self.decisive_set]
+        share = knockouts.beyond_control(frozenset([self.head]), others)
         if not share:
             text = "the head has no other attention that could be knocked out instead"
             return Part("special", "not_testable", text, "intervened", False)
@@ -329,10 +329,12 @@ class _HeadAudit:
             kind: of_requirements([answer_of(s.low, s.high, _ABOVE_NOTHING) for s in by.values()])
             for kind, by in share.items()
         }
-        telling = next((k for k, a in answers.items() if a == "confirmed"), next(iter(answers)))
-        least = min(share[telling].values(), key=lambda s: s.mean)
+        decisive_set = next(
+            (k for k, a in answers.items() if a == "confirmed"), next(iter(answers))
+        )
+        least = min(share[decisive_set].values(), key=lambda s: s.mean)
         text = f"this costs {percent(least)} of the metric more than "
-        if telling == "displaced":
+        if decisive_set == "displaced":
             text += (
                 f"{TIMES:g} times what knocking out displaced keys costs (those of another row, or "
                 "one position further)"
@@ -346,7 +348,7 @@ class _HeadAudit:
 
     def _all(self) -> Part:
         """Test for other heads that carry the metric by the pattern."""
-        coverage = self.ground.coverage(1)
+        coverage = self.context.coverage(1)
         if not self.same_type:
             if np.isnan(self._scores.p_value).any():
                 text = "whether other heads have the pattern could not be compared with controls"
@@ -365,17 +367,17 @@ class _HeadAudit:
 
     def _stable(self) -> Part:
         """The clearest effect on resampled rows and in groups."""
-        assert self.ground.task_check is not None
-        task, _ = self.ground.task
+        assert self.context.task_check is not None
+        task, _ = self.context.task
         assert task is not None
         lost = self.knockouts(self.coverage).losses(
-            frozenset([self.head]), self.companies[self.telling]
+            frozenset([self.head]), self.head_sets[self.decisive_set]
         )
         least = min(lost, key=lambda values: float(values.mean()))
-        groups = self.ground.groups
+        groups = self.context.groups
         groups = None if groups is None else groups[task.rows.numpy()]
-        effect = least / self.ground.task_check.whole
-        return stable_part(effect, self.bound, groups, self.ground.rng(3, *self.head))
+        effect = least / self.context.task_check.whole
+        return stable_part(effect, self.bound, groups, self.context.rng(3, *self.head))
 
 
 _ABOVE_NOTHING = 1e-3  # of the behavior, or of attention: less is no difference

@@ -28,7 +28,7 @@ from scipy import stats
 from torch import Tensor
 
 from interp_toolkit.auditing.claims.kinds import PairClaim
-from interp_toolkit.auditing.ground import Ground
+from interp_toolkit.auditing.context import AuditContext
 from interp_toolkit.auditing.parts import (
     Answer,
     Part,
@@ -56,13 +56,13 @@ OTHERS = 64  # random pairs
 ROWS_OF_OTHER = 16  # for each of them
 
 
-def audit_pair(claim: PairClaim, ground: Ground) -> list[Part]:
+def audit_pair(claim: PairClaim, context: AuditContext) -> list[Part]:
     """The parts of a claim about a pair of tokens.
 
     Raises:
         InputError: a head or token that is not there, or a context of fewer than three tokens.
     """
-    cfg, pair = ground.model.cfg, claim.pair
+    cfg, pair = context.model.cfg, claim.pair
     if pair.head.layer >= int(cfg.n_layers) or pair.head.head >= int(cfg.n_heads):
         raise InputError(f"there is no head {head_name(*pair.head)} in this model")
     for name in ("key", "query"):
@@ -71,7 +71,7 @@ def audit_pair(claim: PairClaim, ground: Ground) -> list[Part]:
                 f"the {name} token {getattr(pair, name)} is outside the vocabulary of "
                 f"{int(cfg.d_vocab)}"
             )
-    audit = _PairAudit(claim, ground)
+    audit = _PairAudit(claim, context)
     return [audit.there(), audit.matters(), audit.special(), audit.stable()]
 
 
@@ -80,7 +80,7 @@ class _PairAudit:
     """Audit of one head and one pair of tokens."""
 
     claim: PairClaim
-    ground: Ground
+    context: AuditContext
 
     @property
     def bound(self) -> float:
@@ -90,17 +90,17 @@ class _PairAudit:
     def there(self) -> Part:
         """The pair's score in the weights."""
         pair = self.claim.pair
-        ground = self.ground
+        context = self.context
         try:
             t, d = token_pair_score(
-                *(ground.model, pair.head, pair.query, pair.key),
-                memory=ground.memory,
-                seed=ground.seed,
+                *(context.model, pair.head, pair.query, pair.key),
+                memory=context.memory,
+                seed=context.seed,
             )
         except InputError as error:
             return Part("there", "not_testable", str(error), "computed")
         p = float(p_values(np.array([t]), d)[0])
-        alpha = (1 - self.ground.coverage(1)) / 2
+        alpha = (1 - self.context.coverage(1)) / 2
         answer: Answer = "confirmed" if t > 0 and p <= alpha else "undecided"
         where = "below" if t < 0 else "above"
         text = (
@@ -112,17 +112,17 @@ class _PairAudit:
     @cached_property
     def first(self) -> int | None:
         """The token that rows begin with; None: none."""
-        token = getattr(getattr(self.ground.model, "tokenizer", None), "bos_token_id", None)
-        prepends_bos = getattr(self.ground.model.cfg, "default_prepend_bos", True)
+        token = getattr(getattr(self.context.model, "tokenizer", None), "bos_token_id", None)
+        prepends_bos = getattr(self.context.model.cfg, "default_prepend_bos", True)
         return int(token) if token is not None and prepends_bos else None
 
     @cached_property
     def effects(self) -> Float[np.ndarray, " row"]:
         """Attention to the claimed key, less that to another token at its position."""
         pair = self.claim.pair
-        self.ground.progress("attention to the key token")
+        self.context.progress("attention to the key token")
         keys, queries = np.full(ROWS, pair.key), np.full(ROWS, pair.query)
-        return self._differences(keys, queries, self.ground.rng(13))
+        return self._differences(keys, queries, self.context.rng(13))
 
     def _differences(
         self,
@@ -130,13 +130,13 @@ class _PairAudit:
         queries: Int[np.ndarray, " row"],
         rng: np.random.Generator,
     ) -> Float[np.ndarray, " row"]:
-        n, n_pos = len(keys), min(int(self.ground.model.cfg.n_ctx), LONGEST)
+        n, n_pos = len(keys), min(int(self.context.model.cfg.n_ctx), LONGEST)
         first = 0 if self.first is None else 1
         if n_pos < first + 3:
             raise InputError(
                 f"a context of {n_pos} tokens is too short for a key, a query and one other token"
             )
-        d_vocab = int(self.ground.model.cfg.d_vocab)
+        d_vocab = int(self.context.model.cfg.d_vocab)
         rows = rng.integers(d_vocab, size=(n, n_pos))
         for tokens in (keys, queries):  # neither stands elsewhere in its row
             rows = np.where(rows == tokens[:, None], (rows + 1) % d_vocab, rows)
@@ -159,7 +159,7 @@ class _PairAudit:
         head: Head = self.claim.pair.head
         hook = f"blocks.{head.layer}.attn.hook_pattern"
         tokens = torch.from_numpy(rows)
-        pattern: Tensor = collect(self.ground.model, tokens, hook, -1, memory=self.ground.memory)[
+        pattern: Tensor = collect(self.context.model, tokens, hook, -1, memory=self.context.memory)[
             hook
         ]
         paid = pattern[:, head.head].double().numpy()
@@ -171,7 +171,7 @@ class _PairAudit:
 
     def matters(self) -> Part:
         """The key's score above other tokens', in their standard deviations."""
-        coverage = self.ground.coverage(1)
+        coverage = self.context.coverage(1)
         share = standardised(self.effects, coverage)
         answer = answer_of(share.low, share.high, self.bound)
         text = (
@@ -183,7 +183,7 @@ class _PairAudit:
 
     def special(self) -> Part:
         """Random pairs of tokens."""
-        rng, d_vocab = self.ground.rng(14), int(self.ground.model.cfg.d_vocab)
+        rng, d_vocab = self.context.rng(14), int(self.context.model.cfg.d_vocab)
         keys, queries = rng.integers(d_vocab, size=(2, OTHERS))
         effects = self._differences(
             np.repeat(keys, ROWS_OF_OTHER), np.repeat(queries, ROWS_OF_OTHER), rng
@@ -191,7 +191,7 @@ class _PairAudit:
         each = effects.reshape(OTHERS, ROWS_OF_OTHER)
         good = sum(standardised(one, COVERAGE).mean >= self.bound for one in each)
         text = f"{good} of {OTHERS} random pairs of tokens score as high"
-        return share_of_random(good, OTHERS, text, "intervened", self.ground.coverage(1))
+        return share_of_random(good, OTHERS, text, "intervened", self.context.coverage(1))
 
     def stable(self) -> Part:
         """Over resampled rows, in the units of the claim."""
@@ -200,7 +200,7 @@ class _PairAudit:
             text = "the query scores most other tokens alike, so there is no scale"
             return Part("stable", "undecided", text, "intervened")
         units = self.effects * (share.mean / float(np.median(self.effects)))
-        return stable_part(units, self.bound, None, self.ground.rng(15), percent=False)
+        return stable_part(units, self.bound, None, self.context.rng(15), percent=False)
 
 
 def standardised(values: Float[np.ndarray, " row"], coverage: float) -> Share:

@@ -22,7 +22,7 @@ probability that any true one is refuted (Bonferroni: a false claim has one part
 true one has k that may), as far as intervals have their nominal coverage: t intervals are
 approximate.
 
-POWER. `least_seen` is the minimum detectable distance from the bound, at a power of POWER.
+POWER. `detectable_effect` is the minimum detectable distance from the bound, at a power of POWER.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ AS_GOOD = 0.1  # of random claims of the same shape: fewer do as well as one tha
 Question = Literal["there", "matters", "all", "special", "stable", "sentence"]
 Answer = Literal["confirmed", "refuted", "undecided", "not_testable"]
 #: what was done to come to an answer: looked at, changed and looked at, computed from weights
-Deed = Literal["observed", "intervened", "computed"]
+Method = Literal["observed", "intervened", "computed"]
 
-ASKED: dict[Question, str] = {
+QUESTIONS: dict[Question, str] = {
     "there": "is it there?",
     "matters": "does it matter?",
     "all": "is it all?",
@@ -62,24 +62,24 @@ class Part:
     Attributes:
         question: which.
         answer: see the module.
-        said: one sentence with the figures.
-        deed: what was done.
+        summary: one sentence with the figures.
+        method: what was done.
         asserted: whether the claim's answer rests on it.
         value, low, high: what was measured, with its interval; None where it is no number.
         bound: what the interval is compared with.
-        least_seen: distance from the bound that would have been seen with a chance of POWER.
+        detectable_effect: distance from the bound that would have been seen with a chance of POWER.
     """
 
     question: Question
     answer: Answer
-    said: str
-    deed: Deed
+    summary: str
+    method: Method
     asserted: bool = False
     value: float | None = None
     low: float | None = None
     high: float | None = None
     bound: float | None = None
-    least_seen: float | None = None
+    detectable_effect: float | None = None
 
 
 def answer_of(low: float, high: float, bound: float) -> Answer:
@@ -126,7 +126,7 @@ def coverage_of(level: float, claims: int, asserted: int, alternatives: int = 1)
     return 1 - 2 * level / (claims * asserted * alternatives)
 
 
-def least_seen(share: Share, coverage: float, power: float = POWER) -> float | None:
+def detectable_effect(share: Share, coverage: float, power: float = POWER) -> float | None:
     """The distance from the bound at which an effect is detected with this probability.
 
     From the interval's half-width, w = z_c s: one needs (z_c + z_power) s.
@@ -142,7 +142,7 @@ def measured(
     question: Question,
     answer: Answer,
     text: str,
-    deed: Deed,
+    method: Method,
     share: Share,
     bound: float,
     coverage: float,
@@ -150,8 +150,8 @@ def measured(
 ) -> Part:
     """A part whose answer rests on an interval of this coverage."""
     ends = share.mean, share.low, share.high
-    detectable = least_seen(share, coverage)
-    return Part(question, answer, text, deed, asserted, *ends, bound, detectable)
+    detectable = detectable_effect(share, coverage)
+    return Part(question, answer, text, method, asserted, *ends, bound, detectable)
 
 
 def percent(share: Share) -> str:
@@ -159,7 +159,7 @@ def percent(share: Share) -> str:
     return f"{share.mean:.0%} [{share.low:.0%}, {share.high:.0%}]"
 
 
-def share_of_random(good: int, of: int, text: str, deed: Deed, coverage: float) -> Part:
+def share_of_random(good: int, of: int, text: str, method: Method, coverage: float) -> Part:
     """Whether few enough random claims of the same shape do as well."""
     low, high = clopper_pearson(good, of, coverage)
     answer: Answer = "undecided"
@@ -168,4 +168,4 @@ def share_of_random(good: int, of: int, text: str, deed: Deed, coverage: float) 
     elif low > AS_GOOD:
         answer = "refuted"
     text = f"{text} (at most {high:.0%} of all such)"
-    return Part("special", answer, text, deed, False, good / of, low, high, AS_GOOD)
+    return Part("special", answer, text, method, False, good / of, low, high, AS_GOOD)

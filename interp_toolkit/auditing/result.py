@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from interp_toolkit import plots
 from interp_toolkit.auditing.claims.seal import Sealed
-from interp_toolkit.auditing.ground import Ground
-from interp_toolkit.auditing.parts import ASKED, Answer, Part
+from interp_toolkit.auditing.context import AuditContext
+from interp_toolkit.auditing.parts import QUESTIONS, Answer, Part
 from interp_toolkit.finding import MOST_FINDINGS, Finding
 from interp_toolkit.formatting import capital
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
@@ -54,7 +54,7 @@ class AuditEvidence(Evidence):
         confirmed, refuted, undecided, not_testable: claims with each answer.
         level: of error, for all claims together.
         correction: how claims were corrected together.
-        home: task performance on these prompts; None where it was not tested.
+        task_performance: how well the model does on these prompts; None where it was not tested.
         seal: SHA-256 of the sealed audit; None: it was not sealed.
         sealed_at: when, as the sealed file says.
     """
@@ -65,7 +65,7 @@ class AuditEvidence(Evidence):
     not_testable: int
     level: float
     correction: str
-    home: str | None
+    task_performance: str | None
     seal: str | None
     sealed_at: str | None
 
@@ -94,13 +94,13 @@ class AuditFinding(Finding):
                     "question": part.question,
                     "asserted": part.asserted,
                     "answer": part.answer,
-                    "done": part.deed,
+                    "method": part.method,
                     "value": part.value,
                     "low": part.low,
                     "high": part.high,
                     "bound": part.bound,
-                    "least_seen": part.least_seen,
-                    "said": part.said,
+                    "detectable_effect": part.detectable_effect,
+                    "summary": part.summary,
                 }
                 for claim in self.claims
                 for part in claim.parts
@@ -118,10 +118,10 @@ class AuditFinding(Finding):
 def _parts_table(claim: AuditedClaim) -> Table:
     rows = [
         [
-            ASKED[part.question] + (" *" if part.asserted else ""),
+            QUESTIONS[part.question] + (" *" if part.asserted else ""),
             part.answer,
-            part.said,
-            _rounded(part.least_seen),
+            part.summary,
+            _rounded(part.detectable_effect),
         ]
         for part in claim.parts
     ]
@@ -160,7 +160,7 @@ def findings(claims: Sequence[AuditedClaim]) -> list[str]:
     that did are last.
     """
     if len(claims) == 1:
-        return [capital(f"{part.said.rstrip('.')}.") for part in _deciding(claims[0])]
+        return [capital(f"{part.summary.rstrip('.')}.") for part in _deciding(claims[0])]
     order = ("refuted", "undecided", "not_testable", "confirmed")
     ranked = sorted(claims, key=lambda claim: order.index(claim.answer))
     shown = ranked if len(ranked) <= MOST_FINDINGS else ranked[: MOST_FINDINGS - 1]
@@ -174,13 +174,13 @@ def _deciding(claim: AuditedClaim) -> list[Part]:
     """The asserted parts, those with the claim's answer first, interventions before the rest."""
     asserted = [part for part in claim.parts if part.asserted]
     return sorted(
-        asserted, key=lambda part: (part.answer != claim.answer, part.deed != "intervened")
+        asserted, key=lambda part: (part.answer != claim.answer, part.method != "intervened")
     )
 
 
 def _why(claim: AuditedClaim) -> str:
     deciding = _deciding(claim)
-    return f" ({deciding[0].said.rstrip('.')})" if deciding else ""
+    return f" ({deciding[0].summary.rstrip('.')})" if deciding else ""
 
 
 def _word(answer: Answer) -> str:
@@ -188,18 +188,18 @@ def _word(answer: Answer) -> str:
 
 
 def evidence_of(
-    claims: Sequence[AuditedClaim], ground: Ground, sealed: Sealed | None
+    claims: Sequence[AuditedClaim], context: AuditContext, sealed: Sealed | None
 ) -> AuditEvidence:
     """The evidence of the verdict."""
     counts = {answer: sum(c.answer == answer for c in claims) for answer in _ORDER}
-    task_check = ground.cached_task_check
+    task_check = context.cached_task_check
     return AuditEvidence(
         status=_status(counts),
         reason=_reason(claims),
         **counts,
-        level=ground.level,
+        level=context.level,
         correction=_correction(claims),
-        home=None if task_check is None else task_check.said,
+        task_performance=None if task_check is None else task_check.summary,
         seal=None if sealed is None else sealed.sha256,
         sealed_at=None if sealed is None else sealed.sealed_at,
     )
@@ -227,7 +227,7 @@ def _reason(claims: Sequence[AuditedClaim]) -> str | None:
         if claim.answer != "confirmed":
             for part in claim.parts:
                 if part.asserted and part.answer == claim.answer:
-                    return part.said
+                    return part.summary
     return None
 
 
@@ -242,7 +242,7 @@ _ANSWER_STYLES: tuple[tuple[Answer, str, str], ...] = (
 def interval_figure(claims: Sequence[AuditedClaim]) -> list[Figure]:
     """Estimates with their intervals, and bounds; nothing where no part is a number."""
     rows = [
-        (f"{claim.about}: {ASKED[part.question]}", part)
+        (f"{claim.about}: {QUESTIONS[part.question]}", part)
         for claim in claims
         for part in claim.parts
         if part.asserted and part.low is not None and part.bound is not None

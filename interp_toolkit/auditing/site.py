@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.auditing.ground import Ground
+from interp_toolkit.auditing.context import AuditContext
 from interp_toolkit.circuits.behaviour.advantage import row_batches
 from interp_toolkit.circuits.behaviour.objective import AskedObjective
 from interp_toolkit.circuits.behaviour.prompts import Prompts
@@ -36,13 +36,13 @@ class VectorSite:
     """See the module.
 
     Attributes:
-        ground: the audit's.
+        context: the audit's.
         hook: its name.
         positions: of each row, counted from its start.
         head: of a hook with one entry a head; None: all of it.
     """
 
-    ground: Ground
+    context: AuditContext
     hook: str
     positions: Int[np.ndarray, " row"]
     head: int | None
@@ -50,7 +50,7 @@ class VectorSite:
     def read(self, tokens: Int[Tensor, "row pos"]) -> Float[Tensor, "row d"]:
         """Activations at the site on rows of the same positions, on the CPU, in float64."""
         data = _placed(tokens, self.positions)
-        model, memory = self.ground.model, self.ground.memory
+        model, memory = self.context.model, self.context.memory
         vectors = self._flat(collect(model, data, self.hook, None, memory=memory)[self.hook])
         if not bool(vectors.isfinite().all()):
             raise InputError(f"the activations at {self.hook} are not finite on these prompts")
@@ -58,7 +58,7 @@ class VectorSite:
 
     def require_effect(self) -> None:
         """Raise InterventionError where edits at the hook do not reach the logits."""
-        require_effect(self.ground.model, {self.hook: everything})
+        require_effect(self.context.model, {self.hook: everything})
 
     def values(
         self, judged: AskedObjective, tokens: Int[Tensor, "row pos"], change: Change | None = None
@@ -67,7 +67,7 @@ class VectorSite:
         metric = []
         for rows in self._batches():
             hooks = [] if change is None else [(self._point, self._edit(change, rows))]
-            logits = run(self.ground.model, tokens[rows], hooks)
+            logits = run(self.context.model, tokens[rows], hooks)
             assert logits is not None
             number = torch.arange(len(rows), device=logits.device)[:, None]
             asked = logits[number, judged.positions[rows].to(logits.device)]
@@ -93,7 +93,7 @@ class VectorSite:
             def put(_: Tensor, rows: Rows, leaf: Tensor = leaf) -> Tensor:
                 return leaf
 
-            model = self.ground.model
+            model = self.context.model
             hooks = [(self._point, self._edit(put, batch))]
             with torch.enable_grad(), evaluating(model), attached(model, hooks):
                 output = model(tokens[batch].to(device_of(model)))
@@ -106,12 +106,12 @@ class VectorSite:
 
     @property
     def _point(self) -> Any:
-        return hook_points(self.ground.model)[self.hook]
+        return hook_points(self.context.model)[self.hook]
 
     def _batches(self) -> list[Rows]:
-        prompts = self.ground.prompts
+        prompts = self.context.prompts
         order = torch.arange(len(prompts))
-        return list(row_batches(self.ground.model, prompts, order, 0, self.ground.memory))
+        return list(row_batches(self.context.model, prompts, order, 0, self.context.memory))
 
     def _flat(self, value: Tensor) -> Tensor:
         if self.head is not None:
@@ -139,12 +139,12 @@ class VectorSite:
 
 
 def site_of(
-    ground: Ground, hook: str, position: int | None, head: int | None, d: int
+    context: AuditContext, hook: str, position: int | None, head: int | None, d: int
 ) -> VectorSite:
     """The site of a claim.
 
     Args:
-        ground: with rows.
+        context: with rows.
         hook: a name, or an alias.
         position: from the end where negative; None: the data's own, or the last.
         head: of a hook with one entry a head.
@@ -154,13 +154,13 @@ def site_of(
         InputError: no such hook, one that matches several, a position that rows do not have,
             another number of components.
     """
-    names = expand_hooks(ground.model, hook)
+    names = expand_hooks(context.model, hook)
     if len(names) > 1:
         raise InputError(f"{hook} names {len(names)} hooks, such as {names[0]}; give one")
     if names[0].rpartition(".")[2] in _QUERY_BY_KEY:
         raise InputError(f"{names[0]} does not hold one vector per position; give a hook that does")
-    prompts = ground.prompts
-    own_positions = None if ground.data is None else ground.data.positions
+    prompts = context.prompts
+    own_positions = None if context.data is None else context.data.positions
     if position is None and own_positions is not None:
         positions = np.asarray(own_positions, dtype=np.int64)
     else:
@@ -168,7 +168,7 @@ def site_of(
         if not -prompts.n_pos <= index < prompts.n_pos:
             raise InputError(f"prompts of {prompts.n_pos} tokens have no position {index}")
         positions = np.full(len(prompts), index % prompts.n_pos, dtype=np.int64)
-    site = VectorSite(ground, names[0], positions, head)
+    site = VectorSite(context, names[0], positions, head)
     width = site.read(prompts.tokens[:2]) if len(prompts) < 2 else _first_two(site, prompts)
     if width.shape[1] != d:
         raise InputError(f"the direction has {d} components; {names[0]} has {width.shape[1]}")

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from interp_toolkit.auditing.parts import Answer, Deed, Part
+from interp_toolkit.auditing.parts import Answer, Method, Part
 
 
 class Threshold(NamedTuple):
@@ -88,7 +88,7 @@ def stable_part(
     bound: float,
     groups: Any | None,
     rng: np.random.Generator,
-    deed: Deed = "intervened",
+    method: Method = "intervened",
     *,
     percent: bool = True,
 ) -> Part:
@@ -99,7 +99,7 @@ def stable_part(
         bound: the claimed lower bound of the mean.
         groups: each prompt's group, or None.
         rng: generator of the bootstrap samples.
-        deed: how the effect was measured.
+        method: how the effect was measured.
         percent: whether the effect is a fraction.
     """
     n = len(effect)
@@ -119,4 +119,4 @@ def stable_part(
             text += f"; {asked - len(below)} of {asked} groups reach it"
             text += f", not {', '.join(below[:4])}" if below else ""
             answer = "undecided" if below and answer == "confirmed" else answer
-    return Part("stable", answer, text, deed, value=share, bound=STABLE)
+    return Part("stable", answer, text, method, value=share, bound=STABLE)

@@ -68,11 +68,11 @@ def without_missing(values: Float[np.ndarray, " value"]) -> Float[np.ndarray, " 
 class LayerSimilarity:
     """One site of the residual stream, compared with the same site in the shuffled copies.
 
-    `place` is "embedding", "block 0", ..., "final norm"; `low` and `high` are the 95 % CI of
+    `site_name` is "embedding", "block 0", ..., "final norm"; `low` and `high` are the 95 % CI of
     `cosine` over prompts; `reinitialised_*` are the copies' values, or the means over copies.
     """
 
-    place: str = column("site")
+    site_name: str = column("site")
     hook: str = column()
     cosine: float | None = column("cosine")
     low: float | None = column("low")
@@ -220,7 +220,7 @@ def layer_similarity(own: Similarity, copies: Sequence[Similarity], site: int) -
     values = without_missing(own.cosines[site])
     cosine = estimate(values).within(1.0) if len(values) > 1 else None
     return LayerSimilarity(
-        place=own.sites[site].name,
+        site_name=own.sites[site].name,
         hook=own.sites[site].hook,
         cosine=None if cosine is None else cosine.mean,
         low=None if cosine is None else cosine.low,
@@ -235,9 +235,9 @@ def layer_similarity(own: Similarity, copies: Sequence[Similarity], site: int) -
 
 def cosine_figure(layers: Sequence[LayerSimilarity], spread: float) -> Figure:
     """Mean cosine by depth with its CI, the copies', and that of one independent pair."""
-    names, measured = [x.place for x in layers], [x for x in layers if x.low is not None]
+    names, measured = [x.site_name for x in layers], [x for x in layers if x.low is not None]
     ends = [x.low for x in measured], [x.high for x in measured]
-    band = plots.band([x.place for x in measured], *ends, translucent(CLASS_COLORS[0], 0.25))
+    band = plots.band([x.site_name for x in measured], *ends, translucent(CLASS_COLORS[0], 0.25))
     data = [band | {"name": "95 % CI"}]
     data.append(_line("the model", names, [x.cosine for x in layers], CLASS_COLORS[0], "solid"))
     for copy, values in enumerate(zip(*(x.reinitialised_cosine for x in layers), strict=True)):
@@ -264,7 +264,7 @@ def dimension_figure(layers: Sequence[LayerSimilarity]) -> Figure:
         ("second moments, weights shuffled", "reinitialised_dimensions", 0, "dash"),
         ("covariance, weights shuffled", "reinitialised_centred_dimensions", 1, "dash"),
     ]
-    names = [layer.place for layer in layers]
+    names = [layer.site_name for layer in layers]
     data = [
         _line(name, names, [getattr(layer, field) for layer in layers], CLASS_COLORS[color], dash)
         for name, field, color, dash in lines

@@ -23,7 +23,13 @@ from pydantic import Field
 from interp_toolkit import plots
 from interp_toolkit.circuits.behaviour.prompts import repeated_answers
 from interp_toolkit.circuits.roles import analysis as roles
-from interp_toolkit.circuits.roles.reading import Asks, asks_of, norm_scale, other_asks, readout
+from interp_toolkit.circuits.roles.reading import (
+    Queries,
+    norm_scale,
+    other_queries,
+    queries_of,
+    readout,
+)
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.evidence import control_of_p, effect_status
@@ -99,20 +105,25 @@ class LogitAttributionFinding(Finding):
 
 @torch.no_grad()
 def attribute(
-    model: Model, asks: Asks, memory: int | str | None = None
-) -> tuple[dict[ResidualPart, Float[np.ndarray, "2 ask"]], Float[np.ndarray, "site ask"]]:
+    model: Model, queries: Queries, memory: int | str | None = None
+) -> tuple[dict[ResidualPart, Float[np.ndarray, "2 query"]], Float[np.ndarray, "site query"]]:
     """Each component's effect on the metric and on that of other prompts; and the logit lens."""
-    view, others, shape = weights(model), other_asks(asks), (2, len(asks))
-    metric = (asks.at_hand == asks.answer[:, None]).astype(float)
-    metric -= 0 if asks.wrong is None else asks.at_hand == asks.wrong[:, None]
+    view, others, shape = weights(model), other_queries(queries), (2, len(queries))
+    metric = (queries.at_hand == queries.answer[:, None]).astype(float)
+    metric -= 0 if queries.wrong is None else queries.at_hand == queries.wrong[:, None]
     both = torch.from_numpy(np.stack([metric, others @ metric / others.sum(1, keepdims=True)]))
-    U, b = (part.double() for part in readout(view, asks.at_hand))
+    U, b = (part.double() for part in readout(view, queries.at_hand))
     directions, biases = both @ U.mT, (both @ b).numpy()
     streams, mlps = contributions.streams(view), not getattr(model.cfg, "attn_only", False)
-    data = FeatureData(asks.tokens, np.zeros((len(asks), 0), bool), (), positions=asks.position)
-    effects, lens = dict[ResidualPart, np.ndarray](), np.empty((len(streams), len(asks)))
+    data = FeatureData(
+        queries.tokens, np.zeros((len(queries), 0), bool), (), positions=queries.position
+    )
+    effects, lens = dict[ResidualPart, np.ndarray](), np.empty((len(streams), len(queries)))
     for batch in activations(model, data, contributions.part_hooks(view), memory=memory):
-        rows, tokens = batch.index.numpy(), asks.tokens[batch.index, asks.position[batch.index]]
+        rows, tokens = (
+            batch.index.numpy(),
+            queries.tokens[batch.index, queries.position[batch.index]],
+        )
         towards = directions[:, batch.index].to(batch[streams[0]].device)
         scales = [norm_scale(view.final_norm, batch[hook].double()) for hook in streams]
         parts = contributions.residual_parts(view, batch, torch.from_numpy(tokens), mlps=mlps)
@@ -129,12 +140,12 @@ def analyze(run: Run[LogitAttributionOptions]) -> LogitAttributionFinding:
     """Attribute the metric to components; test heads and MLPs against other prompts' answers."""
     data = run.data or repeated_answers(run.model, seed=run.seed)
     run.progress("direct effects of heads and MLPs")
-    _, prompts, performed = roles.asked(run.model, data, run.memory)
-    asks = asks_of(prompts)
-    effects, lens = attribute(run.model, asks, run.memory)
-    own, null = np.stack([asks.by_row(effect) for effect in effects.values()], axis=1)
+    _, prompts, performed = roles.task_prompts(run.model, data, run.memory)
+    queries = queries_of(prompts)
+    effects, lens = attribute(run.model, queries, run.memory)
+    own, null = np.stack([queries.by_row(effect) for effect in effects.values()], axis=1)
     total = estimate(own.sum(0))
-    whole = total.mean - (null.sum(0).mean() if asks.wrong is None else 0.0)
+    whole = total.mean - (null.sum(0).mean() if queries.wrong is None else 0.0)
     least = run.options.least * abs(float(whole))
     tested = [part.kind in ("head", "mlp") for part in effects]
     q_values = holm(np.where(tested, [estimate(more).p_value for more in own - null], np.nan))
@@ -150,12 +161,12 @@ def analyze(run: Run[LogitAttributionOptions]) -> LogitAttributionFinding:
         components.append(Component(*part, *numbers, outcome))
     components.sort(key=lambda component: -abs(component.effect))
     status = next(s for s in REASONS if s in {component.status for component in components})
-    metric = "logit" if asks.wrong is None else "logit difference"
+    metric = "logit" if queries.wrong is None else "logit difference"
     error = float(np.abs(sum(effect[0] for effect in effects.values()) - lens[-1]).max())
-    ground = (metric, total.mean, total.low, total.high, total.n, error, least, performed.said)
+    ground = (metric, total.mean, total.low, total.high, total.n, error, least, performed.summary)
     evidence = LogitAttributionEvidence(status, *ground, reason=REASONS[status])
     names = ["embedding", *(f"layer {n}" for n in range(len(lens) - 1))]
-    ends = [(e.mean, e.low, e.high) for e in map(estimate, asks.by_row(lens))]
+    ends = [(e.mean, e.low, e.high) for e in map(estimate, queries.by_row(lens))]
     steps = [LensStep(name, *numbers) for name, numbers in zip(names, ends, strict=True)]
     return LogitAttributionFinding(
         headline=headline(components, evidence),

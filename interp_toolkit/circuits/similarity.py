@@ -25,7 +25,7 @@ from torch import Tensor
 from interp_toolkit.circuits.behaviour.prompts import bos_token, plain_ids
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.models.running.hooks import hook_points
@@ -49,7 +49,7 @@ class ResidualSite:
 
 
 @dataclass(frozen=True, eq=False)
-class Similarity(Brief):
+class Similarity(ShortRepr):
     """Similarity of hidden states by depth.
 
     Attributes:

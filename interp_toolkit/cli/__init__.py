@@ -14,7 +14,7 @@ Shared by them:
 
 - `flags`: groups of flags that commands share, each a dataclass
 - `probe_flags`: flags made from the options classes of analyses
-- `rows`: the prompts of `interp analyze`: a file, texts, or a named task
+- `prompts`: those of `interp analyze`: a file, texts, or a named task
 - `info`: `interp list`, `interp info`, `interp show`
 - `options`: the text of options turned into data; shell completion of names
 - `outputs`: results to terminal, JSON and HTML; progress on standard error

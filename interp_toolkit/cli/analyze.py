@@ -14,7 +14,7 @@ import typer
 
 from interp_toolkit.cli import options
 from interp_toolkit.cli.flags import ModelFlags, OutputFlags, load
-from interp_toolkit.cli.rows import PromptFlags
+from interp_toolkit.cli.prompts import PromptFlags
 from interp_toolkit.errors import InputError, printable
 from interp_toolkit.models.loading.source_names import models_named
 
@@ -46,7 +46,7 @@ def analyze(
     prompts: PromptFlags,
     loading: ModelFlags,
     output: OutputFlags,
-    given: dict[str, Any],
+    probe_options: dict[str, Any],
 ) -> None:
     """Analyze a model and print verdicts with their witnesses.
 
@@ -58,10 +58,10 @@ def analyze(
         {f"the model {name}" if models[1:] else "the model": name for name in (*models, *model)}
         | {"--data": prompts.data, "--text": prompts.text}
         | loading.files
-        | options.files_among(given),
+        | options.files_among(probe_options),
         {"--graph": graph_path},
     )
-    if prompts.column and given.get("features") is not None:
+    if prompts.column and probe_options.get("features") is not None:
         raise InputError("--column and --features both define the features; give one")
     prompts.check()
     how = loading.load_options()
@@ -70,7 +70,7 @@ def analyze(
         _check_graph(graph_path, named, models)
     results: list[Any] = []
     try:
-        refused = _of_all(models, named, prompts, given, how, output.quiet, results)
+        refused = _of_all(models, named, prompts, probe_options, how, output.quiet, results)
     except BaseException as error:
         if results and (models[1:] or isinstance(error, KeyboardInterrupt)):  # are not lost
             outputs.show(results)
@@ -102,7 +102,7 @@ def _of_all(
     models: Sequence[str],
     named: dict[str, Any],
     prompts: PromptFlags,
-    given: dict[str, Any],
+    probe_options: dict[str, Any],
     loading: dict[str, Any],
     quiet: bool,
     results: list[Any],
@@ -116,7 +116,7 @@ def _of_all(
         if models[1:] and not quiet:
             print(f"model {number} of {len(models)}: {printable(name)}", file=sys.stderr)
         try:
-            _run(name, named, prompts, given, loading, quiet, results)
+            _run(name, named, prompts, probe_options, loading, quiet, results)
         except InputError as error:
             if not models[1:]:
                 raise
@@ -130,7 +130,7 @@ def _run(
     name: str,
     named: dict[str, Any],
     prompts: PromptFlags,
-    given: dict[str, Any],
+    probe_options: dict[str, Any],
     loading: dict[str, Any],
     quiet: bool,
     results: list[Any],
@@ -138,12 +138,12 @@ def _run(
     """Add a model's results to `results`."""
     from interp_toolkit import analysis
     from interp_toolkit.cli.outputs import progress
-    from interp_toolkit.cli.probe_flags import checked, told
+    from interp_toolkit.cli.probe_flags import checked, prefixed
     from interp_toolkit.finding import InterruptedAnalysis, shown_early
     from interp_toolkit.options import Options, read_options
 
-    chosen = checked(named, given, named=True) if named else {}
-    everywhere = {key: given[key] for key in Options.model_fields if key in given}
+    chosen = checked(named, probe_options, named=True) if named else {}
+    everywhere = {key: probe_options[key] for key in Options.model_fields if key in probe_options}
     general = read_options(Options, everywhere, "interp analyze", as_flags=True)
     elsewhere = bool(chosen) and all(analysis.reads_features(o) for o in chosen.values())
     with progress(quiet) as say, shown_early(lambda finding: None if quiet else _early(finding)):
@@ -164,16 +164,18 @@ def _run(
                     f"no analysis fits {name} as it stands; give --probe and what it needs "
                     "(--tokens or --data; see interp list probes)"
                 )
-            chosen = checked(named, given, named=False)
+            chosen = checked(named, probe_options, named=False)
         for probe, entry in named.items():
             try:
-                results.append(analysis.run(entry, model, rows, chosen[probe], told(say, probe)))
+                results.append(
+                    analysis.run(entry, model, rows, chosen[probe], prefixed(say, probe))
+                )
             except InterruptedAnalysis as stopped:
                 results.append(stopped.finding)
                 raise
     if left_out and not quiet:
-        said = "; ".join(f"{probe} ({reason})" for probe, reason in left_out.items())
-        print(f"not run: {printable(said)}", file=sys.stderr)
+        reasons = "; ".join(f"{probe} ({reason})" for probe, reason in left_out.items())
+        print(f"not run: {printable(reasons)}", file=sys.stderr)
 
 
 def _early(finding: Any) -> None:

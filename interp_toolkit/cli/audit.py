@@ -13,7 +13,7 @@ import typer
 from interp_toolkit.cli import options
 from interp_toolkit.cli.flags import ModelFlags, OutputFlags, load
 from interp_toolkit.cli.options import flag
-from interp_toolkit.cli.rows import TaskFlags
+from interp_toolkit.cli.prompts import TaskFlags
 from interp_toolkit.errors import InputError, printable
 
 
@@ -59,16 +59,16 @@ class ClaimFlags:
 
     def claim(self) -> dict[str, Any] | None:
         """The claim; None without flags; raises InputError for flags without their subject."""
-        given = {name: value for name, value in asdict(self).items() if value is not None}
-        if not given:
+        flags = {name: value for name, value in asdict(self).items() if value is not None}
+        if not flags:
             return None
-        if not {"heads", "circuit", "direction", "algorithm"} & set(given):
-            name = next(iter(given)).replace("_", "-")
+        if not {"heads", "circuit", "direction", "algorithm"} & set(flags):
+            name = next(iter(flags)).replace("_", "-")
             raise InputError(
                 f"--{name} says how; give --heads, --circuit, --direction or --algorithm"
             )
-        lists = {name: given[name] for name in ("heads", "features") if name in given}
-        return given | {
+        lists = {name: flags[name] for name in ("heads", "features") if name in flags}
+        return flags | {
             name: [part.strip() for part in text.split(",")] for name, text in lists.items()
         }
 
@@ -186,15 +186,15 @@ def _claims(named: list[str], by_flags: dict[str, Any] | None) -> list[Any]:
     """Claims from files, sentences and flags, checked."""
     from interp_toolkit.auditing.claims.kinds import as_claim, read_claims
 
-    found: list[Any] = []
+    claims: list[Any] = []
     for one in named:
         path = Path(one)
-        looks_like_file = path.suffix.lower() in (".yaml", ".yml", ".json")
-        if looks_like_file or path.is_file():
-            found += read_claims(path)
+        is_claims_file = path.suffix.lower() in (".yaml", ".yml", ".json")
+        if is_claims_file or path.is_file():
+            claims += read_claims(path)
         else:
-            found.append(as_claim(one))
-    return found if by_flags is None else [*found, as_claim(by_flags, "the claim")]
+            claims.append(as_claim(one))
+    return claims if by_flags is None else [*claims, as_claim(by_flags, "the claim")]
 
 
 def _seal(
@@ -202,9 +202,9 @@ def _seal(
 ) -> None:
     from interp_toolkit.auditing.claims.seal import write_seal
 
-    found = write_seal(_claims(named, by_flags), path, seed=seed, level=level)
-    print(f"sealed {len(found.claims)} claims in {path}")
-    print(f"SHA-256 {found.sha256}")
+    seal = write_seal(_claims(named, by_flags), path, seed=seed, level=level)
+    print(f"sealed {len(seal.claims)} claims in {path}")
+    print(f"SHA-256 {seal.sha256}")
     print(
         "publish the hash before seeing the data; then run: interp audit --sealed FILE --model "
         "MODEL"
@@ -215,9 +215,9 @@ def _check_agreement(sealed: Any, seed: int | None, level: float | None) -> None
     """Raise InputError where an option says otherwise than what was sealed."""
     if sealed is None:
         return
-    for name, given, was in (("seed", seed, sealed.seed), ("level", level, sealed.level)):
-        if given is not None and given != was:
-            raise InputError(f"--{name} {given}: the audit was sealed with {was}; leave it out")
+    for name, value, was in (("seed", seed, sealed.seed), ("level", level, sealed.level)):
+        if value is not None and value != was:
+            raise InputError(f"--{name} {value}: the audit was sealed with {was}; leave it out")
     from interp_toolkit._version import __version__
 
     if sealed.version != __version__:

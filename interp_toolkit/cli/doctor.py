@@ -43,6 +43,6 @@ def doctor(
         result = examine(loaded, prompt=prompt or (), original=original, progress=say)
     outputs.show([result])
     if result.faults:
-        names = "; ".join(f"{check.name} ({check.said})" for check in result.faults)
+        names = "; ".join(f"{check.name} ({check.summary})" for check in result.faults)
         count = f"{len(result.faults)} fault{'s' if len(result.faults) > 1 else ''}"
         raise InputError(f"{count} found in {model}: {names}")

@@ -51,12 +51,12 @@ def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
             )
 
     @functools.wraps(command)
-    def run(**given: Any) -> Any:
+    def run(**values: Any) -> Any:
         made = {
-            name: group(**{f.name: given.pop(f.name) for f in dataclasses.fields(group)})
+            name: group(**{f.name: values.pop(f.name) for f in dataclasses.fields(group)})
             for name, group in groups.items()
         }
-        return command(**given, **made)
+        return command(**values, **made)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}

@@ -127,25 +127,25 @@ def show(
 
     from interp_toolkit.registry import find, names
 
-    wanted = name.removeprefix("toy:")
+    bare_name = name.removeprefix("toy:")
     groups: list[Group] = [
         group
         for group in GROUPS
-        if wanted in names(group) and (group == "toys" or not name.startswith("toy:"))
+        if bare_name in names(group) and (group == "toys" or not name.startswith("toy:"))
     ]
     if not groups:
         every = [one for group in GROUPS for one in names(group)]
-        near = suggestion(wanted, every)
+        near = suggestion(bare_name, every)
         hint = near if "did you mean" in near else "; see interp list"
         raise InputError(f"nothing is called {name!r}{hint}")
     console = Console(highlight=False)
     for group in groups:
-        entry = find(group, wanted)
-        title = Text.assemble((f"{group[:-1]} {wanted}", "bold"), f"  {entry.summary}")
+        entry = find(group, bare_name)
+        title = Text.assemble((f"{group[:-1]} {bare_name}", "bold"), f"  {entry.summary}")
         console.print(title, soft_wrap=True)
         if source := getattr(entry, "source", ""):
             console.print(Text(f"source: {source}", style="dim"), soft_wrap=True)
-        for line in _examples(group, wanted):
+        for line in _examples(group, bare_name):
             console.print(Text(f"  {line}"), soft_wrap=True)
         for heading, rows in _taken(group, entry):
             _table(console, heading, rows)
@@ -170,7 +170,7 @@ def _taken(group: Group, entry: Any) -> list[tuple[str, list[list[str]]]]:
         from interp_toolkit.options import flags
 
         return [("options", [[f.name, f.metavar or f.type, f.help] for f in flags(entry.options)])]
-    found = []
+    tables = []
     if group == "recipes":
         fields = entry.config.model_fields
         default = entry.config.model_construct()
@@ -178,17 +178,19 @@ def _taken(group: Group, entry: Any) -> list[tuple[str, list[list[str]]]]:
             [f"--set {key}=", str(getattr(default, key, "")), field.description or ""]
             for key, field in fields.items()
         ]
-        found = [("settings, with defaults", rows)]
-        found.append(("variants", [[key, _pairs(given)] for key, given in entry.variants.items()]))
+        tables = [("settings, with defaults", rows)]
+        tables.append(
+            ("variants", [[key, _pairs(values)] for key, values in entry.variants.items()])
+        )
     if group in ("recipes", "artefacts"):
-        found.append(("presets", [[key, _pairs(given)] for key, given in entry.presets.items()]))
-    return [(heading, rows) for heading, rows in found if rows]
+        tables.append(("presets", [[key, _pairs(values)] for key, values in entry.presets.items()]))
+    return [(heading, rows) for heading, rows in tables if rows]
 
 
-def _pairs(given: Any) -> str:
-    if isinstance(given, str):
-        return given
-    return ", ".join(f"{key}={value}" for key, value in dict(given).items())
+def _pairs(values: Any) -> str:
+    if isinstance(values, str):
+        return values
+    return ", ".join(f"{key}={value}" for key, value in dict(values).items())
 
 
 def _table(console: Any, heading: str, rows: list[list[str]]) -> None:

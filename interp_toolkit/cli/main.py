@@ -115,7 +115,7 @@ def _reader_left(leaving: BaseException) -> bool:
     return isinstance(leaving, BrokenPipeError) or isinstance(leaving.__context__, BrokenPipeError)
 
 
-def _place(error: Exception) -> str:
+def _option_order_hint(error: Exception) -> str:
     """A hint for an option that was given before the command's name."""
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if option is None or context is None or context.parent is not None:
@@ -128,7 +128,9 @@ def _explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, InputError):
         return str(error), WRONG_INPUT
     if hasattr(error, "format_message"):  # the parser's: an option or a command that is not there
-        return shortened(" ".join(error.format_message().split()) + _place(error)), WRONG_INPUT
+        return shortened(
+            " ".join(error.format_message().split()) + _option_order_hint(error)
+        ), WRONG_INPUT
     if isinstance(error, OSError) and error.errno in _CANNOT_WRITE:
         return f"cannot write the output: {error.strerror}", WRONG_INPUT
     if type(error).__name__ == "OutOfMemoryError":  # torch's, which is not imported here

@@ -28,8 +28,8 @@ def of(*groups: Group, more: Sequence[str] = ()) -> Completer:
     def complete(incomplete: str) -> list[str]:
         from interp_toolkit.registry import names
 
-        known = [*more, *(name for group in groups for name in names(group))]
-        return [name for name in known if name.startswith(incomplete)]
+        candidates = [*more, *(name for group in groups for name in names(group))]
+        return [name for name in candidates if name.startswith(incomplete)]
 
     return complete
 
@@ -98,15 +98,15 @@ def repeated(
 
 def key_values(pairs: Iterable[str]) -> dict[str, str]:
     """`["a=1", "b=2"]` as a dictionary; raises InputError where a pair is none, or comes twice."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise InputError(f"--set {pair!r} is not KEY=VALUE, such as --set act_fn=relu")
-        if key in found:
+        if key in settings:
             raise InputError(f"--set {key} is given twice")
-        found[key] = value
-    return found
+        settings[key] = value
+    return settings
 
 
 def load_options(
@@ -159,25 +159,25 @@ def writable(path: str | None, option: str) -> Path | None:
     return target
 
 
-def files_among(given: Mapping[str, Any]) -> dict[str, str]:
+def files_among(values: Mapping[str, Any]) -> dict[str, str]:
     """The options of analyses that name a file or folder that is there, by their flags."""
     return {
         f"--{name.replace('_', '-')}": value
-        for name, value in given.items()
+        for name, value in values.items()
         if isinstance(value, str) and os.path.exists(value)
     }
 
 
 def check_apart(written: Mapping[str, Path | None], read: Mapping[str, str | None]) -> None:
     """Raise InputError where a file to write, by its option, is also read, or written twice."""
-    places = {what: os.path.realpath(name) for what, name in read.items() if name}
+    used_paths = {what: os.path.realpath(name) for what, name in read.items() if name}
     for option, path in written.items():
         if path is None or (path.exists() and not path.is_file()):  # /dev/null may serve twice
             continue
-        place = os.path.realpath(path)
-        for what, other in places.items():
-            if place == other:
+        real_path = os.path.realpath(path)
+        for what, other in used_paths.items():
+            if real_path == other:
                 raise InputError(f"{option} {path} would overwrite {what}; give another file")
-            if os.path.isfile(place) and os.path.dirname(place) == other:
+            if os.path.isfile(real_path) and os.path.dirname(real_path) == other:
                 raise InputError(f"{option} {path} is a file of {what}; give another file")
-        places[f"what {option} writes"] = place
+        used_paths[f"what {option} writes"] = real_path

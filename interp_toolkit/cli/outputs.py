@@ -70,10 +70,10 @@ class _Count:
     """The count in a progress line, such as "3 of 12"."""
 
     def __init__(self, text: str):
-        found = COUNT.search(text)
-        self.at, self.total = (_number(found[1]), _number(found[2])) if found else (0.0, 0.0)
-        before = text[: found.start()] if found else LEFT.sub("", text)
-        after = text[found.end() :].split() if found else []
+        match = COUNT.search(text)
+        self.at, self.total = (_number(match[1]), _number(match[2])) if match else (0.0, 0.0)
+        before = text[: match.start()] if match else LEFT.sub("", text)
+        after = text[match.end() :].split() if match else []
         self.of = (before, self.total, *after[: 0 if before else 1])
         self.says_left = LEFT.search(text) is not None
 
@@ -110,15 +110,15 @@ class _Steps:
 
     def __init__(self) -> None:
         self._of: tuple[Any, ...] = ()
-        self._said = 0.0
+        self._last_printed = 0.0
         self._left = _TimeLeft()
 
     def say(self, text: str, more: str = "") -> None:
         """Say a step, and what stands behind the time left."""
         count, now = _Count(text), time.monotonic()
         left = self._left.of(count)
-        if count.of != self._of or count.ended or now - self._said >= SECONDS_BETWEEN_LINES:
-            self._of, self._said = count.of, now
+        if count.of != self._of or count.ended or now - self._last_printed >= SECONDS_BETWEEN_LINES:
+            self._of, self._last_printed = count.of, now
             _print(f"{text}{left}{more}")
 
     def report(self, at: Progress) -> None:

@@ -30,23 +30,23 @@ _PREFIX = "probe_option_"  # so that a probe's option never meets a parameter of
 
 def named_probes(args: Sequence[str]) -> list[str]:
     """The values of `--probe` on a command line, as they stand."""
-    found = []
+    probes = []
     for i, arg in enumerate(args):
         if arg == "--probe" and i + 1 < len(args):
-            found.append(args[i + 1])
+            probes.append(args[i + 1])
         elif arg.startswith("--probe="):
-            found.append(arg.partition("=")[2])
-    return found
+            probes.append(arg.partition("=")[2])
+    return probes
 
 
 def named_models(args: Sequence[str]) -> list[str]:
     """The words that are no options and stand behind none."""
-    found, behind_option = [], False
+    models, behind_option = [], False
     for arg in args:
         if not arg.startswith("-") and not behind_option:
-            found.append(arg)
+            models.append(arg)
         behind_option = arg.startswith("--") and "=" not in arg
-    return found
+    return models
 
 
 def analyses(probes: Sequence[str]) -> dict[str, Analysis]:
@@ -72,52 +72,56 @@ class ProbeCommand(TyperCommand):
         for model in () if asks_help else named_models(args):
             check_source(model)  # a wrong path should not wait for what a probe imports
         if probes or not asks_help:
-            known = analyses(probes)
+            named_analyses = analyses(probes)
             app = typer.Typer(add_completion=False)
-            app.command()(with_probes(inspect.unwrap(self.callback or _nothing), known))
+            app.command()(with_probes(inspect.unwrap(self.callback or _nothing), named_analyses))
             whole = typer.main.get_command(app)
             self.params, self.callback = whole.params, whole.callback
-            ctx.meta["analyses"] = known if probes else {}
+            ctx.meta["analyses"] = named_analyses if probes else {}
             try:
                 return super().parse_args(ctx, args)
             except Exception as error:
-                if (option := getattr(error, "option_name", None)) is None or not known:
+                if (option := getattr(error, "option_name", None)) is None or not named_analyses:
                     raise
                 raise InputError(_not_taken(option, self.params, probes)) from error
         return super().parse_args(ctx, args)
 
 
-def with_probes(command: Callable[..., Any], known: Mapping[str, Analysis]) -> Callable[..., Any]:
+def with_probes(
+    command: Callable[..., Any], named_analyses: Mapping[str, Analysis]
+) -> Callable[..., Any]:
     """The function of a command, which also takes every flag of these analyses.
 
     Args:
-        command: its keyword `given` gets what the flags say, by the options' fields.
-        known: analyses by name; none: no flag beside the command's own.
+        command: its keyword `probe_options` gets what the flags say, by the options' fields.
+        named_analyses: analyses by name; none: no flag beside the command's own.
     """
     command = grouped(command)
     parameters = [
         p
         for name, p in inspect.signature(command, eval_str=True).parameters.items()
-        if name != "given"
+        if name != "probe_options"
     ]
     taken = {name for p in parameters for name in _declared(p)}
-    found: dict[str, OptionFlag] = {}
-    for analysis in known.values():
+    option_flags: dict[str, OptionFlag] = {}
+    for analysis in named_analyses.values():
         for flag in _flags_of(analysis):
             if not taken & set(flag.name.split("/")):
-                found.setdefault(flag.field, flag)
-    panel = f"Options of {', '.join(known)}"
-    parameters += [_parameter(flag, panel) for flag in found.values()]
+                option_flags.setdefault(flag.field, flag)
+    panel = f"Options of {', '.join(named_analyses)}"
+    parameters += [_parameter(flag, panel) for flag in option_flags.values()]
 
     @functools.wraps(command)
     def run(**values: Any) -> Any:
-        given = {
+        raw_values = {
             name.removeprefix(_PREFIX): values.pop(name)
             for name in list(values)
             if name.startswith(_PREFIX)
         }
-        said = {key: value for key, value in given.items() if value not in (None, [], ())}
-        return command(**values, given=said)
+        probe_options = {
+            key: value for key, value in raw_values.items() if value not in (None, [], ())
+        }
+        return command(**values, probe_options=probe_options)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -140,7 +144,7 @@ def _not_taken(option: str, params: Sequence[Any], probes: Sequence[str]) -> str
     return f"{who} takes {'no ' if probes else ''}{option}{hint}"
 
 
-def _nothing(given: Mapping[str, Any]) -> None:
+def _nothing(probe_options: Mapping[str, Any]) -> None:
     """Do nothing."""
 
 
@@ -171,7 +175,7 @@ def _parameter(flag: OptionFlag, panel: str) -> inspect.Parameter:
 
 
 def checked(
-    known: Mapping[str, Analysis], given: Mapping[str, Any], *, named: bool
+    named_analyses: Mapping[str, Analysis], probe_options: Mapping[str, Any], *, named: bool
 ) -> dict[str, Any]:
     """Each analysis' options from what is given; an option that none of them takes is a slip.
 
@@ -179,20 +183,20 @@ def checked(
     """
     from interp_toolkit.options import read_options
 
-    taken = {probe: {f.field: f for f in _flags_of(a)} for probe, a in known.items()}
-    for field in given:
+    taken = {probe: {f.field: f for f in _flags_of(a)} for probe, a in named_analyses.items()}
+    for field in probe_options:
         if not any(field in fields for fields in taken.values()):
             flag = f"--{field.replace('_', '-')}"
             raise InputError(
-                f"--probe {', '.join(known)} takes no {flag}"
+                f"--probe {', '.join(named_analyses)} takes no {flag}"
                 if named
-                else f"{flag} is for none of the analyses that fit ({', '.join(known)}); "
+                else f"{flag} is for none of the analyses that fit ({', '.join(named_analyses)}); "
                 "give --probe"
             )
     return {
         probe: read_options(
-            known[probe].options,
-            {key: value for key, value in given.items() if key in fields},
+            named_analyses[probe].options,
+            {key: value for key, value in probe_options.items() if key in fields},
             probe,
             as_flags=True,
         )
@@ -200,7 +204,7 @@ def checked(
     }
 
 
-def told(say: Callable[[str], None], probe: str) -> Callable[[str], None]:
+def prefixed(say: Callable[[str], None], probe: str) -> Callable[[str], None]:
     """A place for an analysis to say what it is doing."""
     return lambda step: say(f"{probe}: {step}")
 

@@ -46,13 +46,13 @@ def train(
     path = options.writable(out, "--out")
     if path is not None and path.suffix not in (".pt", ".safetensors"):
         raise InputError(f"--out {path} must end in .pt or .safetensors")
-    given: dict[str, Any] = dict(options.key_values(setting))
+    settings: dict[str, Any] = dict(options.key_values(setting))
     named = {"steps": steps, "seeds": seeds, "device": None if device == "auto" else device}
     for key, value in named.items():
-        if value is not None and key in given:
+        if value is not None and key in settings:
             raise InputError(f"{key} is given twice, by --{key} and by --set")
         if value is not None:
-            given[key] = value
+            settings[key] = value
 
     if resume and path is None:
         raise InputError("--resume continues the run of --out: give --out")
@@ -64,8 +64,8 @@ def train(
     from interp_toolkit.training.engine.settings import configure
 
     check_log(log, out)
-    found = find("recipes", recipe)
-    config = configure(found, variant, preset, given)
+    entry = find("recipes", recipe)
+    config = configure(entry, variant, preset, settings)
     folder = None if path is None else path.with_name(f"{path.name}.training")
     first = named_ranks().writes  # of the processes that torchrun started
     try:
@@ -73,7 +73,7 @@ def train(
             training_progress(quiet or not first) as (report, say),
             tracked(log if first else None, folder, recipe, restart=not resume) as send,
         ):
-            run = found.train(config, Session(folder, resume, report, say, send))
+            run = entry.train(config, Session(folder, resume, report, say, send))
     except KeyboardInterrupt:
         _say_how_to_go_on(folder)
         raise

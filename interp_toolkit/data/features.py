@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
 from interp_toolkit.errors import InputError, suggestion
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 
 EXAMPLE = (
     '{"clean": "Mary met John, and John thanked", "corrupted": "Mary met John, and Anne thanked", '
@@ -67,7 +67,7 @@ def check_wrong(
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureData(Brief):
+class FeatureData(ShortRepr):
     """Token rows of any lengths, what is true of each, and where to look in each.
 
     Attributes:

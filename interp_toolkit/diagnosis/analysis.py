@@ -40,7 +40,14 @@ from interp_toolkit.diagnosis.checks import (
     listed,
     measured,
 )
-from interp_toolkit.diagnosis.sections import configuration, firing, methods, rebuilt, reload, sums
+from interp_toolkit.diagnosis.sections import (
+    configuration,
+    firing,
+    methods,
+    reconstruction,
+    reload,
+    sums,
+)
 from interp_toolkit.diagnosis.sections.methods import check_prompts
 from interp_toolkit.diagnosis.sections.reload import NAME as ORIGINAL
 from interp_toolkit.diagnosis.sections.reload import check_original, find_original
@@ -232,7 +239,7 @@ class _Examination:
             f"a hook at {listed(list(broken))} makes the model fail ({reason.splitlines()[0]})"
         )
         self.checks.append(
-            Check("hooks", "the model runs with hooks", "failed", reason_text, places=names)
+            Check("hooks", "the model runs with hooks", "failed", reason_text, locations=names)
         )
         return record(self.bench, self.model, self.points)
 
@@ -323,25 +330,27 @@ class _Examination:
         yield from sums.check_patterns(self.model, self.recorded, self.fresh_recorded)
 
     def _weights(self) -> Iterator[Check]:
-        own = rebuilt.steps(self.model, self.recorded)
+        own = reconstruction.steps(self.model, self.recorded)
         wrong = any(step.holds is False for step in own)
         in_copy = None
         if wrong and self.fresh is not None and self.fresh_recorded is not None:
-            in_copy = rebuilt.steps(self.fresh.model, self.fresh_recorded)
-        yield from rebuilt.check_rebuilt(self.model, own, in_copy, "")
-        edits = rebuilt.stress(self.model, self.recorded)
+            in_copy = reconstruction.steps(self.fresh.model, self.fresh_recorded)
+        yield from reconstruction.check_reconstruction(self.model, own, in_copy, "")
+        edits = reconstruction.stress(self.model, self.recorded)
         if not edits:
             return
         own_large = self._stressed(self.model, self.points, edits)
         in_copy = None
         if any(s.holds is False for s in own_large) and self.fresh is not None:
             in_copy = self._stressed(self.fresh.model, self.fresh_points, edits)
-        yield from rebuilt.check_rebuilt(self.model, own_large, in_copy, ", made large")
+        yield from reconstruction.check_reconstruction(
+            self.model, own_large, in_copy, ", made large"
+        )
 
-    def _stressed(self, model: Any, points: Any, edits: Any) -> list[rebuilt.Step]:
+    def _stressed(self, model: Any, points: Any, edits: Any) -> list[reconstruction.Step]:
         recorded = record(self.bench, model, points, edits)
-        recorded.values |= {"tokens": self.bench.tokens, **rebuilt.factors(edits)}
-        return rebuilt.steps(model, recorded, ("pattern", "logits"))
+        recorded.values |= {"tokens": self.bench.tokens, **reconstruction.factors(edits)}
+        return reconstruction.steps(model, recorded, ("pattern", "logits"))
 
     def _reload(self) -> Iterator[Check]:
         model, bench, fresh = self.model, self.bench, self.fresh
@@ -376,7 +385,7 @@ class _Examination:
         left = firing.more(firing.hooks_on(self.points), self.hooks_before)
         if left:
             text = f"{sum(left.values())} more than before at {listed(list(left))}"
-            yield Check("hooks", "hooks are gone afterwards", "failed", text, places=list(left))
+            yield Check("hooks", "hooks are gone afterwards", "failed", text, locations=list(left))
             return
         after = self.bench.run(self.model)
         yield measured(
@@ -416,7 +425,7 @@ class _Examination:
 
     def _with_fault(self, check: Check) -> Check:
         fault = sums.present_in(self.model, check)
-        return check if fault is None else replace(check, said=f"{check.said} ({fault})")
+        return check if fault is None else replace(check, summary=f"{check.summary} ({fault})")
 
 
 def _named(original: Any) -> str:

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from interp_toolkit.diagnosis.checks import largest
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.loading.quietly import quiet
+from interp_toolkit.models.loading.library_output import suppress_output
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running import hooks
 from interp_toolkit.models.running.forward import attached, device_of, evaluating
@@ -296,7 +296,7 @@ class Fresh:
 
 def fresh_copy(model: Model) -> Fresh:
     """The copy; raises whatever the class raises where it cannot be made again."""
-    with quiet():
+    with suppress_output():
         new = again(model)
         like = next(iter(model.parameters()))
         move(new, like.device)

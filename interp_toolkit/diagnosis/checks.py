@@ -31,22 +31,22 @@ class Check:
         name: what was asked.
         answer: passed; failed (a fault of this model); differs (by design of the class or release,
             worth knowing); not_applicable; undecided (could not be run, or not told apart).
-        said: what was found, in a phrase.
+        summary: what was found, in a phrase.
         difference: the largest found, in the units of what is compared; None where nothing is.
         tolerance: up to which it is rounding.
         basis: where the tolerance comes from.
-        places: hook points or tensors that it is about, all of them.
+        locations: hook points or tensors that it is about, all of them.
         instead: what to use in their place.
     """
 
     section: str
     name: str
     answer: Answer
-    said: str
+    summary: str
     difference: float | None = None
     tolerance: float | None = None
     basis: str | None = None
-    places: Sequence[str] = ()
+    locations: Sequence[str] = ()
     instead: str | None = None
 
 
@@ -57,17 +57,17 @@ def measured(
     tolerance: float,
     scale: float,
     basis: str,
-    said: str = "not the same",
-    places: Sequence[str] = (),
+    summary: str = "not the same",
+    locations: Sequence[str] = (),
 ) -> Check:
     """A difference beside its tolerance: passed, failed (NaN too), or undecided.
 
     Undecided is what rounding may explain and is not small beside `scale`, the size of what is
-    compared; `said` is said of a failure.
+    compared; `summary` is said of a failure.
     """
     answer = judged(difference, tolerance, scale)
     if answer == "failed":
-        return Check(section, name, answer, said, difference, tolerance, basis, places)
+        return Check(section, name, answer, summary, difference, tolerance, basis, locations)
     return Check(section, name, answer, WORDS[answer], difference, tolerance, basis)
 
 
@@ -155,7 +155,7 @@ class DoctorFinding(Finding):
         problems = [c for c in self.checks if c.answer in ("failed", "differs", "undecided")]
         problems.sort(key=lambda check: check.answer != "failed")
         passed = [_row(c) for c in self.checks if c.answer == "passed"]
-        rest = [[c.section, c.name, c.said] for c in self.checks if c.answer == "not_applicable"]
+        rest = [[c.section, c.name, c.summary] for c in self.checks if c.answer == "not_applicable"]
         columns = ["section", "check", "answer", "observation", "difference", "tolerance"]
         caption = "Largest difference, and the difference that rounding can explain."
         faults = range(len(self.faults))
@@ -168,7 +168,7 @@ class DoctorFinding(Finding):
 
 
 def _observation(check: Check) -> str:
-    return check.said if check.instead is None else f"{check.said}; use {check.instead}"
+    return check.summary if check.instead is None else f"{check.summary}; use {check.instead}"
 
 
 def _row(check: Check) -> list[object]:
@@ -181,7 +181,7 @@ def evidence_of(
 ) -> DoctorEvidence:
     """The counts and the status: one failed check is a fault; no passed check leaves it open."""
     count = Counter(check.answer for check in checks)
-    faults = [f"{c.name}: {c.said}" for c in checks if c.answer == "failed"]
+    faults = [f"{c.name}: {c.summary}" for c in checks if c.answer == "failed"]
     status: Status = "faults_found" if faults else "sound" if count["passed"] else "undecided"
     return DoctorEvidence(
         status=status,

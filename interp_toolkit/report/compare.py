@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 NAMES = (
     *("of", "name", "detector", "layer", "head", "hook", "position", "function", "edge", "claim"),
     *("about", "section", "kind", "relation", "query_feature", "key_feature", "query_token"),
-    *("distance", "gates", "place", "at"),
+    *("distance", "gates", "site_name", "at"),
 )
 #: fields whose interval is the entry's `low` and `high`, or its `interval`
 ESTIMATES = ("value", "effect", "mean", "cosine", "gap")
@@ -55,8 +55,38 @@ NOT_COMPARED = (
     "tables",
 )
 BEFORE = "interp-toolkit/2"
-#: causal words of files of schema 2
-RENAMED = {"carries": "major", "no_effect_found": "negligible", "works_against": "suppresses"}
+#: keys of files written before they were renamed: of every analysis, and of some
+RENAMED_KEYS = {"said": "summary", "material": "above_threshold"}
+RENAMED_KEYS_OF: Mapping[str, Mapping[str, str]] = {
+    "audit": {
+        "least_seen": "detectable_effect",
+        "home": "task_performance",
+        "deed": "method",
+    },
+    "collapse": {"place": "site_name"},
+    "doctor": {"places": "locations"},
+    "roles": {"home": "task_check"},
+    "skip-bigrams": {"looks": "comparisons"},
+    "sorting": {
+        "given": "input_list",
+        "qk_query_place": "qk_query_position",
+        "qk_key_place": "qk_key_position",
+        "ov_place": "ov_position",
+        "order_kept": "order_preserved",
+    },
+    **{name: {"smallest_gap": "smallest_margin"} for name in ("xor", "and", "or", "boolean")},
+    "uand": {"places": "positions"},
+    "universal-keys": {"foretold": "held_out_accuracy", "not_foretold": "fails_held_out"},
+}
+#: words of such files, by their key
+RENAMED_WORDS: Mapping[str, Mapping[str, str]] = {
+    "causal": {
+        "carries": "major",
+        "no_effect_found": "negligible",
+        "works_against": "suppresses",
+    },
+    "outcome": {"not_foretold": "fails_held_out"},
+}
 LARGEST = 256 * 2**20  # bytes of a file
 
 
@@ -342,19 +372,25 @@ def _results(path: Path, text: bytes) -> list[dict[str, Any]]:
     results = document.get("results")
     if not isinstance(results, list) or not all(map(_is_result, results)):
         raise InputError(f"{path}: results must be a list of results (docs/results.schema.json)")
-    return results if document["schema"] == SCHEMA else list(map(_in_words_of_now, results))
+    return list(map(current, results))
 
 
-def _in_words_of_now(value: Any) -> Any:
-    """A value of a file of schema 2 with causal words as they are called in schema 3."""
+def current(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result of a file with keys and words as they are called now."""
+    keys = RENAMED_KEYS | dict(RENAMED_KEYS_OF.get(result["probe"], {}))
+    renamed: dict[str, Any] = _renamed(dict(result), keys)
+    return renamed
+
+
+def _renamed(value: Any, keys: Mapping[str, str]) -> Any:
     if isinstance(value, dict):
         return {
-            key: RENAMED.get(item, item)
-            if key == "causal" and isinstance(item, str)
-            else _in_words_of_now(item)
+            keys.get(key, key): RENAMED_WORDS.get(key, {}).get(item, item)
+            if isinstance(item, str)
+            else _renamed(item, keys)
             for key, item in value.items()
         }
-    return list(map(_in_words_of_now, value)) if isinstance(value, list) else value
+    return [_renamed(item, keys) for item in value] if isinstance(value, list) else value
 
 
 def _is_result(value: Any) -> bool:

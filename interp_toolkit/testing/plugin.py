@@ -149,7 +149,7 @@ def model_doctor() -> Callable[..., Any]:
 
         result = doctor(model, **options)
         if result.faults:
-            faults = [f"  {c.section}: {c.name}: {c.said}" for c in result.faults]
+            faults = [f"  {c.section}: {c.name}: {c.summary}" for c in result.faults]
             pytest.fail("\n".join([f"{len(faults)} faults", *faults]), pytrace=False)
         return result
 

@@ -384,7 +384,7 @@ def sort_mixed(
     *,
     layout: str | None = None,
     shares: Sequence[float] = (1.0,),
-    kept: float = 0.0,
+    relative_attention: float = 0.0,
     excluded: float = EXCLUDED,
     gain: float = SUM_GAIN,
     dtype: torch.dtype = torch.float64,
@@ -393,13 +393,13 @@ def sort_mixed(
 
     Since Σ_i min(0, a_i - x) = Σ_i min(a_i, x) - n x, f_k(x) is a sum of min(a_i, x) less
     (n - k - 0.5) x, in which for x >= p the items a_i <= p are constants. So these may be filtered
-    out: items greater than the query score 0 as keys, others ln(kept), the row's first separator
+    out: items greater than the query score 0 as keys, others ln(w), the row's first separator
     ln(n - k - 0.5), and all else at most -`excluded`. An item a writes min(a, x), the separator
     -x, and the query's own token writes, past the head, -2 gain n_values to every x < p. Up to
     exp(-excluded),
         logit(x) = gain (Σ_{a > p} min(a, x) + w Σ_{a <= p} min(a, x) - (n - k - 0.5) x) / Z
             - 2 gain n_values [x < p],
-        Z = #{a > p} + w #{a <= p} + n - k - 0.5, w = kept.
+        Z = #{a > p} + w #{a <= p} + n - k - 0.5, w = relative_attention.
     For x >= p this is gain f_k(x) / Z and a constant, and every x < p is behind: so every list is
     sorted, repeats or not, by at least gain / (2Z). With w = 1 the query does not filter.
 
@@ -409,13 +409,14 @@ def sort_mixed(
         layout: of the rows, the sorted list after a separator; None: BOS, list, MOS, sorted list.
             One that is given decides the length too.
         shares: of the output, by head; they sum to 1.
-        kept: w, 0 to 1: attention to an item up to the query, relative to one above it.
+        relative_attention: w, 0 to 1: attention to an item up to the query, relative to one above
+            it.
         excluded: by how much the score of what is not attended to is below an item's.
         gain: scale of the logits.
         dtype: of the parameters.
     """
-    if not 0 <= kept <= 1:
-        raise InputError(f"kept is a fraction of attention between 0 and 1, not {kept}")
+    if not 0 <= relative_attention <= 1:
+        raise InputError(f"relative_attention lies between 0 and 1, got {relative_attention}")
     target = autoregressive(
         layout or default_layout(n_values, length), n_values, shares, gain=gain, dtype=dtype
     )
@@ -424,7 +425,9 @@ def sort_mixed(
     carrier, words = _first_separator(target)
     scores, writes = target.no_scores(), target.no_writes()
     _exclude(target, scores, carrier, excluded)
-    filtered = -excluded if kept == 0 else max(-excluded, math.log(kept))
+    filtered = (
+        -excluded if relative_attention == 0 else max(-excluded, math.log(relative_attention))
+    )
     not_greater = value <= value[:, None]  # [query key]
     scores[torch.tensor(target.values)[:, None], target.values] = filtered * not_greater.double()
     for k, position in enumerate(target.reads):

@@ -8,7 +8,7 @@ import pytest
 import interp_toolkit as it
 from interp_toolkit.auditing.claims.kinds import as_claim
 from interp_toolkit.auditing.claims.seal import read_seal, write_seal
-from interp_toolkit.auditing.ground import MADE_ROWS, ground_on
+from interp_toolkit.auditing.context import MADE_ROWS, audit_context
 from interp_toolkit.circuits.behaviour import task_check
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
@@ -71,16 +71,16 @@ def test_the_plan_tells_how_sure_each_answer_must_be(tmp_path):
 
 
 def test_more_claims_make_wider_intervals(model):
-    few, _ = ground_on(model, None, seed=0, level=0.05, claims=1)
-    many, _ = ground_on(model, None, seed=0, level=0.05, claims=10)
+    few, _ = audit_context(model, None, seed=0, level=0.05, claims=1)
+    many, _ = audit_context(model, None, seed=0, level=0.05, claims=10)
     assert many.coverage(2) > few.coverage(2) > few.coverage(1)
 
 
 def test_copies_of_rows_are_no_more_rows(model):
     rows = np.array([[1, 2, 3, 1, 2, 3], [4, 5, 6, 4, 5, 6]] * 8)
     data = FeatureData(rows, np.zeros((16, 0), bool), ())
-    ground, notes = ground_on(model, data, seed=0, level=0.05, claims=1)
-    assert len(ground.data) == 2
+    context, notes = audit_context(model, data, seed=0, level=0.05, claims=1)
+    assert len(context.data) == 2
     assert notes == ["14 of 16 rows are duplicates and were left out"]
 
 
@@ -136,11 +136,11 @@ def test_many_rows_are_drawn_with_all_that_belongs_to_them(model):
     rows = np.random.default_rng(0).integers(0, 32, (700, 6))
     features = rows[:, :1] % 2 == 1
     data = FeatureData(rows, features, ("odd",), groups=rows[:, 0])
-    ground, notes = ground_on(model, data, seed=0, level=0.05, claims=1)
+    context, notes = audit_context(model, data, seed=0, level=0.05, claims=1)
     assert notes == ["512 of 700 rows were sampled"]
-    tokens = ground.data.token_matrix()
-    assert (ground.data.features[:, 0] == (tokens[:, 0] % 2 == 1)).all()
-    assert (ground.groups == tokens[:, 0]).all()
+    tokens = context.data.token_matrix()
+    assert (context.data.features[:, 0] == (tokens[:, 0] % 2 == 1)).all()
+    assert (context.groups == tokens[:, 0]).all()
 
 
 def test_an_effect_of_one_template_alone_is_not_stable():
@@ -150,7 +150,7 @@ def test_an_effect_of_one_template_alone_is_not_stable():
     groups = np.repeat(["a", "b", "c", "d"], 20)
     found = stable_part(effect, 0.5, groups, np.random.default_rng(0))
     assert found.answer == "undecided"
-    assert "3 of 4 groups reach it, not d (0%)" in found.said
+    assert "3 of 4 groups reach it, not d (0%)" in found.summary
     assert stable_part(effect, 0.5, None, np.random.default_rng(0)).answer == "confirmed"
 
 
@@ -195,15 +195,15 @@ def test_a_seal_is_not_replaced_and_its_plan_is_kept_to(tmp_path):
 def test_rows_that_ask_something_else_are_no_copies(model):
     rows = np.array([[1, 2, 3, 1, 2, 3]] * 3)
     data = FeatureData(rows, np.zeros((3, 0), bool), (), answers=np.array([1, 2, 1]))
-    ground, notes = ground_on(model, data, seed=0, level=0.05, claims=1)
-    assert len(ground.data) == 2
+    context, notes = audit_context(model, data, seed=0, level=0.05, claims=1)
+    assert len(context.data) == 2
     assert notes == ["1 of 3 rows are duplicates and were left out"]
 
 
 @pytest.mark.parametrize("coverage", [0.95, 0.999])
 def test_the_behaviours_own_interval_is_corrected_too(coverage):
     """A share of a behavior errs by both: at every level no more often than it says."""
-    from interp_toolkit.auditing.ground import Ground
+    from interp_toolkit.auditing.context import AuditContext
     from interp_toolkit.circuits.behaviour.advantage import estimate
     from interp_toolkit.circuits.behaviour.task import TaskCheck
 
@@ -216,9 +216,9 @@ def test_the_behaviours_own_interval_is_corrected_too(coverage):
         whole = 1.0 + rng.standard_normal(n)
         lost = 0.5 * (1.0 + rng.standard_normal(n))  # half of the behavior, told apart from it
         checked = TaskCheck(True, estimate(whole, 0.95), 0.0, 0.0, "", "", whole)
-        ground = Ground(None, None, 0, 0.05, 1)
+        context = AuditContext(None, None, 0, 0.05, 1)
         known = {"task": (Task(), None), "task_check": checked, "readings": whole[:, None]}
-        ground.__dict__.update(known)
-        wrong += ground.share(lost, coverage).low > 0.5
+        context.__dict__.update(known)
+        wrong += context.share(lost, coverage).low > 0.5
     error = (1 - coverage) / 2
     assert wrong / runs <= error + 4 * np.sqrt(error / runs)

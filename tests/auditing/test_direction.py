@@ -123,7 +123,7 @@ def test_a_dormant_direction_moves_answers_and_is_refuted():
     assert matters.value == pytest.approx(1.5, abs=1e-9)
     assert special.answer == "refuted"
     assert special.value == pytest.approx(0.0, abs=1e-9)
-    assert "dormant" in special.said
+    assert "dormant" in special.summary
     assert found.answer == "refuted"
 
 

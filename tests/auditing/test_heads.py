@@ -76,7 +76,7 @@ def test_a_head_that_another_backs_up_is_confirmed_by_what_it_restores():
     for head in true:
         found = by_question(asked(model, list(head), "induction", data))
         assert found["matters"].answer == "confirmed"
-        assert "once it is knocked out in" in found["matters"].said
+        assert "once it is knocked out in" in found["matters"].summary
         assert found["all"].answer == "refuted"  # the other one still carries it
 
 
@@ -107,6 +107,6 @@ def test_no_more_than_all_of_an_accuracy_is_told_as_lost(benchmarks):
         data=planted.data,
     ).claims[0]
     for part in found.parts:
-        assert all(float(number) <= 100 for number in re.findall(r"([\d.]+)%", part.said))
+        assert all(float(number) <= 100 for number in re.findall(r"([\d.]+)%", part.summary))
         for number in (part.value, part.low, part.high):
             assert number is None or number <= 1

@@ -11,7 +11,7 @@ from interp_toolkit.auditing.parts import (
     Part,
     answer_of,
     coverage_of,
-    least_seen,
+    detectable_effect,
     of_alternatives,
     of_claim,
     of_requirements,
@@ -85,7 +85,7 @@ def test_least_seen_is_what_is_seen_with_a_chance_of_four_in_five():
     rng, n, runs, coverage = np.random.default_rng(1), 200, 4000, 0.9
     z = stats.norm.ppf(0.95)
     half = z / math.sqrt(n)
-    effect = least_seen(Share(0.0, -half, half), coverage)
+    effect = detectable_effect(Share(0.0, -half, half), coverage)
     means = effect + rng.standard_normal((runs, n)).mean(1)
     seen = float((means - half > 0).mean())
     assert abs(seen - 0.8) < 4 * math.sqrt(0.16 / runs)

@@ -34,13 +34,13 @@ def test_words_may_be_as_strong_as_what_was_done():
     assert sentence_part(as_claim(HEAD), [ATTENDS, MATTERS]).answer == "confirmed"
     said = sentence_part(strong, [ATTENDS, MATTERS])
     assert said.answer == "refuted"
-    assert "it attends; cutting costs 40%" in said.said
+    assert "it attends; cutting costs 40%" in said.summary
 
 
 def test_nothing_confirmed_earns_no_word():
     found = sentence_part(as_claim(HEAD), [Part("there", "undecided", "?", "observed")])
     assert found.answer == "refuted"
-    assert "nothing was confirmed" in found.said
+    assert "nothing was confirmed" in found.summary
 
 
 def test_a_circuit_that_is_enough_and_needed_may_be_called_a_mechanism():

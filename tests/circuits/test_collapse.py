@@ -173,7 +173,7 @@ def test_a_rise_that_shuffled_weights_give_too_is_no_finding() -> None:
     assert mixit.status == "not_detected"
     assert mixit.rise["high"] < 0.1
     last, first = standard.layers[-2], standard.layers[0]
-    assert last.place == "block 5"
+    assert last.site_name == "block 5"
     assert first.low <= first.cosine <= first.high < 0.1 < last.low
     assert last.dimensions < first.dimensions / 2
     assert len(last.reinitialised_cosine) == 8
@@ -223,7 +223,12 @@ def test_result_is_whole_and_the_model_left_alone() -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     text = json.loads(dumps([result]))
     layers = text["results"][0]["layers"]
-    assert [layer["place"] for layer in layers] == ["embedding", "block 0", "block 1", "final norm"]
+    assert [layer["site_name"] for layer in layers] == [
+        "embedding",
+        "block 0",
+        "block 1",
+        "final norm",
+    ]
     assert len(result.to_frame()) == 4
     for figure in result.figures():
         go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})

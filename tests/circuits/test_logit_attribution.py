@@ -16,7 +16,7 @@ from interp_toolkit.circuits.logit_attribution import (
     attribute,
     sentences,
 )
-from interp_toolkit.circuits.roles.reading import Asks
+from interp_toolkit.circuits.roles.reading import Queries
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.weights.contributions import ResidualPart
@@ -25,11 +25,11 @@ from interp_toolkit.results import head_name
 NOT_ADDITIVE = ("bert", "gemma2")
 
 
-def asks_of_random(seed: int = 0, n: int = 9, n_pos: int = 7, d_vocab: int = 11) -> Asks:
+def asks_of_random(seed: int = 0, n: int = 9, n_pos: int = 7, d_vocab: int = 11) -> Queries:
     rng = np.random.default_rng(seed)
     pairs = np.array([rng.choice(d_vocab, 2, replace=False) for _ in range(n)])
     tokens, place = rng.integers(0, d_vocab, (n, n_pos)), rng.integers(2, n_pos, n)
-    return Asks(tokens, place, pairs[:, 0], pairs[:, 1], 1)
+    return Queries(tokens, place, pairs[:, 0], pairs[:, 1], 1)
 
 
 def as_data(prompts: Prompts, answers: torch.Tensor | None = None) -> FeatureData:
@@ -48,7 +48,7 @@ def as_data(prompts: Prompts, answers: torch.Tensor | None = None) -> FeatureDat
     )
 
 
-def logits_of(model, asks: Asks) -> np.ndarray:
+def logits_of(model, asks: Queries) -> np.ndarray:
     with torch.no_grad():
         logits = model(torch.from_numpy(asks.tokens)).double().numpy()
     return logits[np.arange(len(asks)), asks.position]
@@ -58,7 +58,7 @@ def logits_of(model, asks: Asks) -> np.ndarray:
 def test_components_sum_to_the_models_own_logits(model, request, count_hooks, wrong: bool) -> None:
     asks = asks_of_random()
     if not wrong:
-        asks = Asks(asks.tokens, asks.position, asks.answer, None, 1)
+        asks = Queries(asks.tokens, asks.position, asks.answer, None, 1)
     if request.node.callspec.params["model"] in NOT_ADDITIVE:
         with pytest.raises(InputError, match=r"normalizes the|masked-language"):
             attribute(model, asks)
@@ -85,7 +85,7 @@ def test_logit_attrs_of_transformer_lens(zoo, has_hooked_transformer) -> None:
     if not has_hooked_transformer:
         pytest.skip("TransformerLens 4 has no HookedTransformer")
     model, drawn = zoo("hooked-parallel"), asks_of_random(4)
-    asks = Asks(drawn.tokens, np.full(len(drawn), 6), drawn.answer, drawn.wrong, 1)
+    asks = Queries(drawn.tokens, np.full(len(drawn), 6), drawn.answer, drawn.wrong, 1)
     pair = torch.from_numpy(asks.answer), torch.from_numpy(drawn.wrong)
     with torch.no_grad():
         _, cache = model.run_with_cache(torch.from_numpy(asks.tokens))

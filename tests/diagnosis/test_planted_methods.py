@@ -181,7 +181,7 @@ def test_a_hook_left_behind_is_named_with_its_number(made) -> None:
         hook_left(model)
     result = it.doctor(model)
     found = next(check for check in result.faults if check.name == FREE)
-    assert found.said.startswith(f"2 hooks were already on the model at {POST}")
+    assert found.summary.startswith(f"2 hooks were already on the model at {POST}")
     assert len(model.hook_dict[POST].fwd_hooks) == 2  # the model is left as it was
 
 
@@ -191,7 +191,7 @@ def test_a_hook_that_only_watches_is_told_and_is_no_fault(made) -> None:
     result = it.doctor(model)
     assert result.status == "sound"
     found = next(check for check in result.checks if check.name == FREE)
-    assert (found.answer, list(found.places)) == ("differs", [POST])
+    assert (found.answer, list(found.locations)) == ("differs", [POST])
     assert len(model.hook_dict[POST].fwd_hooks) == 1
 
 

@@ -56,7 +56,7 @@ def test_where_edits_do_not_reach_it_is_told_what_to_use(zoo) -> None:
     thrown = found["attn.hook_attn_scores reaches"]
     assert thrown.answer == "differs"
     assert thrown.instead == "hook_q and hook_k, or hook_z"
-    assert found["attn.hook_result fires"].said == "silent until model.set_use_attn_result(True)"
+    assert found["attn.hook_result fires"].summary == "silent until model.set_use_attn_result(True)"
 
 
 def test_a_result_is_shown_and_written(zoo, tmp_path) -> None:
@@ -163,7 +163,7 @@ def test_norms_behind_the_sums_are_a_design_not_a_fault(recwarn, has_hooked_tran
     result = it.doctor(model)
     assert result.status == "sound", result.faults
     differing = [check for check in result.checks if check.answer == "differs"]
-    assert any("norms stand behind" in check.said for check in differing)
+    assert any("norms stand behind" in check.summary for check in differing)
     with torch.no_grad():  # a fault of such a model is still one
         model.blocks[1].attn.hook_z.add_perma_hook(lambda z, hook: 1.5 * z)
     assert it.doctor(model).status == "faults_found"
@@ -188,7 +188,7 @@ def test_a_module_without_blocks_need_not_be_causal() -> None:
 
     result = it.doctor(Bag().eval())
     assert result.faults == [], result.faults
-    said = {check.name: check.said for check in result.checks}
+    said = {check.name: check.summary for check in result.checks}
     assert "without blocks" in said["padding on the right changes nothing before it"]
 
 

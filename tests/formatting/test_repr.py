@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import interp_toolkit as it
-from interp_toolkit.formatting import Brief, brief
+from interp_toolkit.formatting import ShortRepr, short_repr
 
 
 @dataclass(frozen=True)
-class Held(Brief):
+class Held(ShortRepr):
     name: str
     values: Any
     missing: int | None = None
@@ -48,7 +48,7 @@ class Further(Held):
     ],
 )
 def test_a_value_in_a_few_letters(value: Any, said: str) -> None:
-    assert brief(value) == said
+    assert short_repr(value) == said
 
 
 def test_one_line_whatever_is_held() -> None:

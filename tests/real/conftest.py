@@ -32,9 +32,9 @@ def plain_model(smollm2):
     """The model as transformers alone runs it."""
     from plain import PlainModel
 
-    from interp_toolkit.models.loading.quietly import quiet
+    from interp_toolkit.models.loading.library_output import suppress_output
 
-    with quiet():
+    with suppress_output():
         return PlainModel.from_gguf(smollm2)
 
 

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 import interp_toolkit as it
 from interp_toolkit.errors import InputError
-from interp_toolkit.report.compare import Difference, compare
+from interp_toolkit.report.compare import (
+    RENAMED_KEYS,
+    RENAMED_KEYS_OF,
+    RENAMED_WORDS,
+    Difference,
+    compare,
+    current,
+)
 from interp_toolkit.report.html import dumps
 
 
@@ -242,3 +249,43 @@ def test_any_evidence_is_compared_or_left_alone(
     (folder / "b.json").write_text(json.dumps(changed))
     for one, other in (("a.json", "b.json"), ("b.json", "a.json")):
         compare(folder / one, folder / other).tables()
+
+
+def former(value: Any, keys: dict[str, str], words: dict[str, str]) -> Any:
+    """A value with keys and words as they were called before."""
+    if isinstance(value, dict):
+        return {keys.get(key, key): former(item, keys, words) for key, item in value.items()}
+    if isinstance(value, list):
+        return [former(item, keys, words) for item in value]
+    return words.get(value, value) if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize(
+    ("model", "probe", "options"),
+    [
+        ("toy:induction", "heads", {}),
+        ("toy:induction", "collapse", {}),
+        ("toy:induction", "skip-bigrams", {}),
+        ("toy:sort-argmax", "sorting", {"input_list": "3 1 4 1 5"}),
+        ("toy:universal-keys", "universal-keys", {}),
+        ("toy:uand", "uand", {"effort": "quick"}),
+        ("toy:xor-2head", "doctor", {}),
+        ("toy:xor-2head", "xor", {}),
+    ],
+)
+def test_files_with_the_former_keys_read_the_same(
+    model: str, probe: str, options: dict[str, Any]
+) -> None:
+    found = it.doctor(it.load(model)) if probe == "doctor" else it.analyze(model, probe, **options)
+    [now] = json.loads(dumps([found]))["results"]
+    keys = {new: old for old, new in RENAMED_KEYS_OF.get(probe, {}).items()}
+    keys |= {new: old for old, new in RENAMED_KEYS.items()} | {"summary": "said"}
+    words = {new: old for old, new in RENAMED_WORDS["outcome"].items()}
+    before = former(now, keys, words)
+    assert before != now
+    assert current(before) == current(now) == now
+
+
+def test_no_former_key_is_a_name_of_now() -> None:
+    for keys in (RENAMED_KEYS, *RENAMED_KEYS_OF.values()):
+        assert not keys.keys() & set(keys.values())

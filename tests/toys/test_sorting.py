@@ -272,17 +272,17 @@ def test_a_tilt_changes_the_slopes_and_not_the_answers(bidirectional: bool) -> N
                 assert got.max().item() - max(rest) >= least - 1e-12
 
 
-@pytest.mark.parametrize("kept", [0.0, 0.3, 1.0])
-def test_mixed_has_its_closed_form_and_sorts(kept: float) -> None:
+@pytest.mark.parametrize("relative_attention", [0.0, 0.3, 1.0])
+def test_mixed_has_its_closed_form_and_sorts(relative_attention: float) -> None:
     n_values, n, gain = 5, 4, 3.0
-    model = toys.sort_mixed(n_values, n, kept=kept, gain=gain)
+    model = toys.sort_mixed(n_values, n, relative_attention=relative_attention, gain=gain)
     lists = list(itertools.product(range(n_values), repeat=n))
     logits, pattern = run(model, [causal_row(items, n_values) for items in lists])
     for row, items in enumerate(lists):
         ordered = sorted(items)
         for k in range(n):
             p = ordered[k - 1] if k else -1
-            weights = [1.0 if a > p else kept for a in items]
+            weights = [1.0 if a > p else relative_attention for a in items]
             z = sum(weights) + n - k - 0.5
             expected = [
                 gain
@@ -424,7 +424,7 @@ def test_the_toys_say_which_rows_they_read(toy) -> None:
         (toys.sort_min_greater, {"layout": "15 list4 sorted4"}, "separator between"),
         (toys.sort_mixed, {"layout": "15 list4 sorted4"}, "separator between"),
         (toys.sort_mixed, {"layout": "10 list1-4 11 sorted1-4 pad12"}, "one length"),
-        (toys.sort_mixed, {"kept": 1.5}, "0 to 1"),
+        (toys.sort_mixed, {"relative_attention": 1.5}, "0 to 1"),
         (toys.sort_argmax, {"layout": "10 list1-4 11 sorted1-4 pad12"}, "one length"),
         (toys.sort_argmax, {"layout": "list4 sorted4"}, "has none"),
         (toys.sort_argmax, {"tilt": 0.06}, "below 1/2 divided by 9"),

@@ -75,12 +75,12 @@ def _counts(part: Part) -> bool:
 
 def _earned(claim: BaseClaim, parts: Sequence[Part]) -> int:
     """The number of the strongest strength that the tests allow; -1 for none."""
-    good = {(part.question, part.deed) for part in parts if _counts(part)}
+    good = {(part.question, part.method) for part in parts if _counts(part)}
     if not good:
         return -1
-    if not any(deed == "intervened" for _, deed in good):
+    if not any(method == "intervened" for _, method in good):
         return 0
-    asked = {question for question, deed in good if deed == "intervened"}
+    asked = {question for question, method in good if method == "intervened"}
     if isinstance(claim, AlgorithmClaim) and "matters" in asked:
         return 2
     if isinstance(claim, CircuitClaim) and {"all", "matters"} <= asked:
@@ -90,4 +90,4 @@ def _earned(claim: BaseClaim, parts: Sequence[Part]) -> int:
 
 def _supported(part: Part) -> str:
     """The finding's first clause."""
-    return re.split(r"; |\. ", part.said)[0]
+    return re.split(r"; |\. ", part.summary)[0]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from interp_toolkit.auditing.claims.kinds import DirectionClaim
+from interp_toolkit.auditing.context import AuditContext
 from interp_toolkit.auditing.direction.carries import CarryingAudit
 from interp_toolkit.auditing.direction.common import DirectionAudit
 from interp_toolkit.auditing.direction.reads import ReadingAudit
 from interp_toolkit.auditing.direction.steers import SteeringAudit
-from interp_toolkit.auditing.ground import Ground
 from interp_toolkit.auditing.parts import Part
 from interp_toolkit.auditing.site import site_of
 from interp_toolkit.errors import InputError
@@ -21,17 +21,17 @@ KINDS: dict[str, type[DirectionAudit]] = {
 }
 
 
-def audit_direction(claim: DirectionClaim, ground: Ground) -> list[Part]:
+def audit_direction(claim: DirectionClaim, context: AuditContext) -> list[Part]:
     """The parts of a claim about a direction.
 
     Raises:
         InputError: a hook, position, head or feature that is not there, another number of
             components, or no rows.
     """
-    if ground.data is None:
+    if context.data is None:
         raise InputError("a claim about a direction needs rows; give --data")
     unit = np.asarray(claim.direction)
     if not np.abs(unit).max() > 0:
         raise InputError("the direction is zero")
-    site = site_of(ground, claim.hook, claim.position, claim.head, len(unit))
-    return KINDS[claim.says](claim, ground, site).parts()
+    site = site_of(context, claim.hook, claim.position, claim.head, len(unit))
+    return KINDS[claim.says](claim, context, site).parts()

@@ -30,7 +30,7 @@ from interp_toolkit.auditing.parts import (
     Answer,
     Part,
     answer_of,
-    least_seen,
+    detectable_effect,
     measured,
     percent,
     share_of_random,
@@ -56,14 +56,14 @@ class CarryingAudit(MovingAudit):
     @cached_property
     def corrupted(self) -> Float[Tensor, "row d"]:
         """Activations at the site on the corrupted rows."""
-        assert self.ground.prompts.corrupted is not None
-        return self.site.read(self.ground.prompts.corrupted)
+        assert self.context.prompts.corrupted is not None
+        return self.site.read(self.context.prompts.corrupted)
 
     @cached_property
     def corrupted_metric(self) -> Values:
         """The metric of each corrupted row."""
-        assert self.ground.prompts.corrupted is not None
-        return self.site.values(self.judged, self.ground.prompts.corrupted)
+        assert self.context.prompts.corrupted is not None
+        return self.site.values(self.judged, self.context.prompts.corrupted)
 
     def exchanged(self, unit: Float[Tensor, " d"]) -> Values:
         """The metric of each row with the component along a direction exchanged."""
@@ -92,9 +92,9 @@ class CarryingAudit(MovingAudit):
                 Part("matters", "not_testable", text, "intervened", True),
                 Part("special", "not_testable", text, "intervened", True),
             ]
-        self.ground.progress("exchanging the direction")
+        self.context.progress("exchanging the direction")
         values = self.exchanged(self.unit)
-        coverage = self.ground.coverage(2)
+        coverage = self.context.coverage(2)
         share = self.moved(values, coverage)
         answer = answer_of(share.low, share.high, self.bound)
         text = (
@@ -104,7 +104,7 @@ class CarryingAudit(MovingAudit):
         )
         matters = measured("matters", answer, text, "intervened", share, self.bound, coverage, True)
         effect = (self.metric - values) / self.whole.mean()
-        stable = stable_part(effect, self.bound, self.ground.groups, self.ground.rng(9))
+        stable = stable_part(effect, self.bound, self.context.groups, self.context.rng(9))
         return [matters, self._read_part(values), self._rest(), self._random_movers(), stable]
 
     def _other_ways(self) -> str:
@@ -112,9 +112,9 @@ class CarryingAudit(MovingAudit):
         along = self.clean @ self.unit
         mean = self.changed(partial(_put, self.unit, along.mean().expand(len(along))))
         zero = self.changed(partial(_put, self.unit, torch.zeros(len(along), dtype=along.dtype)))
-        assert self.ground.prompts.corrupted is not None
+        assert self.context.prompts.corrupted is not None
         put = partial(_put, self.unit, along)
-        back = self.site.values(self.judged, self.ground.prompts.corrupted, put)
+        back = self.site.values(self.judged, self.context.prompts.corrupted, put)
         whole = self.changed(lambda x, rows: self.corrupted[rows].to(x))
         total = float(self.whole.mean())
         restored = float((back - self.corrupted_metric).mean()) / total
@@ -127,8 +127,8 @@ class CarryingAudit(MovingAudit):
 
     def _read_part(self, values: Values) -> Part:
         """The part that later layers read, exchanged by itself; see the module."""
-        prompts, coverage = self.ground.prompts, self.ground.coverage(2)
-        sample = self.ground.rng(16).permutation(len(prompts))[:GRADED]
+        prompts, coverage = self.context.prompts, self.context.coverage(2)
+        sample = self.context.rng(16).permutation(len(prompts))[:GRADED]
         rows = torch.from_numpy(np.sort(sample))
         clean, corrupted = self.clean[rows], self.corrupted[rows]
         gradients = torch.cat(
@@ -160,7 +160,7 @@ class CarryingAudit(MovingAudit):
         bound = moved.mean - more.mean
         return Part(
             "special", answer, text, "intervened", True, moved.mean, moved.low, moved.high,
-            bound, least_seen(more, coverage),
+            bound, detectable_effect(more, coverage),
         )  # fmt: skip
 
     def _rest(self) -> Part:
@@ -170,7 +170,7 @@ class CarryingAudit(MovingAudit):
             other, u = self.corrupted[rows].to(x), self.unit.to(x)
             return other + ((x - other) @ u)[:, None] * u
 
-        coverage = self.ground.coverage(1)
+        coverage = self.context.coverage(1)
         share = self.moved(self.changed(change), coverage)
         answer: Answer = "undecided"
         if share.high <= 1 - self.bound:
@@ -184,14 +184,14 @@ class CarryingAudit(MovingAudit):
 
     def _random_movers(self) -> Part:
         """Random directions with the activations' covariance, exchanged."""
-        directions = random_directions(self.clean, MOVED, self.ground.rng(10))
+        directions = random_directions(self.clean, MOVED, self.context.rng(10))
         total = float(self.whole.mean())
         good = sum(
             float((self.metric - self.exchanged(unit)).mean()) / total >= self.bound
             for unit in directions
         )
         text = f"{good} of {MOVED} random directions of these activations move as much"
-        return share_of_random(good, MOVED, text, "intervened", self.ground.coverage(1))
+        return share_of_random(good, MOVED, text, "intervened", self.context.coverage(1))
 
 
 def read_part(

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.auditing.claims.kinds import DirectionClaim
-from interp_toolkit.auditing.ground import Ground
+from interp_toolkit.auditing.context import AuditContext
 from interp_toolkit.auditing.parts import Part, Question
 from interp_toolkit.auditing.site import VectorSite
 
@@ -24,7 +24,7 @@ class DirectionAudit(ABC):
 
     Attributes:
         claim: about it.
-        ground: what the claim is judged on.
+        context: what the claim is judged on.
         site: where it stands.
     """
 
@@ -34,7 +34,7 @@ class DirectionAudit(ABC):
     asserted: ClassVar[tuple[Question, ...]]
 
     claim: DirectionClaim
-    ground: Ground
+    context: AuditContext
     site: VectorSite
 
     @abstractmethod
@@ -57,8 +57,8 @@ class DirectionAudit(ABC):
     @cached_property
     def clean(self) -> Float[Tensor, "row d"]:
         """Activations at the site on the clean rows."""
-        self.ground.progress(f"activations at {self.site.hook}")
-        return self.site.read(self.ground.prompts.tokens)
+        self.context.progress(f"activations at {self.site.hook}")
+        return self.site.read(self.context.prompts.tokens)
 
 
 def random_directions(

@@ -34,9 +34,9 @@ class MovingAudit(DirectionAudit):
 
     def _unmovable(self) -> str | None:
         """Why nothing can be exchanged here."""
-        if (reason := self.ground.untestable) is not None:
+        if (reason := self.context.untestable) is not None:
             return reason
-        prompts = self.ground.prompts
+        prompts = self.context.prompts
         if prompts.answers is None:
             return "these prompts have no answers whose logits could move; give answers"
         if self.claim.says == "carries" and prompts.corrupted is None:
@@ -52,15 +52,15 @@ class MovingAudit(DirectionAudit):
     @cached_property
     def judged(self) -> AskedObjective:
         """The objective that gives a row's metric."""
-        judge, _ = objective(self.ground.model, self.ground.prompts, self.ground.memory)
+        judge, _ = objective(self.context.model, self.context.prompts, self.context.memory)
         assert isinstance(judge, AskedObjective)
         return judge
 
     @cached_property
     def metric(self) -> Values:
         """The metric of each clean row."""
-        return self.site.values(self.judged, self.ground.prompts.tokens)
+        return self.site.values(self.judged, self.context.prompts.tokens)
 
     def changed(self, change: Change) -> Values:
         """The metric of each row after the change."""
-        return self.site.values(self.judged, self.ground.prompts.tokens, change)
+        return self.site.values(self.judged, self.context.prompts.tokens, change)

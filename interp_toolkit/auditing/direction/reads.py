@@ -61,12 +61,12 @@ class ReadingAudit(DirectionAudit):
         )
         there, least = self._there(right, reachable)
         special = self._random_readers(labels, train, test)
-        stable = stable_part(least.astype(float), self.bound, None, self.ground.rng(6), "observed")
+        stable = stable_part(least.astype(float), self.bound, None, self.context.rng(6), "observed")
         return [there, special, self._elsewhere(labels, train, test), stable]
 
     def _labels(self) -> Bool[np.ndarray, " row"]:
         """The function on each row."""
-        data, names = self.ground.data, self.claim.features
+        data, names = self.context.data, self.claim.features
         assert data is not None
         if not names:
             raise InputError("a claim that a direction reads something needs features")
@@ -75,7 +75,7 @@ class ReadingAudit(DirectionAudit):
     def _split(self, labels: Bool[np.ndarray, " row"]) -> tuple[np.ndarray, np.ndarray | None]:
         """Rows that thresholds are set on, and those they are judged on, of both classes."""
         everything = np.arange(len(labels))
-        rng, train = self.ground.rng(7), []
+        rng, train = self.context.rng(7), []
         for kind in (False, True):
             rows = rng.permutation(np.flatnonzero(labels == kind))
             if len(rows) < 4:
@@ -91,7 +91,7 @@ class ReadingAudit(DirectionAudit):
         What the threshold falls short of may be its fault: the claim is refuted only where no
         threshold does it, on the very rows that are judged (`reachable`).
         """
-        coverage = self.ground.coverage(1, 2)
+        coverage = self.context.coverage(1, 2)
         shares = []
         for rows in right:
             hit, n = int(rows.sum()), len(rows)
@@ -117,20 +117,20 @@ class ReadingAudit(DirectionAudit):
         self, labels: Bool[np.ndarray, " row"], train: np.ndarray, test: np.ndarray
     ) -> Part:
         """Random directions with the activations' covariance."""
-        directions = random_directions(self.clean, RANDOM, self.ground.rng(8))
+        directions = random_directions(self.clean, RANDOM, self.context.rng(8))
         scores = (self.clean @ directions.T).numpy()
         good = sum(
             worst_class(right_by_class(scores[:, i], labels, train, test)) >= self.bound
             for i in range(scores.shape[1])
         )
         text = f"{good} of {RANDOM} random directions of these activations read it as well"
-        return share_of_random(good, RANDOM, text, "observed", self.ground.coverage(1))
+        return share_of_random(good, RANDOM, text, "observed", self.context.coverage(1))
 
     def _elsewhere(
         self, labels: Bool[np.ndarray, " row"], train: np.ndarray, test: np.ndarray
     ) -> Part:
         """Other functions of the same features, and reinitialized models."""
-        data, names = self.ground.data, self.claim.features
+        data, names = self.context.data, self.claim.features
         assert data is not None
         scores = (self.clean @ self.unit).numpy()
         text = ""
@@ -147,8 +147,8 @@ class ReadingAudit(DirectionAudit):
         readable = []
         for seed in range(NULLS):
             try:
-                with reinitialised(self.ground.model, seed):
-                    values = (self.site.read(self.ground.prompts.tokens) @ self.unit).numpy()
+                with reinitialised(self.context.model, seed):
+                    values = (self.site.read(self.context.prompts.tokens) @ self.unit).numpy()
             except InterventionError:
                 continue
             if np.isfinite(values).all():

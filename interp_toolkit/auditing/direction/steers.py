@@ -44,9 +44,9 @@ class SteeringAudit(MovingAudit):
         if before.sum() < 4:
             text = "the model prefers the answer on fewer than 4 rows: there is little to steer"
             return [Part("matters", "not_testable", text, "intervened", True)]
-        self.ground.progress("steering along the direction")
+        self.context.progress("steering along the direction")
         turned = (self.changed(partial(_add, step)) < 0)[before]
-        coverage = self.ground.coverage(1)
+        coverage = self.context.coverage(1)
         hit, n = int(turned.sum()), len(turned)
         share = Share(hit / n, *clopper_pearson(hit, n, coverage))
         answer = answer_of(share.low, share.high, self.bound)
@@ -58,16 +58,16 @@ class SteeringAudit(MovingAudit):
             f"{self.bound:.0%}"
         )
         matters = measured("matters", answer, text, "intervened", share, self.bound, coverage, True)
-        directions = random_directions(self.clean, MOVED, self.ground.rng(11)) * size
+        directions = random_directions(self.clean, MOVED, self.context.rng(11)) * size
         good = sum(
             float((self.changed(partial(_add, one)) < 0)[before].mean()) >= self.bound
             for one in directions
         )
         text = f"{good} of {MOVED} random directions of that length turn as many"
-        special = share_of_random(good, MOVED, text, "intervened", self.ground.coverage(1))
-        groups = None if self.ground.groups is None else self.ground.groups[before]
+        special = share_of_random(good, MOVED, text, "intervened", self.context.coverage(1))
+        groups = None if self.context.groups is None else self.context.groups[before]
         effect = turned.astype(float)
-        return [matters, special, stable_part(effect, self.bound, groups, self.ground.rng(12))]
+        return [matters, special, stable_part(effect, self.bound, groups, self.context.rng(12))]
 
 
 def _add(

@@ -88,7 +88,7 @@ class TaskCheck:
         value: of the intact model, mean over rows with its interval.
         chance: what knowing nothing of the row gives.
         loss: nats at the asked places.
-        said: in one sentence.
+        summary: in one sentence.
         unit: of the value.
         above: of each row of the task, its value above chance; None where that is not by row.
         most: the largest fraction of the metric that can be lost: 1 of an accuracy, which a model
@@ -99,7 +99,7 @@ class TaskCheck:
     value: Estimate
     chance: float
     loss: float
-    said: str
+    summary: str
     unit: str
     above: Float[np.ndarray, " row"] | None = None
     most: float = math.inf

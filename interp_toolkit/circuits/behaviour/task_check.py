@@ -69,13 +69,13 @@ class TaskPerformance:
     corrupted: TaskCheck | None
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """The performance in one sentence."""
         if self.corrupted is None:
-            return self.clean.said
+            return self.clean.summary
         value = self.corrupted.value
         return (
-            f"{self.clean.said}; on the corrupted prompts {value.mean:.1%} "
+            f"{self.clean.summary}; on the corrupted prompts {value.mean:.1%} "
             f"[{value.low:.1%}, {value.high:.1%}]"
         )
 
@@ -112,7 +112,7 @@ look for; give answers
     clean = check_task(model, task, memory)
     if not clean.yes:
         raise InputError(
-            f"the model is not shown to perform this task: {clean.said}; give another model or "
+            f"the model is not shown to perform this task: {clean.summary}; give another model or "
             "task, or more prompts"
         )
     if prompts.corrupted is None:

@@ -387,7 +387,7 @@ def _nothing(task_check: TaskCheck | None, lost: Float[np.ndarray, " row"]) -> N
     """Why there is nothing to explain on these rows, or None."""
     if task_check is not None and not task_check.yes:
         return Nothing(
-            "not_tested", f"the model is not shown to perform the task: {task_check.said}"
+            "not_tested", f"the model is not shown to perform the task: {task_check.summary}"
         )
     cost = estimate(lost)
     if cost.low > 0:

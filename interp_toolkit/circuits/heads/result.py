@@ -246,7 +246,7 @@ def _group_dict(group: Group) -> dict[str, Any]:
             "structure": group.structure,
             "smallest": [head_name(*head) for head in group.smallest],
             "specific": group.specific,
-            "material": group.above_threshold,
+            "above_threshold": group.above_threshold,
             "rows": group.rows,
             "coverage": group.coverage,
         }

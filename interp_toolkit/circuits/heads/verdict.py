@@ -68,7 +68,7 @@ def evidence_of(
         error=ERROR,
         level=LEVEL,
         performs_task=None if task_check is None else task_check.yes,
-        behaviour=None if task_check is None else task_check.said,
+        behaviour=None if task_check is None else task_check.summary,
         cut_rows=max((group.rows for group in groups), default=None),
         replaced_by=None if ablations is None else ablations.how,
     )
@@ -105,7 +105,7 @@ def reason_of(
         failed = (
             None
             if task_check is None
-            else f"the model is not shown to perform the task: {task_check.said}"
+            else f"the model is not shown to perform the task: {task_check.summary}"
         )
         return failed or untested or NO_TASK
     if outcome == "described":
@@ -269,7 +269,7 @@ def findings(
     if task_check is None or not task_check.yes:
         why = untested or NO_TASK
         if task_check is not None:
-            why = f"the model is not shown to perform the task ({task_check.said})"
+            why = f"the model is not shown to perform the task ({task_check.summary})"
         attending = [head for head in heads if head.detected][:NAMED]
         shown = _listed([f"{h.name} as {h.detector} ({_attention(h)})" for h in attending], "and")
         return [
@@ -300,7 +300,7 @@ def findings(
             f"{best.reason or 'by attention alone'}.",
         )
     after += _feeding(readers, "" if task_check is None else task_check.unit)[:1]
-    after.append(f"Task: {task_check.said}.")
+    after.append(f"Task: {task_check.summary}.")
     room = MOST_FINDINGS - len(after)
     if len(sentences) > room:
         others = _listed([group.detector for group in working[room - 1 :]], "and")

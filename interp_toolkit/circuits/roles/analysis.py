@@ -20,7 +20,7 @@ from interp_toolkit.circuits.behaviour.words import in_words
 from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.find import CHECKED, PARKED, Roles, find_roles
 from interp_toolkit.circuits.roles.kinds import KINDS, NAME_MOVER, S_INHIBITION, SUCCESSOR, HeadKind
-from interp_toolkit.circuits.roles.reading import asks_of
+from interp_toolkit.circuits.roles.reading import queries_of
 from interp_toolkit.circuits.roles.result import HeadRole, RolesEvidence, RolesFinding
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
@@ -73,16 +73,16 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
     if data is None:
         raise InputError(_NO_ROWS)
     progress("does the model do its task here?")
-    user_prompts, prompts, task_check = asked(model, data, options.memory)
+    user_prompts, prompts, task_check = task_prompts(model, data, options.memory)
     described = {"source": data.source, "rows": len(prompts), "sha256": data.digest()}
     about = provenance(model, described, options.settings(effort=options.effort), options.seed)
     if not task_check.yes:
         return RolesFinding(
             headline="Not tested: the model is not shown to perform the task on these prompts.",
-            findings=[f"Task: {task_check.said}."],
+            findings=[f"Task: {task_check.summary}."],
             evidence=not_tested(task_check),
             provenance=about,
-            home=task_check,
+            task_check=task_check,
             difference=None,
             heads=[],
             writers=[],
@@ -103,7 +103,7 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
         findings=findings(roles),
         evidence=evidence_of(task_check, roles, quick=quick),
         provenance=about,
-        home=task_check,
+        task_check=task_check,
         difference=roles.difference,
         heads=roles.heads,
         writers=roles.writers,
@@ -118,7 +118,7 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
     )
 
 
-def asked(
+def task_prompts(
     model: Any, data: FeatureData, memory: int | str | None
 ) -> tuple[Prompts, Prompts, TaskCheck]:
     """The prompts, the distinct ones among them, and whether the model performs their task.
@@ -127,7 +127,7 @@ def asked(
     """
     user_prompts = prompts_from_data(data, model)
     prompts = user_prompts.distinct()
-    asks_of(prompts)
+    queries_of(prompts)
     task, reason = task_of(model, prompts)
     if task is None:
         raise InputError(str(reason))
@@ -144,7 +144,7 @@ def unfit(model: Any, data: FeatureData | None) -> str | None:
     if data is None or data.answers is None:
         return "needs rows with answers (--data)"
     try:
-        asks_of(prompts_from_data(data, model))
+        queries_of(prompts_from_data(data, model))
         view = weights(model)
         for layer in range(view.n_layers):
             additive(view, layer)
@@ -177,7 +177,7 @@ _MOVING = (NAME_MOVER.name, SUCCESSOR.name)
 
 def not_tested(task_check: TaskCheck) -> RolesEvidence:
     """The evidence where the model does not measurably perform the task."""
-    reason = f"the model is not shown to perform the task: {task_check.said}"
+    reason = f"the model is not shown to perform the task: {task_check.summary}"
     return _evidence("not_tested", reason, task_check, {}, 1)
 
 
@@ -314,7 +314,7 @@ def _evidence(
     return RolesEvidence(
         status=status,
         reason=reason,
-        behaviour=task_check.said,
+        behaviour=task_check.summary,
         performs_task=task_check.yes,
         null=NULL,
         error=ERROR,

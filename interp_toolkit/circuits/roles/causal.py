@@ -23,7 +23,7 @@ from interp_toolkit.circuits.behaviour.replacement import hook_z
 from interp_toolkit.circuits.behaviour.task import TaskCheck
 from interp_toolkit.circuits.behaviour.words import CausalWord, causal_word
 from interp_toolkit.circuits.heads.patterns import pattern_points
-from interp_toolkit.circuits.roles.reading import Asks, Writing, preference
+from interp_toolkit.circuits.roles.reading import Queries, Writing, preference
 from interp_toolkit.models.model import Head, Model
 from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.models.running.hooks import hook_points
@@ -90,8 +90,8 @@ class RoleChecks:
         if not sets:
             return []
         require_heads(self.model, sorted(frozenset[Head]().union(*sets)))
-        asks, n = self.writing.asks, len(self.writing.asks)
-        ablation_value = _means_of_others(self.writing.reading.z, asks)
+        queries, n = self.writing.queries, len(self.writing.queries)
+        ablation_value = _means_of_others(self.writing.reading.z, queries)
         lost, shifts = np.empty((len(sets), n)), np.full((len(sets), n), np.nan)
         intact = self.writing.difference()
         restart = can_restart(self.model)
@@ -104,17 +104,17 @@ class RoleChecks:
                 lost[number, at] = intact[at] - self.writing.difference_of(final, at)
                 shifts[number, at] = self._watched(out, patterns, at)
         direct = np.stack([self._direct(out, ablation_value) for out in sets])
-        return _conclude(asks, sets, intact, lost, direct, shifts)
+        return _conclude(queries, sets, intact, lost, direct, shifts)
 
     def _size(self) -> int:
-        n_pos = self.writing.asks.tokens.shape[1]
+        n_pos = self.writing.queries.tokens.shape[1]
         itemsize = itemsize_of(self.model)
         n_stored = self.writing.view.n_layers * self.writing.view.d_model * n_pos
         row = bytes_per_row(self.model.cfg, n_pos, itemsize, logits=True, n_stored=n_stored)
         return rows_that_fit(parse_memory(self.memory), row, n_pos)
 
     def _tokens(self, at: slice) -> Tensor:
-        return torch.from_numpy(self.writing.asks.tokens[at])
+        return torch.from_numpy(self.writing.queries.tokens[at])
 
     def _entries(self, sets: Sequence[HeadSet], at: slice) -> dict[str, Tensor]:
         """Inputs of the first layer of each set in the intact model, from one pass."""
@@ -135,7 +135,7 @@ class RoleChecks:
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """The last layer's stream at the asked place, and the movers' attention from it."""
         points, patterns = hook_points(self.model), pattern_points(self.model)
-        positions = torch.from_numpy(self.writing.asks.position[at])
+        positions = torch.from_numpy(self.writing.queries.position[at])
         first = min(out).layer
         hooks: list[tuple[Any, Callable[..., Any]]] = []
         for layer in sorted({head.layer for head in out}):
@@ -168,12 +168,14 @@ class RoleChecks:
 
     def _watched(
         self, out: HeadSet, patterns: dict[int, Tensor], at: slice
-    ) -> Float[np.ndarray, " ask"]:
+    ) -> Float[np.ndarray, " query"]:
         """The movers' attention to the wrong token less the answer, above the intact model's."""
-        asks, behind = self.writing.asks, self._behind(out)
-        if asks.wrong is None or not behind:
+        queries, behind = self.writing.queries, self._behind(out)
+        if queries.wrong is None or not behind:
             return np.full(at.stop - at.start, np.nan)
-        weight = (asks.holding(asks.wrong).astype(float) - asks.holding(asks.answer))[at]
+        weight = (queries.holding(queries.wrong).astype(float) - queries.holding(queries.answer))[
+            at
+        ]
         rises = []
         for layer, head in behind:
             now = patterns[layer][:, head].numpy()
@@ -182,14 +184,14 @@ class RoleChecks:
         mean: np.ndarray = np.mean(rises, axis=0)
         return mean
 
-    def _direct(self, out: HeadSet, ablation_value: Tensor) -> Float[np.ndarray, " ask"]:
+    def _direct(self, out: HeadSet, ablation_value: Tensor) -> Float[np.ndarray, " query"]:
         """The direct effect on the logits."""
-        asks, hand = self.writing.asks, self.writing.asks.at_hand
-        total = np.zeros(len(asks))
+        queries, hand = self.writing.queries, self.writing.queries.at_hand
+        total = np.zeros(len(queries))
         for layer, head in sorted(out):
             change = self.writing.reading.z[layer] - ablation_value[layer]
             written = self.writing.of_heads(layer, change)
-            total += preference(self.writing.on(written, hand), hand, asks)[:, head]
+            total += preference(self.writing.on(written, hand), hand, queries)[:, head]
         return total
 
 
@@ -201,10 +203,10 @@ def behaviour_of(difference: Float[np.ndarray, " row"]) -> TaskCheck:
 
 
 def _means_of_others(
-    z: Float[Tensor, "layer ask head d_head"], asks: Asks
-) -> Float[Tensor, "layer ask head d_head"]:
-    """Mean over the same ask of the other rows, for each ask."""
-    by_slot = z.double().reshape(len(z), -1, asks.slots, *z.shape[2:])
+    z: Float[Tensor, "layer query head d_head"], queries: Queries
+) -> Float[Tensor, "layer query head d_head"]:
+    """Mean over the same query of the other rows, for each query."""
+    by_slot = z.double().reshape(len(z), -1, queries.slots, *z.shape[2:])
     others = (by_slot.sum(1, keepdim=True) - by_slot) / (by_slot.shape[1] - 1)
     flat: Tensor = others.flatten(1, 2).to(z)
     return flat
@@ -235,18 +237,18 @@ def _end(stream: Tensor, hook: Any, *, ends: list[Tensor], positions: Tensor) ->
 
 
 def _conclude(
-    asks: Asks,
+    queries: Queries,
     sets: Sequence[HeadSet],
-    intact: Float[np.ndarray, " ask"],
-    lost: Float[np.ndarray, "set ask"],
-    direct: Float[np.ndarray, "set ask"],
-    shifts: Float[np.ndarray, "set ask"],
+    intact: Float[np.ndarray, " query"],
+    lost: Float[np.ndarray, "set query"],
+    direct: Float[np.ndarray, "set query"],
+    shifts: Float[np.ndarray, "set query"],
 ) -> list[RoleCheck]:
-    task_check = behaviour_of(asks.by_row(intact))
+    task_check = behaviour_of(queries.by_row(intact))
     coverage = 1 - (1 - COVERAGE) / max(len(sets), 1)
 
-    def over_rows(values: Float[np.ndarray, " ask"]) -> Estimate:
-        return estimate(asks.by_row(values), coverage)
+    def over_rows(values: Float[np.ndarray, " query"]) -> Estimate:
+        return estimate(queries.by_row(values), coverage)
 
     checks = []
     for out, loss, at_once, shift in zip(sets, lost, direct, shifts, strict=True):

@@ -32,7 +32,7 @@ from interp_toolkit.circuits.roles.kinds import (
     sides_of,
 )
 from interp_toolkit.circuits.roles.measures import answer_sources, measured
-from interp_toolkit.circuits.roles.reading import Asks, Writing, asks_of, read
+from interp_toolkit.circuits.roles.reading import Queries, Writing, queries_of, read
 from interp_toolkit.circuits.roles.result import HeadRole, PlainWriter
 from interp_toolkit.circuits.roles.token_lists import (
     ListCircuits,
@@ -61,7 +61,7 @@ class Roles:
         writers: heads of no such kind that write much for the answer or against it.
         groups: the causal check of all heads of a kind together, by kind.
         direct: every head's direct effect on the preference, logits.
-        attention: of every head from the asked place to every place, mean over asks.
+        attention: of every head from the asked place to every place, mean over queries.
         difference: mean preference of the model, logits.
         untested: kinds that these rows or this model say nothing of, and why.
         passes: how many passes over the rows it took, those from a layer on counted whole.
@@ -116,11 +116,11 @@ def find_roles(
         >>> [head.name for head in heads if head.kind == "name-mover" and head.named]
         ['L1H0']
     """
-    asks, view = asks_of(prompts), weights(model)
-    follows = successions(asks, lists_of(model, lists))
-    delimiters = delimiter_positions(model, asks)
-    reading = read(model, view, asks, answer_sources(asks), memory=memory, progress=progress)
-    writing = Writing(view, reading, asks)
+    queries, view = queries_of(prompts), weights(model)
+    follows = successions(queries, lists_of(model, lists))
+    delimiters = delimiter_positions(model, queries)
+    reading = read(model, view, queries, answer_sources(queries), memory=memory, progress=progress)
+    writing = Writing(view, reading, queries)
     measures = measured(writing, follows, delimiters)
     used = [name for name in _used() if name in measures.of_rows]
     means = means_of(measures, used, seed=seed)
@@ -149,7 +149,7 @@ def find_roles(
         direct=means["direct"],
         attention=reading.attention.mean(2),
         difference=difference,
-        untested=_untested(judged, asks, delimiters is not None, bool(lists_of(model, lists))),
+        untested=_untested(judged, queries, delimiters is not None, bool(lists_of(model, lists))),
         passes=1 + n_runs,
         notes=tuple(notes),
     )
@@ -252,7 +252,7 @@ def _checked(
     named = [Head(h.layer, h.head) for h in heads_to_test if h.named]
     rest = [Head(w.layer, w.head) for w in writers]
     singles = list(dict.fromkeys([*named, *rest, *(Head(h.layer, h.head) for h in heads_to_test)]))
-    if not singles or not behaviour_of(writing.asks.by_row(writing.difference())).yes:
+    if not singles or not behaviour_of(writing.queries.by_row(writing.difference())).yes:
         if singles:
             notes.append("no head was ablated: the preference for the answer may be zero")
         return {}, {}, 0
@@ -325,14 +325,14 @@ def _notes(judged: dict[str, KindSides | None]) -> list[str]:
 
 
 def _untested(
-    judged: dict[str, KindSides | None], asks: Asks, has_tokenizer: bool, has_lists: bool
+    judged: dict[str, KindSides | None], queries: Queries, has_tokenizer: bool, has_lists: bool
 ) -> dict[str, str]:
     """Why kinds could not be judged."""
     why = {
         NAME_MOVER.name: "too few answers stand in their rows",
         NEGATIVE.name: "too few answers stand in their rows",
         S_INHIBITION.name: "no wrong token occurs twice before the answer's position"
-        if asks.wrong is not None
+        if queries.wrong is not None
         else "these prompts have no wrong answers",
         SUCCESSOR.name: "no answer succeeds a token of its prompt in a list"
         if has_lists

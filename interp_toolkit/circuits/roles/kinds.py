@@ -42,14 +42,14 @@ class RoleNeed:
     Attributes:
         measure: its name.
         sign: 1, or -1 where it is to be negative.
-        floor: least mean in that direction.
-        of_difference: whether the floor is a share of the model's preference for the answer.
+        threshold: least mean in that direction.
+        of_difference: whether the threshold is a share of the model's preference for the answer.
         optional: whether rows may have nothing to measure it on (then it is left out, and said).
     """
 
     measure: str
     sign: int = 1
-    floor: float = 0.0
+    threshold: float = 0.0
     of_difference: bool = False
     optional: bool = False
 
@@ -71,8 +71,8 @@ class HeadKind:
     writing: tuple[RoleNeed, ...]
 
 
-def _attends(to: str, floor: float) -> tuple[RoleNeed, RoleNeed]:
-    at_least = RoleNeed(f"{to}: attention", floor=floor)
+def _attends(to: str, threshold: float) -> tuple[RoleNeed, RoleNeed]:
+    at_least = RoleNeed(f"{to}: attention", threshold=threshold)
     return at_least, RoleNeed(f"{to}: attention, displaced", optional=True)
 
 
@@ -104,7 +104,7 @@ SUCCESSOR = HeadKind(
     "successor heads",
     _attends("before", ATTENDS),
     (
-        RoleNeed("next, of its list", floor=WRITES, of_difference=True),
+        RoleNeed("next, of its list", threshold=WRITES, of_difference=True),
         RoleNeed("next, over the one before"),
         RoleNeed("direct, displaced", optional=True),
     ),
@@ -120,15 +120,15 @@ SINK = HeadKind(
     "attention-sink",
     "attention sink",
     "attention sinks",
-    (RoleNeed("first: attention", floor=PARKS),),
-    (RoleNeed("first: quiet", floor=QUIET),),
+    (RoleNeed("first: attention", threshold=PARKS),),
+    (RoleNeed("first: quiet", threshold=QUIET),),
 )
 DELIMITER = HeadKind(
     "delimiter",
     "head parked on delimiters",
     "heads parked on delimiters",
     _attends("delimiter", PARKS),
-    (RoleNeed("delimiter: quiet", floor=QUIET),),
+    (RoleNeed("delimiter: quiet", threshold=QUIET),),
 )
 #: in the order of results
 KINDS = (NAME_MOVER, NEGATIVE, S_INHIBITION, SUCCESSOR, SUPPRESSION, SINK, DELIMITER)
@@ -240,11 +240,11 @@ def _side(
             left_out.append(need.measure)
             continue
         size = size or mean
-        floor = need.floor * (abs(difference) if need.of_difference else 1.0)
+        threshold = need.threshold * (abs(difference) if need.of_difference else 1.0)
         low, high = (mean.low, mean.high) if need.sign > 0 else (-mean.high, -mean.low)
         with np.errstate(invalid="ignore"):
-            passes.append((mean.p_value <= LEVEL) & (low > 0) & (low >= floor))
-            reaches.append((high > 0) & (high >= floor))
+            passes.append((mean.p_value <= LEVEL) & (low > 0) & (low >= threshold))
+            reaches.append((high > 0) & (high >= threshold))
         p_values.append(mean.p_value)
     assert size is not None
     return RoleSide(size, np.max(p_values, axis=0), np.all(passes, axis=0), np.all(reaches, axis=0))

@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.roles.reading import (
-    Asks,
+    Queries,
     Reading,
     Writing,
     displaced_preference,
@@ -35,14 +35,14 @@ from interp_toolkit.circuits.roles.token_lists import Successions
 
 NEAR = 3  # steps
 
-Attention = Float[np.ndarray, "*some ask pos"]
+Attention = Float[np.ndarray, "*some query pos"]
 
 
 def against_like(
-    attention: Attention, asks: Asks, targets: Bool[np.ndarray, "ask pos"]
-) -> Float[np.ndarray, "*some ask"]:
+    attention: Attention, queries: Queries, targets: Bool[np.ndarray, "query pos"]
+) -> Float[np.ndarray, "*some query"]:
     """Attention to the targets beyond that to similar positions; NaN where either has none."""
-    others = asks.earlier & ~targets
+    others = queries.earlier & ~targets
     others[:, 0] = False
     near = np.zeros_like(targets)
     for step in range(1, NEAR + 1):
@@ -54,26 +54,26 @@ def against_like(
 
 
 def against_displaced(
-    attention: Attention, asks: Asks, targets: Bool[np.ndarray, "ask pos"]
-) -> Float[np.ndarray, "*some ask"]:
+    attention: Attention, queries: Queries, targets: Bool[np.ndarray, "query pos"]
+) -> Float[np.ndarray, "*some query"]:
     """Attention to the targets beyond that to other prompts' target positions; NaN: none."""
-    slot = np.arange(len(asks)) % asks.slots
-    row = np.arange(len(asks)) // asks.slots
+    slot = np.arange(len(queries)) % queries.slots
+    row = np.arange(len(queries)) // queries.slots
     control = np.zeros(targets.shape)
-    for ask in range(len(asks)):
-        displaced = targets[(slot == slot[ask]) & (row != row[ask])]
-        moved = displaced & ~targets[ask] & asks.earlier[ask]
+    for query in range(len(queries)):
+        displaced = targets[(slot == slot[query]) & (row != row[query])]
+        moved = displaced & ~targets[query] & queries.earlier[query]
         moved = moved[moved.any(1)]
         if len(moved):
-            control[ask] = (moved / moved.sum(1, keepdims=True)).mean(0)
+            control[query] = (moved / moved.sum(1, keepdims=True)).mean(0)
     return against(attention, targets, control)
 
 
 def against(
     attention: Attention,
-    targets: Bool[np.ndarray, "ask pos"],
-    control: Float[np.ndarray, "ask pos"],
-) -> Float[np.ndarray, "*some ask"]:
+    targets: Bool[np.ndarray, "query pos"],
+    control: Float[np.ndarray, "query pos"],
+) -> Float[np.ndarray, "*some query"]:
     """Attention to the targets less as much of the control's weighted mean; NaN: no positions."""
     count, size = targets.sum(1), control.sum(1)
     defined = (count > 0) & (size > 0)
@@ -98,62 +98,64 @@ class HeadMeasures:
     difference: Float[np.ndarray, " row"]
 
 
-def answer_sources(asks: Asks) -> Bool[np.ndarray, "source ask pos"]:
+def answer_sources(queries: Queries) -> Bool[np.ndarray, "source query pos"]:
     """Positions whose values are read: those of the answer, and of the wrong answer."""
-    wrong = np.zeros_like(asks.earlier) if asks.wrong is None else asks.holding(asks.wrong)
-    return np.stack([asks.holding(asks.answer), wrong])
+    wrong = (
+        np.zeros_like(queries.earlier) if queries.wrong is None else queries.holding(queries.wrong)
+    )
+    return np.stack([queries.holding(queries.answer), wrong])
 
 
 def measured(
     writing: Writing,
     follows: Successions,
-    delimiters: Bool[np.ndarray, "ask pos"] | None,
+    delimiters: Bool[np.ndarray, "query pos"] | None,
 ) -> HeadMeasures:
     """All measures that are defined on these prompts."""
-    asks, reading = writing.asks, writing.reading
-    of_asks = _attention(asks, reading, follows, delimiters)
+    queries, reading = writing.queries, writing.reading
+    of_queries = _attention(queries, reading, follows, delimiters)
     parts: dict[str, list[np.ndarray]] = {}
     for layer in range(writing.view.n_layers):
         for name, values in _of_layer(writing, follows, layer).items():
             parts.setdefault(name, []).append(values)
-    of_asks |= {name: np.stack(values) for name, values in parts.items()}
-    of_rows = {name: asks.by_row(values) for name, values in of_asks.items()}
-    return HeadMeasures(of_rows, asks.by_row(writing.difference()))
+    of_queries |= {name: np.stack(values) for name, values in parts.items()}
+    of_rows = {name: queries.by_row(values) for name, values in of_queries.items()}
+    return HeadMeasures(of_rows, queries.by_row(writing.difference()))
 
 
 def _attention(
-    asks: Asks,
+    queries: Queries,
     reading: Reading,
     follows: Successions,
-    delimiters: Bool[np.ndarray, "ask pos"] | None,
-) -> dict[str, Float[np.ndarray, "layer head ask"]]:
+    delimiters: Bool[np.ndarray, "query pos"] | None,
+) -> dict[str, Float[np.ndarray, "layer head query"]]:
     attention = {}
-    targets = {"answer": asks.holding(asks.answer)}
-    if asks.wrong is not None:
-        targets["repeat"] = asks.last_repeat(asks.wrong)
-    if follows.asked.any():
-        targets["before"] = asks.holding(follows.before)
+    targets = {"answer": queries.holding(queries.answer)}
+    if queries.wrong is not None:
+        targets["repeat"] = queries.last_repeat(queries.wrong)
+    if follows.is_successor.any():
+        targets["before"] = queries.holding(follows.before)
     if delimiters is not None:
         targets["delimiter"] = delimiters
     for name, positions in targets.items():
-        attention[f"{name}: attention"] = against_like(reading.attention, asks, positions)
+        attention[f"{name}: attention"] = against_like(reading.attention, queries, positions)
         attention[f"{name}: attention, displaced"] = against_displaced(
-            reading.attention, asks, positions
+            reading.attention, queries, positions
         )
-    first = asks.first()
-    others = (asks.earlier & ~first).astype(float)
+    first = queries.first()
+    others = (queries.earlier & ~first).astype(float)
     attention["first: attention"] = against(reading.attention, first, others)
     for name, parked in (("first", first), ("delimiter", delimiters)):
         if parked is not None:
-            attention[f"{name}: quiet"] = _quiet(asks, reading, parked)
+            attention[f"{name}: quiet"] = _quiet(queries, reading, parked)
     return attention
 
 
 def _quiet(
-    asks: Asks, reading: Reading, positions: Bool[np.ndarray, "ask pos"]
-) -> Float[np.ndarray, "layer head ask"]:
+    queries: Queries, reading: Reading, positions: Bool[np.ndarray, "query pos"]
+) -> Float[np.ndarray, "layer head query"]:
     """1 less the norm written from these positions over what attending elsewhere would write."""
-    visible = np.arange(positions.shape[1]) <= asks.position[:, None]
+    visible = np.arange(positions.shape[1]) <= queries.position[:, None]
     others = visible & ~positions
     paid = np.einsum("...ap,...ap,ap->...a", reading.attention, reading.reach, positions)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -164,31 +166,31 @@ def _quiet(
 
 def _of_layer(
     writing: Writing, follows: Successions, layer: int
-) -> dict[str, Float[np.ndarray, "head ask"]]:
-    asks, reading, hand = writing.asks, writing.reading, writing.asks.at_hand
+) -> dict[str, Float[np.ndarray, "head query"]]:
+    queries, reading, hand = writing.queries, writing.reading, writing.queries.at_hand
     written = writing.of_heads(layer, reading.z[layer])
     on_hand = writing.on(written, hand)
-    direct = preference(on_hand, hand, asks)
+    direct = preference(on_hand, hand, queries)
     measures = {
         "direct": direct.T,
-        "direct, displaced": (direct - displaced_preference(on_hand, hand, asks)).T,
+        "direct, displaced": (direct - displaced_preference(on_hand, hand, queries)).T,
         "copies": _copies(writing, layer).T,
     }
-    if follows.asked.any():
+    if follows.is_successor.any():
         for name, values in _next(writing, follows, written).items():
             measures[name] = values.T
     return measures | _suppressed(writing, layer, written)
 
 
-def _copies(writing: Writing, layer: int) -> Float[np.ndarray, "ask head"]:
+def _copies(writing: Writing, layer: int) -> Float[np.ndarray, "query head"]:
     """Effect of attending to the answer, or the wrong one, on its own logit against the others'."""
-    asks, hand = writing.asks, writing.asks.at_hand
-    wrong = asks.answer if asks.wrong is None else asks.wrong
+    queries, hand = writing.queries, writing.queries.at_hand
+    wrong = queries.answer if queries.wrong is None else queries.wrong
     parts = []
     for positions, values, own in zip(
-        answer_sources(asks),
+        answer_sources(queries),
         writing.reading.sources[:, layer],
-        (asks.answer, wrong),
+        (queries.answer, wrong),
         strict=True,
     ):
         on_hand = writing.on(writing.of_heads(layer, values), hand)
@@ -203,11 +205,11 @@ def _copies(writing: Writing, layer: int) -> Float[np.ndarray, "ask head"]:
 
 
 def _next(
-    writing: Writing, follows: Successions, written: Float[Tensor, "ask head d_model"]
-) -> dict[str, Float[np.ndarray, "ask head"]]:
+    writing: Writing, follows: Successions, written: Float[Tensor, "query head d_model"]
+) -> dict[str, Float[np.ndarray, "query head"]]:
     """The successor's logit beside its list's, and beside that of the token it follows."""
-    asks = writing.asks
-    shape = (len(asks), writing.view.n_heads)
+    queries = writing.queries
+    shape = (len(queries), writing.view.n_heads)
     on_list, on_before = (np.full(shape, np.nan) for _ in range(2))
     for number, members in enumerate(follows.lists):
         chosen = follows.which == number
@@ -215,31 +217,31 @@ def _next(
         effects = writing.on(written[chosen], members)
         columns = [
             order[np.searchsorted(members, ids[chosen], sorter=order)]
-            for ids in (asks.answer, follows.before)
+            for ids in (queries.answer, follows.before)
         ]
         own, before = (np.take_along_axis(effects, c[:, None, None], 2)[..., 0] for c in columns)
-        on_list[chosen] = own - mean_of_others(effects, [asks.answer[chosen]], members)
+        on_list[chosen] = own - mean_of_others(effects, [queries.answer[chosen]], members)
         on_before[chosen] = own - before
     return {"next, of its list": on_list, "next, over the one before": on_before}
 
 
 def _suppressed(
-    writing: Writing, layer: int, written: Float[Tensor, "ask head d_model"]
-) -> dict[str, Float[np.ndarray, "head ask"]]:
+    writing: Writing, layer: int, written: Float[Tensor, "query head d_model"]
+) -> dict[str, Float[np.ndarray, "head query"]]:
     """Attention to the token that the stream already predicts, and the effect on its logit."""
-    asks, reading = writing.asks, writing.reading
-    number = np.arange(len(asks))
-    candidates = candidate_positions(asks)
+    queries, reading = writing.queries, writing.reading
+    number = np.arange(len(queries))
+    candidates = candidate_positions(queries)
     lens = np.where(candidates, writing.lens(layer), -np.inf)
-    top = np.where(candidates.any(1), asks.tokens[number, lens.argmax(1)], -1)
-    positions = asks.holding(top) & candidates
+    top = np.where(candidates.any(1), queries.tokens[number, lens.argmax(1)], -1)
+    positions = queries.holding(top) & candidates
     attention = reading.attention[layer]
-    effects = writing.on_own(written, asks.tokens)
+    effects = writing.on_own(written, queries.tokens)
     others = candidates & ~positions
     tokens = np.unique(top[top >= 0])
     measures = {
-        "predicted: attention": against_like(attention, asks, positions),
-        "predicted: attention, displaced": against_displaced(attention, asks, positions),
+        "predicted: attention": against_like(attention, queries, positions),
+        "predicted: attention, displaced": against_displaced(attention, queries, positions),
         "predicted: written": _mean_at(effects, positions) - _mean_at(effects, others),
     }
     if len(tokens) > 1:
@@ -252,27 +254,27 @@ def _suppressed(
     return measures
 
 
-def candidate_positions(asks: Asks) -> Bool[np.ndarray, "ask pos"]:
+def candidate_positions(queries: Queries) -> Bool[np.ndarray, "query pos"]:
     """Earlier positions except the first token's and the query's own: no sinks, no self."""
-    own = asks.tokens[np.arange(len(asks)), asks.position]
-    apart = (asks.tokens != own[:, None]) & (asks.tokens != asks.tokens[:, :1])
-    candidates: np.ndarray = asks.earlier & apart
+    own = queries.tokens[np.arange(len(queries)), queries.position]
+    apart = (queries.tokens != own[:, None]) & (queries.tokens != queries.tokens[:, :1])
+    candidates: np.ndarray = queries.earlier & apart
     return candidates
 
 
 def _mean_at(
-    values: Float[np.ndarray, "ask head pos"], positions: Bool[np.ndarray, "ask pos"]
-) -> Float[np.ndarray, "head ask"]:
+    values: Float[np.ndarray, "query head pos"], positions: Bool[np.ndarray, "query pos"]
+) -> Float[np.ndarray, "head query"]:
     with np.errstate(invalid="ignore"):
         mean: np.ndarray = np.einsum("ahp,ap->ha", values, positions) / positions.sum(1)
     return mean
 
 
 def _of_other_rows(
-    effects: Float[np.ndarray, "ask head token"],
-    column: Int[np.ndarray, " ask"],
-    top: Int[np.ndarray, " ask"],
-) -> Float[np.ndarray, "head ask"]:
+    effects: Float[np.ndarray, "query head token"],
+    column: Int[np.ndarray, " query"],
+    top: Int[np.ndarray, " query"],
+) -> Float[np.ndarray, "head query"]:
     """The mean effect on the other prompts' tokens, where these differ."""
     counts = np.bincount(column[top >= 0], minlength=effects.shape[2]).astype(float)
     weights = np.broadcast_to(counts, (len(top), len(counts))).copy()

@@ -51,26 +51,26 @@ FEWEST_ROWS = 6  # with five, no sign-flip p-value is below 0.05
 
 
 @dataclass(frozen=True, eq=False)
-class Asks:
+class Queries:
     """The positions with answers and the answers, row by row.
 
     Attributes:
-        tokens: of the row that asks.
-        position: where it asks.
+        tokens: of the row.
+        position: where the answer is read.
         answer: the token that should be named there.
         wrong: the token that should not, or None.
         slots: how many answers a row asks for: entries of one row stand together.
 
     Examples:
         >>> tokens, position = np.array([[3, 4, 3, 5]]), np.array([3])
-        >>> Asks(tokens, position, np.array([4]), np.array([3]), 1).last_repeat(np.array([3]))
+        >>> Queries(tokens, position, np.array([4]), np.array([3]), 1).last_repeat(np.array([3]))
         array([[False, False,  True, False]])
     """
 
-    tokens: Int[np.ndarray, "ask pos"]
-    position: Int[np.ndarray, " ask"]
-    answer: Int[np.ndarray, " ask"]
-    wrong: Int[np.ndarray, " ask"] | None
+    tokens: Int[np.ndarray, "query pos"]
+    position: Int[np.ndarray, " query"]
+    answer: Int[np.ndarray, " query"]
+    wrong: Int[np.ndarray, " query"] | None
     slots: int
 
     def __len__(self) -> int:
@@ -84,17 +84,17 @@ class Asks:
         return ids
 
     @property
-    def earlier(self) -> Bool[np.ndarray, "ask pos"]:
+    def earlier(self) -> Bool[np.ndarray, "query pos"]:
         """Positions before the asked one."""
         before: np.ndarray = np.arange(self.tokens.shape[1]) < self.position[:, None]
         return before
 
-    def holding(self, ids: Int[np.ndarray, " ask"]) -> Bool[np.ndarray, "ask pos"]:
-        """Earlier positions that hold these tokens, one for each ask."""
+    def holding(self, ids: Int[np.ndarray, " query"]) -> Bool[np.ndarray, "query pos"]:
+        """Earlier positions that hold these tokens, one for each query."""
         held: np.ndarray = self.earlier & (self.tokens == ids[:, None])
         return held
 
-    def last_repeat(self, ids: Int[np.ndarray, " ask"]) -> Bool[np.ndarray, "ask pos"]:
+    def last_repeat(self, ids: Int[np.ndarray, " query"]) -> Bool[np.ndarray, "query pos"]:
         """The last earlier position of these tokens, where there are two or more."""
         held = self.holding(ids)
         last = np.zeros_like(held)
@@ -102,12 +102,12 @@ class Asks:
         last[number, held.shape[1] - 1 - held[number, ::-1].argmax(1)] = True
         return last
 
-    def first(self) -> Bool[np.ndarray, "ask pos"]:
+    def first(self) -> Bool[np.ndarray, "query pos"]:
         """The first position, where it is an earlier one."""
         at_first: np.ndarray = self.earlier & (np.arange(self.tokens.shape[1]) == 0)
         return at_first
 
-    def by_row(self, values: Float[np.ndarray, "*some ask"]) -> Float[np.ndarray, "*some row"]:
+    def by_row(self, values: Float[np.ndarray, "*some query"]) -> Float[np.ndarray, "*some row"]:
         """The mean over each row's answers; those that are NaN take no part."""
         slots = values.reshape(*values.shape[:-1], -1, self.slots)
         if self.slots == 1:
@@ -118,7 +118,7 @@ class Asks:
         return mean
 
 
-def asks_of(prompts: Prompts) -> Asks:
+def queries_of(prompts: Prompts) -> Queries:
     """The questions of these rows.
 
     Raises InputError for rows that ask nothing, too few of them, or all for the same.
@@ -134,16 +134,16 @@ def asks_of(prompts: Prompts) -> Asks:
             f"{rows} prompts are too few to classify heads; give {FEWEST_ROWS} or more"
         )
     wrong = None if prompts.wrong is None else prompts.wrong.numpy().reshape(-1)
-    asks = Asks(
+    queries = Queries(
         tokens=prompts.tokens.numpy().repeat(slots, axis=0),
         position=prompts.answer_positions.numpy().reshape(-1),
         answer=prompts.answers.numpy().reshape(-1),
         wrong=wrong,
         slots=slots,
     )
-    if len(asks.at_hand) < 2:
+    if len(queries.at_hand) < 2:
         raise InputError("all prompts have the same answer; give prompts with different answers")
-    return asks
+    return queries
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,20 +159,20 @@ class Reading:
         final: and behind the last one.
     """
 
-    attention: Float[np.ndarray, "layer head ask pos"]
-    reach: Float[np.ndarray, "layer head ask pos"]
-    z: Float[Tensor, "layer ask head d_head"]
-    sources: Float[Tensor, "source layer ask head d_head"]
-    ahead: Float[Tensor, "layer ask d_model"]
-    final: Float[Tensor, "ask d_model"]
+    attention: Float[np.ndarray, "layer head query pos"]
+    reach: Float[np.ndarray, "layer head query pos"]
+    z: Float[Tensor, "layer query head d_head"]
+    sources: Float[Tensor, "source layer query head d_head"]
+    ahead: Float[Tensor, "layer query d_model"]
+    final: Float[Tensor, "query d_model"]
 
 
 @torch.no_grad()
 def read(
     model: Model,
     view: ModelWeights,
-    asks: Asks,
-    sources: Bool[np.ndarray, "source ask pos"],
+    queries: Queries,
+    sources: Bool[np.ndarray, "source query pos"],
     *,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
@@ -182,7 +182,7 @@ def read(
     Args:
         model: any TransformerLens model.
         view: its weights.
-        asks: what is asked, one row of tokens each; rows with several answers run once for each.
+        queries: what is asked, one row of tokens each; rows with several answers run once for each.
         sources: sets of places whose values are kept.
         memory: bound for a batch.
         progress: called with a description of each step.
@@ -192,8 +192,8 @@ def read(
             heads that do not add to the residual stream.
     """
     layers = [additive(view, layer) for layer in range(view.n_layers)]
-    n_asks, n_pos = asks.tokens.shape
-    recorder = _Recorder(view, layers, asks, sources)
+    n_asks, n_pos = queries.tokens.shape
+    recorder = _Recorder(view, layers, queries, sources)
     points, patterns = hook_points(model), pattern_points(model)
     last = f"blocks.{view.n_layers - 1}.hook_resid_post"
     names = [name(n) for n in range(view.n_layers) for name in (entry, hook_z)] + [last]
@@ -222,7 +222,7 @@ def read(
                 ),
             ]
         hooks.append((points[last], partial(recorder.end, at=batch, hooks_read=hooks_read)))
-        run(model, torch.from_numpy(asks.tokens[batch]), hooks)
+        run(model, torch.from_numpy(queries.tokens[batch]), hooks)
         recorder.check_hooks(hooks_read)
         recorder.check_values(batch)
     return recorder.reading()
@@ -235,12 +235,12 @@ class _Recorder:
         self,
         view: ModelWeights,
         layers: list[OVWeights],
-        asks: Asks,
-        sources: Bool[np.ndarray, "source ask pos"],
+        queries: Queries,
+        sources: Bool[np.ndarray, "source query pos"],
     ):
         L, H, D = view.n_layers, view.n_heads, view.d_head
-        n, n_pos = asks.tokens.shape
-        self.layers, self.position = layers, torch.from_numpy(asks.position)
+        n, n_pos = queries.tokens.shape
+        self.layers, self.position = layers, torch.from_numpy(queries.position)
         self.dtype = at_least_single(layers[0].W_V[:0]).dtype
         zeros = partial(torch.zeros, dtype=self.dtype)
         self.attention, self.reach = zeros(L, n, H, n_pos), zeros(L, n, H, n_pos)
@@ -339,12 +339,12 @@ class Writing:
     Args:
         view: the model's weights.
         reading: of the pass.
-        asks: what is asked.
+        queries: what is asked.
     """
 
-    def __init__(self, view: ModelWeights, reading: Reading, asks: Asks):
-        self.view, self.reading, self.asks = view, reading, asks
-        ids = np.unique(np.concatenate([asks.tokens.ravel(), asks.at_hand]))
+    def __init__(self, view: ModelWeights, reading: Reading, queries: Queries):
+        self.view, self.reading, self.queries = view, reading, queries
+        ids = np.unique(np.concatenate([queries.tokens.ravel(), queries.at_hand]))
         self.ids = ids[ids < view.W_U.shape[1]]
         self.U, self.b_U = readout(view, self.ids)
         self.scale = norm_scale(view.final_norm, reading.final)
@@ -354,50 +354,50 @@ class Writing:
         return torch.from_numpy(np.searchsorted(self.ids, tokens).clip(max=len(self.ids) - 1))
 
     def of_heads(
-        self, layer: int, z: Float[Tensor, "ask head d_head"]
-    ) -> Float[Tensor, "ask head d_model"]:
+        self, layer: int, z: Float[Tensor, "query head d_head"]
+    ) -> Float[Tensor, "query head d_model"]:
         """Contributions of heads with these outputs, divided by the final norm's scale."""
         W_O = at_least_single(self.view.ov(layer).W_O).cpu()
         return torch.einsum("nhd,hdm->nhm", z.to(W_O), W_O) / self.scale[:, None, None]
 
     def on(
-        self, written: Float[Tensor, "ask head d_model"], tokens: Int[np.ndarray, " token"]
-    ) -> Float[np.ndarray, "ask head token"]:
+        self, written: Float[Tensor, "query head d_model"], tokens: Int[np.ndarray, " token"]
+    ) -> Float[np.ndarray, "query head token"]:
         """Effects on some tokens' logits, the same for all asks."""
         logits: np.ndarray = (written @ self.U[:, self.columns(tokens)].to(written)).numpy()
         return logits
 
     def on_own(
-        self, written: Float[Tensor, "ask head d_model"], tokens: Int[np.ndarray, "ask token"]
-    ) -> Float[np.ndarray, "ask head token"]:
-        """Effects on tokens' logits, each ask's own tokens."""
-        own = self.U.T[self.columns(tokens)].to(written)  # ask token d_model
+        self, written: Float[Tensor, "query head d_model"], tokens: Int[np.ndarray, "query token"]
+    ) -> Float[np.ndarray, "query head token"]:
+        """Effects on tokens' logits, each query's own tokens."""
+        own = self.U.T[self.columns(tokens)].to(written)  # query token d_model
         logits: np.ndarray = torch.einsum("nhm,ntm->nht", written, own).numpy()
         return logits
 
-    def lens(self, layer: int) -> Float[np.ndarray, "ask pos"]:
+    def lens(self, layer: int) -> Float[np.ndarray, "query pos"]:
         """The logit lens in front of a layer, at the asked place, on the row's own tokens."""
         stream = self.reading.ahead[layer]
         read = stream / norm_scale(self.view.final_norm, stream)[:, None]
-        columns = self.columns(self.asks.tokens)
+        columns = self.columns(self.queries.tokens)
         U = self.U.T[columns].to(read)
         logits = torch.einsum("nm,npm->np", read, U) + self.b_U[columns].to(read)
         values: np.ndarray = logits.numpy()
         return values
 
-    def difference(self) -> Float[np.ndarray, " ask"]:
+    def difference(self) -> Float[np.ndarray, " query"]:
         """The model's own logits: the answer's less what stands against it."""
-        return self.difference_of(self.reading.final, slice(0, len(self.asks)))
+        return self.difference_of(self.reading.final, slice(0, len(self.queries)))
 
     def difference_of(
         self, final: Float[Tensor, "some d_model"], at: slice
     ) -> Float[np.ndarray, " some"]:
         """The same of another stream behind the last layer, for some of the asks."""
         read = final.double() / norm_scale(self.view.final_norm, final.double())[:, None]
-        columns = self.columns(self.asks.at_hand)
+        columns = self.columns(self.queries.at_hand)
         logits = read @ self.U[:, columns].to(read) + self.b_U[columns].to(read)
         difference: np.ndarray = (
-            logits.numpy() * _preferred(self.asks.at_hand, self.asks)[at]
+            logits.numpy() * _preferred(self.queries.at_hand, self.queries)[at]
         ).sum(1)
         return difference
 
@@ -417,49 +417,55 @@ def readout(
 
 
 def preference(
-    logits: Float[np.ndarray, "ask some token"], tokens: Int[np.ndarray, " token"], asks: Asks
-) -> Float[np.ndarray, "ask some"]:
+    logits: Float[np.ndarray, "query some token"],
+    tokens: Int[np.ndarray, " token"],
+    queries: Queries,
+) -> Float[np.ndarray, "query some"]:
     """The answer's logit less the wrong one's; without those, less the mean of other answers'."""
-    preferences: np.ndarray = np.einsum("ast,at->as", logits, _preferred(tokens, asks))
+    preferences: np.ndarray = np.einsum("ast,at->as", logits, _preferred(tokens, queries))
     return preferences
 
 
 def displaced_preference(
-    logits: Float[np.ndarray, "ask some token"], tokens: Int[np.ndarray, " token"], asks: Asks
-) -> Float[np.ndarray, "ask some"]:
+    logits: Float[np.ndarray, "query some token"],
+    tokens: Int[np.ndarray, " token"],
+    queries: Queries,
+) -> Float[np.ndarray, "query some"]:
     """The mean of what the same logits prefer by the other rows' answers and wrong answers.
 
     Of rows that share no token with this one, where there are some; else of those that ask for
     something else; NaN where all ask for the same.
     """
-    weights, others = _preferred(tokens, asks), other_asks(asks)
+    weights, others = _preferred(tokens, queries), other_queries(queries)
     out = np.full(logits.shape[:2], np.nan)
-    for ask in np.flatnonzero(others.any(1)):
-        out[ask] = logits[ask] @ weights[others[ask]].mean(0)
+    for query in np.flatnonzero(others.any(1)):
+        out[query] = logits[query] @ weights[others[query]].mean(0)
     return out
 
 
-def other_asks(asks: Asks) -> Bool[np.ndarray, "ask other"]:
-    """Asks of other rows that share no token with each ask, where there are any.
+def other_queries(queries: Queries) -> Bool[np.ndarray, "query other"]:
+    """Queries of other rows that share no token with each query, where there are any.
 
     Else those that ask for something else; none where all ask for the same.
     """
-    wrong = asks.answer if asks.wrong is None else asks.wrong
-    out = np.zeros((len(asks), len(asks)), dtype=bool)
-    for ask in range(len(asks)):
-        pair = (asks.answer[ask], wrong[ask])
-        differ = (asks.answer != pair[0]) | (wrong != pair[1])
-        apart = differ & ~np.isin(asks.answer, pair) & ~np.isin(wrong, pair)
-        out[ask] = apart if apart.any() else differ
+    wrong = queries.answer if queries.wrong is None else queries.wrong
+    out = np.zeros((len(queries), len(queries)), dtype=bool)
+    for query in range(len(queries)):
+        pair = (queries.answer[query], wrong[query])
+        differ = (queries.answer != pair[0]) | (wrong != pair[1])
+        apart = differ & ~np.isin(queries.answer, pair) & ~np.isin(wrong, pair)
+        out[query] = apart if apart.any() else differ
     return out
 
 
-def _preferred(tokens: Int[np.ndarray, " token"], asks: Asks) -> Float[np.ndarray, "ask token"]:
+def _preferred(
+    tokens: Int[np.ndarray, " token"], queries: Queries
+) -> Float[np.ndarray, "query token"]:
     """1 at the answer, and minus 1 in all at what stands against it."""
-    own: np.ndarray = tokens == asks.answer[:, None]
+    own: np.ndarray = tokens == queries.answer[:, None]
     against: np.ndarray = ~own / (~own).sum(1, keepdims=True)
-    if asks.wrong is not None:
-        against = (tokens == asks.wrong[:, None]).astype(float)
+    if queries.wrong is not None:
+        against = (tokens == queries.wrong[:, None]).astype(float)
     preferred: np.ndarray = own - against
     return preferred
 
@@ -474,10 +480,10 @@ def norm_scale(norm: NormWeights, stream: Float[Tensor, "*some d_model"]) -> Flo
 
 
 def mean_of_others(
-    values: Float[np.ndarray, "ask some token"],
-    left_out: Sequence[Int[np.ndarray, " ask"]],
+    values: Float[np.ndarray, "query some token"],
+    left_out: Sequence[Int[np.ndarray, " query"]],
     tokens: Int[np.ndarray, " token"],
-) -> Float[np.ndarray, "ask some"]:
+) -> Float[np.ndarray, "query some"]:
     """The mean over tokens but those left out; NaN where none is left."""
     included = np.ones((len(values), len(tokens)), dtype=bool)
     for ids in left_out:

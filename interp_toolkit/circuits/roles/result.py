@@ -110,7 +110,7 @@ class RolesFinding(Finding):
     """Heads that move, suppress, inhibit or park.
 
     Attributes:
-        home: what the model does on these rows.
+        task_check: what the model does on these rows.
         difference: its mean preference for the answer, logits; None where that was not looked at.
         heads: every head under every kind that could be judged.
         writers: heads of no such kind that write much.
@@ -119,7 +119,7 @@ class RolesFinding(Finding):
     """
 
     evidence: RolesEvidence
-    home: TaskCheck
+    task_check: TaskCheck
     difference: float | None
     heads: Sequence[HeadRole]
     writers: Sequence[PlainWriter]
@@ -127,7 +127,7 @@ class RolesFinding(Finding):
     untested: Mapping[str, str]
 
     @property
-    def found(self) -> list[HeadRole]:
+    def candidate_heads(self) -> list[HeadRole]:
         """Heads that are named or undecided: named first, by role, the largest first."""
         kinds = list(dict.fromkeys(head.kind for head in self.heads))
         return sorted(
@@ -143,7 +143,7 @@ class RolesFinding(Finding):
 
     def tables(self) -> list[Table]:
         """The heads that are named or undecided, and kinds as groups."""
-        tables = [_table(self.found)]
+        tables = [_table(self.candidate_heads)]
         if self.writers:
             tables.append(_writer_table(self.writers))
         if self.groups:
@@ -171,7 +171,7 @@ def _record(head: HeadRole) -> dict[str, object]:
 
 def _table(heads: Sequence[HeadRole]) -> Table:
     columns = [
-        *("head", "kind", "said", "attention", "low", "high", "writes", "low", "high", "p"),
+        *("head", "kind", "outcome", "attention", "low", "high", "writes", "low", "high", "p"),
         *("loss", "low", "high", "at once", "downstream", "effect"),
     ]
     rows = []

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.roles.reading import Asks
+from interp_toolkit.circuits.roles.reading import Queries
 from interp_toolkit.circuits.weights.token_scores import read_through
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
@@ -27,18 +27,18 @@ from interp_toolkit.models.weights.view import ModelWeights
 from interp_toolkit.stats import LEVEL, rank_p_values
 
 
-def delimiter_positions(model: Model, asks: Asks) -> Bool[np.ndarray, "ask pos"] | None:
+def delimiter_positions(model: Model, queries: Queries) -> Bool[np.ndarray, "query pos"] | None:
     """Earlier places of delimiters, but the first of a row; None without a tokenizer."""
     tokenizer = getattr(model, "tokenizer", None)
     if tokenizer is None:
         return None
-    ids = np.unique(asks.tokens)
+    ids = np.unique(queries.tokens)
     try:
         texts = [str(tokenizer.decode([token])) for token in ids.tolist()]
     except Exception:  # strangers' tokenizers, ids beyond theirs
         return None
     marks = ids[[is_delimiter(text) for text in texts]]
-    at_delimiter: np.ndarray = asks.earlier & np.isin(asks.tokens, marks)
+    at_delimiter: np.ndarray = queries.earlier & np.isin(queries.tokens, marks)
     at_delimiter[:, 0] = False
     return at_delimiter
 
@@ -70,21 +70,21 @@ LISTS = (
 
 @dataclass(frozen=True, eq=False)
 class Successions:
-    """The asks whose answer is a successor.
+    """The queries whose answer is a successor.
 
     Attributes:
         lists: token ids in order, those that some row asks for.
-        which: the list of each ask; -1: it asks for no successor.
+        which: the list of each query; -1: it asks for no successor.
         before: the token in front of the answer on that list; -1 likewise.
     """
 
     lists: tuple[Int[np.ndarray, " member"], ...]
-    which: Int[np.ndarray, " ask"]
-    before: Int[np.ndarray, " ask"]
+    which: Int[np.ndarray, " query"]
+    before: Int[np.ndarray, " query"]
 
     @property
-    def asked(self) -> Bool[np.ndarray, " ask"]:
-        """Whether an ask is for a successor."""
+    def is_successor(self) -> Bool[np.ndarray, " query"]:
+        """Whether a query is for a successor."""
         has_list: np.ndarray = self.which >= 0
         return has_list
 
@@ -109,13 +109,13 @@ def lists_of(
     return lists
 
 
-def successions(asks: Asks, lists: Sequence[Int[np.ndarray, " m"]]) -> Successions:
-    """Which asks are for a successor, by the first list on which they are."""
-    which, before = (np.full(len(asks), -1) for _ in range(2))
+def successions(queries: Queries, lists: Sequence[Int[np.ndarray, " m"]]) -> Successions:
+    """Which queries are for a successor, by the first list on which they are."""
+    which, before = (np.full(len(queries), -1) for _ in range(2))
     for number, members in enumerate(lists):
         follows = dict(zip(members[1:].tolist(), members[:-1].tolist(), strict=True))
-        token = np.array([follows.get(answer, -1) for answer in asks.answer.tolist()])
-        starts = (which < 0) & (token >= 0) & asks.holding(token).any(1)
+        token = np.array([follows.get(answer, -1) for answer in queries.answer.tolist()])
+        starts = (which < 0) & (token >= 0) & queries.holding(token).any(1)
         which[starts], before[starts] = number, token[starts]
     used = [number for number in range(len(lists)) if (which == number).any()]
     renamed = np.array([used.index(n) if n in used else -1 for n in which.tolist()], dtype=int)

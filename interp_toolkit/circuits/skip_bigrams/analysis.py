@@ -249,7 +249,7 @@ class SkipBigramEvidence(Evidence):
 
     Attributes:
         level: of false discoveries, in each head and distance.
-        looks: heads and distances compared.
+        comparisons: heads and distances compared.
         expected_by_chance: upper bound of those that would show a bigram by chance.
         tail: "beta" or "empirical": where p-values come from (see `scores`); None: all scores are
             0.
@@ -265,7 +265,7 @@ class SkipBigramEvidence(Evidence):
     level: float = column("level")
     pairs: int = column("pairs of features")
     capacity: str = column("capacity")
-    looks: int = column("heads and distances")
+    comparisons: int = column("heads and distances")
     expected_by_chance: float = column("with a bigram by chance, at most")
     tail: str | None = column("tail of p-values")
     shared_cosine: float | None = column("mean cosine of features")
@@ -287,14 +287,14 @@ class SkipBigramFinding(Finding):
 
     Attributes:
         heads: one for each head and distance.
-        found: the same heads in full, for graphs and figures.
+        head_bigrams: the same heads in full, for graphs and figures.
     """
 
     evidence: SkipBigramEvidence
     heads: Sequence[HeadRecord]
-    found: Sequence[HeadBigrams] = field(repr=False)
+    head_bigrams: Sequence[HeadBigrams] = field(repr=False)
 
-    omit_from_json: ClassVar[frozenset[str]] = frozenset({"found"})
+    omit_from_json: ClassVar[frozenset[str]] = frozenset({"head_bigrams"})
 
     def to_frame(self) -> pd.DataFrame:
         """One row per bigram, head by head."""
@@ -307,7 +307,7 @@ class SkipBigramFinding(Finding):
                 *(getattr(b, name) for name in columns),
                 alternatives_text(b.alternatives),
             ]
-            for head in self.found
+            for head in self.head_bigrams
             for b in head.bigrams
         ]
         names = ["layer", "head", "distance", *columns, "alternatives"]
@@ -325,7 +325,7 @@ class SkipBigramFinding(Finding):
             "number of pairs about as strong as the detected ones.",
             lambda head: head.bigrams,
         )
-        first = clearest(self.found)[0]
+        first = clearest(self.head_bigrams)[0]
         return [heads, *(bigram_tables(first) if first.bigrams else [])]
 
 
@@ -378,7 +378,7 @@ def analyze(run: Run[SkipBigramOptions]) -> SkipBigramFinding:
         evidence=evidence,
         provenance=dataclasses.replace(about, settings=settings),
         heads=[HeadRecord.of(head) for head in heads],
-        found=heads,
+        head_bigrams=heads,
         notes=[*notes_of(heads, evidence), *notes],
         plots=bigram_figures(first),
     )
@@ -397,7 +397,7 @@ def evidence_of(heads: Sequence[HeadBigrams], copies: int) -> SkipBigramEvidence
         level=heads[0].level,
         pairs=heads[0].n_pairs,
         capacity=CAPACITY,
-        looks=len(heads),
+        comparisons=len(heads),
         expected_by_chance=heads[0].level * len(heads),
         tail="empirical" if "empirical" in tails else next(iter(tails), None),
         shared_cosine=max(cosines, default=None),
@@ -463,7 +463,7 @@ def notes_of(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list
     if len(heads) > 1:
         notes.append(
             f"the level holds for each {_each(heads)}: without any bigram, up to "
-            f"{evidence.expected_by_chance:.2g} of {evidence.looks} would show one by chance"
+            f"{evidence.expected_by_chance:.2g} of {evidence.comparisons} would show one by chance"
         )
     if evidence.tail == "empirical":
         notes.append(EMPIRICAL)

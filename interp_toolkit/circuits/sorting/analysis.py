@@ -91,7 +91,7 @@ class SortingOptions(Options):
     checkpoints: Annotated[str | Path | None, Flag(metavar="FOLDER")] = Field(
         None, description="Checkpoints along training, for the evolution."
     )
-    given: Annotated[Words | None, Flag("--list", metavar='"8 8 8 9 9"')] = Field(
+    input_list: Annotated[Words | None, Flag("--list", metavar='"8 8 8 9 9"')] = Field(
         None, description="A list of your own, as token ids: sort it, and draw its pattern."
     )
 
@@ -157,7 +157,7 @@ class SortingFinding(Finding):
         null: mean and extreme of each over weight-shuffled models.
         criteria: the evidence for either algorithm.
         accuracy: by set of test lists (see `evaluation.accuracies`).
-        given: the list that was asked for, and what the model makes of it.
+        input_list: the list that was asked for, and what the model makes of it.
         heads: each head's part.
         regions: attention and swaps by halves of the previous values.
         positions: how much positions matter to each head's weights.
@@ -189,7 +189,7 @@ class SortingFinding(Finding):
         "Low and high: the 95 % interval of whole lists right. Loss: nats per item.",
         key="lists",
     )
-    given: SortedList | None = records(SortedList, "The list", LISTS_CAPTION, least=1)
+    input_list: SortedList | None = records(SortedList, "The list", LISTS_CAPTION, least=1)
     heads: Sequence[HeadFingerprint] = records(
         HeadFingerprint,
         "Heads",
@@ -319,7 +319,7 @@ def _fingerprint(run: Run[SortingOptions], n_lists: int, n_nulls: int) -> Sortin
     if checkpoints is not None:
         checkpoint_files(checkpoints)  # a wrong folder should not wait for the analysis
     task, layout = record_of(model).made_for, find_layout(model, options.layout)
-    own_list = None if options.given is None else one_list(options.given, layout)
+    own_list = None if options.input_list is None else one_list(options.input_list, layout)
     distinct = options.distinct
     if distinct is None and str(task.layout) == str(layout):
         distinct = task.distinct
@@ -401,7 +401,7 @@ def _fingerprint(run: Run[SortingOptions], n_lists: int, n_nulls: int) -> Sortin
         },
         criteria=criteria,
         accuracy=accuracy,
-        given=user_list,
+        input_list=user_list,
         heads=heads,
         regions=measured.regions,
         positions=position_shares(model, layout),

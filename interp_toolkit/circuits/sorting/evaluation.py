@@ -8,9 +8,9 @@ items that follow can differ, so the outputs shown are the greedy ones.
 
 If it is not specified whether lists have repeats, both kinds are tested (`accuracies`): lists of
 distinct values, and those of the uniform lists that have a repeat. The model's kind is distinct
-lists if it sorts more of them, with 95 % intervals at least MATERIAL apart. (Unfiltered uniform
-lists would not work: five of 64 values repeat in one list of seven, so a model that sorts no
-repeats at all seems to lose little.) Both accuracies are reported.
+lists if it sorts more of them, with 95 % intervals at least DISTINCT_ACCURACY_MARGIN apart.
+(Unfiltered uniform lists would not work: five of 64 values repeat in one list of seven, so a model
+that sorts no repeats at all seems to lose little.) Both accuracies are reported.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ class SortedList:
     """A list and what a model makes of it, as token ids.
 
     Attributes:
-        given, output, correct: the list, the model's own output, the sorted list.
+        input_list, output, correct: the list, the model's own output, the sorted list.
         right: whether every item is.
         loss: mean cross-entropy of an item, in nats, the items before given as they should be.
     """
 
-    given: tuple[int, ...] = column("list", format=_as_text)
+    input_list: tuple[int, ...] = column("list", format=_as_text)
     output: tuple[int, ...] = column("output", format=_as_text)
     correct: tuple[int, ...] = column("sorted", format=_as_text)
     right: bool = column("right")
@@ -87,7 +87,7 @@ class SortedList:
 class Counterexample(NamedTuple):
     """A list that a model sorts wrongly, its output, and the right one, all as token ids."""
 
-    given: tuple[int, ...]
+    input_list: tuple[int, ...]
     output: tuple[int, ...]
     correct: tuple[int, ...]
 
@@ -287,7 +287,7 @@ def _shown(model: Model, layout: ListLayout, lists: Lists) -> Iterator[Counterex
     columns = (lists.values.tolist(), outputs, lists.sorted().tolist(), lists.lengths.tolist())
     for items, output, correct, length in zip(*columns, strict=True):
         yield Counterexample(
-            given=tuple(layout.values[value] for value in items[:length]),
+            input_list=tuple(layout.values[value] for value in items[:length]),
             output=tuple(output[:length]),
             correct=tuple(layout.values[value] for value in correct[:length]),
         )
@@ -335,7 +335,7 @@ def _check_model(model: Model, layout: ListLayout) -> None:
 
 #: between the intervals: a model made for repeats can do a few points worse on them (the source's
 #: first experiment sorts 98.6 % of uniform lists and 96.8 % of hard ones)
-MATERIAL = 0.05
+DISTINCT_ACCURACY_MARGIN = 0.05
 
 
 def with_repeats(lists: Lists) -> Lists:
@@ -347,7 +347,7 @@ def with_repeats(lists: Lists) -> Lists:
 
 def distinct_only(apart: ListAccuracy, repeating: ListAccuracy) -> bool:
     """Whether a model sorts distinct lists so much better that they are its kind."""
-    return apart.low - repeating.high > MATERIAL
+    return apart.low - repeating.high > DISTINCT_ACCURACY_MARGIN
 
 
 def accuracies(

@@ -44,7 +44,7 @@ from interp_toolkit.circuits.weights.token_scores import read_through, written_t
 from interp_toolkit.data.lists.layout import ListLayout
 from interp_toolkit.errors import InputError
 from interp_toolkit.finding import column
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights.parts import LayerWeights, NormWeights
 from interp_toolkit.models.weights.view import ModelWeights, weights
@@ -120,7 +120,7 @@ MOST_NUMBERS = 8_000_000  # held at once for it: fewer lists where they are long
 
 
 @dataclass(frozen=True, eq=False)
-class WeightTables(Brief):
+class WeightTables(ShortRepr):
     """The tables; see the module.
 
     Attributes:
@@ -473,20 +473,20 @@ class PositionShares:
 
     Attributes:
         head: which.
-        qk_key, qk_query, qk_query_place, qk_key_place: of the scores; see the module.
-        order_kept: of two keys' order for a query, on average over the places where the query
+        qk_key, qk_query, qk_query_position, qk_key_position: of the scores; see the module.
+        order_preserved: of two keys' order for a query, on average over the places where the query
             stands, how often it is that of the average over these places.
-        ov_token, ov_place: of what is written.
+        ov_token, ov_position: of what is written.
     """
 
     head: int = column("head", format=lambda head: head_name(0, head))
     qk_key: float = column("QK: key", unit="%", format=_percent)
     qk_query: float = column("+ query", unit="%", format=_percent)
-    qk_query_place: float = column("+ query's position", unit="%", format=_percent)
-    qk_key_place: float = column("+ key's position", unit="%", format=_percent)
-    order_kept: float = column("order kept", unit="%", format=_percent)
+    qk_query_position: float = column("+ query's position", unit="%", format=_percent)
+    qk_key_position: float = column("+ key's position", unit="%", format=_percent)
+    order_preserved: float = column("order kept", unit="%", format=_percent)
     ov_token: float = column("OV: token", unit="%", format=_percent)
-    ov_place: float = column("position", unit="%", format=_percent)
+    ov_position: float = column("position", unit="%", format=_percent)
 
 
 @torch.no_grad()

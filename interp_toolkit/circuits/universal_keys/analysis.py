@@ -55,13 +55,13 @@ FOLDS = 5  # of the feature sets, each held out once
 RIGHT = 0.95  # of held-out feature sets, for a function to be said to select
 
 Outcome = Literal[
-    "selects", "by_chance", "not_attended", "not_foretold", "no_function", "no_split", "constant"
+    "selects", "by_chance", "not_attended", "fails_held_out", "no_function", "no_split", "constant"
 ]
 #: why no head selects, the outcome that comes nearest first
 REASONS: dict[Outcome, str] = {
     "by_chance": "functions of as few features fit shuffled sets too",
     "not_attended": "the scores separate, but attention hardly follows them",
-    "not_foretold": "the functions that fit are wrong on sets of features left out",
+    "fails_held_out": "the functions that fit are wrong on sets of features left out",
     "no_function": "no function of few features fits the scores",
     "no_split": "the scores do not form two groups",
     "constant": "no head distinguishes keys",
@@ -84,7 +84,7 @@ class QueryFunction:
     Attributes:
         outcome: "selects": it attends where a function holds; "constant": the one score is no
             function of features; "no_split": the scores do not form two groups; "no_function": no
-            function of few features fits them; "not_foretold": one fits, and is wrong on held-out
+            function of few features fits them; "fails_held_out": one fits, and is wrong on held-out
             sets; "not_attended": the scores separate, and attention is not shown to go where the
             function holds; "by_chance": it does, and as simple a function fits shuffled sets too.
         features: of the function, by name, the first the most significant digit of the table.
@@ -92,7 +92,7 @@ class QueryFunction:
         others: other choices of as many features that fit as well.
         error: the worst error of the scores as a readout of high and low, after the best gain and
             bias; None without two groups.
-        foretold: accuracy on held-out feature sets whose combination occurs in the fit.
+        held_out_accuracy: accuracy on held-out feature sets whose combination occurs in the fit.
         right_sets: on how many feature sets it holds.
         chance: of shuffled feature sets, the share that a function of as few features fits, at
             most.
@@ -115,7 +115,7 @@ class QueryFunction:
     others: int = column(default=0)
     error: float | None = column(default=None)
     right_sets: int | None = column("holds on", default=None)
-    foretold: float | None = column("held-out accuracy", default=None)
+    held_out_accuracy: float | None = column("held-out accuracy", default=None)
     chance: float | None = column(default=None)
     p_value: float | None = column("p", default=None)
     on_right: float | None = column("on right", default=None)
@@ -139,7 +139,7 @@ class HeadOutcomes:
     selects: int = column("selects")
     by_chance: int = column("by chance")
     not_attended: int = column("not attended")
-    not_foretold: int = column("wrong on held-out sets")
+    fails_held_out: int = column("wrong on held-out sets")
     no_function: int = column("no function")
     no_split: int = column("no split")
     constant: int = column("constant")
@@ -294,12 +294,12 @@ def function_of_query(
     outcome: Outcome = "selects" if is_attended(attention) else "not_attended"
     return QueryFunction(
         *whose,
-        outcome if accuracy >= RIGHT else "not_foretold",
+        outcome if accuracy >= RIGHT else "fails_held_out",
         features=[rows.names[k] for k in function.features],
         table=function.table,
         others=function.others,
         error=split.error,
-        foretold=accuracy,
+        held_out_accuracy=accuracy,
         right_sets=int(right.sum()),
         chance=chance_to_fit(on, split.high, len(function.features)),
         **attention,
@@ -409,7 +409,7 @@ def sentences(functions: Sequence[QueryFunction], evidence: KeysEvidence) -> lis
         ]
     of_head = selecting(functions, evidence.head)
     largest = max(len(one.features) for one in of_head)
-    least = min(one.foretold for one in of_head if one.foretold is not None)
+    least = min(one.held_out_accuracy for one in of_head if one.held_out_accuracy is not None)
     uniform = statistics.fmean(one.uniform for one in of_head if one.uniform is not None)
     which = f"one function of {largest} features"
     if evidence.functions > 1:

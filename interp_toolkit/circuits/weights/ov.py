@@ -41,7 +41,7 @@ from interp_toolkit.circuits.weights.token_scores import (
     written_through,
 )
 from interp_toolkit.errors import InputError, takes
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.weights.parts import NormWeights, OVWeights
 from interp_toolkit.models.weights.precision import at_least_single
@@ -71,7 +71,7 @@ class Copying:
 
 
 @dataclass(frozen=True, eq=False)
-class OVDecomposition(Brief):
+class OVDecomposition(ShortRepr):
     """`W_OV = reads diag(singular_values) writes`, what each component reads and writes.
 
     Attributes:
@@ -95,7 +95,7 @@ class OVDecomposition(Brief):
 
 
 @dataclass(frozen=True, eq=False)
-class OVCircuit(Brief):
+class OVCircuit(ShortRepr):
     """One head's OV circuit; see the module.
 
     Attributes:

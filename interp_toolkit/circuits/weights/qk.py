@@ -31,7 +31,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.weights.token_scores import TokenScores, read_through, token_residual
 from interp_toolkit.errors import InputError, takes
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.weights.parts import Direction, LayerWeights, NormWeights, soft_capped
 from interp_toolkit.models.weights.positions import Alibi, RotaryTables
 from interp_toolkit.models.weights.precision import at_least_single
@@ -48,7 +48,7 @@ Readout = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class QKDecomposition(Brief):
+class QKDecomposition(ShortRepr):
     """`W_Q W_K^T / attn_scale = query_directions diag(singular_values) key_directions^T`.
 
     Attributes:
@@ -129,7 +129,7 @@ CHUNK = 4096  # tokens whose inputs are made at once
 
 
 @dataclass(frozen=True, eq=False)
-class QKTerms(Brief):
+class QKTerms(ShortRepr):
     """A score before soft cap and ALiBi, in its four parts, which sum to it.
 
     Attributes:
@@ -146,7 +146,7 @@ class QKTerms(Brief):
 
 
 @dataclass(frozen=True, eq=False)
-class QKCircuit(Brief):
+class QKCircuit(ShortRepr):
     """One head's QK circuit; see the module and `qk_circuit`.
 
     Attributes:

@@ -62,7 +62,7 @@ from interp_toolkit.circuits.weights.token_scores import (
     written_through,
 )
 from interp_toolkit.errors import InputError, takes
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.model import Model, check_model
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.weights.parts import LayerWeights, NormWeights, OVWeights
@@ -151,7 +151,7 @@ ROUNDING = 8 * torch.finfo(torch.float64).eps
 
 
 @dataclass(frozen=True, eq=False)
-class SelfScores(Brief):
+class SelfScores(ShortRepr):
     """Self-scores of a layer's heads: how strongly their circuits map tokens to themselves.
 
     Attributes:

@@ -29,7 +29,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.running.memory import format_size, parse_memory
 from interp_toolkit.models.weights.parts import NormWeights, soft_capped
 from interp_toolkit.models.weights.precision import at_least_single
@@ -100,7 +100,7 @@ class TokenPair(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class TokenScores(Brief):
+class TokenScores(ShortRepr):
     """`cap(left @ right.T + row_term[:, None] + column_term) + offset`; rows, columns: tokens.
 
     For attention rows are query tokens and columns key tokens; for what a head writes rows are

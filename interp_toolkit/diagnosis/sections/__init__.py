@@ -1,6 +1,6 @@
 """The checks of `doctor`; each module yields its `Check`s.
 
-- `rebuilt`: activations recomputed from weights in float64 match what hooks show
+- `reconstruction`: activations recomputed from weights in float64 match what hooks show
 - `configuration`: `cfg` agrees with the modules; effects of batch, padding, dtype and device
 - `firing`: hook points are there and fire with the expected shape; edits reach the logits
 - `reload`: saving, loading and folding change nothing; the Hugging Face model agrees

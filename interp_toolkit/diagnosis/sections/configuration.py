@@ -18,7 +18,7 @@ from torch import Tensor
 from interp_toolkit.diagnosis.bench import NOISE_BASIS, Bench, eps_of, move
 from interp_toolkit.diagnosis.checks import Check, listed, measured
 from interp_toolkit.errors import InputError, first_line
-from interp_toolkit.models.loading.quietly import quiet
+from interp_toolkit.models.loading.library_output import suppress_output
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.models.weights import read
@@ -67,7 +67,7 @@ def check_folding(model: Any) -> Iterator[Check]:
             name,
             "failed",
             f"cfg says no norms, and there are {listed(list(norms))}",
-            places=list(norms),
+            locations=list(norms),
         )
         return
     bare = [hook for hook, norm in norms.items() if norm.w is None and norm.b is None]
@@ -79,7 +79,7 @@ def check_folding(model: Any) -> Iterator[Check]:
                 name,
                 "failed",
                 f"cfg says {norm_type} (folded), but weights are at work in {listed(working)}",
-                places=working,
+                locations=working,
             )
         else:
             yield Check(
@@ -92,7 +92,7 @@ def check_folding(model: Any) -> Iterator[Check]:
             name,
             "failed",
             f"cfg says {norm_type} (not folded), but {listed(bare)} hold no weights",
-            places=bare,
+            locations=bare,
         )
         return
     if working:
@@ -195,8 +195,10 @@ def by_design(own: Iterator[Check], model: Any, fresh: Iterator[Check] | None) -
     for check in own:
         other = in_copy.get(check.name)
         shared = other is not None and other.answer == check.answer == "failed"
-        if shared and hasattr(model, "original_model") and other and other.said == check.said:
-            check = replace(check, answer="differs", said=f"{check.said}, in a fresh copy too")
+        if shared and hasattr(model, "original_model") and other and other.summary == check.summary:
+            check = replace(
+                check, answer="differs", summary=f"{check.summary}, in a fresh copy too"
+            )
         yield check
 
 
@@ -374,7 +376,7 @@ def _run_moved(
     bench: Bench, copy: Any, there: torch.dtype | torch.device, back: torch.dtype | torch.device
 ) -> Tensor:
     """The logits of a copy in another dtype or on another device; it is moved back."""
-    with quiet():  # TransformerLens says that it moves
+    with suppress_output():  # TransformerLens says that it moves
         move(copy, there)
         try:
             return bench.run(copy)
@@ -382,10 +384,10 @@ def _run_moved(
             move(copy, back)
 
 
-def _result(name: str, change: Tensor, plain: Tensor, tolerance: float, said: str) -> Check:
+def _result(name: str, change: Tensor, plain: Tensor, tolerance: float, summary: str) -> Check:
     """A difference that is reported and is not a fault."""
     difference, scale = float(change.abs().max()), float(plain.abs().max())
     check = measured("conditions", name, difference, tolerance, scale, NOISE_BASIS)
     if check.answer != "failed":
         return check
-    return Check("conditions", name, "differs", said, difference, tolerance, NOISE_BASIS)
+    return Check("conditions", name, "differs", summary, difference, tolerance, NOISE_BASIS)

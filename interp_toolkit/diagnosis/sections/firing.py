@@ -68,12 +68,12 @@ def check_free(left: Mapping[str, int], asked_fresh: bool, same: bool) -> Check:
     instead = "model.reset_hooks(including_permanent=True)"
     if not asked_fresh:
         reason = f"{text}; no fresh copy could be asked whether the class puts them there"
-        return Check("hooks", FREE, "undecided", reason, places=names, instead=instead)
+        return Check("hooks", FREE, "undecided", reason, locations=names, instead=instead)
     if same:
         text = f"{text}, which changes nothing on the probe"
-        return Check("hooks", FREE, "differs", text, places=names, instead=instead)
+        return Check("hooks", FREE, "differs", text, locations=names, instead=instead)
     text = f"{text}; a fresh copy without shows other values"
-    return Check("hooks", FREE, "failed", text, places=names, instead=instead)
+    return Check("hooks", FREE, "failed", text, locations=names, instead=instead)
 
 
 def check_there(model: Any, fresh: Any) -> Check:
@@ -83,7 +83,7 @@ def check_there(model: Any, fresh: Any) -> Check:
     missing = [name for name in dict.fromkeys([*usual, *in_copy]) if name not in own]
     if missing:
         text = f"not in hook_dict, in a fresh copy they are: {listed(missing)}"
-        return Check("hooks", THERE, "failed", text, places=missing)
+        return Check("hooks", THERE, "failed", text, locations=missing)
     return Check("hooks", THERE, "passed", f"the {len(usual)} of a fresh copy")
 
 
@@ -186,7 +186,7 @@ def check_whole(own: Links, in_copy: Links) -> Iterator[Check]:
     asked = "edits reach from every position and head"
     if lost:
         text = f"some entries are thrown away, in a fresh copy not: {listed(lost)}"
-        yield Check("hooks", asked, "failed", text, places=lost)
+        yield Check("hooks", asked, "failed", text, locations=lost)
     else:
         yield Check("hooks", asked, "passed", "from as many as in a fresh copy")
 
@@ -289,7 +289,7 @@ def check_firing(
             f"{kind_of(names[0])} fires",
             "differs",
             f"silent until model.set_{gate}(True)",
-            places=names,
+            locations=names,
             instead=INSTEAD.get(names[0].rpartition(".")[2]),
         )
     if "hook_pos_embed" in silent and _positions_elsewhere(model):
@@ -299,7 +299,7 @@ def check_firing(
             "hook_pos_embed fires",
             "differs",
             "silent: positions are not added to the residual stream",
-            places=["hook_pos_embed"],
+            locations=["hook_pos_embed"],
             instead="hook_q and hook_k",
         )
     rest = [name for name in silent if name not in shut]
@@ -357,7 +357,7 @@ def _by_kind(
                 f"{kind} {asked}",
                 "failed",
                 f"{fault}: {listed(where)}",
-                places=where,
+                locations=where,
                 instead=instead,
             )
         elif also is None:
@@ -366,7 +366,7 @@ def _by_kind(
                 f"{kind} {asked}",
                 "undecided",
                 f"{fault}; no fresh copy could be asked whether that is by design",
-                places=names,
+                locations=names,
                 instead=instead,
             )
         else:
@@ -375,7 +375,7 @@ def _by_kind(
                 f"{kind} {asked}",
                 "differs",
                 f"{fault}, in a fresh copy of this model too",
-                places=names,
+                locations=names,
                 instead=instead,
             )
     words = {"fires": "fire", "fires once": "fire once", "reaches": "are connected to the logits"}
@@ -398,7 +398,11 @@ def _shapes(model: Model, recorded: Recorded, fresh: Recorded | None, tokens: Te
     if faults:
         shape = list(recorded.values[faults[0]].shape)
         return Check(
-            "hooks", "shapes are as promised", "failed", f"{listed(faults)}: {shape}", places=faults
+            "hooks",
+            "shapes are as promised",
+            "failed",
+            f"{listed(faults)}: {shape}",
+            locations=faults,
         )
     if wrong:
         return Check(
@@ -406,7 +410,7 @@ def _shapes(model: Model, recorded: Recorded, fresh: Recorded | None, tokens: Te
             "shapes are as promised",
             "differs",
             f"{listed(wrong)}: {list(recorded.values[wrong[0]].shape)}, in a fresh copy too",
-            places=wrong,
+            locations=wrong,
         )
     return Check("hooks", "shapes are as promised", "passed", f"{len(recorded.values)} tensors")
 

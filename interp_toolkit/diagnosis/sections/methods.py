@@ -72,7 +72,7 @@ def check_edits(
     left = more(hooks_on(points), before)
     if left:
         text = f"{sum(left.values())} hooks stay at {listed(list(left))}"
-        yield Check("hooks", GONE, "failed", text, places=list(left))
+        yield Check("hooks", GONE, "failed", text, locations=list(left))
         return
     after = bench.run(model, few)
     scale = float(plain.abs().max())
@@ -106,13 +106,13 @@ def _edited(attached: Recorded, named: Recorded, plain: Tensor, tolerance: float
     uncalled = [n for n, times in attached.fired.items() if named.fired.get(n, 0) != times]
     if uncalled:
         text = f"hooks given by name are not called as attached ones are: {listed(uncalled)}"
-        return Check("hooks", EDITS, "failed", text, places=uncalled)
+        return Check("hooks", EDITS, "failed", text, locations=uncalled)
     scale = float(plain.abs().max())
     other = unlike_values(named.values, attached.values, share_of(tolerance, scale))
     difference = gap(named.logits, attached.logits)
     if other and difference <= tolerance:
         text = f"hooks given by name see other values: {listed(other)}"
-        return Check("hooks", EDITS, "failed", text, places=other)
+        return Check("hooks", EDITS, "failed", text, locations=other)
     if difference <= tolerance and gap(attached.logits, plain) <= tolerance:
         return Check("hooks", EDITS, "undecided", "the edits tried change no logit of these rows")
     where = f"; from {other[0]} on" if other else ""
@@ -163,10 +163,10 @@ def check_cache(
             if names
         )
         if own or fresh is None:
-            yield Check("hooks", CACHE, "failed", f"the cache {text}", places=own or bad)
+            yield Check("hooks", CACHE, "failed", f"the cache {text}", locations=own or bad)
         else:
             text = f"the cache {text}; that of a fresh copy too"
-            yield Check("hooks", CACHE, "differs", text, places=bad, instead="run_with_hooks")
+            yield Check("hooks", CACHE, "differs", text, locations=bad, instead="run_with_hooks")
     difference = gap(logits, plain[:FEW])
     text = "other logits than without a cache"
     answer = measured("hooks", CACHE, difference, tolerance, scale, NOISE_BASIS, text)

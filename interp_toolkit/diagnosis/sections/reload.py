@@ -35,8 +35,8 @@ from interp_toolkit.errors import InputError, one_line
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.formats.checkpoint import save
 from interp_toolkit.models.loading.formats.huggingface import not_a_model
+from interp_toolkit.models.loading.library_output import offline, suppress_output
 from interp_toolkit.models.loading.loader import load
-from interp_toolkit.models.loading.quietly import offline, quiet
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of, evaluating
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -52,10 +52,10 @@ def check_reload(
     nowhere = never_set(fresh.model) if bool(logits.isnan().any()) else []
     lost = tuple(dict.fromkeys([*fresh.unset, *fresh.absent, *nowhere]))
     if lost:
-        yield Check("reload", name, "failed", f"left unset: {listed(lost)}", places=lost)
+        yield Check("reload", name, "failed", f"left unset: {listed(lost)}", locations=lost)
     elif fresh.unused:
         yield Check(
-            "reload", name, "failed", f"no use for: {listed(fresh.unused)}", places=fresh.unused
+            "reload", name, "failed", f"no use for: {listed(fresh.unused)}", locations=fresh.unused
         )
     else:
         yield Check("reload", name, "passed", f"{len(model.state_dict())} tensors")
@@ -68,7 +68,7 @@ def check_reload(
 def check_own_loading(model: Any) -> Iterator[Check]:
     """Does this object's own `load_state_dict` set every tensor? Asked of a deep copy of it."""
     name = "this object's load_state_dict sets every tensor"
-    with quiet():
+    with suppress_output():
         twin = copy.deepcopy(model)
         weights = {
             key: value.detach().clone()
@@ -79,7 +79,7 @@ def check_own_loading(model: Any) -> Iterator[Check]:
         twin.load_state_dict(weights)
     left = unset(twin)
     if left:
-        yield Check("reload", name, "failed", f"left unset: {listed(left)}", places=left)
+        yield Check("reload", name, "failed", f"left unset: {listed(left)}", locations=left)
     else:
         yield Check("reload", name, "passed", f"{len(weights)} tensors")
 
@@ -108,7 +108,7 @@ def check_file(model: Any) -> Iterator[Check]:
         if n not in reloaded or not torch.equal(t.cpu(), reloaded[n])
     ]
     if bad:
-        yield Check("reload", name, "failed", f"not the same: {listed(bad)}", places=bad)
+        yield Check("reload", name, "failed", f"not the same: {listed(bad)}", locations=bad)
     else:
         yield Check("reload", name, "passed", f"{len(parameters)} tensors, bit for bit")
 
@@ -128,7 +128,7 @@ def check_folding(
     if not hasattr(fresh, "process_weights_") and not hasattr(fresh, "enable_compatibility_mode"):
         yield Check("reload", name, "not_applicable", f"a {type(model).__name__} does not fold")
         return
-    with quiet():
+    with suppress_output():
         if hasattr(fresh, "enable_compatibility_mode"):
             fresh.enable_compatibility_mode(disable_warnings=True)
         else:
@@ -194,7 +194,7 @@ def _from_folder(path: Path, model: Any) -> Any:
     config_path = path / "config.json"
     if not config_path.is_file():
         raise InputError(not_a_model(path))
-    with quiet(), offline():
+    with suppress_output(), offline():
         try:
             config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
             named = str((config.architectures or [None])[0])
@@ -212,7 +212,7 @@ def _from_folder(path: Path, model: Any) -> Any:
 
 def _from_parts(original: Any, config: Any, model: Any) -> tuple[Any, str]:
     like = next(iter(model.parameters()))
-    with quiet():
+    with suppress_output():
         new: Any = type(original)(copy.deepcopy(config))
     state = new.state_dict()
     weights = {
@@ -245,7 +245,7 @@ def check_original(
     options: dict[str, Any] = {}
     if not hasattr(original, "hook_dict"):
         options = {"output_hidden_states": True}
-    with torch.no_grad(), evaluating(original), quiet():
+    with torch.no_grad(), evaluating(original), suppress_output():
         output = original(bench.tokens.to(device_of(original)), **options)
     logits = getattr(output, "logits", output).detach().double().cpu()
     if logits.shape != plain.shape:

@@ -209,14 +209,16 @@ def check_patterns(model: Model, recorded: Recorded, fresh: Recorded | None) -> 
         )
         if bad and asked == "patterns sum to 1" and _sinks(model, recorded, bad):
             check = replace(
-                check, answer="differs", said="learned attention sinks take the rest of each query"
+                check,
+                answer="differs",
+                summary="learned attention sinks take the rest of each query",
             )
         elif bad and fresh is not None and by_its_class(model) and _same(recorded, fresh, bad):
             check = Check(
                 "sums",
                 asked,
                 "differs",
-                f"{check.said}, in a fresh copy neither",
+                f"{check.summary}, in a fresh copy neither",
                 check.difference,
                 check.tolerance,
                 check.basis,
@@ -260,7 +262,7 @@ class Fault:
     models: tuple[str, ...]
     releases: tuple[str, ...]
     gone: str | None
-    said: str
+    summary: str
 
 
 ANY_BRIDGE = "*"
@@ -372,7 +374,7 @@ FAULTS = (
 def present_in(model: Any, check: Check) -> str | None:
     """A known fault that explains a check's result in this release; None where there is none."""
     here = version("transformer-lens")
-    if check.answer in ("passed", "not_applicable") or check.said.startswith(NOT_ASKED):
+    if check.answer in ("passed", "not_applicable") or check.summary.startswith(NOT_ASKED):
         return None
     original = getattr(model, "original_model", None)
     kinds: tuple[str, ...] = (type(original if original is not None else model).__name__,)
@@ -383,5 +385,5 @@ def present_in(model: Any, check: Check) -> str | None:
             others = [release for release in fault.releases if release != here]
             also = f" and {', '.join(others)}" if others else ""
             gone = f", not of {fault.gone}" if fault.gone else ""
-            return f"known of transformer-lens {here}{also}{gone}: {fault.said}"
+            return f"known of transformer-lens {here}{also}{gone}: {fault.summary}"
     return None

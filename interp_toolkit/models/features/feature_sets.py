@@ -29,7 +29,7 @@ from torch import Tensor
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.files import read_whole_text
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.features.direction_files import (
     SUFFIXES,
     direction_names,
@@ -51,7 +51,7 @@ TOKENS = "tokens"
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureSet(Brief):
+class FeatureSet(ShortRepr):
     """Named features; see the module.
 
     Attributes:

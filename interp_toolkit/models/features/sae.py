@@ -22,7 +22,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 
 Architecture = Literal["standard", "topk", "jumprelu", "gated"]
 Normalisation = Literal["none", "layer_norm", "constant_norm_rescale"]
@@ -33,7 +33,7 @@ _LAYER_NORM_EPS = 1e-5  # SAELens's, added to the standard deviation
 
 
 @dataclass(frozen=True, eq=False)
-class SparseAutoencoder(Brief):
+class SparseAutoencoder(ShortRepr):
     """A trained sparse autoencoder; see the module.
 
     Attributes:

@@ -221,7 +221,7 @@ class Samples:
         rows, positions: one a sample, by row and then by position.
         labels: which features are on; each is on somewhere.
         names: of these features.
-        kept: their numbers in the feature set, or among the data's columns.
+        feature_indices: their numbers in the feature set, or among the data's columns.
         groups: of each sample; what is of one group must not be split: the data's groups, joined
             with rows of the same tokens (at one place a row, up to that place).
         source: rows and features, in a few words, and what was left out.
@@ -233,7 +233,7 @@ class Samples:
     positions: Int[np.ndarray, " n"]
     labels: Bool[np.ndarray, "n feature"]
     names: tuple[str, ...]
-    kept: Int[np.ndarray, " feature"]
+    feature_indices: Int[np.ndarray, " feature"]
     groups: Int[np.ndarray, " n"]
     source: str
     dropped: int
@@ -294,7 +294,7 @@ def labelled_samples(
         positions=sites.positions,
         labels=labels,
         names=tuple(names[k] for k in columns),
-        kept=columns,
+        feature_indices=columns,
         groups=_groups(model, data, sites),
         source=source,
         dropped=len(names) - len(columns),

@@ -6,6 +6,6 @@
 - `parameters`: parameter names mapped to TransformerLens's; the configuration they imply
 - `settings`: configuration fields that users give
 - `memory_needed`: the memory that weights need, estimated before they are read
-- `quietly`: Hugging Face's libraries without messages and network
+- `library_output`: Hugging Face's libraries without messages and network
 - `check_assumptions`: tests assumptions about a checkpoint on prompts with known answers
 """

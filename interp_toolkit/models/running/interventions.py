@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError, InterventionError, takes
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.model import Model, check_model, sizes
 from interp_toolkit.models.running.effect import everything, require_effect
 from interp_toolkit.models.running.forward import attached, probe_tokens, run
@@ -97,7 +97,7 @@ def _kind(value: Any) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class HeadMeans(Brief):
+class HeadMeans(ShortRepr):
     """Mean head outputs over the reference prompts that reach a position; see `head_means`.
 
     Attributes:

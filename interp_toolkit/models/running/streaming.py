@@ -23,7 +23,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from interp_toolkit.errors import InputError, a_kind, check_texts, takes
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.model import Model, check_model
 from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.models.running.hooks import expand_hooks, hook_points
@@ -44,7 +44,7 @@ _QUERY_BY_KEY = ("hook_attn_scores", "hook_pattern")
 
 
 @dataclass(frozen=True, eq=False)
-class ActivationBatch(Brief, Mapping[str, Tensor]):
+class ActivationBatch(ShortRepr, Mapping[str, Tensor]):
     """Activations of some rows: hook name -> tensor, the batch first.
 
     Attributes:

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.transformer.hooks import SUPPORTED_ACTIVATIONS
 from interp_toolkit.models.weights.positions import Alibi, RotaryTables
@@ -25,7 +25,7 @@ Direction = Literal["causal", "bidirectional"]
 
 
 @dataclass(frozen=True, eq=False)
-class NormWeights(Brief):
+class NormWeights(ShortRepr):
     """A normalization over the last axis: `(x - mean) / sqrt(var + eps) * w + b`.
 
     Attributes:
@@ -52,7 +52,7 @@ class NormWeights(Brief):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class OVWeights(Brief):
+class OVWeights(ShortRepr):
     """The OV weights of an attention layer, every tensor per query head.
 
     Attributes:
@@ -175,7 +175,7 @@ class LayerWeights(OVWeights):
 
 
 @dataclass(frozen=True, eq=False)
-class MLPWeights(Brief):
+class MLPWeights(ShortRepr):
     """One MLP: `post @ W_out + b_out`, then `post_norm`.
 
     `post = act(x @ W_in + b_in)`, or gated `act(x @ W_gate + b_gate) * (x @ W_in + b_in) + b_post`

@@ -281,7 +281,7 @@ class BooleanEvidence(Evidence):
         witness: "hyperplane" or "certificate", verified in float64 on the points; None: neither.
         certificate_residual: distance of the certificate's two combinations, over the largest
             activation's norm.
-        smallest_gap: that counts at this precision, in activation units.
+        smallest_margin: that counts at this precision, in activation units.
         heads_theorem: "applies", or the hypothesis that fails.
         denominator_residual: relative error of the softmax denominators as a certificate.
         cover_chance: that random labels of as many points in general position are separable; says
@@ -294,7 +294,7 @@ class BooleanEvidence(Evidence):
     site: str = column("site")
     witness: str | None = column("witness")
     certificate_residual: float | None = column("certificate's residual, relative")
-    smallest_gap: float = column("smallest margin that counts", unit="activation units")
+    smallest_margin: float = column("smallest margin that counts", unit="activation units")
     heads_theorem: str = column("theorem on heads")
     denominator_residual: float | None = column("denominators' relative error")
     cover_chance: float = column("chance that random labels are separable (Cover)")
@@ -456,7 +456,7 @@ def evidence_of(site: SiteVerdict) -> BooleanEvidence:
         site=site.name,
         witness=witness,
         certificate_residual=site.certificate.residual if site.certificate else None,
-        smallest_gap=separability.floor,
+        smallest_margin=separability.tolerance,
         heads_theorem=site.theorem,
         denominator_residual=site.denominator_residual,
         cover_chance=separability.chance,

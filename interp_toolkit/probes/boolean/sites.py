@@ -39,7 +39,7 @@ from interp_toolkit.probes.estimators.heldout import (
 )
 from interp_toolkit.probes.estimators.logistic import fit_logistic_targets
 from interp_toolkit.probes.estimators.separability import (
-    FLOORS,
+    TOLERANCES,
     Certificate,
     Separability,
     check_separability,
@@ -100,7 +100,7 @@ def precision_of(model: Model, values: Tensor) -> str:
     """The coarsest dtype that went into activations: norms of a bfloat16 model give float32."""
     dtypes = {values.dtype, *(p.dtype for p in model.parameters())}
     names = {str(dtype).removeprefix("torch.") for dtype in dtypes}
-    return max(names & set(FLOORS), key=lambda name: FLOORS[name], default="float64")
+    return max(names & set(TOLERANCES), key=lambda name: TOLERANCES[name], default="float64")
 
 
 SAMPLED_FROM = 50  # different inputs from which there is enough to hold some out

@@ -28,12 +28,12 @@ from jaxtyping import Bool, Float, Int
 
 from interp_toolkit.boolean_functions import MOST_BITS, threshold_degree
 from interp_toolkit.data import FeatureData
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.probes.estimators.boolean import truth_values
-from interp_toolkit.probes.estimators.separability import FLOORS, Certificate
+from interp_toolkit.probes.estimators.separability import TOLERANCES, Certificate
 
 RESIDUAL = "blocks.0.hook_resid_pre"
 SCORES, PATTERN = "blocks.0.attn.hook_attn_scores", "blocks.0.attn.hook_pattern"
@@ -48,7 +48,7 @@ SITES = (
 
 
 @dataclass(frozen=True)
-class Denominators(Brief):
+class Denominators(ShortRepr):
     """Products of the softmax denominators, weighted by mu, as a certificate.
 
     Attributes:
@@ -75,7 +75,7 @@ class Denominators(Brief):
 def verifies(certificate: Certificate, X: Float[np.ndarray, "row d"], precision: str) -> bool:
     """Whether the residual is within the precision of the activations' size."""
     scale = np.linalg.norm(X, axis=1).max()
-    return bool(certificate.residual <= FLOORS[precision] * scale)
+    return bool(certificate.residual <= TOLERANCES[precision] * scale)
 
 
 def why_not(model: Model, data: FeatureData, table: str, hook: str, position: int) -> str | None:
@@ -130,7 +130,7 @@ def denominators(model: Model, data: FeatureData, table: str, position: int) -> 
     read = collect(model, data, [RESIDUAL, SCORES, PATTERN], position)
     if not torch.equal(read[RESIDUAL], read[RESIDUAL][:1].expand_as(read[RESIDUAL])):
         return "the query's residual depends on the bits"
-    tolerance = 10 * FLOORS[str(read[PATTERN].dtype).removeprefix("torch.")]
+    tolerance = 10 * TOLERANCES[str(read[PATTERN].dtype).removeprefix("torch.")]
     pattern = read[PATTERN].double()
     score = read[SCORES].double()
     if not torch.allclose(score.softmax(-1), pattern, rtol=0, atol=tolerance):

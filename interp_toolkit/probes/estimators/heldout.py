@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.probes.estimators import metrics
 from interp_toolkit.probes.estimators.logistic import (
     BLOCK_ELEMENTS,
@@ -143,7 +143,7 @@ HOPELESS = 1.25  # a fold tries no weaker penalty once its loss is so many times
 
 
 @dataclass(frozen=True)
-class HeldOutScores(Brief):
+class HeldOutScores(ShortRepr):
     """Scores of probes on held-out rows; NaN for a target that could not be split.
 
     Accuracy, balanced accuracy, log loss and calibration error are of all rows, each scored by

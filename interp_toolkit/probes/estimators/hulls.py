@@ -225,7 +225,7 @@ def _size(
     return float(np.linalg.norm(rows @ weights - target))
 
 
-def widest_gap(
+def widest_margin(
     points: Float[np.ndarray, "n d"], positive: Bool[np.ndarray, " n"]
 ) -> Float[np.ndarray, " d"] | None:
     """The maximum-margin direction of separable points, by least-distance programming.

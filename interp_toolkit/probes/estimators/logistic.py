@@ -25,7 +25,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.probes.estimators.solver import (
     Device,
     Labels,
@@ -47,7 +47,7 @@ Weights = (
 
 
 @dataclass(frozen=True)
-class LogisticTargets(Brief):
+class LogisticTargets(ShortRepr):
     """Fitted probes, one per target.
 
     Attributes:

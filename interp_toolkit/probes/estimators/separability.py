@@ -3,12 +3,12 @@
 `check_separability` searches for a witness (see `hulls`) and accepts only what it verifies itself,
 in float64, on the points as given:
 
-- **separable**: a hyperplane whose margin is above `floor * scale`, where `scale` is the largest
-  norm of a point and `floor` the precision of the activations' dtype. Rounding separates points
-  that the model, in exact arithmetic, would not; relative to the size of the activations, not to
+- **separable**: a hyperplane whose margin is above `tolerance * scale`, where `scale` is the
+  largest norm of a point and `tolerance` the precision of the activations' dtype. Rounding
+  separates points that the model, in exact arithmetic, would not; relative to the size of the activations, not to
   their spread, that effect is bounded.
 - **not separable**: convex weights on the two classes whose combinations coincide to within
-  `floor * radius / 2`, where `radius` is the largest distance of a point from the center. No
+  `tolerance * radius / 2`, where `radius` is the largest distance of a point from the center. No
   direction has a larger margin. Since no translate of the points has `scale < radius / 2`, a shift
   can blur a verdict into *undecided*, but never turn one sure answer into the other.
 - **undecided** otherwise, with the reason.
@@ -32,7 +32,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.probes.estimators import hulls
 from interp_toolkit.stats import cover_probability
 
@@ -40,7 +40,7 @@ WEIGHT_SUM_TOLERANCE = 1e-9  # weights are divided by their sum anyway; this cat
 
 
 @dataclass(frozen=True)
-class Hyperplane(Brief):
+class Hyperplane(ShortRepr):
     """A separating hyperplane `direction · x = threshold`, positives above it.
 
     Attributes:
@@ -77,7 +77,7 @@ class Hyperplane(Brief):
 
 
 @dataclass(frozen=True)
-class Certificate(Brief):
+class Certificate(ShortRepr):
     """A common point of the two classes' convex hulls: no hyperplane separates them.
 
     Attributes:
@@ -139,13 +139,13 @@ def _convex(weights: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
 Status = Literal["separable", "not_separable", "undecided"]
 
 #: Smallest gap, relative to the largest activation, that is not put down to rounding.
-FLOORS = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}
+TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}
 LARGEST_EXPONENT = 1023  # of a power of two in float64
 WIDEST_GAP_LIMIT = 500  # points up to which the maximum-margin direction is worth its time
 
 
 @dataclass(frozen=True)
-class Separability(Brief):
+class Separability(ShortRepr):
     """The verdict, its witness and what it was measured against.
 
     Attributes:
@@ -158,7 +158,7 @@ class Separability(Brief):
         certificate: the weights under which the hulls meet, if that is the verdict.
         reason: one phrase that says why.
         precision: dtype the activations were computed in.
-        floor: smallest gap that counts, in the activations' units.
+        tolerance: smallest gap that counts, in the activations' units.
         scale: largest norm of a point.
         n_points: distinct points.
         affine_dim: dimension of the smallest flat that holds them (to the precision).
@@ -179,7 +179,7 @@ class Separability(Brief):
     certificate: Certificate | None
     reason: str
     precision: str
-    floor: float
+    tolerance: float
     scale: float
     n_points: int
     affine_dim: int
@@ -218,9 +218,9 @@ def check_separability(
         1.0
     """
     names = {_dtype_name(X_positive), _dtype_name(X_negative)}
-    precision = precision or max(names, key=lambda name: FLOORS[name])
-    if precision not in FLOORS:
-        raise InputError(f"precision {precision!r} is not one of {', '.join(FLOORS)}")
+    precision = precision or max(names, key=lambda name: TOLERANCES[name])
+    if precision not in TOLERANCES:
+        raise InputError(f"precision {precision!r} is not one of {', '.join(TOLERANCES)}")
     classes = as_float64("positive", X_positive), as_float64("negative", X_negative)
     _validate(*classes)
     points = _Points.of(*classes, precision)
@@ -269,8 +269,8 @@ class _Points:
         )
 
     @property
-    def floor(self) -> float:
-        return FLOORS[self.precision]
+    def tolerance(self) -> float:
+        return TOLERANCES[self.precision]
 
     @property
     def scale(self) -> float:
@@ -313,9 +313,9 @@ class _Points:
 
 
 def _decide(points: _Points) -> Separability:
-    frame = hulls.frame(points.X, negligible=points.floor * points.radius / 8)
-    smallest_gap = points.floor * points.scale
-    largest_residual = points.floor * points.radius / 2
+    frame = hulls.frame(points.X, negligible=points.tolerance * points.radius / 8)
+    smallest_margin = points.tolerance * points.scale
+    largest_residual = points.tolerance * points.radius / 2
     best: Hyperplane | None = None
     stopped = True
     for proposal in _proposals(points, frame):
@@ -324,7 +324,7 @@ def _decide(points: _Points) -> Separability:
         plane = points.hyperplane(proposal.direction)
         if plane is not None and (best is None or plane.margin > best.margin):
             best = plane
-        if best is not None and best.margin > smallest_gap:
+        if best is not None and best.margin > smallest_margin:
             return _verdict(points, frame, _widen(points, best), None, "a hyperplane separates")
         if proposal.weights is not None:
             polished = hulls.polish(frame.coordinates, points.positive, proposal.weights)
@@ -371,7 +371,7 @@ def _widen(points: _Points, plane: Hyperplane) -> Hyperplane:
         return plane
     flat = hulls.frame(points.X, negligible=0.0)
     basis, _ = np.linalg.qr(flat.axes)
-    direction = hulls.widest_gap((points.X - points.X.mean(axis=0)) @ basis, points.positive)
+    direction = hulls.widest_margin((points.X - points.X.mean(axis=0)) @ basis, points.positive)
     wider = None if direction is None else points.hyperplane(basis @ direction)
     return wider if wider is not None and wider.margin > plane.margin else plane
 
@@ -398,7 +398,7 @@ def _verdict(
         certificate=points.on_input(certificate) if certificate else None,
         reason=reason,
         precision=points.precision,
-        floor=points.floor * points.scale * points.unit,
+        tolerance=points.tolerance * points.scale * points.unit,
         scale=points.scale * points.unit,
         n_points=n_distinct,
         affine_dim=affine_dim,
@@ -429,4 +429,4 @@ def _dtype_name(X: Any) -> str:
         raise InputError(
             f"{name} is too coarse to decide separability; use activations of higher precision"
         )
-    return name if name in FLOORS else "float64"
+    return name if name in TOLERANCES else "float64"

@@ -281,7 +281,7 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
     described = {
         "source": samples.source,
         "rows": len(data),
-        "places": len(samples),
+        "positions": len(samples),
         "sha256": data.digest(),
     }
     return UANDFinding(
@@ -320,7 +320,7 @@ def _commonest(samples: Samples, most: int) -> tuple[Samples, str]:
         samples,
         labels=samples.labels[:, often],
         names=tuple(samples.names[k] for k in often),
-        kept=samples.kept[often],
+        feature_indices=samples.feature_indices[often],
         dropped=samples.dropped + n - most,
     )
     rarer = f"{n - most:,} features that are on less often than the {most:,} looked at"

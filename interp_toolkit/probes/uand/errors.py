@@ -34,7 +34,7 @@ from scipy import sparse
 from scipy.special import gammaln
 
 from interp_toolkit.boolean_functions import AFFINE, Epsilon, after_offset
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.probes.estimators.heldout import Groups, group_codes
 from interp_toolkit.stats import benjamini_yekutieli
 
@@ -48,7 +48,7 @@ N_BINS = int(np.log(LARGEST / SMALLEST) / BIN)
 
 
 @dataclass(frozen=True, eq=False)
-class PairErrors(Brief):
+class PairErrors(ShortRepr):
     """Errors of the readouts of some pairs on some inputs.
 
     Attributes:

@@ -68,7 +68,7 @@ def measure_gates(
 
     An AND is read off the layer alone; other functions also need their single features, which a
     layer may not keep, so these are read off the layer and its input side by side: through their
-    ANDs, and, as "fitted", by one readout fitted to the function itself. "said" is the verdict.
+    ANDs, and, as "fitted", by one readout fitted to the function itself. "summary" is the verdict.
     """
     if not gates:
         return []
@@ -87,7 +87,7 @@ def measure_gates(
             "function": table or "AND",
             **errors,
             "input": None if at_input is None else at_input["worst_after_offset"],
-            "said": None if table is None else _gate_word(gate, names, table, errors, rows),
+            "summary": None if table is None else _gate_word(gate, names, table, errors, rows),
         }
         for gate, errors, at_input in zip(gates, here, before, strict=True)
     ]

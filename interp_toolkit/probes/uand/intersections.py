@@ -28,7 +28,7 @@ from jaxtyping import Bool, Float, Int
 from scipy import stats
 
 from interp_toolkit.boolean_functions import gate_after_offset
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.probes.uand.errors import (
     PairErrors,
     Pairs,
@@ -47,7 +47,7 @@ MOST_GATES = 2_000  # of a higher fan-in that are measured
 
 
 @dataclass(frozen=True, eq=False)
-class Intersections(Brief):
+class Intersections(ShortRepr):
     """The intersections shown by two-level weights.
 
     Attributes:

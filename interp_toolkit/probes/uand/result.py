@@ -91,7 +91,7 @@ class UANDEvidence(Evidence):
         random_layers: how many it was compared with.
         p_better: the chance that one of them reads the pairs as well; None without any.
         behind_attention: whether attention may have brought ANDs from other positions.
-        places: positions in rows that were looked at.
+        positions: positions in rows that were looked at.
         held_out: one in so many of them, whole rows together.
     """
 
@@ -102,7 +102,7 @@ class UANDEvidence(Evidence):
     random_layers: int = column("random layers of the same weights")
     p_better: float | None = column("p that one reads the pairs as well")
     behind_attention: bool = column("attention may have brought them")
-    places: int = column("positions in rows")
+    positions: int = column("positions in rows")
     held_out: int = column("of these held out, one in")
 
 
@@ -281,7 +281,7 @@ def evidence_of(
         random_layers=n_random,
         p_better=site.p_better if n_random else None,
         behind_attention=site.behind_attention,
-        places=n_positions,
+        positions=n_positions,
         held_out=held_out,
     )
 
@@ -365,7 +365,7 @@ def findings(
         listed.append(_random(site, n_layers))
     if evidence.status == "uninformative":
         listed.reverse()
-    listed += [gate["said"] for gate in gates if gate["said"]]
+    listed += [gate["summary"] for gate in gates if gate["summary"]]
     if site.intersections is not None:
         listed.append(_construction(site.intersections))
     if site.higher_fan_in is not None:

@@ -55,11 +55,11 @@ class TextStatistics(NamedTuple):
 
     Attributes:
         nats: the mean surprise of a word or a document's end.
-        last_names_told: the share of words that are last names which the row has told before.
+        repeated_last_names: the share of words that are last names which the row has told before.
     """
 
     nats: float
-    last_names_told: float
+    repeated_last_names: float
 
 
 def passages(n_passages: int, seed: int) -> Iterator[str]:

@@ -40,7 +40,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -361,7 +361,7 @@ SOURCE = "Computation in superposition, section 3"
 
 
 @dataclass(frozen=True, eq=False)
-class BigramGroundTruth(Brief):
+class BigramGroundTruth(ShortRepr):
     """The ground truth of a model of skip-bigram heads.
 
     Attributes:

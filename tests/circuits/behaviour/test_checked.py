@@ -39,13 +39,13 @@ def test_a_model_that_does_it_is_told_with_its_corrupted_prompts():
     assert performance.clean.value.mean == 1.0
     assert performance.corrupted is not None
     assert performance.corrupted.value.mean < 0.7
-    assert performance.said.startswith(
+    assert performance.summary.startswith(
         "100.0% [89.1%, 100.0%] prefer the answer to the wrong one (n = "
     )
-    assert "on the corrupted prompts" in performance.said
+    assert "on the corrupted prompts" in performance.summary
     alone = task_performance(model, copying(model, corrupted=False))
     assert alone.corrupted is None
-    assert alone.said == alone.clean.said
+    assert alone.summary == alone.clean.summary
 
 
 def test_a_model_that_does_not_is_refused_with_its_figure():

@@ -11,7 +11,7 @@ from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.find import _in_front, inhibits
 from interp_toolkit.circuits.roles.kinds import RoleWord
 from interp_toolkit.circuits.roles.measures import against_displaced, against_like
-from interp_toolkit.circuits.roles.reading import Asks, asks_of
+from interp_toolkit.circuits.roles.reading import Queries, queries_of
 from interp_toolkit.circuits.roles.result import HeadRole
 from interp_toolkit.circuits.roles.token_lists import lists_of, successions
 from interp_toolkit.errors import InputError
@@ -20,15 +20,15 @@ from interp_toolkit.stats import Share
 from interp_toolkit.toys.hand_set.untrained import random_model
 
 
-def asks(n: int = 5, n_pos: int = 9, seed: int = 0) -> Asks:
+def queries(n: int = 5, n_pos: int = 9, seed: int = 0) -> Queries:
     rng = np.random.default_rng(seed)
     tokens = rng.integers(0, 4, (n, n_pos))
     place = np.full(n, n_pos - 1)
-    return Asks(tokens, place, rng.integers(0, 4, n), rng.integers(0, 4, n), 1)
+    return Queries(tokens, place, rng.integers(0, 4, n), rng.integers(0, 4, n), 1)
 
 
 def test_attention_beyond_places_like_the_targets_by_loops() -> None:
-    given, rng = asks(), np.random.default_rng(1)
+    given, rng = queries(), np.random.default_rng(1)
     attention = rng.random((2, 5, 9))
     targets = given.holding(given.answer)
     found = against_like(attention, given, targets)
@@ -45,7 +45,7 @@ def test_attention_beyond_places_like_the_targets_by_loops() -> None:
 
 
 def test_attention_beyond_the_places_of_other_rows_by_loops() -> None:
-    given, rng = asks(), np.random.default_rng(1)
+    given, rng = queries(), np.random.default_rng(1)
     attention = rng.random((2, 5, 9))
     targets = given.holding(given.answer)
     found = against_displaced(attention, given, targets)
@@ -65,17 +65,17 @@ def test_attention_beyond_the_places_of_other_rows_by_loops() -> None:
 
 def test_targets_at_the_same_places_in_all_rows_have_no_displaced_control() -> None:
     tokens = np.array([[0, 1, 2, 9], [0, 3, 4, 9], [0, 5, 6, 9]])
-    given = Asks(tokens, np.full(3, 3), np.array([1, 3, 5]), None, 1)
+    given = Queries(tokens, np.full(3, 3), np.array([1, 3, 5]), None, 1)
     found = against_displaced(np.ones((1, 3, 4)), given, given.holding(given.answer))
     assert np.isnan(found).all()
 
 
 def test_successions_name_the_token_before_the_answer() -> None:
     tokens = np.array([[3, 0, 9], [5, 0, 9], [0, 0, 9]])
-    given = Asks(tokens, np.full(3, 2), np.array([4, 4, 4]), None, 1)
+    given = Queries(tokens, np.full(3, 2), np.array([4, 4, 4]), None, 1)
     found = successions(given, [np.array([2, 3, 4, 5])])
     assert found.before.tolist() == [3, -1, -1]
-    assert found.asked.tolist() == [True, False, False]
+    assert found.is_successor.tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize("wrong", [[1, 2, 3], [1, 2, 2, 3], [1, 2, 3, 99]])
@@ -136,4 +136,4 @@ def test_rows_that_ask_too_little_are_refused() -> None:
     from planted_roles import rows
 
     with pytest.raises(InputError, match="too few"):
-        asks_of(rows(4))
+        queries_of(rows(4))

@@ -10,7 +10,7 @@ from head_outputs import head_outputs
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.roles.find import find_roles
 from interp_toolkit.circuits.roles.measures import answer_sources
-from interp_toolkit.circuits.roles.reading import Writing, asks_of, read
+from interp_toolkit.circuits.roles.reading import Writing, queries_of, read
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.running.hooks import hook_points
@@ -64,9 +64,9 @@ def test_the_preference_is_that_of_the_models_logits(model) -> None:
     if getattr(model.cfg, "output_logits_soft_cap", -1.0) not in (-1.0, None, 0.0):
         pytest.skip("effects are those before the soft cap")
     try:
-        asks, view = asks_of(prompts), weights(model)
-        reading = read(model, view, asks, answer_sources(asks))
-        ours = Writing(view, reading, asks).difference()
+        queries, view = queries_of(prompts), weights(model)
+        reading = read(model, view, queries, answer_sources(queries))
+        ours = Writing(view, reading, queries).difference()
     except InputError:
         return
     logits = run(model, prompts.tokens)

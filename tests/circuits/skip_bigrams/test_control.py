@@ -77,7 +77,7 @@ def test_rescaled_residual_coordinates_give_the_same_bigrams() -> None:
     before, after = SKIP_BIGRAMS(model), SKIP_BIGRAMS(again)
     assert after.status == before.status == "detected"
     pairs, pairs_again = (
-        {(b.query_feature, b.key_feature): b.z for b in one.found[0].bigrams}
+        {(b.query_feature, b.key_feature): b.z for b in one.head_bigrams[0].bigrams}
         for one in (before, after)
     )
     assert pairs.keys() == pairs_again.keys()

@@ -163,7 +163,7 @@ def test_the_sentence_does_not_say_more_than_an_empirical_tail_shows() -> None:
         random_model(0, d_model=32, d_head=8, d_vocab=20, positions="none"),
         layer=0, head=0, features=clustered,
     )  # fmt: skip
-    assert result.found[0].tail == "empirical"
+    assert result.head_bigrams[0].tail == "empirical"
     assert "independent of the weights" not in result.verdict
     assert result.headline == "No skip-bigram stands out in L0H0."
     assert result.findings[0].startswith("No score is an outlier")

@@ -78,7 +78,7 @@ def test_the_planted_head_is_the_one_that_shows(options, head) -> None:
     distance = 3 if "rotary" in options.values() else None
     model = build(head, distance or 0, **options)
     result = SKIP_BIGRAMS(model, distance=distance)
-    by_place = {(one.layer, one.head): one for one in result.found}
+    by_place = {(one.layer, one.head): one for one in result.head_bigrams}
     assert len(by_place) == 8
     found = pairs_of(by_place.pop(PLACE))
     names = [str(i) for i in range(100)]
@@ -236,8 +236,8 @@ def test_distances_that_cannot_be(options, distance, says, head) -> None:
 
 def test_heads_are_counted_not_looks(head) -> None:
     result = SKIP_BIGRAMS(build(head, 2, **ROTARY), layer=1, distance=[1, 2, 3])
-    assert len(result.found) == 12
-    shown = {one.head for one in result.found if one.bigrams}
+    assert len(result.head_bigrams) == 12
+    shown = {one.head for one in result.head_bigrams if one.bigrams}
     assert f"Discoveries in {len(shown)} of 4 heads" in result.findings[0]
     assert "for each head and distance" in result.findings[0]
     one = SKIP_BIGRAMS(build(head, 2, **ROTARY), layer=0, head=1, distance=[1, 2])
@@ -253,7 +253,7 @@ def test_heads_that_do_not_turn_are_looked_at_once(head, monkeypatch) -> None:
 
     monkeypatch.setattr(ModelWeights, "layer", still)
     result = SKIP_BIGRAMS(build(head, **ROTARY), head=2, distance=[1, 2])
-    places = [(one.layer, one.head, one.distance) for one in result.found]
+    places = [(one.layer, one.head, one.distance) for one in result.head_bigrams]
     assert places == [(0, 2, 1), (0, 2, 2), (1, 2, None)]
     assert "no difference: L1H2" in "; ".join(result.notes)
 
@@ -297,7 +297,7 @@ def test_a_head_that_scores_nothing_is_left_out(head) -> None:
         model.blocks[0].attn.W_Q[1] = 0
         model.blocks[0].attn.W_K[2] = 1.0  # constant over the stream: LN takes it away
     result = SKIP_BIGRAMS(model)
-    assert [(one.layer, one.head) for one in result.found] == [
+    assert [(one.layer, one.head) for one in result.head_bigrams] == [
         *((0, 0), (0, 3)),
         *((1, n) for n in range(4)),
     ]

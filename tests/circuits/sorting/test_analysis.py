@@ -265,29 +265,29 @@ def test_of_many_values_and_items_some_are_drawn():
 
 
 def test_a_list_of_ones_own_is_sorted_and_drawn(argmax, monkeypatch):
-    found = SORTING(load("toy:sort-argmax"), given="3 1 4 1 5")
-    assert found.given.output == found.given.correct == (1, 1, 3, 4, 5)
-    assert found.given.right
+    found = SORTING(load("toy:sort-argmax"), input_list="3 1 4 1 5")
+    assert found.input_list.output == found.input_list.correct == (1, 1, 3, 4, 5)
+    assert found.input_list.right
     table = next(t for t in found.tables() if t.title == "The list")
     assert table.rows[0][:4] == ["3 1 4 1 5", "1 1 3 4 5", "1 1 3 4 5", True]
     assert "on the list 3 1 4 1 5" in titled(found, "Pattern").caption
-    assert argmax.given is None
+    assert argmax.input_list is None
     monkeypatch.setattr(analysis, "accuracies", None)  # a wrong list is told before the work
     for words, message in (("3 x", "'x' is no value"), (" ".join("1" * 11), "11 items")):
         with pytest.raises(InputError, match=message):
-            SORTING(load("toy:sort-argmax"), given=words)
+            SORTING(load("toy:sort-argmax"), input_list=words)
 
 
 def test_the_trained_causal_model_fails_lists_of_two_values():
     """As the source's did, on the very list that it names."""
     words = "8 8 8 8 8 9 9 9 9 8"
-    found = SORTING(load("toy:sort-causal-trained"), given=words)
-    assert not found.given.right
+    found = SORTING(load("toy:sort-causal-trained"), input_list=words)
+    assert not found.input_list.right
     assert found.accuracy["two_values"].n == 405
     assert 0.9 < found.accuracy["two_values"].lists_right < 1
     worst = found.hardest[0]
     assert not worst.right
-    assert len(set(worst.given)) == 2
+    assert len(set(worst.input_list)) == 2
     losses = [x.loss for x in found.hardest]
     assert losses == sorted(losses, reverse=True)
     assert [(r.lowest, r.highest) for r in found.regions] == [(0, 4), (5, 9)]

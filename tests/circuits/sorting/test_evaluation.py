@@ -194,9 +194,9 @@ def test_a_search_finds_what_was_planted(layout):
     assert found.low < found.rate < found.high
     assert len(found.examples) == 7
     for example, row in zip(found.examples, failing, strict=False):
-        assert example.given == tuple(item for item in row if item < N_VALUES)
-        assert example.correct == tuple(sorted(example.given))
-        assert example.output == greedy(model, example.given)
+        assert example.input_list == tuple(item for item in row if item < N_VALUES)
+        assert example.correct == tuple(sorted(example.input_list))
+        assert example.output == greedy(model, example.input_list)
     assert said == [f"2,000 of 2,000 lists sorted, {len(failing)} wrong"]
 
 
@@ -229,8 +229,8 @@ def test_examples_are_token_ids():
     layout = parse_layout("0 list2", d_vocab=4, d_vocab_out=4)
     model = random_transformer(layout, 0)
     found = counterexamples(model, layout, ListSource("uniform", 3, 2, 2), n=200)
-    assert {token for example in found.examples for token in example.given} == {1, 2, 3}
-    assert all(example.correct == tuple(sorted(example.given)) for example in found.examples)
+    assert {token for example in found.examples for token in example.input_list} == {1, 2, 3}
+    assert all(example.correct == tuple(sorted(example.input_list)) for example in found.examples)
 
 
 def test_standard_sets():

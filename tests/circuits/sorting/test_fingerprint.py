@@ -45,7 +45,7 @@ QUICK = {"lists": 400, "nulls": 2}
         (lambda: rewritten(sort_argmax(shares=(0.5, 0.5)), 2), IN_PLACE, SECOND),
         (lambda: sort_argmax(6, 5, layout="6 list5 7"), "6 list5 7", SECOND),
         (lambda: sort_mixed(), WRITTEN_AFTER, "mixed"),
-        (lambda: sort_mixed(kept=0.3), WRITTEN_AFTER, "mixed"),
+        (lambda: sort_mixed(relative_attention=0.3), WRITTEN_AFTER, "mixed"),
         (lambda: sort_descending(), DISTINCT, "neither"),
         (lambda: copy_list(), WRITTEN_AFTER, "neither"),
         (lambda: reverse_list(), WRITTEN_AFTER, "neither"),

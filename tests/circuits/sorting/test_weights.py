@@ -192,9 +192,9 @@ def test_an_order_that_turns_with_the_place_is_not_kept() -> None:
 def test_hand_set_sorters_do_not_look_at_where_keys_stand(model, words, d_vocab_out) -> None:
     layout = parse_layout(words, d_vocab=model.cfg.d_vocab, d_vocab_out=d_vocab_out)
     for found in position_shares(model, layout):
-        assert found.qk_key_place == pytest.approx(0, abs=1e-9)
-        assert found.ov_place == pytest.approx(0, abs=1e-9)
-        assert found.order_kept > 0.99
+        assert found.qk_key_position == pytest.approx(0, abs=1e-9)
+        assert found.ov_position == pytest.approx(0, abs=1e-9)
+        assert found.order_preserved > 0.99
 
 
 HAS_HOOKED_TRANSFORMER = importlib.util.find_spec("transformer_lens.HookedTransformer") is not None

@@ -108,7 +108,7 @@ def test_uniform_attention_selects_nothing_however_exact_the_scores() -> None:
     mine = [one for one in found.functions if one.layer == 1]
     assert {one.outcome for one in mine} == {"not_attended"}
     for one in mine:
-        assert one.foretold > 0.95
+        assert one.held_out_accuracy > 0.95
         assert one.on_right == pytest.approx(one.uniform, abs=0.01)
         assert one.excess_high < 0.1
     assert "attention hardly follows" in found.findings[0]
@@ -142,7 +142,7 @@ def test_a_function_that_chance_explains_is_undecided_and_one_query_chooses_noth
             *(f"L0H{head}", 0, head, 5, "selects" if chance is not None else "constant"),
             features=["a", "b"],
             table="0001",
-            foretold=1.0,
+            held_out_accuracy=1.0,
             chance=chance,
             on_right=0.9,
             uniform=0.3,

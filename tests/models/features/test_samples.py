@@ -38,7 +38,11 @@ def test_columns_are_read_at_one_place_a_row(own):
     data = FeatureData(ROWS, COLUMNS, ("a", "b", "c"))
     samples = labelled_samples(own, data)
     assert places(samples) == [(0, 2), (1, 1), (2, 0), (3, 3), (4, 1)]
-    assert (samples.names, samples.dropped, samples.kept.tolist()) == (("a", "c"), 1, [0, 2])
+    assert (samples.names, samples.dropped, samples.feature_indices.tolist()) == (
+        ("a", "c"),
+        1,
+        [0, 2],
+    )
     assert np.array_equal(samples.labels, COLUMNS[:, [0, 2]])
     assert samples.groups.tolist() == [0, 1, 2, 3, 4]
     assert len(samples) == 5
@@ -57,7 +61,7 @@ def test_tokens_are_labelled_everywhere(own, position):
     assert (samples.names, samples.dropped) == (("two or five", "one"), 1)
     expected = [[ROWS[r][p] in SETS[name] for name in samples.names] for r, p in everywhere]
     assert samples.labels.tolist() == expected
-    assert samples.kept.tolist() == [0, 2]
+    assert samples.feature_indices.tolist() == [0, 2]
     assert samples.groups.tolist() == samples.rows.tolist()
 
 
@@ -77,10 +81,10 @@ def test_own_positions_and_groups(own):
 def test_embeddings_keep_the_tokens_that_occur(own):
     samples = labelled_samples(own, rows_of(), read_features("embeddings", own))
     flat = [token for row in ROWS for token in row]
-    assert samples.kept.tolist() == sorted(set(flat))
-    assert samples.names == tuple(map(str, samples.kept))
+    assert samples.feature_indices.tolist() == sorted(set(flat))
+    assert samples.names == tuple(map(str, samples.feature_indices))
     assert (samples.labels.sum(1) == 1).all()
-    assert samples.kept[samples.labels.argmax(1)].tolist() == flat
+    assert samples.feature_indices[samples.labels.argmax(1)].tolist() == flat
 
 
 def test_many_places(own):
@@ -118,13 +122,15 @@ def test_latents_are_those_of_the_activations(model, sae_folder):
     for r, row in enumerate(ROWS):
         with torch.no_grad():
             x = model.run_with_cache(torch.tensor([row]))[1][HOOK][0].cpu().float()
-        pre = ((x - sae.b_dec) @ sae.W_enc + sae.vectors["b_enc"])[:, samples.kept].numpy()
+        pre = ((x - sae.b_dec) @ sae.W_enc + sae.vectors["b_enc"])[
+            :, samples.feature_indices
+        ].numpy()
         at, clear = samples.rows == r, np.abs(pre) > 1e-3
         assert samples.positions[at].tolist() == list(range(len(row)))
         assert np.array_equal(samples.labels[at][clear], pre[clear] > 0)
         assert clear.mean() > 0.9
     assert samples.labels.any(0).all()
-    assert samples.dropped == 24 - len(samples.kept)
+    assert samples.dropped == 24 - len(samples.feature_indices)
 
 
 def test_activations_at_the_places(model):

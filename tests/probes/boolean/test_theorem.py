@@ -15,7 +15,11 @@ from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.probes.boolean import theorem
 from interp_toolkit.probes.estimators.boolean import truth_values
-from interp_toolkit.probes.estimators.separability import FLOORS, Separability, check_separability
+from interp_toolkit.probes.estimators.separability import (
+    TOLERANCES,
+    Separability,
+    check_separability,
+)
 
 SITE = "blocks.0.hook_resid_post"
 TASK = {"tokens": {"0": 0, "1": 1, "query": 2}}
@@ -91,7 +95,7 @@ def test_no_head_of_a_thousand_separates_xor(saturated: bool) -> None:
                 _compare_with_denominators(model, verdict)
     for precision, counts in found.items():
         assert counts["separable"] == 0, (precision, counts)
-        assert max(errors[precision]) <= FLOORS[precision], precision
+        assert max(errors[precision]) <= TOLERANCES[precision], precision
     assert found["float64"]["not_separable"] >= 400
 
 
@@ -122,7 +126,7 @@ def test_three_hundred_random_two_head_models_all_separate_it() -> None:
         assert verdict.status == "separable"
         X = activations_at(model).numpy()
         gap = verdict.hyperplane.verify(X[XOR], X[~XOR])
-        assert gap > verdict.floor
+        assert gap > verdict.tolerance
         assert gap == pytest.approx(verdict.margin, rel=1e-9)
         assert theorem.why_not(model, DATA, "0110", SITE, QUERY) == "2 heads are not too few"
 

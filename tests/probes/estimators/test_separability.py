@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from interp_toolkit.errors import InputError
 from interp_toolkit.probes.estimators import hulls
 from interp_toolkit.probes.estimators.separability import (
-    FLOORS,
+    TOLERANCES,
     Certificate,
     Hyperplane,
     Separability,
@@ -81,12 +81,12 @@ def witnessed(verdict: Separability, positive: np.ndarray, negative: np.ndarray)
         assert verdict.hyperplane is not None
         gap = verdict.hyperplane.verify(positive, negative)
         assert gap == pytest.approx(verdict.margin, rel=1e-6)
-        assert gap > 0.999 * verdict.floor
+        assert gap > 0.999 * verdict.tolerance
     elif verdict.status == "not_separable":
         assert verdict.certificate is not None
         assert verdict.hyperplane is None
         residual = verdict.certificate.verify(positive, negative)
-        assert residual <= verdict.floor
+        assert residual <= verdict.tolerance
     else:
         assert verdict.certificate is None
         assert verdict.hyperplane is None
@@ -158,7 +158,7 @@ def test_what_must_not_change_a_verdict(classes, random, factor) -> None:
     assert permuted.status == doubled.status == verdict.status
     assert permuted.margin == doubled.margin == verdict.margin
     # At the very floor, rounding by an odd factor may decide; there is no 'verdict' to keep.
-    assume(abs(verdict.margin - verdict.floor) > 1e-3 * verdict.floor)
+    assume(abs(verdict.margin - verdict.tolerance) > 1e-3 * verdict.tolerance)
     scaled = check_separability(factor * positive, factor * negative)
     assert scaled.status == verdict.status
     assert check_separability(2.0**40 * positive, 2.0**40 * negative).status == verdict.status
@@ -166,7 +166,7 @@ def test_what_must_not_change_a_verdict(classes, random, factor) -> None:
     assert swapped.status == verdict.status
 
 
-@pytest.mark.parametrize("precision", list(FLOORS))
+@pytest.mark.parametrize("precision", list(TOLERANCES))
 def test_a_shift_blurs_a_verdict_but_never_flips_it(precision: str) -> None:
     dtype = getattr(torch, precision)
     rng = np.random.default_rng(1)
@@ -305,9 +305,9 @@ def test_wrong_witnesses_do_not_verify() -> None:
 def test_tensors_and_precision() -> None:
     x = torch.tensor([[1.0, 0.0]], dtype=torch.bfloat16)
     verdict = check_separability(x, -x)
-    assert verdict.floor == pytest.approx(0.01)
-    assert check_separability(x.float(), -x).floor == pytest.approx(0.01)
-    assert check_separability(np.eye(2, dtype=np.float32), [[0.5, 0.5]]).floor == pytest.approx(
+    assert verdict.tolerance == pytest.approx(0.01)
+    assert check_separability(x.float(), -x).tolerance == pytest.approx(0.01)
+    assert check_separability(np.eye(2, dtype=np.float32), [[0.5, 0.5]]).tolerance == pytest.approx(
         1e-5
     )
 

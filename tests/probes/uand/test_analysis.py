@@ -530,8 +530,10 @@ def test_a_function_that_cannot_be_read_says_why():
     [gate] = found.gates
     assert gate["worst"] > 1
     assert gate["fitted"]["worst"] < gate["worst"]
-    assert gate["said"] in found.verdict
-    assert "weights of 10 in all, and the AND of f0, f1, f2, weight 4, is true on" in gate["said"]
+    assert gate["summary"] in found.verdict
+    assert (
+        "weights of 10 in all, and the AND of f0, f1, f2, weight 4, is true on" in gate["summary"]
+    )
     columns = found.tables()[-1].columns
     assert list(columns[-2:]) == ["fitted to itself", "after offset "]
 

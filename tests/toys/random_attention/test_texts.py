@@ -49,7 +49,7 @@ def test_each_document_is_of_the_grammar_and_tells_names_once(seed: int) -> None
                 assert names.setdefault(first, last) == last
         assert len(names) <= PEOPLE
         told = 2 * len(words) // WORDS_A_SENTENCE - len(names)
-        assert read([text], WHOLE).last_names_told == pytest.approx(told / len(words))
+        assert read([text], WHOLE).repeated_last_names == pytest.approx(told / len(words))
 
 
 def nats(texts: list[str], length: int = WHOLE) -> float:
@@ -90,17 +90,19 @@ def test_the_chances_of_names_are_those_that_occur() -> None:
 
 
 def test_the_share_of_told_names_is_the_closed_form() -> None:
-    assert read(passages(500, 8), WHOLE).last_names_told == pytest.approx(told_share(), abs=0.008)
+    assert read(passages(500, 8), WHOLE).repeated_last_names == pytest.approx(
+        told_share(), abs=0.008
+    )
 
 
 def test_shorter_rows_tell_less() -> None:
     texts = list(passages(80, 4))
     found = [read(texts, length) for length in (16, 64, 256, WHOLE)]
     assert [r.nats for r in found] == sorted((r.nats for r in found), reverse=True)
-    assert [r.last_names_told for r in found] == sorted(r.last_names_told for r in found)
+    assert [r.repeated_last_names for r in found] == sorted(r.repeated_last_names for r in found)
     # a row of a sentence's words that begins with it: nothing is told
     same = next(p for p in texts if len(p.split()) == 4 * WORDS_A_SENTENCE)
-    assert read([same], WORDS_A_SENTENCE).last_names_told == 0
+    assert read([same], WORDS_A_SENTENCE).repeated_last_names == 0
 
 
 def test_the_same_seed_gives_the_same_text() -> None:

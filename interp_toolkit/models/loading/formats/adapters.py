@@ -17,8 +17,8 @@ from typing import Any
 
 from interp_toolkit.errors import InputError, one_line
 from interp_toolkit.files import read_json
+from interp_toolkit.models.loading.library_output import offline
 from interp_toolkit.models.loading.parameters.strict import first_few
-from interp_toolkit.models.loading.quietly import offline
 
 _CONFIG = "adapter_config.json"
 _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")

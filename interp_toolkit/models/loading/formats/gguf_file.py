@@ -28,8 +28,8 @@ import torch
 
 from interp_toolkit.errors import InputError, one_line
 from interp_toolkit.models.loading.formats.huggingface import bridge_to, check_complete
+from interp_toolkit.models.loading.library_output import offline, suppress_output
 from interp_toolkit.models.loading.memory_needed import announce
-from interp_toolkit.models.loading.quietly import offline, quiet
 
 _NAME = "model.gguf"
 _MAGIC = b"GGUF"
@@ -80,7 +80,7 @@ def load_gguf(
         with _refused_in_one_line(path, folder):
             header = _header(folder / _NAME)
         announce(str(path), _n_params(header), kind, say)
-        with _refused_in_one_line(path, folder), quiet(), silence, offline():
+        with _refused_in_one_line(path, folder), suppress_output(), silence, offline():
             model, tokenizer = _read(path, folder, header, kind)
             notes = _notes(model, header)
             bridge = bridge_to(model.to(device), str(path), tokenizer)

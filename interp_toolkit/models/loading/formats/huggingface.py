@@ -31,6 +31,7 @@ from interp_toolkit.models.loading.formats.headless import (
     without_logits,
     without_pooler,
 )
+from interp_toolkit.models.loading.library_output import offline, suppress_output
 from interp_toolkit.models.loading.memory_needed import (
     announce,
     check_layers,
@@ -39,7 +40,6 @@ from interp_toolkit.models.loading.memory_needed import (
     weight_files,
 )
 from interp_toolkit.models.loading.parameters.strict import check_finite, first_few
-from interp_toolkit.models.loading.quietly import offline, quiet
 from interp_toolkit.models.model import longest_row
 
 _TOKENIZER_FILES = (
@@ -104,7 +104,7 @@ def load_folder(
     n_params = count_parameters(folder, _saved_dtype(config))
     if n_params is not None:
         announce(str(folder), n_params, dtype, say)
-    with quiet(), offline():
+    with suppress_output(), offline():
         try:
             with without_adapter(adapter, folder) as weights:
                 model, loading = _load_module(weights, config, dtype, trust_remote_code)
@@ -169,7 +169,7 @@ def load_hub(
     Raises InputError when there is no such model, the hub cannot be reached, or TransformerLens
     has no bridge to it.
     """
-    with quiet():
+    with suppress_output():
         try:
             bridge = _boot(
                 name,

@@ -39,7 +39,7 @@ from torch import Tensor
 from interp_toolkit.boolean_functions import after_offset
 from interp_toolkit.data.composites import random_subsets
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.superposition.layers.gates import Gate, checked_gates
 from interp_toolkit.toys.superposition.layers.layer import (
@@ -72,7 +72,7 @@ class WorstErrors:
 
 
 @dataclass(frozen=True, eq=False)
-class FanInAND(Brief):
+class FanInAND(ShortRepr):
     """Universal AND of one fan-in; see the module.
 
     Attributes:
@@ -247,7 +247,7 @@ class ClassError(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class QuadraticAND(Brief):
+class QuadraticAND(ShortRepr):
     """Universal AND of features in superposition by squares; see the module.
 
     Attributes:

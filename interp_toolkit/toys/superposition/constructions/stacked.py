@@ -30,7 +30,7 @@ from torch import Tensor
 from interp_toolkit.boolean_functions import Epsilon, epsilon, mobius
 from interp_toolkit.data.composites import random_subsets
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.superposition.constructions.targeted import targeted_gates
 from interp_toolkit.toys.superposition.layers.gates import (
@@ -61,7 +61,7 @@ class LayerErrors:
 
 
 @dataclass(frozen=True, eq=False)
-class CircuitGroundTruth(Brief):
+class CircuitGroundTruth(ShortRepr):
     """The ground truth of a model of a stacked circuit.
 
     Attributes:

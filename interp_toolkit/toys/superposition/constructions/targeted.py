@@ -36,7 +36,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.superposition.constructions.uand import (
     Density,
@@ -131,7 +131,7 @@ def check_interference(per_neuron: float, d_in: int) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class TargetedANDs(Brief):
+class TargetedANDs(ShortRepr):
     """A layer of chosen gates; see the module.
 
     Attributes:

@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.superposition.layers.gates import (
     Gate,
@@ -59,7 +59,7 @@ STEP = 1.05  # a searched density is raised by this until every pair can be read
 
 
 @dataclass(frozen=True, eq=False)
-class UniversalAND(Brief):
+class UniversalAND(ShortRepr):
     """A universal AND layer; see the module.
 
     Attributes:

@@ -23,7 +23,7 @@ from torch import Tensor
 from interp_toolkit.boolean_functions import Epsilon, epsilon
 from interp_toolkit.data.composites import all_composites, count_composites
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -37,7 +37,7 @@ HEAD = (1, 0)
 
 
 @dataclass(frozen=True, eq=False)
-class KeysGroundTruth(Brief):
+class KeysGroundTruth(ShortRepr):
     """The ground truth of a model of universal keys.
 
     Attributes:
@@ -56,7 +56,7 @@ class KeysGroundTruth(Brief):
 
 
 @dataclass(frozen=True, eq=False)
-class UniversalKeys(Brief):
+class UniversalKeys(ShortRepr):
     """The head's parts; see the module.
 
     Attributes:

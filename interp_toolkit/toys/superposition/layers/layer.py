@@ -44,7 +44,7 @@ from torch import Tensor
 from interp_toolkit.boolean_functions import Epsilon, after_offset, epsilon
 from interp_toolkit.data.composites import sample_composites
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.about.record import ModelRecord, plain_config, set_record
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -62,7 +62,7 @@ HOOK = "blocks.0.mlp.hook_post"
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureLayer(Brief):
+class FeatureLayer(ShortRepr):
     """A layer that computes on boolean features; see the module.
 
     Attributes:
@@ -466,7 +466,7 @@ SPREAD_STEPS = 50
 
 
 @dataclass(frozen=True, eq=False)
-class GatesGroundTruth(Brief):
+class GatesGroundTruth(ShortRepr):
     """The ground truth of a model of a layer of gates.
 
     Attributes:

@@ -34,7 +34,7 @@ MOST_ROWS = 512  # of given ones, drawn
 
 
 @dataclass(frozen=True, eq=False)
-class Ground:
+class AuditContext:
     """See the module.
 
     Attributes:
@@ -58,7 +58,7 @@ class Ground:
     progress: Callable[[str], None] = field(default=lambda step: None, repr=False)
     effort: Effort = "standard"
 
-    def correcting(self, claims: int) -> Ground:
+    def correcting(self, claims: int) -> AuditContext:
         """The same ground, with so many claims judged together."""
         copy = replace(self, claims=claims)
         cached = ("prompts", "task", "task_check", "readings")
@@ -125,7 +125,7 @@ class Ground:
         assert self.task_check is not None
         if self.task_check.yes:
             return None
-        return f"the model is not shown to perform this task: {self.task_check.said}"
+        return f"the model is not shown to perform this task: {self.task_check.summary}"
 
     @property
     def cached_task_check(self) -> TaskCheck | None:
@@ -152,7 +152,7 @@ class Ground:
         return np.random.default_rng([self.seed, *key])
 
 
-def ground_on(
+def audit_context(
     model: Model,
     data: FeatureData | None,
     *,
@@ -162,7 +162,7 @@ def ground_on(
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
     effort: Effort = "standard",
-) -> tuple[Ground, list[str]]:
+) -> tuple[AuditContext, list[str]]:
     """The ground of an audit, and notes on the rows.
 
     Raises:
@@ -186,7 +186,7 @@ def ground_on(
             f"a model of this size is tested on {LARGE_ROWS} prompts of at most {LARGE_LENGTH} "
             "tokens; --effort thorough takes more"
         )
-    return Ground(model, data, seed, level, claims, memory, progress, effort), notes
+    return AuditContext(model, data, seed, level, claims, memory, progress, effort), notes
 
 
 def _distinct(data: FeatureData) -> np.ndarray:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def suppress_output() -> Iterator[None]:
     """No progress bars, log lines or warnings from the libraries underneath."""
     from transformers.utils import logging as transformers_logging
 

@@ -46,7 +46,7 @@ LARGE_SCORE, BEYOND = 4.0, 2.0
 FINAL = "ln_final.hook_normalized"
 
 #: what is asked -> how it is called
-ASKED = {
+STEP_NAMES = {
     "embedding": "the first residual stream is the embedding",
     "q": "queries from weights",
     "k": "keys from weights",
@@ -66,8 +66,8 @@ class Step:
     """One computation step, repeated from its inputs.
 
     Attributes:
-        what: the key in ASKED.
-        place: the hook point.
+        what: the key in STEP_NAMES.
+        hook: the hook point.
         difference, tolerance, scale: of it; None where it could not be computed.
         reason: why not.
     """
@@ -87,7 +87,9 @@ class Step:
         return self.difference <= self.tolerance
 
 
-def steps(model: Model, recorded: Recorded, only: Collection[str] = tuple(ASKED)) -> list[Step]:
+def steps(
+    model: Model, recorded: Recorded, only: Collection[str] = tuple(STEP_NAMES)
+) -> list[Step]:
     """The steps of a recorded pass, all of them or some kinds, computed again."""
     asked: list[tuple[str, str, Callable[[], Step]]] = [
         ("embedding", "blocks.0.hook_resid_pre", partial(_embedding, model, recorded))
@@ -101,26 +103,26 @@ def steps(model: Model, recorded: Recorded, only: Collection[str] = tuple(ASKED)
             hook = f"{at}.mlp.hook_{what}" if what != "mlp_out" else f"{at}.hook_mlp_out"
             asked.append((what, hook, partial(_mlp, model, recorded, layer, what, hook)))
     asked.append(("logits", "logits", partial(_logits, model, recorded)))
-    rebuilt = []
+    computed_steps = []
     with torch.no_grad():
         for what, hook, test in asked:
             if what not in only:
                 continue
             try:
-                rebuilt.append(test())
+                computed_steps.append(test())
             except (InputError, AttributeError, KeyError, RuntimeError, TypeError) as error:
                 reason = first_line(error)
-                rebuilt.append(Step(what, hook, reason=reason))
-    return rebuilt
+                computed_steps.append(Step(what, hook, reason=reason))
+    return computed_steps
 
 
-def check_rebuilt(
+def check_reconstruction(
     model: Model, own: list[Step], fresh: list[Step] | None, how: str
 ) -> Iterator[Check]:
     """A check for each kind of step, from those of this model and of a fresh copy."""
     in_copy = {(s.what, s.hook): s for s in fresh or []}
     designed, behind = by_its_class(model), has_norms_behind(model)
-    for what, name in ASKED.items():
+    for what, name in STEP_NAMES.items():
         own_steps = [step for step in own if step.what == what]
         if not own_steps:
             continue

@@ -9,7 +9,7 @@ def test_time_left_is_told_when_it_is_known(monkeypatch):
     clock = iter([0.0, 1.0, 10.0, 39.0, 40.0])
     monkeypatch.setattr(formatting.time, "monotonic", lambda: next(clock))
     said = []
-    count = formatting.Countdown(said.append, 40, "cutting edges")
+    count = formatting.ProgressEstimate(said.append, 40, "cutting edges")
     count.step()
     count.step(9)
     count.step(29)

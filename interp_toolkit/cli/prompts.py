@@ -61,9 +61,9 @@ class TaskFlags:
 
     def check(self) -> None:
         """Raise InputError where two sources are given, or an option of one that is not."""
-        given = [flag for flag, value in self.sources.items() if value]
-        if len(given) > 1:
-            raise InputError(f"{' and '.join(given)} both define the prompts; give one")
+        sources = [flag for flag, value in self.sources.items() if value]
+        if len(sources) > 1:
+            raise InputError(f"{' and '.join(sources)} both define the prompts; give one")
         if self.task_rows is not None and self.task is None:
             raise InputError("--task-rows needs --task")
         for flag in ("--data", "--text"):
@@ -103,10 +103,10 @@ class TaskFlags:
             InputError: as the source does; for a task, where the model is not seen to do it.
         """
         if self.task is None:
-            given = self._given(model, columns)
-            if given is not None and self.data not in (None, given.source) and not quiet:
-                print(printable(given.source), file=sys.stderr)  # what was left out, and why
-            return given
+            data = self._read_source(model, columns)
+            if data is not None and self.data not in (None, data.source) and not quiet:
+                print(printable(data.source), file=sys.stderr)  # what was left out, and why
+            return data
         from interp_toolkit.circuits.behaviour.prompts import prompts_from_data
         from interp_toolkit.circuits.behaviour.task_check import task_performance
         from interp_toolkit.tasks.rows import ROWS, task
@@ -116,10 +116,10 @@ class TaskFlags:
         say(f"checking task performance: {self.task}")
         performance = task_performance(model, prompts_from_data(data, model), memory)
         if not quiet:
-            print(f"{self.task}: {printable(performance.said)}", file=sys.stderr)
+            print(f"{self.task}: {printable(performance.summary)}", file=sys.stderr)
         return data
 
-    def _given(self, model: Any, columns: Sequence[str] | None) -> FeatureData | None:
+    def _read_source(self, model: Any, columns: Sequence[str] | None) -> FeatureData | None:
         from interp_toolkit import analysis
 
         return analysis.as_data(self.data, model, columns)
@@ -179,14 +179,14 @@ class PromptFlags(TaskFlags):
             raise InputError("--text-length needs --text")
         super().check()
 
-    def _given(self, model: Any, columns: Sequence[str] | None) -> FeatureData | None:
+    def _read_source(self, model: Any, columns: Sequence[str] | None) -> FeatureData | None:
         from interp_toolkit import analysis
 
         if self.prompt:
             return analysis.as_data(self.prompt, model)
         if self.text is not None:
             return self._pieces(self.text, model)
-        return super()._given(model, columns)
+        return super()._read_source(model, columns)
 
     def _pieces(self, file: str, model: Any) -> FeatureData:
         from interp_toolkit.data.text.tokenization import data_from_prose, read_text
@@ -196,5 +196,5 @@ class PromptFlags(TaskFlags):
         if length > most:
             raise InputError(f"--text-length {length}: the model takes at most {most} tokens")
         tokenizer = getattr(model, "tokenizer", None)
-        found = data_from_prose(read_text(file), tokenizer, length, file)
-        return found.check_vocabulary(model.cfg.d_vocab)
+        data = data_from_prose(read_text(file), tokenizer, length, file)
+        return data.check_vocabulary(model.cfg.d_vocab)
