@@ -36,8 +36,6 @@ from interp_toolkit.auditing.parts import (
 )
 from interp_toolkit.auditing.threshold import DRAWS, FEWEST_OF_GROUP, STABLE
 from interp_toolkit.circuits.behaviour.objective import Objective, objective
-from interp_toolkit.circuits.behaviour.task import ratio_share
-from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.circuits.edges.checks import rivals
 from interp_toolkit.circuits.edges.passes.ablation_value import WORDS, Kind, kinds_for
 from interp_toolkit.circuits.edges.passes.cut import CutObjective
@@ -45,7 +43,7 @@ from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Wiring
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.memory import parse_memory
-from interp_toolkit.stats import ratio_interval
+from interp_toolkit.stats import Share, ratio_interval, ratio_share
 
 ASSERTED = {"sufficient": ("all",), "necessary": ("matters",), "both": ("all", "matters")}
 NEEDED = 0.5  # of the behavior: what is lost at least without a necessary circuit

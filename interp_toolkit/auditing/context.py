@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from interp_toolkit.auditing.parts import coverage_of
-from interp_toolkit.circuits.behaviour.advantage import estimate
 from interp_toolkit.circuits.behaviour.prompts import Prompts, prompts_from_data
 from interp_toolkit.circuits.behaviour.task import RowTask, TaskCheck, intact_readings, task_of
 from interp_toolkit.circuits.behaviour.task_check import (
@@ -23,11 +22,11 @@ from interp_toolkit.circuits.behaviour.task_check import (
     prompts_in,
     synthetic_prompts,
 )
-from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.options import Effort
+from interp_toolkit.stats import Share, estimate
 
 MADE_ROWS = 64  # where no rows are given
 MOST_ROWS = 512  # of given ones, drawn

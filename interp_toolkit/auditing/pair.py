@@ -37,14 +37,13 @@ from interp_toolkit.auditing.parts import (
     share_of_random,
 )
 from interp_toolkit.auditing.threshold import stable_part
-from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.circuits.skip_bigrams.find import token_pair_score
 from interp_toolkit.circuits.skip_bigrams.scores import p_values
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.results import head_name
-from interp_toolkit.stats import COVERAGE
+from interp_toolkit.stats import COVERAGE, Share
 
 CLAIMED = 2.5  # standard deviations above other tokens: a normal score is so once in 161 times
 ROWS = 256

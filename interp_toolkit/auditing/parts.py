@@ -34,8 +34,7 @@ from typing import Literal
 
 from scipy import stats
 
-from interp_toolkit.circuits.behaviour.words import Share
-from interp_toolkit.stats import clopper_pearson
+from interp_toolkit.stats import Share, clopper_pearson
 
 POWER = 0.8
 TIE = 1e-5  # of a bound: what sums in single precision may be off by

@@ -204,8 +204,8 @@ def test_rows_that_ask_something_else_are_no_copies(model):
 def test_the_behaviours_own_interval_is_corrected_too(coverage):
     """A share of a behavior errs by both: at every level no more often than it says."""
     from interp_toolkit.auditing.context import AuditContext
-    from interp_toolkit.circuits.behaviour.advantage import estimate
     from interp_toolkit.circuits.behaviour.task import TaskCheck
+    from interp_toolkit.stats import estimate
 
     class Task:
         def interval(self, values, at):

@@ -4,9 +4,9 @@ import pytest
 
 import interp_toolkit as it
 from interp_toolkit.auditing.circuit import edges_of, sufficient
-from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.circuits.edges.wiring import Wiring
 from interp_toolkit.errors import InputError
+from interp_toolkit.stats import Share
 from interp_toolkit.toys.hand_set.induction import induction
 
 TRUE = ["input->a0.h1<v>", "a0.h1->a1.h0<k>", "input->a1.h0<q>", "input->a1.h0<v>", "a1.h0->logits"]

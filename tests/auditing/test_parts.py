@@ -17,7 +17,7 @@ from interp_toolkit.auditing.parts import (
     of_requirements,
     share_of_random,
 )
-from interp_toolkit.circuits.behaviour.words import Share
+from interp_toolkit.stats import Share
 
 ANSWERS = ["confirmed", "refuted", "undecided", "not_testable"]
 

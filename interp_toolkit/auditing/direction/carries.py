@@ -37,9 +37,7 @@ from interp_toolkit.auditing.parts import (
 )
 from interp_toolkit.auditing.site import Rows
 from interp_toolkit.auditing.threshold import stable_part
-from interp_toolkit.circuits.behaviour.task import ratio_share
-from interp_toolkit.circuits.behaviour.words import Share
-from interp_toolkit.stats import ratio_interval
+from interp_toolkit.stats import Share, ratio_interval, ratio_share
 
 READ_BY = 1 - 1e-6  # of the gradients' squared length: the span that later layers read in
 LEAST_READ = 1e-3  # of a direction's squared length, for that part of it to stand for it

@@ -27,11 +27,10 @@ from interp_toolkit.auditing.threshold import (
     stable_part,
     worst_class,
 )
-from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.probes.estimators.boolean import truth_values
-from interp_toolkit.stats import clopper_pearson
+from interp_toolkit.stats import Share, clopper_pearson
 
 RANDOM = 200  # directions that are read
 NULLS = 3  # reinitialized models

@@ -18,9 +18,8 @@ from interp_toolkit.auditing.parts import Part, answer_of, measured, percent, sh
 from interp_toolkit.auditing.site import Rows
 from interp_toolkit.auditing.threshold import stable_part
 from interp_toolkit.circuits.behaviour.objective import LogitDifference
-from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.errors import InputError
-from interp_toolkit.stats import clopper_pearson
+from interp_toolkit.stats import Share, clopper_pearson
 
 LONGEST_STEP = 1e6  # a component that is added: beyond it nothing but overflow is seen
 

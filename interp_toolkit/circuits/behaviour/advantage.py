@@ -28,8 +28,7 @@ from interp_toolkit.models.running.memory import (
     parse_memory,
     rows_that_fit,
 )
-from interp_toolkit.stats import Estimate as Estimate
-from interp_toolkit.stats import estimate as estimate
+from interp_toolkit.stats import estimate
 
 LEAST_ADVANTAGE = 0.01  # nats; less is no behaviour that a head could be responsible for
 #: how far logits may move, of their largest, when a later token changes: rounding only

@@ -42,9 +42,8 @@ from interp_toolkit.stats import (
     estimate,
     mean_of_shares,
     ratio_interval,
+    ratio_share,
 )
-from interp_toolkit.stats import ratio_share as ratio_share
-from interp_toolkit.stats import rows_needed as rows_needed
 
 TINY = 1e-3  # of the behaviour: least that it is taken for, where it is hardly certain
 EFFECT_THRESHOLD = 0.05  # of the behaviour: what counts as a material effect

@@ -22,7 +22,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from interp_toolkit.stats import Share as Share
+from interp_toolkit.stats import Share
 
 CausalWord = Literal["major", "contributes", "negligible", "suppresses", "undecided", "not_tested"]
 WORDS: tuple[CausalWord, ...] = get_args(CausalWord)

@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.advantage import Estimate, row_batches
+from interp_toolkit.circuits.behaviour.advantage import row_batches
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
 from interp_toolkit.circuits.behaviour.task import RowTask, TaskCheck, task_of
@@ -36,7 +36,7 @@ from interp_toolkit.models.model import Head, Model
 from interp_toolkit.models.running.forward import device_of, run
 from interp_toolkit.models.running.interventions import HOWS, put_heads, require_heads
 from interp_toolkit.models.running.restart import can_restart, entry, run_from
-from interp_toolkit.stats import COVERAGE
+from interp_toolkit.stats import COVERAGE, Estimate
 
 N_OTHERS = 10
 

@@ -21,14 +21,13 @@ from functools import cache
 
 import numpy as np
 
-from interp_toolkit.circuits.behaviour.advantage import Estimate, estimate
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.task import EFFECT_THRESHOLD, RowTask
 from interp_toolkit.circuits.edges.passes.paths import path_effects
 from interp_toolkit.circuits.weights.composition import MODES, CompositionScores, composition_scores
 from interp_toolkit.errors import takes
 from interp_toolkit.models.model import Model, check_model
-from interp_toolkit.stats import LEVEL, holm
+from interp_toolkit.stats import LEVEL, Estimate, estimate, holm
 
 RUNS = 5  # candidates whose cut is also measured on the behaviour: a forward pass each
 

@@ -36,11 +36,10 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from interp_toolkit.circuits.behaviour.task import TaskCheck, rows_needed
+from interp_toolkit.circuits.behaviour.task import TaskCheck
 from interp_toolkit.circuits.behaviour.words import (
     NEGLIGIBLE,
     CausalWord,
-    Share,
     causal_word,
     judged,
     matters,
@@ -48,7 +47,7 @@ from interp_toolkit.circuits.behaviour.words import (
 from interp_toolkit.circuits.heads.cuts import INTACT, Cut, Cutter, Way
 from interp_toolkit.circuits.heads.significance import DetectorScores
 from interp_toolkit.models.model import Head
-from interp_toolkit.stats import COVERAGE, LEVEL
+from interp_toolkit.stats import COVERAGE, LEVEL, Share, rows_needed
 
 LEAST_EXCESS = 0.05  # of a candidate: half of what three heads that share the work have each
 CANDIDATE_LEVEL = 0.2  # p-value of a candidate: in short prompts a sink may be one of few controls

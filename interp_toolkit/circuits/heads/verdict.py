@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 from interp_toolkit.circuits.behaviour.task import TaskCheck
-from interp_toolkit.circuits.behaviour.words import Share, in_words, matters
+from interp_toolkit.circuits.behaviour.words import in_words, matters
 from interp_toolkit.circuits.heads.ablation import Ablations
 from interp_toolkit.circuits.heads.described import Described
 from interp_toolkit.circuits.heads.partner import Partner
@@ -23,7 +23,7 @@ from interp_toolkit.finding import HEADLINE_WORDS, MOST_FINDINGS
 from interp_toolkit.formatting import capital
 from interp_toolkit.models.model import Head
 from interp_toolkit.results import Status, head_name
-from interp_toolkit.stats import LEVEL
+from interp_toolkit.stats import LEVEL, Share
 
 NAMED = 4  # heads that a finding names by attention alone
 MOST_KINDS = 4  # of head, that a headline names

@@ -5,8 +5,8 @@ in float64, on the points as given:
 
 - **separable**: a hyperplane whose margin is above `tolerance * scale`, where `scale` is the
   largest norm of a point and `tolerance` the precision of the activations' dtype. Rounding
-  separates points that the model, in exact arithmetic, would not; relative to the size of the activations, not to
-  their spread, that effect is bounded.
+  separates points that the model, in exact arithmetic, would not; relative to the size of the
+  activations, not to their spread, that effect is bounded.
 - **not separable**: convex weights on the two classes whose combinations coincide to within
   `tolerance * radius / 2`, where `radius` is the largest distance of a point from the center. No
   direction has a larger margin. Since no translate of the points has `scale < radius / 2`, a shift

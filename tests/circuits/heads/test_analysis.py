@@ -11,9 +11,7 @@ import pytest
 
 import interp_toolkit as it
 from interp_toolkit.circuits.behaviour import task_check
-from interp_toolkit.circuits.behaviour.advantage import Estimate
 from interp_toolkit.circuits.behaviour.task import TaskCheck
-from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.circuits.heads import analysis as head_analysis
 from interp_toolkit.circuits.heads import figures, verdict
 from interp_toolkit.circuits.heads.analysis import HEADS
@@ -24,6 +22,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.finding import InterruptedAnalysis
 from interp_toolkit.models.model import Head
 from interp_toolkit.report.html import to_html, to_json
+from interp_toolkit.stats import Estimate, Share
 from interp_toolkit.toys.hand_set import induction as toys
 from interp_toolkit.toys.hand_set.untrained import random_model
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.behaviour.advantage import Estimate, behaviour
+from interp_toolkit.circuits.behaviour.advantage import behaviour
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
 from interp_toolkit.circuits.edges.passes.paths import induction_keys, path_effects
 from interp_toolkit.circuits.heads.ablation import ablation_effects
@@ -10,7 +10,7 @@ from interp_toolkit.circuits.heads.partner import Partner, _partner, partners
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.interventions import edit
 from interp_toolkit.models.weights.view import weights
-from interp_toolkit.stats import holm
+from interp_toolkit.stats import Estimate, holm
 from interp_toolkit.toys.hand_set.induction import (
     DECOY_HEAD,
     GQA_INDUCTION_HEAD,
