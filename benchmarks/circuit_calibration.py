@@ -132,7 +132,7 @@ def on_untrained(count: int) -> dict[str, Any]:
 
 
 def _heads(circuit: Circuit) -> set[tuple[int, int]]:
-    nodes = {n for e in circuit.kept for n in (e.edge.source, e.edge.target)}
+    nodes = {n for e in circuit.included for n in (e.edge.source, e.edge.target)}
     return {(n.layer, n.head) for n in nodes if n.layer is not None and n.head is not None}
 
 

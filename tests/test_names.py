@@ -39,10 +39,6 @@ ALLOWED = {
     "probes/uand/readout.py": {"truth_table_readoff", "fitted_readoff"},
     "probes/uand/errors.py": {"seen"},
     "tasks/rows.py": {"drawn_rows", "known"},
-    # keys of JSON or columns of tables
-    "circuits/edges/checks.py": {"drawn"},
-    "circuits/edges/circuit.py": {"kept"},
-    "circuits/heads/result.py": {"looks", "home"},
 }
 
 

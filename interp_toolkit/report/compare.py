@@ -65,6 +65,7 @@ RENAMED_KEYS_OF: Mapping[str, Mapping[str, str]] = {
     },
     "collapse": {"place": "site_name"},
     "doctor": {"places": "locations"},
+    "heads": {"looks": "comparisons", "home": "task_check"},
     "roles": {"home": "task_check"},
     "skip-bigrams": {"looks": "comparisons"},
     "sorting": {

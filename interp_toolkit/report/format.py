@@ -33,7 +33,6 @@ LABELS: Mapping[str, str] = {
     "labelings": "other labelings of these points",
     "reinitialised": "re-initialised models",
     "controls": "accuracy of other functions here",
-    "looks": "heads and detectors tested",
     "replaced_by": "ablated heads are replaced by",
     "other_heads": "other heads ablated",
     "others_largest_effect": "largest effect of those (nats)",

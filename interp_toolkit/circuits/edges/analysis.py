@@ -280,7 +280,7 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
     if len(prompts) < n_user_prompts:
         notes.append(f"{n_user_prompts - len(prompts)} prompts are duplicates and are not counted")
     figures = []
-    if circuit.kept:
+    if circuit.included:
         figures.append(circuit_figure(graph))
         if circuit.patching is not None:
             figures.append(patching_figure(circuit.patching, token_words(model)))
@@ -295,7 +295,7 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
         provenance=dataclasses.replace(
             about, settings={**about.settings, "share": SHARE, "effort": options.effort}
         ),
-        edges=[edge_row(effect, composition, circuit) for effect in circuit.kept],
+        edges=[edge_row(effect, composition, circuit) for effect in circuit.included],
         nodes={node.name: effect.mean for node, effect in circuit.node_effects.items()},
         node_intervals={n.name: (e.low, e.high) for n, e in circuit.node_effects.items()},
         graph=node_link(graph),
@@ -330,7 +330,7 @@ def status_of(circuit: Circuit) -> tuple[Status, str | None]:
     held_out, checks = circuit.held_out, circuit.checks
     if circuit.nothing is not None:
         return circuit.nothing.status, circuit.nothing.reason
-    if not circuit.kept or held_out is None:
+    if not circuit.included or held_out is None:
         return "undecided", _no_edge(circuit)
     if (because := only_output(circuit)) is not None:
         return "described", because
@@ -344,7 +344,7 @@ def status_of(circuit: Circuit) -> tuple[Status, str | None]:
         if held_out.high < 0:
             return "undecided", "faithfulness is below that of ablating all edges"
         return "undecided", "the confidence interval of faithfulness includes 0"
-    if len(circuit.kept) > MOST * len(circuit.edges):
+    if len(circuit.included) > MOST * len(circuit.edges):
         return "described", "the circuit is most of the model, so nothing is singled out"
     controls = [] if checks is None else [checks.control(held_out.share)]
     return effect_status(held_out.low, held_out.high, 1 - EQUAL, controls)
@@ -397,7 +397,7 @@ def evidence_of(circuit: Circuit) -> CircuitEvidence:
             "rule": rule,
         }
     if held_out is not None and checks is not None:
-        rivals = [*checks.exchanged, *checks.drawn]
+        rivals = [*checks.exchanged, *checks.random]
         values |= {
             "equivalent": equivalent(held_out),
             "equivalent_within": EQUAL,
@@ -440,7 +440,7 @@ def _finite(end: float) -> float | None:
 
 def headline(circuit: Circuit) -> str:
     """The headline: the number of edges, their nodes, and the metric they keep alone."""
-    status, name, edges = status_of(circuit)[0], circuit.objective.name, circuit.kept
+    status, name, edges = status_of(circuit)[0], circuit.objective.name, circuit.included
     if circuit.nothing is not None:
         return {
             "not_tested": "No circuit is tested: the model is not shown to perform the task.",
@@ -481,7 +481,7 @@ def sentences(circuit: Circuit) -> list[str]:
         first = [f"{capital(circuit.nothing.reason)}."]
     elif (because := only_output(circuit)) is not None:
         first = [f"The metric only compares outputs, not task performance: {because}."]
-    if circuit.nothing is not None or not circuit.kept or held_out is None:
+    if circuit.nothing is not None or not circuit.included or held_out is None:
         return first
     if not _is_uncertain(held_out):
         first.append(
@@ -494,7 +494,7 @@ def sentences(circuit: Circuit) -> list[str]:
         if not math.isinf(checks.rest.low):
             compared.append(f"without them the model keeps {_with_interval(checks.rest)}")
         n_rivals, as_good = (
-            len(checks.exchanged) + len(checks.drawn),
+            len(checks.exchanged) + len(checks.random),
             checks.as_good(held_out.share),
         )
         compared.append(
@@ -515,10 +515,10 @@ def _and(parts: Sequence[str]) -> str:
 
 def _largest_edges(circuit: Circuit) -> str:
     """Edges with the largest effects; those that work against the metric or are backed up."""
-    own = [e for e in circuit.kept if e.added is None]
-    added = len(circuit.kept) - len(own)
+    own = [e for e in circuit.included if e.added is None]
+    added = len(circuit.included) - len(own)
     against = sum((e.effect or 0.0) < 0 for e in own)
-    parts = [f"largest: {listed([label_of(e.edge.name) for e in circuit.kept], NAMED)}"]
+    parts = [f"largest: {listed([label_of(e.edge.name) for e in circuit.included], NAMED)}"]
     if added:
         matter = "matters" if added == 1 else "matter"
         parts.append(f"{added} of them {matter} only where others are cut too")
@@ -539,7 +539,7 @@ def _largest_heads(circuit: Circuit) -> str:
     )
     whole = circuit.intact - circuit.all_cut
     return (
-        f"Of its {len({e.edge.source for e in circuit.kept if e.edge.source.kind == 'head'})} "
+        f"Of its {len({e.edge.source for e in circuit.included if e.edge.source.kind == 'head'})} "
         f"heads {len(heads)} were cut one at a time; largest losses: {named}, of {whole:.2g} "
         f"{circuit.objective.unit}."
     )
@@ -554,7 +554,11 @@ def _search(circuit: Circuit) -> str:
         parts.append(f"{left} edges were estimated only")
     chosen = {} if checks is None else checks.chosen_again
     if checks is not None and (unstable := len(chosen) - checks.n_stable):
-        of = "edges" if len(chosen) == len(circuit.kept) else "edges that were chosen by themselves"
+        of = (
+            "edges"
+            if len(chosen) == len(circuit.included)
+            else "edges that were chosen by themselves"
+        )
         are = "is" if unstable == 1 else "are"
         parts.append(
             f"{unstable:,} of its {len(chosen):,} {of} {are} chosen in fewer than {STABLE:.0%} of "

@@ -170,7 +170,7 @@ class Checks:
         by_kind: faithfulness under other ablation values.
         jaccard_by_kind: Jaccard index with the circuit chosen under that value, if one was.
         exchanged: fractions that circuits with heads permuted within their layers retain.
-        drawn: fractions that random circuits retain.
+        random: fractions that random circuits retain.
         runner_up: faithfulness of as many edges outside the circuit with the largest estimates;
             None where there are none.
     """
@@ -184,7 +184,7 @@ class Checks:
     by_kind: Mapping[Kind, Faithfulness]
     jaccard_by_kind: Mapping[Kind, float]
     exchanged: Sequence[float]
-    drawn: Sequence[float]
+    random: Sequence[float]
     runner_up: Faithfulness | None
 
     @property
@@ -194,11 +194,11 @@ class Checks:
 
     def as_good(self, share: float) -> int:
         """The number of rival circuits that keep at least this fraction."""
-        return sum(rival >= share for rival in (*self.exchanged, *self.drawn))
+        return sum(rival >= share for rival in (*self.exchanged, *self.random))
 
     def control(self, share: float) -> Control:
         """The control of the rivals: the chance that one of them keeps as much as the circuit."""
-        n = len(self.exchanged) + len(self.drawn)
+        n = len(self.exchanged) + len(self.random)
         name = "other circuits of the same size"
         if 1 / (1 + n) > LEVEL:
             return Control(name, "powerless", f"there are too few {name} ({n}) to compare it with")

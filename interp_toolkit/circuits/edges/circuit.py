@@ -31,8 +31,8 @@ class EdgeEffect:
             edges, measured or not; None where not measured, where edges are not chosen by it
             (attribution), and where the objective is never above the intact model's (KL
             divergence), so that a mean of 0 is no null hypothesis.
-        kept: whether it is in the circuit.
-        added: gain of value when it, or its node with it, was added to what was kept, all else cut;
+        in_circuit: whether it is in the circuit.
+        added: gain of value when it, or its node with it, was added to the circuit, all else cut;
             None where its own cut was enough to keep it, or it was not added.
         low, high: the interval of `effect`; None where it was not measured.
     """
@@ -41,7 +41,7 @@ class EdgeEffect:
     attribution: float | None
     effect: float | None
     p_value: float | None
-    kept: bool
+    in_circuit: bool
     added: float | None = None
     low: float | None = None
     high: float | None = None
@@ -104,9 +104,9 @@ class Circuit:
     patching: Patching | None = None
 
     @property
-    def kept(self) -> list[EdgeEffect]:
+    def included(self) -> list[EdgeEffect]:
         """The circuit's edges, the largest effect first; those only estimated come last."""
-        chosen = [e for e in self.edges if e.kept]
+        chosen = [e for e in self.edges if e.in_circuit]
         return sorted(chosen, key=lambda e: (e.effect is None, -abs(e.weight)))
 
     @property
@@ -151,7 +151,7 @@ def described(
                 attribution=estimate,
                 effect=float(means[at]),
                 p_value=float(adjusted[i]) if test else None,
-                kept=edge in included,
+                in_circuit=edge in included,
                 low=float(low[at]),
                 high=float(high[at]),
             )

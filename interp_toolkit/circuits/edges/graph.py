@@ -145,7 +145,7 @@ def composition_of(
     """The composition scores, if any edge joins two heads and the model is not a large one."""
     if circuit.screening is not None:
         return None
-    between = any(e.edge.source.kind == e.edge.target.kind == "head" for e in circuit.kept)
+    between = any(e.edge.source.kind == e.edge.target.kind == "head" for e in circuit.included)
     return composition_scores(model, memory) if between else None
 
 
@@ -161,10 +161,10 @@ def as_graph(
         level: of significance, as used.
     """
     graph = nx.DiGraph(**_graph_attributes(circuit, prompts, level))
-    nodes = {n for e in circuit.kept for n in (e.edge.source, e.edge.target)}
+    nodes = {n for e in circuit.included for n in (e.edge.source, e.edge.target)}
     for node in [Node("input"), *sorted(nodes, key=_order), Node("logits")]:
         graph.add_node(node.name, **_node_attributes(node, circuit.node_effects.get(node)))
-    for effect in circuit.kept:
+    for effect in circuit.included:
         edge = effect.edge
         ends = edge.source.name, edge.target.name
         if ends not in graph.edges:
@@ -245,7 +245,7 @@ def _graph_attributes(circuit: Circuit, prompts: Prompts, level: float) -> dict[
         "level": level,
         "share": SHARE,
         "n_edges": len(circuit.edges),
-        "n_kept": len(circuit.kept),
+        "n_kept": len(circuit.included),
         "n_measured": circuit.n_measured,
         "value_intact": circuit.intact,
         "value_all_cut": circuit.all_cut,
@@ -255,7 +255,9 @@ def _graph_attributes(circuit: Circuit, prompts: Prompts, level: float) -> dict[
             "parallel_attn_mlp": wiring.parallel,
             "d_model": wiring.d_model,
         },
-        "edges": {e.edge.name: {"score": e.weight, "in_graph": e.kept} for e in circuit.edges},
+        "edges": {
+            e.edge.name: {"score": e.weight, "in_graph": e.in_circuit} for e in circuit.edges
+        },
     }
     if circuit.nothing is not None:
         attributes["nothing"] = circuit.nothing.reason

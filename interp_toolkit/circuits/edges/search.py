@@ -134,7 +134,7 @@ def completed(
     """Edges added that others make up for when they alone are cut (see the module)."""
     everything = trial.edges
     total = float(intact.mean() - all_cut.mean())
-    included = {e.edge for e in edges if e.kept or _by_rule(e, total, level)}
+    included = {e.edge for e in edges if e.in_circuit or _by_rule(e, total, level)}
     added: dict[Edge, float] = {}
     for number in range(MOST_ROUNDS):
         alone = trial.alone([included])[:, 0]
@@ -158,7 +158,7 @@ def completed(
         included |= added.keys()
     on_path = set(trial.engine.wiring.connected(included))
     return [
-        dataclasses.replace(e, kept=True, added=added.get(e.edge)) if e.edge in on_path else e
+        dataclasses.replace(e, in_circuit=True, added=added.get(e.edge)) if e.edge in on_path else e
         for e in edges
     ]
 
@@ -305,7 +305,7 @@ def find_circuit(
         wiring=engine.wiring,
         objective=judged_by,
         ablation_kind=choosing.ablation_value.kind,
-        edges=[EdgeEffect(e, None, None, None, kept=False) for e in engine.wiring.edges],
+        edges=[EdgeEffect(e, None, None, None, in_circuit=False) for e in engine.wiring.edges],
         node_effects={},
         held_out=None,
         chosen_on=None,
@@ -323,7 +323,7 @@ def find_circuit(
     else:
         choice = _exhaustive(choosing, (intact, all_cut), level, max_edges, judged_by, progress)
     circuit = replace(circuit, edges=choice.edges, screening=choice.screening, chosen=choice.chosen)
-    edges = [e.edge for e in choice.edges if e.kept]
+    edges = [e.edge for e in choice.edges if e.in_circuit]
     progress("ablating the circuit's nodes")
     circuit = replace(
         circuit,
@@ -410,7 +410,7 @@ def _exhaustive(
     """Edges chosen by cutting each, and those added that others make up for."""
     test = judged_by.is_behaviour
     edges, select = measured_edges(trial, *values, level, max_edges, progress, test=test)
-    chosen = {e.edge for e in edges if e.kept}
+    chosen = {e.edge for e in edges if e.in_circuit}
     edges = completed(trial, edges, *values, level, max_edges, progress)
     wiring = trial.engine.wiring
     return _Choice(edges, lambda rows: wiring.on_paths(select(rows)), chosen)
@@ -460,7 +460,7 @@ def _node_effects(
     """Effects of ablating the whole output of each node of the circuit, of so many at most."""
     weight: dict[Node, float] = {}
     for e in edges:
-        if e.kept:
+        if e.in_circuit:
             weight[e.edge.source] = weight.get(e.edge.source, 0.0) + abs(e.weight)
     largest = sorted(weight, key=lambda node: -weight[node])[:most]
     nodes = sorted(largest, key=trial.engine.wiring.index.__getitem__)
@@ -508,6 +508,6 @@ def _checks(
         by_kind=by_kind,
         jaccard_by_kind=choice.jaccard_by_kind or {},
         exchanged=exchanged,
-        drawn=random,
+        random=random,
         runner_up=best_other,
     )

@@ -224,7 +224,7 @@ def _finding(
         readers=list(readers),
         from_weights=from_weights,
         groups=results.groups,
-        home=results.task_check,
+        task_check=results.task_check,
         described=described,
         notes=list(dict.fromkeys(notes)),
         plots=[

@@ -126,7 +126,7 @@ class HeadsEvidence(Evidence):
     """Counts, controls, and whether the model performs the task.
 
     Attributes:
-        looks: comparisons: heads times detectors.
+        comparisons: heads times detectors.
         detected: how many of them are detected.
         null: the controls that a score is compared with.
         error: the error that the level bounds, and how that was checked.
@@ -137,7 +137,7 @@ class HeadsEvidence(Evidence):
         replaced_by: ablation value of an ablated head; None where none was ablated.
     """
 
-    looks: int
+    comparisons: int
     detected: int
     null: str
     error: str
@@ -157,7 +157,7 @@ class HeadsFinding(Finding):
         readers: the induction heads and the heads that feed their keys.
         from_weights: scores from weights alone, one row per head; empty where there are none.
         groups: for each detector whose pattern some heads have, their joint effect.
-        home: task performance on these prompts; None where there is no task.
+        task_check: task performance on these prompts; None where there is no task.
         described: each head's attention, split into described patterns.
     """
 
@@ -166,13 +166,13 @@ class HeadsFinding(Finding):
     readers: Sequence[Reader]
     from_weights: Sequence[Mapping[str, Any]]
     groups: Sequence[Group]
-    home: TaskCheck | None
+    task_check: TaskCheck | None
     described: Sequence[Described] = ()
 
     @property
     def performs_task(self) -> bool | None:
         """Whether the model performs the task; None where there is none."""
-        return None if self.home is None else self.home.yes
+        return None if self.task_check is None else self.task_check.yes
 
     def to_dict(self) -> dict[str, Any]:
         """JSON data, each head on one level (see `HeadVerdict.to_dict`)."""

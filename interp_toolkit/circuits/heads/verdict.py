@@ -62,7 +62,7 @@ def evidence_of(
     return HeadsEvidence(
         status=outcome,
         reason=reason_of(outcome, heads, task_check, untested),
-        looks=sum(head.p_value is not None for head in heads),
+        comparisons=sum(head.p_value is not None for head in heads),
         detected=sum(head.detected for head in heads),
         null=NULL,
         error=ERROR,

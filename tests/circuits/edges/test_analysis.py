@@ -302,7 +302,7 @@ def test_faithfulness_is_the_share_that_is_left(induction):
     whole = engine.whole(prompts.tokens[1::2])
     others = engine.whole(prompts.tokens[::2]).trace.writes
     reference = [w.mean(0) for w in others]
-    inside = {e.edge for e in found.kept}
+    inside = {e.edge for e in found.included}
     rest = [e for e in engine.wiring.edges if e not in inside]
     rows = torch.arange(1, len(prompts), 2)
     values = [
@@ -387,7 +387,7 @@ def test_p_values_are_adjusted_over_all_edges(induction, monkeypatch):
 
 
 def test_most_of_the_model_is_no_circuit_that_singles_something_out(circuit):
-    everything = [dataclasses.replace(e, kept=True, effect=1.0) for e in circuit.edges]
+    everything = [dataclasses.replace(e, in_circuit=True, effect=1.0) for e in circuit.edges]
     whole = dataclasses.replace(circuit, edges=everything)
     assert analysis.status_of(whole)[0] == "described"
     assert "nothing is singled out" in told(whole)
@@ -403,7 +403,7 @@ def test_rivals_that_keep_as_much_explain_a_circuit(circuit):
         ([0.0] * 18, "undecided", "too few other circuits of the same size (18)"),
         ([], "undecided", "too few other circuits of the same size (0)"),
     ):
-        checked = dataclasses.replace(circuit.checks, exchanged=[], drawn=rivals)
+        checked = dataclasses.replace(circuit.checks, exchanged=[], random=rivals)
         of = dataclasses.replace(circuit, checks=checked)
         assert analysis.status_of(of)[0] == status
         assert says in told(of)
@@ -459,7 +459,7 @@ def test_prompts_that_are_given_twice_count_once(induction):
 
 
 def test_nothing_is_denied_of_edges_that_were_not_cut(circuit):
-    none = [dataclasses.replace(e, kept=False) for e in circuit.edges]
+    none = [dataclasses.replace(e, in_circuit=False) for e in circuit.edges]
     empty = dataclasses.replace(circuit, edges=none)
     assert analysis.status_of(empty)[0] == "undecided"  # all together matter on these rows
     assert "paths may be redundant" in analysis.status_of(empty)[1]
@@ -471,7 +471,7 @@ def test_nothing_is_denied_of_edges_that_were_not_cut(circuit):
 
 
 def test_edges_that_were_added_are_not_said_to_matter_alone(circuit):
-    kept = [e.edge for e in circuit.kept]
+    kept = [e.edge for e in circuit.included]
     edges = [
         dataclasses.replace(e, added=0.5, effect=-0.01) if e.edge in kept[1:] else e
         for e in circuit.edges

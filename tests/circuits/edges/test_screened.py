@@ -40,14 +40,16 @@ def large(induction):
 def test_the_true_edges_come_first_and_are_enough(large):
     measured = [e for e in large.edges if e.effect is not None]
     largest = sorted(measured, key=lambda e: -abs(e.effect))[: len(TRUE_EDGES)]
-    assert {e.edge.name for e in large.kept} | {e.edge.name for e in largest} >= TRUE_EDGES
+    assert {e.edge.name for e in large.included} | {e.edge.name for e in largest} >= TRUE_EDGES
     assert large.screening.reached
     assert large.held_out.share == pytest.approx(1, abs=0.2)
     assert status_of(large) == ("detected", None)
 
 
 def test_what_is_told_of_it(large):
-    start = f"{len(large.kept)} of {len(large.edges)} edges alone carry the in-context advantage"
+    start = (
+        f"{len(large.included)} of {len(large.edges)} edges alone carry the in-context advantage"
+    )
     assert headline(large).startswith(start)
     assert "largest losses: " in " ".join(sentences(large))
     assert f"{large.screening.in_order} edges were ablated one by one" in sentences(large)[-1]
@@ -63,7 +65,7 @@ def test_a_quick_search_cuts_no_edge_and_detects_nothing(induction, monkeypatch)
     monkeypatch.setattr(screened, "FEWEST_EDGES", 2)
     prompts = repeated_prompts(induction, rows=24, n_pos=40)
     quick = search.find_circuit(induction, prompts, effort="quick")
-    assert {e.edge.name for e in quick.kept} >= TRUE_EDGES
+    assert {e.edge.name for e in quick.included} >= TRUE_EDGES
     assert quick.n_measured == 0
     assert quick.screening.rank_correlation is None
     assert quick.screening.missed_at_most == 1
@@ -89,7 +91,9 @@ def test_a_large_model_has_fewer_edges_cut_than_with_thorough_effort(induction, 
     assert not standard.checks.jaccard_by_kind
     assert thorough.n_measured > 7
     assert thorough.checks.tested > 2
-    assert [e.edge for e in standard.edges if e.kept] == [e.edge for e in thorough.edges if e.kept]
+    assert [e.edge for e in standard.edges if e.in_circuit] == [
+        e.edge for e in thorough.edges if e.in_circuit
+    ]
 
 
 @pytest.mark.parametrize("needed", [1, 3, 8, 29, 30, 100])
@@ -234,7 +238,7 @@ def test_bootstraps_tell_edges_that_rest_on_one_row():
 
 
 def test_the_circuit_is_connected_and_its_edges_are_tested(large):
-    kept = [e.edge for e in large.kept]
+    kept = [e.edge for e in large.included]
     assert set(large.wiring.connected(kept)) == set(kept)
     assert 0 <= large.checks.needed <= large.checks.tested <= screened.BLOCK
     assert set(large.checks.chosen_again) == set(kept)

@@ -67,7 +67,7 @@ def test_the_circuit_is_found_confirmed_and_its_feeder_named(induction):
     assert induction.status == "detected"
     head = by_name(induction, "induction", 1, 0)
     assert (head.detected, head.causal) == (True, "major")
-    assert head.ablation.low > 0.5 * induction.home.whole
+    assert head.ablation.low > 0.5 * induction.task_check.whole
     assert by_name(induction, "previous-token", 0, 1).causal == "major"
     (reader,) = induction.readers
     assert (reader.partner.layer, reader.partner.head) == (0, 1)
@@ -101,7 +101,7 @@ def test_the_trained_model_has_both_kinds_and_the_edge(trained):
     assert all(h.causal in ("major", "contributes") for h in (*induction, *previous))
     fed = {(r.partner.layer, r.partner.head) for r in trained.readers}
     assert fed == {(h.layer, h.head) for h in previous}
-    assert max(h.ablation.effect for h in previous) > 0.5 * trained.home.whole
+    assert max(h.ablation.effect for h in previous) > 0.5 * trained.task_check.whole
     group = next(g for g in trained.groups if g.detector == "induction")
     assert least(group.joint).low > 0.8  # together they are all of it
     assert group.structure == "shared"
