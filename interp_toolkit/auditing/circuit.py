@@ -110,7 +110,7 @@ class _CircuitAudit:
         whole, nothing = self.values_intact, self.values_cut
         low, _ = ratio_interval(whole - nothing, np.ones(len(whole)))
         if not low > 0:
-            return "ablating all edges has no significant effect on these prompts"
+            return "ablating all edges does not significantly lower the metric on these prompts"
         return None
 
     @cached_property

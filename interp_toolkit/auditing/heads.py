@@ -294,7 +294,7 @@ class _HeadAudit:
             text += f", but ablating its whole output costs {percent(smallest)}"
         elif answer != "refuted" and self._reversed(knockouts):
             answer = "undecided"
-            text += ", but resample ablation raises the metric by"
+            text += ", but with another prompt's value in its place the metric rises"
         elif answer != "refuted" and knockouts.cancelled(self.head):
             answer = "undecided"
             text += ", but knocked out in all heads that have it, it costs nothing: they cancel"

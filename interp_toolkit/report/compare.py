@@ -65,7 +65,10 @@ RENAMED_KEYS_OF: Mapping[str, Mapping[str, str]] = {
     },
     "collapse": {"place": "site_name"},
     "doctor": {"places": "locations"},
-    "heads": {"looks": "comparisons", "home": "task_check"},
+    **{
+        name: {"looks": "comparisons", "home": "task_check"}
+        for name in ("heads", "induction", "previous-token", "duplicate-token", "k-hop")
+    },
     "roles": {"home": "task_check"},
     "skip-bigrams": {"looks": "comparisons"},
     "sorting": {

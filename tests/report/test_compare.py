@@ -264,6 +264,7 @@ def former(value: Any, keys: dict[str, str], words: dict[str, str]) -> Any:
     ("model", "probe", "options"),
     [
         ("toy:induction", "heads", {}),
+        ("toy:induction", "induction", {}),
         ("toy:induction", "collapse", {}),
         ("toy:induction", "skip-bigrams", {}),
         ("toy:sort-argmax", "sorting", {"input_list": "3 1 4 1 5"}),

@@ -83,8 +83,8 @@ class CarryingAudit(MovingAudit):
         low, high = ratio_interval(self.whole, np.ones(len(self.whole)))
         if low <= 0 <= high:
             text = (
-                "corrupting the prompts has no significant effect on the answers, so no "
-                "direction can carry them"
+                "corrupting the prompts has no significant effect on the answers, so whether a "
+                "direction carries them cannot be tested"
             )
             return [
                 Part("matters", "not_testable", text, "intervened", True),

@@ -335,7 +335,7 @@ def status_of(circuit: Circuit) -> tuple[Status, str | None]:
     if (because := only_output(circuit)) is not None:
         return "described", because
     if _is_uncertain(held_out):
-        reason = "ablating all edges has no significant effect on the held-out prompts"
+        reason = "ablating all edges does not significantly lower the metric on held-out prompts"
         return "undecided", reason
     if not equivalent(held_out):
         if held_out.low > 0:
@@ -365,8 +365,9 @@ def _no_edge(circuit: Circuit) -> str:
     left = len(circuit.edges) - circuit.n_measured
     uncut = f"; {left:,} edges with smaller estimates were not ablated" if left else ""
     return (
-        "ablating all edges at once has an effect, but no single edge both has one and is on a "
-        f"path of such edges{uncut}: paths may be redundant, or rows too few"
+        "ablating all edges at once has an effect, but no single edge both is shown to have one "
+        f"of {SHARE:.0%} or more and is on a path of such edges{uncut}: paths may be redundant, or "
+        "prompts too few"
     )
 
 
@@ -571,16 +572,16 @@ def _screened(screening: Screening) -> str:
     if not screening.in_order:
         return "no edge was ablated by itself (effort: quick)"
     ended = (
-        "none of the last ones has a significant effect"
+        f"none of the last ones is shown to have an effect of {SHARE:.0%} or more"
         if screening.last_block_idle
         else "the compute budget ended while some still had an effect"
     )
     cut = f"{screening.in_order} edges were ablated one by one, largest estimates first: {ended}"
     if not screening.sampled:
         return cut
-    matters = "none is" if not screening.sample_matters else f"{screening.sample_matters} are"
+    shown = "none is" if not screening.sample_matters else f"{screening.sample_matters} are"
     return (
-        f"{cut}; of {screening.sampled} sampled from the rest {matters} seen to (at most "
+        f"{cut}; of {screening.sampled} sampled from the rest {shown} shown to (at most "
         f"{screening.missed_at_most:.0%} of the rest, one-sided {COVERAGE:.0%})"
     )
 

@@ -395,7 +395,7 @@ def _nothing(task_check: TaskCheck | None, lost: Float[np.ndarray, " row"]) -> N
     if not lost.any():
         return Nothing("not_detected", "ablating all edges changes nothing")
     interval = f"{cost.mean:.3g}, {COVERAGE:.0%} interval {cost.low:.3g} to {cost.high:.3g}"
-    text = f"ablating all edges has no significant effect ({interval})"
+    text = f"ablating all edges does not significantly lower the metric ({interval})"
     return Nothing("undecided", text)
 
 

@@ -464,7 +464,7 @@ def _head(
     return dataclasses.replace(head, detected=not strict, reason=UNCUT if strict else None)
 
 
-UNCUT = "it has this pattern, but not at positions where these prompts have answers"
+UNCUT = "it has this pattern, but it could not be knocked out where these prompts have answers"
 WITH_OTHERS = (
     "it has this pattern, but was knocked out only together with the other heads that have it"
 )

@@ -394,7 +394,10 @@ class Knockouts:
         if all(s.high >= NEGLIGIBLE for s in output.values()):
             return word, None
         within = all(s.low >= -NEGLIGIBLE and s.high <= NEGLIGIBLE for s in output.values())
-        reason = "ablating the head's whole output, by its mean or another prompt's, has no effect"
+        reason = (
+            "ablating the head's whole output, by its mean and by another prompt's, is not shown "
+            "to lower the metric both ways"
+        )
         return ("negligible" if within else "undecided"), reason
 
     def _why_not(self, head: Head, word: CausalWord, own: Effect) -> tuple[str | None, bool]:
@@ -405,7 +408,8 @@ class Knockouts:
             return "the metric rises when that attention is knocked out", False
         if matters(word) and self.cancelled(head):
             return (
-                "knocking it out in all heads that have this pattern has no effect: they cancel",
+                "knocking it out in all heads that have this pattern does not lower the metric: "
+                "they cancel",
                 False,
             )
         if not matters(word):

@@ -298,13 +298,13 @@ def inhibits(check: RoleCheck | None) -> tuple[Any, str | None]:
     if beyond.high < WRITES:
         return "no", f"ablating it costs less than {WRITES:.0%} downstream"
     if not (beyond.low > 0 and beyond.mean >= WRITES):
-        return "undecided", "its indirect effect is not significant"
+        return "undecided", f"its indirect effect is not shown to reach {WRITES:.0%}"
     if beyond.high < max(direct.low, -direct.high):
         return "no", "its effect is more direct than downstream"
     if beyond.mean < abs(direct.mean):
         return "undecided", "its effect may be more direct than downstream"
     if not lost.low > 0:
-        return "undecided", "its total effect is not significant"
+        return "undecided", "ablating it does not significantly lower the metric"
     if shift is None:
         return "undecided", "no name mover in a later layer whose attention could show it"
     if shift.low > 0:

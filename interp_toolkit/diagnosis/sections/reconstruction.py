@@ -349,7 +349,7 @@ def _mlp(model: Any, recorded: Recorded, layer: int, what: str, hook: str) -> St
 
 def _logits(model: Any, recorded: Recorded) -> Step:
     W_U, b_U = (t.double() for t in read.unembedding(model))
-    norm = converted(read.norm(model, "ln_final", model.cfg), _double)
+    norm = converted(read.final_norm(model), _double)
     last = recorded.get(f"blocks.{int(model.cfg.n_layers) - 1}.hook_resid_post").double()
     x = norm(last)
     factor = recorded.values.get(f"{FINAL}:factor")

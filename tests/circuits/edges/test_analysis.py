@@ -518,7 +518,7 @@ def circuit(induction):
             "partial",
             "alone keep more of the in-context advantage",
         ),
-        ((1.0, -math.inf, math.inf), "undecided", "ablating all edges has no significant effect"),
+        ((1.0, -math.inf, math.inf), "undecided", "ablating all edges does not significantly"),
     ],
 )
 def test_a_circuit_is_as_strong_as_what_it_keeps_alone(circuit, kept, status, says):

@@ -375,10 +375,10 @@ def prompts_at_once(engine: PatchedModel, n_pos: int, memory: int) -> tuple[int,
             memory,
             key=lambda n: max(_pass_bytes(engine, n), _gradient_bytes(engine, n)),
         )
+        shorter = f" or shorten the prompts to at most {longest} tokens" if longest else ""
         raise InputError(
             f"one prompt of {n_pos} tokens needs about {format_size(most)}, more than the "
-            f"{format_size(memory)} of memory allowed; raise the limit or shorten the prompts to "
-            f"at most {longest} tokens"
+            f"{format_size(memory)} of memory allowed; raise the limit{shorter}"
         )
     return (
         rows_that_fit(memory, _pass_bytes(engine, n_pos), n_pos),
