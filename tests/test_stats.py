@@ -205,7 +205,7 @@ def test_intervals_are_those_of_the_t_test():
     same = estimate(np.full(3, 2.0))
     assert (same.low, same.high, same.p_value) == (2.0, 2.0, 0.0)
     assert estimate(np.zeros(3)).p_value == 1.0
-    with pytest.raises(InputError, match="2 rows or more"):
+    with pytest.raises(InputError, match="at least 2 rows"):
         estimate(np.zeros(1))
 
 

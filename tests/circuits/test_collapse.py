@@ -242,7 +242,7 @@ def test_what_cannot_be_said() -> None:
     model = untrained("standard", 1)
     with pytest.raises(InputError, match="two different tokens"):
         COLLAPSE(model, data=rows_of([1, 1, 1], [2, 2]))
-    with pytest.raises(InputError, match="2 rows or more"):
+    with pytest.raises(InputError, match="at least 2 rows"):
         COLLAPSE(model, data=rows_of([1, 2, 3], [2, 2]))
     with pytest.raises(InputError, match="must be greater than or equal to 0"):
         COLLAPSE(model, reinitialisations=-1)
@@ -262,7 +262,7 @@ def test_what_does_not_fit() -> None:
     assert "no blocks" in str(COLLAPSE.unfit(blockless, None))
     with pytest.raises(InputError, match="no blocks"):
         sites_of(blockless)
-    with pytest.raises(InputError, match="do not fit"):
+    with pytest.raises(InputError, match="too small for a row"):
         random_rows(random_model(0, n_ctx=1))
 
 

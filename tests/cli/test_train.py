@@ -53,7 +53,7 @@ def test_an_interrupted_run_is_gone_on_with_and_ends_the_same(
         interrupt_at(patched, 9 + 5)
         code, _, err = call(*SMALL, "--out", out)
     assert code == 130
-    assert "with --resume goes on" in err
+    assert "with --resume continues" in err
     assert not out.exists()
     code, _, err = call(*SMALL, "--out", out)
     assert (code, "unfinished run: give --resume" in err) == (2, True)

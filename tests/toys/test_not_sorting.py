@@ -76,13 +76,13 @@ def test_a_reversal_in_place() -> None:
     ],
 )
 def test_places_that_move_are_refused(build, layout: str) -> None:
-    with pytest.raises(InputError, match="one length"):
+    with pytest.raises(InputError, match="the same length"):
         build(N, layout=layout)
 
 
 @pytest.mark.parametrize("build", [toys.sort_descending, toys.echo_previous])
 def test_a_model_that_reads_its_outputs_needs_them(build) -> None:
-    with pytest.raises(InputError, match="reads the output before"):
+    with pytest.raises(InputError, match="reads the previous output"):
         build(N, layout="6 list4 7")
 
 

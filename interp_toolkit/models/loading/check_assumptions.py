@@ -68,7 +68,7 @@ class AssumptionsCheck:
         >>> from interp_toolkit.models.loading.check_assumptions import Tried
         >>> wrong, right = Tried({}, 0.49, (0.4, 0.6)), {"attention_dir": "bidirectional"}
         >>> better = Tried(right, 0.99, (0.9, 1.0))
-        >>> AssumptionsCheck(100, wrong, (better,), better).sentence.partition(" these")[0]
+        >>> AssumptionsCheck(100, wrong, (better,), better).sentence.partition(" accuracy")[0]
         'with --set attention_dir=bidirectional'
     """
 

@@ -104,7 +104,7 @@ def test_masks_and_functions_are_detectors():
         ([np.ones((3, 4), bool)], "square"),
         ([np.ones((3, 3))], "booleans"),
         (["induction", "induction"], "twice"),
-        ([], "no detector"),
+        ([], "at least one detector"),
     ],
 )
 def test_what_is_no_detector(given, what):
@@ -113,6 +113,6 @@ def test_what_is_no_detector(given, what):
 
 
 def test_one_hop_is_induction():
-    with pytest.raises(InputError, match="2 or more"):
+    with pytest.raises(InputError, match="at least 2 hops"):
         hop(1)
     assert as_detector("k-hop", hops=3).summary.startswith("attends 3")

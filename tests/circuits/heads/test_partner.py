@@ -193,7 +193,7 @@ def test_on_every_kind_of_model(model, request, count_hooks):
     prompts = repeated_prompts(model, rows=4)
     before = count_hooks(model)
     refusals = {"own-bare": "bidirectional", "bert": "bidirectional"}
-    refusals["gemma2"] = "layer 0 normalises"
+    refusals["gemma2"] = "layer 0 normalizes"
     refusal = refusals.get(request.node.callspec.params["model"])
     if refusal:
         with pytest.raises(InputError, match=refusal):

@@ -109,7 +109,7 @@ def test_weights_that_are_not_finite_are_said(zoo, kind, count_hooks):
     point.add_hook(spoil)
     before = count_hooks(model)
     try:
-        with pytest.raises(InputError, match=r"layer 1 shows no attention.*not finite"):
+        with pytest.raises(InputError, match=r"layer 1 has no attention to score.*not finite"):
             pattern_sums(model, places(model))
         assert count_hooks(model) == before
     finally:

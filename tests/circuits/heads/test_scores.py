@@ -105,7 +105,7 @@ def test_next_token_heads_of_a_bidirectional_model(kind, zoo):
         "previous-token": [],
     }
     assert found(zoo(kind), ("next-token",)) == {"next-token": []}
-    with pytest.raises(InputError, match="does not see"):
+    with pytest.raises(InputError, match="rules out"):
         detect(toys.previous_token(), None, ["next-token"])
 
 
@@ -278,7 +278,7 @@ def test_same_seed_same_scores():
     ("options", "what"),
     [
         ({"detectors": ["inductions"]}, "induction"),
-        ({"tokens": [[1, 2]]}, "row"),
+        ({"tokens": [[1, 2]]}, "at least 2"),
         ({"memory": 10}, "memory"),
         ({"detectors": [np.eye(10, dtype=bool)]}, r"\[40, 40\]"),
         ({"detectors": [lambda tokens: np.eye(3, dtype=bool)]}, r"\[40, 40\]"),

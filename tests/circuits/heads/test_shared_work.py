@@ -163,7 +163,7 @@ def test_relations_of_the_oracle_hold_where_the_layout_says(layout, plain):
 def test_what_cannot_be_is_refused():
     with pytest.raises(it.errors.InputError, match="no layout"):
         Layout("guess", 8, 9)
-    with pytest.raises(it.errors.InputError, match="no rows of 4"):
+    with pytest.raises(it.errors.InputError, match="do not fit rows of 4"):
         Layout("induction", 4, 9)
     with pytest.raises(it.errors.InputError, match="content tokens"):
         Layout("induction", 8, 7)

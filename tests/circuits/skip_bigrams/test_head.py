@@ -80,7 +80,7 @@ def test_bigrams_that_hide_each_other_get_no_number() -> None:
     found = skip_bigrams_of(alone + np.outer(features[50], features[150:180].sum(0)), features)
     assert len(found.bigrams) >= 15
     assert found.interval is None
-    assert "few directions" in found.count_note
+    assert "low rank" in found.count_note
     assert skip_bigrams_of(alone, features).interval is not None
 
 
@@ -167,7 +167,7 @@ def test_a_small_memory_gives_the_same(planted) -> None:
 @pytest.mark.parametrize(
     ("W", "features", "options", "says"),
     [
-        (np.eye(4), np.ones((5, 3)), {}, "directions of 4 numbers"),
+        (np.eye(4), np.ones((5, 3)), {}, "directions [feature 4]"),
         (np.eye(4), np.ones((1, 4)), {}, "two or more"),
         (np.eye(4), np.full((5, 4), np.nan), {}, "finite"),
         ((np.ones((4, 2)), np.ones((4, 3))), np.ones((5, 4)), {}, "both [d_model d_head]"),

@@ -237,7 +237,7 @@ def test_what_is_refused(tmp_path):
 
 
 def test_which_models_it_fits(tiny_induction_model):
-    assert "one layer" in SORTING.unfit(tiny_induction_model, None)
+    assert "one-layer" in SORTING.unfit(tiny_induction_model, None)
     assert "--layout" in SORTING.unfit(sort_argmax(), None)
     assert SORTING.unfit(load("toy:sort-argmax"), None) is None
 
@@ -273,7 +273,7 @@ def test_a_list_of_ones_own_is_sorted_and_drawn(argmax, monkeypatch):
     assert "on the list 3 1 4 1 5" in titled(found, "Pattern").caption
     assert argmax.input_list is None
     monkeypatch.setattr(analysis, "accuracies", None)  # a wrong list is told before the work
-    for words, message in (("3 x", "'x' is no value"), (" ".join("1" * 11), "11 items")):
+    for words, message in (("3 x", "'x' is not a value"), (" ".join("1" * 11), "11 items")):
         with pytest.raises(InputError, match=message):
             SORTING(load("toy:sort-argmax"), input_list=words)
 

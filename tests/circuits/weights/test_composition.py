@@ -266,7 +266,7 @@ def test_a_layer_that_cannot_be_read_is_noted_and_left_out(monkeypatch) -> None:
 
 def test_what_is_approximate_is_noted(zoo) -> None:
     assert any("distance 0" in note for note in composition_scores(zoo("own-rotary")).notes)
-    assert any("behind attention" in note for note in composition_scores(zoo("gemma2")).notes)
+    assert any("after attention" in note for note in composition_scores(zoo("gemma2")).notes)
     assert composition_scores(random_model(6)).notes == []
 
 
@@ -278,5 +278,5 @@ def test_what_cannot_be_asked_is_refused() -> None:
 
 
 def test_norms_behind_the_addition_are_refused_by_name(zoo) -> None:
-    with pytest.raises(InputError, match="norm behind the addition"):
+    with pytest.raises(InputError, match="norm after the addition"):
         composition_scores(zoo("bert"))

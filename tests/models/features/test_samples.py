@@ -101,7 +101,7 @@ def test_whole_rows_are_drawn(own):
     for samples in drawn:
         rows, counts = np.unique(samples.rows, return_counts=True)
         assert (len(rows), counts.tolist()) == (4, [5] * 4)
-        assert "(20 of 300 places, of whole rows drawn at random)" in samples.source
+        assert "(20 of 300 positions, from randomly sampled rows)" in samples.source
         for r, p, on in zip(samples.rows, samples.positions, samples.labels, strict=True):
             expected = {"a": tokens[r][p] == 1, "b": tokens[r][p] in (2, 3)}
             assert on.tolist() == [expected[name] for name in samples.names]

@@ -214,7 +214,7 @@ def test_a_file_without_permission(tmp_path):
     [
         ([torch.zeros(2)], "holds a list"),
         ({}, "it is empty"),
-        ({"lr": 0.1}, "'lr' is no tensor"),
+        ({"lr": 0.1}, "'lr' is not a tensor"),
         ({"weight": torch.zeros(2)}, "no tensors of a transformer found: weight [2]"),
         (
             {"layers.0.attention.q": torch.zeros(2, 2)},
@@ -379,7 +379,7 @@ def test_own_safetensors_with_damaged_metadata(tmp_path, model):
     for metadata in ("{", "[]", "3"):
         about = {"interp_toolkit": metadata}
         save_file(tensors, tmp_path / "model.safetensors", metadata=about)
-        assert "its metadata is not a" in refusal(tmp_path / "model.safetensors")
+        assert "its metadata is not" in refusal(tmp_path / "model.safetensors")
 
 
 def test_settings_do_not_change_an_own_file(tmp_path, model):

@@ -266,7 +266,7 @@ def test_deep_and_wide_nesting_ends(tmp_path):
     for _ in range(60):
         deep = [deep, deep]  # 2^60 lists if they were told apart
     (tmp_path / "model.pkl").write_bytes(pickle.dumps({"more": deep}))
-    with pytest.raises(InputError, match="is no tensor"):
+    with pytest.raises(InputError, match="is not a tensor"):
         load(tmp_path / "model.pkl")
 
 
@@ -279,7 +279,7 @@ def test_modules_that_share_their_parts_at_every_level_end(tmp_path, monkeypatch
         net = torch.nn.Sequential(net, net)  # 2^40 names in a state dict
     for data in (net, [net[0], net[1]], {"model": net}):
         torch.save(data, tmp_path / "model.pkl")
-        with pytest.raises(InputError, match="modules share their parts") as caught:
+        with pytest.raises(InputError, match="modules share parts") as caught:
             load(tmp_path / "model.pkl")
         assert "\n" not in str(caught.value)
 

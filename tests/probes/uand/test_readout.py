@@ -282,7 +282,7 @@ def test_it_takes_tensors_and_is_an_estimator():
         (np.ones((4, 2)), np.ones((3, 2), bool), "4 rows of activations and 3 of features"),
         (np.array([[1.0, np.nan]] * 3), np.ones((3, 2), bool), "NaN"),
         (np.ones((3, 2)), np.full((3, 2), 0.5), "booleans"),
-        (np.ones((3, 2)), np.ones((3, 1), bool), "two features"),
+        (np.ones((3, 2)), np.ones((3, 1), bool), "at least 2"),
         (np.ones(3), np.ones((3, 2), bool), r"\[n, d\]"),
         (np.ones((0, 2)), np.ones((0, 2), bool), r"\[n, d\]"),
         (np.array([["a", "b"]]), np.ones((1, 2), bool), "numbers"),

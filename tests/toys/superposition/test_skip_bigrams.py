@@ -249,7 +249,7 @@ def test_a_sharp_head_copies_what_it_looks_for() -> None:
         ([planted(9, 0)], {"distance": 2}, "needs rotary"),
         ([planted(9, 0)], {"rotary": True, "distance": 32}, "outside the context"),
         ([planted(9, 0)] * 3, {"n_key_value_heads": 2}, "cannot share"),
-        ([planted(9, 0), planted(9, 1)], {"n_key_value_heads": 1}, "their group's keys"),
+        ([planted(9, 0), planted(9, 1)], {"n_key_value_heads": 1}, "share their keys"),
     ],
 )
 def test_what_does_not_fit_is_refused(heads: list, options: dict, message: str) -> None:

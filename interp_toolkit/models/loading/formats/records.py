@@ -159,7 +159,7 @@ class _Conversion:
         """The whole name; a part that several modules share is counted under each of its names."""
         self._letters += len(prefix) + len(name) + 1
         if self._letters > _LETTERS:
-            raise TooMuchError("its modules contain each other, so names do not end")
+            raise TooMuchError("its modules share parts under too many names to list")
         return f"{prefix}{name}"
 
 
