@@ -188,8 +188,9 @@ class _HeadAudit:
             rival = RIVALS[scores.weakest[self.head.layer][self.head.head]]
             controls += f", not distinguishable from attention to {rival}"
         text = (
-            f"{self.name} pays {float(scores.score[self.head]):.1%} of its attention to the "
-            f"pattern's keys, uniform attention would pay {uniform:.1%}; "
+            f"at queries that have a key of the pattern {self.name} pays it "
+            f"{float(scores.score[self.head]):.1%} of its attention, uniform attention would pay "
+            f"{uniform:.1%}; "
             f"matched controls: {controls}"
         )
         return measured("there", answer, text, "observed", share, bound, coverage, asserted)
@@ -313,8 +314,10 @@ class _HeadAudit:
     def _taken_out(self, knockouts: Knockouts) -> str:
         """Effects of ablating the head's whole output, whatever it attends to."""
         by_way = knockouts.output_effect(self.head)
-        effects = " and ".join(f"{way} {percent(effect)}" for way, effect in by_way.items())
-        return f"Ablating the whole head costs, by {effects} of the metric"
+        effects = " and ".join(
+            f"{percent(effect)} ({way} ablation)" for way, effect in by_way.items()
+        )
+        return f"Ablating the whole head costs {effects} of the metric"
 
     def _special(self) -> Part:
         """More than attention elsewhere in this head, where its effect is clearest."""
@@ -333,16 +336,18 @@ class _HeadAudit:
             (k for k, a in answers.items() if a == "confirmed"), next(iter(answers))
         )
         least = min(share[decisive_set].values(), key=lambda s: s.mean)
-        text = f"this costs {percent(least)} of the metric more than "
         if decisive_set == "displaced":
-            text += (
-                f"{TIMES:g} times what knocking out displaced keys costs (those of another row, or "
-                "one position further)"
+            text = (
+                f"its cost exceeds {TIMES:g} times that of knocking out displaced keys (those of "
+                f"another row, or one position further) by {percent(least)} of the metric"
             )
             if "elsewhere" in answers:
-                text += "; it is not more than knocking out as much of its attention elsewhere"
+                text += "; it is not more than the cost of as much of its attention elsewhere"
         else:
-            text += "knocking out as much of its attention elsewhere in the intact model"
+            text = (
+                "its cost exceeds that of knocking out as much of the head's attention elsewhere "
+                f"in the intact model by {percent(least)} of the metric"
+            )
         answer = of_alternatives(list(answers.values()))
         return measured("special", answer, text, "intervened", least, 0.0, coverage, asserted)
 

@@ -172,9 +172,10 @@ def analyze(run: Run[CollapseOptions]) -> CollapseFinding:
 
 STATES = "Hidden states of different tokens"
 HEADLINES = {
-    "detected": f"{STATES} become more alike with depth, by more than with shuffled weights.",
-    "uninformative": f"{STATES} become more alike with depth no more than with shuffled weights.",
-    "not_detected": f"{STATES} do not become more alike with depth by {RISE:g} or more.",
+    "detected": f"{STATES} become more alike with depth, more than with shuffled weights.",
+    "uninformative": f"{STATES} become more alike with depth, but no more than with shuffled "
+    "weights.",
+    "not_detected": f"{STATES} do not become more alike with depth: no rise by {RISE:g} or more.",
     "undecided": f"{STATES} may or may not become more alike with depth.",
 }
 
@@ -198,8 +199,8 @@ def sentences(
         f"The mean cosine rises by {rise.mean:.2f} [{rise.low:.2f}, {rise.high:.2f}] from the "
         f"embedding to the last block, n = {rise.n}; {RISE:g} counts as a rise.",
         beside,
-        f"It is {_interval(last)} after the last block and {_interval(first)} at the embedding; "
-        f"independent directions have 0, a single cosine ± {spread:.2f}.",
+        f"The mean cosine is {_interval(last)} after the last block and {_interval(first)} at the "
+        f"embedding; of independent directions it is 0, with single cosines of ± {spread:.2f}.",
     ]
     if first.dimensions is not None and last.dimensions is not None:
         parts.append(

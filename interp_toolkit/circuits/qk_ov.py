@@ -439,7 +439,8 @@ def sentences_of_one(
     first, count = fields["pairs"][0], len(fields["singular_values"])
     left, right = (f"{side} {getattr(first, side)}" for side in circuit.sides)
     sentences = [
-        f"{what} has effective rank {head.effective_rank:.3g} of {count}.",
+        f"{what} has an effective rank (participation ratio) of "
+        f"{head.effective_rank:.3g}, of at most {count}.",
         f"Its largest score is {first.score:.4g}, from {left} to {right}.",
     ]
     if not math.isnan(head.score):

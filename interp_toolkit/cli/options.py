@@ -179,5 +179,7 @@ def check_apart(written: Mapping[str, Path | None], read: Mapping[str, str | Non
             if real_path == other:
                 raise InputError(f"{option} {path} would overwrite {what}; give another file")
             if os.path.isfile(real_path) and os.path.dirname(real_path) == other:
-                raise InputError(f"{option} {path} is a file of {what}; give another file")
+                raise InputError(
+                    f"{option} {path} is a file in the folder of {what}; give another file"
+                )
         used_paths[f"what {option} writes"] = real_path

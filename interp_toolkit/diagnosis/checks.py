@@ -224,6 +224,7 @@ def findings(checks: Sequence[Check], evidence: DoctorEvidence) -> list[str]:
         if by_answer[answer] and len(sentences) < MOST_FINDINGS - 1:
             sentences.append(f"{word}: {listed([check.name for check in by_answer[answer]])}.")
     sentences.append(
-        f"Checked on random tokens, in this process; {evidence.not_applicable} checks do not apply."
+        f"The checks ran on random tokens, in this process; {evidence.not_applicable} do not apply "
+        "to this model."
     )
     return sentences

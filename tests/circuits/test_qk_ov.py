@@ -95,7 +95,7 @@ def test_one_head_is_taken_apart(circuit, kind, zoo) -> None:
     shares = [c.share for c in result.components if c.sign == "+"]
     squares = np.array(result.singular_values) ** 2
     assert shares == pytest.approx(squares[: len(shares)] / squares.sum())
-    assert "L1H2 has effective rank" in result.verdict
+    assert "L1H2 has an effective rank" in result.verdict
     assert any("earlier layers" in note for note in result.notes)
     assert [table.title for table in result.tables()][:2] == ["Token pairs", "Components"]
     trace = result.figures()[0].data[0]

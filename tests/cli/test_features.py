@@ -153,7 +153,7 @@ def test_a_file_of_the_sae_is_not_written_over(call, sae, tokens_only):
         features = ("--features", sae, "--data", tokens_only)
         code, _, err = call(*START, *features, written, sae / "cfg.json")
         assert code == 2
-        assert "is a file of --features" in err
+        assert "is a file in the folder of --features" in err
     assert (sae / "cfg.json").read_bytes() == before
     code, _, err = call(*START, "--features", sae, "--data", tokens_only, "--html", tokens_only)
     assert code == 2

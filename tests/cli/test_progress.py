@@ -73,10 +73,10 @@ def test_two_kinds_of_steps_that_take_turns_keep_their_clocks(clock, capsys) -> 
 
 def test_what_is_said_of_the_time_already_stays(clock, capsys) -> None:
     with progress(quiet=False) as say:
-        say("cutting edges: 1 of 9 passes")
+        say("ablating edges: 1 of 9 passes")
         clock[0] += 30
-        say("cutting edges: 2 of 9 passes, 7 s left")
-    assert said(capsys)[1] == "cutting edges: 2 of 9 passes, 7 s left"
+        say("ablating edges: 2 of 9 passes, 7 s left")
+    assert said(capsys)[1] == "ablating edges: 2 of 9 passes, 7 s left"
 
 
 def test_training_says_what_is_left_of_a_seed(clock, capsys) -> None:

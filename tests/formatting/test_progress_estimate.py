@@ -9,16 +9,16 @@ def test_time_left_is_told_when_it_is_known(monkeypatch):
     clock = iter([0.0, 1.0, 10.0, 39.0, 40.0])
     monkeypatch.setattr(formatting.time, "monotonic", lambda: next(clock))
     said = []
-    count = formatting.ProgressEstimate(said.append, 40, "cutting edges")
+    count = formatting.ProgressEstimate(said.append, 40, "ablating edges")
     count.step()
     count.step(9)
     count.step(29)
     count.step()
     assert said == [
-        "cutting edges: 1 of 40 passes",
-        "cutting edges: 10 of 40 passes, 30 s left",
-        "cutting edges: 39 of 40 passes",
-        "cutting edges: 40 of 40 passes",
+        "ablating edges: 1 of 40 passes",
+        "ablating edges: 10 of 40 passes, 30 s left",
+        "ablating edges: 39 of 40 passes",
+        "ablating edges: 40 of 40 passes",
     ]
 
 

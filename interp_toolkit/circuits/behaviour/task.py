@@ -436,13 +436,14 @@ class RepeatTask(RowTask):
         yes = all(e.low > 0 and e.mean >= LEAST_ADVANTAGE for e in (advantage, preferred))
         n_ids = len(torch.unique(self.prompts.tokens[:, self.prompts.first :]))
         above, guess = unrepeated - repeated, float(unrepeated.mean())
+        of_guess = "before repetition"
         if LEAST_ADVANTAGE <= float(np.log(n_ids)) - float(repeated.mean()) < float(above.mean()):
             guess = float(np.log(n_ids))
-            above = guess - repeated
+            above, of_guess = guess - repeated, "of a uniform guess among the prompts' tokens"
         text = (
             f"repetition makes the next token likelier by {advantage.mean:.3g} nats "
-            f"[{advantage.low:.3g}, {advantage.high:.3g}] (n = {len(readings)}); its loss is "
-            f"{repeated.mean():.3g} nats, that of a guess {guess:.3g}"
+            f"[{advantage.low:.3g}, {advantage.high:.3g}] (n = {len(readings)}); the "
+            f"model's loss is then {repeated.mean():.3g} nats, that {of_guess} {guess:.3g}"
         )
         if not yes and advantage.low > 0:
             text += ", and it is not significantly likelier than the prompt's other tokens"

@@ -111,10 +111,10 @@ class CircuitEvidence(Evidence):
     measured: str = column("metric")
     unit: str = column("unit")
     intact: float = column("intact")
-    every_edge_cut: float = column("every edge cut")
+    every_edge_cut: float = column("every edge ablated")
     edges: int = column("edges of the model")
-    cut_edges_get: str = column("cut edges get")
-    edges_cut_one_by_one: int | None = column("edges cut one by one", default=None)
+    cut_edges_get: str = column("ablation value")
+    edges_cut_one_by_one: int | None = column("edges ablated one by one", default=None)
     edges_estimated_only: int | None = column("edges estimated only", default=None)
     faithfulness: float | None = column("faithfulness", default=None)
     faithfulness_low: float | None = column("its 95 % CI, from", default=None)
@@ -234,13 +234,13 @@ def check_table(e: CircuitEvidence) -> Table:
         ["  interval from", e.faithfulness_low],
         ["  to", e.faithfulness_high],
         ["the rest keeps", e.rest_keeps],
-        *[[f"the circuit keeps, cut edges at {k}", v] for k, v in (e.keeps_with or {}).items()],
+        *[[f"the circuit keeps, ablation value: {k}", v] for k, v in (e.keeps_with or {}).items()],
         ["the best rival keeps", e.best_rival_keeps],
         ["the runner-up keeps", e.runner_up_keeps],
         ["edges needed, of those taken out", fraction(e.edges_needed, e.edges_taken_out)],
         ["edges chosen again", fraction(e.edges_chosen_again, e.edges_chosen)],
         ["Jaccard with bootstraps' circuits", e.jaccard_of_bootstraps],
-        *[[f"Jaccard, cut edges at {kind}", v] for kind, v in (e.jaccard_with or {}).items()],
+        *[[f"Jaccard, ablation value: {kind}", v] for kind, v in (e.jaccard_with or {}).items()],
     ]
     return Table(
         "Checks of the circuit",
@@ -487,7 +487,7 @@ def sentences(circuit: Circuit) -> list[str]:
     if not _is_uncertain(held_out):
         first.append(
             f"Alone, with all other edges replaced by {WORDS[circuit.ablation_kind]}, they keep "
-            f"{_with_interval(held_out)} of the effect of ablating all edges, n = "
+            f"{_with_interval(held_out)} of what is lost when all edges are ablated, n = "
             f"{held_out.n_rows} held-out prompts."
         )
     compared = []
@@ -499,7 +499,8 @@ def sentences(circuit: Circuit) -> list[str]:
             checks.as_good(held_out.share),
         )
         compared.append(
-            f"{as_good or 'none'} of {n_rivals} other circuits of the same size keep as much"
+            f"{as_good or 'none'} of {n_rivals} other circuits of the same size "
+            f"keep{'' if as_good > 1 else 's'} as much as this circuit"
             if n_rivals
             else "there is no other circuit of the same size"
         )
@@ -541,7 +542,7 @@ def _largest_heads(circuit: Circuit) -> str:
     whole = circuit.intact - circuit.all_cut
     return (
         f"Of its {len({e.edge.source for e in circuit.included if e.edge.source.kind == 'head'})} "
-        f"heads {len(heads)} were cut one at a time; largest losses: {named}, of {whole:.2g} "
+        f"heads {len(heads)} were ablated one at a time; largest losses: {named}, of {whole:.2g} "
         f"{circuit.objective.unit}."
     )
 

@@ -496,7 +496,7 @@ def _checks(
     by_kind = {}
     trial.release()
     for kind in kinds_for(prompts)[1:] if budget.values else ():
-        progress(f"with cut edges at {kind}")
+        progress(f"with ablation value {kind}")
         by_kind[kind] = faithfulness(trial.with_ablation_value(kind), edges)
     return Checks(
         rest=rest,

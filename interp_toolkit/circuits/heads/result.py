@@ -222,8 +222,9 @@ def _described_table(described: Sequence[Described]) -> Table:
         "Attention of each head",
         ["head", "attends to"],
         rows,
-        "Fraction of the head's attention by pattern, each pattern without the positions of those "
-        "before it; a description, without a test."
+        "Fraction of the head's attention by pattern over all queries, also those without a key of "
+        "the pattern, each pattern without the positions of those before it; a description, "
+        "without a test."
         + (f" {left} heads whose attention is explained less are left out." if left else ""),
     )
 
@@ -283,8 +284,9 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
             row.append(h.reason)
         rows.append(row)
     caption = (
-        "Score: mean fraction of a query's attention on the pattern's keys; control: the same for "
-        "matched controls; adjusted p: over all heads and detectors of the model."
+        "Score: mean fraction of a query's attention on the pattern's keys, over queries that have "
+        "such a key; control: the same for matched controls; adjusted p: over all heads and "
+        "detectors of the model."
     )
     if cut:
         caption += (

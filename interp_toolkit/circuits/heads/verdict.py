@@ -129,6 +129,8 @@ def _decisive(heads: Sequence[HeadVerdict]) -> HeadVerdict:
 
 NO_TASK = "the prompts define no task that can be measured"
 QUICK = "heads were not knocked out (effort: quick)"
+ATTENTION = "% of its attention"
+WHERE = "at queries that have such a key"
 NO_CONTROL = "too few matched controls in these prompts"
 
 
@@ -305,7 +307,17 @@ def findings(
     if len(sentences) > room:
         others = _listed([group.detector for group in working[room - 1 :]], "and")
         sentences = [*sentences[: room - 1], f"Also {others}: see the table of patterns."]
-    return [*sentences, *after][:MOST_FINDINGS]
+    return _explained([*sentences, *after][:MOST_FINDINGS])
+
+
+def _explained(sentences: Sequence[str]) -> list[str]:
+    """The findings, the first that has a head's attention with the queries that it is about."""
+    explained = list(sentences)
+    for i, sentence in enumerate(explained):
+        if ATTENTION in sentence:
+            explained[i] = sentence.replace(ATTENTION, f"{ATTENTION} {WHERE}", 1)
+            break
+    return explained
 
 
 def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
@@ -315,7 +327,7 @@ def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
     rows = strongest.cut.rows if strongest.cut else group.rows
     if len(group.heads) == 1:
         return (
-            f"{strongest.name} ({group.detector}, {_attention(strongest)}): "
+            f"{strongest.name} ({group.detector}, {_attention(strongest)}), "
             f"{_effect_words(strongest)} (n = {rows})."
         )
     number = len(group.heads)
@@ -334,7 +346,7 @@ def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
     return (
         f"{group.detector.capitalize()}: knocking out this attention in {how_many} "
         f"heads that have it removes {_range(joint)} of the metric (n = {group.rows}){keeps}; "
-        f"{strongest.name} ({_attention(strongest)}): {_effect_words(strongest)}{alone}."
+        f"{strongest.name} ({_attention(strongest)}), {_effect_words(strongest)}{alone}."
     )
 
 
@@ -344,7 +356,7 @@ def _effect_words(head: HeadVerdict) -> str:
         return "its effect was not tested"
     word, alone = head.causal, head.cut.claim is head.cut.own
     own = head.cut.effect if alone else least(head.cut.own)
-    knocked = f"knocking it out removes {_range(own)} of the metric"
+    knocked = f"knocking out this attention removes {_range(own)} of the metric"
     if head.cut.output and not matters(word):
         other = min(head.cut.output.values(), key=lambda s: s.mean)
         return f"{in_words(word)}: {knocked}, but replacing its whole output {_range(other)}"
@@ -353,7 +365,7 @@ def _effect_words(head: HeadVerdict) -> str:
         widest = max(abs(end) for s in shares for end in (s.low, s.high))
         if widest < ROUNDS_TO_ZERO:
             changes = f"changes the metric by less than {100 * ROUNDS_TO_ZERO:g} %"
-            return f"negligible effect: knocking it out {changes}"
+            return f"negligible effect: knocking out this attention {changes}"
         return f"negligible effect: {knocked}, within ± {100 * widest:.1f} %"
     if matters(word) and not alone:
         return (
@@ -389,7 +401,7 @@ def _but(head: HeadVerdict) -> str:
 
 
 def _attention(head: HeadVerdict) -> str:
-    return "–" if head.score is None else f"{100 * head.score:.0f} % of its attention"
+    return "–" if head.score is None else f"{100 * head.score:.0f} {ATTENTION}"
 
 
 def _feeding(readers: Sequence[Reader], unit: str) -> list[str]:

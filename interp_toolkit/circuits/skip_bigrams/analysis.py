@@ -424,7 +424,7 @@ def _status(heads: Sequence[HeadBigrams], copies: int) -> tuple[Status, str | No
     if beyond_chance(beyond_control(heads), len(heads)):
         return "detected", None
     if not copies:
-        return "undecided", "heads were not compared with copies (effort: quick)"
+        return "undecided", f"heads were not compared with {CONTROL} (effort: quick)"
     if all(np.isnan(head.control_p) for head in with_bigrams):
         return "undecided", f"with so many features no {CONTROL} were compared"
     if with_bigrams[0].level / len(with_bigrams) < 1 / (copies + 1):
@@ -462,8 +462,9 @@ def notes_of(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list
         notes.append(f"{CONTROL} stand out as far in {', '.join(others)}")
     if len(heads) > 1:
         notes.append(
-            f"the level holds for each {_each(heads)}: without any bigram, up to "
-            f"{evidence.expected_by_chance:.2g} of {evidence.comparisons} would show one by chance"
+            f"the level holds for each {_each(heads)}: without any real "
+            f"bigram, at most {evidence.expected_by_chance:.2g} of {evidence.comparisons} would "
+            "show one on average"
         )
     if evidence.tail == "empirical":
         notes.append(EMPIRICAL)
@@ -524,12 +525,12 @@ def sentences(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> lis
         return [f"{capital(reason)} ({heads[0].n_pairs:,} pairs, {level})."]
     first = with_bigrams[0]
     names = listed([f"{head.name} ({len(head.bigrams):,})" for head in with_bigrams], NAMED)
-    estimate = f"Their number in {first.name} cannot be estimated: {first.count_note}; capacity"
+    estimate = f"Their number in {first.name} cannot be estimated: {first.count_note}"
     if first.interval is not None:
         low, high = first.interval
         estimate = (
             f"An estimated {first.estimated_count:,} [{low:,}, {high:,}] pairs of {first.name} are "
-            "about as strong as these, of a capacity of"
+            "about as strong as these"
         )
     strongest = ", ".join(
         f"{b.key_feature} → {b.query_feature}{' (attends less)' if b.z < 0 else ''}"
@@ -539,7 +540,7 @@ def sentences(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> lis
     up_to = f"; {alike:,} pairs up to features that are alike (|cos| > {ALIKE})" if alike else ""
     facts = [
         f"Discoveries in {_n_heads(with_bigrams)} of {n_heads} heads: {names} ({level}).",
-        f"{estimate} about {first.capacity:,}.",
+        f"{estimate}; the head's capacity is about {first.capacity:,}.",
         f"Strongest in {first.name}, key → query: {strongest}{up_to}.",
     ]
     if evidence.status == "detected":

@@ -36,7 +36,7 @@ LEAST_LENGTH = 1e-6  # of what is left without the shared direction: below, it i
 
 @dataclass(frozen=True, eq=False)
 class FeatureSide:
-    """Features of queries, or of keys.
+    """The features on one side of the head: those of queries, or those of keys.
 
     Attributes:
         unit: as given, of length 1.

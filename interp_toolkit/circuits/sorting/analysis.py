@@ -448,7 +448,8 @@ def _first(reading: ListReading, n: int) -> ListReading:
 
 PHRASES = {
     MIN_GREATER: "emitting the smallest value above the previous output",
-    ARGMAX: "taking the argmax of the piecewise-linear f(x) + (k + 0.5) x",
+    ARGMAX: "taking the argmax of the piecewise-linear f(x) + (k + 0.5) x, for output k and values "
+    "x, with f(x) = Σ min(0, aᵢ − x) over the list's values aᵢ",
 }
 SHORT = {MIN_GREATER: "smallest value above the previous", ARGMAX: "piecewise-linear argmax"}
 KINDS = {  # by the name of a test set, and whether its lists are distinct

@@ -115,7 +115,10 @@ class HeadMeans(ShortRepr):
         """
         for layer, heads in by_layer.items():
             if missing := set(heads) - set(self.heads.get(layer, ())):
-                raise InputError(f"the means of L{layer}H{min(missing)} were not read: give all")
+                raise InputError(
+                    f"the means of L{layer}H{min(missing)} were not read: give every head that is "
+                    "ablated to head_means"
+                )
         return {
             layer: self.z[layer][:, [self.heads[layer].index(head) for head in heads]]
             for layer, heads in by_layer.items()

@@ -322,15 +322,15 @@ class BooleanFinding(Finding):
         SiteVerdict,
         "Sites",
         "Margin: distance between the classes along the best direction found, in activation "
-        "units; negative where they overlap. Accuracy: held out on sampled data, else on the "
-        "points themselves. p: corrected for the sites. Cover: the probability that random "
-        "labels of as many points in general position are separable.",
+        "units; negative where they overlap. Accuracy: on sampled data held out, with its p "
+        "corrected for the sites; else on the points themselves. Cover: the probability that "
+        "random labels of as many points in general position are separable.",
         sparse=True,
         cells={
             "hook": lambda site: site.hook,
             "position": lambda site: site.position,
             "status": lambda site: site.outcome,
-            "gap": lambda site: site.margin,
+            "margin": lambda site: site.margin,
             "accuracy": lambda site: site.accuracy,
             "balanced": _held_out("balanced_accuracy"),
             "p": _held_out("p_value"),

@@ -1,5 +1,7 @@
 """Many L2-regularized logistic regressions on the activations of one site, minimized together.
 
+`Site` prepares the activations once; L-BFGS then minimizes all targets at once in its coordinates.
+
 *Principal axes.* A logistic fit penalizes |w|^2 and not the intercept. So the rows may be shifted
 (the intercept absorbs it) and rotated (|w| is preserved) without changing the problem, but not
 rescaled. In the principal axes of the rows the Hessian at w = 0 is diagonal, which is the solver's
@@ -370,7 +372,7 @@ def _step(problem: LogisticProblem, state: _State, direction: Tensor) -> Bool[Te
 def _line_search(
     problem: LogisticProblem, state: _State, direction: Tensor, ascent: Tensor, slope: Tensor
 ) -> tuple[Float[Tensor, " target"], Bool[Tensor, " target"]]:
-    """A step length for every target that meets the weak Wolfe conditions (0 if none was found).
+    """A step length for every target, by the weak Wolfe conditions (0 if none was found).
 
     Bisection as in Lewis & Overton (2013), with the secant of the slopes in place of the
     midpoint where it lies well inside the bracket. Only unsettled targets are tried again.

@@ -99,7 +99,7 @@ class UANDEvidence(Evidence):
     input: str | None = column("its input")
     counts: Mapping[str, int] = column("pairs")
     shuffled_read: int = column("pairs read with shuffled labels")
-    random_layers: int = column("random layers of the same weights")
+    random_layers: int = column("layers with the same weights in random order")
     p_better: float | None = column("p that one reads the pairs as well")
     behind_attention: bool = column("attention may have brought them")
     positions: int = column("positions in rows")
@@ -292,7 +292,7 @@ def _random_layers(site: SiteSummary, n_layers: int) -> Control:
     Its p is a rank, so in steps. The layer must also lie beyond the prediction limit of one more
     random layer, at half the level: better and worse are both looked at.
     """
-    name = "random layers of the same weights"
+    name = "layers with the same weights in random order"
     smallest = n_layers / (1 + len(site.random_mean_worst))
     p_value = float(np.minimum(1, site.p_better * n_layers))
     rank = control_of_p(name, p_value, LEVEL, smallest)
@@ -330,7 +330,7 @@ def headline(site: SiteSummary, main: Claim, evidence: UANDEvidence) -> str:
     readable = f"The ANDs of {n} of {observed} feature pairs are readable at {hook}"
     if evidence.status == "uninformative":
         return f"{readable}, but no better than in random layers."
-    return f"{readable}; whether it computes them is undecided."
+    return f"{readable}; whether this layer computes them is undecided."
 
 
 def _observed(site: SiteSummary) -> int:
@@ -432,22 +432,22 @@ def _random(site: SiteSummary, n_layers: int) -> str:
         f"mean worst error {site.mean_worst:.3f} against {span} in {len(values)} of them, "
         f"p = {site.p_better:.2g}"
     )
-    layers, control = "andom layers of the same weights", _random_layers(site, n_layers)
+    layers, control = "ayers with the same weights in random order", _random_layers(site, n_layers)
     if control.outcome == "passed":
-        return f"R{layers} read them less well: {numbers}."
+        return f"L{layers} read them less well: {numbers}."
     if site.p_worse <= LEVEL:
-        return f"R{layers} read them better: {numbers}."
+        return f"L{layers} read them better: {numbers}."
     if control.outcome == "powerless":
         more = "compare more (--reinitialisations)"
-        return f"Whether r{layers} read them as well is undecided: {numbers}; {more}."
+        return f"Whether l{layers} read them as well is undecided: {numbers}; {more}."
     if site.p_better * n_layers <= LEVEL:
-        return f"One more of the r{layers} may read them as well: {numbers}."
+        return f"One more of the l{layers} may read them as well: {numbers}."
     if site.p_better <= LEVEL:
         return (
-            f"R{layers} read them less well ({numbers} for this layer alone), but of {n_layers} "
+            f"L{layers} read them less well ({numbers} for this layer alone), but of {n_layers} "
             "layers one may do so by chance."
         )
-    return f"R{layers} read them as well: {numbers}."
+    return f"L{layers} read them as well: {numbers}."
 
 
 def _construction(record: Record) -> str:
@@ -466,7 +466,8 @@ def _construction(record: Record) -> str:
         f"{text}, {but} the readouts along shared neurons "
         f"separate {only}{record['separated']:,} of "
         f"the {record['named_seen']:,} seen (worst error {record['worst']:.3g}, "
-        f"{record['worst_after_offset']:.3g} after offset)."
+        f"{record['worst_after_offset']:.3g} after offset; below 1/2 separates a pair, below 1/4 "
+        "reads it)."
     )
 
 
@@ -485,7 +486,7 @@ def higher_words(record: Mapping[str, Any]) -> str:
     return (
         f"{text}; the readouts along shared neurons separate {record['separated']:,} of the "
         f"{record['measured']:,} measured (worst error {record['worst']:.3g}, "
-        f"{record['worst_after_offset']:.3g} after offset)."
+        f"{record['worst_after_offset']:.3g} after offset; below 1/2 separates)."
     )
 
 

@@ -249,7 +249,8 @@ def test_how_verdicts_are_worded():
     nothing = [dataclasses.replace(nothing[0], reason=verdict.why_not(nothing[0], 0.3))]
     assert verdict.headline(nothing, checked()) == "No head is detected as induction."
     assert verdict.findings(nothing, [], [], checked()) == [
-        "Nearest: L1H2 as induction, 10 % of its attention, adjusted p = 1: attention above its "
+        "Nearest: L1H2 as induction, 10 % of its attention at queries that have such a key, "
+        "adjusted p = 1: attention above its "
         "controls is below the threshold of 30% and adjusted p above 0.05.",
         "Task: ninety of a hundred.",
     ]
@@ -262,23 +263,23 @@ def test_how_verdicts_are_worded():
     seen = {"score": 0.9, "detected": True, "p_value": 1e-9}
     redundant = one(effect(0.01, -0.1, 0.1, "major", restored=(0.7, 0.6, 0.8)), **seen)
     assert verdict._effect_words(redundant) == (
-        "major: alone knocking it out removes 1.0 % [-10.0, 10.0] of the metric, and 70.0 % "
-        "[60.0, 80.0] once it is knocked out in the others too"
+        "major: alone knocking out this attention removes 1.0 % [-10.0, 10.0] of the metric, and "
+        "70.0 % [60.0, 80.0] once it is knocked out in the others too"
     )
     assert redundant.to_dict()["effect_low"] == pytest.approx(0.6)
     undecided = one(effect(0.1, -0.2, 0.4, "undecided"), **seen)
-    assert "undecided: knocking it out removes 10.0 % [-20.0, 40.0]" in (
+    assert "undecided: knocking out this attention removes 10.0 % [-20.0, 40.0]" in (
         verdict._effect_words(undecided)
     )
     unbounded = one(effect(1.2, -np.inf, np.inf, "undecided"), **seen)
-    assert "undecided: knocking it out removes 120.0 % [no bounds]" in (
+    assert "undecided: knocking out this attention removes 120.0 % [no bounds]" in (
         verdict._effect_words(unbounded)
     )
     idle = one(effect(0.001, -0.01, 0.02, "negligible"), **seen)
     assert "within ± 2.0 %" in verdict._effect_words(idle)
     still = one(effect(0.0, -0.0002, 0.0003, "negligible"), **seen)
     assert verdict._effect_words(still) == (
-        "negligible effect: knocking it out changes the metric by less than 0.05 %"
+        "negligible effect: knocking out this attention changes the metric by less than 0.05 %"
     )
 
 

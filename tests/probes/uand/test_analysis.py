@@ -75,7 +75,7 @@ def verdict(constructed):
 
 def test_the_construction_is_read_here_and_no_better_than_random(verdict):
     assert verdict.status == "uninformative"
-    assert "random layers of the same weights give as much" in verdict.evidence.reason
+    assert "layers with the same weights in random order give as much" in verdict.evidence.reason
     site = verdict.layers[0]
     assert site.counts["computed"] >= 60
     assert site.counts["before"] == 0
@@ -89,7 +89,7 @@ def test_the_construction_is_read_here_and_no_better_than_random(verdict):
         f"The ANDs of {n} of 66 feature pairs are readable at blocks.0.mlp.hook_post, but no "
         "better than in random layers."
     )
-    assert "Random layers of the same weights read them as well" in verdict.findings[0]
+    assert "Layers with the same weights in random order read them as well" in verdict.findings[0]
     assert "The weights are the construction of universal AND" in verdict.verdict
 
 
@@ -358,16 +358,16 @@ def test_several_layers_need_more_draws(constructed):
     status, first, words = judged(19, 0.05, 1)
     assert status == "computed"
     assert "are computed at" in first
-    assert words.startswith("Random layers of the same weights read them less well: ")
+    assert words.startswith("Layers with the same weights in random order read them less well: ")
     for draws, p, n_layers in ((19, 0.05, 2), (3, 0.25, 1), (0, math.nan, 1)):
         status, first, words = judged(draws, p, n_layers)
         assert status == "undecided"
-        assert "whether it computes them is undecided" in first
+        assert "whether this layer computes them is undecided" in first
         assert "is undecided" in words
     status, first, words = judged(19, 0.05, 1, mean_worst=0.389)
     assert status == "uninformative"
     assert "no better than in random layers" in first
-    assert words.startswith("One more of the random layers of the same weights may")
+    assert words.startswith("One more of the layers with the same weights in random order may")
     status, first, words = judged(40, 2 / 41, 2)
     assert status == "uninformative"
     assert "of 2 layers one may do so by chance" in words
@@ -500,7 +500,7 @@ def test_a_trained_layer_is_held_against_its_own_re_initialisations():
     assert len(site.random_mean_worst) == 19
     assert site.p_better == 0.05
     assert site.mean_worst < min(site.random_mean_worst)
-    assert "Random layers of the same weights read them less well" in found.verdict
+    assert "Layers with the same weights in random order read them less well" in found.verdict
     assert site.intersections is None
 
 

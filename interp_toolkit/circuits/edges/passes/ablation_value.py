@@ -79,7 +79,7 @@ class AblationValue:
         return [*means, *(torch.zeros_like(means[0]) for _ in range(n_zero))]
 
     def _writes(self, tokens: Int[Tensor, "row pos"]) -> Sequence[Tensor]:
-        """The averaged outputs: every writer's, or the embedding's alone where others get zero."""
+        """The outputs to average: every writer's; only the embedding's where others get zero."""
         if self.kind == "zero":
             return [self._engine.embedded(tokens)]
         return self._engine.whole(tokens).trace.writes

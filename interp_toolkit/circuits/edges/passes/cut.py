@@ -256,7 +256,7 @@ class CutObjective:
             positions = self._read_positions(part.rows)
             return self.engine.logits(part.whole, part.reference, cuts[i], positions)
 
-        return self._each(len(cuts), of, progress, "cutting edges")
+        return self._each(len(cuts), of, progress, "ablating edges")
 
     def alone(
         self,
@@ -287,7 +287,7 @@ class CutObjective:
             positions = self._read_positions(part.rows)
             return self.engine.without(part.whole, part.reference, nodes[i], positions)
 
-        return self._each(len(nodes), of, progress, "cutting nodes")
+        return self._each(len(nodes), of, progress, "ablating nodes")
 
     def attributions(
         self, steps: int = STEPS, progress: Callable[[str], None] = lambda step: None

@@ -142,7 +142,7 @@ def path_effects(
 
 
 def _checked(model: Any, writers: Sequence[Head], reader: Head) -> ModelWeights:
-    """The view of the weights, where all paths from the writers to the reader can be cut."""
+    """The view of the weights; raises InputError unless all these paths can be cut."""
     for layer, head in (*writers, reader):
         if not (0 <= layer < int(model.cfg.n_layers) and 0 <= head < int(model.cfg.n_heads)):
             raise InputError(f"there is no head {head} in layer {layer}")

@@ -97,8 +97,10 @@ def read_own(data: Any, metadata: Mapping[str, str], source: str) -> dict[str, A
         if not isinstance(about.get(what), Mapping | None):
             raise InputError(f"{source} is damaged: its {what} record is not a dictionary")
     missing = {"config", "state_dict"} - about.keys()
-    if missing or not isinstance(about["config"], Mapping):
-        raise InputError(f"{source} is damaged: it has no {', '.join(sorted(missing)) or 'config'}")
+    if missing:
+        raise InputError(f"{source} is damaged: it has no {', '.join(sorted(missing))}")
+    if not isinstance(about["config"], Mapping):
+        raise InputError(f"{source} is damaged: its config is not a dictionary")
     return about
 
 

@@ -112,7 +112,7 @@ class Settled:
 
 
 class MissingSettingError(InputError):
-    """A file leaves open what has to be given; all of it is asked for at once.
+    """A file does not say all that a model needs; everything missing is asked for at once.
 
     Attributes:
         known: what the file does say.

@@ -123,7 +123,7 @@ def provisional_heads(tensors: Mapping[str, Tensor]) -> int:
 
 
 def bridge_to_hooked(tensors: Mapping[str, Tensor], n_heads: int, source: str) -> Tensors:
-    """A bridge's tensors under `HookedTransformer`'s names and in its shapes.
+    """A bridge's tensors with the names and shapes that `HookedTransformer` gives them.
 
     Biases that the architecture does not have anywhere become zeros where others have them.
     Raises InputError for parts that the toolkit's transformer does not have, or when the heads
