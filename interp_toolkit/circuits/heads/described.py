@@ -1,16 +1,18 @@
 """A head's attention, split into named patterns and an unexplained rest.
 
-Detectors ask of every head whether it is of a known kind. Here each head is asked what it does
-attend to, so that one of no known kind is described rather than passed over. The relations are the
-detectors', the query itself, some places back or ahead, each place of the row, and the ids
-that stand in most rows (separators). Greedily, the relation that holds most attention beyond
-uniform, over places that no relation before it holds, is told with its share, until the next would
-add less than LEAST. A description of these rows, not a test: it has no p-value, and what a relation
-shares with one told before it (the first place and a separator that stands there) is not its own.
+Detectors test whether a head has a known pattern. Here every head is described by the patterns it
+does have, so that heads of no known type are not passed over. The patterns are the detectors' own,
+attention to the query itself, to positions a few steps back or ahead, to each position of a short
+prompt, and to token ids that are in most prompts (separators). Greedily, the pattern that holds
+most attention beyond uniform, over pairs that no earlier pattern covers, is reported with its
+share, until the next would add less than LEAST. This describes these prompts and is not a test: it
+has no p-value, and attention that two patterns share (the first position, where a separator
+stands) counts for the one reported first.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -105,6 +107,7 @@ class Descriptions:
 
     Attributes:
         n_rows: how many of the prompts are looked at, the first.
+        queries: which positions are; in long prompts every so many, as all pairs take minutes.
     """
 
     def __init__(
@@ -113,14 +116,20 @@ class Descriptions:
         self._model, self._prompts = model, prompts
         self.n_rows = min(len(prompts), max(2, min(ROWS, MOST_PAIRS // prompts.n_pos**2)))
         rows = torch.arange(self.n_rows)
-        self._relations = _relations(prompts, detectors, rows, causal=causal)
+        step = math.ceil(self.n_rows * prompts.n_pos**2 / MOST_PAIRS)
+        self.queries = slice(step - 1, None, step)
+        self._relations = [
+            (name, mask[:, self.queries])
+            for name, mask in _relations(prompts, detectors, rows, causal=causal)
+        ]
         self._descriptions: list[Described] = []
 
     def look(self, pattern: Float[Tensor, "row head query key"], layer: int) -> None:
         """Describe a layer's heads by their patterns on these prompts."""
-        values = pattern.double().cpu().numpy()
+        values = pattern[:, :, self.queries].double().cpu().numpy()
         values = np.broadcast_to(values, (self.n_rows, *values.shape[1:]))
         visible = visible_pairs(*visibility(self._model, layer), self._prompts.n_pos).numpy()
+        visible = visible[self.queries]
         self._descriptions += [
             _described(Head(layer, head), values[:, head], self._relations, visible)
             for head in range(values.shape[1])

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from interp_toolkit.circuits.behaviour.prompts import Prompts, repeated_prompts
+from interp_toolkit.circuits.heads import described as module
 from interp_toolkit.circuits.heads.described import ROWS, Descriptions, describe_heads
 from interp_toolkit.circuits.heads.detectors import as_detector
 from interp_toolkit.circuits.heads.scores import detect
@@ -89,3 +90,19 @@ def test_heads_are_described_alike_in_the_pass_that_scores_them(memory):
     alone = describe_heads(model, prompts, chosen, causal=True)
     assert described.of_all() == alone
     assert len(alone) == 4
+
+
+def test_long_prompts_are_described_by_some_of_their_queries(monkeypatch):
+    model = induction(d_vocab=8, n_ctx=420)
+    prompts = repeated_prompts(model, rows=2, n_pos=420)
+    detectors = [as_detector("induction"), as_detector("previous-token")]
+    some = Descriptions(model, prompts, detectors, causal=True)
+    assert len(range(420)[some.queries]) * 2 * 420 <= module.MOST_PAIRS
+    few = some.of_all()
+    monkeypatch.setattr(module, "MOST_PAIRS", 2 * 420**2)
+    every = Descriptions(model, prompts, detectors, causal=True)
+    assert len(range(420)[every.queries]) == 420
+    for own, other in zip(few, every.of_all(), strict=True):
+        assert [e.relation for e in own.shares] == [e.relation for e in other.shares]
+        for part, whole in zip(own.shares, other.shares, strict=True):
+            assert part.share == pytest.approx(whole.share, abs=0.1)
