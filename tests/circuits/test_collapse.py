@@ -186,7 +186,7 @@ def test_a_rise_beyond_shuffled_weights_is_one() -> None:
     assert found.status == "detected"
     assert found.evidence.reason is None
     assert found.evidence.rise_low > max(found.evidence.rises_of_copies)
-    assert "by more than with shuffled weights" in found.headline
+    assert "more than with shuffled weights" in found.headline
 
 
 def test_few_copies_confirm_and_deny_nothing() -> None:
