@@ -91,7 +91,7 @@ def test_disguise_changes_weights_and_no_logit():
     assert sorted(places) == sorted(places.values()) == every_head(model)
     assert (turn @ turn.T).numpy() == pytest.approx(np.eye(model.cfg.d_model), abs=1e-9)
     assert not hasattr(new, "ground_truth")
-    with pytest.raises(InputError, match="cannot hold"):
+    with pytest.raises(InputError, match="is smaller than the model's"):
         disguised(model, 5, width=3)
 
 

@@ -172,7 +172,7 @@ def test_rows_are_held_against_their_own_bound_and_none_is_dropped(
     made.append(jobs.row("misfires, m p / d0 = 1", 0.1, 0.1))
     rows = {one["name"]: [one] for one in made}
     capacity = {"capacity": [[4, 10, 20.0]], "slope": 0.5, "cosine": 0.3}
-    assert "Of 3 rows measured on all inputs, 2 are" in constructions.verdict(rows, capacity)
+    assert "Of 3 rows measured on all inputs, 2 have" in constructions.verdict(rows, capacity)
 
 
 def test_the_page(monkeypatch: pytest.MonkeyPatch) -> None:

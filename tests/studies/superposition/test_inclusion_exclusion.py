@@ -153,7 +153,7 @@ def test_a_sample_of_many_inputs_is_said_to_be_one() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [((1,), "fan_in must be 2"), ((11,), "fan-ins are 2"), ((3, 1.0), "probability")],
+    [((1,), "fan_in must be 2"), ((11,), "fan_in must be 2"), ((3, 1.0), "probability")],
 )
 def test_what_has_no_coefficients_is_refused(arguments: tuple, message: str) -> None:
     with pytest.raises(InputError, match=message):

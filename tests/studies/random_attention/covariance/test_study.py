@@ -41,7 +41,7 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     growth = [row[3] for row in result.details[2].rows]
     assert growth == sorted(growth)
     assert growth[-1] > 100
-    assert "leaves out" in result.verdict
+    assert "omits" in result.verdict
     assert json.loads(dumps([result]))["results"][0]["evidence"]["slopes"].keys() == set(
         study.KINDS
     )
