@@ -27,15 +27,10 @@ PEERS = ("induction_head", "previous_token_head", "duplicate_token_head")
 TASKS = ("bare pass", "ours", "run_with_cache")
 
 
-def make(device: str) -> tuple[Any, Any]:
-    """The model and the prompts."""
-    import torch
+def random_gpt2(device: str) -> Any:
+    """GPT-2 small with the random weights of seed 0, on a shorter context."""
     from transformer_lens import HookedTransformer, HookedTransformerConfig
 
-    from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
-
-    torch.set_num_threads(1)
-    torch.set_grad_enabled(False)
     config = HookedTransformerConfig(
         n_layers=LAYERS,
         n_heads=12,
@@ -49,7 +44,18 @@ def make(device: str) -> tuple[Any, Any]:
         seed=0,
         device=device,
     )
-    model = HookedTransformer(config)
+    return HookedTransformer(config)
+
+
+def make(device: str) -> tuple[Any, Any]:
+    """The model and the prompts."""
+    import torch
+
+    from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
+
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    model = random_gpt2(device)
     prompts = repeated_prompts(model, rows=ROWS, n_pos=LENGTH)
     # there is no tokenizer: text is the number of a row
     model.to_tokens = lambda text: prompts.tokens[[int(row) for row in [*text]]]

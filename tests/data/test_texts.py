@@ -177,10 +177,9 @@ def test_a_hub_that_cannot_be_reached_is_said_at_once(monkeypatch: pytest.Monkey
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", dataset_info)
     said = refused("Salesforce/wikitext:wikitext-103-raw-v1")
-    assert (
-        "wikitext-103-raw-v1 is neither a folder here nor on the Hugging Face hub (Name or service"
-        in said
-    )
+    name = "wikitext-103-raw-v1"
+    where = "is not a folder here and could not be read from the Hugging Face hub"
+    assert f"{name} {where} (Name or service" in said
     assert said.endswith("give a local copy with --set text=FOLDER")
     assert [name for name, _ in asked] == ["Salesforce/wikitext"]
 
@@ -188,7 +187,7 @@ def test_a_hub_that_cannot_be_reached_is_said_at_once(monkeypatch: pytest.Monkey
 def test_offline_no_hub_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *a, **k: pytest.fail("asked"))
-    assert "nor on the Hugging Face hub" in refused("owner/never-cached")
+    assert "could not be read from the Hugging Face hub" in refused("owner/never-cached")
 
 
 @pytest.mark.parametrize("begins", ["null\n", ' \n null {"text": "a"}\n'])

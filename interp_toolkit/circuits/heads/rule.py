@@ -418,9 +418,9 @@ class Knockouts:
                 return DEPENDS, True
             return "the interval of its effect is too wide", True
         alone: Heads = frozenset([head])
-        if self.is_above_threshold(own) and self.specific(alone):
-            return None, False
         kinds = [alone] if self.is_above_threshold(own) else []
+        if any(map(self.specific, kinds)):  # no further set is knocked out
+            return None, False
         kinds += self.counting(head)
         if not kinds:
             sets = (alone, self.layer(head) | alone)

@@ -299,7 +299,7 @@ def _hub(source: str, name: str, configuration: str | None) -> Parts:
         dataset = load_dataset(name, configuration, streaming=not offline, trust_remote_code=False)
     except Exception as error:  # the libraries below raise their own
         raise InputError(
-            f"{source} is neither a folder here nor on the Hugging Face hub "
+            f"{source} is not a folder here and could not be read from the Hugging Face hub "
             f"({_first_line(error)}): give a local copy with --set text=FOLDER"
         ) from error
     return _parts(source, dict(dataset), lambda error: _unreadable(source, error))
