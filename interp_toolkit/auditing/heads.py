@@ -188,8 +188,8 @@ class _HeadAudit:
             rival = RIVALS[scores.weakest[self.head.layer][self.head.head]]
             controls += f", not distinguishable from attention to {rival}"
         text = (
-            f"at queries that have a key of the pattern {self.name} pays it "
-            f"{float(scores.score[self.head]):.1%} of its attention, uniform attention would pay "
+            f"{self.name} pays {float(scores.score[self.head]):.1%} of its attention to the "
+            f"pattern's keys, at queries that have one; uniform attention would pay "
             f"{uniform:.1%}; "
             f"matched controls: {controls}"
         )
@@ -336,15 +336,15 @@ class _HeadAudit:
         least = min(share[control].values(), key=lambda s: s.mean)
         if control == "displaced":
             text = (
-                f"its cost less {TIMES:g} times that of knocking out displaced keys (those of "
-                f"another row, or one position further) is {percent(least)} of the metric"
+                f"the knockout's cost less {TIMES:g} times that of knocking out displaced keys "
+                f"(those of another row, or one position further) is {percent(least)} of the metric"
             )
             if "elsewhere" in answers:
                 text += "; it is not shown to cost more than as much of its attention elsewhere"
         else:
             text = (
-                "its cost less that of knocking out as much of the head's attention elsewhere in "
-                f"the intact model is {percent(least)} of the metric"
+                "the knockout's cost less that of knocking out as much of the head's attention "
+                f"elsewhere in the intact model is {percent(least)} of the metric"
             )
         answer = of_alternatives(list(answers.values()))
         return measured("special", answer, text, "intervened", least, 0.0, coverage, asserted)
