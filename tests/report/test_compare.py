@@ -287,6 +287,25 @@ def test_files_with_the_former_keys_read_the_same(
     assert current(before) == current(now) == now
 
 
+@pytest.mark.parametrize(
+    ("probe", "before", "now"),
+    [
+        ("heads", {"looks": 20, "home": None}, {"comparisons": 20, "task_check": None}),
+        ("induction", {"looks": 20}, {"comparisons": 20}),
+        ("k-hop", {"looks": 20}, {"comparisons": 20}),
+        ("roles", {"home": None}, {"task_check": None}),
+        ("audit", {"home": None, "deed": "run"}, {"task_performance": None, "method": "run"}),
+        ("doctor", {"places": [1]}, {"locations": [1]}),
+        ("uand", {"places": [1], "said": "a"}, {"positions": [1], "summary": "a"}),
+        ("xor", {"smallest_gap": 0.5}, {"smallest_margin": 0.5}),
+        ("sorting", {"given": [1], "order_kept": 1.0}, {"input_list": [1], "order_preserved": 1.0}),
+        ("universal-keys", {"outcome": "not_foretold"}, {"outcome": "fails_held_out"}),
+    ],
+)
+def test_former_keys_by_analysis(probe: str, before: dict[str, Any], now: dict[str, Any]) -> None:
+    assert current({"probe": probe, "evidence": before})["evidence"] == now
+
+
 def test_no_former_key_is_a_name_of_now() -> None:
     for keys in (RENAMED_KEYS, *RENAMED_KEYS_OF.values()):
         assert not keys.keys() & set(keys.values())
