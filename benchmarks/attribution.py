@@ -70,10 +70,7 @@ def against_exact(source: Any, task: str, n_rows: int, n_pool: int) -> dict[str,
     """Estimates of each kind against exact effects of the pool."""
     model = it.load(source)
     prompts = prompts_from_data(it.task(model, task, rows=n_rows), model)
-    assert prompts.answers is not None
-    assert prompts.wrong is not None
-    assert prompts.answer_positions is not None
-    judged = LogitDifference(prompts.answers, prompts.wrong, prompts.answer_positions)
+    judged = LogitDifference(prompts)
     rows = torch.arange(len(prompts))
     _, bare = timed(lambda: run(model, prompts.tokens), 5)
     engine = PatchedModel(model)
@@ -132,7 +129,7 @@ def against_hooks(n_rows: int = 16, n_pos: int = 12) -> dict[str, Any] | str:
     last = torch.full_like(answers, n_pos - 1)
     periods = np.zeros(n_rows, dtype=np.int64)
     prompts = Prompts(clean, 0, periods, "random", answers, last, wrong, corrupted)
-    judged, rows = LogitDifference(answers, wrong, last), torch.arange(n_rows)
+    judged, rows = LogitDifference(prompts), torch.arange(n_rows)
     trial = CutObjective(PatchedModel(model), prompts, rows, rows, judged, 2**30)
     told: dict[str, Any] = {}
     for name, steps in STEPS.items():
@@ -142,7 +139,7 @@ def against_hooks(n_rows: int = 16, n_pos: int = 12) -> dict[str, Any] | str:
                 model,
                 clean,
                 corrupted,
-                lambda logits: judged(logits, rows, logits),
+                lambda logits: judged.from_full_logits(logits, rows),
                 steps,
             ),
             3,

@@ -35,7 +35,8 @@ from interp_toolkit.auditing.parts import (
     share_of_random,
 )
 from interp_toolkit.auditing.threshold import DRAWS, FEWEST_OF_GROUP, STABLE
-from interp_toolkit.circuits.behaviour.objective import Objective, objective
+from interp_toolkit.circuits.behaviour.objective import Metric
+from interp_toolkit.circuits.behaviour.task import metric_for
 from interp_toolkit.circuits.edges.checks import rivals
 from interp_toolkit.circuits.edges.passes.ablation_value import WORDS, Kind, kinds_for
 from interp_toolkit.circuits.edges.passes.cut import CutObjective
@@ -95,16 +96,16 @@ class _CircuitAudit:
         return edges_of(self.claim.circuit, self.engine.wiring)
 
     @cached_property
-    def objective(self) -> Objective:
-        """The objective by which rows are judged."""
-        return objective(self.context.model, self.context.prompts, self.context.memory)[0]
+    def metric(self) -> Metric:
+        """The metric of the prompts."""
+        return metric_for(self.context.model, self.context.prompts, self.context.memory)[0]
 
     @property
     def untestable(self) -> str | None:
         """Why the circuit cannot be judged here."""
         reason = self.context.untestable
         if reason is not None and (
-            self.objective.is_behaviour or self.context.task_check is not None
+            self.metric.measures_task or self.context.task_check is not None
         ):
             return reason
         whole, nothing = self.values_intact, self.values_cut
@@ -128,7 +129,7 @@ class _CircuitAudit:
         rows, others = (order, order) if kind == "corrupted" else (order[::2], order[1::2])
         memory = parse_memory(self.context.memory)
         prompts = self.context.prompts
-        return CutObjective(self.engine, prompts, rows, others, self.objective, memory, kind)
+        return CutObjective(self.engine, prompts, rows, others, self.metric, memory, kind)
 
     @cached_property
     def values_intact(self) -> np.ndarray:
@@ -178,7 +179,7 @@ class _CircuitAudit:
             others.append(f"{percent(other)} with {WORDS[kind]}")
         text = (
             f"with {WORDS[self.trial.ablation_value.kind]} for all other edges, it keeps "
-            f"{percent(share)} of the {self.objective.name}; claimed: {1 - within:.0%} to "
+            f"{percent(share)} of the {self.metric.name}; claimed: {1 - within:.0%} to "
             f"{1 + within:.0%}. It keeps {' and '.join(others)}"
         )
         return measured(
@@ -192,7 +193,7 @@ class _CircuitAudit:
         share = self.share(without, coverage)
         lost = Share(1 - share.mean, 1 - share.high, 1 - share.low)
         text = (
-            f"without these edges the model loses {percent(lost)} of the {self.objective.name}; "
+            f"without these edges the model loses {percent(lost)} of the {self.metric.name}; "
             f"needed: at least {NEEDED:.0%}"
         )
         answer = answer_of(lost.low, lost.high, NEEDED)

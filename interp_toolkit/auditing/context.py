@@ -14,7 +14,7 @@ from jaxtyping import Float, Shaped
 
 from interp_toolkit.auditing.parts import coverage_of
 from interp_toolkit.circuits.behaviour.prompts import Prompts, prompts_from_data
-from interp_toolkit.circuits.behaviour.task import RowTask, TaskCheck, intact_readings, task_of
+from interp_toolkit.circuits.behaviour.task import CircuitTask, TaskCheck, intact_readings, task_of
 from interp_toolkit.circuits.behaviour.task_check import (
     LARGE_LENGTH,
     LARGE_ROWS,
@@ -88,7 +88,7 @@ class AuditContext:
         return prompts_from_data(self.data, self.model)
 
     @cached_property
-    def task(self) -> tuple[RowTask | None, str | None]:
+    def task(self) -> tuple[CircuitTask | None, str | None]:
         """The metric on the rows, or the reason why there is none."""
         return task_of(self.model, self.prompts)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from interp_toolkit.auditing.context import AuditContext
 from interp_toolkit.circuits.behaviour.advantage import row_batches
-from interp_toolkit.circuits.behaviour.objective import AskedObjective
+from interp_toolkit.circuits.behaviour.objective import Metric
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.effect import everything, require_effect
@@ -61,25 +61,23 @@ class VectorSite:
         require_effect(self.context.model, {self.hook: everything})
 
     def values(
-        self, judged: AskedObjective, tokens: Int[Tensor, "row pos"], change: Change | None = None
+        self, metric: Metric, tokens: Int[Tensor, "row pos"], change: Change | None = None
     ) -> Float[np.ndarray, " row"]:
         """The metric of each row, with the site edited or intact."""
-        metric = []
+        values = []
         for rows in self._batches():
             hooks = [] if change is None else [(self._point, self._edit(change, rows))]
             logits = run(self.context.model, tokens[rows], hooks)
             assert logits is not None
-            number = torch.arange(len(rows), device=logits.device)[:, None]
-            asked = logits[number, judged.positions[rows].to(logits.device)]
-            metric.append(judged.of_asked(asked, rows).double().cpu().numpy())
-        joined: np.ndarray = np.concatenate(metric)
+            values.append(metric.from_full_logits(logits, rows).double().cpu().numpy())
+        joined: np.ndarray = np.concatenate(values)
         if not np.isfinite(joined).all():
             raise InputError(f"the logits are not finite after this edit at {self.hook}")
         return joined
 
     def gradients(
         self,
-        judged: AskedObjective,
+        metric: Metric,
         tokens: Int[Tensor, "row pos"],
         rows: Int[Tensor, " chosen"],
         x: Float[Tensor, "chosen d"],
@@ -98,9 +96,8 @@ class VectorSite:
             with torch.enable_grad(), evaluating(model), attached(model, hooks):
                 output = model(tokens[batch].to(device_of(model)))
                 logits = getattr(output, "logits", output)
-                number = torch.arange(len(batch), device=logits.device)[:, None]
-                asked = logits[number, judged.positions[batch].to(logits.device)]
-                (gradient,) = torch.autograd.grad(judged.of_asked(asked, batch).sum(), leaf)
+                total = metric.from_full_logits(logits, batch).sum()
+                (gradient,) = torch.autograd.grad(total, leaf)
             parts.append(gradient.double().cpu())
         return torch.cat(parts)
 

@@ -32,7 +32,7 @@ def asked(bridge):
     """The rows, and what each is worth in the model with something cut."""
     data = it.task(bridge, "indirect-object", rows=ROWS)
     prompts = prompts_from_data(data, bridge)
-    judged = LogitDifference(prompts.answers, prompts.wrong, prompts.answer_positions)
+    judged = LogitDifference(prompts)
     rows = torch.arange(ROWS)
     engine = PatchedModel(bridge)
     return prompts, judged, engine, CutObjective(engine, prompts, rows, rows, judged, 2**31)
@@ -40,7 +40,7 @@ def asked(bridge):
 
 def _worth(asked, logits):
     _, judged, *_ = asked
-    return judged(logits, torch.arange(ROWS), logits)
+    return judged.from_full_logits(logits, torch.arange(ROWS))
 
 
 def test_the_intact_model(asked, plain_model):

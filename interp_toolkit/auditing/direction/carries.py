@@ -58,10 +58,10 @@ class CarryingAudit(MovingAudit):
         return self.site.read(self.context.prompts.corrupted)
 
     @cached_property
-    def corrupted_metric(self) -> Values:
+    def corrupted_values(self) -> Values:
         """The metric of each corrupted row."""
         assert self.context.prompts.corrupted is not None
-        return self.site.values(self.judged, self.context.prompts.corrupted)
+        return self.site.values(self.metric, self.context.prompts.corrupted)
 
     def exchanged(self, unit: Float[Tensor, " d"]) -> Values:
         """The metric of each row with the component along a direction exchanged."""
@@ -70,12 +70,12 @@ class CarryingAudit(MovingAudit):
     @cached_property
     def whole(self) -> Values:
         """The effect of corruption on the metric."""
-        difference: np.ndarray = self.metric - self.corrupted_metric
+        difference: np.ndarray = self.clean_values - self.corrupted_values
         return difference
 
     def moved(self, values: Values, coverage: float, less: Values | float = 0.0) -> Share:
         """The share of the way from the clean rows' worth to the corrupted rows'."""
-        part = self.metric - values - less
+        part = self.clean_values - values - less
         return ratio_share(part, self.whole, coverage)
 
     def moving(self) -> list[Part]:
@@ -96,12 +96,12 @@ class CarryingAudit(MovingAudit):
         share = self.moved(values, coverage)
         answer = answer_of(share.low, share.high, self.bound)
         text = (
-            f"exchanged with the corrupted prompts', it moves the {self.judged.name} "
+            f"exchanged with the corrupted prompts', it moves the {self.metric.name} "
             f"{percent(share)} of the way; claimed: at least {self.bound:.0%}. "
             f"{self._other_ways()}"
         )
         matters = measured("matters", answer, text, "intervened", share, self.bound, coverage, True)
-        effect = (self.metric - values) / self.whole.mean()
+        effect = (self.clean_values - values) / self.whole.mean()
         stable = stable_part(effect, self.bound, self.context.groups, self.context.rng(9))
         return [matters, self._read_part(values), self._rest(), self._random_movers(), stable]
 
@@ -112,11 +112,13 @@ class CarryingAudit(MovingAudit):
         zero = self.changed(partial(_put, self.unit, torch.zeros(len(along), dtype=along.dtype)))
         assert self.context.prompts.corrupted is not None
         put = partial(_put, self.unit, along)
-        back = self.site.values(self.judged, self.context.prompts.corrupted, put)
+        back = self.site.values(self.metric, self.context.prompts.corrupted, put)
         whole = self.changed(lambda x, rows: self.corrupted[rows].to(x))
         total = float(self.whole.mean())
-        restored = float((back - self.corrupted_metric).mean()) / total
-        shares = [float((self.metric - values).mean()) / total for values in (mean, zero, whole)]
+        restored = float((back - self.corrupted_values).mean()) / total
+        shares = [
+            float((self.clean_values - values).mean()) / total for values in (mean, zero, whole)
+        ]
         return (
             f"At the mean of all prompts it moves {shares[0]:.0%}, at zero {shares[1]:.0%}; put "
             f"into the corrupted prompts it restores {restored:.0%}. The whole activation at the "
@@ -132,7 +134,7 @@ class CarryingAudit(MovingAudit):
         gradients = torch.cat(
             [
                 self.site.gradients(
-                    self.judged, prompts.tokens, rows, clean + (corrupted - clean) * share
+                    self.metric, prompts.tokens, rows, clean + (corrupted - clean) * share
                 )
                 for share in (torch.arange(STEPS) + 0.5) / STEPS
             ]
@@ -144,7 +146,7 @@ class CarryingAudit(MovingAudit):
         share, unit = inside
         alone = self.exchanged(unit)
         moved = self.moved(alone, coverage)
-        less = KEEPS * (self.metric - values)
+        less = KEEPS * (self.clean_values - values)
         more = self.moved(alone, coverage, less)
         answer = answer_of(more.low, more.high, 0.0)
         text = (
@@ -185,7 +187,7 @@ class CarryingAudit(MovingAudit):
         directions = random_directions(self.clean, MOVED, self.context.rng(10))
         total = float(self.whole.mean())
         good = sum(
-            float((self.metric - self.exchanged(unit)).mean()) / total >= self.bound
+            float((self.clean_values - self.exchanged(unit)).mean()) / total >= self.bound
             for unit in directions
         )
         text = f"{good} of {MOVED} random directions of these activations move as much"

@@ -11,7 +11,8 @@ from jaxtyping import Float
 from interp_toolkit.auditing.direction.common import DirectionAudit
 from interp_toolkit.auditing.parts import Part
 from interp_toolkit.auditing.site import Change
-from interp_toolkit.circuits.behaviour.objective import AskedObjective, objective
+from interp_toolkit.circuits.behaviour.objective import Metric
+from interp_toolkit.circuits.behaviour.task import metric_for
 from interp_toolkit.errors import InterventionError
 
 Values = Float[np.ndarray, " row"]
@@ -50,17 +51,15 @@ class MovingAudit(DirectionAudit):
         return None
 
     @cached_property
-    def judged(self) -> AskedObjective:
-        """The objective that gives a row's metric."""
-        judge, _ = objective(self.context.model, self.context.prompts, self.context.memory)
-        assert isinstance(judge, AskedObjective)
-        return judge
+    def metric(self) -> Metric:
+        """The metric of a prompt."""
+        return metric_for(self.context.model, self.context.prompts, self.context.memory)[0]
 
     @cached_property
-    def metric(self) -> Values:
+    def clean_values(self) -> Values:
         """The metric of each clean row."""
-        return self.site.values(self.judged, self.context.prompts.tokens)
+        return self.site.values(self.metric, self.context.prompts.tokens)
 
     def changed(self, change: Change) -> Values:
         """The metric of each row after the change."""
-        return self.site.values(self.judged, self.context.prompts.tokens, change)
+        return self.site.values(self.metric, self.context.prompts.tokens, change)

@@ -32,14 +32,14 @@ class SteeringAudit(MovingAudit):
 
     def moving(self) -> list[Part]:
         """The direction added."""
-        assert isinstance(self.judged, LogitDifference)
+        assert isinstance(self.metric, LogitDifference)
         step = torch.tensor(self.claim.direction, dtype=torch.float64) * self.claim.by
         if not bool(step.isfinite().all()) or float(step.abs().max()) > LONGEST_STEP:
             raise InputError(
                 f"the direction times by={self.claim.by:g} is too large to be added to "
                 "activations; give a smaller by"
             )
-        before = self.metric > 0
+        before = self.clean_values > 0
         if before.sum() < 4:
             text = "the model prefers the answer on fewer than 4 rows: there is little to steer"
             return [Part("matters", "not_testable", text, "intervened", True)]

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -164,18 +163,6 @@ def measured(
         losses[i, :-1][scored] = loss.cpu().numpy()[scored]
     repeated_loss, unrepeated_loss, others, accuracy = torch.stack(values, dim=1).cpu().numpy()
     return Behaviour(repeated_loss, unrepeated_loss, others, accuracy, losses)
-
-
-def next_losses(
-    logits: Float[Tensor, "row pos d_vocab"], tokens: Int[Tensor, "row pos"]
-) -> Float[Tensor, "row next"]:
-    """Loss (nats) of each next token, in doubles: a row at a time, so that copies are small."""
-    following = tokens[:, 1:].to(logits.device)
-    losses = [
-        F.cross_entropy(own[:-1].double(), targets, reduction="none")
-        for own, targets in zip(logits, following, strict=True)
-    ]
-    return torch.stack(losses)
 
 
 def joined(parts: Sequence[Behaviour]) -> Behaviour:

@@ -1,15 +1,17 @@
-"""Metrics for circuits: one number per prompt from its logits, higher is better.
+"""Metrics: one number per prompt from its logits, higher is better.
 
-Where the rows have answers and wrong ones beside them, it is the logit difference (Wang et al.
-2023, "Interpretability in the Wild"). Where they have answers only, it is the log-probability of
-these, no lower than a guess among all answers: what a cut does beyond taking the answer away says
-nothing more of the behaviour. Where the model predicts the next of its own tokens and the prompts
-repeat, it is the advantage that repetition gives: mean loss where nothing tells the next token,
-less mean loss where the context does (Olsson et al. 2022, "In-context Learning and Induction
-Heads"). Elsewhere (bidirectional attention, logits over another vocabulary, nothing that repeats,
-repetition that the model makes no use of) it is how close the output stays to the whole model's:
-minus the mean over positions of the KL divergence. Another one can be asked for by its name, or be
-a function.
+A metric is a pure function of the logits at the positions that it reads. For prompts with answers:
+- `LogitDifference`: the answer's logit minus the wrong answer's (Wang et al. 2023,
+  "Interpretability in the Wild");
+- `LogProbability` of the answers, for circuits at least that of a guess among all answers: an
+  ablation that does more than remove the answer says nothing more about the task;
+- `Accuracy`, `Preference`: the fraction of answers that get the largest logit, or a larger one than
+  the wrong answer.
+For prompts of repeated tokens:
+- `RepeatedTokens`: minus the loss on tokens that the context determines;
+- `InContextAdvantage`: the loss on unpredictable tokens minus that loss (Olsson et al. 2022,
+  "In-context Learning and Induction Heads").
+For any prompts: `KLDivergence` from the whole model's output, and `FunctionMetric`, a user's own.
 """
 
 from __future__ import annotations
@@ -18,175 +20,246 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from functools import cached_property
+from typing import Any, Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.advantage import next_losses, repeating, why_none
 from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.behaviour.task import (
-    RepeatTask,
-    TaskCheck,
-    check_task,
-    log_probabilities,
-    logit_differences,
-    logits_at,
-    task_of,
-)
 from interp_toolkit.errors import InputError, suggestion
-from interp_toolkit.models.model import Model
 
-Metric = Literal["logit-difference", "log-probability", "kl"]
-METRICS: tuple[Metric, ...] = get_args(Metric)
-Logits = Float[Tensor, "row pos d_vocab"]
-Asked = Float[Tensor, "row asked d_vocab"]
+MetricName = Literal["logit-difference", "log-probability", "kl"]
+METRICS: tuple[MetricName, ...] = get_args(MetricName)
+Logits = Float[Tensor, "row position d_vocab"]
 Rows = Int[Tensor, " row"]
+Positions = Int[Tensor, "row position"]
 Values = Float[Tensor, " row"]
-#: `(logits [row pos d_vocab], rows [row], whole [row pos d_vocab]) -> [row]`, as an `Objective`
-OwnFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
+#: `(logits [row pos d_vocab], rows [row], reference [row pos d_vocab]) -> [row]`
+MetricFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-class Objective(ABC):
-    """One number a row; see the module.
+class Metric(ABC):
+    """One number per prompt; see the module.
 
     Attributes:
-        name: what an edge can carry, in a word or two.
+        name: the metric in a word or two.
         definition: of the numbers.
         unit: of the numbers.
-        is_behaviour: whether the intact model's own value says something (a behaviour that a
-            model may lack), or is 0 by definition.
+        measures_task: whether the intact model's value tells how well it performs a task; False
+            where it is 0 by definition.
+        because: why the metric measures no task, where the prompts could have defined one.
     """
 
     name: str
     definition: str
     unit: str
-    is_behaviour: bool
+    measures_task: bool = True
     because: str | None = None
 
+    def positions(self, rows: Rows) -> Positions | None:
+        """The positions whose logits are read for these rows of the prompts; None: all."""
+        return None
+
     @abstractmethod
-    def __call__(self, logits: Logits, rows: Rows, whole: Logits) -> Values:
+    def __call__(self, logits: Logits, rows: Rows, reference: Logits | None = None) -> Values:
         """The value of each row.
 
         Args:
-            logits: what is judged.
-            rows: which of the prompts' rows they are.
-            whole: the logits of the same rows with no edge cut.
+            logits: at the rows' `positions`.
+            rows: indices of the prompts.
+            reference: the whole model's logits at the same positions.
         """
 
+    def from_full_logits(
+        self, logits: Float[Tensor, "row pos d_vocab"], rows: Rows, reference: Tensor | None = None
+    ) -> Values:
+        """The value of each row, from its logits at all positions."""
+        positions = self.positions(rows)
+        if positions is None:
+            return self(logits, rows, reference)
+        return self(logits_at(logits, positions), rows)
+
 
 @dataclass(frozen=True, eq=False)
-class Advantage(Objective):
-    """Loss where the next token is not told, less loss where it is."""
+class AnswerMetric(Metric):
+    """A mean over each prompt's answers, from the logits at their positions."""
 
-    tokens: Int[Tensor, "row pos"]
-    repeated: Bool[Tensor, "row pos"]
-    unrepeated: Bool[Tensor, "row pos"]
-    name: str = "in-context advantage"
-    definition: str = "loss on unpredictable tokens minus loss on repeated tokens"
-    unit: str = "nats"
-    is_behaviour: bool = True
+    prompts: Prompts
 
-    def __call__(self, logits: Logits, rows: Rows, whole: Logits) -> Values:
-        """The advantage of each row."""
-        losses = next_losses(logits, self.tokens[rows])
-        repeated, unrepeated = (
-            mask[rows, :-1].to(losses) / mask[rows, :-1].sum(1, keepdim=True).to(losses)
-            for mask in (self.repeated, self.unrepeated)
-        )
-        return (losses * (unrepeated - repeated)).sum(1)
+    @property
+    def answers(self) -> Int[Tensor, "row position"]:
+        """The answers of all prompts."""
+        assert self.prompts.answers is not None
+        return self.prompts.answers
 
+    def positions(self, rows: Rows) -> Positions:
+        """The positions of these rows' answers."""
+        assert self.prompts.answer_positions is not None
+        return self.prompts.answer_positions[rows]
 
-class AskedObjective(Objective):
-    """An objective that reads the logits at some positions of each row only.
-
-    Attributes:
-        positions: of the tokens whose logits it reads.
-    """
-
-    positions: Int[Tensor, "row asked"]
-
-    def __call__(self, logits: Logits, rows: Rows, whole: Logits) -> Values:
-        """The value of each row."""
-        return self.of_asked(logits_at(logits, self.positions[rows]), rows)
+    def __call__(self, logits: Logits, rows: Rows, reference: Logits | None = None) -> Values:
+        """The mean over each row's answers; raises InputError for logits at other positions."""
+        if logits.shape[:2] != (len(rows), self.answers.shape[1]):
+            raise InputError(
+                f"the {self.name} reads {self.answers.shape[1]} positions of {len(rows)} rows, got "
+                f"logits of shape {list(logits.shape)}; select them (from_full_logits)"
+            )
+        return self.by_answer(logits, rows).double().mean(1)
 
     @abstractmethod
-    def of_asked(self, asked: Asked, rows: Rows) -> Values:
-        """The value of each row, from its logits at the asked places."""
+    def by_answer(self, logits: Logits, rows: Rows) -> Float[Tensor, "row position"]:
+        """The value at each answer."""
+
+
+class LogitDifference(AnswerMetric):
+    """Logit of the answer minus the wrong answer's; in nats, the log odds between the two."""
+
+    name = "logit difference"
+    definition = "logit of the answer minus that of the wrong answer"
+    unit = "logits an answer"
+
+    def by_answer(self, logits: Logits, rows: Rows) -> Float[Tensor, "row position"]:
+        """In doubles."""
+        assert self.prompts.wrong is not None
+        answer, wrong = (
+            logits.gather(-1, ids[rows][..., None].to(logits.device))[..., 0].double()
+            for ids in (self.answers, self.prompts.wrong)
+        )
+        return answer - wrong
+
+
+class Preference(LogitDifference):
+    """Fraction of answers whose logit is larger than the wrong answer's; equal ones count half."""
+
+    name = "preference for the answer"
+    definition = "fraction of answers whose logit exceeds that of the wrong answer"
+    unit = "of the answers"
+
+    def by_answer(self, logits: Logits, rows: Rows) -> Float[Tensor, "row position"]:
+        """1, one half, or 0."""
+        return (super().by_answer(logits, rows).sign() + 1) / 2
+
+
+class Accuracy(AnswerMetric):
+    """Fraction of answers that get the largest logit."""
+
+    name = "accuracy"
+    definition = "fraction of answers that get the largest logit"
+    unit = "of the answers"
+
+    def by_answer(self, logits: Logits, rows: Rows) -> Float[Tensor, "row position"]:
+        """1 or 0."""
+        return (logits.argmax(-1) == self.answers[rows].to(logits.device)).double()
 
 
 @dataclass(frozen=True, eq=False)
-class LogitDifference(AskedObjective):
-    """Logit of the answer less that of the wrong one; in nats, the log odds between the two."""
-
-    answers: Int[Tensor, "row asked"]
-    wrong: Int[Tensor, "row asked"]
-    positions: Int[Tensor, "row asked"]
-    name: str = "logit difference"
-    definition: str = "logit of the answer minus that of the wrong answer"
-    unit: str = "logits an answer"
-    is_behaviour: bool = True
-
-    def of_asked(self, asked: Asked, rows: Rows) -> Values:
-        """The mean over each row's answers."""
-        return logit_differences(asked, self.answers[rows], self.wrong[rows]).mean(1)
-
-
-@dataclass(frozen=True, eq=False)
-class AnswerLikelihood(AskedObjective):
-    """Log-probability of the rows' answers, no lower than `floor`."""
-
-    answers: Int[Tensor, "row asked"]
-    positions: Int[Tensor, "row asked"]
-    floor: float
-    name: str = "answers"
-    definition: str = "log-probability of the answers, at least that of a guess"
-    unit: str = "nats an answer"
-    is_behaviour: bool = True
-
-    def of_asked(self, asked: Asked, rows: Rows) -> Values:
-        """The mean over each row's answers."""
-        likely = log_probabilities(asked.double(), self.answers[rows])
-        return likely.clamp(min=self.floor).mean(1)
-
-
-@dataclass(frozen=True, eq=False)
-class Closeness(Objective):
-    """Minus the KL divergence of the judged output from the whole model's, a position.
+class LogProbability(AnswerMetric):
+    """Log-probability of the answers.
 
     Attributes:
-        because: why nothing that the model does is measured, where it might have been.
+        at_least_guess: whether it is at least that of a guess among all answers.
+        precision: at least the one that it is computed in.
     """
 
-    name: str = "output"
-    definition: str = "minus the KL divergence from the whole model's output"
-    unit: str = "nats a position"
-    is_behaviour: bool = False
-    because: str | None = None
+    at_least_guess: bool = True
+    precision: torch.dtype = torch.float64
+    name = "answers"
+    definition = "log-probability of the answers, at least that of a guess"
+    unit = "nats an answer"
 
-    def __call__(self, logits: Logits, rows: Rows, whole: Logits) -> Values:
-        """The closeness of each row."""
-        p, q = whole.double().log_softmax(-1), logits.double().log_softmax(-1)
+    @cached_property
+    def floor(self) -> float:
+        """The least value of an answer."""
+        guess = -math.log(max(len(torch.unique(self.answers)), 2))
+        return guess if self.at_least_guess else -math.inf
+
+    def by_answer(self, logits: Logits, rows: Rows) -> Float[Tensor, "row position"]:
+        """Nats."""
+        logits = logits.to(torch.promote_types(logits.dtype, self.precision))
+        answers = self.answers[rows].to(logits.device)
+        values = logits.log_softmax(-1).gather(-1, answers[..., None])[..., 0]
+        return values.clamp(min=self.floor)
+
+
+@dataclass(frozen=True, eq=False)
+class RepeatedTokens(Metric):
+    """Minus the mean loss on the tokens that repetition determines."""
+
+    prompts: Prompts
+    name = "prediction of repeated tokens"
+    definition = "minus the loss on repeated tokens"
+    unit = "nats"
+
+    def positions(self, rows: Rows) -> Positions:
+        """The positions at which at least one of these rows determines its next token."""
+        positions = self.prompts.repeated()[rows].any(0).nonzero()[:, 0]
+        return positions.repeat(len(rows), 1)
+
+    def __call__(self, logits: Logits, rows: Rows, reference: Logits | None = None) -> Values:
+        """In single precision at least."""
+        positions = self.positions(rows)
+        repeated = self.prompts.repeated()[rows].gather(1, positions)
+        following = self.prompts.tokens[rows].gather(1, positions + 1)
+        return -mean_losses(logits, following, repeated, torch.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class InContextAdvantage(Metric):
+    """Mean loss on unpredictable tokens minus mean loss on repeated ones."""
+
+    prompts: Prompts
+    name = "in-context advantage"
+    definition = "loss on unpredictable tokens minus loss on repeated tokens"
+    unit = "nats"
+
+    def __call__(self, logits: Logits, rows: Rows, reference: Logits | None = None) -> Values:
+        """In double precision."""
+        following = self.prompts.tokens[rows].roll(-1, 1)  # no last position is in either mask
+        unrepeated, repeated = (
+            mean_losses(logits, following, mask[rows], torch.float64)
+            for mask in (self.prompts.unrepeated(), self.prompts.repeated())
+        )
+        return unrepeated - repeated
+
+
+@dataclass(frozen=True, eq=False)
+class KLDivergence(Metric):
+    """Minus the KL divergence from the reference output, mean over positions."""
+
+    because: str | None = None
+    name = "output"
+    definition = "minus the KL divergence from the whole model's output"
+    unit = "nats a position"
+    measures_task = False
+
+    def __call__(self, logits: Logits, rows: Rows, reference: Logits | None = None) -> Values:
+        """In double precision."""
+        assert reference is not None
+        p, q = reference.double().log_softmax(-1), logits.double().log_softmax(-1)
         return -(p.exp() * (p - q)).sum(-1).mean(-1)
 
 
-@dataclass(frozen=True, eq=False)
-class OwnMetric(Objective):
-    """A function of one's own: `(logits, rows, whole) -> [row]`, as an `Objective` is called.
+class FunctionMetric(Metric):
+    """A user's function `(logits, rows, reference) -> [row]` of the logits at all positions.
 
     Its name and the first line of its docstring are the name and definition that results show.
     """
 
-    function: OwnFunction
-    name: str = "own metric"
-    definition: str = "a function that was given"
-    unit: str = "of the metric"
-    is_behaviour: bool = True
+    unit = "of the metric"
 
-    def __call__(self, logits: Logits, rows: Rows, whole: Logits) -> Values:
+    def __init__(self, function: MetricFunction):
+        self.function = function
+        self.name = getattr(function, "__name__", type(function).__name__)
+        text = (getattr(function, "__doc__", None) or "").strip()
+        self.definition = text.partition("\n")[0].rstrip(".") or "a function that was given"
+
+    def __call__(self, logits: Logits, rows: Rows, reference: Logits | None = None) -> Values:
         """The function's values; raises InputError unless they are one number per prompt."""
-        value = self.function(logits, rows, whole)
+        assert reference is not None
+        value: Any = self.function(logits, rows, reference)
         if not isinstance(value, Tensor) or value.shape != (len(rows),):
             form = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise InputError(
@@ -198,80 +271,62 @@ class OwnMetric(Objective):
         return value
 
 
-def objective(
-    model: Model,
-    prompts: Prompts,
-    memory: int | str | None = None,
-    *,
-    metric: str | OwnFunction | None = None,
-) -> tuple[Objective, TaskCheck | None]:
-    """The metric for these prompts, and the model's performance by it.
+def named_metric(prompts: Prompts, metric: str | MetricFunction) -> Metric:
+    """The metric of this name, one of METRICS, or of a function.
 
-    Without a metric: rows with answers are judged by these, whether or not the model knows them
-    (the caller looks at `TaskCheck`). Rows that repeat are judged by the advantage only where the
-    model certainly has one: lists to sort may repeat too. All else is judged by closeness.
-
-    Args:
-        model: any TransformerLens model.
-        prompts: the rows.
-        memory: bound for the run.
-        metric: one of METRICS or a function (see `OwnMetric`), in place of what fits the rows;
-            what the model does there is then told of rows with answers, and of "kl" never.
-
-    Raises:
-        InputError: a metric that there is not, or that needs answers where there are none;
-            answers that the model's logits do not have.
+    Raises InputError for another name, and for a metric of answers where the prompts have none.
     """
-    if metric == "kl":
-        return Closeness(), None
-    if metric is not None:
-        return _chosen(prompts, metric), _task_check(model, prompts, memory)
-    if prompts.answers is not None:
-        fits: Metric = "log-probability" if prompts.wrong is None else "logit-difference"
-        return _chosen(prompts, fits), _task_check(model, prompts, memory)
-    repeat = len(repeating(prompts)) == len(prompts)
-    if repeat and why_none(model, prompts) is None:
-        task = RepeatTask(prompts, repeating(prompts))
-        task_check = check_task(model, task, memory)
-        if task_check.yes:
-            judged = Advantage(
-                torch.as_tensor(prompts.tokens), prompts.repeated(), prompts.unrepeated()
-            )
-            return judged, task_check
-        return Closeness(because="the model does not significantly use repetition here"), None
-    return Closeness(), None
-
-
-def _chosen(prompts: Prompts, metric: str | OwnFunction) -> Objective:
-    """The objective of a metric that looks at the answers, or of a function."""
     if not isinstance(metric, str):
-        name = getattr(metric, "__name__", type(metric).__name__)
-        description = (
-            (getattr(metric, "__doc__", None) or "").strip().partition("\n")[0].rstrip(".")
-        )
-        return OwnMetric(metric, name, description or "a function that was given")
+        return FunctionMetric(metric)
     if metric not in METRICS:
         raise InputError(f"there is no metric {metric!r}{suggestion(metric, METRICS)}")
-    answers, positions, wrong = prompts.answers, prompts.answer_positions, prompts.wrong
-    if answers is None or positions is None:
+    if metric == "kl":
+        return KLDivergence()
+    if prompts.answers is None:
         raise InputError(
             f"the metric {metric} needs rows with answers; give answers, or the metric kl"
         )
-    if metric == "logit-difference":
-        if wrong is None:
-            raise InputError(
-                "the metric logit-difference needs prompts with a wrong answer; give 'wrong', "
-                "or the metric log-probability"
-            )
-        return LogitDifference(answers, wrong, positions)
-    floor = -math.log(max(len(torch.unique(answers)), 2))
-    return AnswerLikelihood(answers, positions, floor)
+    if metric == "log-probability":
+        return LogProbability(prompts)
+    if prompts.wrong is None:
+        raise InputError(
+            "the metric logit-difference needs prompts with a wrong answer; give 'wrong', "
+            "or the metric log-probability"
+        )
+    return LogitDifference(prompts)
 
 
-def _task_check(model: Model, prompts: Prompts, memory: int | str | None) -> TaskCheck | None:
-    """The model's performance on rows with answers; None for other rows."""
-    if prompts.answers is None:
-        return None
-    task, _ = task_of(model, prompts)
-    assert task is not None
-    return check_task(model, task, memory)
+def logits_at(logits: Float[Tensor, "row pos d_vocab"], positions: Positions) -> Logits:
+    """The logits at each row's own positions; no copy where these are one range for all rows."""
+    first = positions[0]
+    if bool((positions == first).all()) and bool((first.diff() == 1).all()):
+        return logits[:, int(first[0]) : int(first[-1]) + 1]
+    number = torch.arange(len(positions), device=logits.device)[:, None]
+    return logits[number, positions.to(logits.device)]
+
+
+def mean_losses(
+    logits: Logits,
+    targets: Int[Tensor, "row position"],
+    scored: Bool[Tensor, "row position"],
+    precision: torch.dtype,
+) -> Values:
+    """Mean loss (nats) of each row's targets where they are scored.
+
+    Rows are read one at a time, so that copies are small.
+    """
+    targets, scored = targets.to(logits.device), scored.to(logits.device)
+    wider = torch.promote_types(logits.dtype, precision)
+    losses = [
+        F.cross_entropy(row[mask].to(wider), row_targets[mask])
+        for row, row_targets, mask in zip(logits, targets, scored, strict=True)
+    ]
+    return torch.stack(losses)
+
+
+def require_finite(logits: Tensor) -> None:
+    """Raise InputError unless all logits are finite."""
+    if not all(end.isfinite() for end in logits.aminmax()):  # NaN is both; no copy is made
+        raise InputError(
+            "the model's logits are not finite on these prompts, so nothing can be measured"
+        )

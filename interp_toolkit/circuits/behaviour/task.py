@@ -1,14 +1,14 @@
-"""Tasks: one metric value per prompt, and whether the model performs the task at all.
+"""Tasks: prompts with their metric, and whether a model performs the task at all.
 
-Three tasks: rows that ask something are scored by the share of their answers that get the largest
-logit (`AnswerTask`), or where each answer has a wrong one beside it, a larger logit than that
-(`PreferenceTask`); rows without answers, made to repeat, by the loss where they do (`RepeatTask`,
-nats). The value by chance is what a model gets that knows nothing of the row: the most frequent
-answer, at each asked place or over all; one of the two; or a guess among the rows' ids.
+The metric (`objective`) of prompts with answers is the fraction of right answers (`AnswerTask`), or
+with wrong answers the fraction that is preferred to these (`PreferenceTask`). That of prompts
+of repeated tokens is minus the loss on these tokens (`RepeatTask`). Chance is the value that a
+model gets without reading the prompt: by the most frequent answer, at each position or over all; by
+one of the two answers; or by a guess among the prompts' ids.
 
-Effects are measured as shares of the behaviour, the intact value less chance. Before any of that,
-`check` asks whether there is a behaviour: its interval must lie above chance. Where it does not,
-nothing can be said of what carries it, and verdicts are *not tested*.
+Effects are fractions of the metric above chance. `check` first tests whether the intact model is
+significantly better than chance. If it is not, no effect means anything, and verdicts are *not
+tested*.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -29,6 +30,20 @@ from interp_toolkit.circuits.behaviour.advantage import (
     repeating,
     row_batches,
     why_none,
+)
+from interp_toolkit.circuits.behaviour.objective import (
+    Accuracy,
+    AnswerMetric,
+    InContextAdvantage,
+    KLDivergence,
+    LogProbability,
+    Metric,
+    MetricFunction,
+    Preference,
+    RepeatedTokens,
+    logits_at,
+    named_metric,
+    require_finite,
 )
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.errors import InputError
@@ -48,34 +63,6 @@ from interp_toolkit.stats import (
 TINY = 1e-3  # of the behaviour: least that it is taken for, where it is hardly certain
 EFFECT_THRESHOLD = 0.05  # of the behaviour: what counts as a material effect
 LEAST_ANSWERS = 0.03  # of the answers: no effect on accuracy below it is material
-
-
-def logits_at(
-    logits: Float[Tensor, "row pos d_vocab"], positions: Int[Tensor, "row asked"]
-) -> Float[Tensor, "row asked d_vocab"]:
-    """The logits at each row's own positions."""
-    number = torch.arange(len(positions), device=logits.device)[:, None]
-    return logits[number, positions.to(logits.device)]
-
-
-def logit_differences(
-    asked: Float[Tensor, "row asked d_vocab"],
-    answers: Int[Tensor, "row asked"],
-    wrong: Int[Tensor, "row asked"],
-) -> Float[Tensor, "row asked"]:
-    """Logits of the answers less those of the wrong ones, in doubles."""
-    good, bad = (
-        asked.gather(-1, ids[..., None].to(asked.device))[..., 0].double()
-        for ids in (answers, wrong)
-    )
-    return good - bad
-
-
-def log_probabilities(
-    asked: Float[Tensor, "row asked d_vocab"], answers: Int[Tensor, "row asked"]
-) -> Float[Tensor, "row asked"]:
-    """Log-probabilities (nats) of the answers."""
-    return asked.log_softmax(-1).gather(-1, answers[..., None].to(asked.device))[..., 0]
 
 
 @dataclass(frozen=True)
@@ -134,81 +121,55 @@ class TaskCheck:
         return Share(effect.mean / self.whole, low, high)
 
 
-class RowTask(ABC):
-    """The metric of rows; see the module.
+@dataclass(frozen=True, eq=False)
+class CircuitTask(ABC):
+    """Prompts, the metric by which a model performs their task, and the check whether it does.
 
     Attributes:
-        prompts: the rows.
+        prompts: the prompts.
         rows: which of them are measured.
-        name: the behaviour, in a word or two.
-        unit: of its value.
+        metric_class: the class of the metric.
         first_look: rows that usually decide; more are run where they do not.
+        smallest_effect: the least loss of the metric that is above the effect-size threshold.
     """
 
     prompts: Prompts
     rows: Int[Tensor, " row"]
-    name: str
-    unit: str
-    first_look: int
+    metric_class: ClassVar[type[AnswerMetric | RepeatedTokens]]
+    first_look: ClassVar[int]
+    smallest_effect: ClassVar[float]
 
-    def least(self, whole: float) -> float:
-        """The least loss of value that is material, for a behaviour of this size."""
-        return max(EFFECT_THRESHOLD * whole, LEAST_ADVANTAGE)
+    @cached_property
+    def metric(self) -> AnswerMetric | RepeatedTokens:
+        """The metric of a prompt."""
+        return self.metric_class(self.prompts)
 
-    @abstractmethod
-    def read(
-        self, logits: Float[Tensor, "batch pos d_vocab"], rows: Int[Tensor, " batch"]
-    ) -> Float[np.ndarray, "batch column"]:
-        """Per prompt: its metric, the loss at the answers (nats), and inputs of `check`."""
-
-    @abstractmethod
-    def positions(self, rows: Int[Tensor, " batch"]) -> Int[Tensor, " position"]:
-        """The positions, in order, whose logits the value and the loss of these rows rest on."""
-
-    @abstractmethod
-    def read_at(
-        self,
-        logits: Float[Tensor, "batch position d_vocab"],
-        rows: Int[Tensor, " batch"],
-        positions: Int[Tensor, " position"],
-    ) -> Float[np.ndarray, "batch 2"]:
-        """Metric and loss per prompt, as `read` gives them, from the logits at these positions."""
+    @property
+    def log_probability(self) -> Metric:
+        """Minus the loss (nats), at the positions that the metric reads."""
+        return self.metric
 
     @abstractmethod
     def check(self, readings: Float[np.ndarray, "row column"]) -> TaskCheck:
-        """Whether the intact model, with these readings, does the task."""
+        """Whether the intact model, with these readings, performs the task."""
 
     @abstractmethod
     def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
         """The mean of values, or of their differences, with its interval."""
 
-
-@dataclass(frozen=True, eq=False)
-class AskedTask(RowTask):
-    """A metric of the answers that rows ask for."""
-
-    prompts: Prompts
-    rows: Int[Tensor, " row"]
-    unit: str = "of the answers"
-    first_look: int = 256
-
     def least(self, whole: float) -> float:
-        """The threshold of every task, but at least a few answers in a hundred."""
-        return max(EFFECT_THRESHOLD * whole, LEAST_ANSWERS)
-
-    def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
-        """The t interval; where hardly any row differs from the others, exact bounds."""
-        return mean_of_shares(values, coverage)
+        """The effect-size threshold for a metric of this size above chance."""
+        return max(EFFECT_THRESHOLD * whole, self.smallest_effect)
 
     def positions(self, rows: Int[Tensor, " batch"]) -> Int[Tensor, " position"]:
-        """The positions at which these rows have answers."""
-        positions: Tensor = torch.unique(_asked(self.prompts)[1][rows])
+        """The positions, in order, that metric and loss of these rows are read at."""
+        positions: Tensor = torch.unique(self.metric.positions(rows))
         return positions
 
     def read(
         self, logits: Float[Tensor, "batch pos d_vocab"], rows: Int[Tensor, " batch"]
     ) -> Float[np.ndarray, "batch column"]:
-        """Share right or preferred, and loss."""
+        """Per prompt: its metric, its loss (nats), and further inputs of `check`."""
         return self.read_at(logits, rows, torch.arange(logits.shape[1]))
 
     def read_at(
@@ -217,42 +178,31 @@ class AskedTask(RowTask):
         rows: Int[Tensor, " batch"],
         positions: Int[Tensor, " position"],
     ) -> Float[np.ndarray, "batch 2"]:
-        """Share right or preferred, and loss."""
-        answers, asked_at = _asked(self.prompts)
-        _require_finite(logits)
-        where = torch.searchsorted(positions, asked_at[rows])
-        asked = logits_at(logits, where)
-        asked = asked.to(torch.promote_types(asked.dtype, torch.float32))
-        targets = answers[rows].to(logits.device)
-        right = self._right(asked, targets, rows)
-        loss = -log_probabilities(asked, targets)
-        columns = torch.stack([right.double().mean(1), loss.double().mean(1)], dim=1)
-        values: np.ndarray = columns.cpu().numpy()
-        return values
-
-    @abstractmethod
-    def _right(
-        self,
-        asked: Float[Tensor, "batch asked d_vocab"],
-        targets: Int[Tensor, "batch asked"],
-        rows: Int[Tensor, " batch"],
-    ) -> Float[Tensor, "batch asked"]:
-        """1 where these logits name the answer, 0 where they do not."""
+        """Metric and loss per prompt, as `read` gives them, from the logits at these positions."""
+        require_finite(logits)
+        logits = logits_at(logits, torch.searchsorted(positions, self.metric.positions(rows)))
+        value = self.metric(logits, rows)
+        same = self.log_probability is self.metric
+        likely = value if same else self.log_probability(logits, rows)
+        columns: np.ndarray = torch.stack([value.double(), -likely.double()], dim=1).cpu().numpy()
+        return columns
 
 
-@dataclass(frozen=True, eq=False)
-class AnswerTask(AskedTask):
-    """Naming the rows' answers: the share of asked places whose answer gets the largest logit."""
+class AnswerTask(CircuitTask):
+    """Giving the prompts' answers."""
 
-    name: str = "accuracy"
+    metric_class: ClassVar[type[AnswerMetric]] = Accuracy
+    first_look = 256
+    smallest_effect = LEAST_ANSWERS
 
-    def _right(
-        self,
-        asked: Float[Tensor, "batch asked d_vocab"],
-        targets: Int[Tensor, "batch asked"],
-        rows: Int[Tensor, " batch"],
-    ) -> Float[Tensor, "batch asked"]:
-        return (asked.argmax(-1) == targets).to(asked)
+    @cached_property
+    def log_probability(self) -> Metric:
+        """The log-probability of the answers."""
+        return LogProbability(self.prompts, at_least_guess=False, precision=torch.float32)
+
+    def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
+        """The t interval; where hardly any row differs from the others, exact bounds."""
+        return mean_of_shares(values, coverage)
 
     def guesses(self) -> Float[np.ndarray, " row"]:
         """Accuracy per prompt of the best guess that ignores the prompt.
@@ -261,7 +211,8 @@ class AnswerTask(AskedTask):
         rows and judged on the other, so that chance is not estimated on the rows that it is fitted
         to.
         """
-        answers = _asked(self.prompts)[0].numpy()[self.rows.numpy()]
+        assert self.prompts.answers is not None
+        answers = self.prompts.answers[self.rows].numpy()
         chances = np.empty(len(answers))
         halves = np.arange(len(answers)) % 2
         for half in (0, 1):
@@ -286,7 +237,7 @@ class AnswerTask(AskedTask):
         )
         yes = self.interval(above, COVERAGE).low > 0
         loss = float(readings[:, 1].mean())
-        return TaskCheck(yes, value, chance, loss, text, self.unit, above, 1.0)
+        return TaskCheck(yes, value, chance, loss, text, self.metric.unit, above, 1.0)
 
 
 def _commonest(ids: Int[np.ndarray, "..."]) -> int:
@@ -300,36 +251,23 @@ def _of_shares(values: Float[np.ndarray, " row"]) -> Estimate:
     return replace(estimate(values), low=low, high=high)
 
 
-@dataclass(frozen=True, eq=False)
-class PreferenceTask(AskedTask):
-    """Preferring the answer to a wrong one: the share of asked places where its logit is larger.
+class PreferenceTask(AnswerTask):
+    """Preferring the answer to the wrong one.
 
-    Chance is one half. What a preference among the tokens gets that does not look at the row (see
-    `fixed_preferences`) is told beside it where it is certainly more than that.
+    Chance is one half. If a preference among the tokens that ignores the prompt (see
+    `fixed_preferences`) gets significantly more than that, chance is what it gets.
     """
 
-    name: str = "preference for the answer"
-
-    def _right(
-        self,
-        asked: Float[Tensor, "batch asked d_vocab"],
-        targets: Int[Tensor, "batch asked"],
-        rows: Int[Tensor, " batch"],
-    ) -> Float[Tensor, "batch asked"]:
-        """Equal logits count one half."""
-        assert self.prompts.wrong is not None
-        signs = logit_differences(asked, targets, self.prompts.wrong[rows]).sign()
-        return (signs.to(asked) + 1) / 2
+    metric_class = Preference
 
     def check(self, readings: Float[np.ndarray, "row column"]) -> TaskCheck:
         """The answer preferred more often than not."""
+        assert self.prompts.answers is not None
         assert self.prompts.wrong is not None
         values, chance = readings[:, 0], 0.5
         value = _of_shares(values)
-        answers, wrong = (
-            ids[self.rows].numpy() for ids in (_asked(self.prompts)[0], self.prompts.wrong)
-        )
-        blind = fixed_preferences(answers, wrong)
+        answers, wrong = self.prompts.answers[self.rows], self.prompts.wrong[self.rows]
+        blind = fixed_preferences(answers.numpy(), wrong.numpy())
         text = (
             f"{value.mean:.1%} [{value.low:.1%}, {value.high:.1%}] prefer the answer to the wrong "
             f"one (n = {len(readings)}); "
@@ -341,7 +279,7 @@ class PreferenceTask(AskedTask):
             text += f", and a fixed preference among the answers gets {chance:.1%}"
         yes = value.low > 0.5 and self.interval(above, COVERAGE).low > 0
         loss = float(readings[:, 1].mean())
-        return TaskCheck(yes, value, chance, loss, text, self.unit, above, 1.0)
+        return TaskCheck(yes, value, chance, loss, text, self.metric.unit, above, 1.0)
 
 
 def fixed_preferences(
@@ -371,62 +309,28 @@ def fixed_preferences(
     return np.array(right)
 
 
-@dataclass(frozen=True, eq=False)
-class RepeatTask(RowTask):
-    """Use of repetition: minus the loss where the row repeats, in nats.
+class RepeatTask(CircuitTask):
+    """Predicting repeated tokens.
 
-    Whether there is any is told by the in-context advantage (`advantage.Behaviour.is_there`). How
-    much is set against guessing among the rows' ids, or against the loss the first time round if
-    that is less: a model that is wrong with certainty the first time would otherwise have an
-    advantage larger than all there is to know.
+    Whether a model does is decided by the in-context advantage
+    (`advantage.Behaviour.is_there`). Chance is a guess among the prompts' ids, or the loss
+    before repetition if that is less: a model that is wrong with certainty before it would
+    otherwise have an advantage larger than all there is to know.
     """
 
-    prompts: Prompts
-    rows: Int[Tensor, " row"]
-    name: str = "prediction of repeated tokens"
-    unit: str = "nats"
-    first_look: int = 16
+    metric_class = RepeatedTokens
+    first_look = 16
+    smallest_effect = LEAST_ADVANTAGE
 
     def read(
         self, logits: Float[Tensor, "batch pos d_vocab"], rows: Int[Tensor, " batch"]
     ) -> Float[np.ndarray, "batch column"]:
-        """Value and loss where the row repeats, the loss before, that of the row's other tokens."""
-        _require_finite(logits)
-        behaviour = measured(logits, self.prompts, rows)
-        columns = [
-            -behaviour.loss_repeated,
-            behaviour.loss_repeated,
-            behaviour.loss_unrepeated,
-            behaviour.loss_others,
-        ]
+        """Metric, loss on repeated tokens, loss before, and loss of the row's other tokens."""
+        require_finite(logits)
+        losses = measured(logits, self.prompts, rows)
+        repeated = losses.loss_repeated
+        columns = [-repeated, repeated, losses.loss_unrepeated, losses.loss_others]
         return np.stack(columns, axis=1)
-
-    def positions(self, rows: Int[Tensor, " batch"]) -> Int[Tensor, " position"]:
-        """The positions at which one of these rows or more determines its next token."""
-        return self.prompts.repeated()[rows, :-1].any(0).nonzero()[:, 0]
-
-    def read_at(
-        self,
-        logits: Float[Tensor, "batch position d_vocab"],
-        rows: Int[Tensor, " batch"],
-        positions: Int[Tensor, " position"],
-    ) -> Float[np.ndarray, "batch 2"]:
-        """Value and loss where the row repeats; a row at a time, so that copies are small."""
-        _require_finite(logits)
-        last = self.prompts.n_pos - 1
-        following = self.prompts.tokens[rows][:, (positions + 1).clamp(max=last)].to(logits.device)
-        repeated = (self.prompts.repeated()[rows][:, positions] & (positions < last)).to(
-            logits.device
-        )
-        wider = torch.promote_types(logits.dtype, torch.float32)
-        loss = torch.stack(
-            [
-                F.cross_entropy(own[scored].to(wider), targets[scored])
-                for own, targets, scored in zip(logits, following, repeated, strict=True)
-            ]
-        )
-        columns: np.ndarray = torch.stack([-loss, loss], dim=1).double().cpu().numpy()
-        return columns
 
     def check(self, readings: Float[np.ndarray, "row column"]) -> TaskCheck:
         """Whether repetition makes tokens likelier: than before, and than the row's others."""
@@ -449,14 +353,14 @@ class RepeatTask(RowTask):
             text += ", and it is not significantly likelier than the prompt's other tokens"
         value = self.interval(readings[:, 0], COVERAGE)
         loss = float(repeated.mean())
-        return TaskCheck(yes, value, -guess, loss, text, self.unit, above)
+        return TaskCheck(yes, value, -guess, loss, text, self.metric.unit, above)
 
     def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
         """The t interval."""
         return estimate(values, coverage)
 
 
-def task_of(model: Model, prompts: Prompts) -> tuple[RowTask | None, str | None]:
+def task_of(model: Model, prompts: Prompts) -> tuple[CircuitTask | None, str | None]:
     """The task of these rows; or the reason why there is none.
 
     Args:
@@ -481,13 +385,13 @@ def task_of(model: Model, prompts: Prompts) -> tuple[RowTask | None, str | None]
     return RepeatTask(prompts, repeating(prompts)), None
 
 
-def check_task(model: Model, task: RowTask, memory: int | str | None = None) -> TaskCheck:
+def check_task(model: Model, task: CircuitTask, memory: int | str | None = None) -> TaskCheck:
     """Whether the model does the task: one pass over its rows."""
     return task.check(intact_readings(model, task, memory))
 
 
 def intact_readings(
-    model: Model, task: RowTask, memory: int | str | None = None
+    model: Model, task: CircuitTask, memory: int | str | None = None
 ) -> Float[np.ndarray, "row column"]:
     """The task's readings of its rows in the intact model: one pass."""
     parts = []
@@ -498,20 +402,48 @@ def intact_readings(
     return np.concatenate(parts)
 
 
-def first_rows(task: RowTask, n: int) -> RowTask:
+def first_rows(task: CircuitTask, n: int) -> CircuitTask:
     """The task on the first so many of its rows."""
-    shortened: RowTask = replace(task, rows=task.rows[:n])  # type: ignore[type-var]
-    return shortened
+    return replace(task, rows=task.rows[:n])
 
 
-def _require_finite(logits: Tensor) -> None:
-    if not all(end.isfinite() for end in logits.aminmax()):  # NaN is both; no copy is made
-        raise InputError(
-            "the model's logits are not finite on these prompts, so nothing can be measured"
-        )
+def metric_for(
+    model: Model,
+    prompts: Prompts,
+    memory: int | str | None = None,
+    *,
+    metric: str | MetricFunction | None = None,
+) -> tuple[Metric, TaskCheck | None]:
+    """The metric for these prompts, and whether the model performs their task.
 
+    Without a metric: prompts with answers are measured by these, whether or not the model knows
+    them (see the check). Prompts that repeat are measured by the in-context advantage if the model
+    certainly has one: lists to sort may repeat too. All others are measured by the KL divergence.
 
-def _asked(prompts: Prompts) -> tuple[Int[Tensor, "row asked"], Int[Tensor, "row asked"]]:
-    assert prompts.answers is not None
-    assert prompts.answer_positions is not None
-    return prompts.answers, prompts.answer_positions
+    Args:
+        model: any TransformerLens model.
+        prompts: the prompts.
+        memory: bound for the run.
+        metric: one of METRICS or a function (see `FunctionMetric`), in place of the one that fits
+            the prompts; the check is then made of prompts with answers only, and with "kl" never.
+
+    Raises:
+        InputError: an unknown metric, one that needs answers where there are none, or answers
+            that the model's logits do not have.
+    """
+    if metric is None and prompts.answers is None:
+        rows = repeating(prompts)
+        if len(rows) < len(prompts) or why_none(model, prompts) is not None:
+            return KLDivergence(), None
+        task_check = check_task(model, RepeatTask(prompts, rows), memory)
+        if task_check.yes:
+            return InContextAdvantage(prompts), task_check
+        return KLDivergence("the model does not significantly use repetition here"), None
+    if metric is None:
+        metric = "log-probability" if prompts.wrong is None else "logit-difference"
+    chosen = named_metric(prompts, metric)
+    if prompts.answers is None or metric == "kl":
+        return chosen, None
+    task, _ = task_of(model, prompts)
+    assert task is not None
+    return chosen, check_task(model, task, memory)

@@ -45,7 +45,7 @@ from interp_toolkit.circuits.behaviour.prompts import (
     random_prompts,
     repeated_prompts,
 )
-from interp_toolkit.circuits.behaviour.task import AskedTask, TaskCheck, check_task, task_of
+from interp_toolkit.circuits.behaviour.task import AnswerTask, TaskCheck, check_task, task_of
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
@@ -171,7 +171,7 @@ def is_large(
     if data is None:
         n_pos = min(int(model.cfg.n_ctx), LONGEST) if length is None else length
         return 2 * parameters * ROWS * n_pos >= LARGE
-    rows = min(AskedTask.first_look, len(data))
+    rows = min(AnswerTask.first_look, len(data))
     return 2 * parameters * rows * int(np.max(data.lengths, initial=1)) >= LARGE
 
 

@@ -352,8 +352,8 @@ def status_of(circuit: Circuit) -> tuple[Status, str | None]:
 
 def only_output(circuit: Circuit) -> str | None:
     """Why no behavior is measured, so that a circuit of it cannot be confirmed; else None."""
-    if circuit.objective.because is not None:
-        return circuit.objective.because
+    if circuit.metric.because is not None:
+        return circuit.metric.because
     if circuit.task_check is None:
         return "prompts without answers or repeats define no task"
     return None
@@ -381,7 +381,7 @@ def evidence_of(circuit: Circuit) -> CircuitEvidence:
     held_out, chosen_on, checks = circuit.held_out, circuit.chosen_on, circuit.checks
     values: dict[str, Any] = {}
     if circuit.nothing is None and held_out is not None and chosen_on is not None:
-        test = "Holm-adjusted p at most the level, " if circuit.objective.is_behaviour else ""
+        test = "Holm-adjusted p at most the level, " if circuit.metric.measures_task else ""
         rule = f"{test}effect at least {SHARE:.0%} of that of ablating all edges"
         if circuit.screening is not None:
             rule = (
@@ -425,8 +425,8 @@ def evidence_of(circuit: Circuit) -> CircuitEvidence:
     return CircuitEvidence(
         status=status,
         reason=reason,
-        measured=f"{circuit.objective.name}: {circuit.objective.definition}",
-        unit=circuit.objective.unit,
+        measured=f"{circuit.metric.name}: {circuit.metric.definition}",
+        unit=circuit.metric.unit,
         intact=circuit.intact,
         every_edge_cut=circuit.all_cut,
         edges=len(circuit.edges),
@@ -441,7 +441,7 @@ def _finite(end: float) -> float | None:
 
 def headline(circuit: Circuit) -> str:
     """The headline: the number of edges, their nodes, and the metric they keep alone."""
-    status, name, edges = status_of(circuit)[0], circuit.objective.name, circuit.included
+    status, name, edges = status_of(circuit)[0], circuit.metric.name, circuit.included
     if circuit.nothing is not None:
         return {
             "not_tested": "No circuit is tested: the model is not shown to perform the task.",
@@ -543,7 +543,7 @@ def _largest_heads(circuit: Circuit) -> str:
     return (
         f"Of its {len({e.edge.source for e in circuit.included if e.edge.source.kind == 'head'})} "
         f"heads {len(heads)} were ablated one at a time; largest losses: {named}, of {whole:.2g} "
-        f"{circuit.objective.unit}."
+        f"{circuit.metric.unit}."
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from interp_toolkit.circuits.behaviour.objective import Objective
+from interp_toolkit.circuits.behaviour.objective import Metric
 from interp_toolkit.circuits.behaviour.task import TaskCheck
 from interp_toolkit.circuits.edges.checks import Checks, Faithfulness, Measured
 from interp_toolkit.circuits.edges.passes.ablation_value import Kind
@@ -29,7 +29,7 @@ class EdgeEffect:
         effect: mean loss of value when this edge alone is cut; None where it was not measured.
         p_value: that the mean is not 0, paired t over rows, Holm-adjusted over all of the model's
             edges, measured or not; None where not measured, where edges are not chosen by it
-            (attribution), and where the objective is never above the intact model's (KL
+            (attribution), and where the metric is never above the intact model's (KL
             divergence), so that a mean of 0 is no null hypothesis.
         in_circuit: whether it is in the circuit.
         added: gain of value when it, or its node with it, was added to the circuit, all else cut;
@@ -71,7 +71,7 @@ class Circuit:
 
     Attributes:
         wiring: the model's nodes and edges.
-        objective: what was measured.
+        metric: what was measured.
         ablation_kind: of the value that is read over a cut edge.
         edges: every edge of the model.
         node_effects: of each node in the circuit but the logits: loss of value when all that it
@@ -88,7 +88,7 @@ class Circuit:
     """
 
     wiring: Wiring
-    objective: Objective
+    metric: Metric
     ablation_kind: Kind
     edges: Sequence[EdgeEffect]
     node_effects: Mapping[Node, Estimate]

@@ -77,10 +77,10 @@ def head_map(circuit: Circuit) -> Figure:
         if node.layer is not None and node.head is not None:
             cells[node.layer][node.head] = round(effect.mean, 4)
     reach = max((abs(c) for row in cells for c in row if c is not None), default=1.0) or 1.0
-    unit = circuit.objective.unit
+    unit = circuit.metric.unit
     data = plots.heatmap(None, None, cells, unit, low=-reach, high=reach) | plots.TILES
     caption = (
-        f"Loss of {circuit.objective.name} when a head's whole output is ablated; empty: not "
+        f"Loss of {circuit.metric.name} when a head's whole output is ablated; empty: not "
         "ablated, since its estimate is not among the largest."
     )
     layout = plots.layout(plots.axis("head"), plots.axis("layer")) | plots.NO_LEGEND

@@ -237,9 +237,9 @@ def _values(effect: EdgeEffect, end: str) -> list[tuple[str, float | None]]:
 def _graph_attributes(circuit: Circuit, prompts: Prompts, level: float) -> dict[str, Any]:
     wiring, held_out, chosen_on = circuit.wiring, circuit.held_out, circuit.chosen_on
     attributes: dict[str, Any] = {
-        "behaviour": circuit.objective.name,
-        "definition": circuit.objective.definition,
-        "unit": circuit.objective.unit,
+        "behaviour": circuit.metric.name,
+        "definition": circuit.metric.definition,
+        "unit": circuit.metric.unit,
         "data": prompts.source,
         "cut": WORDS[circuit.ablation_kind],
         "level": level,

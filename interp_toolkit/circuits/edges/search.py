@@ -34,9 +34,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.objective import AskedObjective, Objective, objective
+from interp_toolkit.circuits.behaviour.objective import AnswerMetric, Metric
 from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.behaviour.task import TaskCheck
+from interp_toolkit.circuits.behaviour.task import TaskCheck, metric_for
 from interp_toolkit.circuits.edges import checks, screened
 from interp_toolkit.circuits.edges.checks import (
     SHARE,
@@ -272,7 +272,7 @@ def find_circuit(
         level: of significance.
         max_edges: how many edges are measured at most, one forward pass from the edge on each.
         memory: bound on what is held at once beside the weights, such as "4GiB".
-        metric: what rows are judged by, as `objective` takes it; None: what fits them.
+        metric: what rows are judged by, as `metric_for` takes it; None: what fits them.
         effort: quick: edges by attribution alone, and no other circuits to compare with; standard:
             with edges cut one by one, and all checks, of which thorough has more for large models.
         progress: called with a description of each step.
@@ -293,7 +293,7 @@ def find_circuit(
     limit = parse_memory(memory)
     prompts_at_once(engine, prompts.n_pos, limit)  # raises before anything is computed
     progress("checking task performance")
-    judged_by, task_check = objective(model, prompts, memory, metric=metric)
+    judged_by, task_check = metric_for(model, prompts, memory, metric=metric)
     progress("running the intact model")
     halves = _halves(groups, seed, shuffle=prompts.answers is not None)
     choosing, judging = (
@@ -303,7 +303,7 @@ def find_circuit(
     intact, all_cut = choosing.intact(), choosing.alone([()])[:, 0]
     circuit = Circuit(
         wiring=engine.wiring,
-        objective=judged_by,
+        metric=judged_by,
         ablation_kind=choosing.ablation_value.kind,
         edges=[EdgeEffect(e, None, None, None, in_circuit=False) for e in engine.wiring.edges],
         node_effects={},
@@ -337,7 +337,7 @@ def find_circuit(
         checked = _checks(judging, edges, choice, prompts, chosen_on, budget, seed, progress)
         circuit = replace(circuit, checks=checked)
     judging.release()
-    if budget.chosen_with and isinstance(judged_by, AskedObjective):
+    if budget.chosen_with and isinstance(judged_by, AnswerMetric):
         patching = patched_stream(engine, prompts, judged_by, limit, progress)
         circuit = replace(circuit, patching=patching)
     return circuit
@@ -404,11 +404,11 @@ def _exhaustive(
     values: tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]],
     level: float,
     max_edges: int,
-    judged_by: Objective,
+    judged_by: Metric,
     progress: Progress,
 ) -> _Choice:
     """Edges chosen by cutting each, and those added that others make up for."""
-    test = judged_by.is_behaviour
+    test = judged_by.measures_task
     edges, select = measured_edges(trial, *values, level, max_edges, progress, test=test)
     chosen = {e.edge for e in edges if e.in_circuit}
     edges = completed(trial, edges, *values, level, max_edges, progress)

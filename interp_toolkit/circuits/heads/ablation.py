@@ -28,7 +28,7 @@ from torch import Tensor
 from interp_toolkit.circuits.behaviour.advantage import row_batches
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
-from interp_toolkit.circuits.behaviour.task import RowTask, TaskCheck, task_of
+from interp_toolkit.circuits.behaviour.task import CircuitTask, TaskCheck, task_of
 from interp_toolkit.circuits.behaviour.words import CausalWord, causal_word, matters
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import Countdown
@@ -98,7 +98,7 @@ def ablation_effects(
     prompts: Prompts,
     heads: Iterable[tuple[int, int]],
     *,
-    task: RowTask | None = None,
+    task: CircuitTask | None = None,
     same_type: Iterable[tuple[int, int]] = (),
     others: Iterable[tuple[int, int]] | None = None,
     how: str = "mean",
@@ -193,7 +193,7 @@ class _Measure:
     """Runs a task's rows with sets of heads taken out."""
 
     model: Model
-    task: RowTask
+    task: CircuitTask
     how: str
     seed: int
     memory: int | str | None
@@ -280,7 +280,7 @@ class _Measure:
 
 
 def _conclude(
-    task: RowTask,
+    task: CircuitTask,
     group: list[Head],
     kind: frozenset[Head],
     random_heads: list[Head],

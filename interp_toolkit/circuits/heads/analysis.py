@@ -35,7 +35,7 @@ from interp_toolkit.circuits.behaviour.prompts import (
     prompts_from_data,
 )
 from interp_toolkit.circuits.behaviour.task import (
-    RowTask,
+    CircuitTask,
     TaskCheck,
     first_rows,
     task_of,
@@ -249,7 +249,7 @@ class _Rows:
     """The rows, the task on them (on more of them, where they are made), and notes."""
 
     prompts: Prompts
-    task: RowTask | None
+    task: CircuitTask | None
     notes: tuple[str, ...]
 
 
@@ -314,7 +314,7 @@ class _KnockoutResults:
     heads: list[HeadVerdict]
     groups: list[Group]
     task_check: TaskCheck | None
-    task: RowTask | None
+    task: CircuitTask | None
     notes: tuple[str, ...]
 
 
@@ -361,7 +361,7 @@ def _judged(
     ]
 
 
-def _cutter(run: Run[Any], task: RowTask, scores: HeadScores) -> Cutter:
+def _cutter(run: Run[Any], task: CircuitTask, scores: HeadScores) -> Cutter:
     causal, prompts = is_causal(run.model), task.prompts
     detectors = {d.name: d for d in scores.detectors}
     return Cutter(

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.advantage import row_batches
 from interp_toolkit.circuits.behaviour.replacement import capture, hook_z
-from interp_toolkit.circuits.behaviour.task import RowTask, TaskCheck
+from interp_toolkit.circuits.behaviour.task import CircuitTask, TaskCheck
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.formatting import so_far
 from interp_toolkit.models.model import Head, Model
@@ -109,7 +109,7 @@ class Cutter:
     """
 
     model: Model
-    task: RowTask
+    task: CircuitTask
     targets: Mapping[str, Callable[[Int[Tensor, " batch"]], Bool[np.ndarray, "batch q k"]]]
     memory: int | str | None = None
     seed: int = 0
@@ -210,7 +210,7 @@ class Cutter:
     def readings(
         self, cuts: Sequence[Cut], rows: Int[Tensor, " row"]
     ) -> dict[Cut, Float[np.ndarray, "row column"]]:
-        """The value and the loss of each row, under each cut (see `RowTask.read_at`).
+        """The value and the loss of each row, under each cut (see `CircuitTask.read_at`).
 
         Args:
             cuts: any; INTACT among them is the whole model.

@@ -22,7 +22,7 @@ from functools import cache
 import numpy as np
 
 from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.behaviour.task import EFFECT_THRESHOLD, RowTask
+from interp_toolkit.circuits.behaviour.task import EFFECT_THRESHOLD, CircuitTask
 from interp_toolkit.circuits.edges.passes.paths import path_effects
 from interp_toolkit.circuits.weights.composition import MODES, CompositionScores, composition_scores
 from interp_toolkit.errors import takes
@@ -68,7 +68,7 @@ def partners(
     prompts: Prompts,
     head: tuple[int, int],
     *,
-    task: RowTask | None = None,
+    task: CircuitTask | None = None,
     candidates: Iterable[tuple[int, int]] | None = None,
     most: int | None = None,
     runs: int = RUNS,

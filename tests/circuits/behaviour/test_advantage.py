@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from interp_toolkit.circuits.behaviour.advantage import Behaviour, behaviour, next_losses, why_none
+from interp_toolkit.circuits.behaviour.advantage import Behaviour, behaviour, why_none
+from interp_toolkit.circuits.behaviour.objective import mean_losses, require_finite
 from interp_toolkit.circuits.behaviour.prompts import Prompts, prompts_from_tokens, repeated_prompts
-from interp_toolkit.circuits.behaviour.task import _require_finite
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.interventions import edit
 from interp_toolkit.toys.hand_set.induction import GAIN, decoy, induction
@@ -148,19 +148,21 @@ def test_losses_and_checks_of_a_batch_copy_no_more_than_a_row() -> None:
     """In doubles the logits of a language model's batch were several times its memory."""
     logits = torch.randn(16, 12, 500, generator=torch.Generator().manual_seed(0))
     tokens = torch.randint(500, (16, 12), generator=torch.Generator().manual_seed(1))
+    scored = torch.rand(16, 12, generator=torch.Generator().manual_seed(2)) < 0.9
     with Made() as made:
-        losses = next_losses(logits, tokens)
-        _require_finite(logits)
+        losses = mean_losses(logits, tokens, scored, torch.float64)
+        require_finite(logits)
     row = 12 * 500 * torch.finfo(torch.float64).bits // 8
     assert 0 < made.largest <= row
-    wanted = -logits[:, :-1].double().log_softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0]
+    each = -logits.double().log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
+    wanted = (each * scored).sum(1) / scored.sum(1)
     torch.testing.assert_close(losses, wanted, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf, -torch.inf])
 def test_one_logit_that_is_not_finite_is_told(wrong) -> None:
     logits = torch.randn(3, 4, 50, generator=torch.Generator().manual_seed(0))
-    _require_finite(logits)
+    require_finite(logits)
     logits[1, 2, 7] = wrong
     with pytest.raises(InputError, match="not finite"):
-        _require_finite(logits)
+        require_finite(logits)

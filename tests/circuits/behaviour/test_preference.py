@@ -11,10 +11,9 @@ from scipy.stats import binomtest
 
 from interp_toolkit.circuits.behaviour.objective import (
     METRICS,
-    AnswerLikelihood,
-    Closeness,
+    KLDivergence,
     LogitDifference,
-    objective,
+    LogProbability,
 )
 from interp_toolkit.circuits.behaviour.prompts import prompts_from_data, repeated_prompts
 from interp_toolkit.circuits.behaviour.task import (
@@ -22,6 +21,7 @@ from interp_toolkit.circuits.behaviour.task import (
     PreferenceTask,
     check_task,
     fixed_preferences,
+    metric_for,
     task_of,
 )
 from interp_toolkit.data import FeatureData
@@ -195,21 +195,21 @@ def test_what_judges_is_chosen_by_what_the_rows_have():
     model = induction()
     both = prompts_from_data(pairs(model), model)
     alone = prompts_from_data(pairs(model, wrong=False), model)
-    assert isinstance(objective(model, both)[0], LogitDifference)
-    assert isinstance(objective(model, alone)[0], AnswerLikelihood)
+    assert isinstance(metric_for(model, both)[0], LogitDifference)
+    assert isinstance(metric_for(model, alone)[0], LogProbability)
     assert isinstance(task_of(model, alone)[0], AnswerTask)
-    assert objective(model, repeated_prompts(model))[0].name == "in-context advantage"
+    assert metric_for(model, repeated_prompts(model))[0].name == "in-context advantage"
 
 
 def test_the_logit_difference_is_that_of_the_asked_places():
     model = induction()
     prompts = prompts_from_data(pairs(model), model)
-    judged, checked = objective(model, prompts, metric="logit-difference")
+    judged, checked = metric_for(model, prompts, metric="logit-difference")
     assert checked is not None
     assert checked.yes
     rows = torch.tensor([5, 2])
     logits = torch.randn(2, 23, model.cfg.d_vocab, generator=torch.Generator().manual_seed(0))
-    value = judged(logits, rows, logits)
+    value = judged.from_full_logits(logits, rows)
     for got, row, logit in zip(value.tolist(), rows.tolist(), logits, strict=True):
         differences = [
             float(logit[place, prompts.answers[row, i]] - logit[place, prompts.wrong[row, i]])
@@ -221,13 +221,13 @@ def test_the_logit_difference_is_that_of_the_asked_places():
 def test_metrics_by_name():
     model = induction()
     prompts = prompts_from_data(pairs(model), model)
-    kinds = [type(objective(model, prompts, metric=metric)[0]) for metric in METRICS]
-    assert kinds == [LogitDifference, AnswerLikelihood, Closeness]
-    default = objective(model, prompts_from_data(pairs(model, wrong=False), model))[0]
-    assert objective(model, prompts, metric="log-probability")[0].floor == default.floor
+    kinds = [type(metric_for(model, prompts, metric=metric)[0]) for metric in METRICS]
+    assert kinds == [LogitDifference, LogProbability, KLDivergence]
+    default = metric_for(model, prompts_from_data(pairs(model, wrong=False), model))[0]
+    assert metric_for(model, prompts, metric="log-probability")[0].floor == default.floor
     with torch.no_grad():
         logits = model(prompts.tokens)
-    kl = objective(model, prompts, metric="kl")[0](logits, torch.arange(40), logits)
+    kl = metric_for(model, prompts, metric="kl")[0](logits, torch.arange(40), logits)
     assert kl.abs().max() == pytest.approx(0, abs=1e-6)
 
 
@@ -242,12 +242,12 @@ def test_a_function_is_a_metric():
         """
         return logits[:, -1].amax(-1)
 
-    judged, checked = objective(model, prompts, metric=largest)
+    judged, checked = metric_for(model, prompts, metric=largest)
     assert checked is not None
     assert (judged.name, judged.definition) == ("largest", "The largest logit at the end")
     logits = torch.arange(24.0).reshape(2, 3, 4)
     assert judged(logits, torch.arange(2), logits).tolist() == [11.0, 23.0]
-    assert objective(model, repeated_prompts(model), metric=largest)[1] is None
+    assert metric_for(model, repeated_prompts(model), metric=largest)[1] is None
 
 
 @pytest.mark.parametrize(
@@ -265,11 +265,18 @@ def test_a_metric_that_is_none_is_one_line(metric, message):
     prompts = prompts_from_data(pairs(model, wrong=False), model)
     logits = torch.zeros(40, 23, 4)
     with pytest.raises(InputError, match=message):
-        objective(model, prompts, metric=metric)[0](logits, torch.arange(40), logits)
+        metric_for(model, prompts, metric=metric)[0](logits, torch.arange(40), logits)
 
 
 def test_a_metric_of_answers_needs_answers():
     model = induction()
     for metric in ("logit-difference", "log-probability"):
         with pytest.raises(InputError, match=f"the metric {metric} needs rows with answers"):
-            objective(model, repeated_prompts(model), metric=metric)
+            metric_for(model, repeated_prompts(model), metric=metric)
+
+
+def test_logits_at_other_positions_are_refused():
+    model = induction()
+    prompts = prompts_from_data(pairs(model), model)
+    with pytest.raises(InputError, match=r"reads 2 positions of 2 rows, got .*\[2, 23, 5\]"):
+        LogitDifference(prompts)(torch.zeros(2, 23, 5), torch.arange(2))

@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 
 import interp_toolkit as it
-from interp_toolkit.circuits.behaviour.objective import Closeness
+from interp_toolkit.circuits.behaviour.objective import KLDivergence
 from interp_toolkit.circuits.behaviour.prompts import Prompts, repeated_prompts
 from interp_toolkit.circuits.edges import analysis, search
 from interp_toolkit.circuits.edges.analysis import CIRCUIT
@@ -306,7 +306,7 @@ def test_faithfulness_is_the_share_that_is_left(induction):
     rest = [e for e in engine.wiring.edges if e not in inside]
     rows = torch.arange(1, len(prompts), 2)
     values = [
-        float(found.objective(engine.logits(whole, reference, cut), rows, whole.logits).mean())
+        float(found.metric(engine.logits(whole, reference, cut), rows, whole.logits).mean())
         for cut in ((), rest, engine.wiring.edges)
     ]
     intact, alone, all_cut = values
@@ -381,7 +381,7 @@ def test_p_values_are_adjusted_over_all_edges(induction, monkeypatch):
     intact = rng.normal(5, 1, 16)
     values = intact[:, None] - rng.normal(0.2, 0.5, (16, len(edges)))
     monkeypatch.setattr(CutObjective, "values", lambda *arguments: values)
-    trial = CutObjective(engine, prompts, torch.arange(16), torch.arange(16), Closeness(), 2**30)
+    trial = CutObjective(engine, prompts, torch.arange(16), torch.arange(16), KLDivergence(), 2**30)
     found, _ = measured_edges(trial, intact, intact - 5, 0.05, 512, lambda step: None, test=True)
     raw = stats.ttest_1samp(intact[:, None] - values, 0).pvalue
     np.testing.assert_allclose([edge.p_value for edge in found], holm(raw))

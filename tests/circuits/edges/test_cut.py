@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.behaviour.objective import objective
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
+from interp_toolkit.circuits.behaviour.task import metric_for
 from interp_toolkit.circuits.edges.passes.cut import CutObjective
 from interp_toolkit.circuits.edges.passes.patched_pass import Pass, PatchedModel
 
@@ -29,7 +29,7 @@ def test_passes_of_some_rows_are_gone_before_those_of_others(
     model = zoo("own")
     prompts = repeated_prompts(model, rows=8)
     engine = PatchedModel(model)
-    judged, _ = objective(model, prompts, None)
+    judged, _ = metric_for(model, prompts, None)
     rows = torch.arange(4)
     cut, whole = (CutObjective(engine, prompts, rows, rows + 4, judged, 2**30) for _ in range(2))
     cut._at_once = cut._graded_at_once = 1

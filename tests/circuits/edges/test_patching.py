@@ -40,7 +40,7 @@ def pairs():
 
 
 def judged(pairs):
-    return LogitDifference(pairs.answers, pairs.wrong, pairs.answer_positions)
+    return LogitDifference(pairs)
 
 
 def trial(engine, pairs, memory=2**30, kind=None):
@@ -55,7 +55,7 @@ def test_patching_is_what_a_hook_does(zoo, pairs, kind):
     rows = torch.arange(ROWS)
 
     def worth(logits):
-        return judged(pairs)(logits, rows, logits)
+        return judged(pairs).from_full_logits(logits, rows)
 
     gains = worth(run(model, pairs.tokens)) - worth(run(model, pairs.corrupted))
     turned = (gains < 0)[:, None]
@@ -71,7 +71,7 @@ def test_patching_is_what_a_hook_does(zoo, pairs, kind):
     some = judged(pairs.at(chosen.numpy()))
 
     def value(logits):
-        return some(logits, torch.arange(len(chosen)), logits)
+        return some.from_full_logits(logits, torch.arange(len(chosen)))
 
     intact, gone = value(run(model, clean)), value(run(model, other))
     whole = float((intact - gone).mean())
@@ -131,13 +131,13 @@ def test_kinds_that_prompts_allow(zoo, pairs):
 
 
 def test_a_metric_without_a_gradient_is_refused_in_one_line(zoo, pairs):
-    from interp_toolkit.circuits.behaviour.objective import objective
+    from interp_toolkit.circuits.behaviour.task import metric_for
 
     def right(logits, rows, whole):
         return (logits[:, -1].argmax(-1) == 3).double()
 
     model = zoo("own")
-    asked, _ = objective(model, pairs, metric=right)
+    asked, _ = metric_for(model, pairs, metric=right)
     rows = torch.arange(ROWS)
     cut = CutObjective(PatchedModel(model), pairs, rows[1:], rows[:1], asked, 2**30)
     with pytest.raises(InputError, match="the metric has no gradient"):

@@ -27,7 +27,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit import plots
-from interp_toolkit.circuits.behaviour.objective import AskedObjective
+from interp_toolkit.circuits.behaviour.objective import AnswerMetric
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.edges.passes.patched_pass import (
     Blocks,
@@ -174,7 +174,7 @@ class Patching:
 def patched_stream(
     engine: PatchedModel,
     prompts: Prompts,
-    judged: AskedObjective,
+    metric: AnswerMetric,
     memory: int,
     progress: Callable[[str], None] = lambda step: None,
 ) -> Patching | None:
@@ -183,7 +183,7 @@ def patched_stream(
     Args:
         engine: the model.
         prompts: rows with corrupted counterparts; ROWS of them are taken, evenly spread.
-        judged: each row's metric.
+        metric: of each prompt.
         memory: bytes to hold at once, in addition to the weights.
         progress: called with a description of each step.
 
@@ -194,9 +194,9 @@ def patched_stream(
         return None
     rows = torch.linspace(0, len(prompts) - 1, min(ROWS, len(prompts))).round().long()
     tokens, corrupted = prompts.tokens[rows], prompts.corrupted[rows]
-    positions = judged.positions[rows]
+    positions = metric.positions(rows)
     clean, other = engine.whole(tokens, positions), engine.whole(corrupted, positions)
-    intact, gone = (judged.of_asked(p.logits, rows) for p in (clean, other))
+    intact, gone = (metric(p.logits, rows) for p in (clean, other))
     whole = float((intact - gone).mean())
     if whole <= 0:
         return None
@@ -216,8 +216,8 @@ def patched_stream(
                 part = slice(number * len(rows), (number + 1) * len(rows))
                 patched[part, position] = patch[:, position]
             logits = engine.from_stream(stage, patched, positions.repeat(len(some), 1))
-            metric = judged.of_asked(logits, rows.repeat(len(some))).reshape(len(some), len(rows))
-            lost = (intact - metric).mean(1) / whole
+            values = metric(logits, rows.repeat(len(some))).reshape(len(some), len(rows))
+            lost = (intact - values).mean(1) / whole
             effect[i, some.numpy()] = lost.double().cpu().numpy()
     return Patching(layers, effect, _shared(tokens), len(rows))
 

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.objective import AskedObjective, Objective
+from interp_toolkit.circuits.behaviour.objective import Metric
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.edges.passes.ablation_value import AblationValue, Kind, kinds_for
 from interp_toolkit.circuits.edges.passes.attribution import STEPS, attribute
@@ -192,7 +192,7 @@ class CutObjective:
         prompts: all rows.
         rows: which of them are judged.
         others: which of them a mean is taken over, where one stands in.
-        objective: each row's metric.
+        metric: of each prompt.
         memory: bytes to hold at once, in addition to the weights.
         kind: what is read over a cut edge; None: the first of `kinds_for`.
 
@@ -208,12 +208,12 @@ class CutObjective:
         prompts: Prompts,
         rows: Rows,
         others: Int[Tensor, " other"],
-        objective: Objective,
+        metric: Metric,
         memory: int,
         kind: Kind | None = None,
     ):
         self.rows, self.engine = rows, engine
-        self._prompts, self._others, self._objective = prompts, others, objective
+        self._prompts, self._others, self._metric = prompts, others, metric
         self._memory = memory
         self._at_once, self._graded_at_once = prompts_at_once(engine, prompts.n_pos, memory)
         kind = kinds_for(prompts)[0] if kind is None else kind
@@ -232,7 +232,7 @@ class CutObjective:
             self._prompts,
             self.rows,
             self._others,
-            self._objective,
+            self._metric,
             self._memory,
             kind,
         )
@@ -253,7 +253,7 @@ class CutObjective:
         """The metric of each row under each set of ablated edges."""
 
         def of(part: _Part, i: int) -> Tensor:
-            positions = self._read_positions(part.rows)
+            positions = self._metric.positions(part.rows)
             return self.engine.logits(part.whole, part.reference, cuts[i], positions)
 
         return self._each(len(cuts), of, progress, "ablating edges")
@@ -284,7 +284,7 @@ class CutObjective:
         """The metric of each row with the output of one node ablated."""
 
         def of(part: _Part, i: int) -> Tensor:
-            positions = self._read_positions(part.rows)
+            positions = self._metric.positions(part.rows)
             return self.engine.without(part.whole, part.reference, nodes[i], positions)
 
         return self._each(len(nodes), of, progress, "ablating nodes")
@@ -303,7 +303,7 @@ class CutObjective:
 
     def _attributed(self, rows: Rows, steps: int) -> Float[np.ndarray, "row edge"]:
         """The estimates of some rows."""
-        positions = self._read_positions(rows)
+        positions = self._metric.positions(rows)
         whole = self.engine.whole(self._prompts.tokens[rows], positions)
 
         def metric(logits: Tensor) -> Tensor:
@@ -343,7 +343,7 @@ class CutObjective:
     def _part(self, batch: slice) -> _Part:
         """Some rows; where they are all, what is known of them is kept."""
         rows = self.rows[batch]
-        positions = self._read_positions(rows)
+        positions = self._metric.positions(rows)
         whole = self.engine.whole(self._prompts.tokens[rows], positions)
         reference = self.ablation_value(rows)
         alone = SubcircuitPass(self.engine, whole.trace.writes[0], reference, positions)
@@ -351,16 +351,6 @@ class CutObjective:
         if len(rows) == len(self.rows):
             self._held = part
         return part
-
-    def _read_positions(self, rows: Rows) -> Int[Tensor, "row asked"] | None:
-        judged = self._objective
-        return judged.positions[rows] if isinstance(judged, AskedObjective) else None
-
-    def _metric(self, logits: Tensor, rows: Rows, whole: Tensor) -> Tensor:
-        judged = self._objective
-        if isinstance(judged, AskedObjective):
-            return judged.of_asked(logits, rows)
-        return judged(logits, rows, whole)
 
 
 def prompts_at_once(engine: PatchedModel, n_pos: int, memory: int) -> tuple[int, int]:

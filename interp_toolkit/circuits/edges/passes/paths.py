@@ -28,7 +28,7 @@ from torch import Tensor
 from interp_toolkit.circuits.behaviour.advantage import row_batches
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
-from interp_toolkit.circuits.behaviour.task import RepeatTask, RowTask, task_of
+from interp_toolkit.circuits.behaviour.task import CircuitTask, RepeatTask, task_of
 from interp_toolkit.circuits.edges.wiring import Channel
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import Brief
@@ -73,7 +73,7 @@ def path_effects(
     reader: tuple[int, int],
     channel: Channel = "k",
     *,
-    task: RowTask | None = None,
+    task: CircuitTask | None = None,
     value: bool | int = True,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
@@ -192,7 +192,7 @@ class _Cutter:
     """Makes the batches in which paths to one reader are cut."""
 
     model: Any
-    task: RowTask
+    task: CircuitTask
     view: ModelWeights
     reader: Head
     channel: Channel
