@@ -31,10 +31,10 @@ from rich.progress import track
 from scipy import stats
 
 import interp_toolkit as it
-from interp_toolkit.circuits.behaviour.objective import LogitDifference
-from interp_toolkit.circuits.behaviour.prompts import Prompts, prompts_from_data
 from interp_toolkit.circuits.edges.passes.cut import CutObjective
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
+from interp_toolkit.circuits.metrics.metrics import LogitDifference
+from interp_toolkit.circuits.metrics.prompts import Prompts, prompts_from_data
 from interp_toolkit.files import replacing
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.testing.real import smollm2_path

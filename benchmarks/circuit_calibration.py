@@ -31,10 +31,10 @@ from rich.progress import track
 
 from interp_studies.challenge.families.layouts import Layout
 from interp_studies.challenge.families.shared_work import Work, shared_work
-from interp_toolkit.circuits.behaviour.prompts import Prompts, prompts_from_data
 from interp_toolkit.circuits.edges import screened, search
 from interp_toolkit.circuits.edges.analysis import status_of
 from interp_toolkit.circuits.edges.circuit import Circuit
+from interp_toolkit.circuits.metrics.prompts import Prompts, prompts_from_data
 from interp_toolkit.files import replacing
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer

@@ -34,11 +34,11 @@ from rich.progress import track
 import interp_toolkit as it
 from interp_studies.challenge.families.layouts import RELATIONS, SHORTEST, Layout
 from interp_studies.challenge.families.shared_work import Work, shared_work
-from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.behaviour.task import AnswerTask, TaskCheck
-from interp_toolkit.circuits.behaviour.words import matters
 from interp_toolkit.circuits.heads.cuts import INTACT, Cut, Cutter
 from interp_toolkit.circuits.heads.rule import Group, group_effects
+from interp_toolkit.circuits.metrics.causal_words import matters
+from interp_toolkit.circuits.metrics.prompts import Prompts
+from interp_toolkit.circuits.metrics.task import AnswerTask, TaskCheck
 from interp_toolkit.data import FeatureData
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.interventions import reinitialised

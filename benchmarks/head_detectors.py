@@ -51,7 +51,7 @@ def make(device: str) -> tuple[Any, Any]:
     """The model and the prompts."""
     import torch
 
-    from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
+    from interp_toolkit.circuits.metrics.prompts import repeated_prompts
 
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)

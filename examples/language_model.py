@@ -13,8 +13,8 @@ from pathlib import Path
 from rich.console import Console
 
 import interp_toolkit as it
-from interp_toolkit.circuits.behaviour.prompts import prompts_from_data
-from interp_toolkit.circuits.behaviour.task_check import task_performance
+from interp_toolkit.circuits.metrics.prompts import prompts_from_data
+from interp_toolkit.circuits.metrics.task_check import task_performance
 from interp_toolkit.report import render
 from interp_toolkit.testing.real import smollm2_path
 

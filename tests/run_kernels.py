@@ -21,7 +21,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 #: packages whose tests compare numbers, without what is slow there
 TESTS = (
-    "tests/circuits/behaviour",
+    "tests/circuits/metrics",
     "tests/circuits/test_composition.py",
     "tests/circuits/edges/test_patched_pass.py",
     "tests/circuits/heads",

@@ -110,7 +110,7 @@ def test_the_valid_line_is_the_one_that_errors_show() -> None:
 
 
 def test_every_task_and_metric_has_its_row() -> None:
-    from interp_toolkit.circuits.behaviour.objective import METRICS
+    from interp_toolkit.circuits.metrics.metrics import METRICS
     from interp_toolkit.registry import names
 
     rows = re.findall(r"^\| `([\w-]+)` \|", text_of("behaviours.md"), re.M)

@@ -34,7 +34,6 @@ ALLOWED = {
     # an English verb phrase
     "models/loading/source_names.py": {"looks_like_path"},
     # former public names, kept as aliases
-    "circuits/behaviour/at_home.py": {"at_home", "checked_home"},
     "formatting.py": {"Brief", "Countdown"},
     "probes/uand/readout.py": {"truth_table_readoff", "fitted_readoff"},
     "probes/uand/errors.py": {"seen"},

@@ -35,13 +35,13 @@ from interp_toolkit.auditing.parts import (
     share_of_random,
 )
 from interp_toolkit.auditing.threshold import DRAWS, FEWEST_OF_GROUP, STABLE
-from interp_toolkit.circuits.behaviour.objective import Metric
-from interp_toolkit.circuits.behaviour.task import metric_for
 from interp_toolkit.circuits.edges.checks import rivals
 from interp_toolkit.circuits.edges.passes.ablation_value import WORDS, Kind, kinds_for
 from interp_toolkit.circuits.edges.passes.cut import CutObjective
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Wiring
+from interp_toolkit.circuits.metrics.metrics import Metric
+from interp_toolkit.circuits.metrics.task import metric_for
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.stats import Share, ratio_interval, ratio_share

@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from interp_toolkit.auditing.parts import coverage_of
-from interp_toolkit.circuits.behaviour.prompts import Prompts, prompts_from_data
-from interp_toolkit.circuits.behaviour.task import CircuitTask, TaskCheck, intact_readings, task_of
-from interp_toolkit.circuits.behaviour.task_check import (
+from interp_toolkit.circuits.metrics.prompts import Prompts, prompts_from_data
+from interp_toolkit.circuits.metrics.task import CircuitTask, TaskCheck, intact_readings, task_of
+from interp_toolkit.circuits.metrics.task_check import (
     LARGE_LENGTH,
     LARGE_ROWS,
     is_large,

@@ -41,7 +41,6 @@ from interp_toolkit.auditing.parts import (
     percent,
 )
 from interp_toolkit.auditing.threshold import stable_part
-from interp_toolkit.circuits.behaviour.words import MAJOR, NEGLIGIBLE
 from interp_toolkit.circuits.heads.controls import displaced_targets, targets_of
 from interp_toolkit.circuits.heads.cuts import Cutter
 from interp_toolkit.circuits.heads.detectors import Detector, as_detector
@@ -57,6 +56,7 @@ from interp_toolkit.circuits.heads.rule import (
 from interp_toolkit.circuits.heads.scores import detect, is_causal
 from interp_toolkit.circuits.heads.significance import DetectorScores
 from interp_toolkit.circuits.heads.verdict import RIVALS
+from interp_toolkit.circuits.metrics.causal_words import MAJOR, NEGLIGIBLE
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.model import Head
 from interp_toolkit.results import head_name

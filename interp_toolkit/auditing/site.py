@@ -16,9 +16,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.auditing.context import AuditContext
-from interp_toolkit.circuits.behaviour.advantage import row_batches
-from interp_toolkit.circuits.behaviour.objective import Metric
-from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.metrics.metrics import Metric
+from interp_toolkit.circuits.metrics.prompts import Prompts
+from interp_toolkit.circuits.metrics.repetition import row_batches
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.effect import everything, require_effect
 from interp_toolkit.models.running.forward import attached, device_of, evaluating, run

@@ -2,7 +2,7 @@
 
 Shared arithmetic; each comes before the analyses that use it:
 
-- `behaviour`: prompts, tasks and metrics, and the causal words that their intervals allow
+- `metrics`: prompts, metrics and tasks, and the causal words that their intervals allow
 - `weights`: QK and OV circuits and composition of heads, factored, with their nulls
 
 Analyses, each one module or a package with `analysis` (the steps) and `result` (what it returns):

@@ -1,9 +1,9 @@
-from .behaviour.prompts import repeated_prompts as repeated_prompts
 from .edges.graph import composition_graph as composition_graph
 from .edges.graph import write_graph as write_graph
 from .heads.detectors import Detector as Detector
 from .heads.partner import partners as partners
 from .heads.scores import score_heads as score_heads
+from .metrics.prompts import repeated_prompts as repeated_prompts
 from .skip_bigrams.find import find_skip_bigrams as find_skip_bigrams
 from .skip_bigrams.head import skip_bigrams_of as skip_bigrams_of
 from .sorting.analysis import sorting_fingerprint as sorting_fingerprint

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from pydantic import Field
 
 from interp_toolkit import plots
-from interp_toolkit.circuits.behaviour.prompts import SHORTEST
+from interp_toolkit.circuits.metrics.prompts import SHORTEST
 from interp_toolkit.circuits.similarity import (
     Similarity,
     random_rows,

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from pydantic import Field
 
 from interp_toolkit import plots
-from interp_toolkit.circuits.behaviour.prompts import repeated_answers
+from interp_toolkit.circuits.metrics.prompts import repeated_answers
 from interp_toolkit.circuits.roles import analysis as roles
 from interp_toolkit.circuits.roles.reading import (
     Queries,

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.prompts import bos_token, plain_ids
+from interp_toolkit.circuits.metrics.prompts import bos_token, plain_ids
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import ShortRepr

@@ -107,8 +107,8 @@ class TaskFlags:
             if data is not None and self.data not in (None, data.source) and not quiet:
                 print(printable(data.source), file=sys.stderr)  # what was left out, and why
             return data
-        from interp_toolkit.circuits.behaviour.prompts import prompts_from_data
-        from interp_toolkit.circuits.behaviour.task_check import task_performance
+        from interp_toolkit.circuits.metrics.prompts import prompts_from_data
+        from interp_toolkit.circuits.metrics.task_check import task_performance
         from interp_toolkit.tasks.rows import ROWS, task
 
         rows = ROWS if self.task_rows is None else self.task_rows

@@ -9,7 +9,7 @@ import interp_toolkit as it
 from interp_toolkit.auditing.claims.kinds import as_claim
 from interp_toolkit.auditing.claims.seal import read_seal, write_seal
 from interp_toolkit.auditing.context import MADE_ROWS, audit_context
-from interp_toolkit.circuits.behaviour import task_check
+from interp_toolkit.circuits.metrics import task_check
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.report.html import to_json
@@ -204,7 +204,7 @@ def test_rows_that_ask_something_else_are_no_copies(model):
 def test_the_behaviours_own_interval_is_corrected_too(coverage):
     """A share of a behavior errs by both: at every level no more often than it says."""
     from interp_toolkit.auditing.context import AuditContext
-    from interp_toolkit.circuits.behaviour.task import TaskCheck
+    from interp_toolkit.circuits.metrics.task import TaskCheck
     from interp_toolkit.stats import estimate
 
     class Task:

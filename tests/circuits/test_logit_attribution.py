@@ -8,7 +8,6 @@ import torch
 from planted_roles import AGAINST, MOVES, N_POS, ONLY_ATTENDS, START, movers, rows
 
 import interp_toolkit as it
-from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.logit_attribution import (
     LOGIT_ATTRIBUTION,
     LensStep,
@@ -16,6 +15,7 @@ from interp_toolkit.circuits.logit_attribution import (
     attribute,
     sentences,
 )
+from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.circuits.roles.reading import Queries
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError

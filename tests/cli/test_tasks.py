@@ -38,7 +38,7 @@ def test_a_task_tells_first_what_the_model_does(call, loaded):
 def test_seed_and_memory_reach_the_task_without_a_probe_too(call, loaded, monkeypatch):
     loaded(induction())
     checked = {}
-    from interp_toolkit.circuits.behaviour import task_check
+    from interp_toolkit.circuits.metrics import task_check
 
     def noted(model, prompts, memory):
         checked["source"], checked["memory"] = prompts.source, memory

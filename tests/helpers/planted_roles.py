@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.hand_set.heads import Axes, blank, head_weights

@@ -7,12 +7,12 @@ import torch
 from plain import HeadEdit
 
 import interp_toolkit as it
-from interp_toolkit.circuits.behaviour.objective import LogitDifference
-from interp_toolkit.circuits.behaviour.prompts import prompts_from_data
 from interp_toolkit.circuits.edges.passes.attribution import attribute
 from interp_toolkit.circuits.edges.passes.cut import CutObjective
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.wiring import Edge, Node
+from interp_toolkit.circuits.metrics.metrics import LogitDifference
+from interp_toolkit.circuits.metrics.prompts import prompts_from_data
 
 pytestmark = pytest.mark.real
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from interp_toolkit.circuits.behaviour.prompts import Prompts, repeated_prompts
+from interp_toolkit.circuits.metrics.prompts import Prompts, repeated_prompts
 from interp_toolkit.circuits.sorting.analysis import sorting_fingerprint
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.running.interventions import ablate

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from interp_toolkit.circuits.behaviour.prompts import repeated_answers
+from interp_toolkit.circuits.metrics.prompts import repeated_answers
 from interp_toolkit.data import FeatureData
 from interp_toolkit.finding import Finding, Run, analysis, column, records
 from interp_toolkit.models import activations, reinitialised

@@ -24,9 +24,9 @@ from torch import Tensor
 from interp_studies.jobs.attempt import Outcome
 from interp_studies.recipe_settings import as_read
 from interp_studies.train_seed import train_seed
-from interp_toolkit.circuits.behaviour.replacement import capture
 from interp_toolkit.circuits.heads.detectors import Detector, induction, previous_token
 from interp_toolkit.circuits.heads.scores import HeadScores, detect
+from interp_toolkit.circuits.metrics.replacement import capture
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.running.interventions import ablate

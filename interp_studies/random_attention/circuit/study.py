@@ -27,7 +27,7 @@ from interp_studies.random_attention.circuit.job import (
 from interp_studies.result import Quantity, StudyResult, compare
 from interp_studies.study import Grid, Plan, Study, StudyRun, Values
 from interp_toolkit import plots
-from interp_toolkit.circuits.behaviour.task import EFFECT_THRESHOLD
+from interp_toolkit.circuits.metrics.task import EFFECT_THRESHOLD
 from interp_toolkit.models.model import Head
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.results import Evidence, Figure, Status, Table, head_name

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from interp_toolkit.auditing.direction.common import DirectionAudit
 from interp_toolkit.auditing.parts import Part
 from interp_toolkit.auditing.site import Change
-from interp_toolkit.circuits.behaviour.objective import Metric
-from interp_toolkit.circuits.behaviour.task import metric_for
+from interp_toolkit.circuits.metrics.metrics import Metric
+from interp_toolkit.circuits.metrics.task import metric_for
 from interp_toolkit.errors import InterventionError
 
 Values = Float[np.ndarray, " row"]

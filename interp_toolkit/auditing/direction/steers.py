@@ -17,7 +17,7 @@ from interp_toolkit.auditing.direction.moving import MOVED, MovingAudit
 from interp_toolkit.auditing.parts import Part, answer_of, measured, percent, share_of_random
 from interp_toolkit.auditing.site import Rows
 from interp_toolkit.auditing.threshold import stable_part
-from interp_toolkit.circuits.behaviour.objective import LogitDifference
+from interp_toolkit.circuits.metrics.metrics import LogitDifference
 from interp_toolkit.errors import InputError
 from interp_toolkit.stats import Share, clopper_pearson
 

@@ -23,8 +23,6 @@ from typing import Any
 import networkx as nx
 from pydantic import Field
 
-from interp_toolkit.circuits.behaviour.prompts import prompts_from_data, repeated_prompts
-from interp_toolkit.circuits.behaviour.task_check import assumption_note
 from interp_toolkit.circuits.edges.checks import (
     EQUAL,
     MOST,
@@ -51,6 +49,8 @@ from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.screened import EDGES_KEEP, NODES_KEEP, Screening
 from interp_toolkit.circuits.edges.search import different_prompts, find_circuit
 from interp_toolkit.circuits.edges.wiring import label_of
+from interp_toolkit.circuits.metrics.prompts import prompts_from_data, repeated_prompts
+from interp_toolkit.circuits.metrics.task_check import assumption_note
 from interp_toolkit.circuits.weights.composition import CompositionScores
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError

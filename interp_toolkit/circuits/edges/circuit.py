@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from interp_toolkit.circuits.behaviour.objective import Metric
-from interp_toolkit.circuits.behaviour.task import TaskCheck
 from interp_toolkit.circuits.edges.checks import Checks, Faithfulness, Measured
 from interp_toolkit.circuits.edges.passes.ablation_value import Kind
 from interp_toolkit.circuits.edges.passes.attribution import Patching
 from interp_toolkit.circuits.edges.screened import Screening
 from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring
+from interp_toolkit.circuits.metrics.metrics import Metric
+from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.results import Status
 from interp_toolkit.stats import Estimate, holm, mean_p_value
 

@@ -44,17 +44,17 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from interp_toolkit.circuits.behaviour.prompts import (
-    Prompts,
-    prompts_from_tokens,
-    random_prompts,
-    repeated_prompts,
-)
 from interp_toolkit.circuits.edges.checks import SHARE
 from interp_toolkit.circuits.edges.circuit import Circuit, EdgeEffect
 from interp_toolkit.circuits.edges.passes.ablation_value import WORDS
 from interp_toolkit.circuits.edges.search import find_circuit
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Node, Wiring
+from interp_toolkit.circuits.metrics.prompts import (
+    Prompts,
+    prompts_from_tokens,
+    random_prompts,
+    repeated_prompts,
+)
 from interp_toolkit.circuits.weights.composition import MODES, CompositionScores, composition_scores
 from interp_toolkit.errors import InputError, a_kind, takes
 from interp_toolkit.files import replacing

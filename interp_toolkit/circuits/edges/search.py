@@ -34,9 +34,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.objective import AnswerMetric, Metric
-from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.behaviour.task import TaskCheck, metric_for
 from interp_toolkit.circuits.edges import checks, screened
 from interp_toolkit.circuits.edges.checks import (
     SHARE,
@@ -54,6 +51,9 @@ from interp_toolkit.circuits.edges.passes.cut import CutObjective, prompts_at_on
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.screened import Screening
 from interp_toolkit.circuits.edges.wiring import Edge, Node
+from interp_toolkit.circuits.metrics.metrics import AnswerMetric, Metric
+from interp_toolkit.circuits.metrics.prompts import Prompts
+from interp_toolkit.circuits.metrics.task import TaskCheck, metric_for
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.features.samples import equal_inputs, equal_up_to
 from interp_toolkit.models.running.memory import parse_memory

@@ -1,6 +1,6 @@
 """Are the heads responsible? Each is taken out, and the behaviour measured again.
 
-The behaviour is the task's value (`behaviour.task`): the share of the rows' answers that are right,
+The behaviour is the task's value (`metrics.task`): the share of the rows' answers that are right,
 or minus the loss in nats where rows repeat, a number a row, paired over rows. For every head:
 
 - its effect: the intact model's value less the value without the head;
@@ -9,9 +9,9 @@ or minus the loss in nats where rows repeat, a number a row, paired over rows. F
   it shows.
 
 Both stand beside the effects of other heads, drawn at random. A head is taken out at `hook_z` by
-the mean of the other rows, another row's values, or zero (see `behaviour.replacement`). Intervals
+the mean of the other rows, another row's values, or zero (see `metrics.replacement`). Intervals
 are simultaneous, over both figures of all heads (Bonferroni); the causal word follows from them by
-the one rule of `behaviour.words`, each figure as a share of the behaviour. Where no head of the
+the one rule of `metrics.causal_words`, each figure as a share of the metric. Where no head of the
 group contributes alone and the group together does, "no effect found" would mislead: undecided.
 Effects do not add up over heads: two heads in a row each have all of the effect.
 """
@@ -25,11 +25,11 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.advantage import row_batches
-from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
-from interp_toolkit.circuits.behaviour.task import CircuitTask, TaskCheck, task_of
-from interp_toolkit.circuits.behaviour.words import CausalWord, causal_word, matters
+from interp_toolkit.circuits.metrics.causal_words import CausalWord, causal_word, matters
+from interp_toolkit.circuits.metrics.prompts import Prompts
+from interp_toolkit.circuits.metrics.repetition import row_batches
+from interp_toolkit.circuits.metrics.replacement import OtherRows, capture, hook_z
+from interp_toolkit.circuits.metrics.task import CircuitTask, TaskCheck, task_of
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import Countdown
 from interp_toolkit.models.model import Head, Model

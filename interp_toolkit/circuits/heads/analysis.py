@@ -1,7 +1,7 @@
 """The analysis of attention heads: `interp analyze MODEL --probe heads`, or one kind of head.
 
 Steps: make prompts on which the model shows in-context learning, or take the given ones, and test
-whether it performs its task there (`behaviour`); score every head under every detector in one pass
+whether it performs its task there (`metrics`); score every head under every detector in one pass
 (`scores`); knock out the attention of all heads that may have a pattern, together and one by one
 (`rule`); ablate the heads that are detected or have a pattern (`ablation`); for induction heads,
 cut the paths from earlier heads into their keys (`partner`); describe what every head attends to
@@ -27,27 +27,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from interp_toolkit.circuits.behaviour.prompts import (
-    FEWEST_TOKENS,
-    SHORTEST,
-    Prompts,
-    copies_note,
-    prompts_from_data,
-)
-from interp_toolkit.circuits.behaviour.task import (
-    CircuitTask,
-    TaskCheck,
-    first_rows,
-    task_of,
-)
-from interp_toolkit.circuits.behaviour.task_check import (
-    LARGE_LENGTH,
-    LARGE_ROWS,
-    assumption_note,
-    is_large,
-    prompts_in,
-    synthetic_prompts,
-)
 from interp_toolkit.circuits.heads import figures
 from interp_toolkit.circuits.heads.ablation import Ablations, ablation_effects
 from interp_toolkit.circuits.heads.controls import displaced_targets, targets_of
@@ -75,6 +54,27 @@ from interp_toolkit.circuits.heads.verdict import (
     headline,
     rival_of,
     why_not,
+)
+from interp_toolkit.circuits.metrics.prompts import (
+    FEWEST_TOKENS,
+    SHORTEST,
+    Prompts,
+    copies_note,
+    prompts_from_data,
+)
+from interp_toolkit.circuits.metrics.task import (
+    CircuitTask,
+    TaskCheck,
+    first_rows,
+    task_of,
+)
+from interp_toolkit.circuits.metrics.task_check import (
+    LARGE_LENGTH,
+    LARGE_ROWS,
+    assumption_note,
+    is_large,
+    prompts_in,
+    synthetic_prompts,
 )
 from interp_toolkit.circuits.weights.composition import CompositionScores, composition_scores
 from interp_toolkit.circuits.weights.self_scores import weight_scores

@@ -31,8 +31,8 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
-from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.heads.detectors import Detector
+from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.errors import InputError
 
 SHIFTS = (4, 16)  # fewest and most shifted controls of a detector by position: a third of the row

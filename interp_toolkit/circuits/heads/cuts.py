@@ -33,9 +33,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.advantage import row_batches
-from interp_toolkit.circuits.behaviour.replacement import capture, hook_z
-from interp_toolkit.circuits.behaviour.task import CircuitTask, TaskCheck
+from interp_toolkit.circuits.metrics.repetition import row_batches
+from interp_toolkit.circuits.metrics.replacement import capture, hook_z
+from interp_toolkit.circuits.metrics.task import CircuitTask, TaskCheck
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.formatting import so_far
 from interp_toolkit.models.model import Head, Model

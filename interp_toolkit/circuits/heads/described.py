@@ -22,10 +22,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.heads.controls import targets_of
 from interp_toolkit.circuits.heads.detectors import Detector
 from interp_toolkit.circuits.heads.patterns import pattern_points
+from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.models.loading.formats.headless import NoLogitsError
 from interp_toolkit.models.model import Head, Model
 from interp_toolkit.models.running.forward import run

@@ -11,10 +11,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit import plots
-from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.behaviour.words import in_words
 from interp_toolkit.circuits.heads.patterns import pattern_points
 from interp_toolkit.circuits.heads.result import HeadVerdict
+from interp_toolkit.circuits.metrics.causal_words import in_words
+from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.plots import CLASS_COLORS
 from interp_toolkit.results import Figure

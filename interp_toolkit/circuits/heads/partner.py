@@ -21,9 +21,9 @@ from functools import cache
 
 import numpy as np
 
-from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.behaviour.task import EFFECT_THRESHOLD, CircuitTask
 from interp_toolkit.circuits.edges.passes.paths import path_effects
+from interp_toolkit.circuits.metrics.prompts import Prompts
+from interp_toolkit.circuits.metrics.task import EFFECT_THRESHOLD, CircuitTask
 from interp_toolkit.circuits.weights.composition import MODES, CompositionScores, composition_scores
 from interp_toolkit.errors import takes
 from interp_toolkit.models.model import Model, check_model

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from interp_toolkit.circuits.behaviour.task import TaskCheck
-from interp_toolkit.circuits.behaviour.words import CausalWord, in_words
 from interp_toolkit.circuits.heads.ablation import HeadAblation
 from interp_toolkit.circuits.heads.described import Described
 from interp_toolkit.circuits.heads.partner import Partner
 from interp_toolkit.circuits.heads.rule import Group, MemberEffect, least
+from interp_toolkit.circuits.metrics.causal_words import CausalWord, in_words
+from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.finding import Finding
 from interp_toolkit.results import Evidence, Table, head_name, jsonable
 from interp_toolkit.stats import Share

@@ -36,16 +36,16 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from interp_toolkit.circuits.behaviour.task import TaskCheck
-from interp_toolkit.circuits.behaviour.words import (
+from interp_toolkit.circuits.heads.cuts import INTACT, Cut, Cutter, Way
+from interp_toolkit.circuits.heads.significance import DetectorScores
+from interp_toolkit.circuits.metrics.causal_words import (
     NEGLIGIBLE,
     CausalWord,
     causal_word,
     judged,
     matters,
 )
-from interp_toolkit.circuits.heads.cuts import INTACT, Cut, Cutter, Way
-from interp_toolkit.circuits.heads.significance import DetectorScores
+from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.models.model import Head
 from interp_toolkit.stats import COVERAGE, LEVEL, Share, rows_needed
 

@@ -14,12 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float
 
-from interp_toolkit.circuits.behaviour.prompts import (
-    Prompts,
-    prompts_from_tokens,
-    repeated_prompts,
-    walks,
-)
 from interp_toolkit.circuits.heads.controls import MatchedControls, matched_controls
 from interp_toolkit.circuits.heads.described import Descriptions
 from interp_toolkit.circuits.heads.detectors import Detector, as_detectors
@@ -29,6 +23,12 @@ from interp_toolkit.circuits.heads.significance import (
     corrected,
     detected,
     score_families,
+)
+from interp_toolkit.circuits.metrics.prompts import (
+    Prompts,
+    prompts_from_tokens,
+    repeated_prompts,
+    walks,
 )
 from interp_toolkit.errors import InputError, takes
 from interp_toolkit.formatting import Brief

@@ -2,7 +2,7 @@
 
 Whether the model performs the task on these prompts decides first: of a model that does not,
 nothing is claimed of what its heads do (*not tested*), and attention is only *described*. Labels
-come from the head rule (`rule`), causal words from `behaviour.words`; every finding has its
+come from the head rule (`rule`), causal words from `metrics.causal_words`; every finding has its
 interval.
 """
 
@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from interp_toolkit.circuits.behaviour.task import TaskCheck
-from interp_toolkit.circuits.behaviour.words import in_words, matters
 from interp_toolkit.circuits.heads.ablation import Ablations
 from interp_toolkit.circuits.heads.described import Described
 from interp_toolkit.circuits.heads.partner import Partner
 from interp_toolkit.circuits.heads.result import HeadsEvidence, HeadVerdict, Reader
 from interp_toolkit.circuits.heads.rule import LEAST_EXCESS, Group, least
 from interp_toolkit.circuits.heads.significance import DetectorScores
+from interp_toolkit.circuits.metrics.causal_words import in_words, matters
+from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.finding import HEADLINE_WORDS, MOST_FINDINGS
 from interp_toolkit.formatting import capital
 from interp_toolkit.models.model import Head

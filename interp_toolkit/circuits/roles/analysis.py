@@ -1,6 +1,6 @@
 """Roles of heads at answer positions, as `interp analyze MODEL --probe roles --data FILE`.
 
-The analysis first tests whether the model performs the task of the prompts (`behaviour`). It then
+The analysis first tests whether the model performs the task of the prompts (`metrics`). It then
 judges every head under every kind of `kinds` by what the head attends to and writes, and ablates
 the heads that it names (`find`). One figure shows the direct effect of every head on the logit
 difference between answer and wrong answer; the other shows what the named heads attend to.
@@ -14,9 +14,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from interp_toolkit import plots
-from interp_toolkit.circuits.behaviour.prompts import Prompts, copies_note, prompts_from_data
-from interp_toolkit.circuits.behaviour.task import TaskCheck, check_task, task_of
-from interp_toolkit.circuits.behaviour.words import in_words
+from interp_toolkit.circuits.metrics.causal_words import in_words
+from interp_toolkit.circuits.metrics.prompts import Prompts, copies_note, prompts_from_data
+from interp_toolkit.circuits.metrics.task import TaskCheck, check_task, task_of
 from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.find import CHECKED, PARKED, Roles, find_roles
 from interp_toolkit.circuits.roles.kinds import KINDS, NAME_MOVER, S_INHIBITION, SUCCESSOR, HeadKind

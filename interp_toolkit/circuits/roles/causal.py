@@ -19,10 +19,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.replacement import hook_z
-from interp_toolkit.circuits.behaviour.task import TaskCheck
-from interp_toolkit.circuits.behaviour.words import CausalWord, causal_word
 from interp_toolkit.circuits.heads.patterns import pattern_points
+from interp_toolkit.circuits.metrics.causal_words import CausalWord, causal_word
+from interp_toolkit.circuits.metrics.replacement import hook_z
+from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.circuits.roles.reading import Queries, Writing, preference
 from interp_toolkit.models.model import Head, Model
 from interp_toolkit.models.running.forward import StopForwardError, run
@@ -195,7 +195,7 @@ class RoleChecks:
         return total
 
 
-def behaviour_of(difference: Float[np.ndarray, " row"]) -> TaskCheck:
+def logit_difference_check(difference: Float[np.ndarray, " row"]) -> TaskCheck:
     """The logit difference as a behavior that effects are shares of; chance is no difference."""
     value = estimate(difference)
     text = f"the logit difference is {value.mean:.3g}"
@@ -244,7 +244,7 @@ def _conclude(
     direct: Float[np.ndarray, "set query"],
     shifts: Float[np.ndarray, "set query"],
 ) -> list[RoleCheck]:
-    task_check = behaviour_of(queries.by_row(intact))
+    task_check = logit_difference_check(queries.by_row(intact))
     coverage = 1 - (1 - COVERAGE) / max(len(sets), 1)
 
     def over_rows(values: Float[np.ndarray, " query"]) -> Estimate:

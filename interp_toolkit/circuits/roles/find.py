@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.roles.causal import RoleCheck, RoleChecks, behaviour_of
+from interp_toolkit.circuits.metrics.prompts import Prompts
+from interp_toolkit.circuits.roles.causal import RoleCheck, RoleChecks, logit_difference_check
 from interp_toolkit.circuits.roles.kinds import (
     DELIMITER,
     KINDS,
@@ -252,7 +252,7 @@ def _checked(
     named = [Head(h.layer, h.head) for h in heads_to_test if h.named]
     rest = [Head(w.layer, w.head) for w in writers]
     singles = list(dict.fromkeys([*named, *rest, *(Head(h.layer, h.head) for h in heads_to_test)]))
-    if not singles or not behaviour_of(writing.queries.by_row(writing.difference())).yes:
+    if not singles or not logit_difference_check(writing.queries.by_row(writing.difference())).yes:
         if singles:
             notes.append("no head was ablated: the preference for the answer may be zero")
         return {}, {}, 0

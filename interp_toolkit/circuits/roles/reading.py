@@ -27,9 +27,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.behaviour.replacement import hook_z
 from interp_toolkit.circuits.heads.patterns import pattern_points
+from interp_toolkit.circuits.metrics.prompts import Prompts
+from interp_toolkit.circuits.metrics.replacement import hook_z
 from interp_toolkit.circuits.weights.token_scores import read_through
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model

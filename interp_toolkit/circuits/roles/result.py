@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from interp_toolkit.circuits.behaviour.task import TaskCheck
-from interp_toolkit.circuits.behaviour.words import in_words
+from interp_toolkit.circuits.metrics.causal_words import in_words
+from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.kinds import RoleWord
 from interp_toolkit.finding import Finding

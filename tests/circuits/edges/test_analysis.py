@@ -11,8 +11,6 @@ import torch
 from scipy import stats
 
 import interp_toolkit as it
-from interp_toolkit.circuits.behaviour.objective import KLDivergence
-from interp_toolkit.circuits.behaviour.prompts import Prompts, repeated_prompts
 from interp_toolkit.circuits.edges import analysis, search
 from interp_toolkit.circuits.edges.analysis import CIRCUIT
 from interp_toolkit.circuits.edges.checks import SHARE
@@ -21,6 +19,8 @@ from interp_toolkit.circuits.edges.passes.cut import CutObjective
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.search import find_circuit, measured_edges, selected_edges
 from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring
+from interp_toolkit.circuits.metrics.metrics import KLDivergence
+from interp_toolkit.circuits.metrics.prompts import Prompts, repeated_prompts
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import run

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
-from interp_toolkit.circuits.behaviour.task import metric_for
 from interp_toolkit.circuits.edges.passes.cut import CutObjective
 from interp_toolkit.circuits.edges.passes.patched_pass import Pass, PatchedModel
+from interp_toolkit.circuits.metrics.prompts import repeated_prompts
+from interp_toolkit.circuits.metrics.task import metric_for
 
 ASKED = {
     "values": lambda cut: cut.values([cut.edges[:3], cut.edges[::4]]),

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.behaviour.objective import LogitDifference
-from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.edges.passes.ablation_value import AblationValue, kinds_for
 from interp_toolkit.circuits.edges.passes.attribution import patched_stream, patching_figure
 from interp_toolkit.circuits.edges.passes.cut import CutObjective
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
+from interp_toolkit.circuits.metrics.metrics import LogitDifference
+from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.running.hooks import hook_points
@@ -131,7 +131,7 @@ def test_kinds_that_prompts_allow(zoo, pairs):
 
 
 def test_a_metric_without_a_gradient_is_refused_in_one_line(zoo, pairs):
-    from interp_toolkit.circuits.behaviour.task import metric_for
+    from interp_toolkit.circuits.metrics.task import metric_for
 
     def right(logits, rows, whole):
         return (logits[:, -1].argmax(-1) == 3).double()

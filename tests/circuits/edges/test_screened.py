@@ -6,11 +6,11 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
 from interp_toolkit.circuits.edges import checks, screened, search
 from interp_toolkit.circuits.edges.analysis import evidence_of, headline, sentences, status_of
 from interp_toolkit.circuits.edges.checks import Measured
 from interp_toolkit.circuits.edges.wiring import Wiring
+from interp_toolkit.circuits.metrics.prompts import repeated_prompts
 from interp_toolkit.toys.hand_set import induction as toys
 
 TRUE_EDGES = {

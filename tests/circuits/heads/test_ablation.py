@@ -5,10 +5,10 @@ import pytest
 import torch
 from scipy import stats
 
-from interp_toolkit.circuits.behaviour.advantage import behaviour
-from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
-from interp_toolkit.circuits.behaviour.task import RepeatTask
 from interp_toolkit.circuits.heads.ablation import ablation_effects
+from interp_toolkit.circuits.metrics.prompts import repeated_prompts
+from interp_toolkit.circuits.metrics.repetition import repetition_losses
+from interp_toolkit.circuits.metrics.task import RepeatTask
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.interventions import edit, put_heads, require_heads
 from interp_toolkit.models.transformer.config import TransformerConfig
@@ -109,7 +109,7 @@ def test_effects_of_twins_are_those_of_half_the_gain():
     model = twins(20.0)
     prompts = repeated_prompts(model)
     found = ablation_effects(model, prompts, [(1, 0), (1, 1)], how="zero")
-    one = behaviour(induction(gain=10.0), prompts).loss_repeated.mean()
+    one = repetition_losses(induction(gain=10.0), prompts).loss_repeated.mean()
     guess = np.log(model.cfg.d_vocab)
     for twin in found.heads:
         assert twin.effect == pytest.approx(found.intact.mean() + one, abs=1e-5)
@@ -190,7 +190,7 @@ def test_mean_is_that_of_the_other_rows(zoo):
     for row in range(5):
         others = [other for other in range(5) if other != row]
         z[row, :, 2] = z_of(model, prompts.tokens, 1)[others, :, 2].mean(0)
-    lost = loss_with(model, prompts, 1, z) - behaviour(model, prompts).loss_repeated
+    lost = loss_with(model, prompts, 1, z) - repetition_losses(model, prompts).loss_repeated
     found = ablation_effects(model, prompts, [(1, 2)])
     assert found.heads[0].effect == pytest.approx(lost.mean(), abs=1e-5)
 
@@ -198,7 +198,7 @@ def test_mean_is_that_of_the_other_rows(zoo):
 def test_resampling_takes_another_row_for_each(zoo):
     model = zoo("own")
     prompts = repeated_prompts(model, rows=5)
-    plain, intact = z_of(model, prompts.tokens, 0), behaviour(model, prompts).loss_repeated
+    plain, intact = z_of(model, prompts.tokens, 0), repetition_losses(model, prompts).loss_repeated
     possible = []
     for shift in range(1, 5):
         z = plain.clone()

@@ -10,13 +10,13 @@ import plotly.graph_objects as go
 import pytest
 
 import interp_toolkit as it
-from interp_toolkit.circuits.behaviour import task_check
-from interp_toolkit.circuits.behaviour.task import TaskCheck
 from interp_toolkit.circuits.heads import analysis as head_analysis
 from interp_toolkit.circuits.heads import figures, verdict
 from interp_toolkit.circuits.heads.analysis import HEADS
 from interp_toolkit.circuits.heads.result import HeadVerdict
 from interp_toolkit.circuits.heads.rule import MemberEffect, least
+from interp_toolkit.circuits.metrics import task_check
+from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.finding import InterruptedAnalysis

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.heads.controls import matched_controls
 from interp_toolkit.circuits.heads.detectors import (
     ANSWER,
@@ -13,6 +12,7 @@ from interp_toolkit.circuits.heads.detectors import (
     INDUCTION,
     PREVIOUS_TOKEN,
 )
+from interp_toolkit.circuits.metrics.prompts import Prompts
 
 ALL = [INDUCTION, DUPLICATE_TOKEN, PREVIOUS_TOKEN, FIRST_TOKEN]
 

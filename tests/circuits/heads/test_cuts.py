@@ -10,9 +10,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp_toolkit.circuits.behaviour.advantage import row_batches
-from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
-from interp_toolkit.circuits.behaviour.task import task_of
 from interp_toolkit.circuits.heads.controls import targets_of
 from interp_toolkit.circuits.heads.cuts import (
     INTACT,
@@ -25,6 +22,9 @@ from interp_toolkit.circuits.heads.cuts import (
 )
 from interp_toolkit.circuits.heads.detectors import as_detector
 from interp_toolkit.circuits.heads.rule import Knockouts, group_effects
+from interp_toolkit.circuits.metrics.prompts import repeated_prompts
+from interp_toolkit.circuits.metrics.repetition import row_batches
+from interp_toolkit.circuits.metrics.task import task_of
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.memory import parse_memory

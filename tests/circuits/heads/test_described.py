@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.behaviour.prompts import Prompts, repeated_prompts
 from interp_toolkit.circuits.heads import described as module
 from interp_toolkit.circuits.heads.described import ROWS, Descriptions, describe_heads
 from interp_toolkit.circuits.heads.detectors import as_detector
 from interp_toolkit.circuits.heads.scores import detect
+from interp_toolkit.circuits.metrics.prompts import Prompts, repeated_prompts
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.hand_set.induction import induction

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.behaviour.advantage import behaviour
-from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
 from interp_toolkit.circuits.edges.passes.paths import induction_keys, path_effects
 from interp_toolkit.circuits.heads.ablation import ablation_effects
 from interp_toolkit.circuits.heads.partner import Partner, _partner, partners
+from interp_toolkit.circuits.metrics.prompts import repeated_prompts
+from interp_toolkit.circuits.metrics.repetition import repetition_losses
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.interventions import edit
 from interp_toolkit.models.weights.view import weights
@@ -144,7 +144,7 @@ def test_cuts_are_what_the_model_itself_does_with_an_edited_input(zoo, kind, cha
     losses = -logits[:, :-1].log_softmax(-1).gather(-1, prompts.tokens[:, 1:, None])[..., 0]
     repeated = prompts.repeated()[:, :-1]
     without = [float(losses[r, repeated[r]].mean()) for r in range(5)]
-    lost = without - behaviour(model, prompts).loss_repeated
+    lost = without - repetition_losses(model, prompts).loss_repeated
     assert np.abs(lost).max() > 1e-4
     assert np.allclose(found.value_drop[0], lost, atol=1e-5)
 

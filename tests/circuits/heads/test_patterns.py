@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
 from interp_toolkit.circuits.heads.controls import matched_controls
 from interp_toolkit.circuits.heads.detectors import (
     DUPLICATE_TOKEN,
@@ -13,6 +12,7 @@ from interp_toolkit.circuits.heads.detectors import (
     PREVIOUS_TOKEN,
 )
 from interp_toolkit.circuits.heads.patterns import _checked, pattern_sums
+from interp_toolkit.circuits.metrics.prompts import repeated_prompts
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.streaming import collect
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import interp_toolkit as it
-from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
 from interp_toolkit.circuits.heads import analysis
 from interp_toolkit.circuits.heads.analysis import HEADS
 from interp_toolkit.circuits.heads.rule import candidates, least
 from interp_toolkit.circuits.heads.significance import DetectorScores
+from interp_toolkit.circuits.metrics.prompts import repeated_prompts
 from interp_toolkit.data import FeatureData
 from interp_toolkit.toys.hand_set import induction as toys
 

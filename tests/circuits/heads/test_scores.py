@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from interp_toolkit.circuits import score_heads
-from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
 from interp_toolkit.circuits.heads.controls import matched_controls
 from interp_toolkit.circuits.heads.detectors import as_detector
 from interp_toolkit.circuits.heads.patterns import pattern_sums
 from interp_toolkit.circuits.heads.scores import detect
 from interp_toolkit.circuits.heads.significance import score_families
+from interp_toolkit.circuits.metrics.prompts import repeated_prompts
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer

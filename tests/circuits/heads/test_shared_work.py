@@ -13,12 +13,12 @@ import torch
 import interp_toolkit as it
 from interp_studies.challenge.families.layouts import RELATIONS, Layout
 from interp_studies.challenge.families.shared_work import Work, shared_work
-from interp_toolkit.circuits.behaviour.prompts import prompts_from_data
-from interp_toolkit.circuits.behaviour.task import check_task, task_of
 from interp_toolkit.circuits.heads.controls import targets_of
 from interp_toolkit.circuits.heads.cuts import Cutter
 from interp_toolkit.circuits.heads.detectors import as_detector
 from interp_toolkit.circuits.heads.rule import group_effects
+from interp_toolkit.circuits.metrics.prompts import prompts_from_data
+from interp_toolkit.circuits.metrics.task import check_task, task_of
 from interp_toolkit.models.model import Head
 
 ROWS = 256

@@ -29,7 +29,7 @@ from planted_roles import (
     rows,
 )
 
-from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.circuits.roles.find import Roles, find_roles
 from interp_toolkit.models.model import Head
 from interp_toolkit.toys.hand_set.heads import head_weights

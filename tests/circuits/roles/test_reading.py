@@ -7,7 +7,7 @@ import pytest
 import torch
 from head_outputs import head_outputs
 
-from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.circuits.roles.find import find_roles
 from interp_toolkit.circuits.roles.measures import answer_sources
 from interp_toolkit.circuits.roles.reading import Writing, queries_of, read

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from tiny_models import as_hooked_transformer
 
-from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
+from interp_toolkit.circuits.metrics.prompts import repeated_prompts
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.interventions import ablate
 from interp_toolkit.toys.hand_set import induction as toys

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from planted import KINDS, PlantedHead, planted
 
-from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
+from interp_toolkit.circuits.metrics.prompts import repeated_prompts
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.interventions import ablate
 from interp_toolkit.toys.hand_set.untrained import random_model

@@ -18,8 +18,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel, Reference
+from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.errors import InputError
 
 Kind = Literal["corrupted", "mean", "zero"]

@@ -27,8 +27,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit import plots
-from interp_toolkit.circuits.behaviour.objective import AnswerMetric
-from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.edges.passes.patched_pass import (
     Blocks,
     Pass,
@@ -37,6 +35,8 @@ from interp_toolkit.circuits.edges.passes.patched_pass import (
     at_positions,
 )
 from interp_toolkit.circuits.edges.wiring import Stage
+from interp_toolkit.circuits.metrics.metrics import AnswerMetric
+from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.memory import rows_that_fit
 from interp_toolkit.models.weights.parts import NormWeights

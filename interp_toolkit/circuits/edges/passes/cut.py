@@ -19,8 +19,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.objective import Metric
-from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.edges.passes.ablation_value import AblationValue, Kind, kinds_for
 from interp_toolkit.circuits.edges.passes.attribution import STEPS, attribute
 from interp_toolkit.circuits.edges.passes.patched_pass import (
@@ -30,6 +28,8 @@ from interp_toolkit.circuits.edges.passes.patched_pass import (
     at_positions,
 )
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Node, Stage
+from interp_toolkit.circuits.metrics.metrics import Metric
+from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import Countdown
 from interp_toolkit.models.running.memory import format_size, rows_that_fit

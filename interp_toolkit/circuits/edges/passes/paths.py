@@ -25,11 +25,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.advantage import row_batches
-from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
-from interp_toolkit.circuits.behaviour.task import CircuitTask, RepeatTask, task_of
 from interp_toolkit.circuits.edges.wiring import Channel
+from interp_toolkit.circuits.metrics.prompts import Prompts
+from interp_toolkit.circuits.metrics.repetition import row_batches
+from interp_toolkit.circuits.metrics.replacement import OtherRows, capture, hook_z
+from interp_toolkit.circuits.metrics.task import CircuitTask, RepeatTask, task_of
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import Brief
 from interp_toolkit.models.model import Head

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
-from interp_toolkit.circuits.behaviour.task_check import task_performance
+from interp_toolkit.circuits.metrics.prompts import repeated_prompts
+from interp_toolkit.circuits.metrics.task_check import task_performance
 from interp_toolkit.errors import InputError
 from interp_toolkit.toys.hand_set.induction import induction
 from interp_toolkit.toys.hand_set.untrained import random_model

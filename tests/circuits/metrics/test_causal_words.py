@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from interp_toolkit.circuits.behaviour.words import (
+from interp_toolkit.circuits.metrics.causal_words import (
     MAJOR,
     NEGLIGIBLE,
     WORDS,

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.behaviour.advantage import behaviour
-from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
-from interp_toolkit.circuits.behaviour.task_check import (
+from interp_toolkit.circuits.metrics.prompts import repeated_prompts
+from interp_toolkit.circuits.metrics.repetition import repetition_losses
+from interp_toolkit.circuits.metrics.task_check import (
     FEWEST_AFTER,
     prompts_in,
     rising_position,
@@ -69,7 +69,7 @@ def test_rows_are_no_longer_than_the_model_knows():
 def test_the_losses_are_those_of_told_tokens():
     model = induction(n_ctx=24)
     prompts = repeated_prompts(model, rows=4)
-    losses = behaviour(model, prompts).losses
+    losses = repetition_losses(model, prompts).losses
     repeated = prompts.repeated().numpy()
     assert np.isnan(losses[~repeated]).all()
     with torch.no_grad():

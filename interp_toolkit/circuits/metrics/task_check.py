@@ -8,7 +8,7 @@ large there, the preference does not depend on the tokens that were exchanged.
 *Repeated random tokens* are the fallback for a model without prompts of its own. They assume that
 any id may stand at any position, that prompts may be as long as the context, and how a prompt
 begins. The weights often show traces of the training prompts' format. Prompts are therefore made in
-several formats, and the model's use of repetition (see `advantage`) is measured on each. The
+several formats, and the model's use of repetition (see `repetition`) is measured on each. The
 first format with a significant in-context advantage is used; if there is none, the plain format is,
 on which the model is not seen to perform the task. Formats vary in
 - the first token: the one requested, else the tokenizer's BOS, else none; then single ids that
@@ -33,8 +33,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from interp_toolkit.circuits.behaviour.advantage import Behaviour, behaviour, why_none
-from interp_toolkit.circuits.behaviour.prompts import (
+from interp_toolkit.circuits.metrics.prompts import (
     FEWEST_TOKENS,
     LONGEST,
     ROWS,
@@ -45,7 +44,12 @@ from interp_toolkit.circuits.behaviour.prompts import (
     random_prompts,
     repeated_prompts,
 )
-from interp_toolkit.circuits.behaviour.task import AnswerTask, TaskCheck, check_task, task_of
+from interp_toolkit.circuits.metrics.repetition import (
+    RepetitionLosses,
+    repetition_losses,
+    why_not_measurable,
+)
+from interp_toolkit.circuits.metrics.task import AnswerTask, TaskCheck, check_task, task_of
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
@@ -96,14 +100,14 @@ def task_performance(
 
     Examples:
         >>> import interp_toolkit as it
-        >>> from interp_toolkit.circuits.behaviour.prompts import prompts_from_tokens
+        >>> from interp_toolkit.circuits.metrics.prompts import prompts_from_tokens
         >>> model = it.load("toy:induction")
         >>> rows = prompts_from_tokens(np.array([[5, 7, 9, 5, 7], [3, 8, 2, 3, 8]]), model)
         >>> task_performance(model, rows)
         Traceback (most recent call last):
             ...
-        interp_toolkit.errors.InputError: these rows have no answers, so there is no behaviour to \
-look for; give answers
+        interp_toolkit.errors.InputError: these prompts have no answers, so they define no task; \
+give answers
     """
     if prompts.answers is None:
         raise InputError("these prompts have no answers, so they define no task; give answers")
@@ -212,13 +216,13 @@ def synthetic_prompts(
         note = f"a context of {plain.n_pos} holds no repeats: rows are random tokens"
         return random_prompts(model, plain.n_pos, seed=seed), plain, note
     prompts = prompts_in(model, plain, rows=rows, seed=seed)
-    if not search or why_none(model, prompts) is not None:
+    if not search or why_not_measurable(model, prompts) is not None:
         return prompts, plain, None
-    plainly = behaviour(model, prompts, memory)
-    if plainly.is_there():
+    plain_losses = repetition_losses(model, prompts, memory)
+    if plain_losses.uses_repetition():
         if length is not None:
             return prompts, plain, None
-        return _as_long_as_trained(model, prompts, plain, plainly, seed, memory)
+        return _as_long_as_trained(model, prompts, plain, plain_losses, seed, memory)
     formats = [one for one in _formats(model, plain, bos, length) if one != plain][:MOST_FORMATS]
     for number, prompt_format in enumerate(formats, start=1):
         progress(f"searching for prompts with in-context learning, {number} of {len(formats)}")
@@ -226,11 +230,11 @@ def synthetic_prompts(
             tried = prompts_in(model, prompt_format, rows=TRIED_ROWS, seed=seed)
         except InputError:  # too few ids are left, or positions
             continue
-        if not behaviour(model, tried, memory).is_there():
+        if not repetition_losses(model, tried, memory).uses_repetition():
             continue
         # rows that took no part in choosing
         fresh = prompts_in(model, prompt_format, rows=rows, seed=seed + 1)
-        if behaviour(model, fresh, memory).is_there():
+        if repetition_losses(model, fresh, memory).uses_repetition():
             note = (
                 f"prompts were made with {prompt_format.describe()}: the model uses repetition "
                 f"there, but not significantly with {plain.describe()}"
@@ -243,17 +247,17 @@ def _as_long_as_trained(
     model: Model,
     prompts: Prompts,
     prompt_format: PromptFormat,
-    plainly: Behaviour,
+    plain_losses: RepetitionLosses,
     seed: int,
     memory: int | str | None,
 ) -> tuple[Prompts, PromptFormat, str | None]:
     """The prompts, shortened to where the loss on repeated tokens rises along them."""
-    position = rising_position(plainly.losses)
+    position = rising_position(plain_losses.losses)
     if position is None or position < SHORTEST + 1:
         return prompts, prompt_format, None
     shorter = replace(prompt_format, n_pos=position)
     shortened = prompts_in(model, shorter, rows=len(prompts), seed=seed)
-    if not behaviour(model, shortened, memory).is_there():
+    if not repetition_losses(model, shortened, memory).uses_repetition():
         return prompts, prompt_format, None
     note = (
         f"prompts have {position} positions: beyond, the loss on repeated tokens rises, as if "

@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.errors import InputError, suggestion
 
 MetricName = Literal["logit-difference", "log-probability", "kl"]

@@ -1,18 +1,18 @@
-"""One rule for what a cut or an ablation says: from intervals to a causal word.
+"""The rule from the intervals of an ablation's effects to a causal word.
 
-An effect is what a behaviour loses without something (a head, a relation of a head's attention, a
-group, an edge), as a share of the behaviour: 1 is all that the model does better than chance. The
-same thing may be taken out in several ways and in several company (alone, or with all others of
-its kind out already: what it restores), and each gives a confidence interval.
+An effect is the loss of the metric when a component is ablated (a head, an attention pattern of a
+head, a group of heads, an edge), as a fraction of the metric above chance. The same component may
+be ablated in several ways, and alone or with all others of its group (the effect that it then
+restores). Each of these gives a confidence interval.
 
-THE RULE (`causal_word`). A *claim* is a set of intervals that must all hold (the ways of cutting);
+THE RULE (`causal_word`). A *claim* is a set of intervals that must all hold (ways of ablation);
 the word rests on several claims (alone, restored), of which one is enough:
 - major: in some claim every interval lies at or above MAJOR;
 - contributes: in some claim every interval lies above 0;
 - suppresses: in some claim every interval lies below 0, and no interval of any above it;
 - negligible: every interval of every claim lies within NEGLIGIBLE of 0;
 - undecided: all else, such as an interval that holds 0 and more than NEGLIGIBLE, or two ways of
-  cutting that disagree.
+  ablation that disagree.
 So no word says more than the intervals beside it.
 """
 
@@ -27,8 +27,8 @@ from interp_toolkit.stats import Share
 CausalWord = Literal["major", "contributes", "negligible", "suppresses", "undecided", "not_tested"]
 WORDS: tuple[CausalWord, ...] = get_args(CausalWord)
 
-MAJOR = 0.5  # of the behaviour
-NEGLIGIBLE = 0.05  # of the behaviour: bound that an interval must lie within for "negligible"
+MAJOR = 0.5  # of the metric
+NEGLIGIBLE = 0.05  # of the metric: bound that an interval must lie within for "negligible"
 
 
 Claim = Sequence[Share]
@@ -76,7 +76,7 @@ def judged(claims: Sequence[Claim], bound: float = NEGLIGIBLE) -> tuple[CausalWo
 
 
 def matters(word: CausalWord | None) -> bool:
-    """Whether the word says that the behaviour rests on it, wholly or in part."""
+    """Whether the word says that the metric depends on the component, wholly or in part."""
     return word in ("major", "contributes")
 
 

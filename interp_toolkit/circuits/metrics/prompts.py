@@ -54,9 +54,9 @@ class Prompts(Brief):
     first: int
     periods: Int[np.ndarray, " row"]
     source: str
-    answers: Int[Tensor, "row asked"] | None = None
-    answer_positions: Int[Tensor, "row asked"] | None = None
-    wrong: Int[Tensor, "row asked"] | None = None
+    answers: Int[Tensor, "row answer"] | None = None
+    answer_positions: Int[Tensor, "row answer"] | None = None
+    wrong: Int[Tensor, "row answer"] | None = None
     corrupted: Int[Tensor, "row pos"] | None = None
 
     def __len__(self) -> int:

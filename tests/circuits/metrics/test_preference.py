@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from interp_toolkit.circuits.behaviour.objective import (
+from interp_toolkit.circuits.metrics.metrics import (
     METRICS,
     KLDivergence,
     LogitDifference,
     LogProbability,
 )
-from interp_toolkit.circuits.behaviour.prompts import prompts_from_data, repeated_prompts
-from interp_toolkit.circuits.behaviour.task import (
+from interp_toolkit.circuits.metrics.prompts import prompts_from_data, repeated_prompts
+from interp_toolkit.circuits.metrics.task import (
     AnswerTask,
     PreferenceTask,
     check_task,

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp_toolkit.circuits.behaviour.prompts import prompts_from_tokens, repeated_prompts, walks
+from interp_toolkit.circuits.metrics.prompts import prompts_from_tokens, repeated_prompts, walks
 from interp_toolkit.errors import InputError
 
 
@@ -122,7 +122,7 @@ def test_prompts_are_of_tokens_that_texts_contain():
 
     from transformers import PreTrainedTokenizerFast
 
-    from interp_toolkit.circuits.behaviour.prompts import plain_ids, random_prompts, walks
+    from interp_toolkit.circuits.metrics.prompts import plain_ids, random_prompts, walks
 
     tokenizers = pytest.importorskip("tokenizers")
     words = {"<s>": 0, "<pad>": 1, **{f"w{n}": n for n in range(2, 24)}}

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import probe_tokens, run
@@ -29,13 +29,13 @@ from interp_toolkit.models.running.memory import (
 )
 from interp_toolkit.stats import estimate
 
-LEAST_ADVANTAGE = 0.01  # nats; less is no behaviour that a head could be responsible for
+LEAST_ADVANTAGE = 0.01  # nats; less is no task that a head could be responsible for
 #: how far logits may move, of their largest, when a later token changes: rounding only
 LEAK = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
-class Behaviour:
+class RepetitionLosses:
     """Losses and accuracy of the prompts' rows that repeat, one entry a row.
 
     Attributes:
@@ -58,7 +58,7 @@ class Behaviour:
         nats: np.ndarray = self.loss_unrepeated - self.loss_repeated
         return nats
 
-    def is_there(self) -> bool:
+    def uses_repetition(self) -> bool:
         """Whether the model uses the context.
 
         The advantage must be LEAST_ADVANTAGE on average, with a confidence interval above zero,
@@ -68,32 +68,39 @@ class Behaviour:
         return all(e.low > 0 and e.mean >= LEAST_ADVANTAGE for e in estimates)
 
 
-def behaviour(model: Model, prompts: Prompts, memory: int | str | None = None) -> Behaviour:
-    """The behaviour of a model on prompts that repeat.
+def repetition_losses(
+    model: Model, prompts: Prompts, memory: int | str | None = None
+) -> RepetitionLosses:
+    """Losses of a model on prompts that repeat.
 
     Args:
         model: any TransformerLens model.
-        prompts: rows that do not repeat are left out.
+        prompts: those that do not repeat are left out.
         memory: bound for the run (see `models.running.memory`); the logits of a batch only are
             held.
 
     Raises:
-        InputError: where `why_none` gives a reason, or not even one row fits in memory.
+        InputError: where `why_not_measurable` gives a reason, or not even one row fits in memory.
     """
-    reason = why_none(model, prompts)
+    reason = why_not_measurable(model, prompts)
     if reason is not None:
         raise InputError(reason)
     parts = []
-    for rows in row_batches(model, prompts, repeating(prompts), 0, memory):
+    for rows in row_batches(model, prompts, repeating_rows(prompts), 0, memory):
         logits = run(model, prompts.tokens[rows])
         assert logits is not None
-        parts.append(measured(logits, prompts, rows))
-    return joined(parts)
+        parts.append(losses_of_batch(logits, prompts, rows))
+    return RepetitionLosses(
+        *(
+            np.concatenate([getattr(part, f.name) for part in parts])
+            for f in fields(RepetitionLosses)
+        )
+    )
 
 
-def why_none(model: Model, prompts: Prompts) -> str | None:
-    """Why the behaviour cannot be measured here; None where it can."""
-    n_rows = len(repeating(prompts))
+def why_not_measurable(model: Model, prompts: Prompts) -> str | None:
+    """Why the in-context advantage cannot be measured here; None where it can."""
+    n_rows = len(repeating_rows(prompts))
     if n_rows < 2:
         return f"{n_rows} of the prompts repeat; the in-context advantage needs at least 2"
     if getattr(model.cfg, "attention_dir", "causal") == "bidirectional":
@@ -116,7 +123,7 @@ def why_none(model: Model, prompts: Prompts) -> str | None:
 _AHEAD = "attention is bidirectional: the model sees the next token, so predicting it shows nothing"
 
 
-def repeating(prompts: Prompts) -> Int[Tensor, " row"]:
+def repeating_rows(prompts: Prompts) -> Int[Tensor, " row"]:
     """The rows that have positions of both kinds, told and not told by the context."""
     both = prompts.repeated().any(1) & prompts.unrepeated().any(1)
     return both.nonzero()[:, 0]
@@ -147,10 +154,10 @@ def row_batches(
     return torch.split(rows, size)
 
 
-def measured(
+def losses_of_batch(
     logits: Float[Tensor, "batch pos d_vocab"], prompts: Prompts, rows: Int[Tensor, " batch"]
-) -> Behaviour:
-    """The behaviour of a batch, from its logits; a row at a time, so that copies are small."""
+) -> RepetitionLosses:
+    """Losses of a batch, from its logits; a row at a time, so that copies are small."""
     repeated, unrepeated = prompts.repeated()[rows], prompts.unrepeated()[rows]
     values, losses = [], np.full(repeated.shape, np.nan)
     for i, row in enumerate(rows.tolist()):
@@ -162,14 +169,7 @@ def measured(
         scored = repeated[i, :-1].numpy()
         losses[i, :-1][scored] = loss.cpu().numpy()[scored]
     repeated_loss, unrepeated_loss, others, accuracy = torch.stack(values, dim=1).cpu().numpy()
-    return Behaviour(repeated_loss, unrepeated_loss, others, accuracy, losses)
-
-
-def joined(parts: Sequence[Behaviour]) -> Behaviour:
-    """One behaviour of several batches, in their order."""
-    return Behaviour(
-        *(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Behaviour))
-    )
+    return RepetitionLosses(repeated_loss, unrepeated_loss, others, accuracy, losses)
 
 
 def _row(
@@ -179,7 +179,7 @@ def _row(
     repeated: Tensor,
     unrepeated: Tensor,
 ) -> tuple[Float[Tensor, "4"], Float[Tensor, " next"]]:
-    """One row's entries of a `Behaviour`, and the loss of each next token."""
+    """One row's entries of a `RepetitionLosses`, and the loss of each next token."""
     repeated, unrepeated = repeated[:-1].to(logits.device), unrepeated[:-1].to(logits.device)
     targets = tokens[1:]
     logits = logits[:-1].to(torch.promote_types(logits.dtype, torch.float32))

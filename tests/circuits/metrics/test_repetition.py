@@ -5,9 +5,13 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from interp_toolkit.circuits.behaviour.advantage import Behaviour, behaviour, why_none
-from interp_toolkit.circuits.behaviour.objective import mean_losses, require_finite
-from interp_toolkit.circuits.behaviour.prompts import Prompts, prompts_from_tokens, repeated_prompts
+from interp_toolkit.circuits.metrics.metrics import mean_losses, require_finite
+from interp_toolkit.circuits.metrics.prompts import Prompts, prompts_from_tokens, repeated_prompts
+from interp_toolkit.circuits.metrics.repetition import (
+    RepetitionLosses,
+    repetition_losses,
+    why_not_measurable,
+)
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.interventions import edit
 from interp_toolkit.toys.hand_set.induction import GAIN, decoy, induction
@@ -47,25 +51,25 @@ def arrays(found):
 def test_losses_are_those_computed_one_position_at_a_time(zoo, bos):
     model = zoo("own")
     prompts = repeated_prompts(model, rows=5, bos=bos)
-    found = behaviour(model, prompts)
+    found = repetition_losses(model, prompts)
     assert np.allclose(arrays(found), by_hand(model, prompts), atol=1e-5)
     assert np.allclose(found.advantage, found.loss_unrepeated - found.loss_repeated)
 
 
 def test_the_hand_set_circuit_knows_the_second_time_round():
     model = induction()
-    found = behaviour(model, repeated_prompts(model))
+    found = repetition_losses(model, repeated_prompts(model))
     assert np.allclose(found.loss_repeated, math.log(1 + 63 * math.exp(-GAIN)), atol=1e-4)
     assert (found.accuracy_repeated == 1).all()
-    assert found.is_there()
+    assert found.uses_repetition()
 
 
 def test_a_uniform_model_has_no_behaviour():
     model = decoy()
-    found = behaviour(model, repeated_prompts(model))
+    found = repetition_losses(model, repeated_prompts(model))
     for loss in (found.loss_repeated, found.loss_unrepeated, found.loss_others):
         assert np.allclose(loss, math.log(64))
-    assert not found.is_there()
+    assert not found.uses_repetition()
 
 
 def test_an_advantage_that_the_context_does_not_give_is_none():
@@ -73,8 +77,8 @@ def test_an_advantage_that_the_context_does_not_give_is_none():
     rng = np.random.default_rng(0)
     later, earlier = 2 + 0.1 * rng.random(16), 3 + 0.1 * rng.random(16)
     accuracy, losses = np.zeros(16), later[:, None]
-    assert not Behaviour(later, earlier, later + 0.001, accuracy, losses).is_there()
-    assert Behaviour(later, earlier, earlier, accuracy, losses).is_there()
+    assert not RepetitionLosses(later, earlier, later + 0.001, accuracy, losses).uses_repetition()
+    assert RepetitionLosses(later, earlier, earlier, accuracy, losses).uses_repetition()
 
 
 def test_rows_that_do_not_repeat_are_left_out(zoo):
@@ -82,42 +86,46 @@ def test_rows_that_do_not_repeat_are_left_out(zoo):
     prompts = repeated_prompts(model, rows=4, bos=None)
     odd = torch.arange(prompts.n_pos)[None] % 11
     mixed = prompts_from_tokens(torch.cat([prompts.tokens[:2], odd, prompts.tokens[2:]]), model)
-    assert np.allclose(arrays(behaviour(model, mixed)), arrays(behaviour(model, prompts)))
+    assert np.allclose(
+        arrays(repetition_losses(model, mixed)), arrays(repetition_losses(model, prompts))
+    )
 
 
 def test_memory_changes_nothing(zoo):
     model = zoo("gpt2")
     prompts = repeated_prompts(model, rows=7)
-    small = behaviour(model, prompts, memory=50_000)
-    assert np.allclose(arrays(small), arrays(behaviour(model, prompts)), atol=1e-6)
+    small = repetition_losses(model, prompts, memory=50_000)
+    assert np.allclose(arrays(small), arrays(repetition_losses(model, prompts)), atol=1e-6)
     with pytest.raises(InputError, match="one row of 12 tokens needs about"):
-        behaviour(model, prompts, memory=100)
+        repetition_losses(model, prompts, memory=100)
 
 
 def test_on_every_kind_of_model(model, request):
     prompts = repeated_prompts(model, rows=4)
     if request.node.callspec.params["model"] in ("own-bare", "bert"):
-        assert "bidirectional" in why_none(model, prompts)
+        assert "bidirectional" in why_not_measurable(model, prompts)
         return
-    assert np.allclose(arrays(behaviour(model, prompts)), by_hand(model, prompts), atol=1e-4)
+    assert np.allclose(
+        arrays(repetition_losses(model, prompts)), by_hand(model, prompts), atol=1e-4
+    )
 
 
 def test_why_there_is_none(zoo):
     model = zoo("own")
     prompts = repeated_prompts(model, rows=4)
-    assert why_none(model, prompts) is None
-    assert "bidirectional" in why_none(zoo("own-bare"), prompts)
+    assert why_not_measurable(model, prompts) is None
+    assert "bidirectional" in why_not_measurable(zoo("own-bare"), prompts)
     still = Prompts(prompts.tokens, 0, np.zeros(4, dtype=np.int64), "none repeats")
-    assert "0 of the prompts repeat" in why_none(model, still)
+    assert "0 of the prompts repeat" in why_not_measurable(model, still)
     with pytest.raises(InputError, match="0 of the prompts repeat"):
-        behaviour(model, still)
+        repetition_losses(model, still)
 
 
 def test_seeing_ahead_is_found_whatever_the_configuration_says(zoo):
     model = zoo("own")
     prompts = repeated_prompts(model, rows=4)
     with edit(model, {"blocks.0.hook_resid_post": lambda value, hook: value + value.flip(1)}):
-        assert "bidirectional" in why_none(model, prompts)
+        assert "bidirectional" in why_not_measurable(model, prompts)
 
 
 def test_other_outputs_are_no_next_tokens():
@@ -127,7 +135,7 @@ def test_other_outputs_are_no_next_tokens():
     sizes = {"n_layers": 1, "d_model": 8, "d_head": 4, "n_heads": 2, "n_ctx": 12, "d_vocab": 11}
     model = Transformer(TransformerConfig(**sizes, d_vocab_out=5, attn_only=True))
     prompts = repeated_prompts(model, rows=4)
-    assert "not next tokens" in why_none(model, prompts)
+    assert "not next tokens" in why_not_measurable(model, prompts)
 
 
 class Made(TorchDispatchMode):

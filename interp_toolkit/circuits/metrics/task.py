@@ -1,6 +1,6 @@
 """Tasks: prompts with their metric, and whether a model performs the task at all.
 
-The metric (`objective`) of prompts with answers is the fraction of right answers (`AnswerTask`), or
+The metric (`metrics`) of prompts with answers is the fraction of right answers (`AnswerTask`), or
 with wrong answers the fraction that is preferred to these (`PreferenceTask`). That of prompts
 of repeated tokens is minus the loss on these tokens (`RepeatTask`). Chance is the value that a
 model gets without reading the prompt: by the most frequent answer, at each position or over all; by
@@ -24,14 +24,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.advantage import (
-    LEAST_ADVANTAGE,
-    measured,
-    repeating,
-    row_batches,
-    why_none,
-)
-from interp_toolkit.circuits.behaviour.objective import (
+from interp_toolkit.circuits.metrics.metrics import (
     Accuracy,
     AnswerMetric,
     InContextAdvantage,
@@ -45,7 +38,14 @@ from interp_toolkit.circuits.behaviour.objective import (
     named_metric,
     require_finite,
 )
-from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.metrics.prompts import Prompts
+from interp_toolkit.circuits.metrics.repetition import (
+    LEAST_ADVANTAGE,
+    losses_of_batch,
+    repeating_rows,
+    row_batches,
+    why_not_measurable,
+)
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import run
@@ -60,9 +60,9 @@ from interp_toolkit.stats import (
     ratio_share,
 )
 
-TINY = 1e-3  # of the behaviour: least that it is taken for, where it is hardly certain
-EFFECT_THRESHOLD = 0.05  # of the behaviour: what counts as a material effect
-LEAST_ANSWERS = 0.03  # of the answers: no effect on accuracy below it is material
+TINY = 1e-3  # of the metric above chance: its least value in an interval that reaches chance
+EFFECT_THRESHOLD = 0.05  # of the metric above chance: the least effect that counts
+LEAST_ANSWERS = 0.03  # of the answers: the least effect on accuracy that counts
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class TaskCheck:
 
     @property
     def whole(self) -> float:
-        """The behaviour: the value above chance."""
+        """The metric above chance."""
         return self.value.mean - self.chance
 
     def fraction(self, lost: Float[np.ndarray, " row"], coverage: float) -> Share:
@@ -109,10 +109,10 @@ class TaskCheck:
         return Share(*(min(end, self.most) for end in (share.mean, share.low, share.high)))
 
     def share(self, effect: Estimate) -> Share:
-        """An effect as a share of the behaviour, whose own interval widens the effect's.
+        """An effect as a fraction of the metric, whose own interval widens the effect's.
 
-        The behaviour lies between the ends of its value's interval, less chance: each end of the
-        effect is divided by that end which makes the interval wider.
+        The metric lies between the ends of its interval, less chance. Each end of the effect is
+        divided by the end that makes the interval wider.
         """
         small = max(self.value.low - self.chance, TINY * abs(self.whole) + 1e-12)
         large = max(self.value.high - self.chance, small)
@@ -283,7 +283,7 @@ class PreferenceTask(AnswerTask):
 
 
 def fixed_preferences(
-    answers: Int[np.ndarray, "row asked"], wrong: Int[np.ndarray, "row asked"]
+    answers: Int[np.ndarray, "row answer"], wrong: Int[np.ndarray, "row answer"]
 ) -> Float[np.ndarray, " row"]:
     """Accuracy per prompt of a fixed preference among tokens, learned from the other prompts.
 
@@ -313,7 +313,7 @@ class RepeatTask(CircuitTask):
     """Predicting repeated tokens.
 
     Whether a model does is decided by the in-context advantage
-    (`advantage.Behaviour.is_there`). Chance is a guess among the prompts' ids, or the loss
+    (`RepetitionLosses.uses_repetition`). Chance is a guess among the prompts' ids, or the loss
     before repetition if that is less: a model that is wrong with certainty before it would
     otherwise have an advantage larger than all there is to know.
     """
@@ -327,7 +327,7 @@ class RepeatTask(CircuitTask):
     ) -> Float[np.ndarray, "batch column"]:
         """Metric, loss on repeated tokens, loss before, and loss of the row's other tokens."""
         require_finite(logits)
-        losses = measured(logits, self.prompts, rows)
+        losses = losses_of_batch(logits, self.prompts, rows)
         repeated = losses.loss_repeated
         columns = [-repeated, repeated, losses.loss_unrepeated, losses.loss_others]
         return np.stack(columns, axis=1)
@@ -379,10 +379,10 @@ def task_of(model: Model, prompts: Prompts) -> tuple[CircuitTask | None, str | N
         order = torch.randperm(len(prompts), generator=torch.Generator().manual_seed(0))
         kind = AnswerTask if prompts.wrong is None else PreferenceTask
         return kind(prompts, order), None  # files are often sorted, and looks take the first
-    reason = why_none(model, prompts)
+    reason = why_not_measurable(model, prompts)
     if reason is not None:
         return None, reason
-    return RepeatTask(prompts, repeating(prompts)), None
+    return RepeatTask(prompts, repeating_rows(prompts)), None
 
 
 def check_task(model: Model, task: CircuitTask, memory: int | str | None = None) -> TaskCheck:
@@ -432,8 +432,8 @@ def metric_for(
             that the model's logits do not have.
     """
     if metric is None and prompts.answers is None:
-        rows = repeating(prompts)
-        if len(rows) < len(prompts) or why_none(model, prompts) is not None:
+        rows = repeating_rows(prompts)
+        if len(rows) < len(prompts) or why_not_measurable(model, prompts) is not None:
             return KLDivergence(), None
         task_check = check_task(model, RepeatTask(prompts, rows), memory)
         if task_check.yes:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.behaviour.prompts import prompts_from_data, repeated_prompts
-from interp_toolkit.circuits.behaviour.task import (
+from interp_toolkit.circuits.metrics.prompts import prompts_from_data, repeated_prompts
+from interp_toolkit.circuits.metrics.task import (
     AnswerTask,
     RepeatTask,
     TaskCheck,
