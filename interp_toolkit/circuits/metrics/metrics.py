@@ -203,7 +203,7 @@ class RepeatedTokens(Metric):
         positions = self.positions(rows)
         repeated = self.prompts.repeated()[rows].gather(1, positions)
         following = self.prompts.tokens[rows].gather(1, positions + 1)
-        return -mean_losses(logits, following, repeated, torch.float32)
+        return -token_losses(logits, following, repeated, torch.float32, "mean")
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,12 +217,15 @@ class InContextAdvantage(Metric):
 
     def __call__(self, logits: Logits, rows: Rows, reference: Logits | None = None) -> Values:
         """In double precision."""
-        following = self.prompts.tokens[rows].roll(-1, 1)  # no last position is in either mask
-        unrepeated, repeated = (
-            mean_losses(logits, following, mask[rows], torch.float64)
-            for mask in (self.prompts.unrepeated(), self.prompts.repeated())
+        following = self.prompts.tokens[rows, 1:]
+        losses = token_losses(
+            logits[:, :-1], following, torch.ones_like(following, dtype=torch.bool)
         )
-        return unrepeated - repeated
+        repeated, unrepeated = (
+            mask[rows, :-1].to(losses) / mask[rows, :-1].sum(1, keepdim=True).to(losses)
+            for mask in (self.prompts.repeated(), self.prompts.unrepeated())
+        )
+        return (losses * (unrepeated - repeated)).sum(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,20 +308,21 @@ def logits_at(logits: Float[Tensor, "row pos d_vocab"], positions: Positions) ->
     return logits[number, positions.to(logits.device)]
 
 
-def mean_losses(
+def token_losses(
     logits: Logits,
     targets: Int[Tensor, "row position"],
     scored: Bool[Tensor, "row position"],
-    precision: torch.dtype,
-) -> Values:
-    """Mean loss (nats) of each row's targets where they are scored.
+    precision: torch.dtype = torch.float64,
+    reduction: str = "none",
+) -> Float[Tensor, "row *scored"]:
+    """Loss (nats) of each row's scored targets, or its mean, in this precision at least.
 
     Rows are read one at a time, so that copies are small.
     """
     targets, scored = targets.to(logits.device), scored.to(logits.device)
     wider = torch.promote_types(logits.dtype, precision)
     losses = [
-        F.cross_entropy(row[mask].to(wider), row_targets[mask])
+        F.cross_entropy(row[mask].to(wider), row_targets[mask], reduction=reduction)
         for row, row_targets, mask in zip(logits, targets, scored, strict=True)
     ]
     return torch.stack(losses)

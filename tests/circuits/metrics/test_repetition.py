@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from interp_toolkit.circuits.metrics.metrics import mean_losses, require_finite
+from interp_toolkit.circuits.metrics.metrics import require_finite, token_losses
 from interp_toolkit.circuits.metrics.prompts import Prompts, prompts_from_tokens, repeated_prompts
 from interp_toolkit.circuits.metrics.repetition import (
     RepetitionLosses,
@@ -156,14 +156,12 @@ def test_losses_and_checks_of_a_batch_copy_no_more_than_a_row() -> None:
     """In doubles the logits of a language model's batch were several times its memory."""
     logits = torch.randn(16, 12, 500, generator=torch.Generator().manual_seed(0))
     tokens = torch.randint(500, (16, 12), generator=torch.Generator().manual_seed(1))
-    scored = torch.rand(16, 12, generator=torch.Generator().manual_seed(2)) < 0.9
     with Made() as made:
-        losses = mean_losses(logits, tokens, scored, torch.float64)
+        losses = token_losses(logits[:, :-1], tokens[:, 1:], torch.ones(16, 11, dtype=torch.bool))
         require_finite(logits)
     row = 12 * 500 * torch.finfo(torch.float64).bits // 8
     assert 0 < made.largest <= row
-    each = -logits.double().log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
-    wanted = (each * scored).sum(1) / scored.sum(1)
+    wanted = -logits[:, :-1].double().log_softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0]
     torch.testing.assert_close(losses, wanted, rtol=1e-12, atol=1e-12)
 
 
