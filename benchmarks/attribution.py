@@ -31,7 +31,7 @@ from rich.progress import track
 from scipy import stats
 
 import interp_toolkit as it
-from interp_toolkit.circuits.edges.passes.cut import CutObjective
+from interp_toolkit.circuits.edges.passes.edge_ablation import EdgeAblation
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.metrics.metrics import LogitDifference
 from interp_toolkit.circuits.metrics.prompts import Prompts, prompts_from_data
@@ -74,7 +74,7 @@ def against_exact(source: Any, task: str, n_rows: int, n_pool: int) -> dict[str,
     rows = torch.arange(len(prompts))
     _, bare = timed(lambda: run(model, prompts.tokens), 5)
     engine = PatchedModel(model)
-    trial = CutObjective(engine, prompts, rows, rows, judged, 2**31)
+    trial = EdgeAblation(engine, prompts, rows, rows, judged, 2**31)
     found: dict[str, tuple[np.ndarray, float]] = {}
     for name, steps in track(STEPS.items(), "estimates"):
         scores, seconds = timed(partial(trial.attributions, steps))
@@ -130,7 +130,7 @@ def against_hooks(n_rows: int = 16, n_pos: int = 12) -> dict[str, Any] | str:
     periods = np.zeros(n_rows, dtype=np.int64)
     prompts = Prompts(clean, 0, periods, "random", answers, last, wrong, corrupted)
     judged, rows = LogitDifference(prompts), torch.arange(n_rows)
-    trial = CutObjective(PatchedModel(model), prompts, rows, rows, judged, 2**30)
+    trial = EdgeAblation(PatchedModel(model), prompts, rows, rows, judged, 2**30)
     told: dict[str, Any] = {}
     for name, steps in STEPS.items():
         theirs, their_seconds = timed(

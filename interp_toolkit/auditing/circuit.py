@@ -37,7 +37,7 @@ from interp_toolkit.auditing.parts import (
 from interp_toolkit.auditing.threshold import DRAWS, FEWEST_OF_GROUP, STABLE
 from interp_toolkit.circuits.edges.checks import rivals
 from interp_toolkit.circuits.edges.passes.ablation_value import WORDS, Kind, kinds_for
-from interp_toolkit.circuits.edges.passes.cut import CutObjective
+from interp_toolkit.circuits.edges.passes.edge_ablation import EdgeAblation
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Wiring
 from interp_toolkit.circuits.metrics.metrics import Metric
@@ -108,18 +108,18 @@ class _CircuitAudit:
             self.metric.measures_task or self.context.task_check is not None
         ):
             return reason
-        whole, nothing = self.values_intact, self.values_cut
+        whole, nothing = self.values_intact, self.values_ablated
         low, _ = ratio_interval(whole - nothing, np.ones(len(whole)))
         if not low > 0:
             return "ablating all edges does not significantly lower the metric on these prompts"
         return None
 
     @cached_property
-    def trial(self) -> CutObjective:
+    def trial(self) -> EdgeAblation:
         """The rows that the circuit is judged on."""
         return self._trial(kinds_for(self.context.prompts)[0])
 
-    def _trial(self, kind: Kind) -> CutObjective:
+    def _trial(self, kind: Kind) -> EdgeAblation:
         n = len(self.context.prompts)
         if n < FEWEST_ROWS:
             raise InputError(
@@ -129,7 +129,7 @@ class _CircuitAudit:
         rows, others = (order, order) if kind == "corrupted" else (order[::2], order[1::2])
         memory = parse_memory(self.context.memory)
         prompts = self.context.prompts
-        return CutObjective(self.engine, prompts, rows, others, self.metric, memory, kind)
+        return EdgeAblation(self.engine, prompts, rows, others, self.metric, memory, kind)
 
     @cached_property
     def values_intact(self) -> np.ndarray:
@@ -146,7 +146,7 @@ class _CircuitAudit:
         return self._alone[:, 0]
 
     @property
-    def values_cut(self) -> np.ndarray:
+    def values_ablated(self) -> np.ndarray:
         """The metric of each row with all edges ablated."""
         return self._alone[:, 1]
 
@@ -162,7 +162,7 @@ class _CircuitAudit:
         self, part: np.ndarray, coverage: float, of: tuple[np.ndarray, np.ndarray] | None = None
     ) -> Share:
         """The fraction of the metric that `part` retains, relative to ablating all edges."""
-        intact, nothing = (self.values_intact, self.values_cut) if of is None else of
+        intact, nothing = (self.values_intact, self.values_ablated) if of is None else of
         left, whole = part - nothing, intact - nothing
         return ratio_share(left, whole, coverage)
 
@@ -209,8 +209,8 @@ class _CircuitAudit:
             text = "there is no other circuit of the same shape"
             return Part("special", "not_testable", text, "intervened")
         own = float(
-            (self.values_alone - self.values_cut).mean()
-            / (self.values_intact - self.values_cut).mean()
+            (self.values_alone - self.values_ablated).mean()
+            / (self.values_intact - self.values_ablated).mean()
         )
         target = min(own, 1 - self.claim.within)
         good = sum(share >= target for share in shares)
@@ -220,7 +220,10 @@ class _CircuitAudit:
 
     def stable(self) -> Part:
         """Resampled rows, and groups."""
-        left, whole = self.values_alone - self.values_cut, self.values_intact - self.values_cut
+        left, whole = (
+            self.values_alone - self.values_ablated,
+            self.values_intact - self.values_ablated,
+        )
         n, within = len(left), self.claim.within
         samples = self.context.rng(5).integers(n, size=(DRAWS, n))
         with np.errstate(invalid="ignore", divide="ignore"):

@@ -8,7 +8,7 @@ from plain import HeadEdit
 
 import interp_toolkit as it
 from interp_toolkit.circuits.edges.passes.attribution import attribute
-from interp_toolkit.circuits.edges.passes.cut import CutObjective
+from interp_toolkit.circuits.edges.passes.edge_ablation import EdgeAblation
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.wiring import Edge, Node
 from interp_toolkit.circuits.metrics.metrics import LogitDifference
@@ -35,7 +35,7 @@ def asked(bridge):
     judged = LogitDifference(prompts)
     rows = torch.arange(ROWS)
     engine = PatchedModel(bridge)
-    return prompts, judged, engine, CutObjective(engine, prompts, rows, rows, judged, 2**31)
+    return prompts, judged, engine, EdgeAblation(engine, prompts, rows, rows, judged, 2**31)
 
 
 def _worth(asked, logits):

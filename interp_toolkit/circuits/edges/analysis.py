@@ -89,7 +89,7 @@ class CircuitEvidence(Evidence):
 
     Attributes:
         measured: the metric and its definition; `unit`: its unit.
-        intact: its mean in the whole model; `every_edge_cut`: with every edge cut.
+        intact: its mean in the whole model; `every_edge_cut`: with every edge ablated.
         faithfulness: the fraction that the circuit keeps alone, on held-out prompts, and its
             interval; `faithfulness_where_chosen`: on the prompts that edges were chosen on.
         rule: what an edge had to show to be kept.
@@ -103,9 +103,9 @@ class CircuitEvidence(Evidence):
         rivals: other circuits of the same size; `rivals_as_good`: how many keep as much;
             `best_rival_keeps`: the most that one of them keeps.
         runner_up_keeps: what the best edges outside the circuit keep, as many.
-        keeps_with: what the circuit keeps with another ablation value over cut edges.
+        keeps_with: what the circuit keeps with another ablation value over ablated edges.
         jaccard_with: of the circuit with one chosen so.
-        screening: see `edges.screened.Screening`; None where every edge could be cut.
+        screening: see `edges.screened.Screening`; None where every edge could be ablated.
     """
 
     measured: str = column("metric")
@@ -145,14 +145,14 @@ class EdgeRow:
     """An edge of the circuit, as EAP-IG names it: `a0.h1->a1.h0<k>`.
 
     Attributes:
-        effect: mean loss of the metric when it alone is cut, with its interval.
+        effect: mean loss of the metric when it alone is ablated, with its interval.
         p_value: of that, Holm-adjusted over all edges of the model.
-        estimate: of the effect, by attribution; None where every edge was cut.
+        estimate: of the effect, by attribution; None where every edge was ablated.
         chosen_again: the fraction of bootstraps of the prompts that choose it again.
         composition: of the two heads' weights by this channel; None where there are not two heads.
         composition_p: the chance that permuted coordinates compose as much, Holm-adjusted.
-        added: gain when it, or its node with it, was added to the circuit, all else cut: others
-            make up for it when it alone is cut; None where its own effect is why it is there.
+        added: gain when it, or its node with it, was added to the circuit, all else ablated: others
+            make up for it when it alone is ablated; None where its own effect is why it is there.
     """
 
     edge: str = column("edge", format=label_of)
@@ -363,16 +363,16 @@ def _no_edge(circuit: Circuit) -> str:
     if circuit.screening is not None:
         return "the selected edges are on no path from input to logits"
     left = len(circuit.edges) - circuit.n_measured
-    uncut = f"; {left:,} edges with smaller estimates were not ablated" if left else ""
+    unmeasured = f"; {left:,} edges with smaller estimates were not ablated" if left else ""
     return (
         "ablating all edges at once has an effect, but no single edge both is shown to have one "
-        f"of {SHARE:.0%} or more and is on a path of such edges{uncut}: paths may be redundant, or "
-        "prompts too few"
+        f"of {SHARE:.0%} or more and is on a path of such edges{unmeasured}: paths may be "
+        "redundant, or prompts too few"
     )
 
 
 def _is_uncertain(held_out: Faithfulness) -> bool:
-    """Whether cutting every edge is not certain to cost anything, so that there is no fraction."""
+    """Whether ablating every edge is not certain to cost anything, so that there is no fraction."""
     return math.isinf(held_out.low) or math.isnan(held_out.share)
 
 
@@ -428,7 +428,7 @@ def evidence_of(circuit: Circuit) -> CircuitEvidence:
         measured=f"{circuit.metric.name}: {circuit.metric.definition}",
         unit=circuit.metric.unit,
         intact=circuit.intact,
-        every_edge_cut=circuit.all_cut,
+        every_edge_cut=circuit.all_ablated,
         edges=len(circuit.edges),
         cut_edges_get=WORDS[circuit.ablation_kind],
         **values,
@@ -523,14 +523,14 @@ def _largest_edges(circuit: Circuit) -> str:
     parts = [f"largest: {listed([label_of(e.edge.name) for e in circuit.included], NAMED)}"]
     if added:
         matter = "matters" if added == 1 else "matter"
-        parts.append(f"{added} of them {matter} only where others are cut too")
+        parts.append(f"{added} of them {matter} only where others are ablated too")
     if against:
         parts.append(f"{against} work{'s' if against == 1 else ''} against it")
     return _and(parts)
 
 
 def _largest_heads(circuit: Circuit) -> str:
-    """The heads of a large circuit that cost most when cut one at a time."""
+    """The heads of a large circuit whose ablation, one at a time, costs most."""
     heads = [(n, e) for n, e in circuit.node_effects.items() if n.kind == "head"]
     certain = sorted((item for item in heads if item[1].low > 0), key=lambda item: -item[1].mean)
     if not certain:
@@ -539,7 +539,7 @@ def _largest_heads(circuit: Circuit) -> str:
         f"{label_of(n.name)} {e.mean:.2g} [{e.low:.2g}, {e.high:.2g}]"
         for n, e in certain[:NODES_NAMED]
     )
-    whole = circuit.intact - circuit.all_cut
+    whole = circuit.intact - circuit.all_ablated
     return (
         f"Of its {len({e.edge.source for e in circuit.included if e.edge.source.kind == 'head'})} "
         f"heads {len(heads)} were ablated one at a time; largest losses: {named}, of {whole:.2g} "
@@ -577,12 +577,14 @@ def _screened(screening: Screening) -> str:
         if screening.last_block_idle
         else "the compute budget ended while some still had an effect"
     )
-    cut = f"{screening.in_order} edges were ablated one by one, largest estimates first: {ended}"
+    in_order = (
+        f"{screening.in_order} edges were ablated one by one, largest estimates first: {ended}"
+    )
     if not screening.sampled:
-        return cut
+        return in_order
     shown = "none is" if not screening.sample_matters else f"{screening.sample_matters} are"
     return (
-        f"{cut}; of {screening.sampled} sampled from the rest {shown} shown to (at most "
+        f"{in_order}; of {screening.sampled} sampled from the rest {shown} shown to (at most "
         f"{screening.missed_at_most:.0%} of the rest, one-sided {COVERAGE:.0%})"
     )
 

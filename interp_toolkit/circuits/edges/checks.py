@@ -3,12 +3,12 @@
 `measured` ablates edges one by one: each prompt's drop in the metric, with intervals of the means.
 
 *Faithfulness* is the fraction of the metric that a circuit retains when all other edges are ablated
-at once: `(circuit - all_cut) / (intact - all_cut)`, of means over prompts (Wang et al. 2023, arXiv
-2211.00593). It depends on the ablation value (Miller et al. 2024, arXiv 2407.08734). Its interval
-is Fieller's (1954) for a ratio of means of pairs, by Student's t: all ratios r for which the mean
-of `(circuit - all_cut) - r (intact - all_cut)` does not differ significantly from 0. Where the
-effect of ablating every edge is not significant itself, every ratio is possible and the interval
-is infinite; a bootstrap of few prompts would be overconfident there.
+at once: `(circuit - all_ablated) / (intact - all_ablated)`, of means over prompts (Wang et al.
+2023, arXiv 2211.00593). It depends on the ablation value (Miller et al. 2024, arXiv 2407.08734).
+Its interval is Fieller's (1954) for a ratio of means of pairs, by Student's t: all ratios r for
+which the mean of `(circuit - all_ablated) - r (intact - all_ablated)` does not differ significantly
+from 0. Where the effect of ablating every edge is not significant itself, every ratio is possible
+and the interval is infinite; a bootstrap of few prompts would be overconfident there.
 
 `Checks` go beyond faithfulness, on held-out prompts (stability: on those that chose the edges):
 - *independence*: what the rest of the model retains when the circuit's edges are ablated;
@@ -37,7 +37,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from interp_toolkit.circuits.edges.passes.ablation_value import Kind
-from interp_toolkit.circuits.edges.passes.cut import CutObjective
+from interp_toolkit.circuits.edges.passes.edge_ablation import EdgeAblation
 from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring
 from interp_toolkit.evidence import Control, control_of_p
 from interp_toolkit.stats import LEVEL, mean_interval, ratio_interval
@@ -68,7 +68,7 @@ class Measured:
 
 
 def measured(
-    trial: CutObjective,
+    trial: EdgeAblation,
     chosen: Chosen,
     intact: Float[np.ndarray, " row"],
     progress: Callable[[str], None],
@@ -85,7 +85,7 @@ def joined(a: Measured, b: Measured) -> Measured:
     )
 
 
-SHARE = 0.01  # of what cutting every edge costs: the least effect of an edge that matters
+SHARE = 0.01  # of what ablating every edge costs: the least effect of an edge that matters
 
 
 @dataclass(frozen=True)
@@ -95,46 +95,47 @@ class Faithfulness:
     Attributes:
         intact: mean metric of the whole model.
         circuit: with every edge outside the circuit ablated.
-        all_cut: with every edge ablated.
-        share: `(circuit - all_cut) / (intact - all_cut)`.
-        low, high: its interval over prompts; infinite where `intact - all_cut` is not significant.
+        all_ablated: with every edge ablated.
+        share: `(circuit - all_ablated) / (intact - all_ablated)`.
+        low, high: its interval over prompts; infinite where `intact - all_ablated` is not
+            significant.
         n_rows: number of prompts.
     """
 
     intact: float
     circuit: float
-    all_cut: float
+    all_ablated: float
     share: float
     low: float
     high: float
     n_rows: int
 
 
-def faithfulness(trial: CutObjective, edges: Collection[Edge]) -> Faithfulness:
+def faithfulness(trial: EdgeAblation, edges: Collection[Edge]) -> Faithfulness:
     """The faithfulness of a circuit on a trial's prompts.
 
     Args:
         trial: the prompts, and the ablation values.
         edges: the circuit's edges.
     """
-    circuit, all_cut = trial.alone([edges, ()]).T
-    return share_of(trial.intact(), circuit, all_cut)
+    circuit, all_ablated = trial.alone([edges, ()]).T
+    return share_of(trial.intact(), circuit, all_ablated)
 
 
 def share_of(
     intact: Float[np.ndarray, " row"],
     circuit: Float[np.ndarray, " row"],
-    all_cut: Float[np.ndarray, " row"],
+    all_ablated: Float[np.ndarray, " row"],
 ) -> Faithfulness:
     """Faithfulness from each prompt's metric in the whole model, in a circuit and without edges."""
-    left, whole = circuit - all_cut, intact - all_cut
+    left, whole = circuit - all_ablated, intact - all_ablated
     with np.errstate(invalid="ignore", divide="ignore"):
         share = left.mean() / whole.mean()
     low, high = ratio_interval(left, whole)
     return Faithfulness(
         intact=float(intact.mean()),
         circuit=float(circuit.mean()),
-        all_cut=float(all_cut.mean()),
+        all_ablated=float(all_ablated.mean()),
         share=float(share),
         low=low,
         high=high,
@@ -210,13 +211,13 @@ def equivalent(faithfulness: Faithfulness) -> bool:
     return faithfulness.low >= 1 - EQUAL and faithfulness.high <= 1 + EQUAL
 
 
-def rest_of(trial: CutObjective, edges: Collection[Edge]) -> Faithfulness:
+def rest_of(trial: EdgeAblation, edges: Collection[Edge]) -> Faithfulness:
     """The faithfulness of the complement: a circuit's edges are ablated."""
     return share_of(trial.intact(), trial.values([edges])[:, 0], trial.alone([()])[:, 0])
 
 
 def minimality(
-    trial: CutObjective,
+    trial: EdgeAblation,
     edges: Sequence[Edge],
     seed: int,
     progress: Callable[[str], None],
@@ -268,7 +269,7 @@ def stability(
 
 
 def rivals(
-    trial: CutObjective,
+    trial: EdgeAblation,
     circuit: Collection[Edge],
     seed: int,
     progress: Callable[[str], None],

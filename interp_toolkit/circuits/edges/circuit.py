@@ -26,14 +26,14 @@ class EdgeEffect:
     Attributes:
         edge: which.
         attribution: the estimate of `effect`; None where all edges were measured.
-        effect: mean loss of value when this edge alone is cut; None where it was not measured.
+        effect: mean loss of value when this edge alone is ablated; None where it was not measured.
         p_value: that the mean is not 0, paired t over rows, Holm-adjusted over all of the model's
             edges, measured or not; None where not measured, where edges are not chosen by it
             (attribution), and where the metric is never above the intact model's (KL
             divergence), so that a mean of 0 is no null hypothesis.
         in_circuit: whether it is in the circuit.
-        added: gain of value when it, or its node with it, was added to the circuit, all else cut;
-            None where its own cut was enough to keep it, or it was not added.
+        added: gain of the metric when it, or its node with it, was added to the circuit, all else
+            ablated; None where its own ablation was enough to keep it, or it was not added.
         low, high: the interval of `effect`; None where it was not measured.
     """
 
@@ -57,7 +57,8 @@ class Nothing:
     """Why there is nothing to explain.
 
     Attributes:
-        status: what that means: the model is not at home, or cutting costs nothing certain.
+        status: not tested if the model does not perform the task; otherwise by the effect of
+            ablating every edge.
         reason: in words.
     """
 
@@ -72,18 +73,18 @@ class Circuit:
     Attributes:
         wiring: the model's nodes and edges.
         metric: what was measured.
-        ablation_kind: of the value that is read over a cut edge.
+        ablation_kind: of the value that is read over an ablated edge.
         edges: every edge of the model.
         node_effects: of each node in the circuit but the logits: loss of value when all that it
-            writes is cut; of the largest by estimate only, where the circuit is large.
+            writes is ablated; of the largest by estimate only, where the circuit is large.
         held_out: faithfulness on rows that took no part in choosing; None without a behavior.
         chosen_on: the same on the rows that edges were chosen on.
-        intact, all_cut: values on the rows that edges were chosen on.
+        intact, all_ablated: values on the rows that edges were chosen on.
         nothing: why there is no behavior to explain; None where there is one.
         chosen: the edges that the rule chose by themselves; others of the circuit were added.
         task_check: whether the model does the task; None where that was not asked.
         checks: what else was asked of the circuit; None without one.
-        screening: how attribution chose, where there were too many edges to cut them all.
+        screening: how attribution chose, where there were too many edges to ablate them all.
         patching: where what tells prompts from corrupted ones is; None without these.
     """
 
@@ -95,7 +96,7 @@ class Circuit:
     held_out: Faithfulness | None
     chosen_on: Faithfulness | None
     intact: float
-    all_cut: float
+    all_ablated: float
     nothing: Nothing | None
     chosen: Collection[Edge] = ()
     task_check: TaskCheck | None = None

@@ -6,11 +6,11 @@ Nodes are named as EAP-IG names them: `input`, `a0.h1`, `m0`, `logits`. Only the
 edges are there (see `circuit` for how they are chosen), and always `input` and `logits`.
 
 Node attributes: kind ("input", "head", "mlp", "logits"), layer and head where they have one, and
-effect: what is lost of the behavior when all that the node writes is cut, with its interval
+effect: what is lost of the behavior when all that the node writes is ablated, with its interval
 (effect_low, effect_high); of a large circuit's only where it was measured.
-Edge attributes: effect (what is lost when this edge alone is cut; of edges that were not measured
-estimate, by attribution, instead) and p_value (Holm-adjusted over all of the model's edges; not
-where outputs are compared by KL divergence). A head reads by three
+Edge attributes: effect (what is lost when this edge alone is ablated; of edges that were not
+measured estimate, by attribution, instead) and p_value (Holm-adjusted over all of the model's
+edges; not where outputs are compared by KL divergence). A head reads by three
 channels, so its edges have `channels`, such as "qk", and for each channel effect_k, p_value_k, and
 between heads composition_k and composition_p_k, from the weights (see `composition`); effect and
 p_value are then those of the channel with the largest effect.
@@ -83,10 +83,10 @@ def composition_graph(
     Graph attributes: `behaviour`, `definition` and `unit` (what was measured); `value_intact`,
     `value_circuit`, `value_all_cut`, `faithfulness`, `faithfulness_low` and `faithfulness_high` on
     `rows` held-out rows; `faithfulness_choosing` on the rows that edges were chosen on; `n_edges`,
-    `n_kept`, `n_measured` (the others were estimated by attribution only); `cut` (what stands in
-    for what is cut); `level`, `share` (the rule); `data`; `nothing` (why there is no behavior, if
-    there is none: then nothing is kept and there is no faithfulness); `cfg` and `edges`, what
-    `write_graph` needs for EAP-IG's format.
+    `n_kept`, `n_measured` (the others were estimated by attribution only); `cut` (the ablation
+    value); `level`, `share` (the rule); `data`; `nothing` (why there is no behavior, if there is
+    none: then nothing is kept and there is no faithfulness); `cfg` and `edges`, what `write_graph`
+    needs for EAP-IG's format.
 
     Args:
         model: any TransformerLens model whose heads add up (not Gemma 2).
@@ -248,7 +248,7 @@ def _graph_attributes(circuit: Circuit, prompts: Prompts, level: float) -> dict[
         "n_kept": len(circuit.included),
         "n_measured": circuit.n_measured,
         "value_intact": circuit.intact,
-        "value_all_cut": circuit.all_cut,
+        "value_all_cut": circuit.all_ablated,
         "cfg": {
             "n_layers": wiring.n_layers,
             "n_heads": wiring.n_heads,
@@ -265,7 +265,7 @@ def _graph_attributes(circuit: Circuit, prompts: Prompts, level: float) -> dict[
         attributes |= {
             "value_intact": held_out.intact,
             "value_circuit": held_out.circuit,
-            "value_all_cut": held_out.all_cut,
+            "value_all_cut": held_out.all_ablated,
             "faithfulness": held_out.share,
             "faithfulness_low": held_out.low,
             "faithfulness_high": held_out.high,

@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int
 from scipy import stats
 
 from interp_toolkit.circuits.edges.checks import SHARE, Measured, joined, measured
-from interp_toolkit.circuits.edges.passes.cut import CutObjective
+from interp_toolkit.circuits.edges.passes.edge_ablation import EdgeAblation
 from interp_toolkit.circuits.edges.wiring import Wiring
 from interp_toolkit.stats import COVERAGE, clopper_pearson
 
@@ -31,7 +31,7 @@ EDGES_KEEP = 0.97  # of the behavior, where edges between them are
 FEWEST_NODES = 8  # beside the input, to begin with
 FEWEST_EDGES = 32  # to begin with
 HALVINGS = 3  # between the size that is enough and the one before
-BLOCK = 32  # edges cut before asking whether to go on
+BLOCK = 32  # edges ablated before asking whether to go on
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Screening:
             between them, where they are chosen.
         edge_sizes: number of edges between the chosen nodes -> the share that they keep.
         reached: whether both were enough (NODES_KEEP, EDGES_KEEP).
-        in_order: how many edges were cut one by one, by the size of their estimates.
+        in_order: how many edges were ablated one by one, by the size of their estimates.
         last_block_idle: whether they end with a block in which none is seen to matter; else they
             end for the price.
         rank_correlation: Spearman's, of the sizes of estimates and effects of these; None of none.
-        sampled: how many of the others were drawn and cut.
+        sampled: how many of the others were drawn and ablated.
         sample_matters: how many of those matter.
         missed_at_most: the share of others that matter, at most (Clopper and Pearson, one-sided).
     """
@@ -93,7 +93,7 @@ class Selection:
 
 
 def ranked_nodes(wiring: Wiring, mean: Float[np.ndarray, " edge"]) -> Int[np.ndarray, " node"]:
-    """Writers but the input, by the size of what cutting them is estimated to cost, by number."""
+    """Writers but the input, by the size of what ablating them is estimated to cost, by number."""
     cost = np.bincount(wiring.ends[0], weights=mean, minlength=len(wiring.writers))
     order: np.ndarray = 1 + np.argsort(-np.abs(cost[1:]), kind="stable")
     return order
@@ -106,7 +106,7 @@ def ranked(scores: Float[np.ndarray, "row edge"]) -> Int[np.ndarray, " edge"]:
 
 
 def selected(
-    trial: CutObjective,
+    trial: EdgeAblation,
     scores: Float[np.ndarray, "row edge"],
     values: tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]],
     progress: Callable[[str], None],
@@ -116,16 +116,16 @@ def selected(
     Args:
         trial: the rows of choosing.
         scores: the estimates there.
-        values: of the rows in the whole model, and with every edge cut.
+        values: of the rows in the whole model, and with every edge ablated.
         progress: called with a description of each step.
     """
-    intact, all_cut = values
-    whole = float((intact - all_cut).mean())
+    intact, all_ablated = values
+    whole = float((intact - all_ablated).mean())
 
     def keeps(selection: Selection) -> float:
         chosen_edges = trial.engine.wiring.masked(selection(scores))
         progress(f"circuits of {len(chosen_edges):,} edges")
-        return float((trial.alone([chosen_edges])[:, 0] - all_cut).mean()) / whole
+        return float((trial.alone([chosen_edges])[:, 0] - all_ablated).mean()) / whole
 
     wiring = trial.engine.wiring
     n_nodes = len(wiring.writers) - 1
@@ -170,14 +170,14 @@ def least_enough(
 
 
 def until_none_matters(
-    trial: CutObjective,
+    trial: EdgeAblation,
     order: Int[np.ndarray, " edge"],
     intact: Float[np.ndarray, " row"],
     total: float,
     most: int,
     progress: Callable[[str], None],
 ) -> tuple[Measured, bool]:
-    """Edges cut in this order, and whether they end with a block of none that could matter."""
+    """Edges ablated in this order, and whether they end with a block of none that could matter."""
     measurement = Measured(order[:0], np.empty((len(intact), 0)))
     while len(measurement.edges) < min(most, len(order)):
         block = order[len(measurement.edges) : min(len(measurement.edges) + BLOCK, most)]

@@ -47,7 +47,7 @@ from interp_toolkit.circuits.edges.checks import (
 from interp_toolkit.circuits.edges.circuit import Circuit, EdgeEffect, Nothing, described
 from interp_toolkit.circuits.edges.passes.ablation_value import Kind, kinds_for
 from interp_toolkit.circuits.edges.passes.attribution import patched_stream
-from interp_toolkit.circuits.edges.passes.cut import CutObjective, prompts_at_once
+from interp_toolkit.circuits.edges.passes.edge_ablation import EdgeAblation, prompts_at_once
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.screened import Screening
 from interp_toolkit.circuits.edges.wiring import Edge, Node
@@ -75,17 +75,17 @@ def selected_edges(
 
     Holm's adjustment bounds the chance of any edge without an effect by `level`. The share keeps
     out what is real and of no account: with enough rows every edge changes something. Judged by
-    KL divergence every cut that changes anything costs on every row: p-values are NaN there and
-    the share alone decides.
+    KL divergence, every ablation that changes anything costs on every row: p-values are NaN there
+    and the share alone decides.
     """
     large: Bool[np.ndarray, " edge"] = np.nan_to_num(np.abs(effects)) >= SHARE * abs(total)
     return large & ~(p_adjusted > level)
 
 
 def measured_edges(
-    trial: CutObjective,
+    trial: EdgeAblation,
     intact: Float[np.ndarray, " row"],
-    all_cut: Float[np.ndarray, " row"],
+    all_ablated: Float[np.ndarray, " row"],
     level: float,
     max_edges: int,
     progress: Callable[[str], None],
@@ -100,7 +100,7 @@ def measured_edges(
         attributions = trial.attributions().mean(0)
         chosen = np.sort(np.argsort(-np.abs(attributions), kind="stable")[:max_edges])
     measurement = measured(trial, chosen, intact, progress)
-    total = float(intact.mean() - all_cut.mean())
+    total = float(intact.mean() - all_ablated.mean())
 
     def select(rows: Int[np.ndarray, " row"]) -> Bool[np.ndarray, " edge"]:
         return _by_effect(measurement.at(rows), len(everything), total, level, test=test)
@@ -123,22 +123,22 @@ def _by_effect(
 
 
 def completed(
-    trial: CutObjective,
+    trial: EdgeAblation,
     edges: list[EdgeEffect],
     intact: Float[np.ndarray, " row"],
-    all_cut: Float[np.ndarray, " row"],
+    all_ablated: Float[np.ndarray, " row"],
     level: float,
     max_edges: int,
     progress: Callable[[str], None],
 ) -> list[EdgeEffect]:
-    """Edges added that others make up for when they alone are cut (see the module)."""
+    """Edges added that others make up for when they alone are ablated (see the module)."""
     everything = trial.edges
-    total = float(intact.mean() - all_cut.mean())
+    total = float(intact.mean() - all_ablated.mean())
     included = {e.edge for e in edges if e.in_circuit or _by_rule(e, total, level)}
     added: dict[Edge, float] = {}
     for number in range(MOST_ROUNDS):
         alone = trial.alone([included])[:, 0]
-        if (alone - all_cut).mean() >= ENOUGH * total:
+        if (alone - all_ablated).mean() >= ENOUGH * total:
             break
         sets = _additions(everything, included)[: min(max_edges, MOST_TRIED)]
         if not sets:
@@ -164,7 +164,7 @@ def completed(
 
 
 def _by_rule(effect: EdgeEffect, total: float, level: float) -> bool:
-    """Whether an edge's own cut is enough to keep it, on a path of such edges or not."""
+    """Whether an edge's own ablation is enough to keep it, on a path of such edges or not."""
     if effect.effect is None:
         return False
     p = np.array([np.nan if effect.p_value is None else effect.p_value])
@@ -192,16 +192,16 @@ class Budget:
     """The extent of a search.
 
     Attributes:
-        cut: edges cut one by one, largest estimates first, where not all can be; `sample`: of the
-            others.
-        nodes: of a circuit cut one by one, the largest by estimate.
+        ablated: edges ablated one by one, largest estimates first, where not all can be; `sample`:
+            of the others.
+        nodes: of a circuit ablated one by one, the largest by estimate.
         tested: edges taken out of the circuit, and others put in, one by one.
         rivals: other circuits of the same size; fewer than 19 cannot show anything.
         values: whether the circuit is run with other ablation values; `chosen_with`: whether it is
             also chosen with them, and the residual stream is patched.
     """
 
-    cut: int
+    ablated: int
     sample: int
     nodes: int
     tested: int
@@ -210,9 +210,9 @@ class Budget:
     chosen_with: bool
 
 
-QUICK = Budget(cut=0, sample=0, nodes=0, tested=0, rivals=0, values=False, chosen_with=False)
+QUICK = Budget(ablated=0, sample=0, nodes=0, tested=0, rivals=0, values=False, chosen_with=False)
 THOROUGH = Budget(
-    cut=128,
+    ablated=128,
     sample=32,
     nodes=48,
     tested=checks.TESTED,
@@ -220,7 +220,7 @@ THOROUGH = Budget(
     values=True,
     chosen_with=True,
 )
-STANDARD = replace(THOROUGH, cut=32, sample=24, nodes=16, tested=6, chosen_with=False)
+STANDARD = replace(THOROUGH, ablated=32, sample=24, nodes=16, tested=6, chosen_with=False)
 #: effort -> budget for a model of more than MANY edges; a smaller one has all but for "quick"
 BUDGETS: Mapping[Effort, Budget] = {
     "quick": QUICK,
@@ -241,7 +241,7 @@ class _Choice:
         select: the rule, for other rows.
         chosen: what it chooses on all rows; the circuit may have more, that were added.
         screening: how attribution chose, where it did.
-        jaccard_by_kind: of the choice with one made with something else over cut edges.
+        jaccard_by_kind: of the choice with one made with something else over ablated edges.
     """
 
     edges: list[EdgeEffect]
@@ -274,7 +274,8 @@ def find_circuit(
         memory: bound on what is held at once beside the weights, such as "4GiB".
         metric: what rows are judged by, as `metric_for` takes it; None: what fits them.
         effort: quick: edges by attribution alone, and no other circuits to compare with; standard:
-            with edges cut one by one, and all checks, of which thorough has more for large models.
+            with edges ablated one by one, and all checks, of which thorough has more for large
+            models.
         progress: called with a description of each step.
 
     Raises:
@@ -297,10 +298,10 @@ def find_circuit(
     progress("running the intact model")
     halves = _halves(groups, seed, shuffle=prompts.answers is not None)
     choosing, judging = (
-        CutObjective(engine, prompts, half, other, judged_by, limit)
+        EdgeAblation(engine, prompts, half, other, judged_by, limit)
         for half, other in (halves, halves[::-1])
     )
-    intact, all_cut = choosing.intact(), choosing.alone([()])[:, 0]
+    intact, all_ablated = choosing.intact(), choosing.alone([()])[:, 0]
     circuit = Circuit(
         wiring=engine.wiring,
         metric=judged_by,
@@ -310,8 +311,8 @@ def find_circuit(
         held_out=None,
         chosen_on=None,
         intact=float(intact.mean()),
-        all_cut=float(all_cut.mean()),
-        nothing=_nothing(task_check, intact - all_cut),
+        all_ablated=float(all_ablated.mean()),
+        nothing=_nothing(task_check, intact - all_ablated),
         task_check=task_check,
     )
     if circuit.nothing is not None:
@@ -319,9 +320,11 @@ def find_circuit(
     by_attribution = effort == "quick" or len(engine.wiring.edges) > MANY
     budget = BUDGETS[effort] if by_attribution else THOROUGH
     if by_attribution:
-        choice = _screened(choosing, prompts, (intact, all_cut), budget, max_edges, seed, progress)
+        choice = _screened(
+            choosing, prompts, (intact, all_ablated), budget, max_edges, seed, progress
+        )
     else:
-        choice = _exhaustive(choosing, (intact, all_cut), level, max_edges, judged_by, progress)
+        choice = _exhaustive(choosing, (intact, all_ablated), level, max_edges, judged_by, progress)
     circuit = replace(circuit, edges=choice.edges, screening=choice.screening, chosen=choice.chosen)
     edges = [e.edge for e in choice.edges if e.in_circuit]
     progress("ablating the circuit's nodes")
@@ -400,14 +403,14 @@ def _nothing(task_check: TaskCheck | None, lost: Float[np.ndarray, " row"]) -> N
 
 
 def _exhaustive(
-    trial: CutObjective,
+    trial: EdgeAblation,
     values: tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]],
     level: float,
     max_edges: int,
     judged_by: Metric,
     progress: Progress,
 ) -> _Choice:
-    """Edges chosen by cutting each, and those added that others make up for."""
+    """Edges chosen by ablating each, and those added that others make up for."""
     test = judged_by.measures_task
     edges, select = measured_edges(trial, *values, level, max_edges, progress, test=test)
     chosen = {e.edge for e in edges if e.in_circuit}
@@ -417,7 +420,7 @@ def _exhaustive(
 
 
 def _screened(
-    trial: CutObjective,
+    trial: EdgeAblation,
     prompts: Prompts,
     values: tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]],
     budget: Budget,
@@ -426,12 +429,12 @@ def _screened(
     progress: Progress,
 ) -> _Choice:
     """Edges chosen by attribution; see `screened`."""
-    intact, all_cut = values
-    total = float((intact - all_cut).mean())
+    intact, all_ablated = values
+    total = float((intact - all_ablated).mean())
     scores = trial.attributions(STEPS, progress)  # before passes are kept for what follows
     order = screened.ranked(scores)
     selection, *sizes = screened.selected(trial, scores, values, progress)
-    most = min(max_edges, budget.cut)
+    most = min(max_edges, budget.ablated)
     in_order = screened.until_none_matters(trial, order, intact, total, most, progress)
     rest = order[len(in_order[0].edges) :]
     sampled = np.random.default_rng([seed, 4]).permutation(rest)[: budget.sample]
@@ -451,7 +454,7 @@ def _screened(
 
 
 def _node_effects(
-    trial: CutObjective,
+    trial: EdgeAblation,
     edges: Sequence[EdgeEffect],
     intact: Float[np.ndarray, " row"],
     most: int,
@@ -472,7 +475,7 @@ def _node_effects(
 
 
 def _checks(
-    trial: CutObjective,
+    trial: EdgeAblation,
     edges: list[Edge],
     choice: _Choice,
     prompts: Prompts,

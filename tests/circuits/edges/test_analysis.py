@@ -15,7 +15,7 @@ from interp_toolkit.circuits.edges import analysis, search
 from interp_toolkit.circuits.edges.analysis import CIRCUIT
 from interp_toolkit.circuits.edges.checks import SHARE
 from interp_toolkit.circuits.edges.graph import circuit_prompts, composition_graph
-from interp_toolkit.circuits.edges.passes.cut import CutObjective
+from interp_toolkit.circuits.edges.passes.edge_ablation import EdgeAblation
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.search import find_circuit, measured_edges, selected_edges
 from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring
@@ -309,8 +309,8 @@ def test_faithfulness_is_the_share_that_is_left(induction):
         float(found.metric(engine.logits(whole, reference, cut), rows, whole.logits).mean())
         for cut in ((), rest, engine.wiring.edges)
     ]
-    intact, alone, all_cut = values
-    assert found.held_out.share == pytest.approx((alone - all_cut) / (intact - all_cut))
+    intact, alone, all_ablated = values
+    assert found.held_out.share == pytest.approx((alone - all_ablated) / (intact - all_ablated))
 
 
 def test_the_analysis_says_it(induction):
@@ -380,8 +380,8 @@ def test_p_values_are_adjusted_over_all_edges(induction, monkeypatch):
     rng = np.random.default_rng(0)
     intact = rng.normal(5, 1, 16)
     values = intact[:, None] - rng.normal(0.2, 0.5, (16, len(edges)))
-    monkeypatch.setattr(CutObjective, "values", lambda *arguments: values)
-    trial = CutObjective(engine, prompts, torch.arange(16), torch.arange(16), KLDivergence(), 2**30)
+    monkeypatch.setattr(EdgeAblation, "values", lambda *arguments: values)
+    trial = EdgeAblation(engine, prompts, torch.arange(16), torch.arange(16), KLDivergence(), 2**30)
     found, _ = measured_edges(trial, intact, intact - 5, 0.05, 512, lambda step: None, test=True)
     raw = stats.ttest_1samp(intact[:, None] - values, 0).pvalue
     np.testing.assert_allclose([edge.p_value for edge in found], holm(raw))
@@ -482,7 +482,7 @@ def test_edges_that_were_added_are_not_said_to_matter_alone(circuit):
     assert said.startswith(
         "5 of 29 edges matter for the in-context advantage, but alone carry only a"
     )
-    assert "4 of them matter only where others are cut too" in said
+    assert "4 of them matter only where others are ablated too" in said
 
 
 def test_what_cutting_everything_costs_must_be_certain():

@@ -1,4 +1,4 @@
-"""Attribution to edges against what cutting them changes, where first order is exact."""
+"""Attribution to edges against what ablating them changes, where first order is exact."""
 
 import pytest
 import torch

@@ -138,7 +138,7 @@ def split(zoo):
 
 
 def _patched(model, tokens, reference, cut, writers):
-    """TransformerLens's own hooks: every reader's input is edited where its edges are cut."""
+    """TransformerLens's own hooks: every reader's input is edited where its edges are ablated."""
     seen, index = {}, {node: i for i, node in enumerate(writers)}
 
     def delta(edge):
@@ -297,7 +297,7 @@ def test_no_hook_is_left_behind(zoo, tokens, count_hooks):
 
 @pytest.mark.parametrize("kind", ["own", "neox"])
 def test_a_cut_that_changes_nothing_may_come_first(zoo, tokens, kind):
-    """Where the first cut is in front of an MLP, beside attention or behind it."""
+    """Where the first ablated edge is in front of an MLP, beside attention or behind it."""
     engine = PatchedModel(zoo(kind))
     whole = engine.whole(tokens)
     means = _reference(engine, tokens)[1:]

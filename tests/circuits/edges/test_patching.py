@@ -1,4 +1,4 @@
-"""Prompts in pairs: what stands in for cut edges, and patching by position, against plain hooks."""
+"""Prompts in pairs: ablation values of edges, and patching by position, against plain hooks."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ import torch
 
 from interp_toolkit.circuits.edges.passes.ablation_value import AblationValue, kinds_for
 from interp_toolkit.circuits.edges.passes.attribution import patched_stream, patching_figure
-from interp_toolkit.circuits.edges.passes.cut import CutObjective
+from interp_toolkit.circuits.edges.passes.edge_ablation import EdgeAblation
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.metrics.metrics import LogitDifference
 from interp_toolkit.circuits.metrics.prompts import Prompts
@@ -45,7 +45,7 @@ def judged(pairs):
 
 def trial(engine, pairs, memory=2**30, kind=None):
     rows = torch.arange(ROWS)
-    return CutObjective(engine, pairs, rows[1:], rows[:1], judged(pairs), memory, kind)
+    return EdgeAblation(engine, pairs, rows[1:], rows[:1], judged(pairs), memory, kind)
 
 
 @pytest.mark.parametrize("kind", ["own", "llama", "gpt2"])
@@ -139,6 +139,6 @@ def test_a_metric_without_a_gradient_is_refused_in_one_line(zoo, pairs):
     model = zoo("own")
     asked, _ = metric_for(model, pairs, metric=right)
     rows = torch.arange(ROWS)
-    cut = CutObjective(PatchedModel(model), pairs, rows[1:], rows[:1], asked, 2**30)
+    cut = EdgeAblation(PatchedModel(model), pairs, rows[1:], rows[:1], asked, 2**30)
     with pytest.raises(InputError, match="the metric has no gradient"):
         cut.attributions()

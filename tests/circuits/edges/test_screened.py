@@ -77,7 +77,7 @@ def test_a_quick_search_cuts_no_edge_and_detects_nothing(induction, monkeypatch)
 
 def test_a_large_model_has_fewer_edges_cut_than_with_thorough_effort(induction, monkeypatch):
     monkeypatch.setattr(search, "MANY", 0)
-    few = dataclasses.replace(search.STANDARD, cut=4, sample=3, nodes=1, tested=2)
+    few = dataclasses.replace(search.STANDARD, ablated=4, sample=3, nodes=1, tested=2)
     monkeypatch.setattr(search, "BUDGETS", {"standard": few, "thorough": search.THOROUGH})
     prompts = repeated_prompts(induction, rows=24, n_pos=40)
     standard, thorough = (

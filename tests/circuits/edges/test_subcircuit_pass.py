@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from interp_toolkit.circuits.edges.passes.cut import SubcircuitPass
+from interp_toolkit.circuits.edges.passes.edge_ablation import SubcircuitPass
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.models.running.forward import run
 

@@ -4,5 +4,5 @@
 - `paths`: path patching of one direct path between two heads
 - `patched_pass`: a forward pass in which readers have inputs of their own
 - `attribution`: effects of edges estimated from gradients, and measured by patching
-- `cut`: the metric with edges ablated, one by one or all but a circuit
+- `edge_ablation`: the metric with edges ablated, one by one or all but a circuit
 """

@@ -58,12 +58,12 @@ def attribute(
     positions: Int[Tensor, "row position"] | None = None,
     steps: int = STEPS,
 ) -> Float[Tensor, "row edge"]:
-    """A first-order estimate of how much cutting each edge would add to a value.
+    """A first-order estimate of how much ablating each edge would add to a value.
 
     Args:
         engine: the model.
-        whole: the pass of the rows with no edge cut.
-        reference: what is read over a cut edge, as `PatchedModel.logits` takes it.
+        whole: the pass of the rows with no edge ablated.
+        reference: what is read over an ablated edge, as `PatchedModel.logits` takes it.
         value: a function of the logits at these places, one number a row.
         positions: where the value reads logits, positions; None: everywhere.
         steps: gradients that are averaged.

@@ -226,7 +226,7 @@ class Trace:
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """A forward pass with no edge cut.
+    """A forward pass with no edge ablated.
 
     Attributes:
         trace: see `Trace`.
@@ -277,7 +277,7 @@ class PatchedModel:
     def whole(
         self, tokens: Int[Tensor, "row pos"], positions: Int[Tensor, "row position"] | None = None
     ) -> Pass:
-        """The pass with no edge cut; logits at these places, or everywhere."""
+        """The pass with no edge ablated; logits at these places, or everywhere."""
         trace = Trace([self.embedded(tokens)])
         start = trace.writes[0]
         return Pass(trace, self._go_on(trace, 0, start, start, positions=positions))
@@ -287,20 +287,20 @@ class PatchedModel:
         self,
         whole: Pass,
         reference: Reference,
-        cut: Collection[Edge],
+        edges: Collection[Edge],
         positions: Int[Tensor, "row position"] | None = None,
     ) -> Float[Tensor, "row position d_vocab"]:
-        """The logits with these edges cut.
+        """The logits with these edges ablated.
 
         Args:
-            whole: the pass of the same rows with no edge cut; what comes before the first cut is
-                not computed again.
+            whole: the pass of the same rows with no edge ablated; what comes before the first
+                ablated edge is not computed again.
             reference: what the targets read in place of what the sources wrote.
-            cut: the edges.
+            edges: those to ablate.
             positions: positions whose logits are wanted, as of `whole`; None: all.
         """
         by_stage: dict[int, list[Edge]] = {}
-        for edge in cut:
+        for edge in edges:
             by_stage.setdefault(self.wiring.stage_of(edge), []).append(edge)
         if not by_stage:
             return whole.logits
@@ -326,7 +326,7 @@ class PatchedModel:
         node: Node,
         positions: Int[Tensor, "row position"] | None = None,
     ) -> Float[Tensor, "row position d_vocab"]:
-        """The logits with every edge from one node cut: its reference in place of its write.
+        """The logits with every edge from one node ablated: its reference in place of its write.
 
         As `logits` with all these edges, at the price of a pass from the node on.
         """
@@ -359,14 +359,14 @@ class PatchedModel:
         first: int,
         read: Tensor,
         total: Tensor,
-        cuts: tuple[Mapping[int, Collection[Edge]], Reference] | None = None,
+        ablated: tuple[Mapping[int, Collection[Edge]], Reference] | None = None,
         positions: Int[Tensor, "row position"] | None = None,
     ) -> Tensor:
-        """The logits, from a stage on; `trace` is added to as far as cuts to come need it.
+        """The logits, from a stage on; `trace` is added to as far as later ablations need it.
 
-        Without a trace nothing is kept, and nothing can be cut.
+        Without a trace nothing is kept, and nothing can be ablated.
         """
-        last = -1 if trace is None else max(cuts[0]) if cuts else len(self.wiring.stages)
+        last = -1 if trace is None else max(ablated[0]) if ablated else len(self.wiring.stages)
         for i, stage in enumerate(self.wiring.stages[first:], start=first):
             if not self.wiring.beside_attention(stage):
                 read = total
@@ -374,8 +374,8 @@ class PatchedModel:
             if trace is not None:
                 trace.reads.append(read)
                 trace.totals.append(total)
-                if cuts and i in cuts[0]:
-                    change = self._change(trace, cuts[0][i], cuts[1])
+                if ablated and i in ablated[0]:
+                    change = self._change(trace, ablated[0][i], ablated[1])
             if stage.kind == "logits":
                 return self.blocks.unembed(
                     at_positions(read + change.delta[0] if change else read, positions)
@@ -394,10 +394,10 @@ class PatchedModel:
             total = total + (writes[0] if len(writes) == 1 else torch.stack(writes).sum(0))
         raise AssertionError("the last stage is the logits")
 
-    def _change(self, trace: Trace, cut: Collection[Edge], reference: Reference) -> Change:
+    def _change(self, trace: Trace, edges: Collection[Edge], reference: Reference) -> Change:
         """The change of the readers' inputs at a stage when these edges are ablated."""
-        slots = [self._slot(edge) for edge in cut]
-        sources = [self.wiring.index[edge.source] for edge in cut]
+        slots = [self._slot(edge) for edge in edges]
+        sources = [self.wiring.index[edge.source] for edge in edges]
         readers, used = sorted(set(slots)), sorted(set(sources))
         row, column = {s: i for i, s in enumerate(readers)}, {s: i for i, s in enumerate(used)}
         changes = torch.stack([reference[s] - trace.writes[s] for s in used])

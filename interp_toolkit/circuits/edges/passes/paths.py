@@ -78,7 +78,7 @@ def path_effects(
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> PathEffects:
-    """Cut the path from each of these heads into one later head, one path at a time.
+    """Ablate the path from each of these heads into one later head, one path at a time.
 
     Args:
         model: any TransformerLens model.
@@ -87,7 +87,7 @@ def path_effects(
         reader: the (layer, query head) that reads.
         channel: "q", "k" or "v": its query, key or value input.
         task: what is measured on the rows; None: as `task_of`.
-        value: whether to run the model on from the cut and measure the task's value, one forward
+        value: whether to run the model on from the reader and measure the task's value, one forward
             pass for each writer; a number: for as many, those that cost most attention. Attention
             alone takes one pass for all.
         memory: bound for the run (see `models.running.memory`).
@@ -108,28 +108,28 @@ def path_effects(
         require_heads(model, [target])
     view = _checked(model, sources, target)
     layers = sorted({layer for layer, _ in sources})
-    cutter = _Cutter(model, task, view, target, channel, layers, memory)
+    patching = _PathPatching(model, task, view, target, channel, layers, memory)
     intact, drops, losses = [], [], []
 
-    def lost(cut: _Batch, which: Collection[int]) -> None:
-        loss = np.full((len(sources), len(cut.value)), np.nan)
+    def lost(batch: _Batch, which: Collection[int]) -> None:
+        loss = np.full((len(sources), len(batch.value)), np.nan)
         for number, i in enumerate(which):
             progress(f"path patching, path {number + 1} of {len(which)}")
-            loss[i] = cut.value - cut.value_with(cut.without(sources[i])[1])
+            loss[i] = batch.value - batch.value_with(batch.without(sources[i])[1])
         losses.append(loss)
 
-    for n, cut in enumerate(cutter.batches()):
+    for n, batch in enumerate(patching.batches()):
         progress(f"path patching, {len(sources)} paths, batch {n + 1}")
-        share = cut.share(cut.pattern)
+        share = batch.share(batch.pattern)
         intact.append(share)
-        drop = [share - cut.share(cut.without(source)[0]) for source in sources]
+        drop = [share - batch.share(batch.without(source)[0]) for source in sources]
         drops.append(np.reshape(drop, (len(sources), len(share))))
         if value is True:
-            lost(cut, range(len(sources)))
+            lost(batch, range(len(sources)))
     attention_drop = np.concatenate(drops, axis=1)
     if value is not True and value:
         largest = np.argsort(-attention_drop.mean(1), kind="stable")[:value].tolist()
-        for again in [cut] if len(drops) == 1 else cutter.batches():
+        for again in [batch] if len(drops) == 1 else patching.batches():
             lost(again, largest)
     return PathEffects(
         sources,
@@ -142,7 +142,7 @@ def path_effects(
 
 
 def _checked(model: Any, writers: Sequence[Head], reader: Head) -> ModelWeights:
-    """The view of the weights; raises InputError unless all these paths can be cut."""
+    """The view of the weights; raises InputError unless all these paths can be ablated."""
     for layer, head in (*writers, reader):
         if not (0 <= layer < int(model.cfg.n_layers) and 0 <= head < int(model.cfg.n_heads)):
             raise InputError(f"there is no head {head} in layer {layer}")
@@ -188,8 +188,8 @@ def _require_stream(model: Any, layers: Sequence[int]) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Cutter:
-    """Makes the batches in which paths to one reader are cut."""
+class _PathPatching:
+    """The batches in which paths to one reader are ablated."""
 
     model: Any
     task: CircuitTask
@@ -222,31 +222,31 @@ class _Cutter:
 
 
 class _Batch:
-    """Some rows, intact; paths are cut from here."""
+    """Some rows, intact; paths are ablated from here."""
 
     def __init__(
         self,
-        cutter: _Cutter,
+        patching: _PathPatching,
         rows: Int[Tensor, " row"],
         logits: Tensor,
         recorded: dict[str, Tensor],
         w: LayerWeights,
         means: OtherRows,
     ):
-        self._cutter, self._rows, self._recorded = cutter, rows, recorded
+        self._patching, self._rows, self._recorded = patching, rows, recorded
         self._w, self._means = w, means
-        self._residual = at_least_single(recorded[f"blocks.{cutter.reader[0]}.hook_resid_pre"])
-        prompts = cutter.task.prompts
+        self._residual = at_least_single(recorded[f"blocks.{patching.reader[0]}.hook_resid_pre"])
+        prompts = patching.task.prompts
         self._keys = induction_keys(prompts, rows).to(logits.device)
-        repeats = isinstance(cutter.task, RepeatTask)
+        repeats = isinstance(patching.task, RepeatTask)
         scored = prompts.repeated()[rows] if repeats else self._keys.any(-1)
         self._scored = scored.to(logits.device)
-        self.value = cutter.task.read(logits, rows)[:, 0]
+        self.value = patching.task.read(logits, rows)[:, 0]
         self.pattern, self._z = self._attend(self._residual)
 
     def check(self) -> None:
         """Raises InputError where the recomputed pattern is not the model's own."""
-        layer, head = self._cutter.reader
+        layer, head = self._patching.reader
         actual = self._recorded[f"blocks.{layer}.attn.hook_pattern"][:, head]
         if not agrees(self.pattern, actual):
             raise InputError(
@@ -255,13 +255,13 @@ class _Batch:
             )
 
     def without(self, writer: Head) -> tuple[Tensor, Tensor]:
-        """The reader's pattern and what it holds at `hook_z`, with the path from a writer cut."""
+        """The reader's pattern and what it holds at `hook_z`, without the path from a writer."""
         layer, head = writer
         z = self._recorded[hook_z(layer)]
         moved = (z - self._means.mean(layer, z))[:, :, head].to(self._residual)
-        W_O = self._cutter.view.layer(layer).W_O[head].to(self._residual)
+        W_O = self._patching.view.layer(layer).W_O[head].to(self._residual)
         pattern, output = self._attend(self._residual - moved @ W_O)
-        own = self._recorded[hook_z(self._cutter.reader[0])][:, :, self._cutter.reader[1]]
+        own = self._recorded[hook_z(self._patching.reader[0])][:, :, self._patching.reader[1]]
         return pattern, own + (output - self._z).to(own)
 
     def share(self, pattern: Float[Tensor, "row query key"]) -> Float[np.ndarray, " row"]:
@@ -272,16 +272,16 @@ class _Batch:
 
     def value_with(self, z: Tensor) -> Float[np.ndarray, " row"]:
         """The task's value when the reader holds this at `hook_z`."""
-        cutter, layer = self._cutter, self._cutter.reader.layer
-        tokens, restarts = cutter.task.prompts.tokens[self._rows], cutter.restarts
-        with put_heads(cutter.model, {cutter.reader: z}):
+        patching, layer = self._patching, self._patching.reader.layer
+        tokens, restarts = patching.task.prompts.tokens[self._rows], patching.restarts
+        with put_heads(patching.model, {patching.reader: z}):
             if restarts:
                 residual = self._recorded[f"blocks.{layer}.hook_resid_pre"]
-                logits = run_from(cutter.model, residual, layer, tokens)
+                logits = run_from(patching.model, residual, layer, tokens)
             else:
-                logits = run(cutter.model, tokens)
+                logits = run(patching.model, tokens)
         assert logits is not None
-        values: np.ndarray = cutter.task.read(logits, self._rows)[:, 0]
+        values: np.ndarray = patching.task.read(logits, self._rows)[:, 0]
         return values
 
     def _attend(self, altered: Tensor) -> tuple[Tensor, Tensor]:
@@ -290,9 +290,9 @@ class _Batch:
         q, k, v = (
             projected(w.norm(x), W, b)
             for x, W, b in (
-                (altered if self._cutter.channel == "q" else self._residual, w.W_Q, w.b_Q),
-                (altered if self._cutter.channel == "k" else self._residual, w.W_K, w.b_K),
-                (altered if self._cutter.channel == "v" else self._residual, w.W_V, w.b_V),
+                (altered if self._patching.channel == "q" else self._residual, w.W_Q, w.b_Q),
+                (altered if self._patching.channel == "k" else self._residual, w.W_K, w.b_K),
+                (altered if self._patching.channel == "v" else self._residual, w.W_V, w.b_V),
             )
         )
         pattern = w.pattern(w.scores(q, k)[:, 0])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.edges.passes.cut import CutObjective
+from interp_toolkit.circuits.edges.passes.edge_ablation import EdgeAblation
 from interp_toolkit.circuits.edges.passes.patched_pass import Pass, PatchedModel
 from interp_toolkit.circuits.metrics.prompts import repeated_prompts
 from interp_toolkit.circuits.metrics.task import metric_for
@@ -31,7 +31,7 @@ def test_passes_of_some_rows_are_gone_before_those_of_others(
     engine = PatchedModel(model)
     judged, _ = metric_for(model, prompts, None)
     rows = torch.arange(4)
-    cut, whole = (CutObjective(engine, prompts, rows, rows + 4, judged, 2**30) for _ in range(2))
+    cut, whole = (EdgeAblation(engine, prompts, rows, rows + 4, judged, 2**30) for _ in range(2))
     cut._at_once = cut._graded_at_once = 1
     passes: list[weakref.ref[Pass]] = []
     held: list[int] = []

@@ -45,7 +45,7 @@ class SubcircuitPass:
     Args:
         engine: the model.
         embedded: what the input node writes for these rows.
-        reference: what is read over every cut edge.
+        reference: what is read over every ablated edge.
         positions: where logits are wanted; None: everywhere.
     """
 
@@ -58,7 +58,7 @@ class SubcircuitPass:
     ):
         self._engine, self._blocks, self._wiring = engine, engine.blocks, engine.wiring
         self._embedded, self._reference, self._positions = embedded, reference, positions
-        self._reads = self._cut_reads()
+        self._reads = self._reference_reads()
         self._projected: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
         self._base: tuple[frozenset[Edge], dict[int, Stream]] = frozenset(), {}
 
@@ -71,7 +71,7 @@ class SubcircuitPass:
 
     @torch.no_grad()
     def logits(self, edges: Collection[Edge]) -> Float[Tensor, "row position d_vocab"]:
-        """The logits with every edge but these cut."""
+        """The logits with every edge but these ablated."""
         base, cached = self._base
         different = base.symmetric_difference(edges)
         stages = [self._wiring.stage_of(edge) for edge in different]
@@ -120,7 +120,7 @@ class SubcircuitPass:
             x = self._read(read, inputs.get((writers[0], None)), changes)
             return [self._blocks.mlp(stage.layer, x.expand_as(self._embedded), None)]
         heads = [int(node.head or 0) for node in writers]
-        plain = self._cut_projections(stage.layer, read)
+        plain = self._reference_projections(stage.layer, read)
         writes = []
         for c, channel in enumerate(CHANNELS):
             own = [inputs.get((node, channel)) for node in writers]
@@ -148,13 +148,13 @@ class SubcircuitPass:
             read = read + changes[source]
         return read
 
-    def _cut_projections(self, layer: int, read: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _reference_projections(self, layer: int, read: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if layer not in self._projected:
             with_rows = read if read.ndim == 3 else read[None]
             self._projected[layer] = self._blocks.projected(layer, with_rows)
         return self._projected[layer]
 
-    def _cut_reads(self) -> list[Float[Tensor, "*row pos d_model"]]:
+    def _reference_reads(self) -> list[Float[Tensor, "*row pos d_model"]]:
         """The input of each stage with all its edges ablated."""
         total, reads = self._reference[0], list[Tensor]()
         for stage, following in pairwise([*self._wiring.stages, None]):
@@ -184,8 +184,8 @@ class _Part:
     alone: SubcircuitPass
 
 
-class CutObjective:
-    """The objective on some rows when edges are cut.
+class EdgeAblation:
+    """The metric of some rows when edges are ablated.
 
     Args:
         engine: the model.
@@ -194,12 +194,12 @@ class CutObjective:
         others: which of them a mean is taken over, where one stands in.
         metric: of each prompt.
         memory: bytes to hold at once, in addition to the weights.
-        kind: what is read over a cut edge; None: the first of `kinds_for`.
+        kind: what is read over an ablated edge; None: the first of `kinds_for`.
 
     Attributes:
         rows: which rows of the prompts.
         engine: the model.
-        ablation_value: what is read over a cut edge.
+        ablation_value: what is read over an ablated edge.
     """
 
     def __init__(
@@ -225,9 +225,9 @@ class CutObjective:
         """Every edge of the model."""
         return self.engine.wiring.edges
 
-    def with_ablation_value(self, kind: Kind) -> CutObjective:
-        """The same rows, with something else read over cut edges."""
-        return CutObjective(
+    def with_ablation_value(self, kind: Kind) -> EdgeAblation:
+        """The same rows, with something else read over ablated edges."""
+        return EdgeAblation(
             self.engine,
             self._prompts,
             self.rows,
@@ -247,16 +247,16 @@ class CutObjective:
 
     def values(
         self,
-        cuts: Sequence[Collection[Edge]],
+        edge_sets: Sequence[Collection[Edge]],
         progress: Callable[[str], None] = lambda step: None,
-    ) -> Float[np.ndarray, "row cut"]:
+    ) -> Float[np.ndarray, "row set"]:
         """The metric of each row under each set of ablated edges."""
 
         def of(part: _Part, i: int) -> Tensor:
             positions = self._metric.positions(part.rows)
-            return self.engine.logits(part.whole, part.reference, cuts[i], positions)
+            return self.engine.logits(part.whole, part.reference, edge_sets[i], positions)
 
-        return self._each(len(cuts), of, progress, "ablating edges")
+        return self._each(len(edge_sets), of, progress, "ablating edges")
 
     def alone(
         self,
@@ -292,7 +292,7 @@ class CutObjective:
     def attributions(
         self, steps: int = STEPS, progress: Callable[[str], None] = lambda step: None
     ) -> Float[np.ndarray, "row edge"]:
-        """A first-order estimate of the loss of worth when each edge is cut."""
+        """A first-order estimate of the loss of the metric when each edge is ablated."""
         self._held = None  # gradients need the room
         parts = []
         count = Countdown(progress, len(self.rows), "attribution to edges", "rows")
@@ -335,7 +335,7 @@ class CutObjective:
     def _of_part(
         self, batch: slice, n: int, logits: Callable[[_Part, int], Tensor]
     ) -> Iterator[Float[np.ndarray, " row"]]:
-        """The worth of some rows under each cut; their passes are gone before those of others."""
+        """The metric of some rows under each ablation; passes are freed before the next rows."""
         part = self._held or self._part(batch)
         for i in range(n):
             yield self._metric(logits(part, i), part.rows, part.whole.logits).double().cpu().numpy()
