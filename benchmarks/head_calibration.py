@@ -10,9 +10,10 @@ Four questions, each on models drawn at random from many shapes (see `draw_shape
   which another head is wrongly detected.
 - power: the share of planted heads found, by strength.
 
-What is said of the effects of heads is held against nulls of its own, in `cut_calibration`.
+What is said of the effects of heads is held against nulls of its own, in `knockout_calibration`.
 
-Run: python benchmarks/head_calibration.py [--models 1000] [--cuts 0] [--json FILE] [--html FILE]
+Run: python benchmarks/head_calibration.py [--models 1000] [--knockouts 0] [--json FILE]
+[--html FILE]
 """
 
 from __future__ import annotations
@@ -207,7 +208,9 @@ def say(report: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=int, default=1000)
-    parser.add_argument("--cuts", type=int, default=0, help="models for each null of the cuts")
+    parser.add_argument(
+        "--knockouts", type=int, default=0, help="models for each null of knockouts"
+    )
     parser.add_argument("--json", type=Path)
     parser.add_argument("--html", type=Path, help="the power curve")
     options = parser.parse_args()
@@ -222,12 +225,12 @@ def main() -> None:
         "power": power(max(options.models // 20, 1)),
     }
     say(report)
-    if options.cuts:
-        import cut_calibration  # which takes this module's shapes
+    if options.knockouts:
+        import knockout_calibration  # which takes this module's shapes
 
-        report["cuts"] = list(cut_calibration.studies(options.cuts))
-        for run in report["cuts"]:
-            cut_calibration.say(run)
+        report["knockouts"] = list(knockout_calibration.studies(options.knockouts))
+        for run in report["knockouts"]:
+            knockout_calibration.say(run)
     print(f"{time.perf_counter() - start:.0f} s")
     if options.json:
         options.json.write_text(json.dumps(report, indent=1))

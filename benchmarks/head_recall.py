@@ -7,12 +7,13 @@ idle and noisy heads. Each is analyzed on its own rows with answers, and on the 
 toolkit makes by itself. What a head is worth is measured again by an oracle (`plain_attention`).
 
 On own rows
-- recall: of the heads that do the task and whose relation, cut, costs at least FELT of the
+- recall: of the heads that do the task and whose relation, knocked out, costs at least FELT of the
   behavior (alone, or restored), the share detected under their relation;
 - false: of what is detected, the share that costs nothing (less than MATERIAL answers, or less than
   three times the control);
-- words: of the heads whose attention was cut, the share with a causal word that the oracle
-  contradicts (`contradicts`); the rest are right, undecided, or of heads that were not cut.
+- words: of the heads whose attention was knocked out, the share with a causal word that the oracle
+  contradicts (`contradicts`); the rest are right, undecided, or of heads that were not knocked
+  out.
 
 On made prompts: recall of the heads (but answer heads) that attend to the relation with at least
 ATTENDS there, and false detections: heads that do not.
@@ -187,19 +188,19 @@ def _on_own_rows(found: Found, model: Any, oracle: Oracle, work: Work) -> None:
             reason = heads[at].reason if at in heads else "no such detector here"
             word = heads[at].causal if at in heads else "not_tested"
             found.missed.append({"at": at, "reason": reason, "word": word})
-        if at not in heads or heads[at].cut is None:
+        if at not in heads or heads[at].knockout is None:
             found.words["not_tested"] += 1
     for at, head in heads.items():
         if head.detected:
             found.named.append(at)
             if not is_right(cost(at), oracle.whole):
                 found.false.append({"at": at, "cost": vars(cost(at)), "word": head.causal})
-        if head.cut is None:
+        if head.knockout is None:
             continue
         wrong = contradicts(head.causal, cost(at))
         found.words["wrong" if wrong else _kind(head.causal)] += 1
         if wrong:
-            shares = {k: vars(v) for k, v in {**head.cut.own}.items()}
+            shares = {k: vars(v) for k, v in {**head.knockout.own}.items()}
             entry = {"at": at, "word": head.causal, "cost": vars(cost(at)), "own": shares}
             found.wrong_words.append(entry)
 

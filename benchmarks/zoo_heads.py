@@ -91,7 +91,7 @@ def heads_of(line: Line, folder: Path, rows: str, truth: dict[str, Any]) -> None
     for at in sorted(true - named):
         entry = entries.get(at)
         asked = entry is not None and bool(result.performs_task)
-        word = entry.causal if asked and entry.cut is not None else result.status
+        word = entry.causal if asked and entry.knockout is not None else result.status
         word = word if asked else "not_tested"
         open_ = word in ("undecided", "not_tested")
         line.counts.open += open_

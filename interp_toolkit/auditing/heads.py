@@ -6,12 +6,12 @@ The head rule (`circuits.heads.rule`) with the claim's bound in place of its own
   and above every matched control (`circuits.heads.significance`). A control that could not be
   compared, or that has as much attention, leaves the claim undecided: of a claim that the head
   contributes it is not refuted either, for a head may attend so at the prompts' answers alone;
-- matters: the pattern is knocked out in this head, in two ways (`circuits.heads.cuts`); alone, and
-  with the pattern already knocked out in all other heads that have it, in its layer or anywhere:
-  what it then restores shows a head that others back up. One of these is enough, in both ways, if
-  another prompt's value in its place does not do the opposite, if replacing all that the head
-  writes costs as much, and if knocking it out in all heads that have the pattern costs something
-  (heads that cancel each other contribute nothing);
+- matters: the pattern is knocked out in this head, in two ways
+  (`circuits.heads.attention_knockout`); alone, and with the pattern already knocked out in all
+  other heads that have it, in its layer or anywhere: what it then restores shows a head that others
+  back up. One of these is enough, in both ways, if another prompt's value in its place does not do
+  the opposite, if replacing all that the head writes costs as much, and if knocking it out in all
+  heads that have the pattern costs something (heads that cancel each other contribute nothing);
 - special: the knockout costs more than a knockout of as much attention elsewhere in the same head,
   or three times what displaced keys cost;
 - all: what the pattern still carries in other heads once it is knocked out in this one;
@@ -41,8 +41,8 @@ from interp_toolkit.auditing.parts import (
     percent,
 )
 from interp_toolkit.auditing.threshold import stable_part
+from interp_toolkit.circuits.heads.attention_knockout import KnockoutRunner
 from interp_toolkit.circuits.heads.controls import displaced_targets, targets_of
-from interp_toolkit.circuits.heads.cuts import Cutter
 from interp_toolkit.circuits.heads.detectors import Detector, as_detector
 from interp_toolkit.circuits.heads.rule import (
     LEAST_EXCESS,
@@ -132,13 +132,13 @@ class _HeadAudit:
             return [there, *self._not_testable(reason)]
         task, _ = self.context.task
         assert task is not None
-        if not self.cutter.targets[self.detector.name](task.rows).any():
+        if not self.runner.targets[self.detector.name](task.rows).any():
             return [
                 there,
                 *self._not_testable(f"no {self.detector.name} pattern is in the prompts"),
             ]
         try:
-            self.cutter.check([self.head, *self.same_type])
+            self.runner.check([self.head, *self.same_type])
         except InterventionError as error:
             return [there, *self._not_testable(str(error))]
         matters, special = self._matters(), self._special()
@@ -201,14 +201,14 @@ class _HeadAudit:
         return [head for head in candidates(self._scores) if head != self.head]
 
     @cached_property
-    def cutter(self) -> Cutter:
-        """Cuts of the relation."""
+    def runner(self) -> KnockoutRunner:
+        """Knockouts of the pattern."""
         context, detector = self.context, self.detector
         task, _ = context.task
         assert task is not None
         causal = is_causal(context.model)
         prompts = context.prompts
-        return Cutter(
+        return KnockoutRunner(
             context.model,
             task,
             {
@@ -228,7 +228,7 @@ class _HeadAudit:
         assert task is not None
         assert self.context.task_check is not None
         built = Knockouts(
-            self.cutter,
+            self.runner,
             self.detector.name,
             [self.head, *self.same_type],
             self.context.task_check,

@@ -9,7 +9,7 @@ pattern to detect, write a `Detector` in `detectors` and one line in `CATALOGUE`
 - `patterns`: attention summed over patterns and controls, in one streaming pass
 - `scores`: the score of every head under every detector
 - `significance`: p-values against the controls, and the rule for attention alone
-- `cuts`: attention knockout: attention to a pattern's keys removed, the metric measured again
+- `attention_knockout`: attention to a pattern's keys removed, the metric measured again
 - `rule`: the head rule: when a head is named by a pattern
 - `ablation`: single-head effects, effects with the others ablated, joint effects
 - `partner`: the previous-token head that an induction head composes with

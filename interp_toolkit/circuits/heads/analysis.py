@@ -4,7 +4,7 @@ Steps: make prompts on which the model shows in-context learning, or take the gi
 whether it performs its task there (`metrics`); score every head under every detector in one pass
 (`scores`); knock out the attention of all heads that may have a pattern, together and one by one
 (`rule`); ablate the heads that are detected or have a pattern (`ablation`); for induction heads,
-cut the paths from earlier heads into their keys (`partner`); describe what every head attends to
+ablate the paths from earlier heads into their keys (`partner`); describe what every head attends to
 (`described`); read what weights alone say.
 
 Where the model performs a task, a head is *detected* by the head rule (`rule`) alone. Where there
@@ -29,8 +29,8 @@ from pydantic import BeforeValidator, Field
 
 from interp_toolkit.circuits.heads import figures
 from interp_toolkit.circuits.heads.ablation import Ablations, ablation_effects
+from interp_toolkit.circuits.heads.attention_knockout import KnockoutRunner
 from interp_toolkit.circuits.heads.controls import displaced_targets, targets_of
-from interp_toolkit.circuits.heads.cuts import Cutter
 from interp_toolkit.circuits.heads.described import Described, Descriptions
 from interp_toolkit.circuits.heads.detectors import OURS, as_detector, as_detectors
 from interp_toolkit.circuits.heads.partner import RUNS, partners
@@ -92,13 +92,13 @@ from interp_toolkit.results import head_name, jsonable
 
 MOST_ABLATED = 12  # detected heads, those with the largest excess: each costs two passes
 MOST_READERS = 4  # induction heads whose partners are looked for
-PARTNER_ROWS = 128  # that paths are cut on, at most
-CUT_ROWS = 64  # made rows that attention is cut on, at most
+PARTNER_ROWS = 128  # that paths are ablated on, at most
+KNOCKOUT_ROWS = 64  # made rows that attention is knocked out on, at most
 BUDGET = 8.0  # passes of as many prompts of this length, for knockouts: of four kinds a head or two
 LEAST_PASSES = 2  # about what each pattern takes, however little of the budget is left
 LARGE_MEMBERS, LARGE_READERS = 3, 1  # as the numbers above, for a large model
-LARGE_RUNS = 1  # of these cuts, those that are measured on the task as well
-LARGE_PARTNERS = 12  # earlier heads whose path is cut, those with the most K-composition
+LARGE_RUNS = 1  # of these ablated paths, those that are measured on the task as well
+LARGE_PARTNERS = 12  # earlier heads whose path is ablated, those with the most K-composition
 
 
 def _as_bos(value: Any) -> Any:
@@ -286,7 +286,7 @@ def _rows(
         return _Rows(prompts, None, tuple(n for n in (note, untested_note(model)) if n))
     repeats = bool((prompts.periods > 0).all())
     more = (
-        prompts_in(model, prompt_format, rows=CUT_ROWS, seed=options.seed + 1)
+        prompts_in(model, prompt_format, rows=KNOCKOUT_ROWS, seed=options.seed + 1)
         if repeats
         else prompts
     )
@@ -325,21 +325,21 @@ def _knock_out(
     described: Sequence[Described],
     large: bool,
 ) -> _KnockoutResults:
-    """Ask whether the model is at home, then cut what each detector's group attends to."""
+    """Ask whether the model is at home, then knock out what each detector's group attends to."""
     task_check, groups, notes = None, list[Group](), list[str]()
     task = rows.task
     if task is not None:
         run.progress("checking task performance")
         if large:
             task = first_rows(task, LARGE_ROWS)
-        cutter = _cutter(run, task, scores)
+        runner = _knockout_runner(run, task, scores)
         began = time.monotonic()
-        task_check = cutter.check_task()
+        task_check = runner.check_task()
         seconds = time.monotonic() - began
         if task_check.yes:
             shorter = max(1.0, LARGE_LENGTH / task.prompts.n_pos)
             budget = BUDGET * LARGE_ROWS * shorter if large else math.inf
-            groups, notes = _groups(cutter, scores, task_check, budget, seconds)
+            groups, notes = _groups(runner, scores, task_check, budget, seconds)
     heads = _judged(
         rows, scores, described, {group.detector: group for group in groups}, task_check
     )
@@ -361,10 +361,10 @@ def _judged(
     ]
 
 
-def _cutter(run: Run[Any], task: CircuitTask, scores: HeadScores) -> Cutter:
+def _knockout_runner(run: Run[Any], task: CircuitTask, scores: HeadScores) -> KnockoutRunner:
     causal, prompts = is_causal(run.model), task.prompts
     detectors = {d.name: d for d in scores.detectors}
-    return Cutter(
+    return KnockoutRunner(
         run.model,
         task,
         {n: partial(targets_of, d, prompts, causal=causal) for n, d in detectors.items()}
@@ -379,26 +379,26 @@ def _cutter(run: Run[Any], task: CircuitTask, scores: HeadScores) -> Cutter:
 
 
 def _groups(
-    cutter: Cutter, scores: HeadScores, task_check: TaskCheck, budget: float, seconds: float
+    runner: KnockoutRunner, scores: HeadScores, task_check: TaskCheck, budget: float, seconds: float
 ) -> tuple[list[Group], list[str]]:
     """The group of each detector that has one and whose pattern these prompts hold.
 
     One pass over the task's prompts took so many seconds: on a budget, the cost is told first.
     """
-    asked, notes = _asked(cutter, scores)
+    asked, notes = _asked(runner, scores)
     if math.isfinite(budget) and asked:
         passes = budget / LARGE_ROWS + LEAST_PASSES * len(asked)
-        cutter.progress(
+        runner.progress(
             f"knockouts in heads with {len(asked)} attention patterns: about {passes:.0f} passes "
             f"of {LARGE_ROWS} prompts, {in_words(passes * seconds)}"
         )
     groups: list[Group] = []
     for number, (name, heads) in enumerate(asked.items()):
-        left = max(budget - cutter.rows_run, 0.0) / (len(asked) - number)
+        left = max(budget - runner.rows_run, 0.0) / (len(asked) - number)
         most, until = MOST_MEMBERS, math.inf
         if math.isfinite(budget):
-            most, until = LARGE_MEMBERS, cutter.rows_run + left
-        group = group_effects(cutter, name, heads, task_check, most=most, until=until)
+            most, until = LARGE_MEMBERS, runner.rows_run + left
+        group = group_effects(runner, name, heads, task_check, most=most, until=until)
         groups.append(group)
         if alone := len(heads) - len(group.members):
             notes.append(
@@ -409,29 +409,29 @@ def _groups(
     return groups, notes
 
 
-def _asked(cutter: Cutter, scores: HeadScores) -> tuple[dict[str, list[Head]], list[str]]:
-    """By detector, the heads whose attention is cut; and why some detector has none."""
+def _asked(runner: KnockoutRunner, scores: HeadScores) -> tuple[dict[str, list[Head]], list[str]]:
+    """By detector, the heads whose attention is knocked out; and why some detector has none."""
     asked, notes = dict[str, list[Head]](), list[str]()
     for detector_scores in scores.scores:
         heads = candidates(detector_scores)
         name = detector_scores.detector
         if not heads:
             continue
-        if not cutter.targets[name](cutter.task.rows).any():
+        if not runner.targets[name](runner.task.rows).any():
             notes.append(f"no {name} pattern is in the prompts that attention was knocked out on")
             continue
         asked[name] = heads
     try:
-        cutter.check(dict.fromkeys(head for heads in asked.values() for head in heads))
+        runner.check(dict.fromkeys(head for heads in asked.values() for head in heads))
     except InterventionError as error:
         notes.append(f"not all attention was knocked out: {error}")
-        asked = {name: heads for name, heads in asked.items() if _can_be_cut(cutter, heads)}
+        asked = {name: heads for name, heads in asked.items() if _can_be_knocked_out(runner, heads)}
     return asked, notes
 
 
-def _can_be_cut(cutter: Cutter, heads: Sequence[Head]) -> bool:
+def _can_be_knocked_out(runner: KnockoutRunner, heads: Sequence[Head]) -> bool:
     try:
-        cutter.check(heads)
+        runner.check(heads)
     except InterventionError:
         return False
     return True
@@ -450,12 +450,14 @@ def _head(
     attends = fields.pop("detected")
     at = fields["layer"], fields["head"]
     group = groups.get(fields["detector"])
-    cut = next((m for m in group.members if m.head == at), None) if group else None
+    knockout = next((m for m in group.members if m.head == at), None) if group else None
     own = next(s for s in scores.scores if s.detector == fields["detector"])
     control = least(group.control).mean if group is not None and group.control else None
-    head = HeadVerdict(**fields, detected=False, attends=attends, cut=cut, control_effect=control)
-    if cut is not None:
-        return dataclasses.replace(head, detected=cut.named, reason=cut.reason)
+    head = HeadVerdict(
+        **fields, detected=False, attends=attends, knockout=knockout, control_effect=control
+    )
+    if knockout is not None:
+        return dataclasses.replace(head, detected=knockout.named, reason=knockout.reason)
     own_keys = next((d for d in described if d.head == at), None)
     if reason := why_not(head, own.floor, rival_of(own, Head(*at), own_keys)):
         return dataclasses.replace(head, reason=reason)

@@ -1,11 +1,11 @@
 """Attention-head detectors: which keys a kind of head attends to, given the tokens of a row.
 
 A detector is a relation between a query and keys of the same row, and nothing else; what is done
-with it (matched controls, one streaming pass, significance, cuts) is the same for all. A relation
-that depends on tokens is asked about the token it seeks at every query: the query's own token, or
-the answer that the row asks for there, for the score itself; another one for a control ("would the
-head attend so to any other token's place?").
-Ours are registered under the entry-point group `interp_toolkit.detectors`, as another package's.
+with it (matched controls, one streaming pass, significance, knockouts) is the same for all. A
+relation that depends on tokens is asked about the token it seeks at every query: the query's own
+token, or the answer that the row asks for there, for the score itself; another one for a control
+("would the head attend so to any other token's place?"). Ours are registered under the entry-point
+group `interp_toolkit.detectors`, as another package's.
 
 Sources: previous-token, duplicate-token and induction heads, Elhage et al. 2021, "A Mathematical
 Framework for Transformer Circuits", and Olsson et al. 2022, "In-context Learning and Induction

@@ -88,8 +88,8 @@ def _hover(head: HeadVerdict) -> str:
         f"uniform {number(head.uniform)}",
         f"p {number(head.p_value)}, adjusted {number(head.p_adjusted)}, q {number(head.q_value)}",
     ]
-    if head.cut is not None:
-        effect = head.cut.effect
+    if head.knockout is not None:
+        effect = head.knockout.effect
         lines.append(
             f"knocked out: {number(effect.mean)} of the metric "
             f"({number(effect.low)} to {number(effect.high)}), {in_words(head.causal)}"

@@ -5,11 +5,11 @@ before, which an earlier head has written there (K-composition; Elhage et al. 20
 Framework for Transformer Circuits"). For every head of earlier layers two independent figures:
 
 - from weights: the K-composition score (see `composition`);
-- from behaviour: the path from its output to the reader's keys is cut (see `edges.passes.paths`),
+- from the metric: the path from its output to the reader's keys is ablated (`edges.passes.paths`),
   and the reader's induction attention and the task's value are measured again.
 
-The partner named is the candidate whose cut costs most attention, if that is significant (t test
-over rows, Holm's correction over candidates, LEVEL) and at least EFFECT_THRESHOLD of what the
+The partner named is the candidate whose ablation costs most attention, if that is significant (t
+test over rows, Holm's correction over candidates, LEVEL) and at least EFFECT_THRESHOLD of what the
 reader has.
 """
 
@@ -29,12 +29,12 @@ from interp_toolkit.errors import takes
 from interp_toolkit.models.model import Model, check_model
 from interp_toolkit.stats import LEVEL, Estimate, estimate, holm
 
-RUNS = 5  # candidates whose cut is also measured on the behaviour: a forward pass each
+RUNS = 5  # candidates whose ablation is also measured on the task: a forward pass each
 
 
 @dataclass(frozen=True)
 class Partner:
-    """A candidate: an earlier head, and what cutting its path to the reader's keys costs.
+    """A candidate: an earlier head, and what ablating its path to the reader's keys costs.
 
     Attributes:
         layer, head: which.
@@ -76,7 +76,7 @@ def partners(
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> list[Partner]:
-    """The candidates, those whose cut costs most attention first.
+    """The candidates, those whose ablation costs most attention first.
 
     Args:
         model: any TransformerLens model.
@@ -86,7 +86,7 @@ def partners(
         candidates: (layer, head) pairs of earlier layers; None: all of them, of which a head of
             layer 0 has none.
         most: how many of them, those with the most K-composition; None: all.
-        runs: candidates whose cut is also measured on the task, the largest drops first.
+        runs: candidates whose ablation is also measured on the task, the largest drops first.
         composition: `composition_scores(model)`, if it is at hand; its null is not needed.
         memory: bound for the run (see `models.running.memory`).
         progress: told what is being done.

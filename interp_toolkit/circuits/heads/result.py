@@ -41,7 +41,7 @@ class HeadVerdict:
         detected: a head of that kind (see `analysis`).
         attends: whether its attention has the pattern, by the rule of `significance`.
         reason: why it is not detected; None where it is.
-        cut: effect of knocking out its attention to the pattern's keys; None: not knocked out.
+        knockout: effect of knocking out its attention to the pattern's keys; None: not knocked out.
         control_effect: fraction of the metric that as much attention elsewhere costs, knocked out
             in all heads that have the pattern; None where that was not measured.
         ablation: effect of ablating the whole head; None where it was not ablated.
@@ -60,7 +60,7 @@ class HeadVerdict:
     detected: bool
     attends: bool = False
     reason: str | None = None
-    cut: MemberEffect | None = None
+    knockout: MemberEffect | None = None
     control_effect: float | None = None
     ablation: HeadAblation | None = None
 
@@ -72,7 +72,7 @@ class HeadVerdict:
     @property
     def causal(self) -> CausalWord:
         """The causal word for its attention to the pattern's keys."""
-        return "not_tested" if self.cut is None else self.cut.word
+        return "not_tested" if self.knockout is None else self.knockout.word
 
     def to_dict(self) -> dict[str, Any]:
         """JSON data, on one level.
@@ -83,15 +83,15 @@ class HeadVerdict:
         """
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         ablated: HeadAblation | None = own.pop("ablation")
-        cut: MemberEffect | None = own.pop("cut")
+        knockout: MemberEffect | None = own.pop("knockout")
         flat: dict[str, Any] = {"causal": self.causal}
-        effect = None if cut is None else cut.effect
+        effect = None if knockout is None else knockout.effect
         flat["effect"] = None if effect is None else effect.mean
         flat["effect_low"] = None if effect is None else effect.low
         flat["effect_high"] = None if effect is None else effect.high
-        flat["own"] = None if cut is None else by_way(cut.own)
-        flat["restored"] = None if cut is None else by_way(cut.restored)
-        flat["rows_needed"] = None if cut is None else cut.rows_needed
+        flat["own"] = None if knockout is None else by_way(knockout.own)
+        flat["restored"] = None if knockout is None else by_way(knockout.restored)
+        flat["rows_needed"] = None if knockout is None else knockout.rows_needed
         names = {
             "ablation_effect": "effect",
             "ablation_low": "low",
@@ -258,24 +258,24 @@ def _group_dict(group: Group) -> dict[str, Any]:
 
 def _head_table(heads: Sequence[HeadVerdict]) -> Table:
     detected = [head for head in heads if head.detected]
-    looked_at = [head for head in heads if not head.detected and (head.cut or head.attends)]
+    looked_at = [head for head in heads if not head.detected and (head.knockout or head.attends)]
     nearest = sorted(
         (h for h in heads if h.excess is not None and not h.detected and h not in looked_at),
         key=lambda head: -(head.excess or 0.0),
     )
     shown = [*detected, *looked_at[: max(SHOWN - len(detected), 0)]]
     shown += nearest[: max(SHOWN - len(shown), 0)] if not shown else []
-    cut = any(head.cut for head in shown)
+    has_effects = any(head.knockout for head in shown)
     ablated = any(head.ablation for head in shown) and len(shown) == len(detected)
     columns = ["head", "detector", "score", "control", "adjusted p"]
-    columns += ["effect", "low", "high", "causal"] if cut else []
+    columns += ["effect", "low", "high", "causal"] if has_effects else []
     columns += ["ablation"] if ablated else []
     columns += ["why not detected"] if len(shown) > len(detected) else []
     rows: list[list[Any]] = []
     for h in shown:
         row: list[Any] = [h.name, h.detector, h.score, h.null_mean, h.p_adjusted]
-        if cut:
-            e = h.cut.effect if h.cut else None
+        if has_effects:
+            e = h.knockout.effect if h.knockout else None
             row += [e.mean, e.low, e.high] if e else [None, None, None]
             row.append(in_words(h.causal))
         if ablated:
@@ -288,7 +288,7 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
         "such a key; control: the same for matched controls; adjusted p: over all heads and "
         "detectors of the model."
     )
-    if cut:
+    if has_effects:
         caption += (
             " Effect: fraction of the metric lost when that attention is knocked out (the smaller "
             "of two ways; alone, or once it is knocked out in the other heads too), with its 95 % "
@@ -296,7 +296,7 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
         )
     if ablated:
         caption += " Ablation: loss of the metric without the whole head."
-    tested = any(head.cut for head in detected)
+    tested = any(head.knockout for head in detected)
     title = "Detected heads" if tested else "Heads by attention alone"
     title += ", and others that have a pattern" if tested and len(shown) > len(detected) else ""
     title = title if detected else "Nearest heads; none is detected"
@@ -346,7 +346,7 @@ def _partner_table(readers: Sequence[Reader]) -> Table:
         ["head", "fed by", "K-composition", "attention lost", "adjusted p", "metric lost"],
         rows,
         "K-composition: from weights alone. Lost: induction attention, and the metric, when that "
-        f"path is cut. The {PARTNERS_SHOWN} strongest earlier heads for each.",
+        f"path is ablated. The {PARTNERS_SHOWN} strongest earlier heads for each.",
         highlight=named,
     )
 

@@ -7,10 +7,10 @@ the first that does is the reason given:
 (b) *effect*: knocking out this attention changes the metric: alone, or with the pattern knocked out
     in the other heads of its layer, or of the model, that have it (what it then *restores* shows a
     head that others back up). It must do so with the rest of the attention scaled up and with the
-    mean value in its place, and another prompt's value there must not do the opposite (`cuts`);
-    replacing all that the head writes, in the same company, must cost something too; and where
-    heads of the group cancel each other, so that knocking out all of them costs nothing, none is
-    named;
+    mean value in its place, and another prompt's value there must not do the opposite
+    (`attention_knockout`); replacing all that the head writes, in the same company, must cost
+    something too; and where heads of the group cancel each other, so that knocking out all of them
+    costs nothing, none is named;
 (c) *size and specificity*: knocked out in the head, or in its layer's heads (in all that have the
     pattern, where no layer's alone count), it costs at least the task's least effect, and more than
     as much attention elsewhere in the same heads (where there is less elsewhere, all of it), or
@@ -36,7 +36,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from interp_toolkit.circuits.heads.cuts import INTACT, Cut, Cutter, Way
+from interp_toolkit.circuits.heads.attention_knockout import INTACT, Knockout, KnockoutRunner, Way
 from interp_toolkit.circuits.heads.significance import DetectorScores
 from interp_toolkit.circuits.metrics.causal_words import (
     NEGLIGIBLE,
@@ -159,7 +159,7 @@ def candidates(scores: DetectorScores) -> list[Head]:
 
 
 def displaced_name(detector: str) -> str:
-    """The name that a pattern's displaced keys have among the cutter's targets."""
+    """The name that a pattern's displaced keys have among the runner's targets."""
     return f"{detector}, displaced"
 
 
@@ -167,7 +167,7 @@ class Knockouts:
     """A pattern's knockouts on a task's prompts, made as they are needed.
 
     Args:
-        cutter: with the pattern's keys under the detector's name, and maybe its displaced keys
+        runner: with the pattern's keys under the detector's name, and maybe its displaced keys
             under `displaced_name`.
         detector: name of the pattern.
         heads: that have it, the clearest first.
@@ -177,14 +177,14 @@ class Knockouts:
 
     def __init__(
         self,
-        cutter: Cutter,
+        runner: KnockoutRunner,
         detector: str,
         heads: Sequence[Head],
         task_check: TaskCheck,
         share: Callable[[Float[np.ndarray, " row"]], Share],
     ):
-        self.cutter, self.detector, self.heads, self.task_check = (
-            cutter,
+        self.runner, self.detector, self.heads, self.task_check = (
+            runner,
             detector,
             list(heads),
             task_check,
@@ -192,39 +192,42 @@ class Knockouts:
         self.share = share
         self.all: Heads = frozenset(heads)
         self.rows = 0
-        #: what the task reads off the prompts under each cut that was made
-        self.readings: dict[Cut, Float[np.ndarray, "row column"]] = {}
+        #: what the task reads off the prompts under each knockout that was made
+        self.readings: dict[Knockout, Float[np.ndarray, "row column"]] = {}
 
-    def values(self, cuts: Sequence[Cut]) -> list[Float[np.ndarray, " row"]]:
-        """The metric of the first `rows` prompts under each cut."""
-        self._make(cuts)
-        return [self.readings[cut][:, 0] for cut in cuts]
+    def values(self, knockouts: Sequence[Knockout]) -> list[Float[np.ndarray, " row"]]:
+        """The metric of the first `rows` prompts under each knockout."""
+        self._make(knockouts)
+        return [self.readings[knockout][:, 0] for knockout in knockouts]
 
-    def _make(self, cuts: Sequence[Cut]) -> None:
-        lengths = {cut: len(self.readings.get(cut, ())) for cut in cuts}
+    def _make(self, knockouts: Sequence[Knockout]) -> None:
+        lengths = {knockout: len(self.readings.get(knockout, ())) for knockout in knockouts}
         for done in sorted(set(lengths.values()) - {self.rows}):
-            new = [cut for cut, length in lengths.items() if length == done]
-            readings = self.cutter.readings(new, self.cutter.task.rows[done : self.rows])
-            for cut, reading in readings.items():
-                parts = [self.readings[cut], reading] if cut in self.readings else [reading]
-                self.readings[cut] = np.concatenate(parts)
+            new = [knockout for knockout, length in lengths.items() if length == done]
+            readings = self.runner.readings(new, self.runner.task.rows[done : self.rows])
+            for knockout, reading in readings.items():
+                parts = (
+                    [self.readings[knockout], reading] if knockout in self.readings else [reading]
+                )
+                self.readings[knockout] = np.concatenate(parts)
 
-    def _takes_away(self, cuts: Sequence[Cut]) -> bool:
-        """Whether these cuts take any attention away: some prompt's loss changes."""
-        self._make([INTACT, *cuts])
+    def _takes_away(self, knockouts: Sequence[Knockout]) -> bool:
+        """Whether these knockouts take any attention away: some prompt's loss changes."""
+        self._make([INTACT, *knockouts])
         intact = self.readings[INTACT]
         return all(
-            float(np.abs(self.readings[cut][:, 1] - intact[:, 1]).max()) > NO_CHANGE for cut in cuts
+            float(np.abs(self.readings[knockout][:, 1] - intact[:, 1]).max()) > NO_CHANGE
+            for knockout in knockouts
         )
 
     @cached_property
     def _has_displaced_keys(self) -> bool:
         """Whether most prompts with the pattern have displaced keys, where a head could look."""
         name = displaced_name(self.detector)
-        if name not in self.cutter.targets:
+        if name not in self.runner.targets:
             return False
-        rows = self.cutter.task.rows
-        own, other = (self.cutter.targets[n](rows).any((1, 2)) for n in (self.detector, name))
+        rows = self.runner.task.rows
+        own, other = (self.runner.targets[n](rows).any((1, 2)) for n in (self.detector, name))
         return bool((own & other).sum() >= 0.5 * max(own.sum(), 1))
 
     def layer(self, head: Head) -> Heads:
@@ -236,16 +239,16 @@ class Knockouts:
         sets = (self.layer(head) - {head}, self.all - {head})
         return [others for others in dict.fromkeys(sets) if others]
 
-    def _cut(self, heads: Heads, way: Way, *, control: bool = False) -> Cut:
-        return Cut(heads, self.detector, way, control) if heads else INTACT
+    def _knockout(self, heads: Heads, way: Way, *, control: bool = False) -> Knockout:
+        return Knockout(heads, self.detector, way, control) if heads else INTACT
 
     def losses(
         self, heads: Heads, company: Heads = frozenset(), ways: Sequence[Way] = WAYS
     ) -> list[np.ndarray]:
         """By way: what is lost when the pattern goes in these heads, after their company's."""
-        cuts = [self._cut(company, way) for way in ways]
-        cuts += [self._cut(company | heads, way) for way in ways]
-        values = self.values(cuts)
+        knockouts = [self._knockout(company, way) for way in ways]
+        knockouts += [self._knockout(company | heads, way) for way in ways]
+        values = self.values(knockouts)
         return [before - after for before, after in zip(values, values[len(ways) :], strict=False)]
 
     def effect(self, heads: Heads, company: Heads = frozenset()) -> Effect:
@@ -257,8 +260,8 @@ class Knockouts:
         """By way: what is lost when all that the head writes is replaced, in its company."""
         effects: dict[str, Share] = {}
         for way in OUTPUT_WAYS:
-            before = self._cut(company, way)
-            after = Cut(company, self.detector, way, output=frozenset([head]))
+            before = self._knockout(company, way)
+            after = Knockout(company, self.detector, way, output=frozenset([head]))
             intact, without = self.values([before, after])
             effects[way] = self.share(intact - without)
         return effects
@@ -275,19 +278,19 @@ class Knockouts:
         """One control after the other, each made when it is asked for."""
         losses = dict(zip(WAYS, self.losses(heads, company), strict=True))
 
-        def beyond(times: float, cuts: Sequence[Cut]) -> Effect:
-            intact, *others = self.values([INTACT, *cuts])
+        def beyond(times: float, knockouts: Sequence[Knockout]) -> Effect:
+            intact, *others = self.values([INTACT, *knockouts])
             return {
                 way: self.share(losses[way] - times * (intact - other))
                 for way, other in zip(WAYS, others, strict=True)
             }
 
-        elsewhere = [self._cut(heads, way, control=True) for way in WAYS]
+        elsewhere = [self._knockout(heads, way, control=True) for way in WAYS]
         if self._takes_away(elsewhere):
             yield "elsewhere", beyond(1.0, elsewhere)
         if self._has_displaced_keys:
             name = displaced_name(self.detector)
-            yield "displaced", beyond(TIMES, [Cut(heads, name, way) for way in WAYS])
+            yield "displaced", beyond(TIMES, [Knockout(heads, name, way) for way in WAYS])
 
     def specific(self, heads: Heads) -> bool:
         """Whether the pattern's attention costs more than attention elsewhere, if there is any."""
@@ -305,7 +308,7 @@ class Knockouts:
 
     def is_above_threshold(self, effect: Effect) -> bool:
         """Whether an effect is certain, and as large as counts for the task."""
-        bound = self.cutter.task.least(self.task_check.whole) / self.task_check.whole
+        bound = self.runner.task.least(self.task_check.whole) / self.task_check.whole
         return all(share.low > 0 and share.mean >= bound for share in effect.values())
 
     def cancelled(self, head: Head) -> bool:
@@ -317,7 +320,7 @@ class Knockouts:
     def members_within(
         self, heads: Sequence[Head], until: float, before: Sequence[MemberEffect]
     ) -> list[MemberEffect]:
-        """The rule for these heads on a budget, until the cutter has run so many prompts.
+        """The rule for these heads on a budget, until the runner has run so many prompts.
 
         Heads that fewer prompts decided keep their verdict; of the others those that seem to cost
         most when knocked out come first, and those that the budget does not reach are left out.
@@ -329,21 +332,21 @@ class Knockouts:
             for head in undecided
         }
         for head in sorted(undecided, key=lambda head: -seem[head]):
-            if not members or self.cutter.rows_run < until:
+            if not members or self.runner.rows_run < until:
                 members[head] = self.member(head, until)
         return list(members.values())
 
     def member(self, head: Head, until: float = math.inf) -> MemberEffect:
         """The rule for one head; see the module.
 
-        No further company is tried once the cutter has run `until` prompts.
+        No further company is tried once the runner has run `until` prompts.
         """
         alone: Heads = frozenset([head])
         own, output = self.effect(alone), dict[str, Share]()
         claims, companies = [own], [frozenset[Head]()]
         word, reason = self._supported(head, own, output)
         for company in self.companies(head):
-            if matters(word) or self.cutter.rows_run >= until:
+            if matters(word) or self.runner.rows_run >= until:
                 break
             if self.is_above_threshold(self.effect(company | alone)):
                 claims.append(self.effect(alone, company))
@@ -438,7 +441,7 @@ class Knockouts:
 
     def _too_small(self, effect: Effect) -> bool:
         """Whether an effect is certainly smaller than what counts for the task."""
-        bound = self.cutter.task.least(self.task_check.whole) / self.task_check.whole
+        bound = self.runner.task.least(self.task_check.whole) / self.task_check.whole
         return any(share.high < bound for share in effect.values())
 
     def counting(self, head: Head) -> list[Heads]:
@@ -461,7 +464,7 @@ class Knockouts:
 
     def _needed(self, head: Head) -> int | None:
         """Prompts for an interval of the bound's half-width."""
-        task, bound = self.cutter.task, NEGLIGIBLE * self.task_check.whole
+        task, bound = self.runner.task, NEGLIGIBLE * self.task_check.whole
         counts = [
             rows_needed(task.interval(lost, COVERAGE), bound)
             for lost in self.losses(frozenset([head]))
@@ -473,7 +476,7 @@ class Knockouts:
 
         Sets of those that were knocked out alone are tried; if none keeps as much, it is all heads.
         """
-        intact, bare = self.values([INTACT, self._cut(self.all, "renormalize")])
+        intact, bare = self.values([INTACT, self._knockout(self.all, "renormalize")])
         joint = float((intact - bare).mean())
         if len(self.all) == 1:
             return "one head", list(self.heads)
@@ -482,12 +485,12 @@ class Knockouts:
         order += [h for h in self.heads if h not in lost]
         some = order
         for size in range(1, min(len(order), len(lost) + 1)):
-            (without,) = self.values([self._cut(self.all - set(order[:size]), "renormalize")])
+            (without,) = self.values([self._knockout(self.all - set(order[:size]), "renormalize")])
             if float((without - bare).mean()) >= KEEPS * joint:
                 some = order[:size]
                 break
         if len(some) == 1:
-            (alone,) = self.values([self._cut(frozenset(some), "renormalize")])
+            (alone,) = self.values([self._knockout(frozenset(some), "renormalize")])
             return (
                 "one head" if float((intact - alone).mean()) >= KEEPS * joint else "backed up"
             ), some
@@ -495,7 +498,7 @@ class Knockouts:
 
 
 def group_effects(
-    cutter: Cutter,
+    runner: KnockoutRunner,
     detector: str,
     heads: Sequence[Head],
     task_check: TaskCheck,
@@ -506,21 +509,21 @@ def group_effects(
     """The effect of knocking out a group of heads' attention to a pattern's keys.
 
     Args:
-        cutter: as `Knockouts` takes it.
+        runner: as `Knockouts` takes it.
         detector: name of the pattern.
         heads: that have it, the clearest first; at least one.
         task_check: what the intact model does on these prompts; it must perform the task.
         most: how many are knocked out one by one.
-        until: rows that the cutter may have run (`Cutter.rows_run`) before no further knockout is
-            begun; then heads remain undecided, or are knocked out with the others only.
+        until: rows that the runner may have run (`KnockoutRunner.rows_run`) before no further
+            knockout is begun; then heads remain undecided, or are knocked out with the others only.
     """
-    task, members, limited = cutter.task, list(heads)[:most], math.isfinite(until)
+    task, members, limited = runner.task, list(heads)[:most], math.isfinite(until)
     round_sizes = _round_sizes(FEW if limited else task.first_look, len(task.rows))
     layers = {head.layer for head in heads}
     figures = (3 if len(layers) == 1 else 4) * len(members) + 3 * (1 + len(layers))
     coverage = 1 - (1 - COVERAGE) / (len(round_sizes) * figures)
     knockouts = Knockouts(
-        cutter, detector, heads, task_check, lambda lost: task_check.fraction(lost, coverage)
+        runner, detector, heads, task_check, lambda lost: task_check.fraction(lost, coverage)
     )
     effects: list[MemberEffect] = []
     for n_rows in round_sizes:
@@ -530,7 +533,7 @@ def group_effects(
         elif len(heads) == 1 or knockouts.is_above_threshold(knockouts.effect(knockouts.all)):
             effects = knockouts.members_within(members, until, effects)
         settled = bool(effects) and not any(member.is_open for member in effects)
-        if settled or cutter.rows_run >= until:
+        if settled or runner.rows_run >= until:
             break
     joint = knockouts.effect(knockouts.all)
     word, above_threshold = causal_word([list(joint.values())]), knockouts.is_above_threshold(joint)
@@ -545,7 +548,7 @@ def group_effects(
         structure, smallest = knockouts.structure(effects)
         specific = knockouts.specific(knockouts.all)
         intact, *elsewhere = knockouts.values(
-            [INTACT, *(Cut(knockouts.all, detector, way, control=True) for way in WAYS)]
+            [INTACT, *(Knockout(knockouts.all, detector, way, control=True) for way in WAYS)]
         )
         control = {
             way: knockouts.share(intact - other) for way, other in zip(WAYS, elsewhere, strict=True)

@@ -31,7 +31,7 @@ patterns by token and 0.4 for patterns by position. Random heads do have prefere
 and enough data would make any of them significant; the threshold says how much attention makes a
 head of that kind. The tail beyond the controls is a model, not a theorem;
 `benchmarks/head_calibration.py` checks the error on random models of many shapes. So far out that
-no check reaches, at SMALLEST_P, it is cut.
+no check reaches, at SMALLEST_P, it is clipped.
 """
 
 from __future__ import annotations

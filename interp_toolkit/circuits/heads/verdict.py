@@ -76,16 +76,16 @@ def evidence_of(
 
 def status(heads: Sequence[HeadVerdict], task_check: TaskCheck | None) -> Status:
     """*Detected* only where the head rule names a head."""
-    if any(head.detected and head.cut is not None for head in heads):
+    if any(head.detected and head.knockout is not None for head in heads):
         return "detected"
     if any(head.detected for head in heads):
         return "described"
     if task_check is None or not task_check.yes:
         return "not_tested"
-    uncut = any(_uncut(head) for head in heads)
-    if uncut and all(head.cut is None for head in heads):
+    not_knocked_out = any(_not_knocked_out(head) for head in heads)
+    if not_knocked_out and all(head.knockout is None for head in heads):
         return "not_tested"
-    return "undecided" if uncut or _open(heads) or _uncompared(heads) else "not_detected"
+    return "undecided" if not_knocked_out or _open(heads) or _uncompared(heads) else "not_detected"
 
 
 def reason_of(
@@ -111,20 +111,20 @@ def reason_of(
     if outcome == "described":
         return "attention alone: it could not be knocked out on prompts with answers"
     if outcome == "not_tested":
-        return next(head.reason for head in heads if _uncut(head))
+        return next(head.reason for head in heads if _not_knocked_out(head))
     return _decisive(heads).reason
 
 
 def _open(heads: Sequence[HeadVerdict]) -> list[HeadVerdict]:
     """Heads whose knockouts leave open whether they are of a kind."""
-    cut = [head for head in heads if head.cut is not None and not head.detected]
-    return [h for h in cut if h.causal == "undecided" or (h.cut is not None and h.cut.is_open)]
+    tested = [h for h in heads if h.knockout is not None and not h.detected]
+    return [h for h in tested if h.causal == "undecided" or (h.knockout and h.knockout.is_open)]
 
 
 def _decisive(heads: Sequence[HeadVerdict]) -> HeadVerdict:
     """The head that says most of why none is detected."""
-    uncut = [head for head in heads if _uncut(head)]
-    return (_open(heads) or _uncompared(heads) or uncut or [nearest(heads)])[0]
+    not_knocked_out = [head for head in heads if _not_knocked_out(head)]
+    return (_open(heads) or _uncompared(heads) or not_knocked_out or [nearest(heads)])[0]
 
 
 NO_TASK = "the prompts define no task that can be measured"
@@ -134,9 +134,9 @@ WHERE = "at queries that have such a key"
 NO_CONTROL = "too few matched controls in these prompts"
 
 
-def _uncut(head: HeadVerdict) -> bool:
+def _not_knocked_out(head: HeadVerdict) -> bool:
     """Whether it attends so, and that was not knocked out by itself."""
-    return head.attends and not head.detected and head.cut is None
+    return head.attends and not head.detected and head.knockout is None
 
 
 def _uncompared(heads: Sequence[HeadVerdict]) -> list[HeadVerdict]:
@@ -149,7 +149,7 @@ def _uncompared(heads: Sequence[HeadVerdict]) -> list[HeadVerdict]:
     return [
         h
         for h in heads
-        if h.cut is None
+        if h.knockout is None
         and not h.detected
         and h.reason is not None
         and (
@@ -221,7 +221,7 @@ def headline(heads: Sequence[HeadVerdict], task_check: TaskCheck | None, unteste
             return f"Not tested: {why}; no head stands out by attention alone."
         return _fitted([f"Attention only, as {why}: ", "By attention alone: "], detected)
     if detected:
-        tested = any(head.cut is not None for head in detected)
+        tested = any(head.knockout is not None for head in detected)
         return _fitted([""] if tested else ["By attention alone: "], detected)
     word = {"undecided": "Undecided", "not_tested": "Not tested"}.get(status(heads, task_check))
     if word:
@@ -256,8 +256,8 @@ def _fitted(openings: Sequence[str], detected: Sequence[HeadVerdict]) -> str:
 
 def _strength(head: HeadVerdict) -> float:
     """A head's smallest effect, if measured; otherwise its excess attention, ranked below."""
-    measured = head.cut is not None and matters(head.causal)
-    return 2 + head.cut.effect.mean if measured and head.cut else head.excess or 0.0
+    measured = head.knockout is not None and matters(head.causal)
+    return 2 + head.knockout.effect.mean if measured and head.knockout else head.excess or 0.0
 
 
 def findings(
@@ -324,7 +324,7 @@ def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
     """The effect of knocking out one pattern: in its head, or in all heads that have it."""
     detected = sorted((h for h in heads if h.detected), key=lambda h: -_strength(h))
     strongest = detected[0]
-    rows = strongest.cut.rows if strongest.cut else group.rows
+    rows = strongest.knockout.rows if strongest.knockout else group.rows
     if len(group.heads) == 1:
         return (
             f"{strongest.name} ({group.detector}, {_attention(strongest)}), "
@@ -352,16 +352,16 @@ def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
 
 def _effect_words(head: HeadVerdict) -> str:
     """The causal word with the effect that it rests on."""
-    if head.cut is None:
+    if head.knockout is None:
         return "its effect was not tested"
-    word, alone = head.causal, head.cut.claim is head.cut.own
-    own = head.cut.effect if alone else least(head.cut.own)
+    word, alone = head.causal, head.knockout.claim is head.knockout.own
+    own = head.knockout.effect if alone else least(head.knockout.own)
     knocked = f"knocking out this attention removes {_range(own)} of the metric"
-    if head.cut.output and not matters(word):
-        other = min(head.cut.output.values(), key=lambda s: s.mean)
+    if head.knockout.output and not matters(word):
+        other = min(head.knockout.output.values(), key=lambda s: s.mean)
         return f"{in_words(word)}: {knocked}, but replacing its whole output {_range(other)}"
     if word == "negligible":
-        shares = [*head.cut.own.values(), *head.cut.restored.values()]
+        shares = [*head.knockout.own.values(), *head.knockout.restored.values()]
         widest = max(abs(end) for s in shares for end in (s.low, s.high))
         if widest < ROUNDS_TO_ZERO:
             changes = f"changes the metric by less than {100 * ROUNDS_TO_ZERO:g} %"
@@ -369,17 +369,17 @@ def _effect_words(head: HeadVerdict) -> str:
         return f"negligible effect: {knocked}, within ± {100 * widest:.1f} %"
     if matters(word) and not alone:
         return (
-            f"{in_words(word)}: alone {knocked}, and {_range(head.cut.effect)} once it is knocked "
-            "out in the others too"
+            f"{in_words(word)}: alone {knocked}, and {_range(head.knockout.effect)} once it is "
+            "knocked out in the others too"
         )
     if word == "suppresses":
-        gain = head.cut.effect
+        gain = head.knockout.effect
         turned = Share(-gain.mean, -gain.high, -gain.low)
         return f"suppresses: the metric rises by {_range(turned)} of itself without it"
     if word == "undecided":
-        more = head.cut.rows_needed
+        more = head.knockout.rows_needed
         prompts_needed = f"; about {more} prompts would decide" if more else ""
-        why = head.cut.reason if head.cut.reason else ""
+        why = head.knockout.reason if head.knockout.reason else ""
         because = f" ({why})" if why.startswith("its effect depends") else ""
         return f"undecided: {knocked}{prompts_needed}{because}"
     return f"{in_words(word)}: {knocked}"
@@ -393,7 +393,7 @@ def _range(share: Share) -> str:
 
 
 def _but(head: HeadVerdict) -> str:
-    if head.cut is None:
+    if head.knockout is None:
         return "its effect was not tested"
     if matters(head.causal) and head.reason:
         return f"{head.reason} ({_effect_words(head)})"

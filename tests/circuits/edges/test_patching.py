@@ -92,7 +92,7 @@ def test_patching_is_what_a_hook_does(zoo, pairs, kind):
     jsonable(patching_figure(found, str))
 
 
-def test_memory_changes_neither_patching_nor_cuts(zoo, pairs):
+def test_memory_changes_neither_patching_nor_ablations(zoo, pairs):
     engine = PatchedModel(zoo("llama"))
     few, many = (trial(engine, pairs, memory) for memory in (140_000, 2**30))
     edges = engine.wiring.edges

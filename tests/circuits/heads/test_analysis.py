@@ -82,7 +82,7 @@ def test_a_decoy_attends_like_one_and_is_not_named(decoys):
     assert true.detected
     assert decoy.score == pytest.approx(true.score)
     assert (decoy.causal, true.causal) == ("negligible", "major")
-    assert decoy.cut.effect.mean == pytest.approx(0, abs=1e-9)
+    assert decoy.knockout.effect.mean == pytest.approx(0, abs=1e-9)
     assert "L1H1" not in decoys.headline
     assert "L1H1 has the induction pattern (100 % of its attention), but its effect is" in (
         decoys.verdict
@@ -171,7 +171,7 @@ def test_patterns_are_told_in_the_models_words():
     assert re.fullmatch(r"0: &#x27;&lt;b&gt;w\d+&lt;/b&gt;&#x27;", first)  # plotly knows tags
 
 
-def test_an_encoder_is_scored_and_not_cut(zoo):
+def test_an_encoder_is_scored_and_not_knocked_out(zoo):
     result = HEADS(zoo("own-bare"))
     assert "next-token" in {h.detector for h in result.heads}
     assert all(h.causal == "not_tested" for h in result.heads)
@@ -216,10 +216,10 @@ def effect(mean, low, high, word, restored=None):
     return MemberEffect(Head(1, 2), own, back, claim, {}, word, named, "x", least(claim), 64)
 
 
-def one(cut=None, **fields):
+def one(knockout=None, **fields):
     base = dict.fromkeys(HeadVerdict.__dataclass_fields__)
     base |= {"attends": False, "detected": False}
-    named = {"detector": "induction", "layer": 1, "head": 2, "cut": cut}
+    named = {"detector": "induction", "layer": 1, "head": 2, "knockout": knockout}
     return HeadVerdict(**(base | named | fields))
 
 
@@ -231,7 +231,7 @@ def test_a_head_that_suppresses_the_behaviour_is_not_said_to_have_no_effect():
     result = HEADS(model, detectors=["induction", "previous-token"])
     head = by_name(result, "induction", 1, 1)
     assert head.causal == "suppresses"
-    assert head.cut.effect.high < 0
+    assert head.knockout.effect.high < 0
     assert not head.detected
     assert "L1H1 has the induction pattern (100 % of its attention), but its effect is" in (
         result.verdict
@@ -346,7 +346,7 @@ def test_why_a_head_is_not_detected_is_said(fields, said):
     assert " and " not in verdict.why_not(head, 0.3)
 
 
-def test_heads_that_are_not_cut_one_by_one_are_cut_with_the_others(monkeypatch):
+def test_heads_that_are_not_knocked_out_alone_are_knocked_out_with_the_others(monkeypatch):
     model = toys.induction(d_vocab=40, n_ctx=48)
     attn = model.blocks[1].attn
     for name in ("W_Q", "W_K", "W_V", "W_O"):
@@ -354,9 +354,11 @@ def test_heads_that_are_not_cut_one_by_one_are_cut_with_the_others(monkeypatch):
     both = by_name(HEADS(model, detectors=["induction"]), "induction", 1, 0)
     monkeypatch.setattr(head_analysis, "MOST_MEMBERS", 1)
     result = HEADS(model, detectors=["induction"])
-    (judged,) = [head for head in result.heads if head.cut]
-    assert judged.cut.restored["mean"].mean == pytest.approx(both.cut.restored["mean"].mean)
-    assert not any(head.detected for head in result.heads if head.cut is None)
+    (judged,) = [head for head in result.heads if head.knockout]
+    assert judged.knockout.restored["mean"].mean == pytest.approx(
+        both.knockout.restored["mean"].mean
+    )
+    assert not any(head.detected for head in result.heads if head.knockout is None)
     assert any("only together with the others" in note for note in result.notes)
 
 
@@ -470,14 +472,14 @@ def test_no_status_contradicts_its_evidence(seed):
     for layer in range(int(rng.integers(1, 5))):
         score = float(rng.random())
         p = None if rng.random() < 0.3 else float(rng.random())
-        cut, fields = None, {"score": score, "excess": score, "uniform": 0.0, "p_value": p}
+        knockout, fields = None, {"score": score, "excess": score, "uniform": 0.0, "p_value": p}
         fields |= {"p_adjusted": p, "attends": bool(rng.random() < 0.4), "layer": layer}
         if rng.random() < 0.5:
             word = WORDS[rng.integers(len(WORDS))]
-            cut = effect(*np.sort(rng.normal(size=3))[[1, 0, 2]], word)
-        head = one(cut, **fields)
-        detected = cut.named if cut else head.attends
-        reason = None if detected else (cut.reason if cut else verdict.why_not(head, 0.3))
+            knockout = effect(*np.sort(rng.normal(size=3))[[1, 0, 2]], word)
+        head = one(knockout, **fields)
+        detected = knockout.named if knockout else head.attends
+        reason = None if detected else (knockout.reason if knockout else verdict.why_not(head, 0.3))
         heads.append(dataclasses.replace(head, detected=detected, reason=reason))
     performed = [None, checked(yes=True), checked(yes=False)][seed % 3]
     status = verdict.status(heads, performed)
@@ -487,12 +489,12 @@ def test_no_status_contradicts_its_evidence(seed):
         assert reason is None
     else:
         assert reason
-        assert not any(h.detected and h.cut for h in heads)
+        assert not any(h.detected and h.knockout for h in heads)
     if status == "not_detected":
         assert performed.yes
         assert any(h.p_value is not None for h in heads)
-        assert not any(h.cut and h.causal == "undecided" for h in heads)
+        assert not any(h.knockout and h.causal == "undecided" for h in heads)
     if status == "not_tested" and performed is not None and performed.yes:
-        assert all(h.cut is None for h in heads)
+        assert all(h.knockout is None for h in heads)
     assert len(verdict.headline(heads, performed).split()) <= 20
     assert 0 < len(verdict.findings(heads, [], [], performed)) <= 5

@@ -84,9 +84,9 @@ def test_other_inputs_of_the_induction_head_are_not_made_by_it(channel):
 def test_all_of_what_ablation_does_goes_along_the_one_path():
     model = induction()
     prompts = repeated_prompts(model)
-    cut = path_effects(model, prompts, [PREVIOUS_HEAD], INDUCTION_HEAD)
+    path = path_effects(model, prompts, [PREVIOUS_HEAD], INDUCTION_HEAD)
     ablated = ablation_effects(model, prompts, [PREVIOUS_HEAD]).heads[0].effect
-    assert cut.value_drop.mean() == pytest.approx(ablated, abs=1e-9)
+    assert path.value_drop.mean() == pytest.approx(ablated, abs=1e-9)
 
 
 def test_a_decoys_attention_is_made_by_it_and_the_behaviour_does_not_care():
@@ -98,7 +98,7 @@ def test_a_decoys_attention_is_made_by_it_and_the_behaviour_does_not_care():
 
 @pytest.mark.parametrize("kind", ["own", "hooked", "alibi", "gpt2", "neox", "llama", "bloom"])
 @pytest.mark.parametrize("channel", ["q", "k", "v"])
-def test_cuts_are_what_the_model_itself_does_with_an_edited_input(zoo, kind, channel):
+def test_ablated_paths_are_what_the_model_itself_does_with_an_edited_input(zoo, kind, channel):
     """The reader's queries, keys or values are edited at their hook and the model runs on."""
     model = zoo(kind)
     prompts = repeated_prompts(model, rows=5)

@@ -56,21 +56,21 @@ def test_files_that_are_sorted_say_the_same(first):
     result = HEADS(model, data=asking(model, 600, right=right if first else ~right))
     found = head(result, "induction", 1, 0)
     assert found.causal == "major"
-    assert 0.5 <= found.cut.effect.low <= found.cut.effect.mean <= 1
+    assert 0.5 <= found.knockout.effect.low <= found.knockout.effect.mean <= 1
 
 
-def test_heads_that_were_cut_with_others_only_are_not_named_on_rows_with_answers(monkeypatch):
+def test_heads_knocked_out_with_others_only_are_not_named_on_rows_with_answers(monkeypatch):
     monkeypatch.setattr(analysis, "MOST_MEMBERS", 1)
     model = toys.induction_decoy(d_vocab=40, n_ctx=32)
     result = HEADS(model, data=asking(model))
     induction = [h for h in result.heads if h.detector == "induction" and h.attends]
-    uncut = [h for h in induction if h.cut is None]
-    assert uncut
-    assert not any(h.detected for h in uncut)
-    assert all("only together with the other heads" in h.reason for h in uncut)
+    not_knocked_out = [h for h in induction if h.knockout is None]
+    assert not_knocked_out
+    assert not any(h.detected for h in not_knocked_out)
+    assert all("only together with the other heads" in h.reason for h in not_knocked_out)
 
 
-def test_what_could_not_be_cut_is_not_denied():
+def test_what_could_not_be_knocked_out_is_not_denied():
     model = toys.induction(d_vocab=40, n_ctx=32)
     data = asking(model)
     model.blocks[1].attn.hook_z.add_hook(lambda z, hook: 1.01 * z + 0.3, is_permanent=True)
@@ -93,8 +93,8 @@ def test_twins_back_each_other_up():
         twin = head(result, "induction", 1, number)
         assert twin.detected
         assert twin.causal == "major"
-        assert least(twin.cut.own).high < 0.5
-        assert twin.cut.claim is twin.cut.restored
+        assert least(twin.knockout.own).high < 0.5
+        assert twin.knockout.claim is twin.knockout.restored
     assert "once it is knocked out in the others too" in result.verdict
 
 
@@ -169,5 +169,5 @@ def test_copies_of_prompts_are_no_more_prompts(decoys):
     assert thrice.verdict == once.verdict
     for a, b in zip(once.heads, thrice.heads, strict=True):
         assert a.p_value == pytest.approx(b.p_value, nan_ok=True)
-        if a.cut is not None:
-            assert b.cut.effect.low == pytest.approx(a.cut.effect.low, abs=1e-6)
+        if a.knockout is not None:
+            assert b.knockout.effect.low == pytest.approx(a.knockout.effect.low, abs=1e-6)

@@ -13,8 +13,8 @@ import torch
 import interp_toolkit as it
 from interp_studies.challenge.families.layouts import RELATIONS, Layout
 from interp_studies.challenge.families.shared_work import Work, shared_work
+from interp_toolkit.circuits.heads.attention_knockout import KnockoutRunner
 from interp_toolkit.circuits.heads.controls import targets_of
-from interp_toolkit.circuits.heads.cuts import Cutter
 from interp_toolkit.circuits.heads.detectors import as_detector
 from interp_toolkit.circuits.heads.rule import group_effects
 from interp_toolkit.circuits.metrics.prompts import prompts_from_data
@@ -73,22 +73,22 @@ def test_heads_that_do_the_work_are_named_and_no_others(made, recall, plain):
     assert all(cost(at).largest >= recall.FELT for at in model.ground_truth.true)
     assert all(recall.is_right(cost(at), oracle.whole) for at in named)
     for head in result.heads:
-        if head.cut is not None:
+        if head.knockout is not None:
             at = head.detector, head.layer, head.head
-            assert not recall.contradicts(head.causal, cost(at)), (at, head.cut, cost(at))
+            assert not recall.contradicts(head.causal, cost(at)), (at, head.knockout, cost(at))
     assert named >= model.ground_truth.true
 
 
 @pytest.mark.slow
-def test_cutting_names_four_heads_that_share_the_work():
+def test_knockouts_name_four_heads_that_share_the_work():
     made = WORKS["pointer, 4 by attention"]
     model = shared_work(made, torch.float32)
     prompts = prompts_from_data(made.layout.rows(ROWS, 2), model)
     task, _ = task_of(model, prompts)
     targets = partial(targets_of, as_detector("answer"), prompts, causal=True)
     heads = [Head(*at[1:]) for at in sorted(model.ground_truth.true)]
-    cutter = Cutter(model, task, {"answer": targets})
-    group = group_effects(cutter, "answer", heads, check_task(model, task))
+    runner = KnockoutRunner(model, task, {"answer": targets})
+    group = group_effects(runner, "answer", heads, check_task(model, task))
     assert group.structure == "shared"
     assert [(m.word, m.named) for m in group.members] == [("contributes", True)] * 4
 

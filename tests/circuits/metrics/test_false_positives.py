@@ -1,4 +1,4 @@
-"""Heads whose cuts do nothing are given no causal word: `benchmarks/cut_calibration.py`."""
+"""Heads whose knockouts do nothing have no causal word: `benchmarks/knockout_calibration.py`."""
 
 import numpy as np
 import pytest
@@ -11,20 +11,20 @@ GROUPS = 60
 
 @pytest.fixture(scope="module")
 def study(benchmarks):
-    return benchmarks("cut_calibration")
+    return benchmarks("knockout_calibration")
 
 
-def test_cuts_of_nothing_have_no_effect_and_none_is_denied_without_rows(study):
+def test_knockouts_of_nothing_have_no_effect_and_none_is_denied_without_rows(study):
     found = study.words_of_nothing(GROUPS, seed=9)
     assert stats.binom.sf(found["wrong_words"] - 1, GROUPS, LEVEL) > 1e-3, found["wrong"]
     assert {"negligible", "undecided"} <= set(found["words"])
 
 
-def test_a_cut_of_nothing_turns_as_many_rows_right_as_wrong(study):
+def test_a_knockout_of_nothing_turns_as_many_rows_right_as_wrong(study):
     nothing = study.Nothing(np.random.default_rng(0), 4000, 2, right=0.9, flip=0.1)
-    cut = study.Cut(frozenset([study.Head(0, 0)]), study.RELATION)
-    found = nothing.readings([study.INTACT, cut], nothing.task.rows)
-    lost = (found[study.INTACT] - found[cut])[:, 0]
+    knockout = study.Knockout(frozenset([study.Head(0, 0)]), study.RELATION)
+    found = nothing.readings([study.INTACT, knockout], nothing.task.rows)
+    lost = (found[study.INTACT] - found[knockout])[:, 0]
     assert np.abs(lost).mean() == pytest.approx(0.1, abs=0.02)
     assert lost.mean() == pytest.approx(0, abs=0.02)
 

@@ -9,12 +9,12 @@ Four nulls, each with the Clopper-Pearson upper bound at 95 % on the share that 
 - idle heads: models that do a task, in which other heads attend at random, or as the work heads do,
   and write where nothing reads. Nothing is lost with them, exactly. Wrong: a model in which one of
   them is detected, or has a word other than "no effect found", "undecided" or "not tested".
-- words of nothing: groups of heads whose cuts change rows at random, as often for better as for
-  worse, through the very code that judges real cuts. Wrong: a group with any head that carries,
-  contributes or works against. Where no model is at home nothing is cut, so the first two nulls
-  say little of the cuts; this one says all.
+- words of nothing: groups of heads whose knockouts change rows at random, as often for better as
+  for worse, through the very code that judges real knockouts. Wrong: a group with any head that
+  carries, contributes or works against. Where no model is at home nothing is knocked out, so the
+  first two nulls say little of the knockouts; this one says all.
 
-Run: python benchmarks/cut_calibration.py [--models 200] [--json FILE]
+Run: python benchmarks/knockout_calibration.py [--models 200] [--json FILE]
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from rich.progress import track
 import interp_toolkit as it
 from interp_studies.challenge.families.layouts import RELATIONS, SHORTEST, Layout
 from interp_studies.challenge.families.shared_work import Work, shared_work
-from interp_toolkit.circuits.heads.cuts import INTACT, Cut, Cutter
+from interp_toolkit.circuits.heads.attention_knockout import INTACT, Knockout, KnockoutRunner
 from interp_toolkit.circuits.heads.rule import Group, group_effects
 from interp_toolkit.circuits.metrics.causal_words import matters
 from interp_toolkit.circuits.metrics.prompts import Prompts
@@ -50,8 +50,8 @@ LONGEST = 24  # positions of a row
 MOST_VOCAB = 50
 IDLE, DECOYS = 4, 2
 RELATION = "relation"  # its name in groups of nothing
-FLIPS = (0.005, 0.02, 0.1, 0.3)  # share of rows that a cut of nothing changes
-INTACT_RIGHT = (0.6, 0.9, 0.98)  # share of rows that are right without a cut
+FLIPS = (0.005, 0.02, 0.1, 0.3)  # share of rows that a knockout of nothing changes
+INTACT_RIGHT = (0.6, 0.9, 0.98)  # share of rows that are right without a knockout
 CHANCE = 0.1
 NULL_ROWS = (64, 256, 1024)
 NULL_GROUPS = 5  # to each model: they take no model's time
@@ -110,7 +110,7 @@ def draw_task(rng: np.random.Generator, seed: int, **beside: int) -> Work:
 
 
 def words_of_nothing(count: int, seed: int = 6) -> dict[str, Any]:
-    """Groups of heads whose cuts change rows at random."""
+    """Groups of heads whose knockouts change rows at random."""
     wrong: list[dict[str, Any]] = []
     said: dict[str, int] = {}
     for i in track(range(count), "words of nothing"):
@@ -132,8 +132,8 @@ def words_of_nothing(count: int, seed: int = 6) -> dict[str, Any]:
     }
 
 
-class Nothing(Cutter):
-    """Stands in for a `Cutter`: every cut turns rows right or wrong at random, equally often."""
+class Nothing(KnockoutRunner):
+    """A `KnockoutRunner` whose knockouts turn rows right or wrong at random, equally often."""
 
     def __init__(
         self, rng: np.random.Generator, n_rows: int, heads: int, right: float, flip: float
@@ -163,36 +163,38 @@ class Nothing(Cutter):
                 "rows": len(self.whole_rows)}  # fmt: skip
 
     def judged(self) -> Group:
-        """The group of heads, by the code that judges real cuts."""
+        """The group of heads, by the code that judges real knockouts."""
         value = Estimate(self.right, self.right, self.right, 0.0, len(self.whole_rows))
         above = self.whole_rows - CHANCE
         task_check = TaskCheck(True, value, CHANCE, 0.0, "nothing", "of the answers", above, 1.0)
         heads = [Head(0, h) for h in range(self.heads)]
         return group_effects(self, RELATION, heads, task_check)
 
-    def readings(self, cuts: Sequence[Cut], rows: torch.Tensor) -> dict[Cut, np.ndarray]:
-        """As `Cutter.readings`."""
+    def readings(
+        self, knockouts: Sequence[Knockout], rows: torch.Tensor
+    ) -> dict[Knockout, np.ndarray]:
+        """As `KnockoutRunner.readings`."""
         intact = self.whole_rows[rows.numpy()]
         chance = np.where(intact > 0, self.flip / 2 / self.right, self.flip / 2 / (1 - self.right))
-        flips = {alike(c): self.rng.random(len(rows)) < chance for c in cuts}
-        turned = {c: np.where(flips[alike(c)], 1 - intact, intact) for c in cuts}
-        found = {c: intact if c == INTACT else turned[c] for c in cuts}
+        flips = {alike(c): self.rng.random(len(rows)) < chance for c in knockouts}
+        turned = {c: np.where(flips[alike(c)], 1 - intact, intact) for c in knockouts}
+        found = {c: intact if c == INTACT else turned[c] for c in knockouts}
         return {c: np.stack([value, 1 - value], axis=1) for c, value in found.items()}
 
 
-def alike(cut: Cut) -> tuple[frozenset[Head], bool]:
-    """What two ways of cutting share: they change the same rows, so that neither checks the other.
+def alike(knockout: Knockout) -> tuple[frozenset[Head], bool]:
+    """The part that two ways of knocking out share, so that they change the same rows.
 
     That is the worst case for a rule which asks that both ways agree.
     """
-    return cut.heads | cut.output, cut.control
+    return knockout.heads | knockout.output, knockout.control
 
 
 class _Tally:
     """Models in which something is wrong."""
 
     def __init__(self, name: str, count: int):
-        self.name, self.count, self.at_home, self.cut = name, count, 0, 0
+        self.name, self.count, self.at_home, self.knocked_out = name, count, 0, 0
         self.named: list[dict[str, Any]] = []
         self.said: list[dict[str, Any]] = []
 
@@ -209,7 +211,7 @@ class _Tally:
             if (head.layer, head.head) in spared:
                 continue
             entry = {"model": model, "detector": head.detector, "head": head.name}
-            self.cut += head.cut is not None
+            self.knocked_out += head.knockout is not None
             # on rows the model is not at home on, attention alone detects: a label, not a claim
             if head.detected:
                 self.named.append({**entry, "at_home": result.performs_task})
@@ -223,7 +225,7 @@ class _Tally:
             "name": self.name,
             "models": self.count,
             "at_home": self.at_home,
-            "heads_cut": self.cut,
+            "heads_knocked_out": self.knocked_out,
             "wrong_models": named,
             "upper_bound": upper_bound(named, self.count),
             "wrong_words": said,
@@ -244,7 +246,7 @@ def say(report: dict[str, Any]) -> None:
     named = ""
     if "wrong_models" in report:
         named = (
-            f"{report['at_home']} at home, {report['heads_cut']} heads cut; "
+            f"{report['at_home']} at home, {report['heads_knocked_out']} heads knocked out; "
             f"{report['wrong_models']} with a head wrongly detected "
             f"(at most {report['upper_bound']:.2%}); "
         )

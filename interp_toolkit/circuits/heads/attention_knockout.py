@@ -64,7 +64,7 @@ LARGE_VOCABULARY = 2**12  # logits of fewer tokens cost nothing beside the layer
 
 
 @dataclass(frozen=True)
-class Cut:
+class Knockout:
     """One attention pattern knocked out in some heads, or all that some heads write replaced.
 
     Attributes:
@@ -87,11 +87,11 @@ class Cut:
         return sorted({head.layer for head in self.heads | self.output})
 
 
-INTACT = Cut()
+INTACT = Knockout()
 
 
 @dataclass(eq=False)
-class Cutter:
+class KnockoutRunner:
     """Runs a task's rows with knockouts.
 
     What hook points carry without edits is kept from one call to the next, as far as half the
@@ -208,28 +208,28 @@ class Cutter:
         self._checked.update(layer for layer, _ in new)
 
     def readings(
-        self, cuts: Sequence[Cut], rows: Int[Tensor, " row"]
-    ) -> dict[Cut, Float[np.ndarray, "row column"]]:
-        """The value and the loss of each row, under each cut (see `CircuitTask.read_at`).
+        self, knockouts: Sequence[Knockout], rows: Int[Tensor, " row"]
+    ) -> dict[Knockout, Float[np.ndarray, "row column"]]:
+        """The value and the loss of each row, under each knockout (see `CircuitTask.read_at`).
 
         Args:
-            cuts: any; INTACT among them is the whole model.
+            knockouts: any; INTACT among them is the whole model.
             rows: some of the task's.
         """
-        layers = sorted({layer for cut in cuts for layer in cut.layers})
-        parts: dict[Cut, list[np.ndarray]] = {cut: [] for cut in cuts}
+        layers = sorted({layer for knockout in knockouts for layer in knockout.layers})
+        parts: dict[Knockout, list[np.ndarray]] = {knockout: [] for knockout in knockouts}
         batches, room = self._batches(rows, self._n_stored(layers))
         since = time.monotonic()
         for number, batch in enumerate(batches):
-            for i, cut in enumerate(cuts):
+            for i, knockout in enumerate(knockouts):
                 if i % 16 == 0:
-                    done, total = number * len(cuts) + i, len(batches) * len(cuts)
-                    relation = cut.relation or cuts[-1].relation
+                    done, total = number * len(knockouts) + i, len(batches) * len(knockouts)
+                    relation = knockout.relation or knockouts[-1].relation
                     passes = so_far(done, total, since)
                     self.progress(f"knocking out attention ({relation}), {passes}")
-                parts[cut].append(self._reading(cut, batch))
+                parts[knockout].append(self._reading(knockout, batch))
             self._trim(room)
-        return {cut: np.concatenate(pieces) for cut, pieces in parts.items()}
+        return {knockout: np.concatenate(pieces) for knockout, pieces in parts.items()}
 
     def _n_stored(self, layers: Collection[int]) -> int:
         """How many numbers are stored per prompt when these layers are edited."""
@@ -316,9 +316,11 @@ class Cutter:
             del self._stored[oldest]
             held -= sizes[oldest]
 
-    def _reading(self, cut: Cut, batch: Int[Tensor, " batch"]) -> Float[np.ndarray, "row 2"]:
-        """The value and the loss of these rows under a cut."""
-        layers = cut.layers
+    def _reading(
+        self, knockout: Knockout, batch: Int[Tensor, " batch"]
+    ) -> Float[np.ndarray, "row 2"]:
+        """The value and the loss of these rows under a knockout."""
+        layers = knockout.layers
         key = tuple(batch.tolist())
         if not layers:
             if key not in self._intact:
@@ -326,10 +328,10 @@ class Cutter:
             return self._intact[key]
         live = _Live(self.model, layers, self._points)
         targets = None
-        if cut.heads:
+        if knockout.heads:
             device = device_of(self.model)
-            targets = torch.from_numpy(self.targets[cut.relation](batch)).to(device)
-        edits = {n: self._edit(live, cut, n, targets, batch) for n in layers}
+            targets = torch.from_numpy(self.targets[knockout.relation](batch)).to(device)
+        edits = {n: self._edit(live, knockout, n, targets, batch) for n in layers}
         if not self.late:
             return self._go(batch, layers[0], live.watch(edits))
         for number, layer in enumerate(layers):
@@ -361,16 +363,16 @@ class Cutter:
     def _edit(
         self,
         live: _Live,
-        cut: Cut,
+        knockout: Knockout,
         layer: int,
         targets: Bool[Tensor, "batch query key"] | None,
         batch: Int[Tensor, " batch"],
     ) -> Callable[..., Tensor]:
-        """The hook at `hook_z` that makes a cut in this layer's heads."""
-        heads = sorted(h.head for h in cut.heads - cut.output if h.layer == layer)
-        replaced = sorted(h.head for h in cut.output if h.layer == layer)
-        ablation_values = self._output(cut.way, layer, batch) if replaced else None
-        values = self._donor_values(layer, batch) if heads and cut.way == "resample" else None
+        """The hook at `hook_z` that makes a knockout in this layer's heads."""
+        heads = sorted(h.head for h in knockout.heads - knockout.output if h.layer == layer)
+        replaced = sorted(h.head for h in knockout.output if h.layer == layer)
+        ablation_values = self._output(knockout.way, layer, batch) if replaced else None
+        values = self._donor_values(layer, batch) if heads and knockout.way == "resample" else None
         means = self._mean_values(layer) if heads and values is None else None
         visible = visible_pairs(*visibility(self.model, layer), self.task.prompts.n_pos)
         visible = visible.to(device_of(self.model))
@@ -386,9 +388,9 @@ class Cutter:
             for head in heads:
                 pattern = at_least_single(live.pattern(layer)[:, head])
                 where = targets & visible
-                if cut.control:
+                if knockout.control:
                     where = self._elsewhere(pattern, where, visible, batch, (layer, head))
-                left, missing = _taken(pattern, where, cut.way)
+                left, missing = _taken(pattern, where, knockout.way)
                 # made anew, not as a change to z: what rounding leaves of a difference could
                 # decide between logits that are otherwise equal
                 made = left.to(z) @ live.values(layer, head).to(z)

@@ -1,4 +1,4 @@
-"""Cutting a relation: against the same arithmetic done by hand, on every kind of model."""
+"""Knocking out a relation: against the same arithmetic done by hand, on every kind of model."""
 
 import dataclasses
 import math
@@ -10,16 +10,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp_toolkit.circuits.heads.controls import targets_of
-from interp_toolkit.circuits.heads.cuts import (
+from interp_toolkit.circuits.heads.attention_knockout import (
     INTACT,
     LEAST_LEFT,
     WAYS,
-    Cut,
-    Cutter,
+    Knockout,
+    KnockoutRunner,
     _taken,
     as_much_elsewhere,
 )
+from interp_toolkit.circuits.heads.controls import targets_of
 from interp_toolkit.circuits.heads.detectors import as_detector
 from interp_toolkit.circuits.heads.rule import Knockouts, group_effects
 from interp_toolkit.circuits.metrics.prompts import repeated_prompts
@@ -35,17 +35,17 @@ from interp_toolkit.toys.hand_set.induction import induction, induction_gqa
 PREVIOUS = as_detector("previous-token")
 
 
-def cutter_of(model, rows=5, **options):
+def runner_of(model, rows=5, **options):
     prompts = repeated_prompts(model, rows=rows, n_pos=min(24, model.cfg.n_ctx))
     task, reason = task_of(model, prompts)
     assert reason is None
     targets = {"previous-token": partial(targets_of, PREVIOUS, prompts, causal=True)}
-    return Cutter(model, task, targets, **options)
+    return KnockoutRunner(model, task, targets, **options)
 
 
-def by_hand(model, cutter, layer, head, way):
+def by_hand(model, runner, layer, head, way):
     """Attention to the previous token taken away, through TransformerLens' own hooks."""
-    tokens, seen = cutter.task.prompts.tokens, {}
+    tokens, seen = runner.task.prompts.tokens, {}
 
     def keep(name):
         return lambda value, hook: seen.__setitem__(name, value.detach().clone())
@@ -70,58 +70,63 @@ def by_hand(model, cutter, layer, head, way):
     with torch.no_grad():
         put = [(f"{at}.hook_z", lambda value, hook: new)]
         logits = model.run_with_hooks(tokens, fwd_hooks=put)
-    return cutter.task.read(logits, cutter.task.rows)[:, 0]
+    return runner.task.read(logits, runner.task.rows)[:, 0]
 
 
 @pytest.mark.parametrize("way", ["renormalize", "mean"])
 def test_on_every_kind_of_model_as_by_hand(model, request, count_hooks, way):
     if request.node.callspec.params["model"] in ("own-bare", "bert"):
         return  # no task on made rows
-    before, cutter = count_hooks(model), cutter_of(model)
-    cutter.check([(1, 2)])
-    cut = Cut(frozenset([Head(1, 2)]), "previous-token", way)
-    found = cutter.readings([INTACT, cut], cutter.task.rows)
-    want = by_hand(model, cutter, 1, 2, way)
-    assert np.abs(found[cut][:, 0] - found[INTACT][:, 0]).max() > 1e-4
-    np.testing.assert_allclose(found[cut][:, 0], want, atol=2e-4)
+    before, runner = count_hooks(model), runner_of(model)
+    runner.check([(1, 2)])
+    knockout = Knockout(frozenset([Head(1, 2)]), "previous-token", way)
+    found = runner.readings([INTACT, knockout], runner.task.rows)
+    want = by_hand(model, runner, 1, 2, way)
+    assert np.abs(found[knockout][:, 0] - found[INTACT][:, 0]).max() > 1e-4
+    np.testing.assert_allclose(found[knockout][:, 0], want, atol=2e-4)
     assert count_hooks(model) == before
 
 
 def test_batches_and_restarts_change_nothing():
     model = induction_gqa()
-    cuts = [
-        Cut(frozenset([Head(0, 1), Head(1, 2)]), "previous-token", way, control)
+    knockouts = [
+        Knockout(frozenset([Head(0, 1), Head(1, 2)]), "previous-token", way, control)
         for way in WAYS
         for control in (False, True)
-    ] + [Cut(frozenset([Head(0, 1)]), "previous-token", "mean", output=frozenset([Head(1, 2)]))]
+    ] + [
+        Knockout(frozenset([Head(0, 1)]), "previous-token", "mean", output=frozenset([Head(1, 2)]))
+    ]
     runs = []
     for memory in (None, 1_500_000):
-        cutter = cutter_of(model, memory=memory)
-        runs.append(cutter.readings(cuts, cutter.task.rows))
-    for cut in cuts:
-        np.testing.assert_allclose(runs[0][cut], runs[1][cut], atol=1e-5)
+        runner = runner_of(model, memory=memory)
+        runs.append(runner.readings(knockouts, runner.task.rows))
+    for knockout in knockouts:
+        np.testing.assert_allclose(runs[0][knockout], runs[1][knockout], atol=1e-5)
 
 
 @pytest.mark.parametrize("memory", [None, 1_500_000, 1_100_000])
 def test_what_is_kept_of_a_run_stays_within_memory_and_changes_nothing(memory):
     model = induction_gqa()
-    cuts = [INTACT, *(Cut(frozenset([Head(1, 2)]), "previous-token", way) for way in WAYS)]
-    wanted = cutter_of(model, rows=24).readings(cuts, torch.arange(24))
-    cutter = cutter_of(model, rows=24, memory=memory)
+    knockouts = [
+        INTACT,
+        *(Knockout(frozenset([Head(1, 2)]), "previous-token", way) for way in WAYS),
+    ]
+    wanted = runner_of(model, rows=24).readings(knockouts, torch.arange(24))
+    runner = runner_of(model, rows=24, memory=memory)
     for _ in range(3):
-        found = cutter.readings(cuts, cutter.task.rows)
-        for cut in cuts:
-            np.testing.assert_allclose(found[cut], wanted[cut], atol=1e-5)
-        held = {t.data_ptr(): t.nbytes for i in cutter._stored.values() for t in i.values()}
+        found = runner.readings(knockouts, runner.task.rows)
+        for knockout in knockouts:
+            np.testing.assert_allclose(found[knockout], wanted[knockout], atol=1e-5)
+        held = {t.data_ptr(): t.nbytes for i in runner._stored.values() for t in i.values()}
         assert sum(held.values()) <= parse_memory(memory) / 2
     if memory is None:
-        assert set(range(24)) == {row for rows in cutter._stored for row in rows}
+        assert set(range(24)) == {row for rows in runner._stored for row in rows}
 
 
 def test_replaced_output_is_the_mean_or_another_row_as_by_hand():
     model = induction_gqa()
-    cutter = cutter_of(model, rows=6)
-    tokens, at, head = cutter.task.prompts.tokens, "blocks.1.attn.hook_z", Head(1, 2)
+    runner = runner_of(model, rows=6)
+    tokens, at, head = runner.task.prompts.tokens, "blocks.1.attn.hook_z", Head(1, 2)
     with torch.no_grad():
         _, cache = model.run_with_cache(tokens)
     z = cache[at]
@@ -129,25 +134,25 @@ def test_replaced_output_is_the_mean_or_another_row_as_by_hand():
         new = z.clone()
         for row in range(6):
             others = [r for r in range(6) if r != row]
-            donor = z[others].mean(0) if way == "mean" else z[cutter._donors[row]]
+            donor = z[others].mean(0) if way == "mean" else z[runner._donors[row]]
             new[row, :, 2] = donor[:, 2]
         with torch.no_grad():
             logits = model.run_with_hooks(tokens, fwd_hooks=[(at, lambda z, hook, new=new: new)])
-        cut = Cut(way=way, output=frozenset([head]))
-        found = cutter.readings([cut], cutter.task.rows)[cut]
-        want = cutter.task.read(logits, cutter.task.rows)[:, :2]
+        knockout = Knockout(way=way, output=frozenset([head]))
+        found = runner.readings([knockout], runner.task.rows)[knockout]
+        want = runner.task.read(logits, runner.task.rows)[:, :2]
         np.testing.assert_allclose(found, want, atol=2e-4)
 
 
 def test_resampled_values_are_those_of_another_row():
     model = induction_gqa()
-    cutter = cutter_of(model, rows=6)
-    values = cutter._donor_values(1, cutter.task.rows)
+    runner = runner_of(model, rows=6)
+    values = runner._donor_values(1, runner.task.rows)
     with torch.no_grad():
-        _, cache = model.run_with_cache(cutter.task.prompts.tokens)
+        _, cache = model.run_with_cache(runner.task.prompts.tokens)
     own = cache["blocks.1.attn.hook_v"]
     for row in range(6):
-        donor = cutter._donors[row]
+        donor = runner._donors[row]
         assert donor != row
         torch.testing.assert_close(
             values[row].flatten(1).sort(0).values, own[donor].flatten(1).sort(0).values
@@ -166,11 +171,11 @@ def test_a_model_started_in_the_middle_gives_the_same_logits(zoo):
 
 def test_the_induction_head_needs_the_relation_and_not_other_attention():
     model = induction()
-    cutter = cutter_of(model, rows=8)
+    runner = runner_of(model, rows=8)
     head = frozenset([Head(0, 1)])
-    cut, control = (Cut(head, "previous-token", "renormalize", c) for c in (False, True))
-    found = cutter.readings([INTACT, cut, control], cutter.task.rows)
-    intact, without, elsewhere = (found[c][:, 0].mean() for c in (INTACT, cut, control))
+    knockout, control = (Knockout(head, "previous-token", "renormalize", c) for c in (False, True))
+    found = runner.readings([INTACT, knockout, control], runner.task.rows)
+    intact, without, elsewhere = (found[c][:, 0].mean() for c in (INTACT, knockout, control))
     assert intact - without > 2
     assert abs(intact - elsewhere) < 0.1
 
@@ -180,7 +185,7 @@ def test_what_is_not_attention_times_values_is_refused():
     model.blocks[1].attn.hook_z.add_hook(lambda z, hook: 2 * z)
     try:
         with pytest.raises(InterventionError, match="not attention times values"):
-            cutter_of(model).check([(1, 0)])
+            runner_of(model).check([(1, 0)])
     finally:
         model.reset_hooks()
 
@@ -226,7 +231,7 @@ def test_the_control_takes_as_much_from_elsewhere_or_all_there_is(case, seed):
 def test_what_is_measured_first_takes_no_more_memory_than_a_pass():
     """So much that a row fits and nothing can be kept of it, as before any knockout."""
     model = induction_gqa()
-    whole = cutter_of(model, rows=6)
+    whole = runner_of(model, rows=6)
     task, enough = whole.task, None
     for memory in range(10_000, 2_000_000, 10_000):
         try:
@@ -235,42 +240,45 @@ def test_what_is_measured_first_takes_no_more_memory_than_a_pass():
             continue
         enough = memory
         break
-    tight = cutter_of(model, rows=6, memory=enough)
+    tight = runner_of(model, rows=6, memory=enough)
     assert tight.check_task().value == whole.check_task().value
 
 
 def test_on_a_budget_the_head_that_costs_most_is_knocked_out_first():
     """However the heads are listed; of a group no more is tested than one head and its effect."""
     model = induction_gqa()
-    cutter = cutter_of(model, rows=8)
-    task_check, intact = cutter.check_task(), cutter.readings([INTACT], cutter.task.rows)
-    cuts = {
-        at: Cut(frozenset([at]), "previous-token") for at in (Head(0, 0), Head(0, 1), Head(1, 2))
+    runner = runner_of(model, rows=8)
+    task_check, intact = runner.check_task(), runner.readings([INTACT], runner.task.rows)
+    knockouts = {
+        at: Knockout(frozenset([at]), "previous-token")
+        for at in (Head(0, 0), Head(0, 1), Head(1, 2))
     }
     losses = {
-        head: float((intact[INTACT] - cutter.readings([cut], cutter.task.rows)[cut])[:, 0].mean())
-        for head, cut in cuts.items()
+        head: float(
+            (intact[INTACT] - runner.readings([knockout], runner.task.rows)[knockout])[:, 0].mean()
+        )
+        for head, knockout in knockouts.items()
     }
     first = max(losses, key=losses.__getitem__)
     last = min(losses, key=losses.__getitem__)
     assert losses[first] > 10 * abs(losses[last])
     for listed in ([first, last], [last, first]):
-        group = group_effects(cutter, "previous-token", listed, task_check, until=0.0)
+        group = group_effects(runner, "previous-token", listed, task_check, until=0.0)
         assert [member.head for member in group.members] == [first]
         assert group.specific is None
         assert (group.structure, group.control) == ("none", {})
-    whole = group_effects(cutter, "previous-token", [last, first], task_check)
+    whole = group_effects(runner, "previous-token", [last, first], task_check)
     assert {member.head for member in whole.members} == {first, last}
 
 
 def test_on_a_budget_heads_without_an_effect_together_are_not_knocked_out_one_by_one():
     model = induction_gqa()
-    cutter = cutter_of(model, rows=8)
-    task_check, idle = cutter.check_task(), [Head(1, 2), Head(1, 3)]
-    group = group_effects(cutter, "previous-token", idle, task_check, until=1e9)
+    runner = runner_of(model, rows=8)
+    task_check, idle = runner.check_task(), [Head(1, 2), Head(1, 3)]
+    group = group_effects(runner, "previous-token", idle, task_check, until=1e9)
     assert not group.above_threshold
     assert list(group.members) == []
-    whole = group_effects(cutter, "previous-token", idle, task_check)
+    whole = group_effects(runner, "previous-token", idle, task_check)
     assert {member.head for member in whole.members} == set(idle)
     assert not any(member.named for member in whole.members)
 
@@ -278,7 +286,7 @@ def test_on_a_budget_heads_without_an_effect_together_are_not_knocked_out_one_by
 def test_on_a_budget_prompts_are_added_for_undecided_heads_alone(monkeypatch):
     """A head that eight prompts decide keeps that verdict, with their number."""
     model = induction_gqa()
-    cutter = cutter_of(model, rows=16)
+    runner = runner_of(model, rows=16)
     rule = Knockouts.member
     tested = []
 
@@ -289,28 +297,28 @@ def test_on_a_budget_prompts_are_added_for_undecided_heads_alone(monkeypatch):
 
     monkeypatch.setattr(Knockouts, "member", member)
     heads = [Head(0, 0), Head(0, 1)]
-    group = group_effects(cutter, "previous-token", heads, cutter.check_task(), until=1e9)
+    group = group_effects(runner, "previous-token", heads, runner.check_task(), until=1e9)
     assert sorted(tested) == [(Head(0, 0), 8), (Head(0, 1), 8), (Head(0, 1), 16)]
     assert {member.head: member.rows for member in group.members} == {heads[0]: 8, heads[1]: 16}
     tested.clear()
-    spent = group_effects(cutter, "previous-token", heads, cutter.check_task(), until=0.0)
+    spent = group_effects(runner, "previous-token", heads, runner.check_task(), until=0.0)
     assert len(spent.members) == len(tested) == 1
 
 
 def test_on_a_spent_budget_no_company_of_a_head_is_tried(monkeypatch):
     model = induction_gqa()
-    cutter = cutter_of(model, rows=8)
+    runner = runner_of(model, rows=8)
     heads, tried = [Head(0, 0), Head(0, 1)], set()
-    readings = Cutter.readings
+    readings = KnockoutRunner.readings
 
-    def watch(self, cuts, rows):
-        tried.update(cut.heads for cut in cuts)
-        return readings(self, cuts, rows)
+    def watch(self, knockouts, rows):
+        tried.update(knockout.heads for knockout in knockouts)
+        return readings(self, knockouts, rows)
 
-    monkeypatch.setattr(Cutter, "readings", watch)
-    task_check = cutter.check_task()
+    monkeypatch.setattr(KnockoutRunner, "readings", watch)
+    task_check = runner.check_task()
     knockouts = Knockouts(
-        cutter,
+        runner,
         "previous-token",
         heads,
         task_check,
