@@ -3,7 +3,7 @@
 - `wiring`: the nodes and edges of a transformer, under EAP-IG's names
 - `passes`: forward passes with edges ablated, paths patched, and attribution
 - `screened`: the choice by attribution, then exact ablation, where there are too many edges
-- `circuit`: the records of a circuit: each edge, its effect, how it was judged
+- `circuit`: the records of a circuit: each edge, its effect, and how it was selected
 - `analysis`: the probe: status, the finding, its sentences and tables
 - `figures`: the graph, the map of heads, the fraction kept by size
 - `checks`: faithfulness of a circuit, with its interval; minimality, stability, rivals

@@ -92,19 +92,19 @@ class CircuitEvidence(Evidence):
         intact: its mean in the whole model; `every_edge_cut`: with every edge ablated.
         faithfulness: the fraction that the circuit keeps alone, on held-out prompts, and its
             interval; `faithfulness_where_chosen`: on the prompts that edges were chosen on.
-        rule: what an edge had to show to be kept.
+        rule: the criterion for an edge to be kept.
         equivalent: whether the interval of the faithfulness lies within `equivalent_within` of 1.
         rest_keeps: the fraction that the model keeps without the circuit's edges; its interval.
-        edges_taken_out: edges of the circuit taken out of it one by one; `edges_needed`: how many
-            of them change more than nearly all edges outside do when put in.
-        jaccard_of_bootstraps: of the edges that the rule chose with those it chooses on bootstraps.
-        edges_chosen: how many it chose, without those added because others make up for them;
-            `edges_chosen_again`: how many of them four of five bootstraps choose.
-        rivals: other circuits of the same size; `rivals_as_good`: how many keep as much;
-            `best_rival_keeps`: the most that one of them keeps.
-        runner_up_keeps: what the best edges outside the circuit keep, as many.
-        keeps_with: what the circuit keeps with another ablation value over ablated edges.
-        jaccard_with: of the circuit with one chosen so.
+        edges_taken_out: number of edges removed from the circuit one by one; `edges_needed`: the
+            number whose removal changes more than adding nearly any edge outside the circuit.
+        jaccard_of_bootstraps: Jaccard index of the chosen edges with those chosen on bootstraps.
+        edges_chosen: number of chosen edges, without those added because others compensate for
+            them; `edges_chosen_again`: the number that four of five bootstraps choose.
+        rivals: number of other circuits of the same size; `rivals_as_good`: the number that keep
+            as much; `best_rival_keeps`: the largest fraction that one of them keeps.
+        runner_up_keeps: the fraction that as many of the best edges outside the circuit keep.
+        keeps_with: the fraction that the circuit keeps with another ablation value.
+        jaccard_with: Jaccard index with the circuit chosen under that ablation value.
         screening: see `edges.screened.Screening`; None where every edge could be ablated.
     """
 
@@ -146,13 +146,13 @@ class EdgeRow:
 
     Attributes:
         effect: mean loss of the metric when it alone is ablated, with its interval.
-        p_value: of that, Holm-adjusted over all edges of the model.
+        p_value: of the effect, Holm-adjusted over all edges of the model.
         estimate: of the effect, by attribution; None where every edge was ablated.
         chosen_again: the fraction of bootstraps of the prompts that choose it again.
         composition: of the two heads' weights by this channel; None where there are not two heads.
         composition_p: the chance that permuted coordinates compose as much, Holm-adjusted.
-        added: gain when it, or its node with it, was added to the circuit, all else ablated: others
-            make up for it when it alone is ablated; None where its own effect is why it is there.
+        added: gain when it, or its node with it, was added to the circuit, all else ablated,
+            because others compensate for its ablation; None where its own effect selected it.
     """
 
     edge: str = column("edge", format=label_of)
@@ -169,7 +169,7 @@ class EdgeRow:
 
 @dataclass(frozen=True, kw_only=True)
 class CircuitFinding(Finding):
-    """The circuit of a model's behavior.
+    """The circuit of a task.
 
     Attributes:
         edges: the circuit's, the largest effect first.
@@ -252,9 +252,9 @@ def check_table(e: CircuitEvidence) -> Table:
 
 
 def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
-    """Find and judge the circuit; see `composition_graph`.
+    """Find and test the circuit; see `composition_graph`.
 
-    Without data the prompts are repeated random tokens; given ones need one length.
+    Without data the prompts are repeated random tokens. A user's prompts need one length.
 
     Raises:
         InputError: as `composition_graph`; prompts of different lengths.
@@ -351,7 +351,7 @@ def status_of(circuit: Circuit) -> tuple[Status, str | None]:
 
 
 def only_output(circuit: Circuit) -> str | None:
-    """Why no behavior is measured, so that a circuit of it cannot be confirmed; else None."""
+    """Why no task is measured, so that its circuit cannot be confirmed; else None."""
     if circuit.metric.because is not None:
         return circuit.metric.because
     if circuit.task_check is None:
@@ -372,12 +372,12 @@ def _no_edge(circuit: Circuit) -> str:
 
 
 def _is_uncertain(held_out: Faithfulness) -> bool:
-    """Whether ablating every edge is not certain to cost anything, so that there is no fraction."""
+    """Whether ablating every edge has no significant effect, so that fractions are undefined."""
     return math.isinf(held_out.low) or math.isnan(held_out.share)
 
 
 def evidence_of(circuit: Circuit) -> CircuitEvidence:
-    """Status, reason, and what they rest on."""
+    """Status, reason, and the numbers that support them."""
     held_out, chosen_on, checks = circuit.held_out, circuit.chosen_on, circuit.checks
     values: dict[str, Any] = {}
     if circuit.nothing is None and held_out is not None and chosen_on is not None:
@@ -511,12 +511,12 @@ def sentences(circuit: Circuit) -> list[str]:
 
 
 def _and(parts: Sequence[str]) -> str:
-    """The parts as one sentence; "" without any."""
+    """Join the parts into one sentence; "" without any."""
     return f"{capital('; '.join(parts))}." if parts else ""
 
 
 def _largest_edges(circuit: Circuit) -> str:
-    """Edges with the largest effects; those that work against the metric or are backed up."""
+    """Edges with the largest effects, edges that lower the metric, and backup edges."""
     own = [e for e in circuit.included if e.added is None]
     added = len(circuit.included) - len(own)
     against = sum((e.effect or 0.0) < 0 for e in own)
@@ -590,7 +590,7 @@ def _screened(screening: Screening) -> str:
 
 
 def _with_interval(faithfulness: Faithfulness) -> str:
-    """A decimal where a bound of the verdict is so near that whole percents would hide it."""
+    """A fraction with its interval, with a decimal if whole percents would hide a bound."""
     bounds = (1 - EQUAL, 1, 1 + EQUAL)
     near = any(
         abs(end - bound) < 0.01 for end in (faithfulness.low, faithfulness.high) for bound in bounds
@@ -603,7 +603,7 @@ def _with_interval(faithfulness: Faithfulness) -> str:
 
 
 def unfit(model: Any, data: FeatureData | None) -> str | None:
-    """Why the analysis does not run unless it is named, or cannot; None where it does."""
+    """Why the analysis cannot run, or runs only on request; None where it runs."""
     if data is not None and data.answers is None:
         return "uses synthetic repeated tokens; run it with --probe circuit"
     n_heads = int(model.cfg.n_layers) * int(model.cfg.n_heads)

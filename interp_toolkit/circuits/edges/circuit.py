@@ -21,16 +21,16 @@ from interp_toolkit.stats import Estimate, holm, mean_p_value
 
 @dataclass(frozen=True)
 class EdgeEffect:
-    """The effect of one edge on the rows that edges were chosen on.
+    """The effect of one edge on the prompts that edges were chosen on.
 
     Attributes:
-        edge: which.
+        edge: the edge.
         attribution: the estimate of `effect`; None where all edges were measured.
-        effect: mean loss of value when this edge alone is ablated; None where it was not measured.
-        p_value: that the mean is not 0, paired t over rows, Holm-adjusted over all of the model's
-            edges, measured or not; None where not measured, where edges are not chosen by it
-            (attribution), and where the metric is never above the intact model's (KL
-            divergence), so that a mean of 0 is no null hypothesis.
+        effect: mean loss of the metric when this edge alone is ablated; None: not measured.
+        p_value: of a mean of 0, paired t over prompts, Holm-adjusted over all of the model's
+            edges, measured or not. None if the edge was not measured, if edges are chosen by
+            attribution, and for metrics that ablation can only lower (KL divergence): a mean of 0
+            is then no null hypothesis.
         in_circuit: whether it is in the circuit.
         added: gain of the metric when it, or its node with it, was added to the circuit, all else
             ablated; None where its own ablation was enough to keep it, or it was not added.
@@ -54,12 +54,12 @@ class EdgeEffect:
 
 @dataclass(frozen=True)
 class Nothing:
-    """Why there is nothing to explain.
+    """Why there is no circuit to search for.
 
     Attributes:
         status: not tested if the model does not perform the task; otherwise by the effect of
             ablating every edge.
-        reason: in words.
+        reason: the reason in one sentence.
     """
 
     status: Status
@@ -72,20 +72,21 @@ class Circuit:
 
     Attributes:
         wiring: the model's nodes and edges.
-        metric: what was measured.
-        ablation_kind: of the value that is read over an ablated edge.
+        metric: the metric.
+        ablation_kind: of the ablation value.
         edges: every edge of the model.
-        node_effects: of each node in the circuit but the logits: loss of value when all that it
-            writes is ablated; of the largest by estimate only, where the circuit is large.
-        held_out: faithfulness on rows that took no part in choosing; None without a behavior.
-        chosen_on: the same on the rows that edges were chosen on.
-        intact, all_ablated: values on the rows that edges were chosen on.
-        nothing: why there is no behavior to explain; None where there is one.
-        chosen: the edges that the rule chose by themselves; others of the circuit were added.
-        task_check: whether the model does the task; None where that was not asked.
-        checks: what else was asked of the circuit; None without one.
-        screening: how attribution chose, where there were too many edges to ablate them all.
-        patching: where what tells prompts from corrupted ones is; None without these.
+        node_effects: loss of the metric when the whole output of a node is ablated, for each node
+            of the circuit but the logits; in a large circuit only for those with the largest
+            estimates.
+        held_out: faithfulness on prompts that took no part in choosing; None without a task.
+        chosen_on: faithfulness on the prompts that edges were chosen on.
+        intact, all_ablated: mean metric on the prompts that edges were chosen on.
+        nothing: why there is no circuit to search for; None where there is one.
+        chosen: the edges that the rule chose; the circuit's other edges were added.
+        task_check: whether the model performs the task; None where that was not tested.
+        checks: further checks of the circuit; None without a circuit.
+        screening: the choice by attribution, if there were too many edges to ablate them all.
+        patching: activation patching from corrupted prompts; None without these.
     """
 
     wiring: Wiring

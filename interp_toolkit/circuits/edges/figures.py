@@ -1,6 +1,6 @@
-"""A circuit graph as plotly data: layers from bottom to top, edges as wide as their effect.
+"""Figures of a circuit: layers from bottom to top, edges as wide as their effect.
 
-Of a deep model only the layers with a node in the picture have a line, and MLPs stand to the right.
+In a deep model, layers without a node are left out, and MLPs are drawn to the right.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Point = tuple[float, float]
 
 
 def circuit_figure(graph: nx.DiGraph) -> Figure:
-    """The graph that `composition_graph` returned, as a picture."""
+    """A figure of the graph that `composition_graph` returned."""
     lines = sorted(_lines(graph), key=lambda line: -abs(_weight(line[3])))
     lines_shown = lines[:MOST_EDGES]
     ends = {"input", "logits"} | {
@@ -112,7 +112,7 @@ def _levels(graph: nx.DiGraph) -> dict[int, float]:
 
 
 def _layout(graph: nx.DiGraph, levels: dict[int, float]) -> dict[str, Point]:
-    """Heads of a layer side by side; its MLP half a step above, of a deep model to the right."""
+    """Coordinates of nodes: heads of a layer in a row, its MLP above (deep models: right)."""
     n_heads = graph.graph["cfg"]["n_heads"]
     aside = (n_heads + 1) / 2 + 1 if graph.graph["cfg"]["n_layers"] > DEEP else 0.0
     coordinates: dict[str, Point] = {}
@@ -127,7 +127,7 @@ def _layout(graph: nx.DiGraph, levels: dict[int, float]) -> dict[str, Point]:
 
 
 def _lines(graph: nx.DiGraph) -> list[tuple[str, str, str, dict[str, Any]]]:
-    """Source, target, channel and values of every line: a head's edges have one a channel."""
+    """Source, target, channel and values of every line; a head's edges have one per channel."""
     lines = []
     for (source, target), attributes in graph.edges.items():
         for channel in attributes.get("channels", "") or [""]:
@@ -144,7 +144,7 @@ def _weight(values: dict[str, Any]) -> float:
 
 
 def _path(start: Point, end: Point, channel: str) -> list[Point]:
-    """Start, a point to the side of the middle, end."""
+    """The points of a line: start, a point beside the middle, end."""
     bend = BENDS[channel] * (end[1] - start[1])
     return [start, ((start[0] + end[0]) / 2 + bend, (start[1] + end[1]) / 2), end]
 
@@ -173,7 +173,7 @@ def _words(source: str, target: str, channel: str, values: dict[str, Any], unit:
 
 
 def _middles(middles: Sequence[tuple[Point, str]]) -> plots.Part:
-    """Small marks in the middle of each edge, to hover over."""
+    """Invisible markers in the middle of each edge, for hover texts."""
     marks = plots.markers(
         [point[0] for point, _ in middles], [point[1] for point, _ in middles], NEUTRAL, size=7
     )

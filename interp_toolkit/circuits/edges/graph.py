@@ -6,11 +6,11 @@ Nodes are named as EAP-IG names them: `input`, `a0.h1`, `m0`, `logits`. Only the
 edges are there (see `circuit` for how they are chosen), and always `input` and `logits`.
 
 Node attributes: kind ("input", "head", "mlp", "logits"), layer and head where they have one, and
-effect: what is lost of the behavior when all that the node writes is ablated, with its interval
-(effect_low, effect_high); of a large circuit's only where it was measured.
-Edge attributes: effect (what is lost when this edge alone is ablated; of edges that were not
-measured estimate, by attribution, instead) and p_value (Holm-adjusted over all of the model's
-edges; not where outputs are compared by KL divergence). A head reads by three
+effect: the loss of the metric when the node's whole output is ablated, with its interval
+(effect_low, effect_high); in a large circuit only of measured nodes.
+Edge attributes: effect (the loss when this edge alone is ablated; for edges that were not measured
+the attribution, estimate, instead) and p_value (Holm-adjusted over all of the model's edges; not
+for the KL divergence). A head reads by three
 channels, so its edges have `channels`, such as "qk", and for each channel effect_k, p_value_k, and
 between heads composition_k and composition_p_k, from the weights (see `composition`); effect and
 p_value are then those of the channel with the largest effect.
@@ -123,10 +123,10 @@ def composition_graph(
 
 
 def circuit_prompts(model: Any, tokens: Any, seed: int) -> Prompts:
-    """The rows a circuit is looked for on.
+    """The prompts that a circuit is searched on.
 
-    Repeated random tokens; where the context or the vocabulary is too small for repeats, random
-    ones. Raises InputError for given tokens that do not fit the model.
+    They are repeated random tokens, or random tokens where the context or the vocabulary is too
+    small for repeats. Raises InputError for a user's tokens that do not fit the model.
     """
     if tokens is not None:
         prompts = tokens if isinstance(tokens, Prompts) else prompts_from_tokens(tokens, model)
@@ -155,10 +155,10 @@ def as_graph(
     """The circuit as a graph; see the module and `composition_graph`.
 
     Args:
-        circuit: what was found.
-        prompts: what it was found on.
-        composition: the model's, if edges join heads.
-        level: of significance, as used.
+        circuit: the result of the search.
+        prompts: its prompts.
+        composition: the model's composition scores, if edges join heads.
+        level: of significance in the search.
     """
     graph = nx.DiGraph(**_graph_attributes(circuit, prompts, level))
     nodes = {n for e in circuit.included for n in (e.edge.source, e.edge.target)}
@@ -361,7 +361,7 @@ def edge_json(graph: nx.DiGraph) -> dict[str, Any]:
 
 
 def _graphml(graph: nx.DiGraph) -> bytes:
-    """GraphML knows numbers, strings and booleans: what is more is JSON text, what is None gone."""
+    """The graph in GraphML's types: other values become JSON text, None is left out."""
     flat = nx.DiGraph(**_flat(node_link(graph)["graph"]))
     for node, attributes in graph.nodes.items():
         flat.add_node(node, **_flat(attributes))

@@ -39,17 +39,18 @@ class Screening:
     """How attribution chose edges, and how reliable it is for this model.
 
     Attributes:
-        node_sizes: number of nodes beside the input -> the share that they keep, with all edges
-            between them, where they are chosen.
-        edge_sizes: number of edges between the chosen nodes -> the share that they keep.
-        reached: whether both were enough (NODES_KEEP, EDGES_KEEP).
-        in_order: how many edges were ablated one by one, by the size of their estimates.
-        last_block_idle: whether they end with a block in which none is seen to matter; else they
-            end for the price.
-        rank_correlation: Spearman's, of the sizes of estimates and effects of these; None of none.
-        sampled: how many of the others were drawn and ablated.
-        sample_matters: how many of those matter.
-        missed_at_most: the share of others that matter, at most (Clopper and Pearson, one-sided).
+        node_sizes: number of nodes (without the input) -> the fraction of the metric that they
+            keep with all edges between them, on the prompts that edges are chosen on.
+        edge_sizes: number of edges between the chosen nodes -> the fraction that they keep.
+        reached: whether both reached their thresholds (NODES_KEEP, EDGES_KEEP).
+        in_order: number of edges ablated one by one, largest estimates first.
+        last_block_idle: whether these ended with a block in which no edge matters; otherwise the
+            compute budget ended first.
+        rank_correlation: Spearman's, between the sizes of their estimates and effects; or None.
+        sampled: number of other edges that were sampled and ablated.
+        sample_matters: number of sampled edges that matter.
+        missed_at_most: upper bound of the fraction of other edges that matter (Clopper and
+            Pearson, one-sided).
     """
 
     node_sizes: Mapping[int, float]
@@ -65,12 +66,12 @@ class Screening:
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The largest estimates, as a rule that can be asked on other rows.
+    """The selection of the largest estimates, as a rule that applies to other prompts too.
 
     Attributes:
         wiring: the model's nodes and edges.
-        n_nodes: nodes that are taken, beside the input.
-        n_edges: edges that are taken between them; None: all.
+        n_nodes: number of selected nodes, without the input.
+        n_edges: number of selected edges between them; None: all.
     """
 
     wiring: Wiring
@@ -93,7 +94,7 @@ class Selection:
 
 
 def ranked_nodes(wiring: Wiring, mean: Float[np.ndarray, " edge"]) -> Int[np.ndarray, " node"]:
-    """Writers but the input, by the size of what ablating them is estimated to cost, by number."""
+    """Indices of the writers (without the input), the largest estimated effect first."""
     cost = np.bincount(wiring.ends[0], weights=mean, minlength=len(wiring.writers))
     order: np.ndarray = 1 + np.argsort(-np.abs(cost[1:]), kind="stable")
     return order
@@ -114,9 +115,9 @@ def selected(
     """The smallest sufficient numbers of nodes and edges, and the faithfulness of every size tried.
 
     Args:
-        trial: the rows of choosing.
-        scores: the estimates there.
-        values: of the rows in the whole model, and with every edge ablated.
+        trial: the prompts that edges are chosen on.
+        scores: the estimates on these prompts.
+        values: the metric in the whole model, and with every edge ablated.
         progress: called with a description of each step.
     """
     intact, all_ablated = values
@@ -142,9 +143,9 @@ def selected(
 def least_enough(
     keeps: Callable[[int], float], fewest: int, most: int, target: float
 ) -> tuple[int, dict[int, float]]:
-    """The least size found that keeps as much as is wanted, and what each that was tried keeps.
+    """The smallest size that keeps enough, and the fraction that each tried size keeps.
 
-    Where none does, the best.
+    If no size keeps enough, the best one.
     """
     shares: dict[int, float] = {}
 
@@ -177,7 +178,7 @@ def until_none_matters(
     most: int,
     progress: Callable[[str], None],
 ) -> tuple[Measured, bool]:
-    """Edges ablated in this order, and whether they end with a block of none that could matter."""
+    """Ablate edges in this order; whether the last block has no edge that could matter."""
     measurement = Measured(order[:0], np.empty((len(intact), 0)))
     while len(measurement.edges) < min(most, len(order)):
         block = order[len(measurement.edges) : min(len(measurement.edges) + BLOCK, most)]

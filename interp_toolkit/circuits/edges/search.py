@@ -71,12 +71,11 @@ def selected_edges(
     total: float,
     level: float,
 ) -> Bool[np.ndarray, " edge"]:
-    """The rule: adjusted p at most `level`, and an effect of at least SHARE of the total.
+    """The selection rule: adjusted p at most `level`, and an effect of at least SHARE of the total.
 
-    Holm's adjustment bounds the chance of any edge without an effect by `level`. The share keeps
-    out what is real and of no account: with enough rows every edge changes something. Judged by
-    KL divergence, every ablation that changes anything costs on every row: p-values are NaN there
-    and the share alone decides.
+    Holm's adjustment bounds the chance of any edge without an effect by `level`. The threshold
+    excludes negligible effects: with enough prompts every edge has one. Every ablation raises the
+    KL divergence of every prompt: for that metric p-values are NaN and the threshold decides.
     """
     large: Bool[np.ndarray, " edge"] = np.nan_to_num(np.abs(effects)) >= SHARE * abs(total)
     return large & ~(p_adjusted > level)
@@ -92,7 +91,7 @@ def measured_edges(
     *,
     test: bool,
 ) -> tuple[list[EdgeEffect], Select]:
-    """All edges, those with the largest estimates measured, and the rule applied to fresh rows."""
+    """All edges, those with the largest estimates measured, and the rule for other prompts."""
     everything = trial.edges
     chosen, attributions = np.arange(len(everything)), None
     if len(everything) > max_edges:
@@ -114,7 +113,7 @@ def measured_edges(
 def _by_effect(
     measurement: Measured, n_edges: int, total: float, level: float, *, test: bool
 ) -> Bool[np.ndarray, " edge"]:
-    """The rule on these rows."""
+    """The edges that the rule selects on these prompts."""
     effects, p = np.full(n_edges, np.nan), np.ones(n_edges)
     effects[measurement.edges] = measurement.losses.mean(0)
     p[measurement.edges] = mean_p_value(measurement.losses)
@@ -131,7 +130,7 @@ def completed(
     max_edges: int,
     progress: Callable[[str], None],
 ) -> list[EdgeEffect]:
-    """Edges added that others make up for when they alone are ablated (see the module)."""
+    """Add backup edges: edges for whose ablation others compensate (see the module)."""
     everything = trial.edges
     total = float(intact.mean() - all_ablated.mean())
     included = {e.edge for e in edges if e.in_circuit or _by_rule(e, total, level)}
@@ -192,11 +191,11 @@ class Budget:
     """The extent of a search.
 
     Attributes:
-        ablated: edges ablated one by one, largest estimates first, where not all can be; `sample`:
-            of the others.
-        nodes: of a circuit ablated one by one, the largest by estimate.
-        tested: edges taken out of the circuit, and others put in, one by one.
-        rivals: other circuits of the same size; fewer than 19 cannot show anything.
+        ablated: number of edges ablated one by one, largest estimates first, if not all can be;
+            `sample`: number of others that are sampled.
+        nodes: number of the circuit's nodes ablated one by one, largest estimates first.
+        tested: number of edges removed from the circuit, and of others added, one by one.
+        rivals: number of other circuits of the same size; fewer than 19 cannot be significant.
         values: whether the circuit is run with other ablation values; `chosen_with`: whether it is
             also chosen with them, and the residual stream is patched.
     """
@@ -238,10 +237,10 @@ class _Choice:
 
     Attributes:
         edges: every edge, with its measurements.
-        select: the rule, for other rows.
-        chosen: what it chooses on all rows; the circuit may have more, that were added.
-        screening: how attribution chose, where it did.
-        jaccard_by_kind: of the choice with one made with something else over ablated edges.
+        select: the rule, for other prompts.
+        chosen: the edges that it chooses on all prompts; others may have been added.
+        screening: the choice by attribution, if there was one.
+        jaccard_by_kind: Jaccard index with the choice under another ablation value.
     """
 
     edges: list[EdgeEffect]
@@ -263,16 +262,16 @@ def find_circuit(
     effort: Effort = "standard",
     progress: Progress = lambda step: None,
 ) -> Circuit:
-    """The edges that carry a model's behavior on these prompts; see the module.
+    """The edges that carry a task on these prompts; see the module.
 
     Args:
         model: any TransformerLens model that `PatchedModel` takes.
-        prompts: the rows; at least FEWEST_ROWS.
-        seed: of bootstraps and draws.
+        prompts: at least FEWEST_ROWS prompts.
+        seed: of bootstraps and sampling.
         level: of significance.
-        max_edges: how many edges are measured at most, one forward pass from the edge on each.
-        memory: bound on what is held at once beside the weights, such as "4GiB".
-        metric: what rows are judged by, as `metric_for` takes it; None: what fits them.
+        max_edges: the most edges that are ablated, one forward pass from the edge on each.
+        memory: bound on memory in addition to the weights, such as "4GiB".
+        metric: name or function, as in `metric_for`; None: the one that fits the prompts.
         effort: quick: edges by attribution alone, and no other circuits to compare with; standard:
             with edges ablated one by one, and all checks, of which thorough has more for large
             models.
@@ -347,9 +346,9 @@ def find_circuit(
 
 
 def different_prompts(model: Any, prompts: Prompts) -> Prompts:
-    """The prompts without those that repeat others, up to their last answer.
+    """The prompts without duplicates, which are equal up to their last answer.
 
-    Later tokens have no say in a causal model; they count where there are no answers.
+    Later tokens have no influence in a causal model; they count if there are no answers.
     """
     parts = [prompts.answers, prompts.answer_positions, prompts.wrong]
     groups = [_equal_prompts(model, prompts, prompts.tokens)]
@@ -363,7 +362,7 @@ def different_prompts(model: Any, prompts: Prompts) -> Prompts:
 def _equal_prompts(
     model: Any, prompts: Prompts, tokens: Int[Tensor, "row pos"]
 ) -> Int[np.ndarray, " row"]:
-    """Groups of rows that are equal up to the last position that is judged."""
+    """Groups of prompts that are equal up to the last position that the metric reads."""
     positions = prompts.answer_positions
     last = np.full(len(prompts), -1) if positions is None else positions.numpy().max(axis=1)
     causal = getattr(model.cfg, "attention_dir", "causal") != "bidirectional"
@@ -373,7 +372,7 @@ def _equal_prompts(
 def _halves(
     groups: Int[np.ndarray, " row"], seed: int, *, shuffle: bool
 ) -> tuple[Int[Tensor, " one"], Int[Tensor, " other"]]:
-    """Rows in turn to either half, groups whole; after shuffling, as files often sort answers."""
+    """Split the prompts into halves, groups whole; shuffled, since files are often sorted."""
     order = torch.arange(len(groups))
     if shuffle:
         order = torch.randperm(len(groups), generator=torch.Generator().manual_seed(seed))
@@ -387,7 +386,7 @@ def _halves(
 
 
 def _nothing(task_check: TaskCheck | None, lost: Float[np.ndarray, " row"]) -> Nothing | None:
-    """Why there is nothing to explain on these rows, or None."""
+    """Why there is no circuit to search for on these prompts, or None."""
     if task_check is not None and not task_check.yes:
         return Nothing(
             "not_tested", f"the model is not shown to perform the task: {task_check.summary}"
@@ -410,7 +409,7 @@ def _exhaustive(
     judged_by: Metric,
     progress: Progress,
 ) -> _Choice:
-    """Edges chosen by ablating each, and those added that others make up for."""
+    """Edges chosen by ablating each, and the added backup edges."""
     test = judged_by.measures_task
     edges, select = measured_edges(trial, *values, level, max_edges, progress, test=test)
     chosen = {e.edge for e in edges if e.in_circuit}
@@ -460,7 +459,7 @@ def _node_effects(
     most: int,
     progress: Progress,
 ) -> dict[Node, Estimate]:
-    """Effects of ablating the whole output of each node of the circuit, of so many at most."""
+    """Effects of ablating the whole output of a node, for at most this many of the circuit's."""
     weight: dict[Node, float] = {}
     for e in edges:
         if e.in_circuit:

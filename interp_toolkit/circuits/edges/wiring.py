@@ -27,12 +27,12 @@ _HEAD, _MLP = re.compile(r"\ba(\d+)\.h(\d+)\b"), re.compile(r"\bm(\d+)\b")
 
 
 def label_of(name: str) -> str:
-    """A node's or an edge's name for people: `L0H1->L1H0<k>` of `a0.h1->a1.h0<k>`, MLP0 of m0."""
+    """The name of a node or edge as papers write it: `L0H1->L1H0<k>` for `a0.h1->a1.h0<k>`."""
     return _MLP.sub(r"MLP\1", _HEAD.sub(r"L\1H\2", name))
 
 
 class Node(NamedTuple):
-    """A node by its parts: layer and head are None where it has none."""
+    """A node; layer and head are None where it has none."""
 
     kind: Kind
     layer: int | None = None
@@ -67,7 +67,7 @@ class Stage:
     Attributes:
         kind: "attention", "mlp" or "logits".
         layer: of the block; the number of blocks for "logits".
-        n_sources: the first so many writers are what it reads.
+        n_sources: number of writers that it reads, the first in the order of the pass.
     """
 
     kind: Literal["attention", "mlp", "logits"]
@@ -102,7 +102,7 @@ class Wiring:
 
     @cached_property
     def index(self) -> dict[Node, int]:
-        """Each writer's place among the writers."""
+        """The index of each writer among the writers."""
         return {node: i for i, node in enumerate(self.writers)}
 
     @cached_property
@@ -146,7 +146,7 @@ class Wiring:
 
     @cached_property
     def number(self) -> dict[Edge, int]:
-        """Each edge's place among all."""
+        """The index of each edge among all edges."""
         return {edge: i for i, edge in enumerate(self.edges)}
 
     def mask(self, some: Collection[Edge]) -> Bool[np.ndarray, " edge"]:

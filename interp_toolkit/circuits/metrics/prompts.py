@@ -1,10 +1,10 @@
-"""Prompts for finding heads: random tokens that repeat, made for the model at hand.
+"""Prompts with their answers, and synthetic prompts of repeated random tokens.
 
-Every row is a segment of random token ids, tiled to the row's end (`s1 s2 ... sp s1 s2 ...`), so
-that from the second time on each next token can be known from the context and from nothing else.
-No tokenizer is needed. Rows have different periods: with one period for all, attention to a fixed
-distance could not be told apart from attention to what came after the same token.
-Where the vocabulary allows, the tokens of a segment are distinct; neighbours always differ.
+A synthetic prompt is a segment of random token ids, tiled to the prompt's end (`s1 s2 ... sp s1 s2
+...`). From the second period on, the context alone determines each next token. No tokenizer is
+needed. Prompts have different periods: with a single period, attention to a fixed distance would
+look the same as attention to the token after an earlier occurrence. The tokens of a segment are
+distinct where the vocabulary allows; neighbors always differ.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from interp_toolkit.models.model import Model, sizes
 ROWS = 16
 LONGEST = 128  # positions a row, where the context allows
 SHORTEST = 8  # positions: fewer hold no repeat and no controls
-SHORTEST_USER_PROMPT = 2  # of a user's own rows: one place to attend from, one to attend to
+SHORTEST_USER_PROMPT = 2  # of a user's own: a query and a key position
 VISITS = 8  # of each token in a random walk, about
 LENGTHS_NAMED = 6  # in a sentence
 FEWEST_TOKENS = 3  # with two, neighbours that differ leave one sequence only
@@ -35,19 +35,18 @@ FEWEST_TOKENS = 3  # with two, neighbours that differ leave one sequence only
 
 @dataclass(frozen=True, eq=False)
 class Prompts(Brief):
-    """Rows of token ids and where they repeat.
+    """Prompts as token ids, with their answers and the periods of their repetition.
 
     Attributes:
         tokens: ids, on the CPU.
         first: the position where the repeating part begins: 1 behind a BOS token, else 0.
-        periods: of each row; 0 where it does not repeat.
-        source: where they come from, in a few words.
-        answers: token ids that the logits should name, or None: rows that ask nothing.
-        answer_positions: where, counted from the row's start.
-        wrong: token ids that the logits should not name at the same places, one for each answer,
-            or None.
-        corrupted: of each row its counterpart, of the same length, in which what the answer rests
-            on is different; or None.
+        periods: of each prompt; 0 where it does not repeat.
+        source: a short description of their origin.
+        answers: the correct token ids; None: the prompts have no answers.
+        answer_positions: the positions whose logits should predict the answers, from the start.
+        wrong: a wrong token id for each answer, at the same position; or None.
+        corrupted: a counterpart of each prompt, of the same length, in which the tokens that
+            determine the answer differ; or None.
     """
 
     tokens: Int[Tensor, "row pos"]
@@ -64,23 +63,23 @@ class Prompts(Brief):
 
     @property
     def n_pos(self) -> int:
-        """Positions in a row."""
+        """Number of positions in a prompt."""
         return int(self.tokens.shape[1])
 
     def some(self, n: int) -> Prompts:
-        """A number of rows, evenly spread."""
+        """Select this many prompts at even steps."""
         rows = np.linspace(0, len(self) - 1, n).round().astype(int)
         return replace(self.at(rows), source=f"{self.source}, {n} of the rows")
 
     def at(self, rows: Int[np.ndarray, " chosen"]) -> Prompts:
-        """These rows, in this order."""
+        """Select prompts by their indices, in this order."""
         names = ("answers", "answer_positions", "wrong", "corrupted")
         parts = {name: getattr(self, name) for name in names}
         chosen: dict[str, Any] = {n: p if p is None else p[rows] for n, p in parts.items()}
         return replace(self, tokens=self.tokens[rows], periods=self.periods[rows], **chosen)
 
     def distinct(self) -> Prompts:
-        """Each prompt once: a copy is no second observation. Raises InputError if all are one."""
+        """Drop duplicate prompts; raises InputError if all are identical."""
         parts = (self.tokens, self.answers, self.answer_positions, self.wrong, self.corrupted)
         columns = torch.cat([part for part in parts if part is not None], dim=1).numpy()
         _, first = np.unique(columns, axis=0, return_index=True)
@@ -91,7 +90,7 @@ class Prompts(Brief):
         return self if len(first) == len(self) else self.at(np.sort(first))
 
     def sought_answers(self) -> Int[np.ndarray, "row pos"]:
-        """At every asked position its answer, elsewhere -1; all -1 for rows that ask nothing."""
+        """The answer at each answer position, -1 elsewhere; all -1 without answers."""
         sought = np.full(self.tokens.shape, -1)
         if self.answers is not None and self.answer_positions is not None:
             rows = np.arange(len(self))[:, None]
@@ -99,13 +98,13 @@ class Prompts(Brief):
         return sought
 
     def repeated(self) -> Bool[Tensor, "row pos"]:
-        """Positions whose *next* token the context tells: it followed the same token before."""
+        """Positions whose *next* token already followed the same token before."""
         positions = torch.arange(self.n_pos)
         periods = torch.from_numpy(self.periods)[:, None]
         return (periods > 0) & (positions >= self.first + periods) & (positions < self.n_pos - 1)
 
     def unrepeated(self) -> Bool[Tensor, "row pos"]:
-        """Positions of the first time round, whose next token nothing tells."""
+        """Positions of the first period, whose next token is unpredictable."""
         positions = torch.arange(self.n_pos)
         periods = torch.from_numpy(self.periods)[:, None]
         return (periods > 0) & (positions >= self.first) & (positions < self.first + periods - 1)
@@ -121,16 +120,16 @@ def repeated_prompts(
     ids: Collection[int] | None = None,
     seed: int = 0,
 ) -> Prompts:
-    """Rows of repeated random tokens for this model.
+    """Prompts of repeated random tokens for this model.
 
     Args:
-        model: any TransformerLens model; its `cfg` says vocabulary and context.
-        rows: how many.
-        n_pos: positions a row, BOS included; default: the context, at most LONGEST.
-        bos: id to begin each row with; "auto": the tokenizer's, if the model has one and wants
-            it; None: no BOS.
-        ids: those to draw from; None: `plain_ids` but BOS.
-        seed: of the draw.
+        model: any TransformerLens model; its `cfg` has the vocabulary and the context.
+        rows: number of prompts.
+        n_pos: positions of a prompt, BOS included; default: the context, at most LONGEST.
+        bos: id that each prompt begins with; "auto": the tokenizer's, if the model has one and
+            prepends it; None: no BOS.
+        ids: ids to sample from; None: `plain_ids` without BOS.
+        seed: of the sampling.
 
     Raises:
         InputError: a context, a vocabulary or a number of rows too small for repeats.
@@ -171,9 +170,9 @@ def repeated_prompts(
 
 
 def repeated_answers(model: Model, *, rows: int = 4 * ROWS, seed: int = 0) -> FeatureData:
-    """`repeated_prompts` that ask for their last token, which the context tells.
+    """Repeated prompts whose answer is their last token, which the context determines.
 
-    Raises InputError as they do, and for a model whose outputs are not its tokens.
+    Raises InputError as `repeated_prompts`, and for a model whose outputs are not its tokens.
     """
     outputs, ids = int(model.cfg.d_vocab_out), int(model.cfg.d_vocab)
     if outputs not in (-1, ids):  # -1: as many, in TransformerLens' configuration
@@ -194,7 +193,7 @@ def repeated_answers(model: Model, *, rows: int = 4 * ROWS, seed: int = 0) -> Fe
 
 
 def random_prompts(model: Model, n_pos: int, *, rows: int = ROWS, seed: int = 0) -> Prompts:
-    """Rows of random tokens, which nothing is known of: where there is no room for repeats."""
+    """Prompts of random tokens, for contexts that are too short for repeats."""
     generator = torch.Generator().manual_seed(seed)
     pool = torch.from_numpy(plain_ids(model))
     tokens = pool[torch.randint(len(pool), (rows, n_pos), generator=generator)]
@@ -202,10 +201,10 @@ def random_prompts(model: Model, n_pos: int, *, rows: int = ROWS, seed: int = 0)
 
 
 def walks(model: Model, like: Prompts, *, seed: int = 0) -> Prompts:
-    """Rows of random tokens over small alphabets, one a row, in which every token comes back often.
+    """Random tokens over a small alphabet per prompt, in which every token recurs often.
 
-    Hops from one occurrence to the next need such rows. Neighbours differ; shape and BOS are those
-    of `like`.
+    Hops from one occurrence to the next need such prompts. Neighbors differ; shape and BOS are
+    those of `like`.
     """
     ids = np.setdiff1d(plain_ids(model), like.tokens[:, : like.first].numpy())
     rng = np.random.default_rng([seed, 1])
@@ -219,9 +218,9 @@ def walks(model: Model, like: Prompts, *, seed: int = 0) -> Prompts:
 
 
 def prompts_from_data(data: FeatureData, model: Model) -> Prompts:
-    """A user's rows with what they ask, if they ask anything, and what stands against it.
+    """A user's prompts with their answers, wrong answers and corrupted prompts, if any.
 
-    Raises InputError for rows of different lengths, or as `prompts_from_tokens`.
+    Raises InputError for prompts of different lengths, or as `prompts_from_tokens`.
     """
     _check_one_length(data)
     prompts = prompts_from_tokens(data.token_matrix(), model)
@@ -246,14 +245,14 @@ def copies_note(prompts: Prompts, distinct: Prompts) -> str | None:
 
 
 def _corrupted(data: FeatureData, model: Model) -> Int[Tensor, "row pos"] | None:
-    """The corrupted rows, as tokens of this model."""
+    """The corrupted prompts, as tokens of this model."""
     if data.corrupted is None:
         return None
     return prompts_from_tokens(np.stack(list(data.corrupted)), model).tokens
 
 
 def _check_one_length(data: FeatureData) -> None:
-    """Raise InputError that names the lengths there are, where there is more than one."""
+    """Raise InputError with the lengths, if prompts have more than one."""
     lengths, counts = np.unique(data.lengths, return_counts=True)
     if len(lengths) == 1:
         return
@@ -268,9 +267,9 @@ def _check_one_length(data: FeatureData) -> None:
 
 
 def prompts_from_tokens(tokens: Any, model: Model) -> Prompts:
-    """A user's rows of tokens, [row pos] integers, with the periods found in them.
+    """A user's token ids, integers [row pos], with their periods of repetition.
 
-    Raises InputError for what is no such array, or not tokens of this model.
+    Raises InputError for another kind of array, and for tokens that the model does not have.
     """
     try:
         values = tokens.detach().cpu().numpy() if isinstance(tokens, Tensor) else np.asarray(tokens)
@@ -295,9 +294,9 @@ def prompts_from_tokens(tokens: Any, model: Model) -> Prompts:
 
 
 def plain_ids(model: Model) -> Int[np.ndarray, " token"]:
-    """The ids that stand inside texts: of a model with a tokenizer, its tokens but special ones.
+    """The ids of ordinary tokens: the tokenizer's, without special ones.
 
-    All ids of the vocabulary without a tokenizer, or with one of too few tokens for prompts.
+    All ids of the vocabulary if there is no tokenizer, or if it has too few tokens for prompts.
     """
     d_vocab, tokenizer = int(model.cfg.d_vocab), getattr(model, "tokenizer", None)
     every = np.arange(d_vocab, dtype=np.int64)
@@ -312,14 +311,14 @@ def plain_ids(model: Model) -> Int[np.ndarray, " token"]:
 
 
 def bos_token(model: Model) -> int | None:
-    """The id every row should begin with: the tokenizer's BOS, if the model wants it."""
+    """The tokenizer's BOS id, if the model prepends it to prompts."""
     token = getattr(getattr(model, "tokenizer", None), "bos_token_id", None)
     prepends_bos = getattr(model.cfg, "default_prepend_bos", True)
     return int(token) if token is not None and prepends_bos else None
 
 
 def _periods(n_pos: int, rows: int, rng: np.random.Generator) -> Int[np.ndarray, " row"]:
-    """A third to a half of the row, as different from each other as can be."""
+    """Periods of a third to a half of the prompt, as different from each other as possible."""
     choices = np.arange(max(3, -(-n_pos // 3)), n_pos // 2 + 1)
     full = np.concatenate([rng.permutation(choices) for _ in range(-(-rows // len(choices)))])
     return full[:rows]
@@ -328,7 +327,7 @@ def _periods(n_pos: int, rows: int, rng: np.random.Generator) -> Int[np.ndarray,
 def _segment(
     ids: Int[np.ndarray, " id"], period: int, rng: np.random.Generator
 ) -> Int[np.ndarray, " period"]:
-    """Distinct tokens where there are enough; else neighbours differ, also round the end."""
+    """A segment of distinct tokens; if there are too few, neighbors differ, also across its end."""
     if len(ids) >= period:
         return rng.choice(ids, period, replace=False)
     segment = [int(rng.choice(ids))]
@@ -339,7 +338,7 @@ def _segment(
 
 
 def _period(row: Int[np.ndarray, " pos"]) -> int:
-    """The shortest period that the row has at least one and a half times; 0 for none."""
+    """The shortest period that the prompt contains at least one and a half times; 0 for none."""
     for period in range(2, 2 * len(row) // 3 + 1):
         if (row[period:] == row[:-period]).all():
             return period

@@ -1,10 +1,10 @@
 """In-context advantage: how much better a model predicts tokens of a repeated sequence.
 
-On prompts that repeat, the loss at positions whose next token followed the same token before is
-set against the loss at those of the first time round, row by row (the in-context advantage, in
-nats; Olsson et al. 2022, "In-context Learning and Induction Heads"). Losses also fall along a row
-for reasons that have nothing to do with the context, such as logits that get flatter. So there is
-a control from the same logits: the loss of the row's other tokens at the same positions.
+The in-context advantage is measured on prompts that repeat, in nats (Olsson et al. 2022,
+"In-context Learning and Induction Heads"). It is the loss in the first period minus the loss at
+positions whose next token followed the same token before, for each prompt. Losses may also fall
+along a prompt for reasons unrelated to the context, such as flatter logits. The control is the loss
+of the prompt's other tokens at the same positions, from the same logits.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ LEAK = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class RepetitionLosses:
-    """Losses and accuracy of the prompts' rows that repeat, one entry a row.
+    """Losses (nats) and accuracy on each prompt that repeats.
 
     Attributes:
-        loss_repeated: nats, of the next token where the context tells it.
-        loss_unrepeated: of the next token the first time round.
-        loss_others: where the context tells the next token, mean loss of the row's other tokens.
-        accuracy_repeated: share of positions whose told token gets the largest logit.
-        losses: nats, of the next token at each position where the context tells it; else NaN.
+        loss_repeated: of next tokens that the context determines.
+        loss_unrepeated: of next tokens in the first period.
+        loss_others: of the prompt's other tokens, where the context determines the next token.
+        accuracy_repeated: fraction of determined tokens that get the largest logit.
+        losses: of the next token at each position where the context determines it; else NaN.
     """
 
     loss_repeated: Float[np.ndarray, " row"]
@@ -54,15 +54,15 @@ class RepetitionLosses:
 
     @property
     def advantage(self) -> Float[np.ndarray, " row"]:
-        """Nats by which the second time round is easier than the first."""
+        """Loss in the first period minus loss on repeated tokens, nats."""
         nats: np.ndarray = self.loss_unrepeated - self.loss_repeated
         return nats
 
     def uses_repetition(self) -> bool:
-        """Whether the model uses the context.
+        """Whether the model significantly uses repetition.
 
-        The advantage must be LEAST_ADVANTAGE on average, with a confidence interval above zero,
-        and the told token must be preferred to the row's other tokens, by the same rule.
+        The mean advantage must be at least LEAST_ADVANTAGE, with a confidence interval above zero.
+        The same must hold for the loss of the prompt's other tokens minus that of the right one.
         """
         estimates = (estimate(self.advantage), estimate(self.loss_others - self.loss_repeated))
         return all(e.low > 0 and e.mean >= LEAST_ADVANTAGE for e in estimates)
@@ -124,7 +124,7 @@ _AHEAD = "attention is bidirectional: the model sees the next token, so predicti
 
 
 def repeating_rows(prompts: Prompts) -> Int[Tensor, " row"]:
-    """The rows that have positions of both kinds, told and not told by the context."""
+    """The prompts with both repeated and unpredictable next tokens."""
     both = prompts.repeated().any(1) & prompts.unrepeated().any(1)
     return both.nonzero()[:, 0]
 
@@ -136,17 +136,17 @@ def row_batches(
     n_stored: int,
     memory: int | str | None,
 ) -> Sequence[Int[Tensor, " _"]]:
-    """These rows, in batches whose full forward pass fits in memory.
+    """These prompts, in batches whose full forward pass fits in memory.
 
     Args:
         model: any TransformerLens model.
-        prompts: what the rows are of.
-        rows: which of them.
-        n_stored: numbers kept of each row during the pass.
-        memory: bytes or a size in words.
+        prompts: all prompts.
+        rows: indices of those to run.
+        n_stored: numbers that are stored of each prompt during the pass.
+        memory: bytes, or a size such as "4GiB".
 
     Raises:
-        InputError: not even one row fits.
+        InputError: not even one prompt fits.
     """
     itemsize = itemsize_of(model)
     row_bytes = bytes_per_row(model.cfg, prompts.n_pos, itemsize, logits=True, n_stored=n_stored)
@@ -157,7 +157,7 @@ def row_batches(
 def losses_of_batch(
     logits: Float[Tensor, "batch pos d_vocab"], prompts: Prompts, rows: Int[Tensor, " batch"]
 ) -> RepetitionLosses:
-    """Losses of a batch, from its logits; a row at a time, so that copies are small."""
+    """Losses of a batch, from its logits; one prompt at a time, so that copies are small."""
     repeated, unrepeated = prompts.repeated()[rows], prompts.unrepeated()[rows]
     values, losses = [], np.full(repeated.shape, np.nan)
     for i, row in enumerate(rows.tolist()):
@@ -179,7 +179,7 @@ def _row(
     repeated: Tensor,
     unrepeated: Tensor,
 ) -> tuple[Float[Tensor, "4"], Float[Tensor, " next"]]:
-    """One row's entries of a `RepetitionLosses`, and the loss of each next token."""
+    """One prompt's entries of a `RepetitionLosses`, and the loss of each next token."""
     repeated, unrepeated = repeated[:-1].to(logits.device), unrepeated[:-1].to(logits.device)
     targets = tokens[1:]
     logits = logits[:-1].to(torch.promote_types(logits.dtype, torch.float32))

@@ -1,8 +1,8 @@
-"""Forward passes for experiments on heads: what is kept of them, and what stands in for a head.
+"""Recorded activations, and ablation values of heads from the other prompts.
 
-What a head is replaced with comes from the *other* rows of the same prompts, position by position:
-their mean, or one of them. It is found once for all rows, so that running them in batches of any
-size gives the same result. A mean that included the row itself would leave part of it in place.
+The ablation value of a head is its mean output over the *other* prompts at the same position, or
+its output on one of them. Means are computed once for all prompts, so that the result does not
+depend on the batch size. A mean that included the prompt itself would leave part of its output.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from interp_toolkit.models.running.streaming import position_sums
 
 
 def hook_z(layer: int) -> str:
-    """The hook point at which the heads of a layer are read and edited."""
+    """The hook point of the outputs of a layer's heads."""
     return f"blocks.{layer}.attn.hook_z"
 
 
 def capture(
     model: Model, tokens: Int[Tensor, "batch pos"], names: Sequence[str]
 ) -> tuple[Float[Tensor, "batch pos d_vocab"], dict[str, Tensor]]:
-    """The logits, and what these hook points carry: one full pass."""
+    """Logits, and the activations at these hook points, from one full pass."""
     values: dict[str, Tensor] = {}
 
     points = hook_points(model)
@@ -36,12 +36,12 @@ def capture(
 
 
 class OtherRows:
-    """For each row, the mean over all other rows of what the heads of some layers hold.
+    """Mean outputs of the heads of some layers over all other prompts, for each prompt.
 
     Args:
         model: any TransformerLens model.
-        tokens: at least two rows, all of them.
-        layers: which layers.
+        tokens: all prompts, at least two.
+        layers: layers of the heads.
         memory: bound for the run.
     """
 
@@ -59,5 +59,5 @@ class OtherRows:
     def mean(
         self, layer: int, z: Float[Tensor, "batch pos head d_head"]
     ) -> Float[Tensor, "batch pos head d_head"]:
-        """Mean over all other rows, for each row with these outputs in the intact model."""
+        """Mean over all other prompts, for prompts with these outputs in the intact model."""
         return ((self._sums[hook_z(layer)] - z.double()) / (self._n - 1)).to(z)

@@ -67,18 +67,18 @@ LEAST_ANSWERS = 0.03  # of the answers: the least effect on accuracy that counts
 
 @dataclass(frozen=True)
 class TaskCheck:
-    """Whether a model does a task on these rows.
+    """Whether a model performs a task on these prompts.
 
     Attributes:
-        yes: whether it is better than chance, with its interval.
-        value: of the intact model, mean over rows with its interval.
-        chance: what knowing nothing of the row gives.
-        loss: nats at the asked places.
-        summary: in one sentence.
+        yes: whether it is significantly better than chance.
+        value: the intact model's metric, mean over prompts with its interval.
+        chance: the metric of a guess that does not read the prompt.
+        loss: nats at the positions that the metric reads.
+        summary: the result in one sentence.
         unit: of the value.
-        above: of each row of the task, its value above chance; None where that is not by row.
-        most: the largest fraction of the metric that can be lost: 1 of an accuracy, which a model
-            may lose to below chance, by being certain of something wrong, without losing more.
+        above: each prompt's metric above chance; None where there is none per prompt.
+        most: the largest fraction of the metric that counts as lost. It is 1 for an accuracy: a
+            model that falls below chance, certain of a wrong answer, has lost no more than all.
     """
 
     yes: bool
@@ -96,10 +96,10 @@ class TaskCheck:
         return self.value.mean - self.chance
 
     def fraction(self, lost: Float[np.ndarray, " row"], coverage: float) -> Share:
-        """A loss on the first rows of the task as a fraction of the metric, with its interval.
+        """A loss on the first prompts of the task as a fraction of the metric, with its interval.
 
-        The metric's own uncertainty, chance's included, is part of the interval: Fieller's, and for
-        an accuracy what few changed rows allow (see `ratio_share`).
+        The interval includes the uncertainty of the metric and of chance. It is Fieller's; for an
+        accuracy, of which few prompts may change, that of `ratio_share`.
         """
         assert self.above is not None
         above = self.above[: len(lost)]
@@ -127,9 +127,9 @@ class CircuitTask(ABC):
 
     Attributes:
         prompts: the prompts.
-        rows: which of them are measured.
+        rows: indices of the prompts that are measured.
         metric_class: the class of the metric.
-        first_look: rows that usually decide; more are run where they do not.
+        first_look: number of prompts that usually decide; more are run where they do not.
         smallest_effect: the least loss of the metric that is above the effect-size threshold.
     """
 
@@ -201,15 +201,14 @@ class AnswerTask(CircuitTask):
         return LogProbability(self.prompts, at_least_guess=False, precision=torch.float32)
 
     def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
-        """The t interval; where hardly any row differs from the others, exact bounds."""
+        """The t interval; exact bounds where hardly any prompt differs from the others."""
         return mean_of_shares(values, coverage)
 
     def guesses(self) -> Float[np.ndarray, " row"]:
         """Accuracy per prompt of the best guess that ignores the prompt.
 
-        The guess (one answer for all, or one for each asked position) is chosen on one half of the
-        rows and judged on the other, so that chance is not estimated on the rows that it is fitted
-        to.
+        The guess (one answer for all, or one for each answer position) is chosen on one half of
+        the prompts and tested on the other, so that chance is not overestimated.
         """
         assert self.prompts.answers is not None
         answers = self.prompts.answers[self.rows].numpy()
@@ -226,7 +225,7 @@ class AnswerTask(CircuitTask):
         return chances
 
     def check(self, readings: Float[np.ndarray, "row column"]) -> TaskCheck:
-        """Right more often than the best guess that does not look at the row."""
+        """Whether answers are right more often than by the best guess without the prompt."""
         values, guesses = readings[:, 0], self.guesses()
         value = _of_shares(values)
         above = values - guesses
@@ -246,7 +245,7 @@ def _commonest(ids: Int[np.ndarray, "..."]) -> int:
 
 
 def _of_shares(values: Float[np.ndarray, " row"]) -> Estimate:
-    """The mean of shares of right answers, with exact bounds (see `clopper_pearson`)."""
+    """The mean fraction of right answers, with exact bounds (see `clopper_pearson`)."""
     low, high = clopper_pearson(float(values.sum()), len(values), COVERAGE)
     return replace(estimate(values), low=low, high=high)
 
@@ -261,7 +260,7 @@ class PreferenceTask(AnswerTask):
     metric_class = Preference
 
     def check(self, readings: Float[np.ndarray, "row column"]) -> TaskCheck:
-        """The answer preferred more often than not."""
+        """Whether the answer is preferred more often than not."""
         assert self.prompts.answers is not None
         assert self.prompts.wrong is not None
         values, chance = readings[:, 0], 0.5
@@ -287,9 +286,9 @@ def fixed_preferences(
 ) -> Float[np.ndarray, " row"]:
     """Accuracy per prompt of a fixed preference among tokens, learned from the other prompts.
 
-    Each token is worth how often it is an answer, less how often a wrong one, in the other rows;
-    ties count one half. So names drawn at random get about one half and no more, and rows that all
-    have one answer get everything.
+    A token's score is the number of other prompts that have it as answer, minus the number that
+    have it as wrong answer; ties count one half. Randomly sampled names thus get about one half,
+    and prompts that all have the same answer get 1.
 
     Examples:
         >>> fixed_preferences(np.array([[3], [3], [3]]), np.array([[4], [5], [4]])).tolist()
@@ -325,7 +324,7 @@ class RepeatTask(CircuitTask):
     def read(
         self, logits: Float[Tensor, "batch pos d_vocab"], rows: Int[Tensor, " batch"]
     ) -> Float[np.ndarray, "batch column"]:
-        """Metric, loss on repeated tokens, loss before, and loss of the row's other tokens."""
+        """Metric, loss on repeated tokens, loss before, and loss of the prompt's other tokens."""
         require_finite(logits)
         losses = losses_of_batch(logits, self.prompts, rows)
         repeated = losses.loss_repeated
@@ -333,7 +332,7 @@ class RepeatTask(CircuitTask):
         return np.stack(columns, axis=1)
 
     def check(self, readings: Float[np.ndarray, "row column"]) -> TaskCheck:
-        """Whether repetition makes tokens likelier: than before, and than the row's others."""
+        """Whether repeated tokens are likelier than before, and than the prompt's other tokens."""
         repeated, unrepeated, others = readings[:, 1:].T
         advantage = self.interval(unrepeated - repeated, COVERAGE)
         preferred = self.interval(others - repeated, COVERAGE)
@@ -361,11 +360,11 @@ class RepeatTask(CircuitTask):
 
 
 def task_of(model: Model, prompts: Prompts) -> tuple[CircuitTask | None, str | None]:
-    """The task of these rows; or the reason why there is none.
+    """The task of these prompts, or the reason why they define none.
 
     Args:
         model: any TransformerLens model.
-        prompts: rows with answers (and wrong ones beside them, maybe), or rows that repeat.
+        prompts: prompts with answers (and perhaps wrong answers), or prompts that repeat.
 
     Raises:
         InputError: answers that the model's logits do not have.
@@ -386,14 +385,14 @@ def task_of(model: Model, prompts: Prompts) -> tuple[CircuitTask | None, str | N
 
 
 def check_task(model: Model, task: CircuitTask, memory: int | str | None = None) -> TaskCheck:
-    """Whether the model does the task: one pass over its rows."""
+    """Whether the model performs the task, from one pass over its prompts."""
     return task.check(intact_readings(model, task, memory))
 
 
 def intact_readings(
     model: Model, task: CircuitTask, memory: int | str | None = None
 ) -> Float[np.ndarray, "row column"]:
-    """The task's readings of its rows in the intact model: one pass."""
+    """The task's readings of the intact model, from one pass over its prompts."""
     parts = []
     for batch in row_batches(model, task.prompts, task.rows, 0, memory):
         logits = run(model, task.prompts.tokens[batch])
@@ -403,7 +402,7 @@ def intact_readings(
 
 
 def first_rows(task: CircuitTask, n: int) -> CircuitTask:
-    """The task on the first so many of its rows."""
+    """The task on its first n prompts."""
     return replace(task, rows=task.rows[:n])
 
 

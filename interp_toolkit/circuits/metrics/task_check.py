@@ -65,8 +65,7 @@ class TaskPerformance:
 
     Attributes:
         clean: on the clean prompts; significantly above chance.
-        corrupted: on the corrupted prompts, with the answers of the clean ones; None: there are
-            none.
+        corrupted: on the corrupted prompts, with the answers of the clean ones; or None.
     """
 
     clean: TaskCheck
@@ -132,7 +131,7 @@ RISE = 1.0  # nats that the loss rises by where a row becomes too long for the m
 LARGE = 1e11  # operations on the usual prompts of a large model: seconds on one core
 LARGE_SCORED, LARGE_LENGTH = 8, 64  # made prompts of a large model, and their positions
 LARGE_ROWS = 16  # its made prompts that attention is knocked out on
-FEWEST_AFTER, FEWEST_ROWS = 4, 6  # places after a rise, and rows, that tell it
+FEWEST_AFTER, FEWEST_ROWS = 4, 6  # positions after a rise, and prompts, to detect it
 TRIED_ROWS = 8  # for each way but the one that is taken
 MOST_FORMATS = 24
 
@@ -161,13 +160,13 @@ class PromptFormat:
 def is_large(
     model: Any, data: FeatureData | None, effort: Effort, length: int | None = None
 ) -> bool:
-    """Whether running the model takes so long that it is run on a budget.
+    """Whether the model is so expensive to run that analyses limit the number of passes.
 
     Args:
         model: any TransformerLens model.
-        data: the prompts that it is run on; None: made ones.
-        effort: nothing is large for "thorough".
-        length: positions of made prompts; None: the context, LONGEST at most.
+        data: the prompts; None: synthetic ones.
+        effort: no model is large for "thorough".
+        length: positions of synthetic prompts; None: the context, at most LONGEST.
     """
     if effort == "thorough":
         return False
@@ -196,7 +195,7 @@ def synthetic_prompts(
         model: any TransformerLens model.
         bos: as `repeated_prompts` takes it; an id or None fixes the first token.
         length: of the prompts; None: chosen as the module describes.
-        seed: of the draws.
+        seed: of the sampling.
         memory: bound for the run.
         progress: receives progress messages.
         search: whether to run the model to find that format; False: the plain format, untested.
@@ -269,8 +268,8 @@ def _as_long_as_trained(
 def rising_position(losses: Float[np.ndarray, "row pos"]) -> int | None:
     """The position from which the loss stays at least RISE nats higher, in every prompt.
 
-    Of several such positions, the one with the largest rise of the mean loss from before to after;
-    None where no rise is significantly that large (t interval over prompts).
+    If there are several, it is the one with the largest rise of the mean loss. None if no rise is
+    significantly that large (t interval over prompts).
     """
     best, where = 0.0, None
     n_pos = losses.shape[1]
@@ -289,9 +288,9 @@ def rising_position(losses: Float[np.ndarray, "row pos"]) -> int | None:
 
 
 def assumption_note(model: Model, data: FeatureData) -> str | None:
-    """Evidence from the answers against settings assumed when the model was loaded.
+    """Evidence in the answers against settings that were assumed when the model was loaded.
 
-    None where nothing was assumed, the prompts have no answers, or no alternative answers better.
+    None if nothing was assumed, the prompts have no answers, or no alternative is more accurate.
     """
     nothing = not record_of(model).alternatives
     if nothing or data.answers is None or len(np.unique(data.lengths)) > 1:
@@ -318,7 +317,7 @@ def prompts_in(
 def _formats(
     model: Model, plain: PromptFormat, bos: int | Literal["auto"] | None, length: int | None
 ) -> Iterator[PromptFormat]:
-    """Other formats, the likeliest first."""
+    """Alternative formats, the most plausible first."""
     norms = _norms(model, "embed", "W_E")
     odd = [] if norms is None else _odd(norms)
     d_vocab = int(model.cfg.d_vocab)
@@ -349,7 +348,7 @@ def _norms(model: Model, module: str, name: str) -> Float[np.ndarray, " row"] | 
 
 
 def _odd(norms: Float[np.ndarray, " token"]) -> list[int]:
-    """Ids whose embedding is much larger or smaller than most, the oddest first."""
+    """Ids whose embedding norm is far from the median, the farthest first."""
     middle = float(np.median(norms))
     if middle <= 0:
         return []

@@ -2,10 +2,10 @@
 
 - `token_lists`: delimiters, and ordered lists such as weekdays, with their OV scores
 - `measures`: the measures of every head under every kind, one number per prompt
-- `causal`: ablation of named heads at the answer position, and what it costs
-- `find`: all of these steps on given prompts
-- `result`: what it returns, and its tables
-- `reading`: what prompts ask, what heads attend to there, and what they write to the logits
+- `causal`: ablation of named heads at the answer position, and its effects
+- `find`: all of these steps on a user's prompts
+- `result`: the result and its tables
+- `reading`: answer positions, attention of heads from there, and direct effects on the logits
 - `kinds`: the kinds of heads, and the rule that names them from measures
 - `analysis`: `interp analyze --probe roles`: the analysis, its verdict and figures
 """

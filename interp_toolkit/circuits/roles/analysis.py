@@ -138,7 +138,7 @@ _NO_ROWS = "roles are defined by the prompts' answers; give prompts with answers
 
 
 def unfit(model: Any, data: FeatureData | None) -> str | None:
-    """Why heads cannot be judged at answer positions; None where they can."""
+    """Why the analysis cannot run on this model and data; None where it can."""
     if int(model.cfg.n_layers) < 1:
         return "the model has no layers"
     if data is None or data.answers is None:
@@ -176,7 +176,7 @@ _MOVING = (NAME_MOVER.name, SUCCESSOR.name)
 
 
 def not_tested(task_check: TaskCheck) -> RolesEvidence:
-    """The evidence where the model does not measurably perform the task."""
+    """The evidence if the model is not shown to perform the task."""
     reason = f"the model is not shown to perform the task: {task_check.summary}"
     return _evidence("not_tested", reason, task_check, {}, 1)
 
@@ -224,7 +224,7 @@ def headline(roles: Roles, *, quick: bool = False) -> str:
 
 
 def _surely_more(one: Share, other: Share | None) -> bool:
-    """Whether the interval of the first effect is farther from 0 than all of the other's."""
+    """Whether the first effect's interval is farther from 0 than the whole of the other's."""
     surely = max(one.low, -one.high)
     return surely > 0 and (other is None or surely > max(abs(other.low), abs(other.high)))
 
@@ -235,7 +235,7 @@ def _names(kind: HeadKind, heads: Sequence[HeadRole], most: int) -> str:
 
 
 def findings(roles: Roles) -> list[str]:
-    """Heads that move the answer, other writers, S-inhibition, writers against it, the rest."""
+    """Findings: name movers, other writers, S-inhibition, writers against the answer, the rest."""
     bringing = [part for part in (_of_kind(roles.heads, name) for name in _MOVING) if part]
     sentences = [
         f"Attending to the answer's token and writing it: {' and '.join(bringing)}."
@@ -276,7 +276,7 @@ def _of_kind(heads: Sequence[HeadRole], kind: str) -> str:
 
 
 def _counted(count: int, kind: HeadKind) -> str:
-    """Such as "1 name mover", "2 heads parked on delimiters"."""
+    """Counts in words, such as "1 name mover", "2 heads parked on delimiters"."""
     return f"{count} {kind.singular if count == 1 else kind.plural}"
 
 

@@ -43,16 +43,16 @@ HeadSet = frozenset[Head]
 
 @dataclass(frozen=True)
 class RoleCheck:
-    """The loss of preference for the answer without some heads.
+    """The effect of ablating some heads on the preference for the answer.
 
     Attributes:
-        heads: which.
-        loss: share of the logit difference that is lost.
-        direct: share that is lost at once, at the logits.
-        downstream: share lost beyond that.
-        shift: rise of the name movers' attention to the wrong token less that to the answer; None
-            without name movers behind the head.
-        word: of the loss.
+        heads: the ablated heads.
+        loss: fraction of the logit difference that is lost.
+        direct: fraction that is lost directly at the logits.
+        downstream: fraction that is lost through later layers.
+        shift: rise of the name movers' attention to the wrong token minus that to the answer; None
+            without name movers in later layers.
+        word: the causal word of the loss.
     """
 
     heads: tuple[Head, ...]
@@ -65,12 +65,12 @@ class RoleCheck:
 
 @dataclass(frozen=True, eq=False)
 class RoleChecks:
-    """Runs rows with sets of heads taken out.
+    """Runs prompts with sets of heads ablated.
 
     Attributes:
         model: any TransformerLens model.
-        writing: of the intact model.
-        movers: the heads whose attention is watched.
+        writing: direct effects in the intact model.
+        movers: name movers, whose attention is recorded.
         memory: bound for a batch.
         progress: called with a description of each step.
     """
@@ -83,9 +83,9 @@ class RoleChecks:
 
     @torch.no_grad()
     def of(self, sets: Sequence[HeadSet]) -> list[RoleCheck]:
-        """The check of each set.
+        """The check of each set of heads.
 
-        Raises InterventionError where the model ignores edits of its heads.
+        Raises InterventionError if the model ignores edits of its heads.
         """
         if not sets:
             return []
@@ -133,7 +133,7 @@ class RoleChecks:
     def _without(
         self, out: HeadSet, at: slice, ablation_value: Tensor, entries: dict[str, Tensor]
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """The last layer's stream at the asked place, and the movers' attention from it."""
+        """The final residual stream at the answer position, and the movers' attention there."""
         points, patterns = hook_points(self.model), pattern_points(self.model)
         positions = torch.from_numpy(self.writing.queries.position[at])
         first = min(out).layer
@@ -162,14 +162,14 @@ class RoleChecks:
         return ends[0], by_layer
 
     def _behind(self, out: HeadSet) -> list[Head]:
-        """The movers that can hear of it."""
+        """The name movers in later layers than the ablated heads."""
         last = max(out).layer
         return [mover for mover in self.movers if mover.layer > last and mover not in out]
 
     def _watched(
         self, out: HeadSet, patterns: dict[int, Tensor], at: slice
     ) -> Float[np.ndarray, " query"]:
-        """The movers' attention to the wrong token less the answer, above the intact model's."""
+        """The rise of the movers' attention to the wrong token minus that to the answer."""
         queries, behind = self.writing.queries, self._behind(out)
         if queries.wrong is None or not behind:
             return np.full(at.stop - at.start, np.nan)
@@ -196,7 +196,7 @@ class RoleChecks:
 
 
 def logit_difference_check(difference: Float[np.ndarray, " row"]) -> TaskCheck:
-    """The logit difference as a behavior that effects are shares of; chance is no difference."""
+    """The logit difference as the metric that effects are fractions of; chance is 0."""
     value = estimate(difference)
     text = f"the logit difference is {value.mean:.3g}"
     return TaskCheck(value.low > 0, value, 0.0, float("nan"), text, "logits")
@@ -205,7 +205,7 @@ def logit_difference_check(difference: Float[np.ndarray, " row"]) -> TaskCheck:
 def _means_of_others(
     z: Float[Tensor, "layer query head d_head"], queries: Queries
 ) -> Float[Tensor, "layer query head d_head"]:
-    """Mean over the same query of the other rows, for each query."""
+    """For each query, the mean over the same query of the other prompts."""
     by_slot = z.double().reshape(len(z), -1, queries.slots, *z.shape[2:])
     others = (by_slot.sum(1, keepdim=True) - by_slot) / (by_slot.shape[1] - 1)
     flat: Tensor = others.flatten(1, 2).to(z)

@@ -1,7 +1,7 @@
 """Classify heads by role on these prompts: measures, rule, causal check.
 
-Passes over the rows: one for all heads together (see `reading`), and for the causal check one more,
-with one for each head that is checked, from its layer on where the model can be started there.
+One pass over the prompts records all heads (see `reading`). The causal check takes one more, and
+one for each checked head, which begins at its layer if the model can be run from there.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ class Roles:
     """The roles of all heads.
 
     Attributes:
-        heads: one entry a head and kind that could be judged, in the order of kinds, then heads.
-        writers: heads of no such kind that write much for the answer or against it.
+        heads: one entry per testable kind and head, in the order of kinds, then heads.
+        writers: heads of no such kind with a large direct effect for or against the answer.
         groups: the causal check of all heads of a kind together, by kind.
         direct: every head's direct effect on the preference, logits.
-        attention: of every head from the asked place to every place, mean over queries.
-        difference: mean preference of the model, logits.
-        untested: kinds that these rows or this model say nothing of, and why.
-        passes: how many passes over the rows it took, those from a layer on counted whole.
-        notes: what limits it, a sentence each.
+        attention: of every head from the answer position to each position, mean over queries.
+        difference: the model's mean preference for the answer, logits.
+        untested: kinds that cannot be tested on these prompts or this model, and why.
+        passes: number of passes over the prompts; those that begin at a layer count as whole.
+        notes: limits of the result, one sentence each.
     """
 
     heads: tuple[HeadRole, ...]
@@ -90,19 +90,19 @@ def find_roles(
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> Roles:
-    """Name movers, S-inhibition heads and their like; whether the model does its task is not asked.
+    """Test every head for every role; task performance is not checked.
 
     Args:
         model: any TransformerLens model whose heads add to the residual stream.
-        prompts: rows with answers, with wrong ones beside them where name movers are asked for.
+        prompts: prompts with answers, and with wrong answers for name movers.
         lists: token ids in order, for successor heads; None: the tokenizer's weekdays and so on.
-        checked: heads to take out one by one, at most; 0: no causal check; None: all.
-        seed: of the draws.
+        checked: the most heads that are ablated one by one; 0: no causal check; None: all.
+        seed: of the sampling.
         memory: bound for a batch.
         progress: called with a description of each step.
 
     Raises:
-        InputError: rows that ask nothing or are too few; a model whose heads cannot be read.
+        InputError: too few prompts or no answers; a model whose heads cannot be read.
 
     Examples:
         >>> from dataclasses import replace
@@ -110,9 +110,9 @@ def find_roles(
         >>> from interp_toolkit.circuits import repeated_prompts
         >>> model = it.load("toy:induction")
         >>> made = repeated_prompts(model, rows=12, n_pos=24)
-        >>> places = torch.full((12, 1), 22)
-        >>> asking = replace(made, answers=made.tokens[:, 23:], answer_positions=places)
-        >>> heads = find_roles(model, asking).heads
+        >>> positions = torch.full((12, 1), 22)
+        >>> prompts = replace(made, answers=made.tokens[:, 23:], answer_positions=positions)
+        >>> heads = find_roles(model, prompts).heads
         >>> [head.name for head in heads if head.kind == "name-mover" and head.named]
         ['L1H0']
     """
@@ -156,7 +156,7 @@ def find_roles(
 
 
 def _used() -> list[str]:
-    """The measures that some kind needs, each once."""
+    """The distinct measures that kinds need."""
     needs = [need.measure for kind in KINDS for need in (*kind.attention, *kind.writing)]
     return list(dict.fromkeys(needs))
 
@@ -201,9 +201,9 @@ def _share(size: MeasureMeans, at: tuple[int, ...]) -> Share:
 
 
 def _in_front(heads: Sequence[HeadRole]) -> list[HeadRole]:
-    """Heads behind every name mover, and all that may be one, feed none: they inhibit nothing.
+    """Reject S-inhibition heads that no name mover follows, candidate name movers included.
 
-    Nothing is said of them where no name mover is named.
+    Without a named name mover, no head is rejected.
     """
     movers = [h for h in heads if h.kind == NAME_MOVER.name and h.word in ("named", "undecided")]
     if not any(mover.named for mover in movers):
@@ -221,7 +221,7 @@ def _in_front(heads: Sequence[HeadRole]) -> list[HeadRole]:
 def _writers(
     heads: Sequence[HeadRole], direct: MeasureMeans, difference: float
 ) -> list[PlainWriter]:
-    """Heads of no kind that moves, whose direct effect is certain and large; the largest first."""
+    """Heads of no writing kind with a significant, large direct effect; the largest first."""
     named = {(h.layer, h.head) for h in heads if h.kind not in PARKED and h.word != "no"}
     writers = []
     for layer, head in np.ndindex(*direct.mean.shape):
@@ -280,7 +280,7 @@ def _checked(
 
 
 def _with_check(head: HeadRole, checks: dict[Head, RoleCheck]) -> HeadRole:
-    """The head with its check; an S-inhibition candidate is named by it, or not."""
+    """The head with its causal check, which decides on S-inhibition candidates."""
     if head.word not in ("named", "candidate", "undecided"):
         return head
     check = checks.get(Head(head.layer, head.head))
@@ -291,7 +291,7 @@ def _with_check(head: HeadRole, checks: dict[Head, RoleCheck]) -> HeadRole:
 
 
 def inhibits(check: RoleCheck | None) -> tuple[Any, str | None]:
-    """Whether a head that attends to the wrong token's repeat inhibits: what its absence does."""
+    """Whether a head that attends to the wrong token's repeat inhibits, by its ablation."""
     if check is None:
         return "undecided", "it has the pattern, but was not ablated"
     lost, direct, beyond, shift = check.loss, check.direct, check.downstream, check.shift
@@ -327,7 +327,7 @@ def _notes(judged: dict[str, KindSides | None]) -> list[str]:
 def _untested(
     judged: dict[str, KindSides | None], queries: Queries, has_tokenizer: bool, has_lists: bool
 ) -> dict[str, str]:
-    """Why kinds could not be judged."""
+    """The kinds that could not be tested, and why."""
     why = {
         NAME_MOVER.name: "too few answers stand in their rows",
         NEGATIVE.name: "too few answers stand in their rows",

@@ -28,10 +28,10 @@ from interp_toolkit.circuits.roles.measures import HeadMeasures, OfRows
 from interp_toolkit.circuits.roles.reading import FEWEST_ROWS
 from interp_toolkit.stats import LEVEL, mean_interval, sign_flip_p_values
 
-ATTENDS = 0.1  # of the attention, beyond that to places like them
-PARKS = 0.4  # of the attention, on places that are parked at
+ATTENDS = 0.1  # of the attention, beyond that on similar positions
+PARKS = 0.4  # of the attention, on the positions that heads park on
 QUIET = 0.5  # of what attending elsewhere would write
-MUCH = 0.1  # of that preference: heads of no kind that write as much are told too
+MUCH = 0.1  # of that preference: heads of no kind that write as much are reported too
 WRITES = 0.02  # of the model's own preference for the answer
 
 
@@ -40,11 +40,11 @@ class RoleNeed:
     """One condition that a role requires.
 
     Attributes:
-        measure: its name.
-        sign: 1, or -1 where it is to be negative.
+        measure: the name of the measure.
+        sign: 1, or -1 if the measure must be negative.
         threshold: least mean in that direction.
-        of_difference: whether the threshold is a share of the model's preference for the answer.
-        optional: whether rows may have nothing to measure it on (then it is left out, and said).
+        of_difference: whether the threshold is a fraction of the model's preference for the answer.
+        optional: whether prompts may lack what it is measured on; it is then left out with a note.
     """
 
     measure: str
@@ -59,9 +59,9 @@ class HeadKind:
     """A kind of head.
 
     Attributes:
-        name: as in results.
-        singular, plural: for sentences.
-        attention, writing: its needs; the first of each is the one whose size is reported.
+        name: the name in results.
+        singular, plural: the words in sentences.
+        attention, writing: its needs; the size of the first of each is reported.
     """
 
     name: str
@@ -145,9 +145,9 @@ class MeasureMeans:
     """A measure of every head, over rows; NaN where there are too few.
 
     Attributes:
-        mean, low, high: with its interval at COVERAGE.
+        mean, low, high: the mean with its interval at COVERAGE.
         p_value: adjusted for all heads and measures.
-        rows: it is of.
+        rows: number of prompts.
     """
 
     mean: OfHeads
@@ -165,7 +165,7 @@ class RoleSide:
         size: the means of the need whose size is reported, in its own sign.
         p_value: the largest over the needs.
         passes: whether all needs are met.
-        reaches: whether no need's interval excludes it.
+        reaches: whether every need's interval reaches its threshold.
     """
 
     size: MeasureMeans
@@ -179,9 +179,9 @@ class KindSides:
     """Attention and writing of a role; writing is None if the causal check decides.
 
     Attributes:
-        kind: which.
+        kind: the kind.
         attention, writing: its sides.
-        left_out: needs that these rows have nothing to measure on.
+        left_out: needs that cannot be measured on these prompts.
     """
 
     kind: HeadKind
@@ -201,7 +201,7 @@ class KindSides:
 def means_of(
     measures: HeadMeasures, used: Sequence[str], *, seed: int = 0
 ) -> dict[str, MeasureMeans]:
-    """Every used measure over rows, with p-values that are adjusted for all of them together."""
+    """The mean of every used measure over prompts, with p-values adjusted for all of them."""
     cleaned = {name: _without_rounding(measures.of_rows[name]) for name in used}
     stacked = [values.reshape(-1, values.shape[-1]) for values in cleaned.values()]
     enough = [np.where((~np.isnan(v)).sum(1) >= FEWEST_ROWS, 1.0, np.nan) for v in stacked]
@@ -216,7 +216,7 @@ def means_of(
 def sides_of(
     kind: HeadKind, means: Mapping[str, MeasureMeans], difference: float
 ) -> KindSides | None:
-    """Attention and writing of a role; None if these rows cannot measure it."""
+    """Attention and writing of a role; None if they cannot be measured on these prompts."""
     left_out: list[str] = []
     attention = _side(kind.attention, means, difference, left_out)
     writing = _side(kind.writing, means, difference, left_out) if kind.writing else None
@@ -251,7 +251,7 @@ def _side(
 
 
 def _without_rounding(values: OfRows) -> OfRows:
-    """Zero where a contrast is nothing but rounding."""
+    """Set contrasts within rounding error to zero."""
     largest = float(np.nanmax(np.abs(values), initial=0.0)) if values.size else 0.0
     with np.errstate(invalid="ignore"):
         return np.where(np.abs(values) <= ROUNDING * largest, 0.0, values)

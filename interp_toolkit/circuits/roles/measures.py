@@ -1,7 +1,7 @@
 """Measures of every head on every prompt: attention beyond controls, and what the head writes.
 
 The measures have the names that `kinds` uses. Attention is a fraction of the query's attention,
-what a head writes is in logits (see `reading`), and `quiet` is 1 less a ratio of norms.
+direct effects are in logits (see `reading`), and `quiet` is 1 minus a ratio of norms.
 
 Attention to target positions is compared with two controls:
 - like: other earlier positions of the same prompt within `NEAR` of the targets (all others, where
@@ -74,7 +74,7 @@ def against(
     targets: Bool[np.ndarray, "query pos"],
     control: Float[np.ndarray, "query pos"],
 ) -> Float[np.ndarray, "*some query"]:
-    """Attention to the targets less as much of the control's weighted mean; NaN: no positions."""
+    """Attention to the targets minus the control's mean times their number; NaN: no positions."""
     count, size = targets.sum(1), control.sum(1)
     defined = (count > 0) & (size > 0)
     weight = targets - control * (count / np.where(size > 0, size, 1))[:, None]
@@ -90,8 +90,8 @@ class HeadMeasures:
     """All measures of all heads.
 
     Attributes:
-        of_rows: by measure, one number per prompt; NaN where a prompt has nothing to measure.
-        difference: the model's own logit difference, answer less wrong answer.
+        of_rows: one number per prompt for each measure; NaN where it is undefined.
+        difference: the model's logit difference, answer minus wrong answer.
     """
 
     of_rows: Mapping[str, OfRows]
@@ -154,7 +154,7 @@ def _attention(
 def _quiet(
     queries: Queries, reading: Reading, positions: Bool[np.ndarray, "query pos"]
 ) -> Float[np.ndarray, "layer head query"]:
-    """1 less the norm written from these positions over what attending elsewhere would write."""
+    """1 minus the norm written from these positions over the norm from other positions."""
     visible = np.arange(positions.shape[1]) <= queries.position[:, None]
     others = visible & ~positions
     paid = np.einsum("...ap,...ap,ap->...a", reading.attention, reading.reach, positions)
@@ -183,7 +183,7 @@ def _of_layer(
 
 
 def _copies(writing: Writing, layer: int) -> Float[np.ndarray, "query head"]:
-    """Effect of attending to the answer, or the wrong one, on its own logit against the others'."""
+    """Effect of attending to the answer (or wrong answer) on its logit against other logits."""
     queries, hand = writing.queries, writing.queries.at_hand
     wrong = queries.answer if queries.wrong is None else queries.wrong
     parts = []
@@ -207,7 +207,7 @@ def _copies(writing: Writing, layer: int) -> Float[np.ndarray, "query head"]:
 def _next(
     writing: Writing, follows: Successions, written: Float[Tensor, "query head d_model"]
 ) -> dict[str, Float[np.ndarray, "query head"]]:
-    """The successor's logit beside its list's, and beside that of the token it follows."""
+    """The successor's logit against its list's, and against the preceding token's."""
     queries = writing.queries
     shape = (len(queries), writing.view.n_heads)
     on_list, on_before = (np.full(shape, np.nan) for _ in range(2))
@@ -255,7 +255,7 @@ def _suppressed(
 
 
 def candidate_positions(queries: Queries) -> Bool[np.ndarray, "query pos"]:
-    """Earlier positions except the first token's and the query's own: no sinks, no self."""
+    """Earlier positions whose token is neither the first one nor the query's own."""
     own = queries.tokens[np.arange(len(queries)), queries.position]
     apart = (queries.tokens != own[:, None]) & (queries.tokens != queries.tokens[:, :1])
     candidates: np.ndarray = queries.earlier & apart
@@ -275,7 +275,7 @@ def _of_other_rows(
     column: Int[np.ndarray, " query"],
     top: Int[np.ndarray, " query"],
 ) -> Float[np.ndarray, "head query"]:
-    """The mean effect on the other prompts' tokens, where these differ."""
+    """The mean effect on tokens of other prompts that differ from this one's."""
     counts = np.bincount(column[top >= 0], minlength=effects.shape[2]).astype(float)
     weights = np.broadcast_to(counts, (len(top), len(counts))).copy()
     defined = top >= 0

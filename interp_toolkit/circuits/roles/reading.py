@@ -1,9 +1,9 @@
 """Attention and direct effects of heads at answer positions, recorded in one pass over the prompts.
 
-Each answer of each prompt is one entry, an *ask*, with the positions of the prompt that matter to
-it: those before the answer's position, which the model has read by then.
+Each answer of each prompt is one *query*, with the earlier positions of the prompt, which the model
+has read by then.
 
-For each ask the pass records every head's attention and `hook_z`, the residual stream before each
+For each query the pass records every head's attention and `hook_z`, the residual stream before each
 layer and after the last, and for each source position the norm of the head's output if it attended
 there alone. Values are computed from the residual stream by the weights' view. Attention times
 values is compared with the model's own `hook_z`, so that a pattern that the model does not use is
@@ -52,14 +52,14 @@ FEWEST_ROWS = 6  # with five, no sign-flip p-value is below 0.05
 
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """The positions with answers and the answers, row by row.
+    """Answer positions and answers; queries of one prompt are adjacent.
 
     Attributes:
-        tokens: of the row.
-        position: where the answer is read.
-        answer: the token that should be named there.
-        wrong: the token that should not, or None.
-        slots: how many answers a row asks for: entries of one row stand together.
+        tokens: of the prompt.
+        position: the answer position.
+        answer: the correct next token.
+        wrong: the wrong answer, or None.
+        slots: number of answers of a prompt.
 
     Examples:
         >>> tokens, position = np.array([[3, 4, 3, 5]]), np.array([3])
@@ -78,24 +78,24 @@ class Queries:
 
     @property
     def at_hand(self) -> Int[np.ndarray, " token"]:
-        """The tokens that some row has as answer or as wrong answer."""
+        """The tokens that some prompt has as answer or as wrong answer."""
         both = self.answer if self.wrong is None else np.concatenate([self.answer, self.wrong])
         ids: np.ndarray = np.unique(both)
         return ids
 
     @property
     def earlier(self) -> Bool[np.ndarray, "query pos"]:
-        """Positions before the asked one."""
+        """Positions before the answer position."""
         before: np.ndarray = np.arange(self.tokens.shape[1]) < self.position[:, None]
         return before
 
     def holding(self, ids: Int[np.ndarray, " query"]) -> Bool[np.ndarray, "query pos"]:
-        """Earlier positions that hold these tokens, one for each query."""
+        """Earlier positions of these tokens, one token for each query."""
         held: np.ndarray = self.earlier & (self.tokens == ids[:, None])
         return held
 
     def last_repeat(self, ids: Int[np.ndarray, " query"]) -> Bool[np.ndarray, "query pos"]:
-        """The last earlier position of these tokens, where there are two or more."""
+        """The last earlier position of these tokens, if there are two or more."""
         held = self.holding(ids)
         last = np.zeros_like(held)
         number = np.flatnonzero(held.sum(1) > 1)
@@ -103,12 +103,12 @@ class Queries:
         return last
 
     def first(self) -> Bool[np.ndarray, "query pos"]:
-        """The first position, where it is an earlier one."""
+        """The first position, if it is an earlier one."""
         at_first: np.ndarray = self.earlier & (np.arange(self.tokens.shape[1]) == 0)
         return at_first
 
     def by_row(self, values: Float[np.ndarray, "*some query"]) -> Float[np.ndarray, "*some row"]:
-        """The mean over each row's answers; those that are NaN take no part."""
+        """The mean over each prompt's answers, without NaN."""
         slots = values.reshape(*values.shape[:-1], -1, self.slots)
         if self.slots == 1:
             return slots[..., 0]
@@ -119,9 +119,9 @@ class Queries:
 
 
 def queries_of(prompts: Prompts) -> Queries:
-    """The questions of these rows.
+    """The queries of these prompts.
 
-    Raises InputError for rows that ask nothing, too few of them, or all for the same.
+    Raises InputError for prompts without answers, too few of them, or all with the same answer.
     """
     if prompts.answers is None or prompts.answer_positions is None:
         raise InputError(
@@ -151,12 +151,12 @@ class Reading:
     """Activations that the pass recorded, on the CPU, in single precision or better.
 
     Attributes:
-        attention: from the asked place to every place.
-        reach: norm of what the head would write with all its attention on a place.
-        z: what heads hold at the asked place.
-        sources: values at some places (see `read`), the mean over them; zero where there are none.
-        ahead: the residual stream in front of each layer, at the asked place.
-        final: and behind the last one.
+        attention: from the answer position to each position.
+        reach: norm of the head's output if all its attention were on a position.
+        z: head outputs at `hook_z` at the answer position.
+        sources: mean value over some positions (see `read`); zero where there are none.
+        ahead: the residual stream before each layer, at the answer position.
+        final: the residual stream after the last layer.
     """
 
     attention: Float[np.ndarray, "layer head query pos"]
@@ -182,14 +182,14 @@ def read(
     Args:
         model: any TransformerLens model.
         view: its weights.
-        queries: what is asked, one row of tokens each; rows with several answers run once for each.
-        sources: sets of places whose values are kept.
+        queries: the queries; a prompt with several answers is run once for each.
+        sources: sets of positions whose mean values are stored.
         memory: bound for a batch.
         progress: called with a description of each step.
 
     Raises:
-        InputError: hook points that are not there or silent, patterns that are not those in use,
-            heads that do not add to the residual stream.
+        InputError: missing or silent hook points, patterns that the model does not use, heads
+            that do not add to the residual stream.
     """
     layers = [additive(view, layer) for layer in range(view.n_layers)]
     n_asks, n_pos = queries.tokens.shape
@@ -229,7 +229,7 @@ def read(
 
 
 class _Recorder:
-    """Fills in a `Reading`, batch by batch."""
+    """Records a `Reading` batch by batch."""
 
     def __init__(
         self,
@@ -276,7 +276,7 @@ class _Recorder:
     def pattern(
         self, value: Tensor, hook: Any, *, layer: int, at: slice, hooks_read: set[str]
     ) -> None:
-        """Attention from the asked place."""
+        """Attention from the answer position."""
         if not isinstance(value, Tensor) or value.ndim != 4:
             raise InputError(f"layer {layer} shows no attention pattern [batch head query key]")
         n = at.stop - at.start
@@ -317,7 +317,7 @@ class _Recorder:
                     )
 
     def check_values(self, at: slice) -> None:
-        """Raise InputError where attention times values is not what heads hold."""
+        """Raise InputError if attention times values is not the heads' `hook_z`."""
         if not bool(self.final[at].isfinite().all()):
             raise InputError("the model's residual stream is not finite on these prompts")
         for layer, w in enumerate(self.layers):
@@ -338,8 +338,8 @@ class Writing:
 
     Args:
         view: the model's weights.
-        reading: of the pass.
-        queries: what is asked.
+        reading: the recorded activations.
+        queries: the queries.
     """
 
     def __init__(self, view: ModelWeights, reading: Reading, queries: Queries):
@@ -363,20 +363,20 @@ class Writing:
     def on(
         self, written: Float[Tensor, "query head d_model"], tokens: Int[np.ndarray, " token"]
     ) -> Float[np.ndarray, "query head token"]:
-        """Effects on some tokens' logits, the same for all asks."""
+        """Effects on some tokens' logits, the same tokens for all queries."""
         logits: np.ndarray = (written @ self.U[:, self.columns(tokens)].to(written)).numpy()
         return logits
 
     def on_own(
         self, written: Float[Tensor, "query head d_model"], tokens: Int[np.ndarray, "query token"]
     ) -> Float[np.ndarray, "query head token"]:
-        """Effects on tokens' logits, each query's own tokens."""
+        """Effects on the logits of each query's own tokens."""
         own = self.U.T[self.columns(tokens)].to(written)  # query token d_model
         logits: np.ndarray = torch.einsum("nhm,ntm->nht", written, own).numpy()
         return logits
 
     def lens(self, layer: int) -> Float[np.ndarray, "query pos"]:
-        """The logit lens in front of a layer, at the asked place, on the row's own tokens."""
+        """The logit lens before a layer at the answer position, for the prompt's own tokens."""
         stream = self.reading.ahead[layer]
         read = stream / norm_scale(self.view.final_norm, stream)[:, None]
         columns = self.columns(self.queries.tokens)
@@ -386,13 +386,13 @@ class Writing:
         return values
 
     def difference(self) -> Float[np.ndarray, " query"]:
-        """The model's own logits: the answer's less what stands against it."""
+        """The model's preference for the answer, in logits."""
         return self.difference_of(self.reading.final, slice(0, len(self.queries)))
 
     def difference_of(
         self, final: Float[Tensor, "some d_model"], at: slice
     ) -> Float[np.ndarray, " some"]:
-        """The same of another stream behind the last layer, for some of the asks."""
+        """The preference for another final residual stream, for some of the queries."""
         read = final.double() / norm_scale(self.view.final_norm, final.double())[:, None]
         columns = self.columns(self.queries.at_hand)
         logits = read @ self.U[:, columns].to(read) + self.b_U[columns].to(read)
@@ -421,7 +421,7 @@ def preference(
     tokens: Int[np.ndarray, " token"],
     queries: Queries,
 ) -> Float[np.ndarray, "query some"]:
-    """The answer's logit less the wrong one's; without those, less the mean of other answers'."""
+    """The answer's logit minus the wrong answer's; without these, minus other answers' mean."""
     preferences: np.ndarray = np.einsum("ast,at->as", logits, _preferred(tokens, queries))
     return preferences
 
@@ -431,10 +431,10 @@ def displaced_preference(
     tokens: Int[np.ndarray, " token"],
     queries: Queries,
 ) -> Float[np.ndarray, "query some"]:
-    """The mean of what the same logits prefer by the other rows' answers and wrong answers.
+    """The mean preference by the other prompts' answers and wrong answers, from the same logits.
 
-    Of rows that share no token with this one, where there are some; else of those that ask for
-    something else; NaN where all ask for the same.
+    The other prompts share no token with this one. If there are none, they have other answers; NaN
+    if all answers are the same.
     """
     weights, others = _preferred(tokens, queries), other_queries(queries)
     out = np.full(logits.shape[:2], np.nan)
@@ -444,9 +444,9 @@ def displaced_preference(
 
 
 def other_queries(queries: Queries) -> Bool[np.ndarray, "query other"]:
-    """Queries of other rows that share no token with each query, where there are any.
+    """For each query, queries of other prompts that share no token with it.
 
-    Else those that ask for something else; none where all ask for the same.
+    If there are none, those with another answer; none if all answers are the same.
     """
     wrong = queries.answer if queries.wrong is None else queries.wrong
     out = np.zeros((len(queries), len(queries)), dtype=bool)
@@ -461,7 +461,7 @@ def other_queries(queries: Queries) -> Bool[np.ndarray, "query other"]:
 def _preferred(
     tokens: Int[np.ndarray, " token"], queries: Queries
 ) -> Float[np.ndarray, "query token"]:
-    """1 at the answer, and minus 1 in all at what stands against it."""
+    """Weights of the preference: 1 at the answer, in total -1 at the alternatives."""
     own: np.ndarray = tokens == queries.answer[:, None]
     against: np.ndarray = ~own / (~own).sum(1, keepdims=True)
     if queries.wrong is not None:
@@ -484,7 +484,7 @@ def mean_of_others(
     left_out: Sequence[Int[np.ndarray, " query"]],
     tokens: Int[np.ndarray, " token"],
 ) -> Float[np.ndarray, "query some"]:
-    """The mean over tokens but those left out; NaN where none is left."""
+    """The mean over tokens without those left out; NaN if none is left."""
     included = np.ones((len(values), len(tokens)), dtype=bool)
     for ids in left_out:
         included &= tokens != ids[:, None]

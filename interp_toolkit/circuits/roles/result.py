@@ -23,18 +23,18 @@ class HeadRole:
     """One head tested for one role.
 
     Attributes:
-        layer, head: which.
-        kind: of `roles.kinds`.
+        layer, head: the head.
+        kind: a name of `roles.kinds`.
         word: "named", "undecided" or "no".
-        attention: the share it pays beyond what it pays to places like the targets, with its
-            interval over rows.
-        writing: what it writes, in logits, or for parked heads how much less than elsewhere; None
-            where the causal check decides.
+        attention: fraction of its attention on the targets beyond that on similar positions, with
+            its interval over prompts.
+        writing: its direct effect in logits, or for parked heads how much less than elsewhere it
+            writes; None where the causal check decides.
         p_value: the largest over all needs of the kind, adjusted for all heads and measures.
         attends, writes: whether the side passes.
         list_score: of successor heads, from weights; see `list_circuits`.
-        check: what its absence costs, if it was taken out.
-        reason: why it is not named, where it nearly is.
+        check: the effect of its ablation, if it was ablated.
+        reason: why it is not named, if it nearly is.
     """
 
     layer: int
@@ -63,12 +63,12 @@ class HeadRole:
 
 @dataclass(frozen=True)
 class PlainWriter:
-    """A head of none of the kinds that writes much for the answer, or against it.
+    """A head of none of the kinds with a large direct effect for or against the answer.
 
     Attributes:
-        layer, head: which.
-        direct: what it writes at once, logits, with its interval over rows.
-        check: what its absence costs, if it was taken out.
+        layer, head: the head.
+        direct: its direct effect, logits, with its interval over prompts.
+        check: the effect of its ablation, if it was ablated.
     """
 
     layer: int
@@ -89,11 +89,11 @@ class RolesEvidence(Evidence):
     Attributes:
         behaviour: how well the model performs the task, in a sentence.
         performs_task: whether it does.
-        null: what attention and writing are compared with.
+        null: the controls of attention and direct effects.
         error: how errors are controlled.
         level: of the adjusted p-values.
-        named: how many heads of each kind.
-        passes: over the rows, for all heads together and for the causal checks.
+        named: number of heads of each kind.
+        passes: over the prompts, for all heads together and for the causal checks.
     """
 
     behaviour: str
@@ -110,12 +110,12 @@ class RolesFinding(Finding):
     """Heads that move, suppress, inhibit or park.
 
     Attributes:
-        task_check: what the model does on these rows.
-        difference: its mean preference for the answer, logits; None where that was not looked at.
-        heads: every head under every kind that could be judged.
-        writers: heads of no such kind that write much.
-        groups: by kind, what all its heads together cost.
-        untested: kinds that nothing can be said of here, and why.
+        task_check: task performance on these prompts.
+        difference: the model's mean preference for the answer, logits; None: not measured.
+        heads: every head under every kind that could be tested.
+        writers: heads of no such kind with a large direct effect.
+        groups: the joint effect of all heads of a kind, by kind.
+        untested: kinds that cannot be tested here, and why.
     """
 
     evidence: RolesEvidence
@@ -128,7 +128,7 @@ class RolesFinding(Finding):
 
     @property
     def candidate_heads(self) -> list[HeadRole]:
-        """Heads that are named or undecided: named first, by role, the largest first."""
+        """Named and undecided heads: named ones first, by role, the largest first."""
         kinds = list(dict.fromkeys(head.kind for head in self.heads))
         return sorted(
             (head for head in self.heads if head.word != "no"),
@@ -200,7 +200,7 @@ def _table(heads: Sequence[HeadRole]) -> Table:
 
 
 def _loss(check: RoleCheck | None) -> tuple[float | str | None, ...]:
-    """A check's columns."""
+    """The table cells of a causal check."""
     if check is None:
         return (None,) * 6
     loss = (check.loss.mean, check.loss.low, check.loss.high)

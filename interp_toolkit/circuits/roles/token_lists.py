@@ -1,8 +1,8 @@
 """Lists of tokens: delimiters, and ordered lists (weekdays, numbers, letters).
 
-Punctuation and line breaks are found with the model's own tokenizer. Ordered lists give the prompts
-whose answer is the successor of a token, and a score from weights alone: whether heads' OV circuits
-map tokens to their successors.
+The model's own tokenizer identifies punctuation and line breaks. Ordered lists identify prompts
+whose answer is the successor of a token. They also give a score from weights alone: whether heads'
+OV circuits map tokens to their successors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from interp_toolkit.stats import LEVEL, rank_p_values
 
 
 def delimiter_positions(model: Model, queries: Queries) -> Bool[np.ndarray, "query pos"] | None:
-    """Earlier places of delimiters, but the first of a row; None without a tokenizer."""
+    """Earlier positions of delimiters, without the first position; None without a tokenizer."""
     tokenizer = getattr(model, "tokenizer", None)
     if tokenizer is None:
         return None
@@ -73,9 +73,9 @@ class Successions:
     """The queries whose answer is a successor.
 
     Attributes:
-        lists: token ids in order, those that some row asks for.
-        which: the list of each query; -1: it asks for no successor.
-        before: the token in front of the answer on that list; -1 likewise.
+        lists: token ids in order, of lists that contain some answer.
+        which: the index of each query's list; -1: its answer is no successor.
+        before: the token before the answer on that list; -1 likewise.
     """
 
     lists: tuple[Int[np.ndarray, " member"], ...]
@@ -84,7 +84,7 @@ class Successions:
 
     @property
     def is_successor(self) -> Bool[np.ndarray, " query"]:
-        """Whether a query is for a successor."""
+        """Whether the answer of each query is a successor."""
         has_list: np.ndarray = self.which >= 0
         return has_list
 
@@ -92,7 +92,7 @@ class Successions:
 def lists_of(
     model: Model, token_lists: Sequence[Sequence[int]] | None
 ) -> list[Int[np.ndarray, " m"]]:
-    """Lists of tokens in order: those given, or the tokenizer's; none without either.
+    """Lists of tokens in order: the user's, or the tokenizer's; none without either.
 
     Raises InputError for a list that is too short, or has a token twice or outside the vocabulary.
     """
@@ -110,7 +110,7 @@ def lists_of(
 
 
 def successions(queries: Queries, lists: Sequence[Int[np.ndarray, " m"]]) -> Successions:
-    """Which queries are for a successor, by the first list on which they are."""
+    """The queries whose answer is a successor, by the first list that contains it."""
     which, before = (np.full(len(queries), -1) for _ in range(2))
     for number, members in enumerate(lists):
         follows = dict(zip(members[1:].tolist(), members[:-1].tolist(), strict=True))
@@ -136,7 +136,7 @@ def _of_tokenizer(tokenizer: Any) -> list[Int[np.ndarray, " member"]]:
 
 
 def _single(tokenizer: Any, text: str) -> int | None:
-    """The id of a text that is one token."""
+    """The id of a text that is a single token, else None."""
     try:
         ids = tokenizer.encode(text, add_special_tokens=False)
     except Exception:  # strangers' tokenizers
@@ -146,7 +146,7 @@ def _single(tokenizer: Any, text: str) -> int | None:
 
 
 def _longest(ids: Sequence[int | None]) -> list[int]:
-    """The longest stretch without a gap: what stands beside a gap has no successor."""
+    """The longest stretch without a gap, since a token before a gap has no successor."""
     best: list[int] = []
     run: list[int] = []
     for token in [*ids, None]:
@@ -169,7 +169,7 @@ class ListCircuits:
         score: mean entry at the successor, in root mean squares.
         p_value: adjusted for all heads.
         best_shift: whether no other shift along the lists scores as much.
-        note: what is approximate, or None.
+        note: the approximation that was made, or None.
     """
 
     score: Float[np.ndarray, "layer head"]
@@ -185,7 +185,7 @@ class ListCircuits:
 
     @property
     def may(self) -> Bool[np.ndarray, "layer head"]:
-        """Whether it does so more than any other shift, whether by chance or not."""
+        """Whether the successor's shift scores highest, significantly or not."""
         possible: np.ndarray = (self.score > 0) & self.best_shift
         return possible
 
@@ -220,7 +220,7 @@ def list_circuits(
 def effective_embedding(
     view: ModelWeights, tokens: Int[Tensor, " token"]
 ) -> tuple[Float[Tensor, "token d_model"], str | None]:
-    """Embeddings with what MLP 0 adds to them; or without, and why."""
+    """Embeddings with the output of MLP 0 added; or without it, and why."""
     x = view.embed(tokens.to(view.W_E.device))
     try:
         w = view.mlp(0)
@@ -253,7 +253,7 @@ def _centred(table: Float[np.ndarray, "*some m m"]) -> Float[np.ndarray, "*some 
 
 
 def _at_shift(table: Float[np.ndarray, "*some m m"], shift: int) -> Float[np.ndarray, "*some"]:
-    """The mean entry so many columns to the right of the diagonal, in units of the table's side."""
+    """The mean entry this many columns right of the diagonal, in units of the table's side."""
     m = table.shape[-1]
     along = np.diagonal(table, shift, -2, -1)
     mean: np.ndarray = along.mean(-1) * m if along.shape[-1] else np.zeros(table.shape[:-2])

@@ -36,16 +36,16 @@ def kinds_for(prompts: Prompts) -> tuple[Kind, ...]:
 
 
 class AblationValue:
-    """The reference for some rows.
+    """The ablation values of some prompts.
 
     Args:
         kind: see the module.
         engine: the model.
-        prompts: all rows.
-        others: the rows that a mean is taken over.
-        at_once: rows that a pass may hold.
+        prompts: all prompts.
+        others: indices of the prompts that a mean is taken over.
+        at_once: number of prompts that one pass may hold.
 
-    Raises InputError for "corrupted" where the prompts have no counterparts.
+    Raises InputError for "corrupted" if the prompts have no corrupted counterparts.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class AblationValue:
         self._all = None if kind == "corrupted" else self._of_all(prompts, others, at_once)
 
     def __call__(self, rows: Int[Tensor, " row"]) -> Reference:
-        """The ablation value of each writer on these rows."""
+        """The ablation value of each writer on these prompts."""
         if self._all is not None:
             return self._all
         assert self._corrupted is not None

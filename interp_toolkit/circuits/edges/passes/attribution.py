@@ -58,18 +58,18 @@ def attribute(
     positions: Int[Tensor, "row position"] | None = None,
     steps: int = STEPS,
 ) -> Float[Tensor, "row edge"]:
-    """A first-order estimate of how much ablating each edge would add to a value.
+    """First-order estimates of the change of a metric when each edge is ablated.
 
     Args:
         engine: the model.
-        whole: the pass of the rows with no edge ablated.
-        reference: what is read over an ablated edge, as `PatchedModel.logits` takes it.
-        value: a function of the logits at these places, one number a row.
-        positions: where the value reads logits, positions; None: everywhere.
-        steps: gradients that are averaged.
+        whole: the pass of the prompts with no edge ablated.
+        reference: the ablation values, as in `PatchedModel.logits`.
+        value: the metric as a function of the logits at these positions, one number per prompt.
+        positions: the positions whose logits the metric reads; None: all.
+        steps: number of gradients that are averaged.
 
     Raises:
-        InputError: a value that has no gradient.
+        InputError: a metric without a gradient.
     """
     writes = whole.trace.writes
     changes = torch.stack([there - own for there, own in zip(reference, writes, strict=True)])
@@ -86,7 +86,7 @@ def attribute(
 
 
 def _products(gradient: Gradient, sources: Float[Tensor, "source row pos d_model"]) -> Tensor:
-    """The inner product of each reader's gradient with each source's change, row by row."""
+    """Inner products of each reader's gradient with each source's change, for each prompt."""
     readers = gradient.transpose(0, 1).flatten(2)
     products = readers @ sources.transpose(0, 1).flatten(2).transpose(1, 2)
     return products.flatten(1)
@@ -142,7 +142,7 @@ def _pulled_back(blocks: Blocks, stage: Stage, read: Stream, at: list[Tensor]) -
 
 
 def _through(norm: NormWeights, x: Stream, behind: Gradient) -> Gradient:
-    """The gradient in front of a norm, from that behind it."""
+    """The gradient before a norm, from the gradient after it."""
     if norm.kind is None:
         return behind
     pull = torch.func.vjp(norm, x)[1]
@@ -159,10 +159,10 @@ class Patching:
     """The effect of patching the residual stream.
 
     Attributes:
-        layers: in front of which.
-        effect: the share of what the corrupted prompt costs, mean over rows.
-        tokens: at each position the token, where all rows have the same; else None.
-        n_rows: how many rows.
+        layers: the layers before which the stream is patched.
+        effect: fraction of the corrupted prompt's effect, mean over prompts.
+        tokens: the token at each position, if all prompts have the same there; else None.
+        n_rows: number of prompts.
     """
 
     layers: Sequence[int]
@@ -178,17 +178,17 @@ def patched_stream(
     memory: int,
     progress: Callable[[str], None] = lambda step: None,
 ) -> Patching | None:
-    """The residual stream patched at every position, in front of some layers.
+    """Patch the residual stream at every position, before some layers.
 
     Args:
         engine: the model.
-        prompts: rows with corrupted counterparts; ROWS of them are taken, evenly spread.
+        prompts: prompts with corrupted counterparts; ROWS of them are used, at even steps.
         metric: of each prompt.
         memory: bytes to hold at once, in addition to the weights.
         progress: called with a description of each step.
 
     Returns:
-        None where the rows have no counterparts, or these cost nothing.
+        None if the prompts have no corrupted counterparts, or these have no effect.
     """
     if prompts.corrupted is None:
         return None
@@ -223,7 +223,7 @@ def patched_stream(
 
 
 def patching_figure(patching: Patching, words: Callable[[int], str]) -> Figure:
-    """The heat map, layers from bottom to top; `words` gives a token id's text."""
+    """A heat map, layers from bottom to top; `words` maps a token id to its text."""
     names = [
         str(i) if token is None else f"{i} {words(token)}"
         for i, token in enumerate(patching.tokens)

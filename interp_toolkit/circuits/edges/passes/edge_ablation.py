@@ -1,10 +1,10 @@
 """The metric with edges ablated: with a few edges ablated, or with all except those of a circuit.
 
-A circuit alone is a pass in which only its edges are kept. The input of a reader without a kept
-edge is known beforehand (the ablation values of all its sources, the same for every circuit), so
-only nodes with an outgoing kept edge are computed: a circuit of a tenth of the nodes costs about a
-tenth of a pass. A circuit that differs little from a cached one starts where the two differ. Up to
-rounding, the result is that of `PatchedModel.logits` with all other edges ablated.
+A circuit alone is a pass in which only its edges are kept. A reader without a kept edge reads the
+ablation values of all its sources, which are the same for every circuit. Only nodes with an
+outgoing kept edge are therefore computed: a circuit of a tenth of the nodes costs about a tenth of
+a pass. A circuit that differs little from a cached one starts where the two differ. Up to rounding,
+the result is that of `PatchedModel.logits` with all other edges ablated.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ Inputs = dict[tuple[Node, str | None], list[int]]
 
 
 class SubcircuitPass:
-    """Passes of circuits alone on the same rows.
+    """Passes of circuits alone on the same prompts.
 
     Args:
         engine: the model.
-        embedded: what the input node writes for these rows.
-        reference: what is read over every ablated edge.
-        positions: where logits are wanted; None: everywhere.
+        embedded: the output of the input node on these prompts.
+        reference: the ablation values.
+        positions: the positions whose logits are computed; None: all.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class SubcircuitPass:
 
     @torch.no_grad()
     def remember(self, edges: Collection[Edge]) -> None:
-        """Keep what a circuit's nodes write, for others that begin where they differ from it."""
+        """Cache the outputs of a circuit's nodes, for circuits that differ from it late."""
         changes: dict[int, Stream] = {}
         self._run(edges, changes, 0)
         self._base = frozenset(edges), changes
@@ -85,7 +85,7 @@ class SubcircuitPass:
     def _run(
         self, edges: Collection[Edge], changes: dict[int, Stream], first: int
     ) -> Float[Tensor, "row position d_vocab"]:
-        """The logits, from a stage on; `changes`, what earlier nodes write, is added to."""
+        """The logits, computed from a stage on; adds the nodes' changed outputs to `changes`."""
         inputs: Inputs = {}
         for edge in edges:
             sources = inputs.setdefault((edge.target, edge.channel), [])
@@ -176,7 +176,7 @@ Rows = Int[Tensor, " row"]
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Some of the rows: which they are, and the passes to start from."""
+    """Some of the prompts, and the passes to start from."""
 
     rows: Rows
     whole: Pass
@@ -185,21 +185,21 @@ class _Part:
 
 
 class EdgeAblation:
-    """The metric of some rows when edges are ablated.
+    """The metric of some prompts when edges are ablated.
 
     Args:
         engine: the model.
-        prompts: all rows.
-        rows: which of them are judged.
-        others: which of them a mean is taken over, where one stands in.
-        metric: of each prompt.
+        prompts: all prompts.
+        rows: indices of the prompts that are measured.
+        others: indices of the prompts that mean ablation values are taken over.
+        metric: the metric of a prompt.
         memory: bytes to hold at once, in addition to the weights.
-        kind: what is read over an ablated edge; None: the first of `kinds_for`.
+        kind: of the ablation value; None: the first of `kinds_for`.
 
     Attributes:
-        rows: which rows of the prompts.
+        rows: indices of the prompts.
         engine: the model.
-        ablation_value: what is read over an ablated edge.
+        ablation_value: the ablation values.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class EdgeAblation:
         return self.engine.wiring.edges
 
     def with_ablation_value(self, kind: Kind) -> EdgeAblation:
-        """The same rows, with something else read over ablated edges."""
+        """The same prompts with another ablation value."""
         return EdgeAblation(
             self.engine,
             self._prompts,
@@ -238,7 +238,7 @@ class EdgeAblation:
         )
 
     def release(self) -> None:
-        """Let go of the passes that were kept for the next question."""
+        """Free the passes that were cached for the next call."""
         self._held = None
 
     def intact(self) -> Float[np.ndarray, " row"]:
@@ -266,7 +266,7 @@ class EdgeAblation:
     ) -> Float[np.ndarray, "row circuit"]:
         """The metric of each row with all edges but these ablated.
 
-        Where the circuits differ little from one, `near` is that one, and passes begin late.
+        If the circuits differ little from one circuit, `near` is that one, and passes begin late.
         """
 
         def of(part: _Part, i: int) -> Tensor:
@@ -302,7 +302,7 @@ class EdgeAblation:
         return np.concatenate(parts)
 
     def _attributed(self, rows: Rows, steps: int) -> Float[np.ndarray, "row edge"]:
-        """The estimates of some rows."""
+        """The estimates for some prompts."""
         positions = self._metric.positions(rows)
         whole = self.engine.whole(self._prompts.tokens[rows], positions)
 
@@ -335,13 +335,13 @@ class EdgeAblation:
     def _of_part(
         self, batch: slice, n: int, logits: Callable[[_Part, int], Tensor]
     ) -> Iterator[Float[np.ndarray, " row"]]:
-        """The metric of some rows under each ablation; passes are freed before the next rows."""
+        """The metric of some prompts under each ablation; their passes are then freed."""
         part = self._held or self._part(batch)
         for i in range(n):
             yield self._metric(logits(part, i), part.rows, part.whole.logits).double().cpu().numpy()
 
     def _part(self, batch: slice) -> _Part:
-        """Some rows; where they are all, what is known of them is kept."""
+        """A part of the prompts; if it is all of them, its passes are cached."""
         rows = self.rows[batch]
         positions = self._metric.positions(rows)
         whole = self.engine.whole(self._prompts.tokens[rows], positions)
@@ -356,7 +356,7 @@ class EdgeAblation:
 def prompts_at_once(engine: PatchedModel, n_pos: int, memory: int) -> tuple[int, int]:
     """The number of prompts of this length that fit in one pass, and in one with gradients.
 
-    Raises InputError, with the length that fits, where not even one does.
+    Raises InputError, with the length that fits, if not even one does.
     """
     most = max(_pass_bytes(engine, n_pos), _gradient_bytes(engine, n_pos))
     if most > memory:

@@ -55,9 +55,9 @@ class Change:
     """A change of the input of some readers of a stage.
 
     Attributes:
-        readers: their places among the stage's readers: for attention the query inputs of all
+        readers: their indices among the stage's readers: for attention the query inputs of all
             heads, then the key inputs, then the value inputs; ascending, each once.
-        delta: what is added for each.
+        delta: the change of each reader's input.
     """
 
     readers: Int[Tensor, " n"]
@@ -100,11 +100,11 @@ class Blocks:
         """The output of each head, without the layer's output bias.
 
         Args:
-            layer: which.
+            layer: the layer.
             x: the residual stream that the layer reads.
             plain: `projected(layer, x)`.
-            change: what is added to x for some readers.
-            apart: whether to keep the heads apart; False gives their sum alone.
+            change: the change of x for some readers.
+            apart: whether to keep the heads apart; False: their sum.
         """
         w = self.layers[layer]
         q, k, v = plain if change is None else self._altered(w, x, plain, change)
@@ -152,7 +152,7 @@ class Blocks:
         return w.post_norm(neurons(w, x) @ w.W_out + w.b_out)
 
     def largest_logit(self, x: Stream) -> float:
-        """An upper bound of the size of any logit (biases aside), whatever cancels in it."""
+        """An upper bound of the size of any logit, without biases and before cancellation."""
         read = torch.linalg.vector_norm(self._final(x), dim=-1).max()
         return float(read * torch.linalg.vector_norm(self.W_U, dim=0).max())
 
@@ -277,7 +277,7 @@ class PatchedModel:
     def whole(
         self, tokens: Int[Tensor, "row pos"], positions: Int[Tensor, "row position"] | None = None
     ) -> Pass:
-        """The pass with no edge ablated; logits at these places, or everywhere."""
+        """The pass with no edge ablated; logits at these positions, or at all."""
         trace = Trace([self.embedded(tokens)])
         start = trace.writes[0]
         return Pass(trace, self._go_on(trace, 0, start, start, positions=positions))
@@ -295,7 +295,7 @@ class PatchedModel:
         Args:
             whole: the pass of the same rows with no edge ablated; what comes before the first
                 ablated edge is not computed again.
-            reference: what the targets read in place of what the sources wrote.
+            reference: the ablation value of each source.
             edges: those to ablate.
             positions: positions whose logits are wanted, as of `whole`; None: all.
         """
@@ -326,9 +326,9 @@ class PatchedModel:
         node: Node,
         positions: Int[Tensor, "row position"] | None = None,
     ) -> Float[Tensor, "row position d_vocab"]:
-        """The logits with every edge from one node ablated: its reference in place of its write.
+        """The logits with every edge from one node ablated.
 
-        As `logits` with all these edges, at the price of a pass from the node on.
+        The result is that of `logits` with all these edges, at the cost of a pass from the node on.
         """
         index, trace = self.wiring.index[node], whole.trace
         change = reference[index] - trace.writes[index]
@@ -344,7 +344,7 @@ class PatchedModel:
         stream: Float[Tensor, "row pos d_model"],
         positions: Int[Tensor, "row position"] | None = None,
     ) -> Float[Tensor, "row position d_vocab"]:
-        """The logits of a pass that begins at an attention stage, from what is written before."""
+        """The logits of a pass from an attention stage on, given the residual stream there."""
         return self._go_on(None, stage, stream, stream, positions=positions)
 
     def bytes_from_stream(self, n_pos: int) -> int:
@@ -362,9 +362,9 @@ class PatchedModel:
         ablated: tuple[Mapping[int, Collection[Edge]], Reference] | None = None,
         positions: Int[Tensor, "row position"] | None = None,
     ) -> Tensor:
-        """The logits, from a stage on; `trace` is added to as far as later ablations need it.
+        """The logits, from a stage on; adds to `trace` the activations that later ablations need.
 
-        Without a trace nothing is kept, and nothing can be ablated.
+        Without a trace nothing is stored, and nothing can be ablated.
         """
         last = -1 if trace is None else max(ablated[0]) if ablated else len(self.wiring.stages)
         for i, stage in enumerate(self.wiring.stages[first:], start=first):
@@ -407,13 +407,13 @@ class PatchedModel:
         return Change(torch.tensor(readers, device=delta.device), delta)
 
     def _slot(self, edge: Edge) -> int:
-        """The reader's place among its stage's (see `Wiring.readers`)."""
+        """The reader's index in its stage (see `Wiring.readers`)."""
         if edge.channel is None or edge.target.head is None:
             return 0
         return CHANNELS.index(edge.channel) * self.wiring.n_heads + edge.target.head
 
     def _check(self) -> None:
-        """Raise InputError where the engine's logits are not the model's own."""
+        """Raise InputError if the engine's logits are not the model's own."""
         tokens = probe_tokens(self._model)
         whole = self.whole(tokens)
         for i, stage in enumerate(self.wiring.stages):
@@ -443,7 +443,7 @@ class PatchedModel:
         return at_least_single(self._residual(tokens, 0))
 
     def _residual(self, tokens: Tensor, layer: int) -> Tensor:
-        """The model's own residual stream in front of a layer."""
+        """The model's own residual stream before a layer."""
         name, recorded = f"blocks.{layer}.hook_resid_pre", list[Tensor]()
 
         def keep(value: Any, hook: Any) -> None:

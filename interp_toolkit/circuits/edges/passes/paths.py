@@ -48,13 +48,13 @@ class PathEffects(Brief):
 
     Attributes:
         writers: (layer, head) pairs.
-        reader, channel: the head that reads, and by which input.
-        attention: the intact reader's induction attention, a row: of its attention from where a row
-            repeats (of rows with answers: wherever there are such keys), the share on keys that
-            follow the same token.
-        attention_drop: how much of it is lost.
-        value_drop: of the task's value lost, NaN for writers that were not run on; None if that
-            was not asked for.
+        reader, channel: the reading head, and which of its inputs.
+        attention: the intact reader's induction attention on each prompt: the fraction of its
+            attention on keys that follow the same token, from positions where the prompt repeats
+            (in prompts with answers: from all that have such keys).
+        attention_drop: loss of this attention.
+        value_drop: loss of the metric; NaN for writers it was not measured for, None if it was
+            not requested.
     """
 
     writers: Sequence[Head]
@@ -82,21 +82,21 @@ def path_effects(
 
     Args:
         model: any TransformerLens model.
-        prompts: rows with answers, or rows that repeat.
+        prompts: prompts with answers, or prompts that repeat.
         writers: (layer, head) pairs of layers before the reader's.
-        reader: the (layer, query head) that reads.
+        reader: (layer, query head) of the reading head.
         channel: "q", "k" or "v": its query, key or value input.
-        task: what is measured on the rows; None: as `task_of`.
-        value: whether to run the model on from the reader and measure the task's value, one forward
-            pass for each writer; a number: for as many, those that cost most attention. Attention
-            alone takes one pass for all.
+        task: the task of the prompts; None: that of `task_of`.
+        value: whether to measure the metric too, with one forward pass from the reader on for each
+            writer; a number: for as many writers, those with the largest loss of attention. The
+            attention alone takes one pass for all.
         memory: bound for the run (see `models.running.memory`).
         progress: called with a description of each step.
 
     Raises:
-        InputError: the behavior cannot be measured (see `task_of`), heads that are not
-            there or in the wrong order, layers whose heads do not add up (norms behind attention or
-            on the residual stream), weights that cannot be given exactly.
+        InputError: the prompts define no task (see `task_of`), heads that do not exist or are in
+            the wrong order, layers whose heads do not add up (norms after attention or on the
+            residual stream), weights that cannot be given exactly.
         InterventionError: the model ignores edits of the reader.
     """
     sources, target = [Head(*writer) for writer in writers], Head(*reader)
@@ -168,7 +168,7 @@ def _checked(model: Any, writers: Sequence[Head], reader: Head) -> ModelWeights:
 def _require_stream(model: Any, layers: Sequence[int]) -> None:
     """Check that blocks only add to the residual stream.
 
-    Raises InputError where they do not (scaled branches, norms on the stream).
+    Raises InputError if they do not (scaled branches, norms on the stream).
     """
     points = hook_points(model)
     kinds = ("hook_resid_pre", "hook_attn_out", "hook_mlp_out")
@@ -222,7 +222,7 @@ class _PathPatching:
 
 
 class _Batch:
-    """Some rows, intact; paths are ablated from here."""
+    """Intact activations of some prompts, from which paths are ablated."""
 
     def __init__(
         self,
@@ -245,7 +245,7 @@ class _Batch:
         self.pattern, self._z = self._attend(self._residual)
 
     def check(self) -> None:
-        """Raises InputError where the recomputed pattern is not the model's own."""
+        """Raise InputError if the recomputed pattern is not the model's own."""
         layer, head = self._patching.reader
         actual = self._recorded[f"blocks.{layer}.attn.hook_pattern"][:, head]
         if not agrees(self.pattern, actual):
@@ -255,7 +255,7 @@ class _Batch:
             )
 
     def without(self, writer: Head) -> tuple[Tensor, Tensor]:
-        """The reader's pattern and what it holds at `hook_z`, without the path from a writer."""
+        """The reader's pattern and output at `hook_z`, without the path from a writer."""
         layer, head = writer
         z = self._recorded[hook_z(layer)]
         moved = (z - self._means.mean(layer, z))[:, :, head].to(self._residual)
@@ -265,13 +265,13 @@ class _Batch:
         return pattern, own + (output - self._z).to(own)
 
     def share(self, pattern: Float[Tensor, "row query key"]) -> Float[np.ndarray, " row"]:
-        """Attention to the induction keys, a row's mean over the queries that know what is next."""
+        """Attention to the induction keys, each prompt's mean over its scored queries."""
         paid = (pattern * self._keys).sum(-1) * self._scored
         share: np.ndarray = (paid.sum(1) / self._scored.sum(1).clamp_min(1)).double().cpu().numpy()
         return share
 
     def value_with(self, z: Tensor) -> Float[np.ndarray, " row"]:
-        """The task's value when the reader holds this at `hook_z`."""
+        """The metric with this output of the reader at `hook_z`."""
         patching, layer = self._patching, self._patching.reader.layer
         tokens, restarts = patching.task.prompts.tokens[self._rows], patching.restarts
         with put_heads(patching.model, {patching.reader: z}):
@@ -309,7 +309,7 @@ def induction_keys(prompts: Prompts, rows: Int[Tensor, " row"]) -> Bool[Tensor, 
 
 
 def _one_head(w: LayerWeights, head: int) -> LayerWeights:
-    """The layer as if it had this head alone, in float32 at least."""
+    """The layer with this head alone, in float32 at least."""
     own: dict[str, Any] = {
         f.name: at_least_single(value[head : head + 1])
         for f in dataclasses.fields(w)
