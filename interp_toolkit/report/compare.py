@@ -63,10 +63,15 @@ RENAMED_KEYS_OF: Mapping[str, Mapping[str, str]] = {
         "home": "task_performance",
         "deed": "method",
     },
+    "circuit": {
+        "every_edge_cut": "every_edge_ablated",
+        "cut_edges_get": "ablation_value",
+        "edges_cut_one_by_one": "edges_ablated_one_by_one",
+    },
     "collapse": {"place": "site_name"},
     "doctor": {"places": "locations"},
     **{
-        name: {"looks": "comparisons", "home": "task_check"}
+        name: {"looks": "comparisons", "home": "task_check", "cut_rows": "knockout_rows"}
         for name in ("heads", "induction", "previous-token", "duplicate-token", "k-hop")
     },
     "roles": {"home": "task_check"},

@@ -265,6 +265,7 @@ def former(value: Any, keys: dict[str, str], words: dict[str, str]) -> Any:
     [
         ("toy:induction", "heads", {}),
         ("toy:induction", "induction", {}),
+        ("toy:induction", "circuit", {"effort": "quick"}),
         ("toy:induction", "collapse", {}),
         ("toy:induction", "skip-bigrams", {}),
         ("toy:sort-argmax", "sorting", {"input_list": "3 1 4 1 5"}),
@@ -291,7 +292,10 @@ def test_files_with_the_former_keys_read_the_same(
     ("probe", "before", "now"),
     [
         ("heads", {"looks": 20, "home": None}, {"comparisons": 20, "task_check": None}),
-        ("induction", {"looks": 20}, {"comparisons": 20}),
+        ("induction", {"looks": 20, "cut_rows": 4}, {"comparisons": 20, "knockout_rows": 4}),
+        ("circuit", {"every_edge_cut": 0.5}, {"every_edge_ablated": 0.5}),
+        ("circuit", {"cut_edges_get": "zero"}, {"ablation_value": "zero"}),
+        ("circuit", {"edges_cut_one_by_one": 3}, {"edges_ablated_one_by_one": 3}),
         ("k-hop", {"looks": 20}, {"comparisons": 20}),
         ("roles", {"home": None}, {"task_check": None}),
         ("audit", {"home": None, "deed": "run"}, {"task_performance": None, "method": "run"}),

@@ -89,7 +89,7 @@ class CircuitEvidence(Evidence):
 
     Attributes:
         measured: the metric and its definition; `unit`: its unit.
-        intact: its mean in the whole model; `every_edge_cut`: with every edge ablated.
+        intact: its mean in the whole model; `every_edge_ablated`: with every edge ablated.
         faithfulness: the fraction that the circuit keeps alone, on held-out prompts, and its
             interval; `faithfulness_where_chosen`: on the prompts that edges were chosen on.
         rule: the criterion for an edge to be kept.
@@ -111,10 +111,10 @@ class CircuitEvidence(Evidence):
     measured: str = column("metric")
     unit: str = column("unit")
     intact: float = column("intact")
-    every_edge_cut: float = column("every edge ablated")
+    every_edge_ablated: float = column("every edge ablated")
     edges: int = column("edges of the model")
-    cut_edges_get: str = column("ablation value")
-    edges_cut_one_by_one: int | None = column("edges ablated one by one", default=None)
+    ablation_value: str = column("ablation value")
+    edges_ablated_one_by_one: int | None = column("edges ablated one by one", default=None)
     edges_estimated_only: int | None = column("edges estimated only", default=None)
     faithfulness: float | None = column("faithfulness", default=None)
     faithfulness_low: float | None = column("its 95 % CI, from", default=None)
@@ -389,7 +389,7 @@ def evidence_of(circuit: Circuit) -> CircuitEvidence:
                 f"the fewest of these edges that keep {EDGES_KEEP:.0%}, largest estimates first"
             )
         values |= {
-            "edges_cut_one_by_one": circuit.n_measured,
+            "edges_ablated_one_by_one": circuit.n_measured,
             "edges_estimated_only": len(circuit.edges) - circuit.n_measured,
             "faithfulness": held_out.share,
             "faithfulness_low": _finite(held_out.low),
@@ -428,9 +428,9 @@ def evidence_of(circuit: Circuit) -> CircuitEvidence:
         measured=f"{circuit.metric.name}: {circuit.metric.definition}",
         unit=circuit.metric.unit,
         intact=circuit.intact,
-        every_edge_cut=circuit.all_ablated,
+        every_edge_ablated=circuit.all_ablated,
         edges=len(circuit.edges),
-        cut_edges_get=WORDS[circuit.ablation_kind],
+        ablation_value=WORDS[circuit.ablation_kind],
         **values,
     )
 

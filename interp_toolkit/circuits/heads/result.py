@@ -133,7 +133,7 @@ class HeadsEvidence(Evidence):
         level: of the adjusted p-values.
         performs_task: whether the model performs the task on these prompts; None: no task.
         behaviour: the metric, and the intact model's value of it.
-        cut_rows: prompts that attention was knocked out on, at most.
+        knockout_rows: prompts that attention was knocked out on, at most.
         replaced_by: ablation value of an ablated head; None where none was ablated.
     """
 
@@ -144,7 +144,7 @@ class HeadsEvidence(Evidence):
     level: float
     performs_task: bool | None = None
     behaviour: str | None = None
-    cut_rows: int | None = None
+    knockout_rows: int | None = None
     replaced_by: str | None = None
 
 

@@ -69,7 +69,7 @@ def evidence_of(
         level=LEVEL,
         performs_task=None if task_check is None else task_check.yes,
         behaviour=None if task_check is None else task_check.summary,
-        cut_rows=max((group.rows for group in groups), default=None),
+        knockout_rows=max((group.rows for group in groups), default=None),
         replaced_by=None if ablations is None else ablations.how,
     )
 

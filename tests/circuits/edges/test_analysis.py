@@ -341,7 +341,7 @@ def test_the_analysis_says_it(induction):
 def test_what_was_not_measured_is_said(induction):
     result = CIRCUIT(induction, max_edges=5)
     assert "24 edges were estimated only" in result.findings[-1]
-    assert result.evidence.edges_cut_one_by_one == 5
+    assert result.evidence.edges_ablated_one_by_one == 5
 
 
 def test_the_picture_shows_every_edge_and_node(induction):

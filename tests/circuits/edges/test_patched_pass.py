@@ -37,7 +37,7 @@ def test_no_edge_cut_is_the_model(zoo, tokens, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_edge_cut_leaves_nothing_of_the_prompt(zoo, tokens, kind):
+def test_every_edge_ablated_leaves_nothing_of_the_prompt(zoo, tokens, kind):
     engine = PatchedModel(zoo(kind))
     whole = engine.whole(tokens)
     logits = engine.logits(whole, _reference(engine, tokens), engine.wiring.edges)
