@@ -198,11 +198,11 @@ class Knockouts:
     def values(self, cuts: Sequence[Cut]) -> list[Float[np.ndarray, " row"]]:
         """The metric of the first `rows` prompts under each cut."""
         self._make(cuts)
-        return [self.readings[cut][:, 0] for cut in cuts]
+        return [self.readings[cut][: self.rows, 0] for cut in cuts]
 
     def _make(self, cuts: Sequence[Cut]) -> None:
         lengths = {cut: len(self.readings.get(cut, ())) for cut in cuts}
-        for done in sorted(set(lengths.values()) - {self.rows}):
+        for done in sorted({length for length in lengths.values() if length < self.rows}):
             new = [cut for cut, length in lengths.items() if length == done]
             readings = self.cutter.readings(new, self.cutter.task.rows[done : self.rows])
             for cut, reading in readings.items():
@@ -324,14 +324,22 @@ class Knockouts:
         """
         members = {member.head: member for member in before}
         undecided = [head for head in heads if head not in members or members[head].is_open]
-        seem = {
-            head: float(self.losses(frozenset([head]), ways=WAYS[:1])[0].mean())
-            for head in undecided
-        }
+        seem = self._apparent(undecided)
         for head in sorted(undecided, key=lambda head: -seem[head]):
             if not members or self.cutter.rows_run < until:
                 members[head] = self.member(head, until)
         return list(members.values())
+
+    def _apparent(self, heads: Sequence[Head]) -> dict[Head, float]:
+        """What knocking out each head costs, one way, on half the prompts."""
+        rows, self.rows = self.rows, self.rows // 2
+        try:
+            return {
+                head: float(self.losses(frozenset([head]), ways=WAYS[:1])[0].mean())
+                for head in heads
+            }
+        finally:
+            self.rows = rows
 
     def member(self, head: Head, until: float = math.inf) -> MemberEffect:
         """The rule for one head; see the module.
