@@ -161,7 +161,7 @@ class TokenMomentsCache:
         square = mean.new_zeros(view.d_model, view.d_model)
         crossed, unembedded = torch.zeros_like(square), torch.zeros_like(square)
         U = None if U is None else U - U.mean(0, dtype=torch.float64).to(U.dtype)
-        for chunk in torch.arange(count).split(self._chunk):
+        for chunk in torch.split(torch.arange(count), self._chunk):
             n = at_least_single(norm(token_residual(view, tokens[chunk])))
             n = n - mean.to(n.dtype)
             square += n.T @ n
