@@ -86,6 +86,7 @@ from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.about.record import digest_of_tokens, provenance
 from interp_toolkit.models.loading.formats.headless import without_logits
 from interp_toolkit.models.model import Head
+from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.options import Flag, Options
 from interp_toolkit.registry import Analysis, names
 from interp_toolkit.results import head_name, jsonable
@@ -98,6 +99,7 @@ BUDGET = 8.0  # passes of as many prompts of this length, for knockouts: of four
 LEAST_PASSES = 2  # about what each pattern takes, however little of the budget is left
 LARGE_MEMBERS, LARGE_READERS = 3, 1  # as the numbers above, for a large model
 LARGE_RUNS = 1  # of these ablated paths, those that are measured on the task as well
+LARGE_TOKENS = 2**13  # of its vocabulary, that scores from weights are over
 LARGE_PARTNERS = 12  # earlier heads whose path is ablated, those with the most K-composition
 
 
@@ -187,7 +189,7 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
         results = dataclasses.replace(results, heads=_with_ablations(results.heads, ablations))
         readers, reader_notes = _readers(run, results, large)
         progress("scores from weights alone")
-        from_weights, weight_notes = _from_weights(model)
+        from_weights, weight_notes = _from_weights(model, LARGE_TOKENS if large else None)
         progress("figures")
         more = [*ablation_notes, *reader_notes, *weight_notes]
         return finding(results, untested, ablations, readers, from_weights, more)
@@ -557,13 +559,17 @@ def _readers(
             f"only the {LARGE_PARTNERS} earlier heads with the most K-composition were tested"
         )
     composition: CompositionScores | None = None
+    view: ModelWeights | None = None
     for head in induction_heads[:most]:
         at = head.layer, head.head
         try:
             if composition is None:
                 run.progress("composition of pairs of heads")
                 layers = [h.layer for h in induction_heads[:most]]
-                composition = composition_scores(run.model, run.memory, layers, null=False)
+                view = weights(run.model)
+                composition = composition_scores(
+                    run.model, run.memory, layers, modes=["K"], null=False, view=view
+                )
             feeding = partners(
                 run.model,
                 task.prompts,
@@ -572,6 +578,7 @@ def _readers(
                 most=LARGE_PARTNERS if large else None,
                 runs=LARGE_RUNS if large else RUNS,
                 composition=composition,
+                view=view,
                 memory=run.memory,
                 progress=_prefixed(run.progress, f"what feeds {head_name(*at)}"),
             )
@@ -582,9 +589,9 @@ def _readers(
     return readers, notes
 
 
-def _from_weights(model: Any) -> tuple[list[dict[str, Any]], list[str]]:
+def _from_weights(model: Any, sample: int | None) -> tuple[list[dict[str, Any]], list[str]]:
     try:
-        frame = weight_scores(model)
+        frame = weight_scores(model, sample=sample)
     except InputError as error:
         return [], [f"no scores from weights: {error}"]
     return [

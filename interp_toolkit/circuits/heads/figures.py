@@ -24,6 +24,7 @@ MAP_SHARE = 0.62  # of a row's height; names and ticks stand in the rest
 MAP_HEIGHT, CELL_HEIGHT = 130, 22  # pixels: of a map's frame, of a layer
 MOST_PATTERNS, PATTERNS_PER_ROW, PATTERN_HEIGHT = 4, 2, 420
 DIGITS = 3  # of attention, in a figure
+MOST_CELLS = 256  # a side of a pattern; of longer prompts a cell is a block of tokens
 
 
 def head_map(heads: Sequence[HeadVerdict]) -> Figure:
@@ -114,13 +115,26 @@ def patterns(
     row = int(prompts.periods.argmin()) if repeats else 0
     attention = _read(model, prompts.tokens[row : row + 1], {head.layer for head in chosen})
     tokens = [html.escape(words(token)) for token in prompts.tokens[row].tolist()]
-    labels = [f"{position}: {token}" for position, token in enumerate(tokens)]
+    step = -(-len(tokens) // MOST_CELLS)
+    labels = [f"{position}: {tokens[position]}" for position in range(0, len(tokens), step)]
     of = "of tokens that repeat" if repeats else "of the prompts, the first"
     caption = (
         f"Attention of the heads with the clearest patterns on a prompt {of}; hover for query, "
         "key and attention."
     )
+    if step > 1:
+        caption += (
+            f" Each cell is the largest attention in a block of {step} × {step} tokens, named by "
+            "its first."
+        )
+        attention = {n: _largest_of_blocks(pattern, step) for n, pattern in attention.items()}
     return [_together(chosen, attention, labels, caption)]
+
+
+def _largest_of_blocks(
+    pattern: Float[Tensor, "head query key"], step: int
+) -> Float[Tensor, "head query_block key_block"]:
+    return torch.nn.functional.max_pool2d(pattern[None], step, ceil_mode=True)[0]
 
 
 def _clearest(detected: Sequence[HeadVerdict]) -> list[HeadVerdict]:

@@ -27,6 +27,7 @@ from interp_toolkit.circuits.metrics.task import EFFECT_THRESHOLD, CircuitTask
 from interp_toolkit.circuits.weights.composition import MODES, CompositionScores, composition_scores
 from interp_toolkit.errors import takes
 from interp_toolkit.models.model import Model, check_model
+from interp_toolkit.models.weights.view import ModelWeights
 from interp_toolkit.stats import LEVEL, Estimate, estimate, holm
 
 RUNS = 5  # candidates whose ablation is also measured on the task: a forward pass each
@@ -73,6 +74,7 @@ def partners(
     most: int | None = None,
     runs: int = RUNS,
     composition: CompositionScores | None = None,
+    view: ModelWeights | None = None,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> list[Partner]:
@@ -88,6 +90,7 @@ def partners(
         most: how many of them, those with the most K-composition; None: all.
         runs: candidates whose ablation is also measured on the task, the largest drops first.
         composition: `composition_scores(model)`, if it is at hand; its null is not needed.
+        view: `weights(model)`, if it is at hand.
         memory: bound for the run (see `models.running.memory`).
         progress: told what is being done.
 
@@ -112,12 +115,22 @@ def partners(
 
     @cache
     def scores() -> CompositionScores:
-        return composition or composition_scores(model, memory, [head[0]], null=False)
+        return composition or composition_scores(
+            model, memory, [head[0]], modes=["K"], null=False, view=view
+        )
 
     if most is not None:
         writers = sorted(writers, key=lambda at: -_score(scores(), at, head))[:most]
     effects = path_effects(
-        model, prompts, writers, head, task=task, value=runs, memory=memory, progress=progress
+        model,
+        prompts,
+        writers,
+        head,
+        task=task,
+        value=runs,
+        view=view,
+        memory=memory,
+        progress=progress,
     )
     drops = [estimate(drop) for drop in effects.attention_drop]
     adjusted = holm(np.array([drop.p_value for drop in drops]))

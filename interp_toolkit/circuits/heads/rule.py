@@ -198,11 +198,11 @@ class Knockouts:
     def values(self, knockouts: Sequence[Knockout]) -> list[Float[np.ndarray, " row"]]:
         """The metric of the first `rows` prompts under each knockout."""
         self._make(knockouts)
-        return [self.readings[knockout][:, 0] for knockout in knockouts]
+        return [self.readings[knockout][: self.rows, 0] for knockout in knockouts]
 
     def _make(self, knockouts: Sequence[Knockout]) -> None:
         lengths = {knockout: len(self.readings.get(knockout, ())) for knockout in knockouts}
-        for done in sorted(set(lengths.values()) - {self.rows}):
+        for done in sorted({length for length in lengths.values() if length < self.rows}):
             new = [knockout for knockout, length in lengths.items() if length == done]
             readings = self.runner.readings(new, self.runner.task.rows[done : self.rows])
             for knockout, reading in readings.items():
@@ -327,14 +327,22 @@ class Knockouts:
         """
         members = {member.head: member for member in before}
         undecided = [head for head in heads if head not in members or members[head].is_open]
-        seem = {
-            head: float(self.losses(frozenset([head]), ways=WAYS[:1])[0].mean())
-            for head in undecided
-        }
+        seem = self._apparent(undecided)
         for head in sorted(undecided, key=lambda head: -seem[head]):
             if not members or self.runner.rows_run < until:
                 members[head] = self.member(head, until)
         return list(members.values())
+
+    def _apparent(self, heads: Sequence[Head]) -> dict[Head, float]:
+        """Loss of the metric when each head is knocked out, in one way, on half the prompts."""
+        rows, self.rows = self.rows, self.rows // 2
+        try:
+            return {
+                head: float(self.losses(frozenset([head]), ways=WAYS[:1])[0].mean())
+                for head in heads
+            }
+        finally:
+            self.rows = rows
 
     def member(self, head: Head, until: float = math.inf) -> MemberEffect:
         """The rule for one head; see the module.

@@ -7,7 +7,7 @@ depend on the batch size. A mean that included the prompt itself would leave par
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -43,6 +43,7 @@ class OtherRows:
         tokens: all prompts, at least two.
         layers: layers of the heads.
         memory: bound for the run.
+        recorded: activations at `hook_z` of these layers on all prompts, if they were recorded.
     """
 
     def __init__(
@@ -51,10 +52,14 @@ class OtherRows:
         tokens: Int[Tensor, "row pos"],
         layers: Sequence[int],
         memory: int | str | None,
+        recorded: Mapping[str, Tensor] | None = None,
     ):
         self._n = len(tokens)
         hooks = [hook_z(layer) for layer in layers]
-        self._sums, _ = position_sums(model, tokens, hooks, memory=memory)
+        if recorded is None:
+            self._sums, _ = position_sums(model, tokens, hooks, memory=memory)
+        else:
+            self._sums = {name: recorded[name].double().sum(0) for name in hooks}
 
     def mean(
         self, layer: int, z: Float[Tensor, "batch pos head d_head"]

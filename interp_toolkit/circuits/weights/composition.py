@@ -130,7 +130,9 @@ def composition_scores(
     memory: int | str | None = None,
     reader_layers: Collection[int] | None = None,
     *,
+    modes: Collection[str] = MODES,
     null: bool = True,
+    view: ModelWeights | None = None,
 ) -> CompositionScores:
     """Q-, K- and V-composition of all pairs of heads, against permuted coordinates.
 
@@ -138,7 +140,9 @@ def composition_scores(
         model: any TransformerLens model with two layers or more.
         memory: bound on what is held at once beside the weights, such as "4GiB".
         reader_layers: whose heads are taken as readers; None: all. Scores of others are NaN.
+        modes: those that are computed; scores of others are NaN.
         null: whether scores are compared with permuted coordinates; z and p are NaN otherwise.
+        view: `weights(model)`, if it is at hand.
 
     Raises:
         InputError: fewer than two layers whose attention weights can be read; a reader layer that
@@ -149,7 +153,7 @@ def composition_scores(
         >>> composition_scores(it.load("toy:induction")).score.shape
         (3, 2, 2, 2, 2)
     """
-    view, limit = weights(model), parse_memory(memory)
+    view, limit = weights(model) if view is None else view, parse_memory(memory)
     notes, norms = composable_layers(view)
     readable = list(norms)
     shape = (len(MODES), view.n_layers, view.n_heads, view.n_layers, view.n_heads)
@@ -158,7 +162,7 @@ def composition_scores(
     chosen = None if reader_layers is None else {checked_layer(model, n) for n in reader_layers}
     reading = [layer for layer in readable if chosen is None or layer in chosen]
     writing = [layer for layer in readable if layer < max(reading, default=0)]
-    n_pairs = sum(writer < reader for writer in writing for reader in reading)
+    n_pairs = len(modes) * sum(writer < reader for writer in writing for reader in reading)
     for block in _blocks(view, writing, limit // 2):
         writers = {layer: _Writer(view.layer(layer), scale) for layer in block}
         for layer in reading:
@@ -170,6 +174,8 @@ def composition_scores(
             for earlier in (writer for writer in block if writer < layer):
                 writer = writers[earlier].normalized_by(w.norm)
                 for mode, reader in enumerate(readers):
+                    if MODES[mode] not in modes:
+                        continue
                     at = (mode, earlier, slice(None), layer)
                     product = _products(writer.factor, reader.factor, limit // 2)
                     with np.errstate(invalid="ignore", divide="ignore"):
@@ -266,8 +272,8 @@ def _against_permutations(
         overlap.ravel() * d / coordinates,
         null_scores,
         coordinates,
-        n_tests=len(MODES) * n_pairs * n_heads**2,
-        work=WORK / (len(MODES) * n_pairs),
+        n_tests=n_pairs * n_heads**2,
+        work=WORK / n_pairs,
         cost=L.shape[1] * M.shape[1] * coordinates,
     )
     return null.z(overlap), p.reshape(overlap.shape)

@@ -98,13 +98,32 @@ def shared_tokens(view: ModelWeights) -> int:
 
 
 class TokenMomentsCache:
-    """Moments of a model's vocabulary, made once for every kind of norm that reads it."""
+    """Moments of a model's vocabulary, made once for every kind of norm that reads it.
 
-    def __init__(self, view: ModelWeights, memory: int):
+    Args:
+        view: the model's weights.
+        memory: bytes for a chunk of tokens.
+        sample: at most so many tokens, drawn at random from those that are input and output; None:
+            all.
+    """
+
+    def __init__(self, view: ModelWeights, memory: int, sample: int | None = None):
         self._view = view
+        self._sample: Tensor | None = None
+        if sample is not None and sample < view.d_vocab:
+            count = view.d_vocab
+            with suppress(InputError):  # without an unembedding there are no copying scores
+                count = shared_tokens(view)
+            drawn = torch.randperm(count, generator=torch.Generator().manual_seed(0))[:sample]
+            self._sample = drawn.sort().values.to(view.W_E.device)
         rows = memory // (6 * 8 * view.d_model)
         self._chunk = max(min(rows, view.d_vocab), 1)
         self._made: dict[tuple[str | None, float, bool], TokenMoments] = {}
+
+    @property
+    def n_sampled(self) -> int | None:
+        """How many tokens were drawn; None where the moments are over all."""
+        return None if self._sample is None else len(self._sample)
 
     def __call__(self, norm: NormWeights, unembedding: bool) -> TokenMoments:
         """The moments of the tokens as this norm leaves them, its weights apart.
@@ -114,7 +133,9 @@ class TokenMomentsCache:
             unembedding: also the moments with the unembedding, over the tokens both have.
         """
         with_it = norm.kind, norm.eps, True
-        if with_it in self._made and shared_tokens(self._view) == self._view.d_vocab:
+        if with_it in self._made and (
+            self._sample is not None or shared_tokens(self._view) == self._view.d_vocab
+        ):
             return self._made[with_it]  # those without the unembedding are among them
         key = norm.kind, norm.eps, unembedding
         if key not in self._made:
@@ -124,9 +145,15 @@ class TokenMomentsCache:
 
     def _make(self, norm: NormWeights, unembedding: bool) -> TokenMoments:
         view = self._view
-        count = shared_tokens(view) if unembedding else view.d_vocab
-        U = read_through(view.final_norm, view.W_U)[:, :count].T if unembedding else None
-        tokens = torch.arange(count, device=view.W_E.device)
+        tokens = self._sample
+        if tokens is None:
+            count = shared_tokens(view) if unembedding else view.d_vocab
+            tokens = torch.arange(count, device=view.W_E.device)
+        count = len(tokens)
+        U = None
+        if unembedding:
+            W_U = view.W_U[:, :count] if self._sample is None else view.W_U[:, tokens]
+            U = read_through(view.final_norm, W_U).T
         mean = torch.zeros(view.d_model, dtype=torch.float64, device=tokens.device)
         for chunk in torch.split(tokens, self._chunk):
             mean += at_least_single(norm(token_residual(view, chunk))).sum(0, dtype=torch.float64)
@@ -134,13 +161,14 @@ class TokenMomentsCache:
         square = mean.new_zeros(view.d_model, view.d_model)
         crossed, unembedded = torch.zeros_like(square), torch.zeros_like(square)
         U = None if U is None else U - U.mean(0, dtype=torch.float64).to(U.dtype)
-        for chunk in torch.split(tokens, self._chunk):
-            n = at_least_single(norm(token_residual(view, chunk)))
+        for chunk in torch.split(torch.arange(count), self._chunk):
+            n = at_least_single(norm(token_residual(view, tokens[chunk])))
             n = n - mean.to(n.dtype)
             square += n.T @ n
             if U is not None:
-                crossed += U[chunk].T @ n
-                unembedded += U[chunk].T @ U[chunk]
+                u = U[chunk]
+                crossed += u.T @ n
+                unembedded += u.T @ u
         if U is None:
             return TokenMoments(count, square, None, None)
         return TokenMoments(count, square, crossed, unembedded)
@@ -169,12 +197,20 @@ class SelfScores(ShortRepr):
 
 @takes(model=check_model)
 @torch.no_grad()
-def weight_scores(model: Model, memory: int | str | None = None) -> pd.DataFrame:
+def weight_scores(
+    model: Model,
+    memory: int | str | None = None,
+    *,
+    sample: int | None = None,
+    view: ModelWeights | None = None,
+) -> pd.DataFrame:
     """Copying and matching scores of every head, from weights alone.
 
     Args:
         model: any TransformerLens model.
         memory: bound on what is held at once beside the weights, such as "4GiB".
+        sample: at most so many tokens, drawn at random, stand for a vocabulary; None: all.
+        view: `weights(model)`, if it is at hand.
 
     Returns:
         One row per head: layer, head, ov_copying and qk_matching (eigenvalue scores), ov_diagonal,
@@ -191,9 +227,14 @@ def weight_scores(model: Model, memory: int | str | None = None) -> pd.DataFrame
     """
     import pandas as pd
 
-    view = weights(model)
-    moments = TokenMomentsCache(view, parse_memory(memory))
+    view = weights(model) if view is None else view
+    moments = TokenMomentsCache(view, parse_memory(memory), sample)
     notes = unreadable(view)
+    if moments.n_sampled is not None:
+        notes.append(
+            f"scores from weights are over {moments.n_sampled} of {view.d_vocab} tokens, drawn at "
+            "random"
+        )
     rows = []
     for layer in range(view.n_layers):
         ov = qk = None

@@ -388,7 +388,7 @@ def test_a_large_model_is_given_fewer_prompts_and_names_the_same_head(monkeypatc
     steps: list[str] = []
     after = HEADS(model, detectors=["induction", "previous-token"], progress=steps.append)
     [cost] = [step for step in steps if step.startswith("knockouts in heads")]
-    assert re.search(r"2 attention patterns: about 20 passes of 16 prompts, \d+ s$", cost)
+    assert re.search(r"2 attention patterns: about 16 passes of 16 prompts, \d+ s$", cost)
     assert steps.index(cost) < min(i for i, s in enumerate(steps) if s.startswith("knocking out"))
     assert after.status == before.status == "detected"
     words = [
@@ -397,6 +397,21 @@ def test_a_large_model_is_given_fewer_prompts_and_names_the_same_head(monkeypatc
     assert words[0] == words[1]
     assert all(group.rows <= task_check.LARGE_ROWS for group in after.groups)
     assert any("whole heads were not ablated" in note for note in after.notes)
+
+
+def test_patterns_of_long_prompts_are_drawn_in_blocks(monkeypatch):
+    model = toys.induction(d_vocab=40, n_ctx=32)
+    whole = HEADS(model, detectors=["induction"]).figures()[-1]
+    monkeypatch.setattr(figures, "MOST_CELLS", 10)
+    blocks = HEADS(model, detectors=["induction"]).figures()[-1]
+    for before, after in zip(whole.data, blocks.data, strict=True):
+        z, cells = np.array(before["z"]), np.array(after["z"])
+        assert cells.shape == (len(after["y"]), len(after["x"])) == (8, 8)
+        for row, column in np.ndindex(8, 8):
+            block = z[4 * row : 4 * row + 4, 4 * column : 4 * column + 4]
+            assert cells[row, column] == block.max()
+        assert after["y"] == before["y"][::4]
+    assert "block of 4 × 4 tokens" in blocks.caption
 
 
 def test_attention_is_shown_before_the_knockouts_and_kept_when_they_are_stopped():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy import stats
@@ -184,6 +185,20 @@ def test_the_scores_do_not_depend_on_the_memory_allowed() -> None:
     model = random_model(2)
     small, whole = weight_scores(model, memory=4000), weight_scores(model)
     np.testing.assert_allclose(small.to_numpy(float), whole.to_numpy(float), rtol=1e-6)
+
+
+def test_a_sample_of_tokens_stands_for_a_vocabulary() -> None:
+    model = random_model(2, d_vocab=4000)
+    with torch.no_grad():  # head 0 copies
+        model.blocks[0].attn.W_O[0] = model.blocks[0].attn.W_V[0].T
+        model.unembed.W_U.copy_(model.embed.W_E.T)
+    whole, sampled = weight_scores(model), weight_scores(model, sample=2000)
+    assert any("2000 of 4000 tokens" in note for note in sampled.attrs["notes"])
+    for column in ("ov_copying", "qk_matching"):
+        np.testing.assert_allclose(sampled[column], whole[column], atol=0.1)
+    assert sampled.ov_copying[0] > 0.9
+    assert sampled.ov_p_adjusted[0] <= 0.05
+    pd.testing.assert_frame_equal(weight_scores(model, sample=4000), whole)
 
 
 def test_fewer_outputs_than_inputs_are_compared_where_both_are() -> None:

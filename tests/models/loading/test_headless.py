@@ -8,6 +8,7 @@ from huggingface_files import save_quietly
 import interp_toolkit as it
 from interp_toolkit import InputError, load
 from interp_toolkit.analysis import fitting
+from interp_toolkit.circuits.weights.self_scores import weight_scores
 from interp_toolkit.models import activations
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.weights.view import weights
@@ -69,6 +70,13 @@ def test_that_there_are_no_logits_is_said(folder, family):
     assert "\n" not in str(caught.value)
     with pytest.raises(InputError, match="no head, so it has no unembedding"):
         _ = weights(bridge).W_U
+
+
+def test_scores_from_weights_sample_all_inputs_where_there_is_no_unembedding(folder):
+    frame = weight_scores(load(folder("GPT2")[0]), sample=10)
+    assert any("10 of 40 tokens" in note for note in frame.attrs["notes"])
+    assert frame.ov_copying.isna().all()
+    assert frame.qk_matching.notna().all()
 
 
 @pytest.mark.parametrize("probe", ["logit-attribution", "circuit"])

@@ -75,6 +75,7 @@ def path_effects(
     *,
     task: CircuitTask | None = None,
     value: bool | int = True,
+    view: ModelWeights | None = None,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> PathEffects:
@@ -90,6 +91,7 @@ def path_effects(
         value: whether to measure the metric too, with one forward pass from the reader on for each
             writer; a number: for as many writers, those with the largest loss of attention. The
             attention alone takes one pass for all.
+        view: `weights(model)`, if it was computed before.
         memory: bound for the run (see `models.running.memory`).
         progress: called with a description of each step.
 
@@ -106,7 +108,7 @@ def path_effects(
             raise InputError(str(reason))
     if value:
         require_heads(model, [target])
-    view = _checked(model, sources, target)
+    view = _checked(model, sources, target, view)
     layers = sorted({layer for layer, _ in sources})
     patching = _PathPatching(model, task, view, target, channel, layers, memory)
     intact, drops, losses = [], [], []
@@ -141,7 +143,9 @@ def path_effects(
     )
 
 
-def _checked(model: Any, writers: Sequence[Head], reader: Head) -> ModelWeights:
+def _checked(
+    model: Any, writers: Sequence[Head], reader: Head, view: ModelWeights | None
+) -> ModelWeights:
     """The view of the weights; raises InputError unless all these paths can be ablated."""
     for layer, head in (*writers, reader):
         if not (0 <= layer < int(model.cfg.n_layers) and 0 <= head < int(model.cfg.n_heads)):
@@ -154,7 +158,7 @@ def _checked(model: Any, writers: Sequence[Head], reader: Head) -> ModelWeights:
             f"head {tuple(late[0])} is not in an earlier layer than the head {tuple(reader)} "
             "that reads it"
         )
-    view = weights(model)
+    view = weights(model) if view is None else view
     for layer in {layer for layer, _ in writers}:
         if not view.layer(layer).additive:
             raise InputError(
@@ -208,14 +212,18 @@ class _PathPatching:
         layer, head = self.reader
         view, prompts, attn = self.view, self.task.prompts, f"blocks.{layer}.attn"
         everyone = prompts.tokens[self.task.rows]
-        means = OtherRows(self.model, everyone, self.layers, self.memory)
         names = [*(hook_z(n) for n in self.layers), hook_z(layer), f"{attn}.hook_pattern"]
         names.append(f"blocks.{layer}.hook_resid_pre")
         width = (len(self.layers) + 2) * view.n_heads * view.d_head + 4 * view.d_model
         n_stored = (width + (view.n_heads + 4) * prompts.n_pos) * prompts.n_pos
         w = _one_head(view.layer(layer), head)
-        for rows in row_batches(self.model, prompts, self.task.rows, n_stored, self.memory):
+        batches = row_batches(self.model, prompts, self.task.rows, n_stored, self.memory)
+        means: OtherRows | None = None
+        for rows in batches:
             logits, recorded = capture(self.model, prompts.tokens[rows], names)
+            if means is None:
+                at_hand = recorded if len(batches) == 1 else None
+                means = OtherRows(self.model, everyone, self.layers, self.memory, at_hand)
             batch = _Batch(self, rows, logits, recorded, w, means)
             batch.check()
             yield batch
