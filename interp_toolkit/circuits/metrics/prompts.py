@@ -226,12 +226,15 @@ def prompts_from_data(data: FeatureData, model: Model) -> Prompts:
     prompts = prompts_from_tokens(data.token_matrix(), model)
     if data.answers is None or data.answer_positions is None:
         return prompts
+    corrupted = None
+    if data.corrupted is not None:
+        corrupted = prompts_from_tokens(np.stack(list(data.corrupted)), model).tokens
     return replace(
         prompts,
         answers=torch.from_numpy(np.asarray(data.answers)),
         answer_positions=torch.from_numpy(np.asarray(data.answer_positions)),
         wrong=None if data.wrong is None else torch.from_numpy(np.asarray(data.wrong)),
-        corrupted=_corrupted(data, model),
+        corrupted=corrupted,
         source=f"{data.source}: rows with answers, {len(prompts)} × {prompts.n_pos}",
     )
 
@@ -242,13 +245,6 @@ def copies_note(prompts: Prompts, distinct: Prompts) -> str | None:
     return (
         f"{copies} of {len(prompts)} prompts are duplicates and were left out" if copies else None
     )
-
-
-def _corrupted(data: FeatureData, model: Model) -> Int[Tensor, "row pos"] | None:
-    """The corrupted prompts, as tokens of this model."""
-    if data.corrupted is None:
-        return None
-    return prompts_from_tokens(np.stack(list(data.corrupted)), model).tokens
 
 
 def _check_one_length(data: FeatureData) -> None:

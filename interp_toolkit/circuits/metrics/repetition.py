@@ -158,40 +158,22 @@ def losses_of_batch(
     logits: Float[Tensor, "batch pos d_vocab"], prompts: Prompts, rows: Int[Tensor, " batch"]
 ) -> RepetitionLosses:
     """Losses of a batch, from its logits; one prompt at a time, so that copies are small."""
-    repeated, unrepeated = prompts.repeated()[rows], prompts.unrepeated()[rows]
-    values, losses = [], np.full(repeated.shape, np.nan)
+    repeated, unrepeated = (
+        mask[rows, :-1].to(logits.device) for mask in (prompts.repeated(), prompts.unrepeated())
+    )
+    means, losses = [], torch.full(prompts.tokens[rows].shape, torch.nan, dtype=torch.float64)
     for i, row in enumerate(rows.tolist()):
         tokens = prompts.tokens[row].to(logits.device)
-        end = prompts.first + int(prompts.periods[row])
-        segment = torch.unique(tokens[prompts.first : end])
-        correct, loss = _row(logits[i], tokens, segment, repeated[i], unrepeated[i])
-        values.append(correct)
-        scored = repeated[i, :-1].numpy()
-        losses[i, :-1][scored] = loss.cpu().numpy()[scored]
-    repeated_loss, unrepeated_loss, others, accuracy = torch.stack(values, dim=1).cpu().numpy()
-    return RepetitionLosses(repeated_loss, unrepeated_loss, others, accuracy, losses)
-
-
-def _row(
-    logits: Float[Tensor, "pos d_vocab"],
-    tokens: Int[Tensor, " pos"],
-    segment: Int[Tensor, " token"],
-    repeated: Tensor,
-    unrepeated: Tensor,
-) -> tuple[Float[Tensor, "4"], Float[Tensor, " next"]]:
-    """One prompt's entries of a `RepetitionLosses`, and the loss of each next token."""
-    repeated, unrepeated = repeated[:-1].to(logits.device), unrepeated[:-1].to(logits.device)
-    targets = tokens[1:]
-    logits = logits[:-1].to(torch.promote_types(logits.dtype, torch.float32))
-    total = logits.logsumexp(-1)
-    loss = total - logits.gather(-1, targets[:, None])[:, 0]
-    others = segment != targets[repeated][:, None]
-    of_segment = total[repeated][:, None] - logits[repeated][:, segment]
-    correct = logits[repeated].argmax(-1) == targets[repeated]
-    entries = [
-        loss[repeated].mean(),
-        loss[unrepeated].mean(),
-        of_segment[others].mean(),
-        correct.to(loss).mean(),
-    ]
-    return torch.stack(entries).double(), loss.double()
+        segment = torch.unique(tokens[prompts.first : prompts.first + int(prompts.periods[row])])
+        targets, scored = tokens[1:], repeated[i]
+        own = logits[i, :-1].to(torch.promote_types(logits.dtype, torch.float32))
+        total = own.logsumexp(-1)
+        loss = total - own.gather(-1, targets[:, None])[:, 0]
+        of_segment = total[scored][:, None] - own[scored][:, segment]
+        of_others = of_segment[segment != targets[scored][:, None]]
+        right = (own[scored].argmax(-1) == targets[scored]).to(loss)
+        each = (loss[scored], loss[unrepeated[i]], of_others, right)
+        means.append(torch.stack([values.mean() for values in each]).double())
+        losses[i, :-1][scored.cpu()] = loss[scored].double().cpu()
+    of_repeated, of_unrepeated, of_other, accuracy = torch.stack(means, dim=1).cpu().numpy()
+    return RepetitionLosses(of_repeated, of_unrepeated, of_other, accuracy, losses.numpy())
