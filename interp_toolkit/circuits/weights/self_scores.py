@@ -114,8 +114,10 @@ class TokenMomentsCache:
             count = view.d_vocab
             with suppress(InputError):  # without an unembedding there are no copying scores
                 count = shared_tokens(view)
-            drawn = torch.randperm(count, generator=torch.Generator().manual_seed(0))[:sample]
-            self._sample = drawn.sort().values.to(view.W_E.device)
+            chosen_tokens = torch.randperm(count, generator=torch.Generator().manual_seed(0))[
+                :sample
+            ]
+            self._sample = chosen_tokens.sort().values.to(view.W_E.device)
         rows = memory // (6 * 8 * view.d_model)
         self._chunk = max(min(rows, view.d_vocab), 1)
         self._made: dict[tuple[str | None, float, bool], TokenMoments] = {}
