@@ -184,7 +184,7 @@ def parsed(text: bytes | str, source: str, *, nan: bool = True) -> Any:
 
 def _not_nan(constant: str) -> float:
     if constant == "NaN":
-        raise ValueError("NaN is not valid JSON; write null")
+        raise ValueError("NaN is not a JSON number; write null")
     return float(constant)
 
 

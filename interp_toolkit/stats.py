@@ -125,7 +125,7 @@ def ratio_interval(
     """Fieller's interval of a ratio of means; infinite if the denominator may be 0.
 
     Examples:
-        >>> ratio_interval(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]))
+        >>> ratio_interval(np.array([4.0, 5.0, 6.0]), np.array([8.0, 10.0, 12.0]))
         (0.5, 0.5)
     """
     n = len(above)
