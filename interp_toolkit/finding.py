@@ -1,7 +1,7 @@
 """The shape of every analysis: it takes a `Run`, returns a `Finding`, and fills tables by records.
 
     class SinkOptions(Options):
-        level: float = Field(0.05, gt=0, lt=1, description="Of significance.")
+        level: float = Field(0.05, gt=0, lt=1, description="Significance level.")
 
     @dataclass(frozen=True)
     class Sink:

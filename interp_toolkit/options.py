@@ -1,7 +1,7 @@
 """Options of an analysis: one class serves Python, the command line, the docs and plugins.
 
     class MyOptions(Options):
-        level: float = Field(0.05, gt=0, lt=1, description="Of significance.")
+        level: float = Field(0.05, gt=0, lt=1, description="Significance level.")
 
 Everything about an option is in the field's name, type, bounds, default and description.
 `it.analyze(model, "mine", level=0.01)` checks values by the class, `interp analyze --probe mine`
@@ -52,9 +52,9 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
-    seed: int = Field(0, ge=0, le=MAX_SEED, description="Of every random draw.")
+    seed: int = Field(0, ge=0, le=MAX_SEED, description="Seed of every random draw.")
     memory: Annotated[int | str | None, Flag(metavar="4GiB")] = Field(
-        None, description="Bound on what is held at once beside the weights."
+        None, description="Bound on memory used in addition to the weights."
     )
     effort: Effort = Field(
         "standard",

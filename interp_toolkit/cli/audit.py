@@ -80,7 +80,7 @@ class TestFlags:
     level: Annotated[
         float | None, typer.Option(help="Family-wise error rate over all claims; default: 0.05.")
     ] = None
-    seed: Annotated[int | None, typer.Option(min=0, help="Of every draw; default: 0.")] = None
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of every draw; default: 0.")] = None
     memory: Annotated[
         str | None, typer.Option(metavar="4GiB", help="Limit on the memory of one batch.")
     ] = None
