@@ -326,8 +326,8 @@ class _Examination:
         return bool(gap <= self.noise)
 
     def _against_copy(self, check: Callable[[Any], Iterator[Check]]) -> Iterator[Check]:
-        in_copy = None if self.fresh is None else asked(self.fresh.model)
-        return configuration.by_design(asked(self.model), self.model, in_copy)
+        in_copy = None if self.fresh is None else check(self.fresh.model)
+        return configuration.by_design(check(self.model), self.model, in_copy)
 
     def _sums(self) -> Iterator[Check]:
         yield from sums.check_residual(self.model, self.recorded, self.fresh_recorded)
