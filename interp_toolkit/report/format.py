@@ -46,7 +46,7 @@ LABELS: Mapping[str, str] = {
     "nulls": "re-initialised models",
     "nulls_alike": "of these, meeting the criteria of the same algorithm",
     "weights_residual": "variance of the logits that the weight tables leave",
-    "pairs": "pairs looked at",
+    "pairs": "pairs tested",
     "expected_by_chance": "expected by chance alone, at most",
     "shared_cosine": "mean cosine of the features",
     "alike": "bigrams with features alike",

@@ -68,7 +68,7 @@ SORT_DISTINCT_TRAINED = _toy(
 )
 SORT_BIDIRECTIONAL_TRAINED = _toy(
     "sort-bidirectional",
-    "trained to sort one to ten of 0-9 where they stand",
+    "trained to sort one to ten of 0-9 in place",
     _sorting("10 list1-10 11 pad12", False),
     SORTING,
 )

@@ -342,12 +342,12 @@ def _verdict(config: SortTraining, best: Mapping[str, Any], solved: list[bool]) 
         "hard": "hard lists",
         "sets": "sets",
         "two_values": "lists of two values",
-        "held_out": "sets held out",
+        "held_out": "held-out sets",
     }
     right = ", ".join(f"{best[k]:.2%} of {name}" for k, name in names.items() if k in best)
     return (
         f"{sum(solved)} of {config.seeds} seeds sort every test list; the best one's loss is "
-        f"{best['loss']:.2g} nats an item, and it sorts {right}."
+        f"{best['loss']:.2g} nats per item, and it sorts {right}."
     )
 
 
@@ -398,7 +398,7 @@ DISTINCT = _recipe(
 )
 BIDIRECTIONAL = _recipe(
     "sort-bidirectional",
-    "one bidirectional layer sorts one to ten of 0-9, each where it stands",
+    "one bidirectional layer sorts one to ten of 0-9 in place",
     SortBidirectional,
     {"adamw": {}, "post": POST},
 )

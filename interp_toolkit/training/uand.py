@@ -308,8 +308,8 @@ def _verdict(config: UandTraining, runs: SeedRuns) -> str:
 
 def _beside(random: Untrained) -> str:
     if random.worst >= 1:
-        return "1 or more with their own readoffs, at every density"
-    return f"{random.worst:.2f} with their own readoffs, at their best density, {random.density:g}"
+        return "1 or more with their own readouts, at every density"
+    return f"{random.worst:.2f} with their own readouts, at their best density, {random.density:g}"
 
 
 RECIPE = Recipe(

@@ -323,7 +323,7 @@ def _commonest(samples: Samples, most: int) -> tuple[Samples, str]:
         feature_indices=samples.feature_indices[often],
         dropped=samples.dropped + n - most,
     )
-    rarer = f"{n - most:,} features that are on less often than the {most:,} looked at"
+    rarer = f"{n - most:,} features that are on less often than the {most:,} analyzed"
     return commonest, f"{never}, {rarer}" if never else rarer
 
 

@@ -196,7 +196,7 @@ def _verdict(name: str, config: LanguageTraining, runs: SeedRuns, measured: Fina
     reached = [scores[MEASURE] for scores in runs.by_seed.values()]
     seeds = worst_of(reached, max, "{:.3f}".format)
     return (
-        f"{name}, {config.variant}: log perplexity {measured.value:.3f} nats a token on "
+        f"{name}, {config.variant}: log perplexity {measured.value:.3f} nats per token on "
         f"{measured.examples:,} held-out rows of {config.length}, where {measured.guess_rule} "
         f"give {measured.guess:.3f}{seeds}."
     )

@@ -180,7 +180,7 @@ def train(config: YelpTraining, session: Session | None = None) -> TrainingRun:
         unit="share",
         guess=max(positive, 1 - positive),
         examples=len(store.test.labels),
-        guess_rule="naming the commoner label",
+        guess_rule="always naming the more frequent label",
     )
     return TrainingRun(
         model=runs.model,
@@ -206,7 +206,7 @@ def _verdict(config: YelpTraining, runs: SeedRuns, measured: FinalScore) -> str:
     guess = "" if measured.guess is None else percent(measured.guess)
     return (
         f"{NAME}, {config.variant}: {percent(measured.value)} of {measured.examples:,} held-out "
-        f"reviews are told right, where {measured.guess_rule} gives {guess}{seeds}."
+        f"reviews are classified correctly, where {measured.guess_rule} gives {guess}{seeds}."
     )
 
 
