@@ -69,7 +69,7 @@ def control_of_p(name: str, p_value: float, level: float, smallest: float = 0.0)
         )
     if p_value <= level:
         return Control(name, "passed")
-    return Control(name, "failed", f"{name} give as much (p = {p_value:.2g})")
+    return Control(name, "failed", f"not significant against {name} (p = {p_value:.2g})")
 
 
 def control_of_copies(
@@ -108,8 +108,8 @@ def control_of_copies(
     if limit >= largest and mean > defined.max():
         return Control(name, "powerless", f"{name}: they differ too much to be exceeded")
     if mean <= limit:
-        return Control(name, "failed", f"no more than {name} give ({mean:.2g} against {limit:.2g})")
-    return Control(name, "undecided", f"{name} may give as much (up to {limit:.2g})")
+        return Control(name, "failed", f"not above {name} ({mean:.2g}, limit {limit:.2g})")
+    return Control(name, "undecided", f"not certainly above {name} (limit {limit:.2g})")
 
 
 def effect_status(

@@ -65,7 +65,7 @@ class ClaimFlags:
         if not {"heads", "circuit", "direction", "algorithm"} & set(flags):
             name = next(iter(flags)).replace("_", "-")
             raise InputError(
-                f"--{name} says how; give --heads, --circuit, --direction or --algorithm"
+                f"--{name} needs a subject; give --heads, --circuit, --direction or --algorithm"
             )
         lists = {name: flags[name] for name in ("heads", "features") if name in flags}
         return flags | {

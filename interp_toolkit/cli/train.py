@@ -32,7 +32,7 @@ def train(
         str | None, typer.Option(metavar="model.pt", help="Checkpoint: .pt or .safetensors.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the unfinished run beside --out.")
+        bool, typer.Option("--resume", help="Continue the unfinished run of --out.")
     ] = False,
     log: options.Log = None,
     quiet: options.Quiet = False,

@@ -172,8 +172,8 @@ def sample_rows(draw: Draw, templates: int, rows: int, seed: int, source: str) -
     sampled = _in_turn([pool for pool in chosen if pool], rows)
     if len(sampled) < rows:
         raise cannot_hold(
-            f"it has tokens for {len(sampled)} different rows of one length, not {rows}; ask for "
-            "fewer"
+            f"it has tokens for {len(sampled)} different prompts of one length, not {rows}; "
+            "request fewer"
         )
     return FeatureData(
         np.array([pair.clean for pair in sampled]),

@@ -355,7 +355,7 @@ def _file(name: str, folder: Path | None) -> Path:
         raise InputError("a file name cannot contain a null character")
     path = Path(name) if folder is None else folder / name
     if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
-        raise InputError(f"{name} is outside the claim's folder; put it beside the claim")
+        raise InputError(f"{name} is outside the claim's folder; put it into that folder")
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
     try:

@@ -68,7 +68,7 @@ def check_folding(model: Any) -> Iterator[Check]:
             "configuration",
             name,
             "failed",
-            f"cfg says no norms, and there are {listed(list(norms))}",
+            f"cfg says there are no norms, but there are {listed(list(norms))}",
             locations=list(norms),
         )
         return
@@ -176,7 +176,7 @@ def check_eps(model: Any) -> Iterator[Check]:
     norms = norms_of(model)
     if eps is None or not norms:
         yield Check(
-            "configuration", "norms use cfg's eps", "not_applicable", "no norms, or cfg says no eps"
+            "configuration", "norms use cfg's eps", "not_applicable", "no norms, or no eps in cfg"
         )
         return
     wrong = [name for name, n in norms.items() if abs(n.eps - float(eps)) > 1e-3 * float(eps)]
@@ -218,7 +218,7 @@ def check_rotary(model: Model, n_pos: int) -> Iterator[Check]:
     base = getattr(cfg, "rotary_base", None)
     if getattr(cfg, "positional_embedding_type", "") != "rotary" or base is None:
         yield Check(
-            "configuration", name, "not_applicable", "no rotary positions, or cfg says no base"
+            "configuration", name, "not_applicable", "no rotary positions, or no base in cfg"
         )
         return
     scaled = _scaling(model)
@@ -249,7 +249,7 @@ def check_rotary(model: Model, n_pos: int) -> Iterator[Check]:
             "configuration",
             name,
             "failed",
-            f"cfg says {base:g}; not so in {listed(wrong)}",
+            f"cfg says {base:g}; not in {listed(wrong)}",
             worst,
             tolerance,
             basis,

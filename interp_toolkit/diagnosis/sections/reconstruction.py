@@ -146,7 +146,7 @@ def check_reconstruction(
                 "architecture computes something else there"
             )
             if behind:
-                reason = f"not at {listed([s.hook for s in shared])}: norms stand behind the sums"
+                reason = f"not at {listed([s.hook for s in shared])}: norms follow the sums"
             yield _about(check_name, "differs" if behind else "undecided", shared, reason)
         good = [s for s in own_steps if s.holds]
         if not good and not bad:

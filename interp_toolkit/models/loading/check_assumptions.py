@@ -158,7 +158,7 @@ class _Rows:
         if int(answers.max()) >= n_out:
             raise InputError(f"answer {int(answers.max())} has no logit: the model has {n_out}")
         if bool((answers < 0).all(1).any()):
-            raise InputError("every row must ask for at least one answer")
+            raise InputError("every row must have at least one answer")
         return cls(tokens, answers, read % n_pos)
 
 

@@ -154,7 +154,7 @@ def collect(
                 raise InputError(
                     f"rows keep different numbers of positions at {hook}: "
                     f"{tuple(out[hook].shape[1:])} and {tuple(value.shape[1:])}; "
-                    "ask for one position, or read them with activations()"
+                    "request one position, or read them with activations()"
                 )
             out[hook][batch.index.to(out[hook].device)] = value
     return out

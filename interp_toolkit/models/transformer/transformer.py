@@ -381,7 +381,7 @@ class Transformer(HookedRootModule, StackedWeights):
         self, logits: Tensor, tokens: Tensor | None, per_token: bool
     ) -> Float[Tensor, "*batch_pos"]:
         if tokens is None:
-            raise InputError("a loss needs the token ids: pass tokens= beside start_at_layer=")
+            raise InputError("a loss needs the token ids: pass tokens= with start_at_layer=")
         d_out = self.cfg.d_vocab_out
         if d_out < self.cfg.d_vocab and self.check_tokens and (tokens[:, 1:] >= d_out).any():
             raise InputError(f"a token to predict has no logit: the model has only {d_out}")

@@ -69,7 +69,7 @@ def errors_by_control(site: SiteErrors) -> Figure:
     ]
     data = [_histogram(name, errors, color, dash) for name, errors, color, dash in shown if errors]
     error = plots.axis("worst error after the best gain and bias") | {"range": [0, 0.52]}
-    layout = plots.layout(error, plots.axis("share of the pairs") | plots.FROM_ZERO)
+    layout = plots.layout(error, plots.axis("fraction of the pairs") | plots.FROM_ZERO)
     layout |= {"shapes": [plots.at_x(AFFINE)]}
     caption = (
         "Each pair's worst error on held-out rows, at the layer and in controls. Right of the "

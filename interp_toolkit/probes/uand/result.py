@@ -202,7 +202,7 @@ class UANDFinding(Finding):
     )
     gates: Sequence[Record] = records(
         dict,
-        "Gates asked for",
+        "Requested gates",
         "Readouts composed of ANDs; true: number of held-out inputs on which the function is "
         "true; fitted to itself: one readout for the whole function.",
         least=1,

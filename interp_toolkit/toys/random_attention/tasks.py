@@ -251,7 +251,7 @@ class KHop(Task):
         return TaskRows(torch.cat([none + hops, letters], dim=1), read.expand(n_rows, -1), answer)
 
 
-def _jumps(letters: Int[Tensor, "row place"], alphabet: int) -> Int[Tensor, "row _"]:
+def _jumps(letters: Int[Tensor, "row pos"], alphabet: int) -> Int[Tensor, "row _"]:
     """Target of one hop from each position, and from an extra one, 'none', which stays."""
     length = letters.shape[1]
     positions = torch.arange(length, device=letters.device)
@@ -263,7 +263,7 @@ def _jumps(letters: Int[Tensor, "row place"], alphabet: int) -> Int[Tensor, "row
     return torch.cat([jump, torch.full_like(jump[:, :1], length)], dim=1)
 
 
-def answer_chances(most_hops: int, length: int, alphabet: int) -> Float[Tensor, "hops place 3"]:
+def answer_chances(most_hops: int, length: int, alphabet: int) -> Float[Tensor, "hops pos 3"]:
     """Probability that an answer is the position's own letter, a given other letter, or 'none'.
 
     For each k from 1 and each position of a string of random letters. A position that repeats the
@@ -295,7 +295,7 @@ def answer_chances(most_hops: int, length: int, alphabet: int) -> Float[Tensor, 
     return torch.stack(chances)
 
 
-def _behind(chances: Float[Tensor, "start place"]) -> Float[Tensor, "start place"]:
+def _behind(chances: Float[Tensor, "start pos"]) -> Float[Tensor, "start pos"]:
     """The chances to reach a position: those of finding the letter one position earlier."""
     return chances.roll(1, 1)
 
@@ -468,7 +468,7 @@ class Dyck(Task):
         return TaskRows(tokens, read, torch.where(kind < 3, TRUE, FALSE))
 
 
-def is_balanced(strings: Int[Tensor, "row place"]) -> Bool[Tensor, " row"]:
+def is_balanced(strings: Int[Tensor, "row pos"]) -> Bool[Tensor, " row"]:
     """Whether no prefix has more ')' than '(', and the numbers of both are equal."""
     height = (1 - 2 * strings).cumsum(1)
     return (height >= 0).all(1) & (height[:, -1] == 0)
@@ -476,7 +476,7 @@ def is_balanced(strings: Int[Tensor, "row place"]) -> Bool[Tensor, " row"]:
 
 def shuffled(
     n_rows: int, n_open: int, n_close: int, generator: torch.Generator
-) -> Int[Tensor, "row place"]:
+) -> Int[Tensor, "row pos"]:
     """The given numbers of '(' and ')' in uniformly random order."""
     uniform = torch.rand(
         n_rows,
@@ -490,7 +490,7 @@ def shuffled(
 
 def balanced_strings(
     n_rows: int, length: int, generator: torch.Generator
-) -> Int[Tensor, "row place"]:
+) -> Int[Tensor, "row pos"]:
     """Uniformly random balanced strings of an even length."""
     cycle = shuffled(n_rows, length // 2, length // 2 + 1, generator)
     lowest = (1 - 2 * cycle).cumsum(1).argmin(1, keepdim=True)  # the first minimum

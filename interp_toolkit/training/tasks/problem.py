@@ -90,7 +90,7 @@ class VariantTraining(TrainingSettings):
     @model_validator(mode="after")
     def _heads_share_the_width(self) -> VariantTraining:
         if self.d_model % self.heads:
-            raise ValueError(f"{self.heads} heads cannot share out a d_model of {self.d_model}")
+            raise ValueError(f"{self.heads} heads do not divide a d_model of {self.d_model}")
         if self.variant != "mixit" and (self.d_model // self.heads) % 2:
             raise ValueError(
                 f"{self.heads} heads of {self.d_model // self.heads} dimensions each: rotary "

@@ -41,7 +41,7 @@ class Adapter:
     @property
     def note(self) -> str:
         """A note on the adapter for the model's record."""
-        where = "the weights beside it" if self.base == self.folder else f"{self.base}"
+        where = "the weights in that folder" if self.base == self.folder else f"{self.base}"
         return f"the {self.kind} adapter of the folder is merged into {where}"
 
 
@@ -58,9 +58,9 @@ def find_adapter(folder: Path) -> Adapter | None:
         return None
     config = read_json(folder / _CONFIG, str(folder / _CONFIG))
     if not isinstance(config, Mapping) or not weights:
-        lack = f"no {_WEIGHTS[0]} beside it" if isinstance(config, Mapping) else "no JSON object"
+        lack = f"no {_WEIGHTS[0]}" if isinstance(config, Mapping) else "no JSON object"
         raise InputError(
-            f"{folder} has {_CONFIG} and {lack}: complete the adapter, or remove the file"
+            f"{folder} has {_CONFIG} but {lack}: complete the adapter, or remove the file"
         )
     kind, base = str(config.get("peft_type")), _base(folder, config)
     if find_spec("peft") is None:

@@ -82,7 +82,7 @@ def _fill(storage: Tensor, file: io.BufferedIOBase) -> None:
     entries = int.from_bytes(file.read(8), "little")
     content = file.read(len(storage) * storage.dtype.itemsize)
     if entries != len(storage) or len(content) != entries * storage.dtype.itemsize:
-        raise pickle.UnpicklingError("a storage is cut short")
+        raise pickle.UnpicklingError("a storage is truncated")
     storage.copy_(_flat(content, storage.dtype))
 
 

@@ -131,10 +131,10 @@ def _parameter(data: Any, *_: Any) -> HeldTensor:
 
 def _storage_from_bytes(content: bytes) -> HeldTensor:
     if content.startswith(b"PK"):  # PyTorch writes no archive here, which could be compressed
-        raise pickle.UnpicklingError("what stands for a storage is none")
+        raise pickle.UnpicklingError("a storage has invalid data")
     storage = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     if not isinstance(storage, torch.storage.TypedStorage):
-        raise pickle.UnpicklingError("what stands for a storage is none")
+        raise pickle.UnpicklingError("a storage has invalid data")
     if storage._untyped_storage.nbytes() > len(content):
         raise pickle.UnpicklingError("a storage is larger than its bytes")
     return HeldTensor(torch.empty(0, dtype=storage.dtype).set_(storage._untyped_storage))

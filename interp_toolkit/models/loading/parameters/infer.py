@@ -332,7 +332,7 @@ def _rotary_table(buffers: Mapping[str, Tensor], source: str) -> RotaryTable | N
             continue
         cos = buffers.get(name.removesuffix("sin") + "cos")
         if cos is None or cos.shape != sin.shape or sin.ndim != 2:
-            raise InputError(f"{source}: {name} has no rotary_cos of the same shape beside it")
+            raise InputError(f"{source}: {name} has no rotary_cos of the same shape")
         tables.add(read_rotary_table(sin, cos, f"{source}: {name}"))
     if len(tables) > 1:
         raise InputError(f"{source} has different rotary tables in different layers: unsupported")

@@ -185,8 +185,8 @@ def fitted_readoffs(
 
 
 def _minimax(
-    held: Float[np.ndarray, "input place"], values: Bool[np.ndarray, " input"]
-) -> Float[np.ndarray, " place_and_constant"]:
+    held: Float[np.ndarray, "input readout"], values: Bool[np.ndarray, " input"]
+) -> Float[np.ndarray, " readout_and_constant"]:
     """Weights and a constant that minimize max |held @ weights + constant - values|."""
     affine = np.hstack([held, np.ones((len(held), 1))])
     bound = -np.ones((len(held), 1))
