@@ -89,7 +89,7 @@ def control_of_copies(
         name: the copies, as a plural.
         mean: the effect.
         low: lower end of its confidence interval.
-        copies: the effect in each copy; NaN where it could not be measured.
+        copies: the effect in each copy; NaN if it could not be measured.
         largest: largest possible effect; copies with a prediction limit above it have no power.
         level: chance that one more copy lies above the limit.
 

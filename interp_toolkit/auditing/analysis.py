@@ -173,7 +173,7 @@ def _described(context: AuditContext) -> dict[str, Any]:
         return {**rows, "sha256": context.data.digest()}
     prompts = context.cached_prompts
     if prompts is None:
-        return {"source": "none: weights and sampled rows"}
+        return {"source": "none: weights and sampled prompts"}
     digest = digest_of_tokens(prompts.tokens)
     return {"source": prompts.source, "rows": len(prompts), "sha256": digest}
 

@@ -337,7 +337,8 @@ class _HeadAudit:
         if control == "displaced":
             text = (
                 f"the knockout's cost less {TIMES:g} times that of knocking out displaced keys "
-                f"(those of another row, or one position further) is {percent(least)} of the metric"
+                "(those of another prompt, or one position further) is "
+                f"{percent(least)} of the metric"
             )
             if "elsewhere" in answers:
                 text += "; not shown to cost more than knocking out as much attention elsewhere"

@@ -16,10 +16,10 @@ claim is confirmed if all asserted parts are, refuted if any is, not testable if
 undecided. (Claims about algorithms have neither an interval nor a stated error rate.)
 
 ERRORS. With n claims of k asserted parts each, tested at `level`, every interval has one-sided
-errors of level / (n k) at either end, shared between alternatives if one of several is enough. The
-probability that any of n false claims is confirmed is thus at most `level`, and so is the
-probability that any true one is refuted (Bonferroni: a false claim has one part that must err, a
-true one has k that may), as far as intervals have their nominal coverage: t intervals are
+errors of level / (n k) at either end, shared between alternatives if one of several is enough. By
+Bonferroni's inequality, the probability that any false claim is confirmed is then at most `level`,
+and so is the probability that any true one is refuted: a false claim has one part that must err, a
+true one has k that may. This assumes nominal coverage of the intervals; t intervals are
 approximate.
 
 POWER. `detectable_effect` is the minimum detectable distance from the bound, at a power of POWER.

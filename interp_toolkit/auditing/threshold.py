@@ -4,10 +4,10 @@ A threshold is fitted on some prompts and tested on others. A claim about a thre
 about each class, so the threshold is the one with the highest accuracy on the worse class.
 
 An effect of at least `bound` is *stable* if its mean reaches the bound in at least STABLE of the
-DRAWS bootstrap samples of the prompts and, if prompts belong to several groups (templates,
-documents), in every group of at least FEWEST_OF_GROUP: an effect of one template is not stable.
-Otherwise stability is undecided, never refuted, since a bootstrap of these prompts says nothing
-about others. A claim's answer does not depend on its stability.
+DRAWS bootstrap samples of the prompts. If prompts belong to several groups (templates, documents),
+its mean must also reach the bound in every group of at least FEWEST_OF_GROUP. Otherwise stability
+is undecided, never refuted, since a bootstrap of these prompts says nothing about others. A claim's
+answer does not depend on its stability.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class ClaimFlags:
         str | None, flag("A claim about the sorting algorithm.", metavar="NAME")
     ] = None
     layout: Annotated[
-        str | None, flag("Layout of the lists in a row.", metavar='"10 list10 11 sorted10"')
+        str | None, flag("Layout of the lists in a prompt.", metavar='"10 list10 11 sorted10"')
     ] = None
 
     def claim(self) -> dict[str, Any] | None:

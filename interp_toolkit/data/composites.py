@@ -1,9 +1,9 @@
 """Sparse boolean inputs with at most l features on, and their form as tokens.
 
-An input with at most l of m features on is a row of l + 1 tokens: the numbers of the features that
-are on, in increasing order, then `nothing` tokens (id m) up to length l, and last the token `read`
-(id m + 1), at whose position the model computes. `task_data` makes such inputs for a model whose
-task record describes them.
+An input with at most l of m features on is a row of l + 1 tokens. The numbers of the features that
+are on come first, in increasing order, then `nothing` tokens (id m) up to length l. The last token
+is `read` (id m + 1), at whose position the model computes. `task_data` makes such inputs for a
+model whose task record describes them.
 
 Source: "Computation in superposition", section 1.1 (l-composite inputs).
 """

@@ -139,7 +139,7 @@ class CarryingAudit(MovingAudit):
         )
         inside = read_part(self.unit, gradients)
         if inside is None:
-            text = f"the answers' gradient is zero along it on {len(rows)} rows"
+            text = f"the answers' gradient is zero along it on {len(rows)} prompts"
             return Part("special", "undecided", text, "intervened", True, 0.0, bound=KEEPS)
         share, unit = inside
         alone = self.exchanged(unit)

@@ -3,9 +3,9 @@
 Some hook points only report: on a native bridge the attention pattern is exposed after it was used,
 and an edit there is silently ignored. So before any intervention a tiny input is run, and autograd
 shows for all hook points at once whether the output depends on the edited value. If it does not (or
-a model keeps no graph), the input is run with the edited entries replaced by NaN, which propagates
-to all dependent values, also through zero weights (editing a head that writes nothing is still an
-edit).
+a model keeps no graph), the input is run with the edited entries replaced by NaN. NaN propagates to
+all dependent values, also through zero weights: editing a head that writes nothing is still an
+edit.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Attention, learned or by fixed mixing matrices (MixiT).
 
 *Learned attention* computes what `HookedTransformer` does, with a hook point at every step. q, k, v
-are projected (in shortformer models q and k from the input plus the position embedding), rotated by
-their positions (rotary models), compared, scaled, capped, masked with -inf and put through a
-softmax; the pattern mixes the values into z, and W_O projects z back. No fused kernel replaces
-these steps when no hook is attached: attaching a hook must not change the last digits of a result.
+are projected (in shortformer models q and k from the input plus the position embedding) and, in
+rotary models, q and k are rotated by their positions. Scores are scaled, capped, masked with -inf
+and put through a softmax; the pattern mixes the values into z, and W_O projects z back. No fused
+kernel replaces these steps when no hook is attached: attaching a hook must not change the last
+digits of a result.
 
 Source: TransformerLens 3.9, `components/abstract_attention.py` and
 `components/grouped_query_attention.py`.

@@ -124,9 +124,9 @@ def _function_of(values: Int[np.ndarray, " n"], bit: Bool[np.ndarray, " n"]) -> 
 def denominators(model: Model, data: FeatureData, table: str, position: int) -> Denominators | str:
     """Weighted products of the softmax denominators, from the model's own attention scores.
 
-    Returns a reason instead, as a phrase, if the query's residual before the head depends on the
-    bits (other parts of the model may cause this even though the query's token does not), or if
-    the attention pattern is not the softmax of the scores.
+    Returns a reason instead, as a phrase, if the attention pattern is not the softmax of the
+    scores, or if the query's residual before the head depends on the bits. Other parts of the model
+    may cause that dependence even though the query's token does not.
     """
     read = collect(model, data, [RESIDUAL, SCORES, PATTERN], position)
     if not torch.equal(read[RESIDUAL], read[RESIDUAL][:1].expand_as(read[RESIDUAL])):

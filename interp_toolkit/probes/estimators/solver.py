@@ -255,7 +255,7 @@ def minimise(
     """Minimize every target's objective.
 
     A target has converged when its squared Newton decrement (L-BFGS's estimate of twice the
-    remaining decrease of the objective) is at most tol**2 of the decrease since `start`: the
+    remaining decrease of the objective) is at most tol**2 of the decrease since `start`. The
     parameters' relative error, in the norm of the Hessian, is then about `tol`. A decrement at the
     level of rounding counts as converged for any `tol`. A target without a descending step, or
     out of iterations, has not converged.

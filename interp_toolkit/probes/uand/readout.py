@@ -1,8 +1,8 @@
 """Linear readouts of the AND of every pair of boolean features, all at once.
 
 The readout of a gate is the direction of least output power with a fixed response to the gate's own
-inputs (minimum variance, distortionless response; Capon 1969): least squares up to gain and bias,
-which are set so that the mean output is 1 where the gate is true and 0 elsewhere. A plain
+inputs (minimum variance, distortionless response; Capon 1969). It equals least squares up to gain
+and bias, which are set so that the mean output is 1 where the gate is true and 0 elsewhere. A plain
 least-squares fit shrinks towards 0, the more the rarer the gate.
 
 One factorization serves all readouts (`whiten`). Columns are scaled to a standard deviation of 1,

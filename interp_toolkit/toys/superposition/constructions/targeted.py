@@ -1,7 +1,7 @@
 """ANDs of features in superposition, ANDs of chosen sets, and ANDs with one neuron each.
 
 *Universal AND in superposition*: m > d0 features on d0 axes. The features are random unit
-f-vectors, the rows of F, and a neuron reads the sum of the f-vectors that it is connected to:
+f-vectors, the rows of F. A neuron reads the sum of the f-vectors that it is connected to:
 W = Ŵ F, with Ŵ of 0s and 1s as in `uand`, and the same readouts. Two f-vectors have inner products
 of about 1/sqrt(d0), so each feature that is on adds noise to all neurons, of standard deviation
 sqrt(c/d0) if c = p m features are connected to a neuron. Neurons misfire when that approaches 1,

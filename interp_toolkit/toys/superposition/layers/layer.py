@@ -2,8 +2,8 @@
 
 A layer computes `act(x W_in + b_in)` of `x`, the sum of the f-vectors of the features that are on;
 f-vectors are the rows of `features`, the identity if nothing is in superposition. As a model it
-reads the prompts of `data.composites`: one head attends uniformly and adds up the f-vectors of the
-prompt at its last position, the MLP is the layer, and it writes the gates' readouts, each along its
+reads the prompts of `data.composites`. One head attends uniformly and adds up the f-vectors of the
+prompt at its last position, and the MLP is the layer. It writes the gates' readouts, each along its
 own residual direction, which the unembedding reads as a logit.
 
 *Density.* Each of m features is connected to each of d neurons with probability p. From p alone:
