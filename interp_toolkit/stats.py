@@ -75,7 +75,7 @@ def estimate(values: Float[np.ndarray, " row"], coverage: float = COVERAGE) -> E
     """
     n = len(values)
     if n < 2:
-        raise InputError(f"a mean over {n} prompts has no confidence interval; give at least 2")
+        raise InputError(f"a mean over {n} rows has no confidence interval; give at least 2 rows")
     mean, low, high = map(float, mean_interval(values, coverage))
     return Estimate(mean, low, high, float(mean_p_value(values)), n)
 
