@@ -7,11 +7,11 @@ import threading
 
 
 def interp() -> None:
-    """Run the command line; Ctrl-C while Python starts or ends shows no traceback.
+    """Run the command line without a traceback if Ctrl-C comes while Python starts or exits.
 
-    What the command line writes is whole at either time, so the signal's own end will do. That is
-    for a process of its own: from another thread, or where Ctrl-C is ignored or somebody else's,
-    it is left as it is.
+    At either time all output is complete, so SIGINT gets its default action, which ends the
+    process. The handler is left alone in a thread other than the main one, and where the caller
+    ignores SIGINT or has installed a handler.
     """
     own = (
         threading.current_thread() is threading.main_thread()

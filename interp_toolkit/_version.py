@@ -1,3 +1,3 @@
-"""The version, in its one place."""
+"""The package version, defined only here."""
 
 __version__ = "0.1.0"

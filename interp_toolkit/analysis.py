@@ -1,6 +1,6 @@
-"""`analyze(model, name)`: find an analysis by name, give it its options, run it.
+"""`analyze(model, name)`: look up an analysis by name and run it with its options.
 
-Nothing here knows any analysis; names, ours and plugins', come from the registry.
+This module knows no analysis: the registry holds the names, built in and from plugins.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from interp_toolkit.probes.boolean.result import BooleanFinding
     from interp_toolkit.probes.uand.result import UANDFinding
 
-# What each of our analyses returns, for type checkers; a plugin's is a `Result`.
+# The result class of each built-in analysis, for type checkers; plugins return `Result`.
 Functions = Literal["xor", "and", "or", "boolean"]
 Heads = Literal["heads", "induction", "previous-token", "duplicate-token", "k-hop"]
 
@@ -87,20 +87,20 @@ def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Resul
     """Run one analysis on a model.
 
     Args:
-        model: any TransformerLens model, or what `load` takes.
-        name: of the analysis, as `interp list probes` shows them.
+        model: any TransformerLens model, or an argument of `load`.
+        name: the analysis, as `interp list probes` shows it.
         data: a `FeatureData` (`task` makes one for a named behavior), the path of a file that
             `read_data` takes, a list of texts, rows of token ids (an array, a tensor, lists), or a
             mapping of arrays as `data_from_arrays` takes it.
-        options: the analysis' own, as `interp show NAME` lists them; `progress`, a function that
-            is told what is being done; `early`, one that is given the finding of a first stage
-            where the rest takes long (attention, before knockouts). With `features` a file's
-            columns are not read.
+        options: the options of the analysis, as `interp show NAME` lists them. In addition:
+            `progress`, a function called with a description of each step, and `early`, a function
+            called with the finding of a first stage (such as attention, before knockouts) if the
+            rest takes long. With `features`, the columns of a data file are not read.
 
     Raises:
-        InputError: an unknown name or option, or what the analysis says of its input.
-        InterruptedAnalysis: a KeyboardInterrupt after a first stage; its `finding` says what is
-            known by then.
+        InputError: an unknown name or option, or input that the analysis cannot use.
+        InterruptedAnalysis: a KeyboardInterrupt after a first stage; its `finding` holds the
+            results of that stage.
 
     Examples:
         >>> import interp_toolkit as it
@@ -130,12 +130,12 @@ def run(
 
 
 def reads_features(options: Options) -> bool:
-    """Whether features come from elsewhere than the data's columns."""
+    """Whether the options name the source of the features, instead of the data's columns."""
     return getattr(options, "features", None) is not None
 
 
 def fitting(model: Any, data: FeatureData | None) -> tuple[dict[str, Analysis], dict[str, str]]:
-    """The analyses that can run on this model and data as they stand; and why the others cannot."""
+    """The analyses that can run on this model and data, and the reason for each that cannot."""
     fit: dict[str, Analysis] = {}
     unfit: dict[str, str] = {}
     for name, analysis in load_all("probes").items():
@@ -148,10 +148,10 @@ def fitting(model: Any, data: FeatureData | None) -> tuple[dict[str, Analysis], 
 
 
 def as_data(data: Any, model: Any, columns: Sequence[str] | None = None) -> FeatureData | None:
-    """Data as the analyses take it; paths and texts are read with the model's tokenizer.
+    """Convert data to `FeatureData`; paths and texts are read with the model's tokenizer.
 
-    `columns` chooses the features of a file, in the function's order; without any, the file is
-    read for its tokens alone.
+    `columns` selects the features of a file, in the order of the function's inputs. Without
+    `columns`, only the tokens of the file are read.
     """
     if data is None or isinstance(data, FeatureData):
         return data

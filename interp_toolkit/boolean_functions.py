@@ -5,13 +5,13 @@ of its inputs, with c_S = Σ_{T ⊆ S} (-1)^{|S| - |T|} g(1 on T, 0 elsewhere): 
 XOR is a + b - 2 ab ("Computation in superposition", sections 1.2 and 1.4). The threshold degree is
 the least degree of a polynomial with the function's signs.
 
-A readout is ε-accurate where it lies within ε of 1 on every input on which the function is true,
-and within ε of 0 on every other (same source, notation). The worst error is one definition; a bias
-or a gain that the next layer may supply anyway makes another: after the best gain and bias of each
-gate. With the on-scores in an interval of width s_on, the off-scores in one of width s_off,
-D = max(s_on, s_off) and the gap g = min(on) - max(off) (negative where they overlap), the least
-worst error over gains and biases is D / (2 (g + D)), and 1/2 where that is more or g + D <= 0: a
-constant. A readout that is affine in the two features has 1/4.
+A readout is ε-accurate if it lies within ε of 1 on every input on which the function is true,
+and within ε of 0 on every other (same source, notation). The worst error is one measure. A second
+measure allows each gate its best gain and bias, which the next layer can supply. Let the on-scores
+lie in an interval of width s_on and the off-scores in one of width s_off. With
+D = max(s_on, s_off) and the gap g = min(on) - max(off) (negative if they overlap), the minimal
+worst error over gains and biases is D / (2 (g + D)). It is 1/2, the error of a constant, if that
+is larger or g + D <= 0. A readout that is affine in the two features has 1/4.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from interp_toolkit.formatting import ShortRepr
 
 
 def mobius(table: str) -> dict[tuple[int, ...], int]:
-    """The coefficients that are not 0, by the set of inputs, small sets first.
+    """The nonzero coefficients, by set of inputs, small sets first.
 
     Args:
         table: 2^k bits, the first input most significant.
 
     Raises:
-        InputError: not a power of two of bits.
+        InputError: the table does not have 2^k bits.
     """
     n_inputs = len(table).bit_length() - 1
     if len(table) != 2**n_inputs or set(table) - {"0", "1"}:
         raise InputError(f"a truth table is 2^k bits, like 0110, not {table!r}")
     values = [int(bit) for bit in table]
-    for k in range(n_inputs):  # one input after the other: subtract the value without it
+    for k in range(n_inputs):  # for one input after the other, subtract the value without it
         bit = 1 << (n_inputs - 1 - k)
         values = [v - values[i ^ bit] if i & bit else v for i, v in enumerate(values)]
     coefficients = {}
@@ -60,21 +60,22 @@ def mobius(table: str) -> dict[tuple[int, ...], int]:
 
 
 MOST_BITS = 6
-SUPPORT = 1e-9  # weights of a vertex below this share of the largest are zero
-LARGEST_DENOMINATOR = 10_000  # of a coefficient, before all are made integers
+SUPPORT = 1e-9  # vertex weights below this fraction of the largest count as zero
+LARGEST_DENOMINATOR = 10_000  # of a coefficient, before scaling all to integers
 
 Monomial = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class ThresholdDegree(ShortRepr):
-    """The least degree, and why it is neither more nor less.
+    """The threshold degree of a function, with proofs of both bounds.
 
     Attributes:
-        table: of the function, as in `probes.estimators.boolean`; constants too.
+        table: truth table, as in `probes.estimators.boolean`; constants are allowed too.
         degree: the threshold degree.
-        polynomial: integer coefficients with the function's signs, by the set of bits.
-        weights: integers, one an input in counting order, that show that one degree less is not
+        polynomial: integer coefficients with the function's signs, by the set of bits: it proves
+            that the degree is enough.
+        weights: one integer per input in counting order, which prove that one degree less is not
             enough; None for a constant.
 
     Examples:
@@ -97,7 +98,7 @@ def threshold_degree(table: str) -> ThresholdDegree:
         table: 2^n zeros and ones, the first bit most significant.
 
     Raises:
-        InputError: no such table, or one of more bits.
+        InputError: not a truth table, or one of more than six bits.
     """
     n = _n_bits(table)
     weights: Int[np.ndarray, " input"] | None = None
@@ -139,11 +140,11 @@ def signs(table: str) -> Int[np.ndarray, " input"]:
 
 
 def _polynomial(table: str, n: int, degree: int) -> dict[Monomial, int] | None:
-    """Integer coefficients with the function's signs, as few and small as a program finds."""
+    """Integer coefficients with the function's signs: a linear program keeps them few and small."""
     signed = signs(table)[:, None] * monomial_values(n, degree)
     k = signed.shape[1]
     solution = linprog(
-        np.ones(2 * k),  # the least sum of absolute coefficients
+        np.ones(2 * k),  # minimize the sum of absolute coefficients
         A_ub=-np.hstack([signed, -signed]),
         b_ub=-np.ones(len(signed)),
         method="highs",
@@ -162,13 +163,13 @@ def _polynomial(table: str, n: int, degree: int) -> dict[Monomial, int] | None:
 
 
 def _weights(table: str, n: int, degree: int) -> Int[np.ndarray, " input"]:
-    """Integer weights under which every monomial of the degree balances between the classes."""
+    """Integer weights with equal sums over both classes for every monomial up to the degree."""
     signed = signs(table)[:, None] * monomial_values(n, degree)
     solution = linprog(
         np.zeros(len(signed)),
         A_eq=np.vstack([signed.T, np.ones(len(signed))]),
         b_eq=np.eye(signed.shape[1] + 1)[-1],
-        method="highs-ds",  # ends at a vertex, whose support settles it
+        method="highs-ds",  # ends at a vertex, whose support determines the solution
     )
     if solution.x is None:
         raise AssertionError(f"{table}: neither a polynomial nor weights of degree {degree}")
@@ -181,7 +182,7 @@ def _weights(table: str, n: int, degree: int) -> Int[np.ndarray, " input"]:
 
 
 def _integers(signed: Int[np.ndarray, "input monomial"]) -> list[int]:
-    """The one combination of the rows that vanishes, as positive integers without a divisor."""
+    """The unique vanishing combination of the rows, as coprime positive integers."""
     matrix = DomainMatrix(signed.T.tolist(), signed.T.shape, ZZ).convert_to(QQ)
     [nullvector] = matrix.nullspace().to_list()
     fractions = [Fraction(int(x.numerator), int(x.denominator)) for x in nullvector]
@@ -191,7 +192,7 @@ def _integers(signed: Int[np.ndarray, "input monomial"]) -> list[int]:
     return [x // divisor for x in whole]
 
 
-#: the least worst error of an affine readout of the AND of two bits, all four inputs present
+#: minimal worst error of an affine readout of the AND of two bits, if all four inputs occur
 AFFINE = 0.25
 
 
@@ -201,9 +202,10 @@ class Epsilon:
 
     Attributes:
         worst: the largest |readout - function|.
-        q99: its 99 % quantile over gates and inputs.
-        rms: its root mean square over gates and inputs.
-        worst_after_offset: the largest over gates after the gate's best gain and bias.
+        q99: the 99 % quantile of |readout - function| over gates and inputs.
+        rms: the root mean square over gates and inputs.
+        worst_after_offset: the worst error after each gate's best gain and bias, maximum over
+            gates.
     """
 
     worst: float
@@ -218,9 +220,9 @@ def after_offset(
     off_low: Float[np.ndarray, "*gate"],
     off_high: Float[np.ndarray, "*gate"],
 ) -> Float[np.ndarray, "*gate"]:
-    """The worst error of each gate after its best gain (>= 0) and bias, from its scores' ranges.
+    """Worst error of each gate after its best gain (>= 0) and bias, from the range of its scores.
 
-    NaN where a gate has no score on one side (give NaN for its range).
+    NaN for a gate without scores in one class (pass NaN as that class' range).
     """
     spread = np.maximum(on_high - on_low, off_high - off_low)
     room = (on_low - off_high) + spread
@@ -235,7 +237,7 @@ def after_offset(
 def gate_after_offset(
     scores: Float[np.ndarray, "input gate"], truth: Bool[np.ndarray, "input gate"]
 ) -> Float[np.ndarray, " gate"]:
-    """`after_offset` of each gate's scores; NaN where it is true on all inputs or on none."""
+    """`after_offset` of each gate's scores; NaN for a gate that is constant on the inputs."""
     on, off = np.where(truth, scores, np.nan), np.where(truth, np.nan, scores)
     both = truth.any(axis=0) & ~truth.all(axis=0)
     least = np.full(scores.shape[1], np.nan)
@@ -249,8 +251,8 @@ def epsilon(
 ) -> Epsilon:
     """The errors of the scores of some gates on some inputs.
 
-    Raises InputError without inputs or gates. Gates that are constant on the inputs count in all
-    but `worst_after_offset`, which is NaN where there is no other gate.
+    Gates that are constant on the inputs are excluded from `worst_after_offset` only; it is NaN
+    if all gates are constant. Raises InputError without inputs or gates.
     """
     if not scores.size:
         raise InputError("there is no readout to measure: no inputs or no gates")

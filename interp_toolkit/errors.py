@@ -1,8 +1,8 @@
 """The exceptions that users meet, and the limits on their messages.
 
-`InputError` is for the user to fix: its message is one line that names what is wrong and what
-to do. The command line prints it without a traceback and exits with code 2.
-`InterventionError` reports that a model ignored an edit: its results would have been wrong.
+`InputError` is for the user to fix: its message is one line that names the problem and the
+remedy. The command line prints it without a traceback and exits with code 2.
+`InterventionError` reports that a model ignored an edit, so that results would be wrong.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 LONGEST = 300  # characters of a message
 ECHO = 60  # characters of any one piece of the user's input that a message quotes
-PATH_ECHO = 120  # of a path, so that it can be copied
+PATH_ECHO = 120  # characters of a path, enough to copy it
 LISTED = 150  # characters of a list of known names
 Function = TypeVar("Function", bound=Callable[..., Any])
 PATH = (str, Path)
@@ -31,8 +31,8 @@ _NAMES = {"str": "text", "Path": "path", "Integral": "whole number", "Mapping": 
 class InputError(ValueError):
     """The user's input cannot be used; the message says why and what to do.
 
-    The message is one line of at most `LONGEST` characters, whatever the input holds: control
-    characters are shown escaped, and quoted input is shortened (see `shortened`).
+    The message is one line of at most `LONGEST` characters for any input: control characters are
+    shown escaped, and quoted input is shortened (see `shortened`).
 
     Examples:
         >>> import interp_toolkit as it
@@ -50,13 +50,13 @@ class InterventionError(RuntimeError):
     """An edit at a hook point did not change the model's computation.
 
     Examples:
-        >>> issubclass(InterventionError, RuntimeError)  # so it is no fault of the input
+        >>> issubclass(InterventionError, RuntimeError)  # the input is not at fault
         True
     """
 
 
 def printable(text: str) -> str:
-    """The text on one line that changes nothing but itself: control characters shown escaped."""
+    """The text on one line, with control characters shown escaped."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
@@ -102,8 +102,8 @@ def first_line(error: BaseException, most: int = 120) -> str:
 def suggestion(name: str, names: Iterable[str]) -> str:
     """`'; did you mean X?'` for a near miss, else `'; known: A, B, C'`; for error messages.
 
-    Names with a slash that begin like the given one go before all others. A long list of known
-    names ends in how many more there are.
+    Names with a slash that start like the unknown name come first. A long list of known names
+    ends with the number of names left out.
     """
     names = sorted(set(names))
     prefix, _, end = name.rpartition("/")
@@ -118,7 +118,7 @@ def suggestion(name: str, names: Iterable[str]) -> str:
 
 
 def some_of(names: Sequence[str]) -> str:
-    """The names in a row, up to `LISTED` characters, and how many more there are."""
+    """The names in one line, up to `LISTED` characters, and the number of names left out."""
     shown = list(names)
     while len(shown) > 1 and len(", ".join(shown)) > LISTED:
         shown.pop()
@@ -136,11 +136,11 @@ def _near_ends(end: str, names: Iterable[str]) -> list[str]:
 
 
 def takes(**kinds: Any) -> Callable[[Function], Function]:
-    """Check a public function's arguments before it runs, so that a slip is one line.
+    """Decorator that checks the arguments of a public function before it runs.
 
     Args:
-        kinds: for a parameter its type, a tuple of types, or a function that raises InputError for
-            what it refuses. A parameter's default is always taken.
+        kinds: for each parameter its type, a tuple of types, or a function that raises InputError
+            for values it refuses. A parameter's default is always accepted.
 
     Examples:
         >>> takes(name=str)(lambda name: name)(3)
@@ -179,14 +179,14 @@ def _check_kind(name: str, value: Any, kind: Any) -> None:
 
 
 def a_kind(value: Any) -> str:
-    """`a list`, `an int`, `None`: what a value is, without what is in it."""
+    """The type of a value for a message, without its content: `a list`, `an int`, `None`."""
     name = type(value).__name__
     article = "an" if name[0].lower() in "aeiou" else "a"
     return "None" if value is None else f"{article} {name}"
 
 
 def refuse_missing_part(error: AttributeError, model: Any) -> None:
-    """Raise InputError where what was missing is a part of the model or of its configuration."""
+    """Raise InputError if the missing attribute is a part of the model or its configuration."""
     config = getattr(model, "cfg", None)
     if model is not None and (error.obj is model or (config is not None and error.obj is config)):
         where = "cfg of this " if error.obj is config else ""
@@ -196,7 +196,7 @@ def refuse_missing_part(error: AttributeError, model: Any) -> None:
 
 
 def check_texts(value: Any) -> None:
-    """Raise InputError for what is neither text nor several texts."""
+    """Raise InputError for a value that is neither a text nor a list of texts."""
     listed = isinstance(value, Iterable) and not isinstance(value, Mapping | bytes)
     if not isinstance(value, str) and not (listed and all(isinstance(one, str) for one in value)):
         raise InputError(f"{a_kind(value)} is neither a text nor a list of texts")

@@ -1,17 +1,16 @@
-"""The rule of evidence shared by all analyses: from controls to the status they allow.
+"""The evidence rule shared by all analyses: the status that the controls allow.
 
-A *control* is a comparison that could have spoken against a claim: attention elsewhere, other
-labels, copies with shuffled weights, other edges. A control that could not have failed on this
-model and these rows (nothing elsewhere to ablate, too few permutations for the level, the same
-rows on both sides) has no *power*, and counts as if it had not been made.
+A *control* is a comparison that could have refuted a claim: ablating other attention, shuffled
+labels, weight-permuted copies, other edges. A control that could not have failed on this model
+and these prompts has no *power* and is ignored. Examples: no other attention to ablate, too few
+permutations for the significance level, the same prompts on both sides.
 
-THE RULE. A claim is confirmed (✓) only if its effect is certainly as large as claimed, at least one
-control had power, and every control with power was passed. If such a control failed, the null
-explains the effect: *uninformative*. Without a control that had power nothing is confirmed and
-nothing is denied: *undecided*. A finding is denied (–) only where the comparison was made, could
-have found it, and did not; an interval that reaches from below the threshold to above it is
-undecided. Of a model that does not perform the task, nothing is said of what serves it: *not
-tested*.
+THE RULE. A claim is confirmed (✓) only if the confidence interval of the effect lies above the
+claimed size, at least one control had power, and every control with power was passed. If a control
+with power failed, the null explains the effect: *uninformative*. If no control had power, the claim
+is *undecided*. A claim is denied (–) only if a comparison with enough power found no effect. If
+the interval includes the threshold, the claim is undecided. If the model does not perform the
+task, claims about how it does so are *not tested*.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ from scipy import stats
 from interp_toolkit.results import Status
 from interp_toolkit.stats import LEVEL
 
-LEAST_COPIES = 4  # with fewer, their spread is not known
+LEAST_COPIES = 4  # fewer copies give no usable standard deviation
 
 Outcome = Literal["passed", "failed", "undecided", "powerless"]
 
 
 @dataclass(frozen=True)
 class Control:
-    """A comparison that could have spoken against a claim.
+    """A comparison that could have refuted a claim.
 
     Attributes:
-        name: what the claim was compared with.
-        outcome: "powerless" where it could not have failed here.
-        reason: why it failed, decided nothing, or had no power; None where it was passed.
+        name: the comparison or reference, such as "shuffled copies".
+        outcome: "powerless" if it could not have failed here.
+        reason: why it failed, was undecided, or had no power; None if it was passed.
     """
 
     name: str
@@ -49,18 +48,18 @@ class Control:
 
     @property
     def counts(self) -> bool:
-        """Whether it could have failed."""
+        """Whether the control had power."""
         return self.outcome != "powerless"
 
 
 def control_of_p(name: str, p_value: float, level: float, smallest: float = 0.0) -> Control:
-    """The control that a p-value stands for.
+    """The control that a p-value amounts to.
 
     Args:
-        name: what was compared with.
-        p_value: of the comparison, corrected for all others made with it; NaN where none was made.
-        level: of significance.
-        smallest: p-value that the comparison could give at best, such as 1 / (draws + 1).
+        name: the reference of the comparison, as a plural.
+        p_value: corrected for all comparisons made with it; NaN if none was made.
+        level: significance level.
+        smallest: smallest p-value that the comparison could give, such as 1 / (draws + 1).
     """
     if math.isnan(p_value):
         return Control(name, "powerless", f"no {name} were compared")
@@ -70,7 +69,7 @@ def control_of_p(name: str, p_value: float, level: float, smallest: float = 0.0)
         )
     if p_value <= level:
         return Control(name, "passed")
-    return Control(name, "failed", f"{name} give as much (p = {p_value:.2g})")
+    return Control(name, "failed", f"not significant against {name} (p = {p_value:.2g})")
 
 
 def control_of_copies(
@@ -81,17 +80,17 @@ def control_of_copies(
     largest: float = math.inf,
     level: float = LEVEL,
 ) -> Control:
-    """The control of copies that have nothing to find: is the effect beyond what they give?
+    """The control by copies without the mechanism: does the effect exceed theirs?
 
-    It is beyond them where its interval lies above the upper limit of a one-sided prediction
-    interval for one more copy: mean + t · sd · √(1 + 1/n).
+    It does if its interval lies above the upper limit of a one-sided prediction interval for one
+    more copy: mean + t · sd · √(1 + 1/n).
 
     Args:
-        name: of the copies, as a plural.
+        name: the copies, as a plural.
         mean: the effect.
         low: lower end of its confidence interval.
-        copies: the effect in each copy; NaN where it could not be measured.
-        largest: effect that is possible at all; copies whose limit is above it have no power.
+        copies: the effect in each copy; NaN if it could not be measured.
+        largest: largest possible effect; copies with a prediction limit above it have no power.
         level: chance that one more copy lies above the limit.
 
     Examples:
@@ -109,8 +108,8 @@ def control_of_copies(
     if limit >= largest and mean > defined.max():
         return Control(name, "powerless", f"{name}: they differ too much to be exceeded")
     if mean <= limit:
-        return Control(name, "failed", f"no more than {name} give ({mean:.2g} against {limit:.2g})")
-    return Control(name, "undecided", f"{name} may give as much (up to {limit:.2g})")
+        return Control(name, "failed", f"not above {name} ({mean:.2g}, limit {limit:.2g})")
+    return Control(name, "undecided", f"not certainly above {name} (limit {limit:.2g})")
 
 
 def effect_status(
@@ -124,11 +123,11 @@ def effect_status(
     """The status of a claim that an effect is at least `threshold`, and why it is not confirmed.
 
     Args:
-        low: lower end of the effect's confidence interval; NaN where it was not measured.
-        high: its upper end.
-        threshold: least effect that is claimed.
+        low: lower end of the effect's confidence interval; NaN if it was not measured.
+        high: upper end of the interval.
+        threshold: smallest effect that is claimed.
         controls: every comparison that was made or should have been.
-        performs_task: whether the model does what the effect is measured on.
+        performs_task: whether the model performs the task on which the effect is measured.
 
     Examples:
         >>> effect_status(0.2, 0.4, 0.1, [Control("shuffled weights", "passed")])
@@ -169,9 +168,9 @@ def comparisons_status(
     """The status of a claim that some of several tests are significant, and why it is not.
 
     Args:
-        p_adjusted: corrected for the number of tests; NaN for one that could not be made.
-        level: of significance.
-        smallest: corrected p-value that a test could give at best.
+        p_adjusted: p-values corrected for the number of tests; NaN for a test not made.
+        level: significance level.
+        smallest: smallest corrected p-value that a test could give.
 
     Examples:
         >>> comparisons_status(np.array([0.3, 0.01]), 0.05)

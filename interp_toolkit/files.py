@@ -1,8 +1,8 @@
-"""Files: written whole or not at all, and read from anyone within bounds.
+"""Files: written completely or not at all, and read safely from untrusted sources.
 
-`replacing` writes a file so that a reader finds the old one or the new one. `check_file` and
-`read_whole` take regular files no larger than what they are for may be. JSON, NPZ and YAML are read
-as data (no tags, no pickles, each key once) or refused in one line that names where it comes from.
+`replacing` writes a file so that a reader sees either the old or the new one. `check_file` and
+`read_whole` accept only regular files up to a size limit. JSON, NPZ and YAML are read as plain data
+(no tags, no pickles, no duplicate keys) or refused with a one-line message that names the source.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A file to write beside `path`, which takes its place if the block ends without an error.
+    """A temporary file that replaces `path` if the block ends without an error.
 
-    What was written is on the disk before it takes that place, and the place is before this
-    returns, so that not even a loss of power leaves half a file. A link is followed. The file gets
-    the mode that the user's umask gives. Raises OSError when it cannot be made there; nothing is
-    left behind.
+    Both the content and the renaming are on disk before this returns, so that a power failure
+    leaves no partial file. Links are followed. The file gets the mode of the user's umask. Raises
+    OSError if the file cannot be created; nothing is left behind.
     """
     target = Path(os.path.realpath(path))
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")
@@ -44,14 +43,14 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         partial.chmod(mode)
         _sync(partial)
         os.replace(partial, target)
-        with suppress(OSError):  # not every system can open a folder, or sync one
+        with suppress(OSError):  # not every system can open or sync a folder
             _sync(target.parent)
     finally:
         partial.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:
-    """Wait until a file's content, or a folder's list of names, is on the disk."""
+    """Wait until a file's content, or a folder's entries, are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -59,11 +58,11 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-RECORD = 64 * 2**20  # bytes of a record, a configuration, a tokenizer; real ones have half at most
-ALWAYS_FINE = 1 << 30  # bytes that any file may stand for
-PACKED = 64  # what a file may stand for beyond that, in sizes of its own
-COPIES = 3  # of what a file holds, that reading it makes
-PARSED = 16  # what text takes when it is read as rows, in sizes of its own
+RECORD = 64 * 2**20  # bytes of a record, configuration or tokenizer; real ones have at most half
+ALWAYS_FINE = 1 << 30  # bytes of content that any file may claim
+PACKED = 64  # content that a file may claim beyond that, in multiples of its size
+COPIES = 3  # of a file's content that reading it makes
+PARSED = 16  # memory of text parsed as rows, in multiples of its size
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
@@ -71,50 +70,47 @@ def read_whole(path: Path, most: int = RECORD) -> bytes:
     """All bytes of a file.
 
     Args:
-        path: of a regular file; a link is followed.
-        most: bytes that it may have.
+        path: a regular file; links are followed.
+        most: largest size, in bytes.
 
     Raises:
-        OSError: it cannot be opened, is not a regular file, or larger.
+        OSError: the file cannot be opened, is not regular, or is too large.
     """
     check_file(path, most)
     return path.read_bytes()
 
 
 def check_file(path: Path, most: int | None = None) -> None:
-    """Refuse what is there and is not a regular file, or is larger than so many bytes; OSError."""
+    """Raise OSError unless the path is a regular file of at most `most` bytes, or missing."""
     status = path.stat()
-    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):  # opening says that
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):  # open() reports it
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     if most is not None and status.st_size > most:
         raise OSError(errno.EFBIG, f"it is larger than {in_words(most)}", str(path))
 
 
 def read_whole_text(path: Path, most: int = RECORD, encoding: str = "utf-8") -> str:
-    """The text of a file, its line ends as Python reads them; as `read_whole`, or UnicodeError."""
+    """The text of a file with universal newlines; raises as `read_whole`, or UnicodeError."""
     return io.StringIO(read_whole(path, most).decode(encoding), newline=None).read()
 
 
 def most_text() -> int:
-    """Bytes of text that may be read whole as rows."""
+    """Largest text, in bytes, that may be read as a whole and parsed."""
     memory = machine_memory()
     return ALWAYS_FINE if memory is None else max(RECORD, memory // PARSED)
 
 
 def most_claimed(size: int) -> int:
-    """Bytes that a file of so many may stand for."""
+    """Bytes of content that a file of `size` bytes may claim to hold."""
     return max(ALWAYS_FINE, PACKED * size)
 
 
 def check_claim(claimed: int, size: int) -> None:
-    """Refuse what would take far more memory than its file has bytes, or than the machine has.
+    """Raise OSError if a file's content needs far more memory than its size, or than the machine.
 
     Args:
-        claimed: bytes of what the file stands for.
-        size: of the file, in bytes.
-
-    Raises:
-        OSError: too much.
+        claimed: bytes of memory that the content needs.
+        size: size of the file, in bytes.
     """
     if claimed > most_claimed(size):
         raise OSError(f"it claims to hold {in_words(claimed)}, the file has {size:,} bytes")
@@ -126,7 +122,7 @@ def check_claim(claimed: int, size: int) -> None:
 
 
 def in_words(n_bytes: int) -> str:
-    """A size in the largest unit of which it has one.
+    """A size in the largest unit in which it is at least 1.
 
     Examples:
         >>> in_words(64 * 2**20), in_words(3 * 2**29)
@@ -137,7 +133,7 @@ def in_words(n_bytes: int) -> str:
 
 
 def machine_memory() -> int | None:
-    """Bytes of memory that this process may use at most; None where the system does not say."""
+    """Bytes of memory that this process may use; None if the system does not report it."""
     limits = []
     with contextlib.suppress(AttributeError, ValueError, OSError):
         limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -149,7 +145,7 @@ def machine_memory() -> int | None:
     return min((n for n in limits if n > 0), default=None)
 
 
-MOST_DIGITS = 300  # of a whole number, beyond which no float holds it
+MOST_DIGITS = 300  # of an integer; larger ones exceed the range of floats
 
 
 def read_json(path: Path, source: str) -> Any:
@@ -157,9 +153,10 @@ def read_json(path: Path, source: str) -> Any:
 
     Args:
         path: of the file.
-        source: what errors call it, such as `--config cfg.json`.
+        source: the file's name in error messages, such as `--config cfg.json`.
 
     Raises:
+        InputError: it cannot be read, is too large, or is not JSON.
         InputError: it cannot be read, is too large, or is no JSON.
     """
     try:
@@ -170,13 +167,13 @@ def read_json(path: Path, source: str) -> Any:
 
 
 def parsed(text: bytes | str, source: str, *, nan: bool = True) -> Any:
-    """Parse JSON in UTF-8; raises InputError where it is invalid or has a non-finite number.
+    """Parse JSON in UTF-8; raises InputError if it is invalid or has a non-finite number.
 
     Args:
         text: the file's content.
         source: its name, for messages.
-        nan: whether NaN, which is no JSON, may stand for a number; configurations of models have
-            some.
+        nan: whether to accept NaN, which some model configurations contain although it is not
+            valid JSON.
     """
     try:
         content = text if isinstance(text, str) else text.decode("utf-8")
@@ -187,7 +184,7 @@ def parsed(text: bytes | str, source: str, *, nan: bool = True) -> Any:
 
 def _not_nan(constant: str) -> float:
     if constant == "NaN":
-        raise ValueError("NaN is no number; write null")
+        raise ValueError("NaN is not a JSON number; write null")
     return float(constant)
 
 
@@ -201,7 +198,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an archive, by name.
 
     Raises:
-        InputError: it is damaged, holds pickled objects, or more than there is room for.
+        InputError: it is damaged, holds pickled objects, or exceeds the available memory.
     """
     import zipfile
 
@@ -210,9 +207,9 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     try:
         with path.open("rb") as file:
             if not zipfile.is_zipfile(file):
-                raise ValueError("it is no archive of arrays; save it with numpy.savez")
+                raise ValueError("it is not an archive of arrays; save it with numpy.savez")
             file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:  # reads no array before it is asked
+            with np.load(file, allow_pickle=False) as archive:  # arrays are read on access
                 claimed = sum(entry.file_size for entry in archive.zip.infolist())
                 check_claim(claimed, path.stat().st_size)
                 return {name: archive[name] for name in archive.files}
@@ -221,7 +218,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
 
 
 def read_npy(path: Path) -> np.ndarray:
-    """The one array of a file; raises InputError as `read_npz`."""
+    """The single array of a file; raises InputError as `read_npz`."""
     import numpy as np
 
     try:
@@ -235,7 +232,7 @@ def read_npy(path: Path) -> np.ndarray:
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:
-    """InputError with one line for the many errors that numpy raises on a broken file."""
+    """A one-line InputError for the many errors that numpy raises on a broken file."""
     if "Object arrays" in str(error):
         return InputError(
             f"{path}: it holds pickled objects, which could run code; save plain arrays"
@@ -244,14 +241,15 @@ def _unreadable(path: Path, error: Exception) -> InputError:
     return InputError(f"{path}: this cannot be read as a {path.suffix} file ({reason})")
 
 
-LARGEST = 2**20  # bytes; to read as many takes ten seconds
+LARGEST = 2**20  # bytes of YAML; reading that many takes ten seconds
 
 
 def read_yaml(path: Path) -> Any:
     """The content of a file of YAML (or JSON, which YAML includes).
 
     Raises:
-        InputError: it cannot be read, is too large, no YAML in UTF-8, has an alias or a key twice.
+        InputError: it cannot be read, is too large, is not YAML in UTF-8, or has an alias or a
+            duplicate key.
     """
     import yaml
 
@@ -271,11 +269,11 @@ def read_yaml(path: Path) -> Any:
 
 @cache
 def _plain_loader() -> type[yaml.SafeLoader]:
-    """The loader class; PyYAML is imported when it is needed."""
+    """The loader class, defined on first use so that PyYAML is imported only then."""
     import yaml
 
     class PlainLoader(yaml.SafeLoader):
-        """YAML's safe subset, less aliases and repeated keys."""
+        """YAML's safe subset, without aliases and duplicate keys."""
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):

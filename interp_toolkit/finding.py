@@ -1,7 +1,7 @@
-"""One shape for every analysis: a `Run` goes in, a `Finding` comes out, records fill its tables.
+"""The shape of every analysis: it takes a `Run`, returns a `Finding`, and fills tables by records.
 
     class SinkOptions(Options):
-        level: float = Field(0.05, gt=0, lt=1, description="Of significance.")
+        level: float = Field(0.05, gt=0, lt=1, description="Significance level.")
 
     @dataclass(frozen=True)
     class Sink:
@@ -16,8 +16,8 @@
 
     SINKS = analysis("sinks", "heads that attend to the first token", SinkOptions, analyze)
 
-With one line in `registry.CATALOGUE` (or one entry point of a plugin) it is `--probe sinks`. Tables
-of the terminal and the page, `to_frame` and JSON are all made here, from the records.
+One line in `registry.CATALOGUE` (or one entry point of a plugin) makes it `--probe sinks`. The
+tables of the terminal and the HTML page, `to_frame` and JSON are all made from the records.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from interp_toolkit.data import FeatureData
 
-HEADLINE_WORDS = 20  # at most; what each analysis writes is tested for it
+HEADLINE_WORDS = 20  # maximum; tests check every analysis
 MOST_FINDINGS = 5
 
 Chosen = TypeVar("Chosen", bound=Options)
@@ -50,7 +50,7 @@ class InterruptedAnalysis(KeyboardInterrupt):
     """Ctrl-C after an analysis' first stage.
 
     Attributes:
-        finding: what that stage says.
+        finding: the result of that stage.
     """
 
     def __init__(self, finding: Finding):
@@ -65,7 +65,7 @@ _SHOW_EARLY: ContextVar[Callable[[Finding], object]] = ContextVar(
 
 @contextmanager
 def shown_early(show: Callable[[Finding], object]) -> Iterator[None]:
-    """Inside, `show` is called with what the first stage of a long analysis says."""
+    """Inside the block, `show` is called with the first-stage finding of a long analysis."""
     before = _SHOW_EARLY.set(show)
     try:
         yield
@@ -79,10 +79,10 @@ class Run(Generic[Chosen]):
 
     Attributes:
         model: any TransformerLens model.
-        data: prompts, with answers or features where they have some; None: none were given.
-        options: checked; the seed and the bound on memory among them.
+        data: prompts, with answers or features if they have any; None if there are none.
+        options: checked options, including the seed and the memory bound.
         progress: called with a description of each step.
-        name: of the analysis.
+        name: the analysis' name.
     """
 
     model: Any
@@ -93,9 +93,9 @@ class Run(Generic[Chosen]):
 
     @contextmanager
     def early(self, finding: Finding) -> Iterator[None]:
-        """Show what a first stage says before a long one begins; see `shown_early`.
+        """Show the finding of a first stage before a long second one; see `shown_early`.
 
-        Raises InterruptedAnalysis, with this finding, for a KeyboardInterrupt inside.
+        A KeyboardInterrupt inside the block becomes InterruptedAnalysis with this finding.
         """
         finding = dataclasses.replace(finding, probe=self.name)
         _SHOW_EARLY.get()(finding)
@@ -111,17 +111,17 @@ class Run(Generic[Chosen]):
 
     @property
     def memory(self) -> int | str | None:
-        """Bound on what is held at once beside the weights, which sets the size of batches."""
+        """Bound on memory used at once in addition to the weights; it sets the batch size."""
         return self.options.memory
 
     def provenance(self, data: FeatureData | None = None, **more: Any) -> Provenance:
         """The provenance of the numbers.
 
         Args:
-            data: the prompts that were run; None: the weights alone.
-            more: counts, such as `positions=96`, listed beside the data.
+            data: the prompts that were run; None if only the weights were read.
+            more: counts, such as `positions=96`, listed with the data.
         """
-        from interp_toolkit.models.about.record import provenance  # without torch until it runs
+        from interp_toolkit.models.about.record import provenance  # imports torch: only when run
 
         described: dict[str, Any] = {}
         if data is not None:
@@ -136,12 +136,12 @@ def column(
     format: Callable[[Any], Any] | None = None,
     default: Any = dataclasses.MISSING,
 ) -> Any:
-    """A field of a record, or of evidence, that people see under this heading.
+    """A field of a record, or of evidence, that tables show under this heading.
 
     Args:
-        heading: of the table's column; None: in the JSON and in `to_frame` only.
-        unit: written behind the heading.
-        format: makes the table's cell of the value; None: the value itself.
+        heading: of the table's column; None: only in the JSON and in `to_frame`.
+        unit: appended to the heading.
+        format: makes the table's cell from the value; None: the value itself.
         default: of the field.
     """
     heading = f"{heading} ({unit})" if heading and unit else heading
@@ -160,20 +160,20 @@ def records(
     select: Callable[[Any], Any] = lambda value: value,
     sparse: bool = False,
 ) -> Any:
-    """A finding's field that holds records of one class, and is shown as a table.
+    """A finding's field that holds records of one class and is shown as a table.
 
-    The field is a sequence of records, a mapping to them whose keys are the first column (None:
-    not there), one record, or None.
+    The field is a sequence of records, a mapping whose keys become the first column (None for a
+    missing record), one record, or None.
 
     Args:
-        record: the records' class, a dataclass whose fields are `column`s.
+        record: the records' class, a dataclass with `column` fields.
         title: of the table.
         caption: below the title.
-        highlight: which records the headline speaks of.
+        highlight: selects the records that the headline is about.
         key: heading of a mapping's keys.
-        least: number of records below which the table is left out.
-        cells: headings, and what makes a record's cell below each, where cells are no fields of the
-            record; None: the record's columns.
+        least: fewest records for which the table is shown.
+        cells: headings and functions that make the cells from a record, for cells that are not
+            fields; None: the record's columns.
         select: gives the records that the table shows; JSON and `to_frame` have the whole field.
         sparse: leave out columns in which every record has None.
     """
@@ -227,7 +227,7 @@ class _Records:
         return frame
 
     def keyed(self, values: Any) -> list[tuple[Any, Any]]:
-        """Key, or number, and record."""
+        """Pairs of key (or number) and record."""
         if isinstance(values, Mapping):
             return [(key, value) for key, value in values.items() if value is not None]
         several = values if isinstance(values, Sequence) else [values]
@@ -257,13 +257,13 @@ def _cell(of: dataclasses.Field[Any], value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding(Result):
-    """Base of what analyses return; an analysis' own adds fields, those with records as tables.
+    """Base of the results of analyses; subclasses add fields, and records become tables.
 
     Attributes:
-        headline, findings, verdict: see `Result`; the most important finding first.
+        headline, findings, verdict: see `Result`; the most important finding comes first.
     """
 
-    probe: str = ""  # `analysis` fills it in
+    probe: str = ""  # set by `analysis`
     verdict: str = field(init=False)
     headline: str
     findings: Sequence[str]
@@ -272,7 +272,7 @@ class Finding(Result):
         object.__setattr__(self, "verdict", " ".join([self.headline, *self.findings]))
 
     def tables(self) -> list[Table]:
-        """Every field of records as a table, in their order."""
+        """Every field of records as a table, in field order."""
         tabled = self._records()
         return [
             of.table(values)
@@ -291,7 +291,7 @@ class Finding(Result):
 
 
 def headings_of(record: Any) -> Mapping[str, str]:
-    """The headings of a dataclass' fields, by name; those that have one."""
+    """The headings of a dataclass' fields, by field name, without fields that have none."""
     fields = dataclasses.fields(record)
     return {f.name: f.metadata["heading"] for f in fields if f.metadata.get("heading")}
 
@@ -308,7 +308,7 @@ def analysis(
 ) -> Analysis:
     """An analysis to register, from `analyze(run) -> Finding`; see `registry.Analysis`."""
 
-    @wraps(getattr(analyze, "func", analyze))  # of a partial, what it calls
+    @wraps(getattr(analyze, "func", analyze))  # for a partial: its function
     def run(
         model: Any, data: FeatureData | None, chosen: Chosen, progress: Callable[[str], None]
     ) -> FindingT:

@@ -1,4 +1,4 @@
-"""Text for people: one-line `repr`s, terminals that lack some characters, how far a long run is."""
+"""Text for people: one-line `repr`s, ASCII fallbacks for terminals, progress with time left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OneRepr:
     """Base of dataclasses that keep the `repr` of their base."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Keep `dataclass` from writing one with every field."""
+        """Keep `dataclass` from generating a `repr` with every field."""
         super().__init_subclass__(**options)
         if "__repr__" not in vars(cls):
             cls.__repr__ = cls.__repr__  # type: ignore[method-assign]
@@ -45,16 +45,16 @@ Brief = ShortRepr  # deprecated: the former name
 
 
 def shown_fields(value: Any) -> list[tuple[str, Any]]:
-    """Name and value of a dataclass' fields that its `repr` shows, those without a value left out.
+    """Names and values of the dataclass fields in its `repr`, without fields that have no value.
 
-    An attribute that is computed on first use is not a field, and not asked for.
+    Cached properties are not fields and are not evaluated.
     """
     fields = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.repr)
     return [(name, held) for name, held in fields if held is not None]
 
 
 def short_repr(value: Any) -> str:
-    """A value in a few letters: numbers and short texts as they are, arrays by type and shape."""
+    """A short form of a value: numbers and short texts in full, arrays by type and shape."""
     if value is None or isinstance(value, bool | int):
         return repr(value)
     if isinstance(value, float):
@@ -127,7 +127,7 @@ def plain(character: str) -> str:
 
 
 def lenient(stream: Any) -> None:
-    """Have a text stream write plainly what its encoding lacks."""
+    """Make a text stream replace characters that its encoding lacks by ASCII."""
     if isinstance(stream, io.TextIOWrapper) and not _is_unicode(stream.encoding):
         codecs.register_error(HANDLER, _plainly)
         stream.reconfigure(errors=HANDLER)
@@ -143,25 +143,25 @@ def _plainly(error: UnicodeError) -> tuple[str, int]:
     return "".join(map(plain, error.object[error.start : error.end])), error.end
 
 
-SOON = 3.0  # seconds below which nothing is said of the time left
-ENOUGH = 2.0  # seconds that must be spent before they say how long the rest will take
+SOON = 3.0  # seconds left below which no estimate is shown
+ENOUGH = 2.0  # seconds of work before the time left is estimated
 
 
 class ProgressEstimate:
-    """Says after every step what is done and about what time is left.
+    """Reports after every step the progress and the approximate time left.
 
     Args:
-        say: is told, in words.
-        total: steps.
-        what: is being done.
-        unit: what a step is, in the plural.
+        say: called with each report.
+        total: number of steps.
+        what: the activity, such as "ablating edges".
+        unit: name of the steps, as a plural.
 
     Examples:
-        >>> said = []
-        >>> count = ProgressEstimate(said.append, 3, "cutting edges")
+        >>> reports = []
+        >>> count = ProgressEstimate(reports.append, 3, "ablating edges")
         >>> count.step()
-        >>> said
-        ['cutting edges: 1 of 3 passes']
+        >>> reports
+        ['ablating edges: 1 of 3 passes']
     """
 
     def __init__(self, say: Callable[[str], None], total: int, what: str, unit: str = "passes"):
@@ -169,7 +169,7 @@ class ProgressEstimate:
         self._done, self._began = 0, time.monotonic()
 
     def step(self, steps: int = 1) -> None:
-        """Advance by one step, or several."""
+        """Advance by one or more steps."""
         self._done += steps
         self._say(f"{self._what}: {so_far(self._done, self._total, self._began, self._unit)}")
 
@@ -181,10 +181,10 @@ def so_far(done: float, total: float, since: float, unit: str = "passes") -> str
     """Progress such as "12 of 40", with the time left if it is known and worth mentioning.
 
     Args:
-        done: steps that were made; parts count.
-        total: of how many, at most.
-        since: when the first began, of `time.monotonic`.
-        unit: what a step is, in the plural.
+        done: steps completed, fractions included.
+        total: steps in all, at most.
+        since: start of the first step, from `time.monotonic`.
+        unit: name of the steps, as a plural.
     """
     left = time_left(time.monotonic() - since, done, total - done)
     remaining = f", {left} left" if left else ""
@@ -192,12 +192,12 @@ def so_far(done: float, total: float, since: float, unit: str = "passes") -> str
 
 
 def time_left(spent: float, done: float, rest: float) -> str | None:
-    """About how long the rest takes, in words; None where that is not known yet, or nearly over.
+    """Approximate time left, as text; None if it is not known yet, or nearly over.
 
     Args:
-        spent: seconds, on the steps that were made.
-        done: these steps.
-        rest: the steps to be made.
+        spent: seconds taken by the completed steps.
+        done: completed steps.
+        rest: remaining steps.
 
     Examples:
         >>> time_left(10.0, 2, 8), time_left(1.0, 2, 8), time_left(10.0, 9, 1)
@@ -210,7 +210,7 @@ def time_left(spent: float, done: float, rest: float) -> str | None:
 
 
 def in_words(seconds: float) -> str:
-    """About how long, as people say it: `40 s`, `3 min`, `2.5 h`.
+    """A rounded duration: `40 s`, `3 min`, `2.5 h`.
 
     Examples:
         >>> in_words(41.7), in_words(200), in_words(9000)
@@ -226,11 +226,11 @@ def _number(steps: float) -> str:
 
 
 def capital(text: str) -> str:
-    """The text with a capital first letter, the others as they are."""
+    """The text with its first letter capitalized and the others unchanged."""
     return text[:1].upper() + text[1:]
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:
-    """The first few names, and how many more."""
+    """The first names, and the number of the others."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

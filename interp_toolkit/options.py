@@ -1,13 +1,13 @@
-"""An analysis' options: one class that Python calls, the command line, docs and plugins all read.
+"""Options of an analysis: one class serves Python, the command line, the docs and plugins.
 
     class MyOptions(Options):
-        level: float = Field(0.05, gt=0, lt=1, description="Of significance.")
+        level: float = Field(0.05, gt=0, lt=1, description="Significance level.")
 
-A field's name, type, bounds, default and description are all there is to say of an option:
-`it.analyze(model, "mine", level=0.01)` is checked by the class, `interp analyze --probe mine`
-makes `--level` of it, `interp show mine` prints it. Values may be texts, as the command line has
-them. Types with a text form of their own (`Names`, `Position`) are here; a field whose flag is
-called or written otherwise carries a `Flag`.
+Everything about an option is in the field's name, type, bounds, default and description.
+`it.analyze(model, "mine", level=0.01)` checks values by the class, `interp analyze --probe mine`
+turns the field into `--level`, and `interp show mine` prints it. Values may be texts, as the
+command line passes them. Types with a text form of their own (`Names`, `Position`) are defined
+here. A field whose flag has another name or form carries a `Flag`.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from pydantic_core import PydanticUndefined
 from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.results import jsonable
 
-MAX_SEED = 2**31 - 1  # every random generator underneath takes these
+MAX_SEED = 2**31 - 1  # the range that every random generator accepts
 
-#: how much is run before an answer is given
+#: how much computation an analysis may use
 Effort = Literal["quick", "standard", "thorough"]
 
 
 @dataclass(frozen=True)
 class Flag:
-    """The command-line form of an option, where it is not `--its-name VALUE`.
+    """The command-line form of an option, if it is not `--its-name VALUE`.
 
     Attributes:
-        name: such as "--hook" of `hooks`, or "--distinct/--repeats" of a boolean; None: the
-            field's own.
-        metavar: what stands for the value in the help; None: made from the type.
-        repeated: whether it is given once for each item of a list; a list that has a text form of
-            its own is not.
+        name: such as "--hook" for `hooks`, or "--distinct/--repeats" for a boolean; None: the
+            field's name.
+        metavar: placeholder for the value in the help; None: derived from the type.
+        repeated: whether a list takes the flag once per item; False for lists with a text form of
+            their own.
     """
 
     name: str | None = None
@@ -52,9 +52,9 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
-    seed: int = Field(0, ge=0, le=MAX_SEED, description="Of every random draw.")
+    seed: int = Field(0, ge=0, le=MAX_SEED, description="Seed of every random draw.")
     memory: Annotated[int | str | None, Flag(metavar="4GiB")] = Field(
-        None, description="Bound on what is held at once beside the weights."
+        None, description="Bound on memory used in addition to the weights."
     )
     effort: Effort = Field(
         "standard",
@@ -63,10 +63,9 @@ class Options(BaseModel):
     )
 
     def settings(self, **resolved: Any) -> dict[str, Any]:
-        """The options as run, for a result's provenance: all but what every analysis takes.
+        """The options as run, for a result's provenance, without those common to all analyses.
 
-        `resolved` replaces what was left to the analysis by what it chose, and adds the effort
-        where that makes a difference.
+        `resolved` replaces options that the analysis chose, and adds the effort if it matters.
         """
         own = [name for name in type(self).model_fields if name not in _EVERYWHERE]
         chosen = {name: getattr(self, name) for name in own} | resolved
@@ -78,7 +77,7 @@ Chosen = TypeVar("Chosen", bound=Options)
 
 
 def _plain(value: Any) -> Any:
-    """A value in its file form: arrays by shape, values without a JSON form by name or text."""
+    """A value for JSON: arrays by shape, values without a JSON form by name or text."""
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):
@@ -111,11 +110,11 @@ def _as_position(value: Any) -> Any:
         raise ValueError(f"{value!r} is neither a number nor 'all'") from None
 
 
-#: several names; one alone may be given as a text
+#: several names; a single one may be a text
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_names)]
 #: words of one text, such as "a b query"
 Words = Annotated[tuple[str, ...], BeforeValidator(_as_words), Flag(repeated=False)]
-#: a token position, or every one
+#: a token position, or "all"
 Position = Annotated[
     int | Literal["all"], BeforeValidator(_as_position), Flag(metavar="N|all", repeated=False)
 ]
@@ -124,16 +123,16 @@ Position = Annotated[
 def read_options(
     options: type[Chosen], values: Mapping[str, Any], name: str, *, as_flags: bool = False
 ) -> Chosen:
-    """The options given, checked.
+    """Check option values and return them as an instance of the options class.
 
     Args:
-        options: the analysis' class.
-        values: by field; texts are read by the field's type.
-        name: the analysis'.
-        as_flags: call options by their flags in messages, as the command line does.
+        options: the analysis' options class.
+        values: by field name; texts are parsed by the field's type.
+        name: the analysis' name.
+        as_flags: name options by their flags in messages, for the command line.
 
     Raises:
-        InputError: an unknown option, one that is missing, or a value that does not fit.
+        InputError: an unknown option, a missing one, or an invalid value.
     """
     flags_by_field = {flag.field: flag for flag in flags(options)}
     for field in values:
@@ -157,7 +156,7 @@ def read_options(
 
 
 def jsonable_or_type(value: Any) -> Any:
-    """A value as data where it is some, else its type's name, for a message."""
+    """The value if it has a JSON form, else its type's name, for a message."""
     try:
         return jsonable(value)
     except TypeError:
@@ -165,7 +164,7 @@ def jsonable_or_type(value: Any) -> Any:
 
 
 def reason_of(error: ValidationError) -> str:
-    """The first thing that pydantic found wrong, in a few words."""
+    """The first error of a pydantic validation, as a phrase."""
     message: str = error.errors()[0]["msg"].removeprefix("Value error, ")
     return message.replace("Input should", "it must").partition(", unable to parse")[0]
 
@@ -175,15 +174,15 @@ class OptionFlag:
     """An option as the command line takes it.
 
     Attributes:
-        field: of the options class.
+        field: name in the options class.
         name: such as "--hook", or "--distinct/--repeats".
-        metavar: what stands for the value; None of a boolean.
+        metavar: placeholder for the value; None for a boolean.
         help: the field's description, with its default.
-        choices: the words it may be, or none.
-        repeated: whether it may be given several times.
+        choices: the allowed words; empty if any value is allowed.
+        repeated: whether the flag may occur several times.
         boolean: whether it takes no value.
         required: whether there is no default.
-        default: as text; empty where it is the analysis' choice.
+        default: as text; empty if the analysis chooses it.
         type: as a word, for `interp show`.
     """
 
@@ -200,12 +199,12 @@ class OptionFlag:
 
     @property
     def positive(self) -> str:
-        """The flag alone, without what switches it off."""
+        """The flag alone, without the one that negates it."""
         return self.name.partition("/")[0]
 
 
 def flags(options: type[Options]) -> list[OptionFlag]:
-    """Every option of a class, its own before what all analyses take."""
+    """Every option of a class; those common to all analyses come last."""
     fields = options.model_fields
     own = [name for name in fields if name not in _EVERYWHERE]
     return [_flag(name, fields[name]) for name in [*own, *sorted(_EVERYWHERE)]]
@@ -240,7 +239,7 @@ def _flag(field: str, info: FieldInfo) -> OptionFlag:
 
 
 def _first_attributes(candidates: Sequence[Flag]) -> Flag:
-    """Combined attributes: each from the first source that has it, the field before its type."""
+    """Combined attributes: each from the first candidate that sets it."""
     attributes: dict[str, Any] = {}
     for flag in candidates:
         for name, value in vars(flag).items():
@@ -250,7 +249,7 @@ def _first_attributes(candidates: Sequence[Flag]) -> Flag:
 
 
 def _members(annotation: Any, metadata: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """The types that a field may hold, without None, and all that is annotated to them."""
+    """The types that a field may hold, without None, and all metadata annotated to them."""
     extras = list(metadata)
     if get_origin(annotation) is Annotated:
         annotation, *more = get_args(annotation)

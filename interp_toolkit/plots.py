@@ -4,9 +4,9 @@ The colors are the same in every analysis and readable on light and dark paper. 
 in color and in marker shape. Their colors are near Okabe & Ito's blue and vermillion, which remain
 distinguishable in every common form of color blindness, with a contrast of at least 3.5 to 1
 against both pages of the HTML report. Figures use them as literal values; the report's theme
-changes only what is behind and around the traces (paper, font, grid, axes).
+changes only the paper, font, grid and axes.
 
-Traces, axes and layouts are dictionaries; `|` adds to one what another function or constant makes:
+Traces, axes and layouts are dictionaries; `|` combines the results of these functions:
 
     line(steps, losses, CLASS_COLORS[0], "loss") | hover("step %{x}: %{y:.3g}")
     layout(axis("step"), axis("loss (nats)", "log") | FROM_ZERO) | {"height": 460}
@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: of the class where the function is false, and of the class where it is true
+#: of the false class and of the true class
 CLASS_COLORS = ("#1f7fc0", "#d95f0e")
 CLASS_SYMBOLS = ("circle", "diamond")  # known to plotly's 2-D and 3-D traces alike
 #: of everything that is neither class: separating lines, reference marks, null distributions
@@ -35,22 +35,22 @@ def translucent(color: str, alpha: float = 0.16) -> str:
 
 
 def shade(index: int, n: int) -> str:
-    """The color of the `index`-th of n ordered things, between the two class colors."""
+    """The color of item `index` of n ordered items, between the two class colors."""
     share = index / max(1, n - 1)
     ends = [[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in CLASS_COLORS]
     mixed = [round(a + share * (b - a)) for a, b in zip(*ends, strict=True)]
     return "#" + "".join(f"{channel:02x}" for channel in mixed)
 
 
-Part = dict[str, Any]  # of a figure, in plotly's names
+Part = dict[str, Any]  # of a figure, with plotly's keys
 Values = Any  # numbers or names: an iterable, an array or a tensor
 
-# of traces
+# Traces.
 NO_HOVER: Part = {"hoverinfo": "skip"}
 NO_LEGEND: Part = {"showlegend": False}
-SILENT_HOLES: Part = {"hoverongaps": False}  # a map's cells without a number say nothing
-TILES: Part = {"xgap": 1, "ygap": 1, **SILENT_HOLES}  # a map's cells stand apart
-# of axes
+SILENT_HOLES: Part = {"hoverongaps": False}  # no hover text on cells without a number
+TILES: Part = {"xgap": 1, "ygap": 1, **SILENT_HOLES}  # gaps between the cells of a heat map
+# Axes.
 FROM_ZERO: Part = {"rangemode": "tozero"}
 DOWNWARD: Part = {"autorange": "reversed"}
 NO_GRID: Part = {"showgrid": False}
@@ -58,8 +58,8 @@ NO_ZERO_LINE: Part = {"zeroline": False}
 BARE: Part = NO_GRID | NO_ZERO_LINE
 
 SYMBOLS = ("circle", "diamond", "square", "cross", "x", "triangle-up")
-GAP = 0.09  # between panels, of the figure's width
-SHARE = 0.72  # of a row's height that its panels fill; names and ticks stand in the rest
+GAP = 0.09  # between panels, as a fraction of the figure's width
+SHARE = 0.72  # of a row's height for panels; the rest is for headings and ticks
 
 
 def line(
@@ -96,19 +96,19 @@ def markers(
     symbol: str | Sequence[str] | None = None,
     size: float,
 ) -> Part:
-    """A mark at each point (x, y); one symbol for all, or one for each."""
+    """A marker at each point (x, y); one symbol for all, or one for each."""
     look = _set_only(color=color, symbol=symbol, size=size)
     return _scatter("markers", x, y, name) | {"marker": look}
 
 
 def strokes(x: Values, y: Values, symbol: str, name: str, *, size: float) -> Part:
-    """Gray markers that are all outline, which plotly colors by their line."""
+    """Gray markers without a fill, which plotly colors by their line."""
     look = {"symbol": symbol, "size": size, "line": {"width": 3, "color": NEUTRAL}}
     return _scatter("markers", x, y, name) | {"marker": look}
 
 
 def labels(texts: Iterable[str], position: str | Sequence[str]) -> Part:
-    """Texts beside markers, such as "top center"; one position for all, or one for each."""
+    """Texts beside markers; positions such as "top center", one for all or one for each."""
     return {"mode": "markers+text", "text": list(texts), "textposition": position}
 
 
@@ -124,12 +124,12 @@ def bars(x: Values, y: Values, color: str, name: str | None = None) -> Part:
 
 
 def spread(above: Iterable[float], below: Iterable[float]) -> Part:
-    """Error bars, for `error_x` or `error_y`: how far they reach above each point and below."""
+    """Error bars for `error_x` or `error_y`: their length above and below each point."""
     return {"type": "data", "symmetric": False, "array": list(above), "arrayminus": list(below)}
 
 
 def area(x: Values, y: Values, color: str) -> Part:
-    """The inside of the polygon with the corners (x, y): without outline, legend and hover."""
+    """A filled polygon with the corners (x, y), without outline, legend and hover."""
     look = {"fill": "toself", "fillcolor": color, "line": {"width": 0}}
     return _scatter("lines", x, y, None) | look | NO_HOVER | NO_LEGEND
 
@@ -156,9 +156,9 @@ def heatmap(
     low: float | None = None,
     high: float | None = None,
 ) -> Part:
-    """Cells z, shape [len(y), len(x)], colored from `low` to `high`; `title` is the scale's.
+    """A heat map of z, shape [len(y), len(x)], colored from `low` to `high`.
 
-    Without x or y, cells are numbered from 0.
+    `title` is the color scale's. Without x or y, cells are numbered from 0.
     """
     sides = {side: _plain(names) for side, names in (("x", x), ("y", y)) if names is not None}
     scale = {"title": {"text": title}, "outlinewidth": 0}
@@ -166,7 +166,7 @@ def heatmap(
 
 
 def signed_heatmap(x: Values | None, y: Values | None, z: Sequence[Any], title: str) -> Part:
-    """A heat map of numbers around 0: the second class color below it, the first above."""
+    """A heat map of signed numbers: the second class color below 0, the first above."""
     values = [abs(value) for row in z for value in row if value is not None]
     most = max(values, default=0.0) or 1.0
     colors = [[0, CLASS_COLORS[1]], [0.5, "#f7f7f7"], [1, CLASS_COLORS[0]]]
@@ -174,42 +174,42 @@ def signed_heatmap(x: Values | None, y: Values | None, z: Sequence[Any], title: 
 
 
 def hover(text: str, data: Sequence[Any] | None = None, *, box: str = "") -> Part:
-    """The hover text of a trace's points, with their `customdata`, and the box beside it."""
+    """The hover text of a trace's points, with their `customdata`, and plotly's secondary box."""
     return {"hovertemplate": f"{text}<extra>{box}</extra>"} | _set_only(customdata=data)
 
 
 def grouped(group: str, *, listed: bool) -> Part:
-    """A trace that the legend shows and hides with its group, which one of them is listed for."""
+    """A trace that the legend toggles with its group; `listed` for the one shown in the legend."""
     return {"legendgroup": group, "showlegend": listed}
 
 
 def axis(title: str, kind: str | None = None) -> Part:
-    """An axis; `kind` is "log", "category" or "linear" where plotly should not guess."""
+    """An axis; `kind` is "log", "category" or "linear", and plotly guesses without it."""
     return {"title": {"text": title}} | _set_only(type=kind)
 
 
 def whole(n: int) -> Part:
-    """Ticks of an axis of n things: each, or every fourth of many."""
+    """Integer ticks for an axis of n items: all, or every fourth if there are many."""
     return {"dtick": 1 if n <= 16 else 4}
 
 
 def ticks(values: Iterable[float], names: Iterable[str]) -> Part:
-    """Ticks of an axis: names at values."""
+    """Axis ticks with these names at these values."""
     return {"tickvals": list(values), "ticktext": list(names)}
 
 
 def layout(x: Part, y: Part) -> Part:
-    """The layout of a figure of one panel, from its axes."""
+    """The layout of a single-panel figure, from its axes."""
     return {"xaxis": x, "yaxis": y}
 
 
 def at_x(value: float) -> Part:
-    """A gray dashed line from bottom to top of a figure, for its layout's `shapes`."""
+    """A gray dashed vertical line across the figure, for its layout's `shapes`."""
     return _across({"x0": value, "x1": value, "yref": "paper", "y0": 0, "y1": 1})
 
 
 def at_y(value: float) -> Part:
-    """A gray dashed line from left to right of a figure, for its layout's `shapes`."""
+    """A gray dashed horizontal line across the figure, for its layout's `shapes`."""
     return _across({"y0": value, "y1": value, "xref": "paper", "x0": 0, "x1": 1})
 
 
@@ -218,8 +218,8 @@ class Panel:
     """The position of one of several panels in its figure.
 
     Attributes:
-        number: among the panels, from 0.
-        x, y: its part of the figure's width and of its height.
+        number: index among the panels, from 0.
+        x, y: start and end as fractions of the figure's width and height.
         lowest: whether no panel is below it.
         leftmost: whether none is to its left.
     """
@@ -232,7 +232,7 @@ class Panel:
 
     @property
     def trace(self) -> Part:
-        """The axes of a trace in it."""
+        """The axis names of a trace in this panel."""
         return {"xaxis": f"x{self._suffix}", "yaxis": f"y{self._suffix}"}
 
     def layout(self, x: Part, y: Part) -> Part:
@@ -243,7 +243,7 @@ class Panel:
         }
 
     def heading(self, text: str) -> Part:
-        """A bold text above it, for the layout's `annotations`."""
+        """A bold heading above the panel, for the layout's `annotations`."""
         paper = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
         return {
             "text": f"<b>{text}</b>",
@@ -266,14 +266,14 @@ def beside(n: int, per_row: int, share: float = SHARE) -> list[Panel]:
         left = (number % per_row) * (width + GAP)
         top = 1 - (number // per_row) * height
         bottom = top - height * (share if rows > 1 else 1)
-        across = (left, min(left + width, 1.0))  # plotly takes no end beyond 1, be it by rounding
+        across = (left, min(left + width, 1.0))  # plotly rejects ends above 1, even by rounding
         lowest, leftmost = number + per_row >= n, number % per_row == 0
         panels.append(Panel(number, across, (max(bottom, 0.0), top), lowest, leftmost))
     return panels
 
 
 def rounded(values: Values, digits: int = 4) -> list[Any]:
-    """Nested lists of numbers in so many significant digits; None where one is not finite."""
+    """Nested lists of numbers with `digits` significant digits; None for non-finite ones."""
     return [
         rounded(value, digits) if isinstance(value, list | tuple) else _number(value, digits)
         for value in _plain(values)
@@ -295,7 +295,7 @@ def _across(ends: Part) -> Part:
 
 
 def _plain(values: Values) -> list[Any]:
-    """A list of Python's own numbers and names."""
+    """A list of plain Python numbers and strings."""
     return list(values.tolist() if hasattr(values, "tolist") else values)
 
 

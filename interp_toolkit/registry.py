@@ -1,10 +1,10 @@
-"""The registry of analyses, toys, tasks, recipes and artefacts; built in and from plugins.
+"""The registry of analyses, toys, tasks, recipes and artefacts, built in and from plugins.
 
-What this package brings stands in `CATALOGUE`, one line each; what other packages bring are entry
-points of the group `interp_toolkit.GROUP`. Nothing here imports what it lists. A plugin that fails
-to import, or takes a name of the catalogue, is named in a warning and breaks nothing else.
+`CATALOGUE` lists the objects of this package, one line each; other packages add entry points of
+the group `interp_toolkit.GROUP`. Nothing here imports the listed modules. A plugin that fails to
+import, or uses a name of the catalogue, causes a warning and is left out.
 
-`TaskRecord` is what a model was made for, as its checkpoint says.
+`TaskRecord` is the task that a model was trained or built for, as its checkpoint records it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 Group = Literal["probes", "detectors", "toys", "tasks", "recipes", "artefacts", "commands"]
-#: what `interp list` shows
+#: the groups that `interp list` shows
 GROUPS: tuple[Group, ...] = ("probes", "detectors", "toys", "tasks", "recipes", "artefacts")
 
-#: what this package brings: by group, names to "module:object" in it, imported on first use
+#: objects of this package: by group, names to "module:object", imported on first use
 CATALOGUE: Mapping[str, Mapping[str, str]] = {
     "probes": {
         "xor": "probes.boolean.analysis:XOR",
@@ -127,7 +127,7 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
 
 
 def _ignore(ignored: object) -> None:
-    """Say nothing."""
+    """Discard a report of progress."""
 
 
 @dataclass(frozen=True)
@@ -140,10 +140,10 @@ class Analysis:
         options: its options class (see `options`), from which the command line makes flags.
         run: `run(model, data, options, progress) -> Result`; `data` is a `FeatureData` or None,
             `progress` is called with a description of each step.
-        unfit: `unfit(model, data)` says in a few words why the analysis cannot run on this
-            model and data (None when it can); `interp analyze` without `--probe` asks it.
-        source: document and section that it follows, or empty.
-        graph_formats: endings of the files that its results' `write_graph` can write.
+        unfit: `unfit(model, data)` returns the reason why the analysis cannot run on this model
+            and data, as a phrase, or None if it can; `interp analyze` without `--probe` uses it.
+        source: the document and section that it follows, or empty.
+        graph_formats: extensions of the files that its results' `write_graph` can write.
     """
 
     name: str
@@ -199,8 +199,8 @@ class Toy:
         name: as in `toy:NAME`.
         summary: one line for `interp list`.
         build: makes the model (a `Transformer`), with its weights.
-        task: what it computes, as a checkpoint records it (see `models.about.record`).
-        source: document, section.
+        task: the task that it computes, as a checkpoint records it (see `models.about.record`).
+        source: document and section.
     """
 
     name: str
@@ -212,14 +212,14 @@ class Toy:
 
 @dataclass(frozen=True)
 class PromptTask:
-    """A behavior to ask of a language model: what `interp analyze --task NAME` makes rows of.
+    """A language task: `interp analyze --task NAME` makes its prompts.
 
     Attributes:
         name: its name on the command line.
         summary: one line for `interp list`.
-        make: `make(tokenizer, rows, seed) -> FeatureData`: so many distinct rows of one length,
-            with answers, wrong answers and corrupted rows (see `data.FeatureData`).
-        source: document that it follows.
+        make: `make(tokenizer, rows, seed) -> FeatureData`: that many distinct prompts of one
+            length, with answers, wrong answers and corrupted prompts (see `data.FeatureData`).
+        source: the document that it follows.
     """
 
     name: str
@@ -230,7 +230,7 @@ class PromptTask:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A training recipe: what `interp train NAME` runs.
+    """A training recipe, run by `interp train NAME`.
 
     Attributes:
         name: its name on the command line.
@@ -254,9 +254,9 @@ class Progress:
     """The progress of a training run.
 
     Attributes:
-        seed: the one that is being trained.
-        number, seeds: which it is in the order of training, from 1, and of how many.
-        step, steps: updates done, and to do.
+        seed: the seed being trained.
+        number, seeds: its index in the order of training, from 1, and the number of seeds.
+        step, steps: updates done, and their total.
         loss: measured at this step.
     """
 
@@ -270,15 +270,15 @@ class Progress:
 
 @dataclass(frozen=True)
 class Session:
-    """The surroundings of a training run: folder and callbacks; by default it stores nothing.
+    """The environment of a training run: folder and callbacks; by default it stores nothing.
 
     Attributes:
-        folder: where the run keeps its metrics, the checkpoints of chosen steps and, until it has
-            ended, the state to resume from; made by the run. None: nothing is kept.
-        resume: go on with the unfinished run in the folder.
+        folder: created by the run for its metrics, the checkpoints of selected steps and, until
+            it ends, the state to resume from. None: nothing is stored.
+        resume: continue the unfinished run in the folder.
         report: called at each measurement of the loss.
-        say: called with a description of everything else that is done.
-        log: is given every measurement: seed, step, lr, loss, what else the recipe measures.
+        say: called with a description of every other step.
+        log: called with every measurement: seed, step, lr, loss, and the recipe's own.
     """
 
     folder: Path | None = None
@@ -294,8 +294,8 @@ class TrainingRun:
 
     Attributes:
         model: the best seed's model.
-        verdict: one sentence: what was reached, against what was possible.
-        columns, rows: one row a seed, for a table.
+        verdict: one sentence that compares the result with the optimum.
+        columns, rows: a table with one row per seed.
         task: the task record, for the checkpoint (see `models.about.record`).
         training: the training record, for the checkpoint: settings, losses, the best seed's curve.
     """
@@ -310,19 +310,18 @@ class TrainingRun:
 
 @dataclass(frozen=True)
 class Artefact:
-    """A table or figure of a source document, made again: what `interp reproduce NAME` runs.
+    """A reproduced table or figure of a source document, run by `interp reproduce NAME`.
 
     Attributes:
         name: its name on the command line.
         summary: one line for `interp list`.
-        source: document, section.
-        presets: what each `--preset` does, in a few words, by its name.
-        run: `run(preset, seeds, runner) -> Result`; `seeds` overrides how many the preset trains
-            of each model (None: its own numbers); the jobs go through `runner`.
-        first_seed: where nobody says; a study whose claims were found on some seeds is judged on
-            others.
-        shares: a word for all artefacts that train some of the same models, each under one name,
-            so that `reproduce all` trains them once; "": its jobs are its own.
+        source: document and section.
+        presets: a short description of each `--preset`, by name.
+        run: `run(preset, seeds, runner) -> Result`; `seeds` overrides the preset's number of
+            trained models (None: the preset's own); the jobs go through `runner`.
+        first_seed: the default. A study whose claims were made on some seeds is tested on others.
+        shares: an identifier common to the artefacts that train some of the same models under
+            the same names, so that `reproduce all` trains them once; "": no shared jobs.
     """
 
     name: str
@@ -336,14 +335,14 @@ class Artefact:
 
 @cache
 def _entries(group: Group) -> dict[str, EntryPoint]:
-    """Entries by name: the catalogue's, which keep their names, and the plugins'."""
+    """Entries by name; a plugin cannot replace an entry of the catalogue."""
     full = f"interp_toolkit.{group}"
     ours = {name: f"interp_toolkit.{at}" for name, at in CATALOGUE.get(group, {}).items()}
     entries = {name: EntryPoint(name, value, full) for name, value in ours.items()}
     for entry in entry_points(group=full):
         if entry.name not in ours:
             entries[entry.name] = entry
-        elif not entry.value.startswith("interp_toolkit."):  # an installation from before
+        elif not entry.value.startswith("interp_toolkit."):  # not from an older installation
             warnings.warn(
                 f"{entry.value} is left out: its name, {entry.name!r}, is taken by a "
                 f"{group[:-1]} of interp_toolkit",
@@ -361,7 +360,7 @@ def names(group: Group) -> list[str]:
 def find(group: Group, name: str) -> Any:
     """The object registered under this name.
 
-    Raises InputError when there is none, or when its package fails to import.
+    Raises InputError if there is none, or if its package fails to import.
     """
     entry = _entries(group).get(name)
     if entry is None:
@@ -375,7 +374,7 @@ def find(group: Group, name: str) -> Any:
 
 
 def load_all(group: Group) -> dict[str, Any]:
-    """Every registered object of a group; one that fails to import is warned about and left out."""
+    """Every registered object of a group; one that fails to import is left out with a warning."""
     objects = {}
     for name in names(group):
         try:
@@ -387,17 +386,17 @@ def load_all(group: Group) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TaskRecord:
-    """A task. What a record does not say is None; recipes write what belongs to them beside it.
+    """The task of a model; fields that a record lacks are None, and recipes add fields.
 
     Attributes:
         name: of the task, such as "sorting".
-        function: what is computed: a truth table such as "0110", "uand", "skip-bigrams".
+        function: the computed function: a truth table such as "0110", "uand", "skip-bigrams".
         tokens: token ids by name, among them "0" and "1".
         layout: of a prompt: a list of words, or a sorting layout in one string.
         distinct: whether lists have no repeats.
-        n_features: of sparse boolean inputs.
-        most_on: how many of them are on at once, at most.
-        gates: the sets of features that are asked about.
+        n_features: number of sparse boolean inputs.
+        most_on: largest number of inputs that are on at once.
+        gates: the sets of features whose ANDs are computed.
         written: the record as it stands in the file.
     """
 
@@ -413,7 +412,7 @@ class TaskRecord:
 
     @classmethod
     def from_json(cls, written: Mapping[str, Any] | None) -> TaskRecord:
-        """The record that a file holds; None: nothing is known."""
+        """The record in a file; None if the file has none."""
         fields = dict(written or {})
         distinct = fields.get("distinct")
         return cls(
@@ -429,7 +428,7 @@ class TaskRecord:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The record as `from_json` was given it."""
+        """The record as `from_json` received it."""
         return dict(self.written)
 
 

@@ -1,6 +1,6 @@
 """Results of analyses: headline and findings, numbers, evidence, provenance.
 
-A `Result` is a frozen dataclass. It knows its tables and figures as plain data; `report/` turns
+A `Result` is a frozen dataclass. It provides its tables and figures as plain data; `report/` turns
 a list of results into a terminal table, JSON or one HTML page without knowing any analysis.
 Figures are plotly's JSON (`data`, `layout`), made without importing plotly.
 """
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 SCHEMA = "interp-toolkit/3"
-#: where a result is displayed; by name, as results know nothing of reports
+#: module that displays results, by name, because results do not import reports
 NOTEBOOK = "interp_toolkit.report.notebook"
-SHOWN = 90  # letters of a headline in a `repr`
+SHOWN = 90  # characters of a headline in a `repr`
 _SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 TITLE_HEIGHT = 44  # pixels
 
@@ -66,8 +66,8 @@ Status = Literal[
     "finished",
     "unfinished",
 ]
-#: the machine words for an outcome, in `evidence.status` or in a table's cell, and how strong a
-#: claim each is; the report gives them a sign and a color, and any other word neither
+#: machine words for an outcome, in `evidence.status` or in a table's cell, with the strength of
+#: each claim; the report gives these words a sign and a color, and other words neither
 STATUS_TONES: Mapping[str, Tone] = {
     "separable": "yes",
     "detected": "yes",
@@ -96,12 +96,12 @@ STATUS_TONES: Mapping[str, Tone] = {
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot as data: plotly traces and layout, with the sentence that says what to see in it.
+    """A plot as data: plotly traces and layout, with a sentence that says what to see in it.
 
     Traces have the class colors of `plots`; paper, font and axis colors are left to the
     report's theme. WebGL's 2-D traces (`scattergl`) and maps are not drawn; 3-D ones are.
-    `shows` names what can be looked at in it, such as L1H0, as the tables of the result do: a
-    report's tables link these names to the figure.
+    `shows` names the items in the figure, such as L1H0, as the result's tables do: a report's
+    tables link these names to the figure.
     """
 
     title: str
@@ -114,7 +114,7 @@ class Figure:
         return f"Figure({self.title!r}: {len(self.data)} traces)"
 
     def to_plotly(self) -> go.Figure:
-        """A plotly figure to take apart: the traces, the layout, and the title above them.
+        """A plotly figure with the traces, the layout, and the title above them.
 
         Examples:
             >>> import interp_toolkit as it
@@ -142,7 +142,7 @@ class Figure:
 class Table:
     """A small table as data; cells are strings, numbers, booleans or None.
 
-    `highlight` holds the numbers of the rows that the verdict speaks of; they are shown in bold.
+    `highlight` holds the indices of the rows that the verdict is about, shown in bold.
     """
 
     title: str
@@ -166,9 +166,9 @@ class Provenance:
     """The origin of a result: enough to reproduce it.
 
     Attributes:
-        model: name, kind, file and its SHA-256, shape, what was assumed while loading, and what of
-            its state or PyTorch's was set aside meanwhile (see `state.preserve_state`).
-        data: what the analysis ran on: source, number of rows, hash of tokens and labels.
+        model: name, kind, file and its SHA-256, shape, assumptions made while loading, and settings
+            of the model or of PyTorch overridden by the analysis (see `state.preserve_state`).
+        data: source, number of rows, hash of tokens and labels.
         settings: the analysis' own options, as run.
         seed: of every random draw in the analysis.
         versions: of this package, torch, transformer_lens, numpy, Python.
@@ -183,17 +183,17 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The evidence of a verdict; an analysis adds fields of its own, numbers as numbers.
+    """The evidence for a verdict; analyses add fields, with numbers as numbers.
 
     Attributes:
         status: the verdict in one machine word (see `STATUS_TONES`).
-        reason: why something was not found, or not decided, in a phrase; None where it was.
+        reason: why an effect was not detected, or is undecided, as a phrase; else None.
     """
 
     status: Status
     reason: str | None = field(default=None, kw_only=True)
 
-    #: fields that a table of the result shows, so that a report need not say them again
+    #: fields that a table of the result already shows, which a report need not repeat
     in_tables: ClassVar[frozenset[str]] = frozenset()
 
 
@@ -203,14 +203,14 @@ class Result(OneRepr, ABC):
 
     Attributes:
         probe: the analysis' registered name.
-        verdict: what the numbers mean and no more: headline and findings joined.
-        headline: answers the question that was asked, in at most 20 words.
-        findings: at most five sentences, each a fact with its number, 95 % CI and n. A result
-            that was made of a verdict alone has its first sentence as headline, and the others.
-        evidence: what the verdict rests on: status, witness, null, causal effect.
+        verdict: headline and findings joined.
+        headline: answers the question of the analysis, in at most 20 words.
+        findings: at most five sentences, each a fact with its number, 95 % CI and n. For a result
+            made from a verdict alone, the headline is its first sentence and these are the others.
+        evidence: the numbers behind the verdict: status, witness, null, causal effect.
         provenance: see `Provenance`.
-        notes: what a reader must know beside: what was left out, what is approximate.
-        plots: the figures, that which explains the verdict first.
+        notes: caveats: what was left out or is approximate.
+        plots: the figures; the first one explains the verdict.
     """
 
     probe: str
@@ -222,7 +222,7 @@ class Result(OneRepr, ABC):
     notes: Sequence[str] = field(default=(), kw_only=True)
     plots: Sequence[Figure] = field(default=(), kw_only=True, repr=False)
 
-    #: fields that `to_dict` leaves out (large arrays that a file should not hold)
+    #: fields that `to_dict` leaves out (arrays too large for a file)
     omit_from_json: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
@@ -257,18 +257,18 @@ class Result(OneRepr, ABC):
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
-        """The result's main table, one row per thing looked at."""
+        """The result's main table, one row per item."""
 
     @abstractmethod
     def tables(self) -> list[Table]:
         """The tables to show, the most important first."""
 
     def figures(self) -> list[Figure]:
-        """The plots to show, the one that explains the verdict first."""
+        """The plots to show; the first one explains the verdict."""
         return list(self.plots)
 
     def write_graph(self, path: Path) -> None:
-        """Write the result's graph to a file; raises InputError where it has none."""
+        """Write the result's graph to a file; raises InputError if it has none."""
         raise InputError(f"a {self.probe} result has no graph to write to {path}")
 
 
@@ -280,7 +280,7 @@ def head_name(layer: int, head: int) -> str:
 def jsonable(value: Any) -> Any:
     """Plain JSON data from dataclasses, arrays, tensors and paths; non-finite numbers become None.
 
-    Raises TypeError on anything else: better than a `repr` in a file that others read.
+    Raises TypeError on anything else, since a `repr` in a file would be of no use to readers.
     """
     if value is None or isinstance(value, bool | str):
         return value
@@ -305,7 +305,7 @@ def jsonable(value: Any) -> Any:
 
 
 def check_results(results: Any) -> None:
-    """Raise InputError for what is not a list of results."""
+    """Raise InputError for a value that is not a list of results."""
     several = isinstance(results, Sequence) and not isinstance(results, str | bytes)
     if not several or not all(isinstance(result, Result) for result in results):
         raise InputError(f"{a_kind(results)} is not a list of results, as analyze returns them")

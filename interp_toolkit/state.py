@@ -1,16 +1,16 @@
 """Preserve a live model's state: it is restored after an analysis, however the analysis ends.
 
 During an analysis the model is in eval mode, PyTorch's defaults are float32 and the CPU, autocast
-and inference mode are off, and modules compiled by `torch.compile` run uncompiled. Settings made
-outside concern training or inference and would silently change numbers. The result records any of
-these that were changed (`notes`).
+and inference mode are off, and modules compiled by `torch.compile` run uncompiled. The caller's
+settings are meant for training or inference and would silently change numbers. The result records
+which of them were changed (`notes`).
 
 Afterwards the following are restored, also after an error or Ctrl-C: each module's mode, hooks and
-own `forward`; the parameters' `requires_grad` and `.grad`, which nothing inside sees; weights that
-were changed (`undoing`); the random generators of PyTorch (those of GPUs if any is in use), NumPy
-and Python; default dtype and device; gradient, inference and autocast mode; the number of threads.
-Ctrl-C waits while state is set or restored. Analyses in other threads of the process wait until
-this one has ended.
+own `forward`; the parameters' `requires_grad` and `.grad`, which the analysis does not see; weights
+that were changed (`undoing`); the random generators of PyTorch (those of GPUs if any is in use),
+NumPy and Python; default dtype and device; gradient, inference and autocast mode; the number of
+threads. Ctrl-C waits while state is set or restored. Analyses in other threads of the process wait
+until this one has ended.
 
 Modules of the model that a bridge wraps are included: they are not its children.
 """
@@ -34,7 +34,7 @@ from interp_toolkit.errors import InputError, refuse_missing_part
 
 Undo = Callable[[], None]
 
-#: attributes of a module's own in which hooks and interventions live
+#: attributes in which a module holds hooks and interventions
 _HOOK_ATTRIBUTES = (
     *("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"),
     *("_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs"),
@@ -42,19 +42,20 @@ _HOOK_ATTRIBUTES = (
 )
 _ABSENT = object()
 
-#: of all threads: they share a model's hooks and modes, PyTorch's defaults and the generators
+#: one lock for all threads, which share a model's hooks and modes, PyTorch's defaults and
+#: the generators
 _one_at_a_time = threading.RLock()
 _notes: ContextVar[tuple[str, ...]] = ContextVar("notes", default=())
 _pending: ContextVar[list[Undo] | None] = ContextVar("pending", default=None)
 
 
 def notes() -> tuple[str, ...]:
-    """Settings that the running analysis has set aside, for its result's provenance."""
+    """Settings that the running analysis has overridden, for its result's provenance."""
     return _notes.get()
 
 
 def modules_of(model: Any) -> list[nn.Module]:
-    """Every module of a model, each once; none of what has no modules."""
+    """Every module of a model, each once; empty for an object without modules."""
     if isinstance(model, type) or not callable(getattr(model, "modules", None)):
         return []
     wrapped = getattr(model, "original_model", None)
@@ -63,20 +64,20 @@ def modules_of(model: Any) -> list[nn.Module]:
 
 
 def uncompiled(model: Any) -> Any:
-    """The model that `torch.compile` was given, of which what it made is a wrapper."""
+    """The original model inside a wrapper made by `torch.compile`."""
     return model._orig_mod if _is_wrapper(model) else model
 
 
 @contextmanager
 def preserve_state(model: Any) -> Iterator[None]:
-    """Run what is inside on this model, in eval mode, and hand it back as it was.
+    """Run the block on this model in eval mode, and restore the model's state.
 
     Args:
-        model: a live model; for anything else only PyTorch's settings are seen to.
+        model: a live model; for any other object only PyTorch's settings are preserved.
 
     Raises:
-        InputError: weights that were made under `torch.inference_mode`, or that have no values;
-            what runs inside asks for a part that the model or its configuration does not have.
+        InputError: weights made under `torch.inference_mode`, or without values; a part that the
+            block needs and the model or its configuration lacks.
     """
     with _one_at_a_time:
         modules = modules_of(model)
@@ -97,10 +98,10 @@ def preserve_state(model: Any) -> Iterator[None]:
 
 @contextmanager
 def undoing(undo: Undo) -> Iterator[None]:
-    """Undo a change of the model at the block's end, whatever happens there.
+    """Undo a change of the model when the block ends, also after an error.
 
-    Where that does not come to its end, it is undone again when an enclosing `preserve_state`
-    ends: `undo` must be one that can be called twice.
+    If an interrupt prevents that, the enclosing `preserve_state` undoes the change when it ends.
+    `undo` must therefore be safe to call twice.
     """
     pending = _pending.get()
     if pending is None:
@@ -117,9 +118,9 @@ def undoing(undo: Undo) -> Iterator[None]:
 
 
 class _Interrupts:
-    """Ctrl-C waits while `held`, which it is at first and at the end; not outside the main thread.
+    """Delays Ctrl-C while `held`, which is True at the start and at the end; main thread only.
 
-    The attribute is set without a call, so that nothing can come between it and what follows.
+    The attribute is set without a call, so that no signal can come between it and the next line.
     """
 
     def __init__(self) -> None:
@@ -139,7 +140,7 @@ class _Interrupts:
         self.heed()
 
     def heed(self) -> None:
-        """Allow Ctrl-C again, and act on one that came before."""
+        """Allow Ctrl-C again, and act on one that came in the meantime."""
         self.held = False
         if self._came and callable(self._before):
             self._came = False
@@ -153,7 +154,7 @@ class _Interrupts:
 
 
 class _SavedState:
-    """A saved state: recorded without a change, overridden for the run, and restored."""
+    """The state of the model and PyTorch: recorded, overridden for the run, and restored."""
 
     def __init__(self, modules: list[nn.Module]) -> None:
         self.modules = [
@@ -184,7 +185,7 @@ class _SavedState:
         self.entered = ExitStack()
 
     def set_aside(self) -> None:
-        """Eval mode, no gradients from before, PyTorch as it is where nothing is set."""
+        """Set eval mode, clear gradients, and set PyTorch to its defaults."""
         _notes.set(tuple(dict.fromkeys((*self.notes, *self._changes()))))
         _pending.set(self.pending)
         for module, training, _ in self.modules:
@@ -214,7 +215,7 @@ class _SavedState:
         for part in (*parts, self._pytorch_back):
             try:
                 part()
-            except BaseException as error:  # the rest is put back whatever it is
+            except BaseException as error:  # restore the rest after any error
                 wrong.append(error)
         if wrong:
             raise wrong[0]
@@ -271,13 +272,13 @@ def _is_wrapper(model: Any) -> bool:
 
 
 def _own(module: nn.Module, name: str) -> Any:
-    """A copy of what the module itself has under this name."""
+    """A copy of the module's own attribute of this name."""
     value = module.__dict__.get(name, _ABSENT)
     return value.copy() if isinstance(value, dict | list) else value
 
 
 def _give(module: nn.Module, name: str, value: Any) -> None:
-    """Give the module its own value back, in the very object that it has for it."""
+    """Restore a module's own attribute, in the same object if it is a container."""
     now = module.__dict__.get(name, _ABSENT)
     if value is _ABSENT:
         module.__dict__.pop(name, None)

@@ -1,9 +1,9 @@
 """Statistics shared by the analyses: intervals, p-values, corrections for many tests.
 
-- Means over rows: Student's t interval (`mean_interval`, `estimate`), t tests, Fieller's interval
-  of a ratio (`ratio_interval`).
-- Shares and other bounded values: the exact interval (`clopper_pearson`), and intervals that stay
-  wide where hardly any row differs from the others (`mean_of_shares`, `ratio_share`).
+- Means over prompts: Student's t interval (`mean_interval`, `estimate`), t tests, Fieller's
+  interval of a ratio (`ratio_interval`).
+- Proportions and other bounded values: the exact interval (`clopper_pearson`), and intervals that
+  stay wide if few prompts differ from the others (`mean_of_shares`, `ratio_share`).
 - P-values of many tests: sign flips with the largest statistic (Westfall & Young), Holm, Simes,
   Benjamini & Hochberg, Benjamini & Yekutieli.
 """
@@ -22,23 +22,23 @@ from interp_toolkit.errors import InputError
 
 LEVEL = 0.05  # of significance
 COVERAGE = 0.95  # of intervals
-#: rows that must differ for a t interval of a share of right answers: with fewer, exact bounds
+#: prompts that must differ for a t interval of a proportion; with fewer, exact bounds are used
 FEWEST_CHANGED = 30
-ALIKE = 0.05  # of the metric: rows that differ by less are alike
+ALIKE = 0.05  # of the metric: prompts that differ by less count as equal
 FLIPS = 4000  # draws of signs
 FLIPS_AT_ONCE = 250
 TIE = 1e-6  # relative: statistics that differ by less are tied
 
 
-# Means over rows.
+# Means over prompts.
 
 
 @dataclass(frozen=True)
 class Share:
-    """An effect as a share of the metric, with its confidence interval.
+    """An effect as a fraction of the metric, with its confidence interval.
 
     Attributes:
-        mean: estimate. low, high: the ends of its interval.
+        mean: estimate. low, high: ends of its interval.
     """
 
     mean: float
@@ -48,13 +48,13 @@ class Share:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over rows with its confidence interval.
+    """A mean over prompts with its confidence interval.
 
     Attributes:
-        mean: of the rows.
+        mean: over prompts.
         low, high: ends of the t interval at COVERAGE.
         p_value: two-sided, against a mean of zero.
-        n: rows.
+        n: number of prompts.
     """
 
     mean: float
@@ -64,14 +64,14 @@ class Estimate:
     n: int
 
     def within(self, bound: float) -> Estimate:
-        """The same, its interval no wider than ±`bound`, where no row can lie beyond."""
+        """The estimate with its interval clipped to ±`bound`, the range of possible values."""
         return replace(self, low=max(self.low, -bound), high=min(self.high, bound))
 
 
 def estimate(values: Float[np.ndarray, " row"], coverage: float = COVERAGE) -> Estimate:
-    """The mean over rows with its t interval; for paired comparisons, give the differences.
+    """The mean over prompts with its t interval; for paired comparisons, pass the differences.
 
-    Raises InputError for fewer than two rows, which have no spread.
+    Raises InputError for fewer than two prompts, which have no variance.
     """
     n = len(values)
     if n < 2:
@@ -83,9 +83,9 @@ def estimate(values: Float[np.ndarray, " row"], coverage: float = COVERAGE) -> E
 def mean_interval(
     values: Float[np.ndarray, "row *more"], coverage: float = COVERAGE
 ) -> tuple[Float[np.ndarray, "*more"], Float[np.ndarray, "*more"], Float[np.ndarray, "*more"]]:
-    """Means over rows and the ends of their t intervals; NaN takes no part.
+    """Means over the first axis and the ends of their t intervals; NaN values are ignored.
 
-    The ends are NaN of fewer than two values.
+    The ends are NaN for fewer than two values.
 
     Examples:
         >>> [round(float(x), 2) for x in mean_interval(np.array([1.0, 2.0, 3.0]))]
@@ -99,7 +99,7 @@ def mean_interval(
 def mean_p_value(values: Float[np.ndarray, "row *more"]) -> Float[np.ndarray, "*more"]:
     """Two-sided p-values of Student's t against a mean of 0; 1 where the mean is exactly 0.
 
-    NaN takes no part. Rows that all have the same other value give 0.
+    NaN values are ignored. Identical values other than 0 give 0.
     """
     n, mean, error = _standard_error(values)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -122,10 +122,10 @@ def _standard_error(
 def ratio_interval(
     above: Float[np.ndarray, " row"], below: Float[np.ndarray, " row"], coverage: float = COVERAGE
 ) -> tuple[float, float]:
-    """Fieller's interval of a ratio of means; infinite where the lower mean is not certain.
+    """Fieller's interval of a ratio of means; infinite if the denominator may be 0.
 
     Examples:
-        >>> ratio_interval(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]))
+        >>> ratio_interval(np.array([4.0, 5.0, 6.0]), np.array([8.0, 10.0, 12.0]))
         (0.5, 0.5)
     """
     n = len(above)
@@ -143,7 +143,10 @@ def ratio_interval(
 
 
 def rows_needed(estimate: Estimate, half: float, most: int = 10**7) -> int | None:
-    """About how many rows would narrow the interval to this half-width; None where it cannot be."""
+    """Approximate number of prompts that would narrow the interval to this half-width.
+
+    None if no number would, or more than `most`.
+    """
     now = (estimate.high - estimate.low) / 2
     if not (half > 0 and now > 0):
         return None
@@ -151,22 +154,22 @@ def rows_needed(estimate: Estimate, half: float, most: int = 10**7) -> int | Non
     return needed if estimate.n < needed <= most else None
 
 
-# Shares, and values of which few differ.
+# Proportions, and values of which few differ.
 
 
 def clopper_pearson(
     successes: float | int, trials: int, coverage: float = COVERAGE
 ) -> tuple[float, float]:
-    """The exact interval of a share of so many trials (Clopper & Pearson 1934).
+    """The exact interval of a proportion (Clopper & Pearson 1934).
 
-    `scipy.stats.binomtest` has it for whole numbers alone; a mean over seeds, or of rows with
-    several answers, need not be one. A row's share of right answers varies less than a yes or no
-    with the same mean would, so the interval is then wider than it need be.
+    `scipy.stats.binomtest` takes integers only; a mean over seeds, or over prompts with several
+    answers, need not be one. The proportion of right answers of such a prompt varies less than a
+    yes or no with the same mean, so the interval is then conservative.
 
     Args:
         successes: 0 to `trials`.
-        trials: how many, independent.
-        coverage: how often the interval holds the truth, at least.
+        trials: number of independent trials.
+        coverage: lower bound on the probability that the interval contains the truth.
     """
     tail, failures = (1 - coverage) / 2, trials - successes
     low = stats.beta.ppf(tail, successes, failures + 1) if successes > 0 else 0.0
@@ -177,10 +180,10 @@ def clopper_pearson(
 def mean_of_shares(values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
     """Like `estimate`, for values or differences that lie within -1 and 1.
 
-    A t interval knows nothing of rows it has not seen: where fewer than FEWEST_CHANGED rows differ
-    from the commonest value it is widened to what Clopper and Pearson's bounds on the share of
-    rows above and below that value allow, each such row moving by the largest amount seen (all the
-    way, where none was).
+    A t interval takes no account of unseen prompts. If fewer than FEWEST_CHANGED values differ from
+    the most common one, it is therefore widened: Clopper and Pearson's bounds limit the proportions
+    of prompts above and below that value, and each such prompt is assumed to differ by the largest
+    observed amount (by the full range if none was observed).
     """
     plain = estimate(values, coverage)
     levels, counts = np.unique(values, return_counts=True)
@@ -196,10 +199,11 @@ def ratio_share(
 ) -> Share:
     """`mean(part) / mean(whole)` with its interval.
 
-    Fieller's interval knows nothing of rows it has not seen: where all rows agree it has no width,
-    though the next one may differ. So where fewer than FEWEST_CHANGED rows differ from the middle
-    one by more than ALIKE, it is widened to what Clopper and Pearson's bounds on the share of such
-    rows allow, each moving by the largest amount seen, or by all of the metric where none was.
+    Fieller's interval takes no account of unseen prompts: it has zero width if all prompts agree,
+    though the next one may differ. If fewer than FEWEST_CHANGED prompts differ from the median one
+    by more than ALIKE, it is therefore widened to what Clopper and Pearson's bounds on the
+    proportion of such prompts allow. Each is assumed to differ by the largest observed amount, or
+    by the whole metric if none was observed.
 
     Examples:
         >>> effect = ratio_share(np.ones(10), np.ones(10), 0.9)
@@ -219,10 +223,11 @@ def ratio_share(
 
 
 def _few_moved(moved: Float[np.ndarray, " row"], coverage: float) -> tuple[float, float]:
-    """The interval of the mean where few of the values differ from 0.
+    """The interval of the mean if few of the values differ from 0.
 
-    Of the rows above 0 and below it, Clopper and Pearson's bounds on their share; each moves by the
-    smallest amount seen on its side at least, and by the largest seen at most (1, if none was).
+    Clopper and Pearson's bounds limit the proportions of prompts above and below 0. Each such
+    prompt differs by at least the smallest amount observed on its side, and by at most the largest
+    (1 if none was observed).
     """
     step = float(np.abs(moved).max()) if moved.any() else 1.0
     bounds = []
@@ -242,7 +247,7 @@ def cover_probability(n_points: int, affine_dim: int) -> float:
 
     Args:
         n_points: number of distinct points.
-        affine_dim: dimension of the smallest flat that holds them all.
+        affine_dim: dimension of the smallest flat that contains all points.
     """
     if n_points <= affine_dim + 1:
         return 1.0
@@ -270,7 +275,10 @@ def max_statistic_p_values(
 def rank_p_values(
     observed: Float[np.ndarray, "*test"], null: Float[np.ndarray, " draw"]
 ) -> Float[np.ndarray, "*test"]:
-    """The share of null draws that reach each observed statistic, itself counted; NaN stays."""
+    """The fraction of null draws that reach each observed statistic, itself included.
+
+    NaN stays NaN.
+    """
     reached = len(null) - np.searchsorted(np.sort(null), observed, side="left")
     p_values: np.ndarray = (1 + reached) / (1 + len(null))
     return np.where(np.isnan(observed), np.nan, p_values)
@@ -279,16 +287,17 @@ def rank_p_values(
 def sign_flip_p_values(
     contrasts: Float[np.ndarray, "test row"], *, draws: int = FLIPS, seed: int = 0
 ) -> Float[np.ndarray, " test"]:
-    """Two-sided p-values of means over rows, adjusted for all tests together; NaN takes no part.
+    """Two-sided p-values of means over prompts, adjusted for all tests together; NaN is ignored.
 
-    If a contrast has no direction, its sign in each row is a coin's. All contrasts have their
-    rows' signs flipped together, which keeps how they depend on each other, and each mean (in
-    root mean squares of its rows, which flips do not change) is compared with the largest of all
-    in each draw (Westfall & Young 1993). Rows are taken as independent of each other.
+    Under the null hypothesis, a contrast is equally likely to have either sign in each prompt.
+    The signs of a prompt are flipped together in all contrasts, which preserves their dependence.
+    Each mean, divided by the root mean square of its contrast (which flips do not change), is
+    compared with the largest of all in each draw (Westfall & Young 1993). Prompts are taken as
+    independent.
 
     Args:
-        contrasts: a row's number in each test; contrasts that are only rounding must be 0.
-        draws: of signs. The smallest p-value is about 1 / draws, or 2 / 2^rows if that is more.
+        contrasts: one number per test and prompt; contrasts that are only rounding must be 0.
+        draws: of signs. The smallest p-value is about 1 / draws, or 2 / 2^prompts if that is more.
         seed: of the draws.
 
     Examples:
@@ -312,9 +321,9 @@ def sign_flip_p_values(
 
 
 def holm(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
-    """Holm's (1979) adjusted p-values: rejecting those <= alpha errs at all with chance <= alpha.
+    """Holm's (1979) adjusted p-values: rejecting those <= alpha bounds the familywise error rate.
 
-    Holds whatever the dependence of the tests. NaN stays NaN and takes no part.
+    Valid under any dependence of the tests. NaN stays NaN and is not counted as a test.
 
     Raises:
         ValueError: values outside 0 to 1.
@@ -331,14 +340,14 @@ def holm(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
 
 
 def simes(p: Float[np.ndarray, " test"], n: int) -> float:
-    """Simes' (1986) p-value that all of n tests are null, of which these are the smallest."""
+    """Simes' (1986) p-value for the joint null of n tests, from the smallest p-values."""
     return float(min(1.0, *(n * np.sort(p) / np.arange(1, len(p) + 1)))) if len(p) else 1.0
 
 
 def benjamini_hochberg(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
-    """Benjamini & Hochberg's (1995) q-values: of those <= alpha, at most alpha false on average.
+    """Benjamini & Hochberg's (1995) q-values: rejecting those <= alpha bounds the FDR.
 
-    Holds for tests that are independent or positively dependent. NaN stays NaN and takes no part.
+    Valid for tests that are independent or positively dependent. NaN stays NaN and is not counted.
 
     Raises:
         ValueError: values outside 0 to 1.
@@ -349,12 +358,12 @@ def benjamini_hochberg(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " tes
 def discovery_threshold(
     p: Float[np.ndarray, " test"], n_taken: int, n_tests: int, level: float
 ) -> float:
-    """Benjamini & Hochberg's threshold: p-values up to it are discoveries; 0 where none is.
+    """Benjamini & Hochberg's threshold: p-values up to it are discoveries; 0 if there are none.
 
     Args:
-        p: the small p-values; of all others only their number matters.
-        n_taken: how many further tests are discoveries already.
-        n_tests: of all tests.
+        p: the small p-values; the others only count in `n_tests`.
+        n_taken: number of further tests that are discoveries already.
+        n_tests: total number of tests.
         level: of the false discovery rate.
     """
     ordered = np.sort(p)
@@ -364,7 +373,7 @@ def discovery_threshold(
 
 
 def benjamini_yekutieli(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
-    """Benjamini & Yekutieli's (2001) q-values: as `benjamini_hochberg`, whatever the dependence.
+    """Benjamini & Yekutieli's (2001) q-values: valid under any dependence of the tests.
 
     Raises:
         ValueError: values outside 0 to 1.

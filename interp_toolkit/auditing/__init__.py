@@ -2,14 +2,14 @@
 
 - `claims`: kinds of claims, claim files, test plans, seals
 - `analysis`: `audit(model, claims)` runs the plan
-- `context`: the model, the prompts, task performance on them, and the significance level
-- `parts`: the questions that a claim splits into, and how their answers make one
-- `heads`: does a head have an attention pattern, and does the metric rest on it?
-- `circuit`: do these edges do what the whole model does, and are they needed?
-- `pair`: does a head check for a skip-bigram?
-- `algorithm`: does a one-layer model sort by the algorithm that is claimed?
-- `direction`: does a direction read a function of features, carry the answers, or steer them?
-- `site`: activations of one hook and position, and the model run with them changed
+- `context`: the model, the prompts, task performance on them, and the error level
+- `parts`: the questions that make up a claim, and how their answers combine
+- `heads`: audits a head: its attention pattern, and the metric's dependence on it
+- `circuit`: audits a circuit: are its edges sufficient and necessary?
+- `pair`: audits a skip-bigram: does a head's query for one token check for another token's key?
+- `algorithm`: audits the sorting algorithm of a one-layer model
+- `direction`: audits a direction: does it read a function, carry the answers, or steer them?
+- `site`: activations at one hook and position, and runs of the model with them edited
 - `threshold`: thresholds on a score per prompt; stability of an effect over prompts
 - `result`: claims with their answers, the verdict over all of them, the figure
 """

@@ -3,11 +3,11 @@
 The criteria of both algorithms are measured (`circuits.sorting.criteria`), on lists sampled with
 two seeds:
 - there: the model sorts;
-- matters: the criteria name this algorithm (confirmed), or the other, or none of this one is met
-  (refuted); a mix, or too few criteria, is undecided. The criteria include interventions: swapped
-  tokens, ablated heads;
-- special: the criteria do not name it for weight-shuffled models;
-- stable: both seeds name the same algorithm.
+- matters: confirmed if the criteria point to this algorithm; refuted if they point to the other, or
+  if no criterion of this one is met; undecided if they are mixed or too few. The criteria include
+  interventions: swapped tokens, ablated heads;
+- special: the criteria do not point to it for weight-shuffled models;
+- stable: both seeds give the same algorithm.
 """
 
 from __future__ import annotations
@@ -56,15 +56,16 @@ def audit_algorithm(claim: AlgorithmClaim, context: AuditContext) -> list[Part]:
     answer: Answer = answers[0] if answers[0] == answers[1] else "undecided"
     own, other = claim.algorithm, _OTHER[claim.algorithm]
     text = (
-        f"the marks name {first.algorithm.replace('_', ' ')}: of this one "
-        f"{count_there(first.criteria, own)} of {_n_measured(first, own)} are there, of the other "
-        f"{count_there(first.criteria, other)} of {_n_measured(first, other)}"
+        f"the criteria point to {first.algorithm.replace('_', ' ')}: "
+        f"{count_there(first.criteria, own)} of {_n_measured(first, own)} of the claimed "
+        f"algorithm's are met, {count_there(first.criteria, other)} of "
+        f"{_n_measured(first, other)} of the other's"
     )
     alike, copies = first.evidence.nulls_alike, first.evidence.nulls
     special = Part(
         "special",
         "refuted" if alike else "confirmed" if copies else "undecided",
-        f"the criteria met by {alike} of {copies} weight-shuffled models name the same",
+        f"the criteria met by {alike} of {copies} weight-shuffled models point to the same one",
         "intervened",
         True,
     )

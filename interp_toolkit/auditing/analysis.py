@@ -1,8 +1,8 @@
 """`it.audit(model, claims)`, and `interp audit CLAIM --model MODEL`: tests of claims about a model.
 
-Steps: claims are split into single ones (`plan`); prompts are made or read once (`context`); the
-parts of each claim are tested (`heads`, `circuit`, `direction`, `pair`, `algorithm`); its wording
-is compared with the tests (`sentence`); the answers of the parts are combined (`parts`).
+Steps: claims are split into single ones (`plan`); prompts are generated or read once (`context`);
+the parts of each claim are tested (`heads`, `circuit`, `direction`, `pair`, `algorithm`); its
+wording is compared with the tests (`sentence`); the answers of the parts are combined (`parts`).
 """
 
 from __future__ import annotations
@@ -63,24 +63,25 @@ def audit(
     """Test claims about a model.
 
     Args:
-        model: any TransformerLens model, or what `load` takes.
+        model: any TransformerLens model, or an argument of `load`.
         claims: one or several: mappings as `auditing.claims.kinds` describes them, sentences such
             as "L5H1 is an induction head", or the path of a file of claims.
-        data: rows, as `analyze` takes them; None: repeated tokens made for the model, where the
-            claim is about heads or a circuit.
+        data: prompts, as `analyze` takes them; None: synthetic repeated tokens, for claims about
+            heads or a circuit.
         seed: of every draw.
-        level: of error: the chance that any claim is wrongly confirmed, and that any is wrongly
-            refuted, is at most this, as far as the intervals hold.
-        sealed: what was written down before (see `auditing.claims.seal`); its claims are tested
-            with its seed and level, before `claims`, corrected among themselves, and marked.
-        effort: "thorough" tests a large model on as many made prompts as a small one; "quick"
-            knocks nothing out; what was sealed is tested with "standard".
-        memory: bound on what is held at once beside the weights, such as "4GiB".
+        level: of error: an upper bound on the probability that any false claim is confirmed, and
+            on the probability that any true claim is refuted, if the intervals have their nominal
+            coverage.
+        sealed: a sealed audit (see `auditing.claims.seal`); its claims are tested with its seed and
+            level, before `claims`, corrected among themselves, and marked.
+        effort: "thorough" tests a large model on as many synthetic prompts as a small one; "quick"
+            makes no interventions; sealed claims are tested with "standard".
+        memory: bound on memory used at once in addition to the weights, such as "4GiB".
         progress: called with a description of each step.
 
     Raises:
-        InputError: a claim that is none, or names what the model or the data do not have; another
-            effort for sealed claims.
+        InputError: an invalid claim, one that names parts that the model or the data lack, or
+            another effort for sealed claims.
 
     Examples:
         >>> import interp_toolkit as it
@@ -170,9 +171,9 @@ def _described(context: AuditContext) -> dict[str, Any]:
     if context.data is not None:
         rows = {"source": context.data.source, "rows": len(context.data)}
         return {**rows, "sha256": context.data.digest()}
-    prompts = context.asked_prompts
+    prompts = context.cached_prompts
     if prompts is None:
-        return {"source": "none: weights and sampled rows"}
+        return {"source": "none: weights and sampled prompts"}
     digest = digest_of_tokens(prompts.tokens)
     return {"source": prompts.source, "rows": len(prompts), "sha256": digest}
 

@@ -1,18 +1,18 @@
-"""Audit of a circuit: do these edges do what the whole model does, and are they needed?
+"""Audit of a circuit: are these edges sufficient, and are they necessary?
 
 - there: the edges exist in this model and lie on paths from the input to the logits;
 - all: the circuit alone, with all other edges ablated, does what the model does: its fraction of
   the metric lies within `within` of 1 (`circuits.edges.checks`); reported for each ablation value
   (the corrupted prompt's, the mean of others, zero);
 - matters: without its edges the model keeps less than half of the metric;
-- special: the fraction of random circuits of the same shape that do as well (heads exchanged within
-  their layers, as many edges sampled at each place);
+- special: the fraction of random circuits of the same shape that do as well (heads permuted within
+  their layers, and the same number of edges sampled at each position);
 - stable: on resampled prompts, and in every group of them.
 
 Intervals are Fieller's, over prompts: the fraction is a ratio of two measured means. Mean ablation
 values are taken from one half of the prompts, and the circuit is tested on the other; with
-corrupted prompts, on all. Only the author of the claim knows whether the circuit was selected on
-the same prompts.
+corrupted prompts, it is tested on all. Only the author of the claim knows whether the circuit was
+selected on the same prompts.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.stats import Share, ratio_interval, ratio_share
 
 ASSERTED = {"sufficient": ("all",), "necessary": ("matters",), "both": ("all", "matters")}
-NEEDED = 0.5  # of the behavior: what is lost at least without a necessary circuit
+NEEDED = 0.5  # of the metric: smallest loss without a necessary circuit
 FEWEST_ROWS = 4
 RIVALS = 24  # of each kind
 
@@ -56,8 +56,8 @@ def audit_circuit(claim: CircuitClaim, context: AuditContext) -> list[Part]:
     """The parts of a claim about a circuit.
 
     Raises:
-        InputError: a model that cannot be taken apart into edges, edges that it does not have, or
-            fewer than FEWEST_ROWS rows.
+        InputError: a model that cannot be decomposed into edges, edges that it does not have, or
+            fewer than FEWEST_ROWS prompts.
     """
     audit = _CircuitAudit(claim, context)
     there = audit.there()
@@ -82,17 +82,17 @@ class _CircuitAudit:
 
     @property
     def asserted(self) -> tuple[str, ...]:
-        """The questions that the claim rests on."""
+        """The questions on which the claim depends."""
         return ASSERTED[self.claim.says]
 
     @cached_property
     def engine(self) -> PatchedModel:
-        """The model, taken apart."""
+        """The model with patchable edges."""
         return PatchedModel(self.context.model)
 
     @cached_property
     def edges(self) -> list[Edge]:
-        """The claim's, of this model."""
+        """The claim's edges in this model."""
         return edges_of(self.claim.circuit, self.engine.wiring)
 
     @cached_property
@@ -102,7 +102,7 @@ class _CircuitAudit:
 
     @property
     def untestable(self) -> str | None:
-        """Why the circuit cannot be judged here."""
+        """Why the circuit cannot be tested here; None if it can."""
         reason = self.context.untestable
         if reason is not None and (
             self.metric.measures_task or self.context.task_check is not None
@@ -116,7 +116,7 @@ class _CircuitAudit:
 
     @cached_property
     def trial(self) -> EdgeAblation:
-        """The rows that the circuit is judged on."""
+        """Edge ablations on the prompts on which the circuit is tested."""
         return self._trial(kinds_for(self.context.prompts)[0])
 
     def _trial(self, kind: Kind) -> EdgeAblation:
@@ -133,7 +133,7 @@ class _CircuitAudit:
 
     @cached_property
     def values_intact(self) -> np.ndarray:
-        """The metric of each row in the whole model."""
+        """The metric of each prompt in the whole model."""
         return self.trial.intact()
 
     @cached_property
@@ -142,16 +142,16 @@ class _CircuitAudit:
 
     @property
     def values_alone(self) -> np.ndarray:
-        """The metric of each row in the circuit alone."""
+        """The metric of each prompt in the circuit alone."""
         return self._alone[:, 0]
 
     @property
     def values_ablated(self) -> np.ndarray:
-        """The metric of each row with all edges ablated."""
+        """The metric of each prompt with all edges ablated."""
         return self._alone[:, 1]
 
     def there(self) -> Part:
-        """The edges are this model's, and lead somewhere."""
+        """Whether the edges exist in the model, and lie on paths to the logits."""
         on_paths = self.engine.wiring.connected(self.edges)
         n, idle = len(self.edges), len(self.edges) - len(on_paths)
         text = f"{n} of the model's {len(self.engine.wiring.edges):,} edges"
@@ -167,7 +167,7 @@ class _CircuitAudit:
         return ratio_share(left, whole, coverage)
 
     def all_of_it(self) -> Part:
-        """The circuit alone."""
+        """Whether the circuit alone is sufficient."""
         coverage = self.context.coverage(len(self.asserted))
         share, within = self.share(self.values_alone, coverage), self.claim.within
         answer = sufficient(share, within)
@@ -187,7 +187,7 @@ class _CircuitAudit:
         )
 
     def matters(self) -> Part:
-        """The model without the circuit's edges."""
+        """Whether the model needs the circuit's edges."""
         coverage = self.context.coverage(len(self.asserted))
         without = self.trial.values([self.edges], self.context.progress)[:, 0]
         share = self.share(without, coverage)
@@ -201,7 +201,7 @@ class _CircuitAudit:
         return measured("matters", answer, text, "intervened", lost, NEEDED, coverage, asserted)
 
     def special(self) -> Part:
-        """Random circuits of the same shape."""
+        """Whether random circuits of the same shape do as well."""
         seed, progress = self.context.seed, self.context.progress
         exchanged, random = rivals(self.trial, self.edges, seed, progress, RIVALS)
         shares = [*exchanged, *random]
@@ -219,7 +219,7 @@ class _CircuitAudit:
         return share_of_random(good, len(shares), text, "intervened", coverage)
 
     def stable(self) -> Part:
-        """Resampled rows, and groups."""
+        """Whether the result holds on resampled prompts and in every group."""
         left, whole = (
             self.values_alone - self.values_ablated,
             self.values_intact - self.values_ablated,
@@ -250,7 +250,7 @@ class _CircuitAudit:
 
 
 def sufficient(share: Share, within: float) -> Answer:
-    """Whether a share of the behavior is all of it, give or take."""
+    """Whether a fraction of the metric is within `within` of 1."""
     if share.low >= 1 - within and share.high <= 1 + within:
         return "confirmed"
     return "refuted" if share.high < 1 - within or share.low > 1 + within else "undecided"
@@ -259,11 +259,11 @@ def sufficient(share: Share, within: float) -> Answer:
 def edges_of(names: Sequence[str], wiring: Wiring) -> list[Edge]:
     """A model's edges by EAP-IG's names: of edges, or of nodes for all edges between them.
 
-    An edge into a head without a channel stands for its three. Nodes imply the input and the
-    logits.
+    An edge into a head without a channel stands for its three channels. Nodes imply the input and
+    the logits.
 
     Raises:
-        InputError: a name that this model has no edge or node of.
+        InputError: a name without an edge or node in this model.
     """
     nodes = {node.name for edge in wiring.edges for node in (edge.source, edge.target)}
     if not any("->" in name for name in names):

@@ -1,4 +1,4 @@
-"""The context of an audit: the model, the prompts, task performance on them, and the level.
+"""The context of an audit: the model, the prompts, task performance on them, and the error level.
 
 Duplicate prompts count once, since they are not independent evidence.
 """
@@ -28,24 +28,24 @@ from interp_toolkit.models.model import Model
 from interp_toolkit.options import Effort
 from interp_toolkit.stats import Share, estimate
 
-MADE_ROWS = 64  # where no rows are given
-MOST_ROWS = 512  # of given ones, drawn
+MADE_ROWS = 64  # synthetic prompts, if no data is given
+MOST_ROWS = 512  # prompts sampled from the data
 
 
 @dataclass(frozen=True, eq=False)
 class AuditContext:
-    """See the module.
+    """The context of an audit (see the module).
 
     Attributes:
         model: any TransformerLens model.
-        data: rows as they were given, each once, MOST_ROWS of them; None: none were.
+        data: distinct prompts, at most MOST_ROWS of them; None: synthetic prompts.
         seed: of every draw.
         level: of error for the whole audit.
-        claims: how many are judged together.
+        claims: number of claims that are tested together.
         memory: bound for the run.
         progress: called with a description of each step.
-        effort: "thorough" tests on MADE_ROWS prompts whatever that takes; otherwise a large model
-            is tested on fewer and shorter ones; "quick" knocks nothing out.
+        effort: "thorough" tests on MADE_ROWS prompts at any cost; otherwise a large model is tested
+            on fewer and shorter ones; "quick" makes no interventions.
     """
 
     model: Model
@@ -58,19 +58,19 @@ class AuditContext:
     effort: Effort = "standard"
 
     def correcting(self, claims: int) -> AuditContext:
-        """The same ground, with so many claims judged together."""
+        """The same context, with another number of claims tested together."""
         copy = replace(self, claims=claims)
         cached = ("prompts", "task", "task_check", "readings")
         copy.__dict__.update({n: self.__dict__[n] for n in cached if n in self.__dict__})
         return copy
 
     def coverage(self, asserted: int, alternatives: int = 1) -> float:
-        """The coverage of each interval of a claim that asserts so many parts."""
+        """The coverage of each interval of a claim that asserts this many parts."""
         return coverage_of(self.level, self.claims, asserted, alternatives)
 
     @cached_property
     def prompts(self) -> Prompts:
-        """The rows that were given, or repeated tokens that the model is at home with.
+        """The data's prompts, or repeated tokens on which the model performs the task.
 
         Raises InputError as `prompts_from_data` and `synthetic_prompts`.
         """
@@ -89,38 +89,38 @@ class AuditContext:
 
     @cached_property
     def task(self) -> tuple[CircuitTask | None, str | None]:
-        """The metric on the rows, or the reason why there is none."""
+        """The metric on the prompts, or the reason why there is none."""
         return task_of(self.model, self.prompts)
 
     @cached_property
     def task_check(self) -> TaskCheck | None:
-        """The model's performance on these rows; None without a metric."""
+        """The model's performance on these prompts; None without a metric."""
         task, _ = self.task
         return None if task is None else task.check(self.readings)
 
     @cached_property
     def readings(self) -> Float[np.ndarray, "row column"]:
-        """The task's readings of each row in the intact model."""
+        """The task's readings of each prompt in the intact model."""
         task, _ = self.task
         assert task is not None
-        self.progress("does the model do its task here?")
+        self.progress("task performance")
         return intact_readings(self.model, task, self.memory)
 
     @property
     def groups(self) -> Shaped[np.ndarray, " row"] | None:
-        """The group of each row, or None."""
+        """The group of each prompt, or None."""
         return (
             None if self.data is None or self.data.groups is None else np.asarray(self.data.groups)
         )
 
     @property
     def untestable(self) -> str | None:
-        """Why nothing can be said of what a behavior rests on; None where it can."""
+        """Why interventions cannot be tested on these prompts; None if they can."""
         if self.effort == "quick":
-            return "nothing was knocked out (effort: quick)"
+            return "no interventions were made (effort: quick)"
         task, reason = self.task
         if task is None:
-            return f"{reason}; give rows with answers, or rows that repeat"
+            return f"{reason}; give prompts with answers, or prompts that repeat tokens"
         assert self.task_check is not None
         if self.task_check.yes:
             return None
@@ -132,22 +132,22 @@ class AuditContext:
         return self.__dict__.get("task_check")
 
     @property
-    def asked_prompts(self) -> Prompts | None:
-        """The rows, if any were looked at already."""
+    def cached_prompts(self) -> Prompts | None:
+        """The prompts, if they were already generated or read."""
         return self.__dict__.get("prompts")
 
     def share(self, lost: Float[np.ndarray, " row"], coverage: float) -> Share:
-        """A loss of value on the task's rows, as a fraction of the metric."""
+        """A loss of the metric on the prompts, as a fraction of the metric."""
         assert self.task_check is not None
         return self.task_check.fraction(lost, coverage)
 
     def mean(self, values: Float[np.ndarray, " row"], coverage: float) -> Share:
-        """The mean of one number a row."""
+        """The mean of one number per prompt."""
         interval = estimate(values, coverage)
         return Share(interval.mean, interval.low, interval.high)
 
     def rng(self, *key: int) -> np.random.Generator:
-        """A generator of the audit's seed and these numbers."""
+        """A generator seeded by the audit's seed and these numbers."""
         return np.random.default_rng([self.seed, *key])
 
 
@@ -162,7 +162,7 @@ def audit_context(
     progress: Callable[[str], None] = lambda step: None,
     effort: Effort = "standard",
 ) -> tuple[AuditContext, list[str]]:
-    """The ground of an audit, and notes on the rows.
+    """The context of an audit, and notes on the prompts.
 
     Raises:
         InputError: a level out of range.
@@ -174,10 +174,10 @@ def audit_context(
         distinct = _distinct(data)
         if len(distinct) < len(data):
             copies = len(data) - len(distinct)
-            notes.append(f"{copies} of {len(data)} rows are duplicates and were left out")
+            notes.append(f"{copies} of {len(data)} prompts are duplicates and were left out")
             data = data.at(distinct)
         if len(data) > MOST_ROWS:
-            notes.append(f"{MOST_ROWS} of {len(data)} rows were sampled")
+            notes.append(f"{MOST_ROWS} of {len(data)} prompts were sampled")
             order = np.random.default_rng([seed, 1]).permutation(len(data))
             data = data.at(np.sort(order[:MOST_ROWS]))
     if data is None and is_large(model, None, effort):
@@ -189,7 +189,7 @@ def audit_context(
 
 
 def _distinct(data: FeatureData) -> np.ndarray:
-    """The first of each group of rows that are equal in all but what they belong to."""
+    """Indices of distinct prompts: the first of each set that are equal except for their groups."""
     first_rows: dict[tuple[object, ...], int] = {}
     parts = (data.positions, data.answers, data.answer_positions, data.wrong, data.features)
     columns = [np.asarray(column) for column in parts if column is not None]

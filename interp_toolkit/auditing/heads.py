@@ -1,24 +1,24 @@
-"""Auditing a head: does it have the pattern, and does the metric rest on that attention?
+"""Audit of a head: does it have the attention pattern, and does the metric depend on it?
 
-The head rule (`circuits.heads.rule`) with the claim's bound in place of its own:
+The test is the head rule (`circuits.heads.rule`) with the claim's bound in place of its own:
 
-- there: its attention to the pattern's keys, above what uniform attention would pay, row by row,
-  and above every matched control (`circuits.heads.significance`). A control that could not be
-  compared, or that has as much attention, leaves the claim undecided: of a claim that the head
-  contributes it is not refuted either, for a head may attend so at the prompts' answers alone;
-- matters: the pattern is knocked out in this head, in two ways
-  (`circuits.heads.attention_knockout`); alone, and with the pattern already knocked out in all
-  other heads that have it, in its layer or anywhere: what it then restores shows a head that others
-  back up. One of these is enough, in both ways, if another prompt's value in its place does not do
-  the opposite, if replacing all that the head writes costs as much, and if knocking it out in all
-  heads that have the pattern costs something (heads that cancel each other contribute nothing);
+- there: its attention to the pattern's keys exceeds uniform attention, prompt by prompt, and every
+  matched control (`circuits.heads.significance`). A control that could not be compared, or that has
+  as much attention, leaves the claim undecided. A claim that the head contributes is not refuted
+  either, because a head may attend so only at the positions of the prompts' answers;
+- matters: the pattern is knocked out in this head, with two ablation methods
+  (`circuits.heads.attention_knockout`): alone, and with the pattern also knocked out in all other
+  heads that have it, in its layer or anywhere. The second effect reveals a head with backups. One
+  of the two is enough, with both methods, under three conditions: another prompt's value does not
+  have the opposite effect; ablating the head's whole output costs as much; and the knockout in all
+  heads that have the pattern has a cost (heads that cancel each other contribute nothing);
 - special: the knockout costs more than a knockout of as much attention elsewhere in the same head,
-  or three times what displaced keys cost;
-- all: what the pattern still carries in other heads once it is knocked out in this one;
-- stable: the effect on resampled rows, and in every group of the rows.
+  or more than three times a knockout of displaced keys;
+- all: what the pattern still contributes in other heads once it is knocked out in this one;
+- stable: the effect on resampled prompts, and in every group of them.
 
-The rows are no part of the claim, so nothing was chosen on them but which other heads have the
-pattern, and that by attention alone.
+The claim does not depend on the prompts, so the only selection on them is of the other heads that
+have the pattern, by attention alone.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ ASSERTED = {
     "contributes": ("there", "matters", "special"),
     "carries": ("there", "matters", "special"),
 }
-LEFT = 0.1  # of the metric: what other heads may still carry by the pattern
+LEFT = 0.1  # of the metric: largest remaining contribution of other heads by the pattern
 
 
 def audit_head(claim: HeadsClaim, context: AuditContext) -> list[Part]:
     """The parts of a claim about one head.
 
     Raises:
-        InputError: a head or a relation that is not there, or rows that hold no such relation.
+        InputError: an unknown head or relation, or prompts without that relation.
     """
     (head,) = claim.heads
     _check(context, head)
@@ -101,7 +101,7 @@ class _HeadAudit:
 
     @property
     def claimed(self) -> float:
-        """The smallest effect that the claim's word asserts."""
+        """The smallest effect that the claim's verb asserts."""
         at_least = self.claim.at_least
         return BOUNDS[self.claim.says] if at_least is None else at_least
 
@@ -112,7 +112,7 @@ class _HeadAudit:
 
     @property
     def asserted(self) -> tuple[str, ...]:
-        """The questions that the claim rests on."""
+        """The questions on which the claim depends."""
         return ASSERTED[self.claim.says]
 
     @property
@@ -180,9 +180,9 @@ class _HeadAudit:
         share, p = self.context.mean(excess, coverage), float(scores.p_value[self.head])
         answer = answer_of(share.low, share.high, bound)
         if answer == "confirmed" and not p <= (1 - coverage) / 2:
-            answer = "undecided"  # a control has as much, or none could be compared
+            answer = "undecided"  # a control has as much attention, or none could be compared
         elif not alone and answer == "refuted":
-            answer = "undecided"  # it may attend so only where it is asked
+            answer = "undecided"  # it may attend so only at the answers' positions
         controls = "too few matched controls to compare with" if np.isnan(p) else f"p = {p:.2g}"
         if p > LEVEL:
             rival = RIVALS[scores.weakest[self.head.layer][self.head.head]]
@@ -197,7 +197,7 @@ class _HeadAudit:
 
     @cached_property
     def same_type(self) -> list[Head]:
-        """The other heads that attend to the relation, as far as attention alone tells."""
+        """The other heads that have the attention pattern, by attention alone."""
         return [head for head in candidates(self._scores) if head != self.head]
 
     @cached_property
@@ -240,7 +240,7 @@ class _HeadAudit:
 
     @cached_property
     def _readings_cache(self) -> dict[Any, Any]:
-        """Knockouts that were made, whatever the coverage of intervals."""
+        """Measured knockouts, for any coverage of the intervals."""
         return {}
 
     @cached_property
@@ -271,7 +271,7 @@ class _HeadAudit:
 
     @cached_property
     def decisive_set(self) -> str:
-        """The set of other heads without which the head's effect is clearest."""
+        """The set of other heads under whose knockout the head's effect is clearest."""
         return max(self.judged, key=lambda name: min(s.low for s in self.judged[name][1].values()))
 
     def _matters(self) -> Part:
@@ -306,13 +306,13 @@ class _HeadAudit:
         )  # fmt: skip
 
     def _reversed(self, knockouts: Knockouts) -> bool:
-        """Whether another prompt's value in place of the attention does the opposite."""
+        """Whether another prompt's value in place of the attention has the opposite effect."""
         others = self.head_sets[self.decisive_set]
         (lost,) = knockouts.losses(frozenset([self.head]), others, ["resample"])
         return knockouts.share(lost).high < 0
 
     def _taken_out(self, knockouts: Knockouts) -> str:
-        """Effects of ablating the head's whole output, whatever it attends to."""
+        """Effects of ablating the head's whole output, as text."""
         by_way = knockouts.output_effect(self.head)
         effects = " and ".join(
             f"{percent(effect)} ({way} ablation)" for way, effect in by_way.items()
@@ -320,7 +320,7 @@ class _HeadAudit:
         return f"Ablating the whole head costs {effects} of the metric"
 
     def _special(self) -> Part:
-        """More than attention elsewhere in this head, where its effect is clearest."""
+        """Whether the knockout costs more than one of other attention in this head."""
         asserted = "special" in self.asserted
         coverage = self.context.coverage(len(self.asserted), 2 * len(self.head_sets))
         knockouts, others = self.knockouts(coverage), self.head_sets[self.decisive_set]
@@ -337,10 +337,11 @@ class _HeadAudit:
         if control == "displaced":
             text = (
                 f"the knockout's cost less {TIMES:g} times that of knocking out displaced keys "
-                f"(those of another row, or one position further) is {percent(least)} of the metric"
+                "(those of another prompt, or one position further) is "
+                f"{percent(least)} of the metric"
             )
             if "elsewhere" in answers:
-                text += "; it is not shown to cost more than as much of its attention elsewhere"
+                text += "; not shown to cost more than knocking out as much attention elsewhere"
         else:
             text = (
                 "the knockout's cost less that of knocking out as much of the head's attention "
@@ -350,7 +351,7 @@ class _HeadAudit:
         return measured("special", answer, text, "intervened", least, 0.0, coverage, asserted)
 
     def _all(self) -> Part:
-        """Test for other heads that carry the metric by the pattern."""
+        """Whether other heads contribute to the metric by the pattern."""
         coverage = self.context.coverage(1)
         if not self.same_type:
             if np.isnan(self._scores.p_value).any():
@@ -369,7 +370,7 @@ class _HeadAudit:
         return measured("all", answer, text, "intervened", widest, LEFT, coverage, False)
 
     def _stable(self) -> Part:
-        """The clearest effect on resampled rows and in groups."""
+        """The clearest effect on resampled prompts and in groups."""
         assert self.context.task_check is not None
         task, _ = self.context.task
         assert task is not None
@@ -383,7 +384,7 @@ class _HeadAudit:
         return stable_part(effect, self.bound, groups, self.context.rng(3, *self.head))
 
 
-_ABOVE_NOTHING = 1e-3  # of the behavior, or of attention: less is no difference
+_ABOVE_NOTHING = 1e-3  # of the metric, or of attention: smaller effects count as none
 
 
 def _no_more(share: Share) -> Answer:

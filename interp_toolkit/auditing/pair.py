@@ -1,18 +1,18 @@
-"""Auditing a skip-bigram: does a head's query for one token check for another token's key?
+"""Audit of a skip-bigram: does a head's query for one token check for another token's key?
 
-- there (computed from weights): the pair's score through the head's QK circuit against its own row
-  and column (`circuits.skip_bigrams.scores`), for tokens as the embedding writes them, with the
-  p-value of this one pair;
-- matters (on the live model): rows of random tokens with the query token last and the key token at
-  a random place before it, against the same rows with another token there, drawn at random. The log
-  odds of the attention that the query pays to that place differ by what the key's score is above
-  the other's: softmax lets nothing else in, as positions and the rest of the row are the same. The
-  median difference, in standard deviations of the other tokens' scores, is what is claimed to be
-  large. Both are robust (the deviation is 1.4826 times the median absolute one), since a query may
-  have other partners. The interval is the asymptotic normal one for normal scores;
+- there (computed from weights): the pair's score through the head's QK circuit, relative to its own
+  row and column (`circuits.skip_bigrams.scores`), for token embeddings, with the p-value of this
+  single pair;
+- matters (on the live model): prompts of random tokens with the query token last and the key token
+  at a random earlier position are compared with the same prompts with another random token there.
+  The log odds of the query's attention to that position differ by the difference of the two keys'
+  scores, since positions and all other tokens are the same. The claim is that the median difference
+  is large, in standard deviations of the other tokens' scores. Both estimates are robust (the
+  deviation is 1.4826 times the median absolute one), since a query may have several keys. The
+  interval is the asymptotic one for normal scores;
 - special: the same for other pairs of tokens, drawn at random.
 
-The claim is that the head looks for the key; what it then writes is not asked.
+The claim is that the head attends to the key; its output is not tested.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.results import head_name
 from interp_toolkit.stats import COVERAGE, Share
 
-CLAIMED = 2.5  # standard deviations above other tokens: a normal score is so once in 161 times
+CLAIMED = 2.5  # standard deviations above other tokens; normal scores reach it once in 161 times
 ROWS = 256
-LONGEST = 24  # tokens of a row
-MAD = 1.4826  # of a normal distribution: sd over median absolute deviation
-MAD_VARIANCE = 1.36  # of its logarithm, times the number of values, for normal values
-TINY = 1e-30  # of attention: what has underflowed
+LONGEST = 24  # tokens of a prompt
+MAD = 1.4826  # standard deviation over median absolute deviation, for a normal distribution
+MAD_VARIANCE = 1.36  # of the logarithm of the MAD of normal values, times their number
+TINY = 1e-30  # attention below this has underflowed
 OTHERS = 64  # random pairs
-ROWS_OF_OTHER = 16  # for each of them
+ROWS_OF_OTHER = 16  # prompts for each of them
 
 
 def audit_pair(claim: PairClaim, context: AuditContext) -> list[Part]:
     """The parts of a claim about a pair of tokens.
 
     Raises:
-        InputError: a head or token that is not there, or a context of fewer than three tokens.
+        InputError: an unknown head or token, or a context of fewer than three tokens.
     """
     cfg, pair = context.model.cfg, claim.pair
     if pair.head.layer >= int(cfg.n_layers) or pair.head.head >= int(cfg.n_heads):
@@ -87,7 +87,7 @@ class _PairAudit:
         return CLAIMED if self.claim.at_least is None else self.claim.at_least
 
     def there(self) -> Part:
-        """The pair's score in the weights."""
+        """The part on the pair's score in the weights."""
         pair = self.claim.pair
         context = self.context
         try:
@@ -103,21 +103,21 @@ class _PairAudit:
         answer: Answer = "confirmed" if t > 0 and p <= alpha else "undecided"
         where = "below" if t < 0 else "above"
         text = (
-            f"from the weights, its score lies {abs(t):.2f} deviations {where} its row's and "
-            f"column's (p = {p:.2g})"
+            f"from the weights, its score lies {abs(t):.2f} standard deviations {where} those of "
+            f"its row and column (p = {p:.2g})"
         )
         return Part("there", answer, text, "computed", value=t)
 
     @cached_property
     def first(self) -> int | None:
-        """The token that rows begin with; None: none."""
+        """The BOS token with which prompts begin; None without one."""
         token = getattr(getattr(self.context.model, "tokenizer", None), "bos_token_id", None)
         prepends_bos = getattr(self.context.model.cfg, "default_prepend_bos", True)
         return int(token) if token is not None and prepends_bos else None
 
     @cached_property
     def effects(self) -> Float[np.ndarray, " row"]:
-        """Attention to the claimed key, less that to another token at its position."""
+        """Log odds of attention to the claimed key, minus those to another token there."""
         pair = self.claim.pair
         self.context.progress("attention to the key token")
         keys, queries = np.full(ROWS, pair.key), np.full(ROWS, pair.query)
@@ -137,7 +137,7 @@ class _PairAudit:
             )
         d_vocab = int(self.context.model.cfg.d_vocab)
         rows = rng.integers(d_vocab, size=(n, n_pos))
-        for tokens in (keys, queries):  # neither stands elsewhere in its row
+        for tokens in (keys, queries):  # remove both from the rest of the prompt
             rows = np.where(rows == tokens[:, None], (rows + 1) % d_vocab, rows)
         if self.first is not None:
             rows[:, 0] = self.first
@@ -154,7 +154,7 @@ class _PairAudit:
     def _paid(
         self, rows: Int[np.ndarray, "row pos"], positions: Int[np.ndarray, " row"]
     ) -> Float[np.ndarray, " row"]:
-        """The log odds of the last query's attention to one place a row."""
+        """The log odds of the last query's attention to one position per prompt."""
         head: Head = self.claim.pair.head
         hook = f"blocks.{head.layer}.attn.hook_pattern"
         tokens = torch.from_numpy(rows)
@@ -169,19 +169,19 @@ class _PairAudit:
         return log_odds
 
     def matters(self) -> Part:
-        """The key's score above other tokens', in their standard deviations."""
+        """The key's score above those of other tokens, in their standard deviations."""
         coverage = self.context.coverage(1)
         share = standardised(self.effects, coverage)
         answer = answer_of(share.low, share.high, self.bound)
         text = (
             f"the query's score for the key lies {_deviations(share)} standard deviations above "
-            f"its scores for other tokens at the same place ({self.effects.mean():.2g} nats of "
-            f"attention's log odds, {ROWS} random rows); claimed: at least {self.bound:g}"
+            f"its scores for other tokens at the same position ({self.effects.mean():.2g} nats of "
+            f"attention's log odds, {ROWS} random prompts); claimed: at least {self.bound:g}"
         )
         return measured("matters", answer, text, "intervened", share, self.bound, coverage, True)
 
     def special(self) -> Part:
-        """Random pairs of tokens."""
+        """Random pairs of tokens, for comparison."""
         rng, d_vocab = self.context.rng(14), int(self.context.model.cfg.d_vocab)
         keys, queries = rng.integers(d_vocab, size=(2, OTHERS))
         effects = self._differences(
@@ -193,7 +193,7 @@ class _PairAudit:
         return share_of_random(good, OTHERS, text, "intervened", self.context.coverage(1))
 
     def stable(self) -> Part:
-        """Over resampled rows, in the units of the claim."""
+        """The effect on resampled prompts, in the units of the claim."""
         share = standardised(self.effects, COVERAGE)
         if math.isnan(share.mean):
             text = "the query scores most other tokens alike, so there is no scale"
@@ -205,9 +205,9 @@ class _PairAudit:
 def standardised(values: Float[np.ndarray, " row"], coverage: float) -> Share:
     """The median in standard deviations, both robust, with its normal interval; see the module.
 
-    The asymptotic variances, times the number of rows, are pi / 2 of the median and 1.36 of the
-    log of the deviation, for normal values. Where more than half of the values are equal the
-    deviation says nothing, and the interval has no ends.
+    For normal values, the asymptotic variances, times the number of values, are pi / 2 for the
+    median and 1.36 for the log of the deviation. If more than half of the values are equal, the
+    deviation is 0, and the result is NaN.
     """
     middle = float(np.median(values))
     spread = MAD * float(np.median(np.abs(values - middle)))

@@ -1,9 +1,9 @@
-"""The parts of an audit, and how their answers combine to the answer of a claim.
+"""The parts of an audit, and how their answers combine into the answer to a claim.
 
 A claim is split into questions, each with its own answer:
 
     there    is the pattern or component there (against matched nulls)?
-    matters  does the behavior depend on it (interventions)?
+    matters  does the metric depend on it (interventions)?
     all      is it all (what remains without it, or what it does alone)?
     special  do random claims of the same shape do as well?
     stable   does it hold on resampled prompts, and in every group of them?
@@ -16,10 +16,10 @@ claim is confirmed if all asserted parts are, refuted if any is, not testable if
 undecided. (Claims about algorithms have neither an interval nor a stated error rate.)
 
 ERRORS. With n claims of k asserted parts each, tested at `level`, every interval has one-sided
-errors of level / (n k) at either end, shared between alternatives if one of several is enough. The
-probability that any of n false claims is confirmed is thus at most `level`, and so is the
-probability that any true one is refuted (Bonferroni: a false claim has one part that must err, a
-true one has k that may), as far as intervals have their nominal coverage: t intervals are
+errors of level / (n k) at either end, shared between alternatives if one of several is enough. By
+Bonferroni's inequality, the probability that any false claim is confirmed is then at most `level`,
+and so is the probability that any true one is refuted: a false claim has one part that must err, a
+true one has k that may. This assumes nominal coverage of the intervals; t intervals are
 approximate.
 
 POWER. `detectable_effect` is the minimum detectable distance from the bound, at a power of POWER.
@@ -37,11 +37,11 @@ from scipy import stats
 from interp_toolkit.stats import Share, clopper_pearson
 
 POWER = 0.8
-TIE = 1e-5  # of a bound: what sums in single precision may be off by
-AS_GOOD = 0.1  # of random claims of the same shape: fewer do as well as one that is special
+TIE = 1e-5  # relative to a bound: error of sums in single precision
+AS_GOOD = 0.1  # a special claim exceeds all but this fraction of random claims of the same shape
 Question = Literal["there", "matters", "all", "special", "stable", "sentence"]
 Answer = Literal["confirmed", "refuted", "undecided", "not_testable"]
-#: what was done to come to an answer: looked at, changed and looked at, computed from weights
+#: how an answer was obtained: by observation, by intervention, or computed from weights
 Method = Literal["observed", "intervened", "computed"]
 
 QUESTIONS: dict[Question, str] = {
@@ -59,14 +59,14 @@ class Part:
     """One question about a claim, answered.
 
     Attributes:
-        question: which.
+        question: the question.
         answer: see the module.
-        summary: one sentence with the figures.
-        method: what was done.
-        asserted: whether the claim's answer rests on it.
-        value, low, high: what was measured, with its interval; None where it is no number.
-        bound: what the interval is compared with.
-        detectable_effect: distance from the bound that would have been seen with a chance of POWER.
+        summary: one sentence with the numbers.
+        method: how the answer was obtained.
+        asserted: whether the claim's answer depends on it.
+        value, low, high: the estimate with its interval; None if there is no number.
+        bound: the claimed bound, compared with the interval.
+        detectable_effect: distance from the bound that is detected with probability POWER.
     """
 
     question: Question
@@ -82,7 +82,7 @@ class Part:
 
 
 def answer_of(low: float, high: float, bound: float) -> Answer:
-    """The answer that an interval gives to a claim of at least `bound`; ties count.
+    """The answer to a claim of at least `bound`, from an interval; ties count as reaching it.
 
     Examples:
         >>> answer_of(0.2, 0.6, 0.05), answer_of(-0.01, 0.03, 0.05), answer_of(0.0, 0.3, 0.05)
@@ -128,7 +128,7 @@ def coverage_of(level: float, claims: int, asserted: int, alternatives: int = 1)
 def detectable_effect(share: Share, coverage: float, power: float = POWER) -> float | None:
     """The distance from the bound at which an effect is detected with this probability.
 
-    From the interval's half-width, w = z_c s: one needs (z_c + z_power) s.
+    The interval's half-width is w = z_c s; the distance is (z_c + z_power) s.
     """
     width = (share.high - share.low) / 2
     if not math.isfinite(width):
@@ -147,7 +147,7 @@ def measured(
     coverage: float,
     asserted: bool,
 ) -> Part:
-    """A part whose answer rests on an interval of this coverage."""
+    """A part whose answer was obtained from an interval of this coverage."""
     ends = share.mean, share.low, share.high
     detectable = detectable_effect(share, coverage)
     return Part(question, answer, text, method, asserted, *ends, bound, detectable)

@@ -1,9 +1,9 @@
 """Results of an audit: the claims with their answers, the verdict over all of them, and the figure.
 
 A claim has parts, one per tested question, each with its estimate, interval and bound. The
-headline answers a single claim or counts the answers to several; the findings give the numbers
-that decided them. The status is *refuted* where any claim is, and *confirmed* only where all are.
-The figure draws every interval beside the bound that the claim sets.
+headline answers a single claim or counts the answers to several; the findings give the decisive
+numbers. The status is *refuted* if any claim is, and *confirmed* only if all are. The figure draws
+every interval beside the claim's bound.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class AuditedClaim:
     """One claim, tested.
 
     Attributes:
-        about: the claim in a few words.
-        text: the claim in its author's words; None: there were none.
+        about: the claim as a phrase.
+        text: the claim in its author's words, or None.
         kind: the kind of claim.
         answer: confirmed, refuted, undecided or not testable here.
-        parts: question by question.
+        parts: one per question.
         sealed: whether it was sealed before this run.
     """
 
@@ -51,12 +51,12 @@ class AuditEvidence(Evidence):
     """The evidence of an audit's verdict.
 
     Attributes:
-        confirmed, refuted, undecided, not_testable: claims with each answer.
+        confirmed, refuted, undecided, not_testable: number of claims with each answer.
         level: of error, for all claims together.
-        correction: how claims were corrected together.
-        task_performance: how well the model does on these prompts; None where it was not tested.
-        seal: SHA-256 of the sealed audit; None: it was not sealed.
-        sealed_at: when, as the sealed file says.
+        correction: the correction for multiple claims.
+        task_performance: the model's performance on these prompts; None if it was not tested.
+        seal: SHA-256 of the sealed audit; None if it was not sealed.
+        sealed_at: time in the sealed file.
     """
 
     confirmed: int
@@ -75,7 +75,7 @@ class AuditFinding(Finding):
     """Claims about a model, tested.
 
     Attributes:
-        claims: in the order given; a claim about several heads is one claim per head.
+        claims: in the given order; a claim about several heads is one claim per head.
     """
 
     evidence: AuditEvidence
@@ -108,7 +108,7 @@ class AuditFinding(Finding):
         )
 
     def tables(self) -> list[Table]:
-        """The claims; then one table per claim with its questions."""
+        """The claims, then one table per claim with its questions."""
         sealed = bool(self.evidence.seal)
         columns = ["claim", "answer", *(["sealed"] if sealed else [])]
         rows = [[c.about, c.answer, *([c.sealed] if sealed else [])] for c in self.claims]
@@ -145,7 +145,7 @@ _ORDER: tuple[Answer, ...] = ("confirmed", "refuted", "undecided", "not_testable
 
 
 def headline(claims: Sequence[AuditedClaim]) -> str:
-    """The answer to a single claim; how many of several have each answer."""
+    """The answer to a single claim, or the number of claims with each answer."""
     if len(claims) == 1:
         return f"{_word(claims[0].answer)}: {claims[0].about}."
     counts = [(answer, sum(c.answer == answer for c in claims)) for answer in _ORDER]
@@ -154,10 +154,10 @@ def headline(claims: Sequence[AuditedClaim]) -> str:
 
 
 def findings(claims: Sequence[AuditedClaim]) -> list[str]:
-    """The figures that decided a single claim; of several, one sentence per claim.
+    """The decisive numbers of a single claim; for several, one sentence per claim.
 
-    Refuted claims come first, and of several claims that did not all come out confirmed those
-    that did are last.
+    Refuted claims come first. If several claims were not all confirmed, the confirmed ones come
+    last.
     """
     if len(claims) == 1:
         return [capital(f"{part.summary.rstrip('.')}.") for part in _deciding(claims[0])]
@@ -171,7 +171,7 @@ def findings(claims: Sequence[AuditedClaim]) -> list[str]:
 
 
 def _deciding(claim: AuditedClaim) -> list[Part]:
-    """The asserted parts, those with the claim's answer first, interventions before the rest."""
+    """The asserted parts, those with the claim's answer first, interventions before others."""
     asserted = [part for part in claim.parts if part.asserted]
     return sorted(
         asserted, key=lambda part: (part.answer != claim.answer, part.method != "intervened")
@@ -190,7 +190,7 @@ def _word(answer: Answer) -> str:
 def evidence_of(
     claims: Sequence[AuditedClaim], context: AuditContext, sealed: Sealed | None
 ) -> AuditEvidence:
-    """The evidence of the verdict."""
+    """The evidence for the verdict."""
     counts = {answer: sum(c.answer == answer for c in claims) for answer in _ORDER}
     task_check = context.cached_task_check
     return AuditEvidence(
@@ -212,7 +212,7 @@ def _correction(claims: Sequence[AuditedClaim]) -> str:
 
 
 def _status(counts: dict[Answer, int]) -> Status:
-    """Refuted where any claim is; confirmed where all are."""
+    """Refuted if any claim is; confirmed if all are."""
     total = sum(counts.values())
     if counts["refuted"]:
         return "refuted"
@@ -222,7 +222,7 @@ def _status(counts: dict[Answer, int]) -> Status:
 
 
 def _reason(claims: Sequence[AuditedClaim]) -> str | None:
-    """Why the first claim that was not confirmed was not."""
+    """Why the first unconfirmed claim was not confirmed."""
     for claim in claims:
         if claim.answer != "confirmed":
             for part in claim.parts:
@@ -231,7 +231,7 @@ def _reason(claims: Sequence[AuditedClaim]) -> str | None:
     return None
 
 
-MOST = 40  # rows that a figure can show
+MOST = 40  # intervals that the figure shows
 _ANSWER_STYLES: tuple[tuple[Answer, str, str], ...] = (
     ("confirmed", CLASS_COLORS[0], "circle"),
     ("refuted", CLASS_COLORS[1], "diamond"),
@@ -240,7 +240,7 @@ _ANSWER_STYLES: tuple[tuple[Answer, str, str], ...] = (
 
 
 def interval_figure(claims: Sequence[AuditedClaim]) -> list[Figure]:
-    """Estimates with their intervals, and bounds; nothing where no part is a number."""
+    """Estimates with their intervals, and bounds; empty if no part is a number."""
     rows = [
         (f"{claim.about}: {QUESTIONS[part.question]}", part)
         for claim in claims
@@ -288,7 +288,7 @@ def interval_figure(claims: Sequence[AuditedClaim]) -> list[Figure]:
             [bounds, *traces],
             plots.layout(
                 plots.axis(
-                    "fraction (pairs of tokens: standard deviations)" if deviations else "share"
+                    "fraction (pairs of tokens: standard deviations)" if deviations else "fraction"
                 ),
                 plots.axis("") | names | plots.DOWNWARD,
             )

@@ -1,7 +1,7 @@
-"""A place in the forward pass: what stands there on some rows, and the model run with it changed.
+"""A site in the forward pass: its activations on some prompts, and runs with them edited.
 
-One position a row of one hook point, as a flat vector; of a hook that has an entry for each head,
-one head's or all heads' side by side.
+A site is one position per prompt of one hook point, as a flat vector. At a hook with an entry per
+head, the site is one head, or all heads concatenated.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from interp_toolkit.models.running.streaming import collect
 
 Rows = Int[Tensor, " row"]
 _QUERY_BY_KEY = ("hook_pattern", "hook_attn_scores")
-#: (what stands at the site, rows) -> what is to stand there, [row d]
+#: (activations at the site, rows) -> new activations, [row d]
 Change = Callable[[Float[Tensor, "row d"], Rows], Float[Tensor, "row d"]]
 
 
 @dataclass(frozen=True, eq=False)
 class VectorSite:
-    """See the module.
+    """Activations at one hook point and one position per prompt.
 
     Attributes:
         context: the audit's.
         hook: its name.
-        positions: of each row, counted from its start.
-        head: of a hook with one entry a head; None: all of it.
+        positions: of each prompt, counted from its start.
+        head: at a hook with one entry per head; None: all heads.
     """
 
     context: AuditContext
@@ -57,13 +57,13 @@ class VectorSite:
         return vectors.double()
 
     def require_effect(self) -> None:
-        """Raise InterventionError where edits at the hook do not reach the logits."""
+        """Raise InterventionError if edits at the hook do not reach the logits."""
         require_effect(self.context.model, {self.hook: everything})
 
     def values(
         self, metric: Metric, tokens: Int[Tensor, "row pos"], change: Change | None = None
     ) -> Float[np.ndarray, " row"]:
-        """The metric of each row, with the site edited or intact."""
+        """The metric of each prompt, with the site edited or intact."""
         values = []
         for rows in self._batches():
             hooks = [] if change is None else [(self._point, self._edit(change, rows))]
@@ -141,15 +141,15 @@ def site_of(
     """The site of a claim.
 
     Args:
-        context: with rows.
+        context: with prompts.
         hook: a name, or an alias.
-        position: from the end where negative; None: the data's own, or the last.
-        head: of a hook with one entry a head.
-        d: components that the claim's direction has.
+        position: negative positions count from the end; None: the data's own, or the last.
+        head: at a hook with one entry per head.
+        d: number of components of the claim's direction.
 
     Raises:
-        InputError: no such hook, one that matches several, a position that rows do not have,
-            another number of components.
+        InputError: no such hook, one that matches several, a position outside a prompt, another
+            number of components.
     """
     names = expand_hooks(context.model, hook)
     if len(names) > 1:
@@ -185,5 +185,5 @@ class _Placed:
 
 
 def _placed(tokens: Int[Tensor, "row pos"], positions: np.ndarray) -> _Placed:
-    """Rows with these positions."""
+    """Tokens with these positions."""
     return _Placed(tokens.cpu().numpy(), positions)

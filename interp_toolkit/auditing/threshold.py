@@ -1,13 +1,13 @@
 """Thresholds on a score per prompt, and the stability of an effect over prompts.
 
-A threshold is set on some prompts and judged on others. A claim about a threshold is a claim about
-each class, so the threshold is the one with the highest accuracy on the worse class.
+A threshold is fitted on some prompts and tested on others. A claim about a threshold is a claim
+about each class, so the threshold is the one with the highest accuracy on the worse class.
 
 An effect of at least `bound` is *stable* if its mean reaches the bound in at least STABLE of the
-DRAWS bootstrap samples of the prompts and, where prompts belong to several groups (templates,
-documents), in every group of at least FEWEST_OF_GROUP: an effect of one template is not stable.
-Otherwise stability is undecided, never refuted, since a bootstrap of these prompts says nothing
-about others. A claim's answer does not depend on its stability.
+DRAWS bootstrap samples of the prompts. If prompts belong to several groups (templates, documents),
+its mean must also reach the bound in every group of at least FEWEST_OF_GROUP. Otherwise stability
+is undecided, never refuted, since a bootstrap of these prompts says nothing about others. A claim's
+answer does not depend on its stability.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ def right_by_class(
 
 
 def worst_class(right: tuple[Bool[np.ndarray, " off"], Bool[np.ndarray, " on"]]) -> float:
-    """The accuracy on the worse class; 0 where a class has no prompt."""
+    """The accuracy on the worse class; 0 if a class has no prompt."""
     return min(float(rows.mean()) if len(rows) else 0.0 for rows in right)
 
 
 DRAWS = 500
-STABLE = 0.95  # of the draws
-FEWEST_OF_GROUP = 4  # rows, for a group to be asked
+STABLE = 0.95  # fraction of the bootstrap samples
+FEWEST_OF_GROUP = 4  # prompts, for a group to be tested
 
 
 def stable_part(
@@ -109,14 +109,14 @@ def stable_part(
     text = f"in {share:.0%} of {DRAWS} bootstraps of the prompts the effect is at least {least}"
     answer: Answer = "confirmed" if share >= STABLE else "undecided"
     if groups is not None:
-        below, asked = [], 0
+        below, tested = [], 0
         for name in np.unique(groups):
             rows = effect[groups == name]
             if len(rows) >= FEWEST_OF_GROUP:
-                asked += 1
+                tested += 1
                 below += [f"{name} ({rows.mean():.0%})"] if rows.mean() < bound else []
-        if asked > 1:
-            text += f"; {asked - len(below)} of {asked} groups reach it"
+        if tested > 1:
+            text += f"; {tested - len(below)} of {tested} groups reach it"
             text += f", not {', '.join(below[:4])}" if below else ""
             answer = "undecided" if below and answer == "confirmed" else answer
     return Part("stable", answer, text, method, value=share, bound=STABLE)

@@ -10,12 +10,12 @@ One module per subcommand:
 - `compare`: `interp compare A.json B.json`
 - `train`: `interp train RECIPE`
 
-Shared by them:
+Shared parts:
 
 - `flags`: groups of flags that commands share, each a dataclass
 - `probe_flags`: flags made from the options classes of analyses
-- `prompts`: those of `interp analyze`: a file, texts, or a named task
+- `prompts`: prompts of `interp analyze`: a file, texts, or a named task
 - `info`: `interp list`, `interp info`, `interp show`
-- `options`: the text of options turned into data; shell completion of names
+- `options`: parsing of option texts; shell completion of names
 - `outputs`: results to terminal, JSON and HTML; progress on standard error
 """

@@ -1,6 +1,6 @@
-"""`interp analyze MODEL --probe NAME`: run analyses on a model and show what they say.
+"""`interp analyze MODEL --probe NAME`: run analyses on a model and show their results.
 
-The options of the analyses themselves come from their options classes (see `probe_flags`).
+The options of an analysis come from its options class (see `probe_flags`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def analyze(
     try:
         refused = _of_all(models, named, prompts, probe_options, how, output.quiet, results)
     except BaseException as error:
-        if results and (models[1:] or isinstance(error, KeyboardInterrupt)):  # are not lost
+        if results and (models[1:] or isinstance(error, KeyboardInterrupt)):  # keep these results
             outputs.show(results)
         raise
     if graph_path is not None:
@@ -86,7 +86,7 @@ def analyze(
 
 
 def _check_graph(path: Path, named: dict[str, Any], models: Sequence[str]) -> None:
-    """Raise InputError where there will be no graph, several, or no format of that name."""
+    """Raise InputError if there will be no graph, several, or none of this format."""
     if len(models) > 1:
         raise InputError(f"--graph writes the graph of one model; {len(models)} are given")
     formats = [ending for analysis in named.values() for ending in analysis.graph_formats]
@@ -107,9 +107,9 @@ def _of_all(
     quiet: bool,
     results: list[Any],
 ) -> list[str]:
-    """Add every model's results to `results`; returns why some have none.
+    """Add every model's results to `results`; returns the errors of models without any.
 
-    Raises InputError where no model has a result.
+    Raises InputError if no model has a result.
     """
     refused: list[str] = []
     for number, name in enumerate(models, start=1):
@@ -135,7 +135,7 @@ def _run(
     quiet: bool,
     results: list[Any],
 ) -> None:
-    """Add a model's results to `results`."""
+    """Append a model's results to `results`."""
     from interp_toolkit import analysis
     from interp_toolkit.cli.outputs import progress
     from interp_toolkit.cli.probe_flags import checked, prefixed
@@ -179,7 +179,7 @@ def _run(
 
 
 def _early(finding: Any) -> None:
-    """Print the results of a first stage on standard error, above the line of progress."""
+    """Print the results of a first stage on standard error, above the progress line."""
     from interp_toolkit.report.console import first_stage
 
     print(first_stage(finding), file=sys.stderr, flush=True)

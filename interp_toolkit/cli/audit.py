@@ -19,7 +19,7 @@ from interp_toolkit.errors import InputError, printable
 
 @dataclass(frozen=True)
 class ClaimFlags:
-    """A claim by flags: the fields of `auditing.claims`."""
+    """A claim as flags: the fields of `auditing.claims`."""
 
     heads: Annotated[
         str | None, flag("A claim about heads, with --relation.", metavar="L5H1,L6H9")
@@ -44,8 +44,8 @@ class ClaimFlags:
     says: Annotated[
         str | None,
         flag(
-            "What is claimed: attends, contributes or carries of heads; sufficient, necessary "
-            "or both of a circuit; reads, carries or steers of a direction.",
+            "The claimed property: attends, contributes or carries (heads); sufficient, necessary "
+            "or both (circuit); reads, carries or steers (direction).",
             metavar="WORD",
         ),
     ] = None
@@ -54,18 +54,18 @@ class ClaimFlags:
         str | None, flag("A claim about the sorting algorithm.", metavar="NAME")
     ] = None
     layout: Annotated[
-        str | None, flag("Layout of the lists in a row.", metavar='"10 list10 11 sorted10"')
+        str | None, flag("Layout of the lists in a prompt.", metavar='"10 list10 11 sorted10"')
     ] = None
 
     def claim(self) -> dict[str, Any] | None:
-        """The claim; None without flags; raises InputError for flags without their subject."""
+        """The claim; None without flags; raises InputError for flags without a subject."""
         flags = {name: value for name, value in asdict(self).items() if value is not None}
         if not flags:
             return None
         if not {"heads", "circuit", "direction", "algorithm"} & set(flags):
             name = next(iter(flags)).replace("_", "-")
             raise InputError(
-                f"--{name} says how; give --heads, --circuit, --direction or --algorithm"
+                f"--{name} needs a subject; give --heads, --circuit, --direction or --algorithm"
             )
         lists = {name: flags[name] for name in ("heads", "features") if name in flags}
         return flags | {
@@ -80,7 +80,7 @@ class TestFlags:
     level: Annotated[
         float | None, typer.Option(help="Family-wise error rate over all claims; default: 0.05.")
     ] = None
-    seed: Annotated[int | None, typer.Option(min=0, help="Of every draw; default: 0.")] = None
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of every draw; default: 0.")] = None
     memory: Annotated[
         str | None, typer.Option(metavar="4GiB", help="Limit on the memory of one batch.")
     ] = None
@@ -102,7 +102,7 @@ class TestFlags:
     sealed: Annotated[
         str | None,
         flag(
-            "Test what --seal wrote; claims given beside it are marked as not sealed.",
+            "Test the claims that --seal wrote; additional claims are marked as not sealed.",
             metavar="FILE",
         ),
     ] = None
@@ -116,7 +116,7 @@ def audit(
             show_default=False,
         ),
     ] = None,
-    model: Annotated[str | None, flag("As interp analyze takes it.", metavar="MODEL")] = None,
+    model: Annotated[str | None, flag("A model, as for interp analyze.", metavar="MODEL")] = None,
     *,
     by_flags: ClaimFlags,
     prompts: TaskFlags,
@@ -126,9 +126,9 @@ def audit(
 ) -> None:
     """Test a claim about a model: confirmed, refuted, undecided or not testable here.
 
-    A claim comes as a file, as a sentence about heads, or by flags.
+    A claim is a file, a sentence about heads, or flags.
 
-    Each is asked whether it is there, matters, is all, is special and is stable.
+    Tests: is it there, does it matter, is it all, is it special, is it stable?
     """
     flagged, named = by_flags.claim(), list(claim or [])
     read = {"the claim": named[0] if named else None, "--data": prompts.data}
@@ -212,7 +212,7 @@ def _seal(
 
 
 def _check_agreement(sealed: Any, seed: int | None, level: float | None) -> None:
-    """Raise InputError where an option says otherwise than what was sealed."""
+    """Raise InputError if an option contradicts the sealed audit."""
     if sealed is None:
         return
     for name, value, was in (("seed", seed, sealed.seed), ("level", level, sealed.level)):

@@ -14,9 +14,9 @@ def compare(
     second: Annotated[str, typer.Argument(metavar="B.json", help="Results of another run.")],
     output: OutputFlags,
 ) -> None:
-    """Say which verdicts of two files of results differ, and which words and numbers below them.
+    """Compare the verdicts of two files of results, and the words and numbers below them.
 
-    Numbers with intervals differ where the interval of the difference is beside 0.
+    Numbers with intervals differ if the interval of the difference excludes 0.
     """
     outputs = output.open({"A.json": first, "B.json": second})
     from interp_toolkit.report import compare as comparing

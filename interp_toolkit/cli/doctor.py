@@ -12,7 +12,7 @@ from interp_toolkit.errors import InputError
 
 
 def doctor(
-    model: Annotated[str, typer.Argument(help="As `interp analyze` takes it.")],
+    model: Annotated[str, typer.Argument(help="A model, as for interp analyze.")],
     prompt: Annotated[
         list[str] | None,
         flag("A prompt whose tokens are checked too; may be repeated.", metavar="TEXT"),
@@ -28,7 +28,7 @@ def doctor(
     loading: ModelFlags,
     output: OutputFlags,
 ) -> None:
-    """Check a model as an instrument: hooks fire, edits reach, terms sum, a reload is the same.
+    """Check that hooks fire, edits reach the logits, terms add up and a reload is the same.
 
     Exit code 0: no fault found; 2: faults, which the last line names.
     """

@@ -3,7 +3,7 @@
     def doctor(model: ..., loading: ModelFlags, output: OutputFlags) -> None: ...
 
 `grouped` gives typer one flat signature, and the command whole groups. A command's own flags may be
-groups as well; those of analyses are made from their options classes (`probe_flags`).
+groups as well; flags of analyses are made from their options classes (`probe_flags`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from interp_toolkit.errors import printable
 
 
 def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The command with the fields of its dataclass parameters as parameters of its own."""
+    """The command with the fields of its dataclass parameters as its own parameters."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {
         name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)
@@ -97,21 +97,21 @@ class ModelFlags:
 
     @property
     def files(self) -> dict[str, str | None]:
-        """The files that are read, by their flags."""
+        """The files that are read, by flag."""
         return {"--config": self.config, "--keys": self.keys}
 
     def load_options(self) -> dict[str, Any]:
-        """Arguments of `load` besides a model's name.
+        """Arguments of `load` except the model's name.
 
         Raises:
-            InputError: --config or --set cannot be read, or names no setting.
+            InputError: --config or --set cannot be read, or names an unknown setting.
         """
         how = (self.keys, self.ignore, self.device, self.trust_remote_code)
         return options.load_options(self.config, self.setting, *how)
 
 
 def load(name: str, loading: Mapping[str, Any], say: Callable[[str], None], quiet: bool) -> Any:
-    """The model, with what was assumed while loading it on standard error."""
+    """Load a model, and print assumptions made while loading on standard error."""
     from interp_toolkit.cli.probe_flags import print_assumptions
     from interp_toolkit.models.loading.loader import load as load_model
 
@@ -137,11 +137,11 @@ class OutputFlags:
         read: Mapping[str, str | None],
         written: Mapping[str, Path | None] | None = None,
     ) -> Outputs:
-        """The outputs, once it is known that they can be written.
+        """The outputs, after checking that they can be written.
 
         Args:
-            read: files that the command reads, by what they are.
-            written: further files that it writes, by their flags.
+            read: files that the command reads, by description.
+            written: further files that it writes, by flag.
 
         Raises:
             InputError: a file cannot be written, or would overwrite another.

@@ -20,7 +20,7 @@ def list_names(
         typer.Argument(help="probes, detectors, toys, tasks, recipes or artefacts; default: all."),
     ] = None,
 ) -> None:
-    """List analyses, detectors, toys, tasks, recipes and artefacts, those of plugins among them."""
+    """List analyses, detectors, toys, tasks, recipes and artefacts, including those of plugins."""
     if kind is not None and kind not in GROUPS:
         raise InputError(f"there are no {kind!r} to list{suggestion(kind, GROUPS)}")
     from rich.console import Console
@@ -45,13 +45,13 @@ class InfoFlags(ModelFlags):
 
 
 def info(
-    model: Annotated[str, typer.Argument(help="As `interp analyze` takes it.")],
+    model: Annotated[str, typer.Argument(help="A model, as for interp analyze.")],
     loading: InfoFlags,
     debug: options.Debug = False,
 ) -> None:
-    """Say what a checkpoint holds: shape, task, and what was assumed while loading it.
+    """Describe a checkpoint: shape, task, and assumptions made while loading it.
 
-    Of a checkpoint that leaves settings open: what it does say, and what has to be given.
+    For a checkpoint that leaves settings open: the settings that it has, and those to give.
     """
     how = loading.load_options()
     from interp_toolkit.cli.outputs import progress
@@ -63,13 +63,13 @@ def info(
         with progress(quiet=False) as say:
             loaded = load(model, progress=say, **how)
     except MissingSettingError as open_:
-        asked = [f"--set {n}={need.example}: {need.what}" for n, need in open_.needed.items()]
+        missing = [f"--set {n}={need.example}: {need.what}" for n, need in open_.needed.items()]
         _print_rows(
             {
                 "name": model,
                 "the file says": {n: _setting(value) for n, value in open_.shown.items()},
                 "would be assumed": open_.assumptions,
-                "has to be given": asked,
+                "has to be given": missing,
             }
         )
     else:
@@ -77,7 +77,7 @@ def info(
 
 
 def _setting(value: Any) -> Any:
-    """A setting from a file as a word: null as none, a dtype by its name."""
+    """A setting from a file as text: null as none, a dtype by its name."""
     return "none" if value is None else str(value).removeprefix("torch.")
 
 
@@ -97,7 +97,7 @@ def _print_rows(rows: Mapping[str, Any]) -> None:
 
 
 def _in_words(value: Any) -> str:
-    """A value on one line; of a nested one, what is a number, a string or a list of strings."""
+    """A value on one line; from a mapping, only numbers, strings and lists of strings."""
     if isinstance(value, Mapping):
         parts = {
             key: f"({text})" if isinstance(item, Mapping) else text
@@ -121,7 +121,7 @@ def show(
     ],
     debug: options.Debug = False,
 ) -> None:
-    """Say what a probe, detector, toy, task, recipe or artefact is, and what options it takes."""
+    """Describe a probe, detector, toy, task, recipe or artefact, with its options."""
     from rich.console import Console
     from rich.text import Text
 
@@ -152,7 +152,7 @@ def show(
 
 
 def _examples(group: Group, name: str) -> list[str]:
-    """A line that runs it, where there is one."""
+    """A command line that runs it, if there is one."""
     lines = {
         "probes": f"interp analyze MODEL --probe {name}",
         "detectors": f"interp analyze MODEL --probe heads --detector {name}",
@@ -165,7 +165,7 @@ def _examples(group: Group, name: str) -> list[str]:
 
 
 def _taken(group: Group, entry: Any) -> list[tuple[str, list[list[str]]]]:
-    """Tables of options of analyses, and of settings, variants and presets of the others."""
+    """Tables: options of analyses; settings, variants and presets of other entries."""
     if group == "probes":
         from interp_toolkit.options import flags
 

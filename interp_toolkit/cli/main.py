@@ -1,10 +1,10 @@
-"""The `interp` command: options in, results out; everything else is imported when a command runs.
+"""The `interp` command: options in, results out; other modules are imported when a command runs.
 
-Commands of other packages (entry points `interp_toolkit.commands`, a function with typer's
-annotations each) stand beside ours; such a module is imported at the start, so it imports late too.
+Other packages can add commands (entry points `interp_toolkit.commands`, each a function with
+typer's annotations). Such a module is imported at the start, so it should import lazily too.
 
-Exit codes: 0 done, 2 the user's input is wrong (one line, no traceback; `--debug` shows it) or
-`doctor` found faults, 1 our fault, 130 interrupted.
+Exit codes: 0 done, 2 wrong user input (one line, no traceback; `--debug` shows it) or faults found
+by `doctor`, 1 a bug in this package, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ app = typer.Typer(
 
 
 def _flowing(command: Callable[..., Any]) -> str:
-    """A docstring with a line a paragraph, which the terminal then wraps at its own width."""
+    """A docstring with one line per paragraph, which the terminal wraps at its own width."""
     paragraphs = (inspect.getdoc(command) or "").split("\n\n")
     return "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
 
@@ -85,7 +85,7 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line and leave with its exit code."""
+    """Run the command line and exit with its code."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     lenient(sys.stdout)
     lenient(sys.stderr)
@@ -111,12 +111,12 @@ def main() -> None:
 
 
 def _reader_left(leaving: BaseException) -> bool:
-    """Whether the reader of our output is gone, as `head` goes; rich and typer leave with 1."""
+    """Whether the reader of our output closed it, as `head` does; rich and typer exit with 1."""
     return isinstance(leaving, BrokenPipeError) or isinstance(leaving.__context__, BrokenPipeError)
 
 
 def _option_order_hint(error: Exception) -> str:
-    """A hint for an option that was given before the command's name."""
+    """A hint for an option that precedes the command's name."""
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if option is None or context is None or context.parent is not None:
         return ""
@@ -124,16 +124,16 @@ def _option_order_hint(error: Exception) -> str:
 
 
 def _explain(error: Exception) -> tuple[str, int]:
-    """The one line for an error, and the exit code."""
+    """The error message in one line, and the exit code."""
     if isinstance(error, InputError):
         return str(error), WRONG_INPUT
-    if hasattr(error, "format_message"):  # the parser's: an option or a command that is not there
+    if hasattr(error, "format_message"):  # from the parser: an unknown option or command
         return shortened(
             " ".join(error.format_message().split()) + _option_order_hint(error)
         ), WRONG_INPUT
     if isinstance(error, OSError) and error.errno in _CANNOT_WRITE:
         return f"cannot write the output: {error.strerror}", WRONG_INPUT
-    if type(error).__name__ == "OutOfMemoryError":  # torch's, which is not imported here
+    if type(error).__name__ == "OutOfMemoryError":  # torch's; torch is not imported here
         return "the GPU's memory is full: give --memory 2GiB or less, or --device cpu", WRONG_INPUT
     first = printable((str(error).splitlines() or [""])[0])
     return (

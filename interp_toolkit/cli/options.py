@@ -23,7 +23,7 @@ Completer = Callable[[str], list[str]]
 
 
 def of(*groups: Group, more: Sequence[str] = ()) -> Completer:
-    """The names of these groups, and `more`, that begin with what is typed."""
+    """Completions: the names of these groups, and `more`, that match the typed prefix."""
 
     def complete(incomplete: str) -> list[str]:
         from interp_toolkit.registry import names
@@ -35,9 +35,9 @@ def of(*groups: Group, more: Sequence[str] = ()) -> Completer:
 
 
 def models(incomplete: str) -> list[str]:
-    """Toys, from `to` on; before that files are likelier.
+    """Completions of toys, for prefixes from `to` on; for others files are more likely.
 
-    bash takes `toy:xor-1` for three words, of which it has the last completed.
+    bash splits `toy:xor-1` into three words, and completes only the last.
     """
     words = os.environ.get("COMP_WORDS", "").split()
     before = words[: int(os.environ.get("COMP_CWORD") or 0)]
@@ -74,18 +74,18 @@ _OPTIONS_OF_LOAD = (
     "trust_remote_code",
     "keys",
     "ignore",
-)  # what `load` takes beside settings
+)  # arguments of `load` that are not settings
 
 
 def flag(help: str, *names: str, **more: Any) -> Any:
-    """An option whose default the help does not show; the other arguments are typer's."""
+    """An option whose help hides the default; other arguments are typer's."""
     return typer.Option(*names, help=help, show_default=False, **more)
 
 
 def repeated(
     *names: str, metavar: str, help: str, autocompletion: Callable[[str], list[str]] | None = None
 ) -> Any:
-    """An option that may be given several times, for a parameter without a default."""
+    """A repeatable option, for a parameter without a default."""
     return typer.Option(
         *names,
         metavar=metavar,
@@ -97,7 +97,7 @@ def repeated(
 
 
 def key_values(pairs: Iterable[str]) -> dict[str, str]:
-    """`["a=1", "b=2"]` as a dictionary; raises InputError where a pair is none, or comes twice."""
+    """`["a=1", "b=2"]` as a dictionary; raises InputError for other forms or duplicates."""
     settings: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -117,9 +117,9 @@ def load_options(
     device: str,
     trust_remote_code: bool,
 ) -> dict[str, Any]:
-    """Arguments of `load` besides a model's name, from --config, --set (which prevails) and others.
+    """Arguments of `load` except the model's name; --set takes precedence over --config.
 
-    Raises InputError where they cannot be read, or name what is no setting but an option.
+    Raises InputError if they cannot be read, or if a setting is actually an option.
     """
     settings = {**read_config(config), **key_values(pairs)}
     for name in _OPTIONS_OF_LOAD:
@@ -160,7 +160,7 @@ def writable(path: str | None, option: str) -> Path | None:
 
 
 def files_among(values: Mapping[str, Any]) -> dict[str, str]:
-    """The options of analyses that name a file or folder that is there, by their flags."""
+    """The options of analyses that name an existing file or folder, by flag."""
     return {
         f"--{name.replace('_', '-')}": value
         for name, value in values.items()
@@ -169,7 +169,7 @@ def files_among(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_apart(written: Mapping[str, Path | None], read: Mapping[str, str | None]) -> None:
-    """Raise InputError where a file to write, by its option, is also read, or written twice."""
+    """Raise InputError if an output file, by option, is also an input, or is written twice."""
     used_paths = {what: os.path.realpath(name) for what, name in read.items() if name}
     for option, path in written.items():
         if path is None or (path.exists() and not path.is_file()):  # /dev/null may serve twice

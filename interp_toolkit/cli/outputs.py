@@ -27,7 +27,7 @@ LEFT = re.compile(r", [\d.]+ (s|min|h) left")
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A function that says the current step; nothing is left of it on a terminal afterwards."""
+    """A function that shows the current step; on a terminal the line is removed at the end."""
     if quiet:
         yield lambda text: None
     elif not sys.stderr.isatty():
@@ -45,10 +45,10 @@ def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
 def training_progress(
     quiet: bool,
 ) -> Iterator[tuple[Callable[[Progress], None], Callable[[str], None]]]:
-    """Functions that show how far training is, and say in words what else is being done.
+    """Functions that report the progress of training, and describe other steps.
 
-    A bar with seed, step, loss, rate and time left on a terminal, of which nothing is left
-    afterwards; elsewhere a line when a seed begins, at its last step, and every few seconds.
+    On a terminal, a bar shows seed, step, loss, rate and time left, and is removed at the end.
+    Elsewhere there is a line when a seed begins, at its last step, and every few seconds.
     """
     if quiet:
         yield (lambda progress: None), (lambda text: None)
@@ -79,7 +79,7 @@ class _Count:
 
     @property
     def ended(self) -> bool:
-        """Whether it is the last."""
+        """Whether it is the last step."""
         return 0 < self.total <= self.at
 
 
@@ -88,16 +88,16 @@ def _number(digits: str) -> float:
 
 
 class _TimeLeft:
-    """The estimated time of the remaining steps, from those before; several kinds may alternate."""
+    """The estimated time for the remaining steps; several kinds of step may alternate."""
 
     def __init__(self) -> None:
         self._begun: dict[tuple[Any, ...], tuple[float, float]] = {}
         self._at: dict[tuple[Any, ...], float] = {}
 
     def of(self, count: _Count) -> str:
-        """The words to put behind a step of this count; none where nothing is known."""
+        """The text to append to a step with this count; "" if no estimate is possible."""
         now = time.monotonic()
-        if count.at < self._at.get(count.of, math.inf):  # the first, or over again
+        if count.at < self._at.get(count.of, math.inf):  # the first step, or a restart
             self._begun[count.of] = now, count.at
         self._at[count.of] = count.at
         began, first = self._begun[count.of]
@@ -106,7 +106,7 @@ class _TimeLeft:
 
 
 class _Steps:
-    """Steps as plain lines; those that differ in how far they are only, every few seconds."""
+    """Steps as plain lines; steps that differ only in their count appear every few seconds."""
 
     def __init__(self) -> None:
         self._of: tuple[Any, ...] = ()
@@ -114,7 +114,7 @@ class _Steps:
         self._left = _TimeLeft()
 
     def say(self, text: str, more: str = "") -> None:
-        """Say a step, and what stands behind the time left."""
+        """Print a step, with `more` after the time left."""
         count, now = _Count(text), time.monotonic()
         left = self._left.of(count)
         if count.of != self._of or count.ended or now - self._last_printed >= SECONDS_BETWEEN_LINES:
@@ -122,12 +122,12 @@ class _Steps:
             _print(f"{text}{left}{more}")
 
     def report(self, at: Progress) -> None:
-        """Say how far training is."""
+        """Print the progress of training."""
         self.say(f"seed {at.seed}: step {at.step} of {at.steps}", f", loss {at.loss:.4f}")
 
 
 class _Bar:
-    """A bar that starts again with every seed."""
+    """A progress bar that restarts with every seed."""
 
     def __init__(self, bar: Any):
         self._bar = bar
@@ -174,9 +174,9 @@ class Outputs:
     Args:
         json: as on the command line.
         html: as on the command line.
-        quiet: print the verdict only, and no progress.
-        read: the files that the command reads, by what they are, which may not be overwritten.
-        written: further files that the command writes, by their flags.
+        quiet: print only the verdict, and no progress.
+        read: files that the command reads, by description; they may not be overwritten.
+        written: further files that the command writes, by flag.
 
     Raises:
         InputError: a file cannot be written, or would overwrite another.
@@ -197,7 +197,7 @@ class Outputs:
         options.check_apart({**ours, **(written or {})}, read)
 
     def run(self, work: Callable[[Callable[[str], None]], Any]) -> None:
-        """Do the work, which is given a place to say how far it is, and show its results."""
+        """Call `work` with a progress function, and show its results."""
         began = time.monotonic()
         with progress(self.quiet) as say:
             results = work(say)
@@ -206,7 +206,7 @@ class Outputs:
         self.show(results if isinstance(results, list) else [results])
 
     def show(self, results: list[Any]) -> None:
-        """Print the results, or their JSON where it goes to standard output, and write files."""
+        """Print the results (or their JSON, if it goes to standard output), and write files."""
         from rich.console import Console
 
         from interp_toolkit.report.console import render
@@ -219,12 +219,12 @@ class Outputs:
                 render(results, console, quiet=self.quiet or to_stdout)
             if to_stdout:
                 write_json(results, "-")
-        finally:  # the files are written although the reader of the output may have left
+        finally:  # write the files even if the reader of the output has closed it
             _write(results, self._json_path, self._html_path)
 
 
 def _write(results: list[Any], json_path: Path | None, html_path: Path | None) -> None:
-    """The files asked for; where each is goes to standard error."""
+    """Write the requested files and print their paths on standard error."""
     from interp_toolkit.report.html import write_json
 
     if json_path is not None:

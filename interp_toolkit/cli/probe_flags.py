@@ -1,8 +1,8 @@
-"""The options of analyses as flags: made from their options classes, for the probes a line names.
+"""Flags for the options of analyses, made from the options classes of the named probes.
 
-`interp analyze MODEL --probe uand --help` therefore shows uand's, a plugin's options are flags like
-our own, and nothing here or in `analyze` knows any of them. Without `--probe`, where the analyses
-that fit the model are run, a flag is accepted if any analysis has it.
+`interp analyze MODEL --probe uand --help` therefore shows uand's options, a plugin's options become
+flags like our own, and neither this module nor `analyze` knows any of them. Without `--probe`, when
+all analyses that fit the model are run, a flag is accepted if any analysis has it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from interp_toolkit.registry import Analysis
 
 HELP = ("--help", "-h")
-_PREFIX = "probe_option_"  # so that a probe's option never meets a parameter of the command
+_PREFIX = "probe_option_"  # avoids collisions with parameters of the command
 
 
 def named_probes(args: Sequence[str]) -> list[str]:
-    """The values of `--probe` on a command line, as they stand."""
+    """The values of `--probe` on a command line."""
     probes = []
     for i, arg in enumerate(args):
         if arg == "--probe" and i + 1 < len(args):
@@ -40,7 +40,7 @@ def named_probes(args: Sequence[str]) -> list[str]:
 
 
 def named_models(args: Sequence[str]) -> list[str]:
-    """The words that are no options and stand behind none."""
+    """The words that are neither options nor values of options."""
     models, behind_option = [], False
     for arg in args:
         if not arg.startswith("-") and not behind_option:
@@ -50,7 +50,7 @@ def named_models(args: Sequence[str]) -> list[str]:
 
 
 def analyses(probes: Sequence[str]) -> dict[str, Analysis]:
-    """The analyses named, or all there are; raises InputError for a name unknown or given twice."""
+    """The named analyses, or all; raises InputError for an unknown or repeated name."""
     from interp_toolkit.registry import find, load_all
 
     for i, probe in enumerate(probes):
@@ -60,17 +60,17 @@ def analyses(probes: Sequence[str]) -> dict[str, Analysis]:
 
 
 class ProbeCommand(TyperCommand):
-    """A command that takes the options of the probes that its line names."""
+    """A command that accepts the options of the probes on its command line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse a line with the flags of its probes."""
-        if ctx.resilient_parsing:  # a shell asks what to complete, and waits: nothing is imported
+        """Parse a command line with the flags of its probes."""
+        if ctx.resilient_parsing:  # shell completion must be fast: import nothing
             return super().parse_args(ctx, args)
         from interp_toolkit.models.loading.source_names import check_source
 
         probes, asks_help = named_probes(args), any(arg in HELP for arg in args)
         for model in () if asks_help else named_models(args):
-            check_source(model)  # a wrong path should not wait for what a probe imports
+            check_source(model)  # report a wrong path before importing the probe
         if probes or not asks_help:
             named_analyses = analyses(probes)
             app = typer.Typer(add_completion=False)
@@ -90,11 +90,11 @@ class ProbeCommand(TyperCommand):
 def with_probes(
     command: Callable[..., Any], named_analyses: Mapping[str, Analysis]
 ) -> Callable[..., Any]:
-    """The function of a command, which also takes every flag of these analyses.
+    """The function of a command, extended by every flag of these analyses.
 
     Args:
-        command: its keyword `probe_options` gets what the flags say, by the options' fields.
-        named_analyses: analyses by name; none: no flag beside the command's own.
+        command: its keyword `probe_options` receives the values of the flags, by field.
+        named_analyses: analyses by name; if empty, only the command's own flags.
     """
     command = grouped(command)
     parameters = [
@@ -135,7 +135,7 @@ def _flags_of(analysis: Analysis) -> list[OptionFlag]:
 
 
 def _not_taken(option: str, params: Sequence[Any], probes: Sequence[str]) -> str:
-    """An option that there is not, beside those there are."""
+    """The message for an unknown option, with a suggestion."""
     flags = [name for param in params for name in param.opts]
     near = difflib.get_close_matches(option, flags, n=1, cutoff=0.75)
     see = f"interp show {probes[0]}" if probes else "interp analyze --help"
@@ -145,11 +145,11 @@ def _not_taken(option: str, params: Sequence[Any], probes: Sequence[str]) -> str
 
 
 def _nothing(probe_options: Mapping[str, Any]) -> None:
-    """Do nothing."""
+    """Accept and ignore probe options."""
 
 
 def _declared(parameter: inspect.Parameter) -> Iterator[str]:
-    """The flags of a parameter of the command itself."""
+    """The flags of one of the command's own parameters."""
     yield f"--{parameter.name.replace('_', '-')}"
     for extra in getattr(parameter.annotation, "__metadata__", ()):
         for name in getattr(extra, "param_decls", None) or ():
@@ -157,7 +157,7 @@ def _declared(parameter: inspect.Parameter) -> Iterator[str]:
 
 
 def _parameter(flag: OptionFlag, panel: str) -> inspect.Parameter:
-    """A flag as a parameter that typer reads; values stay texts, which the options class reads."""
+    """A flag as a parameter for typer; values stay texts, which the options class parses."""
     kind: Any = bool | None if flag.boolean else list[str] | None if flag.repeated else str | None
     option = typer.Option(
         flag.name,
@@ -177,9 +177,9 @@ def _parameter(flag: OptionFlag, panel: str) -> inspect.Parameter:
 def checked(
     named_analyses: Mapping[str, Analysis], probe_options: Mapping[str, Any], *, named: bool
 ) -> dict[str, Any]:
-    """Each analysis' options from what is given; an option that none of them takes is a slip.
+    """Each analysis' options from the flags.
 
-    Raises InputError for such, for an option missing, and for a value that does not fit.
+    Raises InputError for a flag that no analysis takes, a missing option, or an invalid value.
     """
     from interp_toolkit.options import read_options
 
@@ -205,7 +205,7 @@ def checked(
 
 
 def prefixed(say: Callable[[str], None], probe: str) -> Callable[[str], None]:
-    """A place for an analysis to say what it is doing."""
+    """A progress function that prefixes the analysis' name."""
     return lambda step: say(f"{probe}: {step}")
 
 

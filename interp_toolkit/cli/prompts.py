@@ -26,7 +26,7 @@ TEXT_LENGTH = 128
 
 @dataclass(frozen=True)
 class TaskFlags:
-    """Prompts with answers: a file, or a named task's."""
+    """Prompts with answers: from a file, or of a named task."""
 
     data: Annotated[
         str | None,
@@ -34,7 +34,7 @@ class TaskFlags:
             "--data",
             "--prompts",
             metavar="FILE",
-            help="Prompts: .npz, .parquet, .jsonl, .json, .csv, .tsv; .txt: one a line.",
+            help="Prompts: .npz, .parquet, .jsonl, .json, .csv, .tsv; .txt: one per line.",
         ),
     ] = None
     task: Annotated[
@@ -56,11 +56,11 @@ class TaskFlags:
 
     @property
     def _columns(self) -> Sequence[str] | None:
-        """Features of --data that are named."""
+        """Names of the features of --data."""
         return None
 
     def check(self) -> None:
-        """Raise InputError where two sources are given, or an option of one that is not."""
+        """Raise InputError for two sources, or an option of a source that is missing."""
         sources = [flag for flag, value in self.sources.items() if value]
         if len(sources) > 1:
             raise InputError(f"{' and '.join(sources)} both define the prompts; give one")
@@ -73,11 +73,11 @@ class TaskFlags:
         if self.data is not None:
             from interp_toolkit.data.files import check_header
 
-            check_header(self.data, self._columns)  # nor should a wrong file
+            check_header(self.data, self._columns)  # fail before the model is loaded
         if self.task is not None:
             from interp_toolkit.registry import find
 
-            find("tasks", self.task)  # a wrong name should not wait for the model
+            find("tasks", self.task)  # fail before the model is loaded
 
     def read(
         self,
@@ -89,23 +89,23 @@ class TaskFlags:
         quiet: bool,
         columns: Sequence[str] | None = None,
     ) -> FeatureData | None:
-        """The rows for this model; None where the analyses are left to make their own.
+        """The prompts for this model; None if the analyses generate their own.
 
         Args:
-            model: that is asked first whether it does the task.
-            seed: of a task's rows.
-            memory: bound on what is held at once.
-            say: reports progress.
-            quiet: print nothing of the task.
+            model: its performance on a task is tested first.
+            seed: of a task's prompts.
+            memory: bound on memory used at once.
+            say: called with progress messages.
+            quiet: print nothing about the task.
             columns: features of --data to read; None: all.
 
         Raises:
-            InputError: as the source does; for a task, where the model is not seen to do it.
+            InputError: from the source, or if the model does not perform the task.
         """
         if self.task is None:
             data = self._read_source(model, columns)
             if data is not None and self.data not in (None, data.source) and not quiet:
-                print(printable(data.source), file=sys.stderr)  # what was left out, and why
+                print(printable(data.source), file=sys.stderr)  # includes what was left out
             return data
         from interp_toolkit.circuits.metrics.prompts import prompts_from_data
         from interp_toolkit.circuits.metrics.task_check import task_performance
@@ -127,7 +127,7 @@ class TaskFlags:
 
 @dataclass(frozen=True)
 class PromptFlags(TaskFlags):
-    """Prompts of any kind."""
+    """Prompts from any source."""
 
     column: Annotated[
         list[str] | None,
@@ -172,7 +172,7 @@ class PromptFlags(TaskFlags):
         return self.column
 
     def check(self) -> None:
-        """Raise InputError where two sources are given, or an option of one that is not."""
+        """Raise InputError for two sources, or an option of a source that is missing."""
         if self.column and self.data is None:
             raise InputError("--column needs --data")
         if self.text_length is not None and self.text is None:

@@ -32,7 +32,7 @@ def train(
         str | None, typer.Option(metavar="model.pt", help="Checkpoint: .pt or .safetensors.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the unfinished run beside --out.")
+        bool, typer.Option("--resume", help="Continue the unfinished run of --out.")
     ] = False,
     log: options.Log = None,
     quiet: options.Quiet = False,
@@ -40,8 +40,8 @@ def train(
 ) -> None:
     """Train a documented toy model; the best seed's checkpoint records the task and the losses.
 
-    Beside model.pt, the folder model.pt.training holds the metrics of every seed, the checkpoints
-    of chosen steps (--set checkpoints=0,100,1000) and, while training, what --resume goes on from.
+    The folder model.pt.training next to model.pt holds the metrics of every seed, the checkpoints
+    of selected steps (--set checkpoints=0,100,1000) and, during training, the state for --resume.
     """
     path = options.writable(out, "--out")
     if path is not None and path.suffix not in (".pt", ".safetensors"):
@@ -67,7 +67,7 @@ def train(
     entry = find("recipes", recipe)
     config = configure(entry, variant, preset, settings)
     folder = None if path is None else path.with_name(f"{path.name}.training")
-    first = named_ranks().writes  # of the processes that torchrun started
+    first = named_ranks().writes  # only one of torchrun's processes writes
     try:
         with (
             training_progress(quiet or not first) as (report, say),
@@ -87,7 +87,7 @@ def train(
 
 
 def _save(run: Any, path: Path, folder: Path) -> None:
-    """Write the model; only then is what could be resumed no longer needed."""
+    """Write the model, then delete the state for resuming."""
     from interp_toolkit.models.loading.formats.checkpoint import save
     from interp_toolkit.training.engine.run_files import end_run
 

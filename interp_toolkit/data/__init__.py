@@ -6,7 +6,7 @@
 - `lists`: lists to sort, and their layout in a prompt
 - `text`: prompts of plain text, corpora, tokenizers, token stores
 - `features`: prompts with features, answers and corrupted counterparts, in one container
-- `composites`: sparse boolean inputs, and those that a task record asks for
+- `composites`: sparse boolean inputs, and the inputs that a task record describes
 - `tables`: tables of prompts (CSV, JSON lines, parquet), and columns of published data sets
 """
 

@@ -1,10 +1,10 @@
-"""Rows that are arrays: those of an `.npz` file, or a caller's own in memory.
+"""Prompts as arrays: those of an `.npz` file, or arrays in memory.
 
-`tokens` [n pos] integers (`lengths` [n] if rows are padded at their ends), and maybe `features`
-[n k], `names` [k], `position` [n] or one number, `group` [n], `answers` [n k], `answer_positions`
-[n k] or [k], `wrong` [n k] and `corrupted` [n pos]. Any other array is a feature of its name if it
-holds booleans [n]. In memory tensors and lists do as well; rows may differ in length, and features
-may be a mapping from names to columns, such as a data frame.
+`tokens` [n pos] integers (`lengths` [n] if rows are padded at their ends), and optionally
+`features` [n k], `names` [k], `position` [n] or one number, `group` [n], `answers` [n k],
+`answer_positions` [n k] or [k], `wrong` [n k] and `corrupted` [n pos]. An array under any other
+name is a feature if it holds booleans [n]. In memory, tensors and lists are accepted too; rows may
+differ in length, and features may be a mapping from names to columns, such as a data frame.
 """
 
 from __future__ import annotations
@@ -35,16 +35,15 @@ ARRAYS = (
 
 
 def data_from_arrays(source: Any, feature_names: Sequence[str] | None = None) -> FeatureData:
-    """Rows in memory, without a file.
+    """Prompts from arrays in memory.
 
     Args:
         source: rows of token ids (an integer array or tensor [n pos], or a list of rows, which may
             differ in length), or a mapping of the arrays above.
-        feature_names: which features to take, in this order; None: all that there are; empty:
-            none.
+        feature_names: the features to take, in this order; None: all; empty: none.
 
     Raises:
-        InputError: whatever does not fit, with the array it is in.
+        InputError: an array that does not fit, by name.
 
     Examples:
         >>> data_from_arrays([[5, 7, 9], [7, 9]]).lengths.tolist()
@@ -65,7 +64,7 @@ def data_from_arrays(source: Any, feature_names: Sequence[str] | None = None) ->
 def data_of_arrays(
     path: str | Path, arrays: Mapping[str, Any], feature_names: Sequence[str] | None
 ) -> FeatureData:
-    """Arrays by their names as data, checked; `path` is where they come from, for messages."""
+    """Check arrays by name and convert them to data; `path` is their source, for messages."""
     own_names = _columns_by_own_name(path, arrays)
     if "tokens" not in arrays:
         raise InputError(f"{path}: there is no array 'tokens'")
@@ -103,19 +102,19 @@ def data_of_arrays(
 def _ids(path: str | Path, arrays: Mapping[str, Any], name: str) -> np.ndarray | None:
     values = arrays.get(name)
     if values is not None and (values.dtype.kind not in "iu" or values.ndim > 2):
-        raise InputError(f"{path}: {name} must be integers [row place], not {_form(values)}")
+        raise InputError(f"{path}: {name} must be integers [row item], not {_form(values)}")
     return None if values is None else values.astype(np.int64)
 
 
 def _corrupted(
     path: str | Path, tokens: Any, arrays: Mapping[str, Any]
 ) -> Sequence[np.ndarray] | None:
-    """The corrupted rows, padded as the clean ones are."""
+    """The corrupted rows, padded like the clean ones."""
     rows = arrays.get("corrupted")
     if rows is None:
         return None
     if isinstance(rows, list) or isinstance(tokens, list):
-        return list(rows)  # `FeatureData` holds each to its row
+        return list(rows)  # `FeatureData` compares each with its clean row
     if rows.shape != tokens.shape or rows.dtype.kind not in "iu":
         raise InputError(
             f"{path}: corrupted must be integers {list(tokens.shape)} as tokens are, not "
@@ -125,7 +124,7 @@ def _corrupted(
 
 
 def _columns_by_own_name(path: str | Path, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Boolean arrays under other names than `ARRAYS`; anything else under one is refused."""
+    """Boolean arrays under other names than `ARRAYS`; raises InputError for other arrays."""
     columns = {name: array for name, array in arrays.items() if name not in ARRAYS}
     for name, array in columns.items():
         if not isinstance(array, np.ndarray) or array.dtype.kind != "b" or array.ndim != 1:
@@ -193,7 +192,7 @@ def _rows(name: str, value: Any) -> Any:
 
 
 def _columns(value: Any) -> Any:
-    """Features as an array, or as columns by name where they are a mapping or a data frame."""
+    """Features as an array, or as columns by name if they are a mapping or a data frame."""
     if isinstance(value, Mapping) or hasattr(value, "columns"):
         return {str(name): _array(f"feature {name!r}", value[name]) for name in value}
     return _array("features", value)

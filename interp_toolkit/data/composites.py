@@ -1,9 +1,9 @@
-"""Sparse boolean inputs with at most l features on, and how toy models read them as tokens.
+"""Sparse boolean inputs with at most l features on, and their form as tokens.
 
-An input with at most l of m features on is a row of l + 1 tokens: the numbers of the features that
-are on, in increasing order, then as many `nothing` tokens (id m) as needed, and last the token
-`read` (id m + 1), at whose position the model computes. A model whose task record asks for such
-inputs gets them here.
+An input with at most l of m features on is a row of l + 1 tokens. The numbers of the features that
+are on come first, in increasing order, then `nothing` tokens (id m) up to length l. The last token
+is `read` (id m + 1), at whose position the model computes. `task_data` makes such inputs for a
+model whose task record describes them.
 
 Source: "Computation in superposition", section 1.1 (l-composite inputs).
 """
@@ -22,7 +22,7 @@ from interp_toolkit.data.features import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import TaskRecord
 
-#: the most bytes that inputs made at once may take
+#: largest size of inputs made at once, in bytes
 MOST_BYTES = 2**31
 
 
@@ -34,7 +34,7 @@ def count_composites(n_features: int, most_on: int) -> int:
 def all_composites(n_features: int, most_on: int) -> Bool[np.ndarray, "input feature"]:
     """Every input with at most `most_on` features on, the empty one first, then by size.
 
-    Raises InputError for sizes that are not there, or more inputs than fit.
+    Raises InputError for invalid sizes, or more inputs than fit.
     """
     _check(n_features, most_on)
     n = count_composites(n_features, most_on)
@@ -53,9 +53,9 @@ def all_composites(n_features: int, most_on: int) -> Bool[np.ndarray, "input fea
 def sample_composites(
     n: int, n_features: int, most_on: int, rng: np.random.Generator
 ) -> Bool[np.ndarray, "input feature"]:
-    """Random inputs: how many features are on is uniform in 0..most_on, which ones is uniform.
+    """Random inputs: a uniform number of features in 0..most_on, then a uniform set of that size.
 
-    Raises InputError for sizes that are not there, or more inputs than fit.
+    Raises InputError for invalid sizes, or more inputs than fit.
     """
     _check(n_features, most_on)
     if n < 0:
@@ -76,13 +76,13 @@ def sample_about(
     most_on: int,
     rng: np.random.Generator,
 ) -> Bool[np.ndarray, "input feature"]:
-    """Random inputs about gates, which uniform ones would nearly never turn on.
+    """Random inputs centered on gates, which uniform inputs would almost never activate.
 
-    Each is about one gate: a third of them have all its features on, a third all but one, a third
-    none for its sake; further features are on at random, up to a random number of `most_on`.
+    Each is for one gate: a third of them have all its features on, a third all but one, a third
+    none on purpose. Further features are on at random, up to a random number of `most_on`.
 
-    Raises InputError for sizes that are not there, no gates, gates of features that are not there,
-    and gates with more features than are on.
+    Raises InputError for invalid sizes, no gates, gates of unknown features, and gates with more
+    features than may be on.
     """
     if not gates or any(not gate for gate in gates):
         raise InputError("give at least one gate, each of one feature or more")
@@ -109,9 +109,9 @@ def sample_about(
 def composite_tokens(
     on: Bool[np.ndarray, "input feature"], most_on: int
 ) -> Int[np.ndarray, "input pos"]:
-    """The rows of tokens that stand for these inputs.
+    """The token rows of these inputs.
 
-    Raises InputError when an input has more than `most_on` features on.
+    Raises InputError if an input has more than `most_on` features on.
     """
     n, n_features = on.shape
     counts = on.sum(axis=1)
@@ -128,7 +128,7 @@ def composite_tokens(
 def composite_data(
     on: Bool[np.ndarray, "input feature"], most_on: int, source: str = "sparse boolean inputs"
 ) -> FeatureData:
-    """These inputs as data for a model, to be read at its last position."""
+    """These inputs as data for a model, read at the last position."""
     n, n_features = on.shape
     return FeatureData(
         composite_tokens(on, most_on),
@@ -142,14 +142,14 @@ def composite_data(
 def random_subsets(
     n: int, n_features: int, size: int, rng: np.random.Generator
 ) -> Int[np.ndarray, "n size"]:
-    """Uniform sets of a size, one a row: draws with repeats are drawn again."""
+    """Uniform random sets of `size` features, one per row, by rejection of rows with repeats."""
     subsets = rng.integers(0, n_features, (n, size))
     while True:
         ordered = np.sort(subsets, axis=1)
         repeats = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
         if not len(repeats):
             return subsets
-        if 4 * size > n_features:  # few sets without repeats: rank random keys instead
+        if 4 * size > n_features:  # few rows lack repeats: rank random keys instead
             keys = rng.random((len(repeats), n_features))
             subsets[repeats] = np.argpartition(keys, size - 1, axis=1)[:, :size]
         else:
@@ -171,23 +171,23 @@ def _check_bytes(n: int, n_features: int) -> None:
         )
 
 
-#: all inputs are taken where they are fewer
+#: largest number of inputs that are enumerated instead of sampled
 MOST_INPUTS = 20_000
 
 
 def task_data(
     task: Mapping[str, Any] | None, *, seed: int = 0, most: int = MOST_INPUTS
 ) -> FeatureData:
-    """All inputs with at most so many features on, or a random sample of them, as data.
+    """All inputs with at most the task's number of features on, or a random sample, as data.
 
     Args:
-        task: a model's task record; its "n_features" and "most_on" say what the inputs are, its
-            "gates", if it has some, what a sample of them is about.
+        task: a model's task record; "n_features" and "most_on" define the inputs, and "gates", if
+            present, the gates on which a sample is centered.
         seed: of the sample.
-        most: how many inputs at most.
+        most: largest number of inputs.
 
     Raises:
-        InputError: no such record, or sizes that are not there.
+        InputError: no such record, or invalid sizes.
     """
     record = TaskRecord.from_json(task)
     n_features, most_on = record.n_features, record.most_on

@@ -31,12 +31,12 @@ def check_corrupted(
     corrupted: Sequence[Int[np.ndarray, " _"]],
     where: Callable[[int], str],
 ) -> None:
-    """Raise InputError where a corrupted row is not as long as its clean one, or is the same.
+    """Raise InputError if a corrupted row has another length than its clean one, or is equal.
 
     Args:
         clean: rows of tokens.
         corrupted: their counterparts.
-        where: names a row, by its number.
+        where: names a row by its index, for messages.
     """
     for number, (row, other) in enumerate(zip(clean, corrupted, strict=True)):
         if len(row) != len(other):
@@ -52,11 +52,11 @@ def check_corrupted(
 
 
 def check_wrong(
-    answers: Int[np.ndarray, "row asked"],
-    wrong: Int[np.ndarray, "row asked"],
+    answers: Int[np.ndarray, "row item"],
+    wrong: Int[np.ndarray, "row item"],
     where: Callable[[int], str],
 ) -> None:
-    """Raise InputError where a wrong answer is the answer; `where` names a row, by its number."""
+    """Raise InputError if a wrong answer equals the answer; `where` names a row by its index."""
     same = np.argwhere(answers == wrong)
     if len(same):
         row, column = same[0].tolist()
@@ -68,27 +68,27 @@ def check_wrong(
 
 @dataclass(frozen=True, eq=False)
 class FeatureData(ShortRepr):
-    """Token rows of any lengths, what is true of each, and where to look in each.
+    """Prompts of any lengths, with their features, positions and answers.
 
     Attributes:
-        tokens: one integer array a row; given as an array [n pos] or a sequence of rows, kept as a
+        tokens: one integer array per row. An array [n pos] or a sequence of rows is converted to a
             tuple of rows, so that rows of different lengths need no padding.
         features: [n k] booleans.
         names: of the k features.
         positions: [n], the position to read in each row; None: the caller's choice. Negative
-            positions count from the row's end, and are kept counted from its start.
-        groups: [n], what belongs together and must not be split (the document of a row), or None.
-        answers: [n k], token ids that the logits should name, k places a row; None: rows that ask
-            nothing. One a row may be given as [n].
-        answer_positions: [n k], where; [k] for all rows alike; None: the row's end. Negative ones
-            are as in `positions`.
-        wrong: [n k], token ids that the logits should not name at the same places, one for each
-            answer, or None. One a row may be given as [n].
-        corrupted: of each row its counterpart, as long as the row, in which what the answer rests
-            on is different; given as `tokens` are; None: there are none.
-        source: where the data comes from, in a few words.
+            positions count from the row's end, and are converted to count from its start.
+        groups: [n], groups of rows that must not be split (such as a row's document), or None.
+        answers: [n k], token ids that the logits should predict, k per row; None: no answers.
+            [n] is accepted for one answer per row.
+        answer_positions: [n k], the positions of these logits; [k] if equal for all rows; None:
+            the row's end. Negative positions as in `positions`.
+        wrong: [n k], token ids that the logits should not predict at the same positions, one for
+            each answer, or None. [n] is accepted for one per row.
+        corrupted: a counterpart of each row, of the same length, that differs in the information
+            that determines the answer; converted like `tokens`; None: no counterparts.
+        source: where the data comes from, as a phrase.
 
-    Raises InputError when the parts do not fit together.
+    Raises InputError if the parts do not fit together.
 
     Examples:
         >>> rows = [np.array([5, 7, 9]), np.array([7, 9])]
@@ -100,7 +100,7 @@ class FeatureData(ShortRepr):
     tokens: Sequence[Any] | np.ndarray
     features: Bool[np.ndarray, "row feature"]
     names: tuple[str, ...]
-    # lengths are checked below, with a message for the user: hence an axis of their own
+    # Lengths are checked below, with a message for the user, so the axis has its own name.
     positions: Int[np.ndarray, " position"] | None = None
     groups: Shaped[np.ndarray, " group"] | None = None
     source: str = "arrays"
@@ -171,7 +171,7 @@ class FeatureData(ShortRepr):
         return self
 
     def within_context(self, n_ctx: int) -> FeatureData:
-        """The rows of at most so many tokens; all of them where most are longer."""
+        """The rows of at most `n_ctx` tokens; all rows if most are longer."""
         short = np.flatnonzero(self.lengths <= n_ctx)
         if len(short) == len(self) or 2 * len(short) < len(self):
             return self
@@ -187,7 +187,7 @@ class FeatureData(ShortRepr):
         return self.features[:, self.names.index(name)]
 
     def digest(self) -> str:
-        """SHA-256 of tokens, features, positions, answers and what stands against these."""
+        """SHA-256 of tokens, features, positions, answers, wrong answers and corrupted rows."""
         parts: Iterable[np.ndarray | None] = (
             self.lengths,
             *self.tokens,
@@ -213,7 +213,7 @@ class FeatureData(ShortRepr):
         return tuple(_row(row, f"{self._named(number)}{of}") for number, row in enumerate(rows))
 
     def _settle_integers(self, name: str) -> None:
-        """A part as an array of whole numbers; a list of them is taken too."""
+        """Convert a part to an array of integers; lists are accepted."""
         value = getattr(self, name)
         if value is None:
             return
@@ -229,7 +229,7 @@ class FeatureData(ShortRepr):
         object.__setattr__(self, name, values.astype(np.int64))
 
     def _settle_answers(self, n_rows: int) -> None:
-        """Answers and their places as [n k], places counted from the row's start."""
+        """Convert answers and their positions to [n k], with positions from the row's start."""
         if self.answers is None:
             if self.answer_positions is not None:
                 raise InputError(f"{self.source}: answer_positions without answers")
@@ -270,7 +270,7 @@ class FeatureData(ShortRepr):
         object.__setattr__(self, "answer_positions", positions)
 
     def _settle_wrong(self) -> None:
-        """Wrong answers as [n k], one for each answer."""
+        """Convert wrong answers to [n k], one for each answer."""
         if self.wrong is None:
             return
         if self.answers is None:
@@ -287,7 +287,7 @@ class FeatureData(ShortRepr):
         object.__setattr__(self, "wrong", wrong)
 
     def _settle_corrupted(self, clean: tuple[np.ndarray, ...]) -> None:
-        """Corrupted rows as a tuple, each against its clean row."""
+        """Convert corrupted rows to a tuple, each checked against its clean row."""
         if self.corrupted is None:
             return
         if self.answers is None:

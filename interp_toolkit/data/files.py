@@ -1,23 +1,23 @@
 """Data files: `.npz`, `.parquet`, `.jsonl`, `.json`, `.csv`, `.tsv` and `.txt`, read as data only.
 
 - `.npz`: arrays `tokens` [n pos] integers (`lengths` [n] if rows are padded at their ends), and
-  maybe `features` [n k], `names` [k], `position` [n] or one number, `group` [n], `answers` [n k],
-  `answer_positions` [n k] or [k], `wrong` [n k] and `corrupted` [n pos]; booleans [n] under any
-  other name are a feature.
+  optionally `features` [n k], `names` [k], `position` [n] or one number, `group` [n], `answers`
+  [n k], `answer_positions` [n k] or [k], `wrong` [n k] and `corrupted` [n pos]; booleans [n] under
+  any other name are a feature.
 - `.parquet`, `.jsonl`, `.json` (a list of records, or a record of lists), `.csv` and `.tsv` (with
   a header; ids as `[5, 7, 9]`): columns `tokens` (lists of ids) or `text` (needs a tokenizer),
-  either of them called `clean` as well, maybe `position`, `group`, `answer` (an id, a list of them,
-  or text), `answer_position`, `wrong` (as `answer`) and `corrupted` (text or ids); every other
-  column is a feature, unless `feature_names` chooses or it holds words. `tables` has the names
-  that known data sets use.
-- `.txt`: a prompt a line, without features and answers.
+  or `clean` for either, and optionally `position`, `group`, `answer` (an id, a list of them,
+  or text), `answer_position`, `wrong` (as `answer`) and `corrupted` (text or ids). Every other
+  column is a feature, unless `feature_names` selects the features or the column holds words.
+  `tables` lists the names of known data sets.
+- `.txt`: one prompt per line, without features and answers.
 
-Features are booleans, or the integers 0 and 1; answers are token ids that the logits should name,
-at the end of the row or at the places given, `wrong` ones those that they should not (`features`
-says what corrupted rows are). Prompts in words get what the tokenizer puts around every text,
-answers in words do not; of an answer of several tokens the first counts. Pairs that do not fit are
-left out, unless they are more than half; `source` reports all of it. Whatever else does not fit is
-one InputError that names the file and the place.
+Features are booleans, or the integers 0 and 1. Answers are token ids that the logits should
+predict, at the end of the row or at `answer_position`; `wrong` ones are those that they should not
+(`features` describes corrupted rows). The tokenizer's tokens around every text (BOS) are added to
+prompts in words but not to answers; of an answer of several tokens the first counts. Pairs that do
+not fit are left out, unless they are more than half; `source` reports all of it. Any other problem
+is one InputError that names the file and the row.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from interp_toolkit.data.text.tokenization import (
 from interp_toolkit.errors import PATH, InputError, first_line, takes
 from interp_toolkit.files import check_claim, read_npz
 
-VALUE = 16  # bytes of one value of a table as Python has it, before any copy
+VALUE = 16  # bytes of a table's value as a Python object, before any copy
 ROWS_AT_ONCE = 1024  # of a table
-_RECORDS = ("prompts", "data", "examples")  # where a record may hold the list of records
+_RECORDS = ("prompts", "data", "examples")  # keys under which a record may hold the records
 _PAIRS = ("clean", "corrupted", "wrong", "answer")
 
 
@@ -59,12 +59,12 @@ def read_data(
         path: a `.npz`, `.parquet`, `.jsonl`, `.json`, `.csv`, `.tsv` or `.txt` file.
         tokenizer: text -> token ids (a list, an array, or a mapping with `input_ids`); needed for
             files of text.
-        d_vocab: the model's vocabulary size, if token ids are to be checked against it.
-        feature_names: which features to read, in this order; None: all that there are; empty:
-            none, for features that come from elsewhere.
+        d_vocab: the model's vocabulary size, to check token ids.
+        feature_names: the features to read, in this order; None: all; empty: none, for features
+            from another source.
 
     Raises:
-        InputError: anything about the file that does not fit.
+        InputError: any problem with the file.
 
     Examples:
         >>> from pathlib import Path
@@ -79,11 +79,11 @@ def read_data(
 
 
 def check_header(path: str | Path, feature_names: Sequence[str] | None = None) -> None:
-    """Raise InputError where a file's columns cannot be read, before any model is loaded.
+    """Raise InputError if a file's columns cannot be read, before any model is loaded.
 
     Args:
         path: as `read_data` takes it.
-        feature_names: features that the file must have; None: any.
+        feature_names: features that the file must have; None: no requirement.
     """
     path = _checked(Path(path))
     columns = _COLUMNS.get(path.suffix.lower())
@@ -120,7 +120,7 @@ def _read_parquet(
         with pq.ParquetFile(path) as file:
             table = _unpacked(file, path.stat().st_size)
         columns = {name: table.column(name).to_pylist() for name in table.column_names}
-    except Exception as error:  # pyarrow meets a broken file in many ways
+    except Exception as error:  # pyarrow raises many types on a broken file
         raise InputError(
             f"{path}: this cannot be read as a parquet file ({first_line(error)})"
         ) from error
@@ -130,7 +130,7 @@ def _read_parquet(
 
 
 def _unpacked(file: Any, size: int) -> Any:
-    """The table of a parquet file, unless that is too much: values are counted, then bytes."""
+    """The table of a parquet file, unless it has too many values or bytes."""
     from pyarrow import Table
 
     metadata = file.metadata
@@ -153,7 +153,7 @@ def _read_table(
 
 
 def _jsonl(path: Path) -> tuple[Mapping[str, Sequence[Any]], str, int]:
-    lines = read_text(path).split("\n")  # not splitlines(): a string may hold U+2028 and its like
+    lines = read_text(path).split("\n")  # not splitlines(): a string may hold U+2028
     while not lines[-1].strip():
         lines.pop()
     records = [_record(path, number, line) for number, line in enumerate(lines, start=1)]
@@ -168,7 +168,7 @@ def _json(path: Path) -> tuple[Mapping[str, Sequence[Any]], str, int]:
         if not text.lstrip().startswith("{") or "}\n{" not in text.replace(" ", ""):
             raise
         return _jsonl(path)
-    if isinstance(content, dict):  # records inside a record, as auto-circuit has them
+    if isinstance(content, dict):  # records inside a record, as in auto-circuit
         inside = next((content[name] for name in _RECORDS if name in content), None)
         content = inside if isinstance(inside, list) and _are_records(inside) else content
     if isinstance(content, list) and content and _are_records(content):
@@ -258,7 +258,7 @@ def _no_constant(name: str) -> None:
 
 
 def _example(record: Mapping[str, Any]) -> str:
-    """A valid line in the manner of a given one: in words, or in ids."""
+    """A valid line in the form of the given record: in words, or in ids."""
     return EXAMPLE_OF_IDS if any(isinstance(v, list) for v in record.values()) else EXAMPLE
 
 

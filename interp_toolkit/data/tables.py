@@ -1,14 +1,14 @@
-"""Tables of prompts as data: prompts in text or ids, answers, features (`files` says which).
+"""Tables of prompts: prompts in text or ids, answers, features (see `files`).
 
-Columns of published data sets stand under the names that `files` reads: IOI (`text` with the
+Columns of published data sets are converted to the names that `files` reads: IOI (`text` with the
 indirect object at its end, `IO`, `S`), BLiMP (`sentence_good`, `sentence_bad`: the words that they
 share are the prompt, the first that differs is the answer), CounterFact (`requested_rewrite`, or
 `prompt`, `target_true`, `target_false`), TruthfulQA (`question`, `best_answer`,
-`incorrect_answers`), EAP-IG's token ids (`correct_idx` beside `incorrect_idx`; alone it may be a
+`incorrect_answers`), EAP-IG's token ids (`correct_idx` with `incorrect_idx`; alone it may be a
 year), feature-circuits (`clean_prefix`, `patch_prefix`, ...), auto-circuit (`answers`,
-`wrong_answers`), MIB (`choices`, `answerKey`), and what others call prompts and answers. A name
-that `files` reads itself goes before any other. Values are checked one by one; what does not fit is
-named with its place. Rows are called `unit` ("row" or "line") and counted from `first` in messages.
+`wrong_answers`), MIB (`choices`, `answerKey`), and other common names for prompts and answers. The
+names of `files` take precedence. Values are checked one by one; errors name the row and column.
+Rows are called `unit` ("row" or "line") and counted from `first` in messages.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from interp_toolkit.errors import InputError, suggestion
 
 Columns = dict[str, list[Any]]
 
-#: what others call our columns, in lower case, spaces as underscores; the first that is there
+#: other common names of our columns, in lower case, spaces as underscores; the first match counts
 _NAMES = {
     "clean": ("clean_prompt", "prompt_clean", "clean_prefix"),
     "corrupted": (
@@ -55,14 +55,14 @@ _NAMES = {
 _TOKEN_IDS = {"answer": "correct_idx", "wrong": "incorrect_idx"}
 _IDS = ("tokens", "clean", "corrupted", "position", "answer_position", "answer", "wrong")
 _WORDS = ("text", "clean", "corrupted", "answer", "wrong")
-_INDEX = ("", "Unnamed: 0")  # what pandas calls its row numbers
+_INDEX = ("", "Unnamed: 0")  # pandas' names for its row numbers
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 
 
 def as_read(columns: Mapping[str, Sequence[Any]]) -> tuple[Columns, str]:
-    """The columns under our names, and in words what was renamed or cut; empty where nothing was.
+    """The columns under our names, and a description of what was renamed or cut; "" if nothing.
 
-    Answers of renamed columns are words behind a prompt, so that they begin with a space.
+    Answers of renamed columns are words that follow a prompt, so they begin with a space.
     """
     read = {str(name): list(values) for name, values in columns.items()}
     read = _choices(_pairs_of_sentences(_counterfact(read)))
@@ -77,7 +77,7 @@ def as_read(columns: Mapping[str, Sequence[Any]]) -> tuple[Columns, str]:
             renamed[ours] = original
             prompts |= {ours} & {"text", "clean"}
     if "answer" not in {*read, *renamed}:
-        renamed.pop("wrong", None)  # such as a column "s" of something else
+        renamed.pop("wrong", None)  # such as an unrelated column "s"
     for ours, original in renamed.items():
         read[ours] = read.pop(original)
     several = _first_of_several(read, renamed)
@@ -93,7 +93,7 @@ def as_read(columns: Mapping[str, Sequence[Any]]) -> tuple[Columns, str]:
 
 
 def cell_values(columns: Mapping[str, Sequence[str]]) -> Columns:
-    """Cells of a table of text as values: ids, whole numbers and booleans where those are meant.
+    """Parse the cells of a text table as ids, integers and booleans where possible.
 
     The row numbers that pandas writes are left out.
     """
@@ -118,12 +118,12 @@ def cell_values(columns: Mapping[str, Sequence[str]]) -> Columns:
 def _parsed(cell: str) -> Any:
     try:
         return json.loads(cell)
-    except ValueError:  # its reader says what it is
+    except ValueError:  # not JSON: the reader of the column reports it
         return cell
 
 
 def _counterfact(columns: Columns) -> Columns:
-    """CounterFact's nested records, flat: prompt with subject, the true word, the new one."""
+    """Flatten CounterFact's nested records: prompt with subject, true word, new word."""
     records = columns.get("requested_rewrite")
     if not records or not all(isinstance(one, Mapping) for one in records):
         return columns
@@ -137,7 +137,7 @@ def _counterfact(columns: Columns) -> Columns:
 
 
 def _pairs_of_sentences(columns: Columns) -> Columns:
-    """BLiMP's pairs as prompts: the words that both share from the start, then one word each."""
+    """BLiMP's pairs as prompts: the shared words from the start, then one word each."""
     if not {"sentence_good", "sentence_bad"} <= columns.keys():
         return columns
     rest = {n: v for n, v in columns.items() if n not in ("sentence_good", "sentence_bad")}
@@ -153,7 +153,7 @@ def _pairs_of_sentences(columns: Columns) -> Columns:
 
 
 def _choices(columns: Columns) -> Columns:
-    """MIB's choices as words: the one whose index the key is, and the others."""
+    """MIB's choices as words: the one at the key's index, and the others."""
     choices, keys = columns.get("choices", []), columns.get("answerKey", [])
     if not choices or not all(
         isinstance(some, list) and _are_texts(some) and type(key) is int and 0 <= key < len(some)
@@ -169,7 +169,7 @@ def _choices(columns: Columns) -> Columns:
 
 
 def _first_of_several(columns: Columns, renamed: Iterable[str]) -> str:
-    """Keep the first of several answers in words, and say how often."""
+    """Keep the first of several answers in words, and report how often this happened."""
     count = 0
     for name in {"answer", "wrong"} & columns.keys():
         values = columns[name]
@@ -185,7 +185,7 @@ def _first_of_several(columns: Columns, renamed: Iterable[str]) -> str:
 
 
 def _as_words(columns: Columns) -> None:
-    """Answers as the words that follow: cut off the prompt, with a space before them."""
+    """Convert answers to the words that follow: without the prompt, with a leading space."""
     prompt = "clean" if "clean" in columns else "text"
     for row, text in enumerate(columns.get(prompt, ())):
         answer = columns["answer"][row]
@@ -213,7 +213,7 @@ def _first(value: Any) -> Any:
 def choose(
     path: str | Path, features: Mapping[str, Any], feature_names: Sequence[str] | None
 ) -> list[str]:
-    """The features to read, in their order; raises InputError for one that is not there."""
+    """The features to read, in order; raises InputError for an unknown one."""
     chosen = list(features) if feature_names is None else list(feature_names)
     for name in chosen:
         if name not in features:
@@ -229,7 +229,7 @@ def matrix(
     unit: str,
     first: int,
 ) -> np.ndarray:
-    """The chosen columns side by side, [row feature]."""
+    """The chosen columns as one array, [row feature]."""
     if not chosen:
         return np.zeros((n_rows, 0), dtype=bool)
     checked = {name: _booleans(path, name, columns[name], unit, first) for name in chosen}
@@ -261,7 +261,7 @@ def id_lists(
 def _booleans(
     path: str | Path, name: str, values: Iterable[Any], unit: str, first: int
 ) -> np.ndarray:
-    """A feature column; 0 and 1 count as booleans, other numbers and missing values do not."""
+    """A feature column; 0 and 1 count as booleans, other numbers and missing values are errors."""
     column = []
     for number, value in enumerate(values, first):
         if isinstance(value, np.generic):
@@ -278,7 +278,7 @@ def _booleans(
 def integers(
     path: str | Path, name: str, values: Iterable[Any], unit: str, first: int
 ) -> np.ndarray:
-    """A column of integers; raises InputError for what is none."""
+    """A column of integers; raises InputError for other values."""
     column = []
     for number, value in enumerate(values, first):
         if isinstance(value, np.generic):
@@ -292,7 +292,7 @@ def integers(
 
 
 def group_names(path: str | Path, values: Sequence[Any], unit: str, first: int) -> np.ndarray:
-    """A column of names or numbers, as names; raises InputError for what is neither."""
+    """A column of names or numbers, as names; raises InputError for other values."""
     for number, value in enumerate(values, first):
         if not isinstance(value, str | int):
             raise InputError(
@@ -303,12 +303,12 @@ def group_names(path: str | Path, values: Sequence[Any], unit: str, first: int) 
 
 
 def short(value: Any) -> str:
-    """A value in a sentence, cut where it is long."""
+    """A value for a message, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-_PROMPTS = ("clean", "tokens", "text")  # what a column of prompts may be called
+_PROMPTS = ("clean", "tokens", "text")  # possible names of the column of prompts
 _NOT_FEATURES = (*_PROMPTS, "corrupted", "position", "group", "answer", "answer_position", "wrong")
 
 
@@ -329,7 +329,7 @@ def data_of_columns(
     chosen, features, words = _features(path, columns, feature_names)
     position, group = columns.get("position"), columns.get("group")
     corrupted, wrong = columns.get("corrupted"), columns.get("wrong")
-    misfits: dict[int, str] = {}  # row numbers, and why they are left out
+    misfits: dict[int, str] = {}  # row indices, and the reasons for leaving them out
     answers, cut = _answers(path, "answer", columns.get("answer"), tokenizer, unit, first, misfits)
     against, more = _answers(path, "wrong", wrong, tokenizer, unit, first, misfits)
     counterparts = corrupted and [
@@ -381,7 +381,7 @@ def data_of_columns(
 def check_columns(
     path: Path, columns: Mapping[str, Sequence[Any]], feature_names: Sequence[str] | None
 ) -> None:
-    """Raise InputError for columns without prompts, pairs without answers, features not there."""
+    """Raise InputError for columns without prompts, pairs without answers, missing features."""
     if _prompt_column(columns) is None:
         raise InputError(
             f"{path}: there is no column 'tokens' or 'text' (or 'clean'); it has "
@@ -395,7 +395,7 @@ def check_columns(
 def _features(
     path: Path, columns: Mapping[str, Sequence[Any]], feature_names: Sequence[str] | None
 ) -> tuple[list[str], dict[str, Sequence[Any]], str]:
-    """The features to read, all that there are, and what is left out as words are no features."""
+    """The features to read, all features, and a note on columns of words, which are left out."""
     features = {name: values for name, values in columns.items() if name not in _NOT_FEATURES}
     chosen = choose(path, features, feature_names)
     if feature_names is not None:
@@ -406,7 +406,7 @@ def _features(
 
 
 def _is_description(value: Any) -> bool:
-    """Whether a value is a text, a list or a record that spells no boolean."""
+    """Whether a value is a text, a list or a record that is not a boolean."""
     if isinstance(value, str):
         return value.strip().lower() not in ("true", "false", "yes", "no", "0", "1", "")
     return isinstance(value, list | dict)
@@ -433,7 +433,7 @@ def _prompt_rows(
     unit: str,
     first: int,
 ) -> list[np.ndarray]:
-    """The rows of tokens, from whichever column has them."""
+    """The rows of tokens, from the column that holds the prompts."""
     if "clean" in columns:
         other = next((name for name in ("tokens", "text") if name in columns), None)
         if other is not None:
@@ -476,7 +476,7 @@ def _misfits(
     unit: str,
     first: int,
 ) -> dict[int, str]:
-    """The numbers of the rows that are no pair as `FeatureData` takes them, and why not."""
+    """The indices of rows that `FeatureData` would refuse as pairs, with the reasons."""
 
     def where(number: int) -> str:
         return f"{path}: {unit} {number + first}"
@@ -496,7 +496,7 @@ def _misfits(
 
 
 def _same(name: str, number: int) -> str:
-    """The name, whatever the number: of one row that is checked alone."""
+    """The name, for any index; used for a row that is checked alone."""
     return name
 
 
@@ -509,9 +509,9 @@ def _answers(
     first: int,
     misfits: dict[int, str],
 ) -> tuple[np.ndarray | None, int]:
-    """Token ids of a column of answers, and how many texts have several, of which one counts.
+    """Token ids of a column of answers, and the number of texts of which only one token counts.
 
-    Rows whose answer has no tokens get the id 0 and go to `misfits`.
+    Rows whose answer has no tokens get the id 0 and are added to `misfits`.
     """
     if values is None:
         return None, 0

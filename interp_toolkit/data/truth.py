@@ -24,12 +24,12 @@ def truth_table(task: Mapping[str, Any], d_vocab: int | None = None) -> FeatureD
 
     Args:
         task: a task record (see `models.about.record`): `tokens` gives token ids by name, among
-            them "0" and "1"; `layout` lists the words of a prompt, "a", "b", "c", ... for the
-            features, any other word a name in `tokens`. Without a layout: a, b, query.
-        d_vocab: the model's vocabulary size, if it is to be checked.
+            them "0" and "1"; `layout` lists the words of a prompt: "a", "b", "c", ... for the
+            features, other words for names in `tokens`. Default layout: a, b, query.
+        d_vocab: the model's vocabulary size, to check ids; None: not checked.
 
     Returns:
-        The rows; positions are those of the word "query", or the last.
+        The prompts; their positions are those of the word "query", or the last.
 
     Raises:
         InputError: names, ids or layout that do not fit together.
@@ -65,7 +65,7 @@ def truth_table(task: Mapping[str, Any], d_vocab: int | None = None) -> FeatureD
 def parse_tokens(text: str) -> dict[str, int]:
     """Token ids by name from "0=5,1=7,query=9".
 
-    Raises InputError for anything that is not name=number, and for a name given twice.
+    Raises InputError for anything that is not name=number, and for duplicate names.
 
     Examples:
         >>> parse_tokens("0=5,1=7,query=9")

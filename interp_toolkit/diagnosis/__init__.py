@@ -1,7 +1,7 @@
-"""Does the model measure correctly? Checks of a live model and its hooks: `interp doctor`.
+"""Checks that a live model and its hooks measure correctly: `interp doctor`.
 
 - `analysis`: `doctor(model)`, and the order of the checks
-- `sections`: the checks, section by section
+- `sections`: the checks, by section
 - `checks`: the record of one check, and the result: all checks, headline and findings
-- `bench`: the prompts that the checks run on, tolerances, and a fresh copy of the model
+- `bench`: the probe prompts, tolerances, and a fresh copy of the model
 """

@@ -1,7 +1,7 @@
 """`doctor(model)`: all checks of one live model, in under 20 bare passes.
 
-The order: a pass without hooks; one that records everything and returns copies; the rounding noise;
-a fresh copy; then the checks, section by section. See `bench` for how passes are counted.
+The order: a pass without hooks; a pass that records everything and returns copies; the rounding
+noise; a fresh copy; then the checks, by section. `bench` describes how passes are counted.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from interp_toolkit.models.model import check_model
 from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.state import preserve_state, uncompiled
 
-#: copies of the model that live at the same time, itself among them
+#: largest number of copies of the model at one time, including itself
 COPIES = 3
 
 
@@ -71,22 +71,22 @@ def doctor(
     progress: Callable[[str], None] | None = None,
     **load_options: Any,
 ) -> DoctorFinding:
-    """Whether a model measures what its hooks promise: the checks of `interp_toolkit.diagnosis`.
+    """Check that a model's hooks read and edit what their names promise (`interp doctor`).
 
-    The model is left as it was. Copies are made of it where memory allows.
+    The model's state is restored. Copies of it are made if memory allows.
 
     Args:
-        model: a live TransformerLens model, or what `load` takes.
-        prompt: texts whose tokens are checked too; the first is the first row of the probe. Or
-            rows of token ids [row position], for a model that takes rows of one length only;
-            without them such a model is probed on rows of its whole context.
-        original: the Hugging Face model it stands for: a folder, or a live model. A bridge's is
-            made again from its own tensors, where they were not processed.
-        progress: takes a line that says what is being done.
+        model: a live TransformerLens model, or an argument of `load`.
+        prompt: texts to check in addition; the first is the first row of the probe. For a model
+            that only takes rows of one length: rows of token ids [row position], by default random
+            rows of its whole context.
+        original: the Hugging Face model that it represents: a folder, or a live model. By default
+            that of a bridge is rebuilt from its own tensors, if they were not processed.
+        progress: called with a description of each step.
         load_options: for `load`.
 
     Raises:
-        InputError: what `load` raises, or a model whose logits are not finite.
+        InputError: from `load`, or for a model whose logits are not finite.
 
     Examples:
         >>> import interp_toolkit as it
@@ -107,11 +107,11 @@ def doctor(
         return _Examination(live, prompts, original, say, rows).result()
 
 
-LONGEST = 1024  # positions of a row that a model of one length is probed on
+LONGEST = 1024  # positions of a probe row for a model that takes rows of one length
 
 
 class _Examination:
-    """Examination of one model: the passes that several checks share, and the checks."""
+    """Examination of one model: the checks, and the passes that they share."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class _Examination:
         self.model, self.prompts, self.say = model, prompts, say
         self.named_original = None if original is None else _named(original)
         self.original: tuple[Any, str] | None = None
-        if original is not None:  # what is wrong with it is the user's to know
+        if original is not None:  # errors about it concern the user, so they are not caught
             self.original = find_original(model, original)
         prompt_rows = self._prompt_tokens() if rows is None else rows
         self.bench = Bench(probe_rows(model, prompt_rows, None if rows is None else rows.shape[1]))
@@ -149,7 +149,7 @@ class _Examination:
             self.plain = self._first_pass()
         except InputError:
             raise
-        except Exception as error:  # strangers' models
+        except Exception as error:  # third-party models
             raise InputError(
                 f"the model itself cannot be run: {type(error).__name__}: {one_line(error)}"
             ) from error
@@ -175,25 +175,29 @@ class _Examination:
         self._ask("hooks", methods.CACHE, self._cached)
         self._ask("sums", "sums", self._sums)
         self._ask("weights", "steps from weights", self._weights)
-        self._ask("told", "norms are folded as told", lambda: configuration.check_folding(model))
+        self._ask(
+            "configuration",
+            "norms are folded as cfg says",
+            lambda: configuration.check_folding(model),
+        )
         n_pos = bench.tokens.shape[1]
-        for name, asked in (
+        for name, check in (
             ("norms use cfg's eps", configuration.check_eps),
             ("rotary tables", partial(configuration.check_rotary, n_pos=n_pos)),
         ):
-            self._ask("told", name, partial(self._against_copy, asked))
+            self._ask("configuration", name, partial(self._against_copy, check))
         self._ask(
-            "configuration",
-            "a row alone is the row in a batch",
+            "invariance",
+            "a row has the same logits alone and in a batch",
             partial(configuration.check_batch, *self._compared()),
         )
         self._ask(
-            "configuration",
+            "invariance",
             "padding on the right changes nothing before it",
             partial(configuration.check_causal, *self._compared()),
         )
         self._ask(
-            "configuration",
+            "invariance",
             "padding on the left, masked, changes nothing",
             partial(configuration.check_left_padding, *self._compared()),
         )
@@ -210,23 +214,23 @@ class _Examination:
         return self._finding()
 
     def _first_pass(self) -> torch.Tensor:
-        """The logits; of a model that fails on short rows, on rows of its whole context."""
+        """The logits on the probe; if the model fails on short rows, on rows of its context."""
         n_ctx = int(getattr(self.model.cfg, "n_ctx", 0))
         try:
             return self.bench.run(self.model)
         except InputError:
             raise
-        except Exception:  # strangers' models
+        except Exception:  # third-party models
             if self.prompts or not self.bench.tokens.shape[1] < n_ctx <= LONGEST:
                 raise
         self.bench = Bench(probe_rows(self.model, n_pos=n_ctx))
         return self.bench.run(self.model)
 
     def _recorded(self) -> Recorded:
-        """A recorded pass; hook points that make the model fail are left out and reported."""
+        """A recorded pass; hook points that make the model fail are excluded and reported."""
         try:
             return record(self.bench, self.model, self.points)
-        except Exception:  # strangers' models
+        except Exception:  # third-party models
             kinds: dict[str, dict[str, Any]] = {}
             for name, point in self.points.items():
                 kinds.setdefault(firing.kind_of(name), {})[name] = point
@@ -257,7 +261,7 @@ class _Examination:
             return None, "no room in memory for a copy"
         try:
             return fresh_copy(self.model), ""
-        except Exception as error:  # strangers' classes
+        except Exception as error:  # third-party classes
             return None, f"no fresh copy could be made: {type(error).__name__}: {one_line(error)}"
 
     def _hooks(self) -> Iterator[Check]:
@@ -274,7 +278,7 @@ class _Examination:
             self.noise,
             scale,
             NOISE_BASIS,
-            "handing back a copy changes the logits",
+            "returning a copy changes the logits",
         )
         linked = firing.links(bench, model, self.points)
         rows = firing.edited_rows(bench, model, self.points, recorded, self.plain, self.noise)
@@ -306,7 +310,7 @@ class _Examination:
         return methods.check_cache(*self._compared(), points=self.points, fresh=fresh)
 
     def _copy_shows_the_same(self) -> bool:
-        """Whether hooks on the fresh copy see what they see here."""
+        """Whether hooks on the fresh copy see the same values as on the model."""
         if self.fresh_recorded is None or not self._copy_agrees():
             return False
         both = self.recorded.values.keys() & self.fresh_recorded.values.keys()
@@ -315,15 +319,15 @@ class _Examination:
         return not unlike_values(self.recorded.values, in_copy, share)
 
     def _copy_agrees(self) -> bool:
-        """Whether the fresh copy is the same model."""
+        """Whether the fresh copy gives the same logits."""
         if self.fresh_recorded is None:
             return False
         gap = (self.fresh_recorded.logits - self.plain).abs().max()
         return bool(gap <= self.noise)
 
-    def _against_copy(self, asked: Callable[[Any], Iterator[Check]]) -> Iterator[Check]:
-        in_copy = None if self.fresh is None else asked(self.fresh.model)
-        return configuration.by_design(asked(self.model), self.model, in_copy)
+    def _against_copy(self, check: Callable[[Any], Iterator[Check]]) -> Iterator[Check]:
+        in_copy = None if self.fresh is None else check(self.fresh.model)
+        return configuration.by_design(check(self.model), self.model, in_copy)
 
     def _sums(self) -> Iterator[Check]:
         yield from sums.check_residual(self.model, self.recorded, self.fresh_recorded)
@@ -395,7 +399,7 @@ class _Examination:
             self.noise,
             float(self.plain.abs().max()),
             NOISE_BASIS,
-            "the logits are not what they were",
+            "the logits have changed",
         )
 
     def _finding(self) -> DoctorFinding:

@@ -1,18 +1,18 @@
-"""Shared parts of checks: prompts, the count of passes, tolerances, a fresh copy of the model.
+"""Shared parts of checks: the probe prompts, the count of passes, tolerances, a fresh copy.
 
 The probe is 16 rows of 8 tokens. A *bare pass* is the model on the probe. Passes on fewer or more
 tokens count as a fraction, a backward pass counts as two forward ones, and passes of copies and of
 the Hugging Face original count like the model's own.
 
-Whole passes are compared up to a measured noise: the residual stream is multiplied, at every hook
+Whole passes are compared up to a measured noise. The residual stream is multiplied, at every hook
 point, by 1 ± NOISE eps with random signs (eps: the dtype's rounding); the resulting change of the
-logits is what other orders of summation may cause. The tolerance thus reflects the model's own
-condition. Single steps are compared with eps times the sum of the magnitudes of the terms.
+logits estimates the effect of another order of summation. The tolerance thus reflects the model's
+own condition. Single steps are compared with eps times the sum of the magnitudes of the terms.
 
 A fresh copy is a new object of the same class and configuration with the same weights. Behavior
-that it shares belongs to the class; behavior of the live model alone is a fault of that object. The
-copy's tensors are NaN before the state dict is loaded, which reveals tensors that loading leaves
-unset.
+shared by the copy belongs to the class; behavior of the live model alone is a fault of that object.
+The copy's tensors are NaN before the state dict is loaded, which reveals tensors that loading
+leaves unset.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from interp_toolkit.models.running.forward import attached, device_of, evaluatin
 from interp_toolkit.models.transformer.transformer import Transformer
 
 ROWS, POSITIONS = 16, 8
-#: roundings that one place of the residual stream may stand for
+#: rounding errors of a value in the residual stream
 NOISE = 4
-NOISE_BASIS = f"what ±{NOISE} eps on the residual stream does to the logits, + {NOISE} eps of them"
+NOISE_BASIS = f"effect of ±{NOISE} eps on the residual stream, plus {NOISE} eps of the logits"
 
 Hooks = Iterable[tuple[Any, Callable[..., Any]]]
 
 
 def eps_of(dtype: torch.dtype, device: torch.device | None = None) -> float:
-    """The rounding of a model's numbers.
+    """The relative rounding error of a model's numbers.
 
-    Not below float32's, in which libraries keep norms and rotary tables of wider models too; on a
-    GPU that multiplies in TensorFloat-32, that format's.
+    It is at least float32's, because libraries keep norms and rotary tables of wider models in
+    float32 too. On a GPU that multiplies in TensorFloat-32, it is that format's.
     """
     eps = max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps)
     on_gpu = device is not None and device.type == "cuda"
@@ -57,12 +57,12 @@ def eps_of(dtype: torch.dtype, device: torch.device | None = None) -> float:
 
 @dataclass
 class Bench:
-    """The probe rows and the count of passes.
+    """The probe prompts and the count of passes.
 
     Attributes:
         tokens: the probe, [row pos].
-        passes: how many bare passes were run so far.
-        calls: how many times any model was called.
+        passes: number of bare passes so far.
+        calls: number of calls of any model.
     """
 
     tokens: Tensor
@@ -82,14 +82,14 @@ class Bench:
         through: Callable[..., Any] | None = None,
         **options: Any,
     ) -> Tensor:
-        """The logits of a pass, in float64 on the CPU where they are kept to be compared.
+        """The logits of a pass, in float64 on the CPU if they are kept for comparison.
 
         Args:
             model: to run.
-            tokens: the rows; the probe by default.
-            at: hook points and the hooks that are on them meanwhile.
-            through: what is called with the tokens in place of the model, such as a method of it.
-            options: for what is called.
+            tokens: the rows; default: the probe.
+            at: hook points, with the hooks to attach during the pass.
+            through: called with the tokens in place of the model, such as one of its methods.
+            options: for the call.
 
         Raises:
             InputError: no logits came back.
@@ -97,7 +97,7 @@ class Bench:
         tokens = self.tokens if tokens is None else tokens
         self.count(tokens)
         with torch.no_grad(), evaluating(model), attached(model, at), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # TransformerLens says of some hooks what is said here
+            warnings.simplefilter("ignore")  # TransformerLens warns about the faults tested here
             output = (through or model)(tokens.to(device_of(model)), **options)
         logits = getattr(output, "logits", output)
         if not isinstance(logits, Tensor):
@@ -110,8 +110,8 @@ class Recorded:
     """The activations and logits of a recorded pass.
 
     Attributes:
-        values: by hook point's name, as it fired last.
-        fired: how often each fired.
+        values: by hook point's name, from its last firing.
+        fired: number of times each hook point fired.
         logits: of the pass.
     """
 
@@ -136,7 +136,7 @@ Edit = Callable[[Tensor], Tensor]
 
 
 def keeper(recorded: Recorded, name: str, edit: Edit = Tensor.clone) -> Callable[..., Any]:
-    """A hook that keeps what it is shown, edited, and hands that back; by default a copy."""
+    """A hook that stores its edited value and returns it; by default a copy."""
 
     def keep(value: Any, hook: Any) -> Any:
         recorded.fired[name] = recorded.fired.get(name, 0) + 1
@@ -156,14 +156,14 @@ def record(
     edits: Mapping[str, Edit] | None = None,
     tokens: Tensor | None = None,
 ) -> Recorded:
-    """A pass that keeps what every hook point shows and hands back a copy of it, a zero edit.
+    """A pass that stores the value at every hook point and returns a copy of it (a zero edit).
 
     Args:
-        bench: counts it.
+        bench: counts the pass.
         model: to run.
         points: its hook points.
-        edits: name -> a function of the value whose result is handed back instead, and kept.
-        tokens: the rows; the probe by default.
+        edits: name -> a function of the value, whose result is stored and returned instead.
+        tokens: the rows; default: the probe.
     """
     recorded, edits = Recorded(), edits or {}
     at = [
@@ -177,14 +177,14 @@ def record(
 def breaking(bench: Bench, model: Any, kinds: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """The kinds of hook point at which a hook that returns a copy makes the model fail, and how.
 
-    Found by halves, on two rows. `kinds`: the hook points of each, by name.
+    They are located by bisection, on two rows. `kinds`: the hook points of each, by name.
     """
     few, failures = Bench(bench.tokens[:2]), dict[str, str]()
 
     def look(some: list[str]) -> None:
         try:
             record(few, model, {n: point for kind in some for n, point in kinds[kind].items()})
-        except Exception as error:  # whatever the model raises
+        except Exception as error:  # any error of the model
             if len(some) == 1:
                 failures[some[0]] = f"{type(error).__name__}: {error}"
                 return
@@ -199,15 +199,15 @@ def breaking(bench: Bench, model: Any, kinds: Mapping[str, Mapping[str, Any]]) -
 
 
 def probe_rows(model: Model, prompt: Tensor | None = None, n_pos: int | None = None) -> Tensor:
-    """The probe: random tokens, the same every time; the first rows are the prompt's, where given.
+    """The probe: fixed random tokens, with the prompt's rows first if there is one.
 
     Args:
         model: any TransformerLens model.
-        prompt: [row position] token ids; None: random ones only.
-        n_pos: positions a row; None: enough for the checks, and for one prompt.
+        prompt: [row position] token ids; None: only random tokens.
+        n_pos: positions per row; None: enough for the checks, and for one prompt.
     """
     n_ctx, d_vocab = int(getattr(model.cfg, "n_ctx", POSITIONS)), int(model.cfg.d_vocab)
-    shortest = max(min(n_ctx - 2, POSITIONS), min(n_ctx, 2), 1)  # two are left for padding
+    shortest = max(min(n_ctx - 2, POSITIONS), min(n_ctx, 2), 1)  # leaves two for padding
     if n_pos is None:
         n_pos = shortest
         if prompt is not None:
@@ -245,14 +245,14 @@ def noise(bench: Bench, model: Any, points: Mapping[str, Any], plain: Tensor) ->
 
 
 def share_of(tolerance: float, scale: float) -> float:
-    """A tolerance as a share of the size of what is compared, 1 at most."""
+    """A tolerance as a fraction of the size of the compared values, at most 1."""
     return tolerance / max(scale, tolerance, torch.finfo(torch.float64).tiny)
 
 
 def unlike_values(
     actual: Mapping[str, Any], expected: Mapping[str, Tensor], share: float
 ) -> list[str]:
-    """The tensors that are off by more than this share of their largest number."""
+    """The names of tensors that differ by more than this fraction of their largest number."""
     wrong = []
     for name, value in expected.items():
         other = actual.get(name)
@@ -269,7 +269,7 @@ def unlike_values(
 
 
 def gap(a: Tensor, b: Tensor) -> float:
-    """The largest difference; none where both are the same infinity or no number; inf: of shape."""
+    """The largest difference; equal infinities and NaN count as 0; inf if shapes differ."""
     if a.shape != b.shape:
         return torch.inf
     a, b = (x.detach().cpu().double() for x in (a, b))
@@ -284,8 +284,8 @@ class Fresh:
     Attributes:
         model: the copy.
         unset: tensors that loading left unset.
-        unused: names in the state dict that the copy has no use for.
-        absent: names that the copy asks for and the state dict lacks.
+        unused: names in the state dict that the copy does not use.
+        absent: names that the copy needs and the state dict lacks.
     """
 
     model: Any
@@ -295,7 +295,7 @@ class Fresh:
 
 
 def fresh_copy(model: Model) -> Fresh:
-    """The copy; raises whatever the class raises where it cannot be made again."""
+    """Make the copy; raises the error of the class if it cannot be made."""
     with suppress_output():
         new = again(model)
         like = next(iter(model.parameters()))
@@ -321,7 +321,7 @@ def fresh_copy(model: Model) -> Fresh:
 
 
 def again(model: Any) -> Any:
-    """A new object of this class and configuration, its weights of no account."""
+    """A new object of this class and configuration, with arbitrary weights."""
     if isinstance(model, Transformer):
         return type(model)(model.cfg, init_weights=False)
     original = getattr(model, "original_model", None)
@@ -329,7 +329,7 @@ def again(model: Any) -> Any:
         return _bridge_again(model, original)
     cfg = copy.deepcopy(model.cfg)
     if type(model).__name__ == "HookedTransformer":
-        cfg.tokenizer_name = None  # or the constructor asks a hub for it
+        cfg.tokenizer_name = None  # otherwise the constructor accesses the hub
     return type(model)(cfg)
 
 
@@ -350,9 +350,9 @@ def _bridge_again(model: Any, original: Any) -> Any:
 
 
 def move(model: Any, target: torch.device | torch.dtype) -> None:
-    """Put a copy on a device, or into a dtype.
+    """Move a copy to a device, or convert it to a dtype.
 
-    Not by a bridge's own `to`, whose time grows with the square of the number of parameters.
+    A bridge's own `to` is not used, because its time is quadratic in the number of parameters.
     """
     if not hasattr(model, "original_model"):
         model.to(target)
@@ -365,7 +365,7 @@ def move(model: Any, target: torch.device | torch.dtype) -> None:
 
 
 def poison(model: Any) -> None:
-    """NaN in every parameter, and in every buffer that the state dict holds."""
+    """Set every parameter to NaN, and every buffer in the state dict."""
     saved = {tensor.data_ptr() for tensor in model.state_dict().values() if tensor.numel()}
     with torch.no_grad():
         for parameter in model.parameters():
@@ -378,7 +378,7 @@ def poison(model: Any) -> None:
 def unset(model: Any) -> list[str]:
     """The entries of the state dict that are still NaN.
 
-    Not all parameters: bridges keep fused and split projections side by side and save one of them.
+    Not all parameters are in it: bridges store fused and split projections, and save one of them.
     """
     return [
         name
@@ -388,7 +388,7 @@ def unset(model: Any) -> list[str]:
 
 
 def never_set(model: Any) -> list[str]:
-    """Parameters that are still NaN, although no state dict speaks of them."""
+    """Parameters that are still NaN, although no state dict contains them."""
     return [
         name.replace("._original_component", "")
         for name, parameter in model.named_parameters()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Answer = Literal["passed", "failed", "differs", "not_applicable", "undecided"]
-#: a difference above this share of what is compared is not small, whatever rounding may do
+#: fraction of the compared values above which a difference is not small, even if due to rounding
 SMALL = 0.02
 
 
@@ -26,17 +26,16 @@ class Check:
     """The result of one check.
 
     Attributes:
-        section: what it belongs to: hooks, sums, weights, told, reload, original, conditions,
-            prompts.
-        name: what was asked.
+        section: hooks, sums, weights, configuration, reload, original, invariance or prompts.
+        name: the property that is checked.
         answer: passed; failed (a fault of this model); differs (by design of the class or release,
-            worth knowing); not_applicable; undecided (could not be run, or not told apart).
-        summary: what was found, in a phrase.
-        difference: the largest found, in the units of what is compared; None where nothing is.
-        tolerance: up to which it is rounding.
-        basis: where the tolerance comes from.
-        locations: hook points or tensors that it is about, all of them.
-        instead: what to use in their place.
+            worth knowing); not_applicable; undecided (could not be run or distinguished).
+        summary: the observation, as a phrase.
+        difference: the largest, in the units of the compared values; None if none were compared.
+        tolerance: the largest difference that rounding explains.
+        basis: the derivation of the tolerance.
+        locations: all hook points or tensors concerned.
+        instead: hook points to use in their place.
     """
 
     section: str
@@ -60,10 +59,10 @@ def measured(
     summary: str = "not the same",
     locations: Sequence[str] = (),
 ) -> Check:
-    """A difference beside its tolerance: passed, failed (NaN too), or undecided.
+    """A check from a difference and its tolerance: passed, failed (NaN too), or undecided.
 
-    Undecided is what rounding may explain and is not small beside `scale`, the size of what is
-    compared; `summary` is said of a failure.
+    Undecided is a difference that rounding may explain but that is not small relative to `scale`,
+    the size of the compared values. `summary` describes a failure.
     """
     answer = judged(difference, tolerance, scale)
     if answer == "failed":
@@ -72,7 +71,7 @@ def measured(
 
 
 NOT_ASKED = "could not be checked"
-#: what is said of an answer
+#: descriptions of answers
 WORDS: dict[Answer, str] = {
     "passed": "the same up to rounding",
     "undecided": "undecided: the difference is large, but rounding could explain it",
@@ -87,24 +86,24 @@ def judged(difference: float, tolerance: float, scale: float) -> Answer:
 
 
 def guarded(section: str, name: str, check: Callable[[], Iterable[Check]]) -> list[Check]:
-    """The checks, or one that says why they could not be made."""
+    """The results of a check, or one result that says why it could not be made."""
     try:
         return list(check())
-    except InputError as error:  # it says what the model does not have
+    except InputError as error:  # names the part that the model lacks
         return [Check(section, name, "not_applicable", str(error))]
-    except Exception as error:  # strangers' models fail in every way
+    except Exception as error:  # third-party models raise many types
         reason = f"{NOT_ASKED}: {type(error).__name__}: {one_line(error)}"
         return [Check(section, name, "undecided", reason)]
 
 
 def largest(values: Iterable[float]) -> float:
-    """The largest; NaN where any is."""
+    """The largest value; NaN if any is."""
     values = list(values)
     return math.nan if any(math.isnan(v) for v in values) else max(values, default=0.0)
 
 
 NAME = "doctor"
-NAMED = 2  # faults that are findings of their own
+NAMED = 2  # faults that get a finding each
 
 
 @dataclass(frozen=True)
@@ -114,8 +113,8 @@ class DoctorEvidence(Evidence):
     Attributes:
         passed, failed, differs, not_applicable, undecided: number of checks with each answer.
         bare_passes: cost in forward passes of the model on the probe prompts.
-        calls: how many times a model was called.
-        noise: tolerance of a whole pass, in logits; None where it was not measured.
+        calls: number of calls of a model.
+        noise: tolerance of a whole pass, in logits; None if it was not measured.
     """
 
     passed: int
@@ -151,7 +150,7 @@ class DoctorFinding(Finding):
         return pd.DataFrame([vars(check) for check in self.checks])
 
     def tables(self) -> list[Table]:
-        """Three tables by outcome: problems with the faults first, passed, not applicable."""
+        """Three tables: problems (faults first), passed checks, and not applicable ones."""
         problems = [c for c in self.checks if c.answer in ("failed", "differs", "undecided")]
         problems.sort(key=lambda check: check.answer != "failed")
         passed = [_row(c) for c in self.checks if c.answer == "passed"]
@@ -179,7 +178,7 @@ def _row(check: Check) -> list[object]:
 def evidence_of(
     checks: Sequence[Check], passes: float, calls: int, noise: float | None
 ) -> DoctorEvidence:
-    """The counts and the status: one failed check is a fault; no passed check leaves it open."""
+    """Counts and status: a failed check is a fault; without a passed check it is undecided."""
     count = Counter(check.answer for check in checks)
     faults = [f"{c.name}: {c.summary}" for c in checks if c.answer == "failed"]
     status: Status = "faults_found" if faults else "sound" if count["passed"] else "undecided"
@@ -211,7 +210,7 @@ def headline(checks: Sequence[Check], evidence: DoctorEvidence) -> str:
 
 
 def findings(checks: Sequence[Check], evidence: DoctorEvidence) -> list[str]:
-    """The faults, what is undecided or differs by design, and what the checks cover."""
+    """The faults, the undecided checks and those that differ by design, and the scope."""
     by_answer = {
         answer: [check for check in checks if check.answer == answer]
         for answer in ("failed", "undecided", "differs")

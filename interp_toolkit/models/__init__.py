@@ -1,7 +1,7 @@
 """A uniform interface to TransformerLens models: load, run and edit them, read their weights.
 
 - `model`: the interface that all kinds of models share; the name of a head
-- `loading`: a file or a name becomes a model
+- `loading`: loads a model from a file or by name
 - `running`: streamed activations, and interventions that are checked to take effect
 - `weights`: one view of the weights of every kind of model
 - `transformer`: the toolkit's own transformer, a replacement for `HookedTransformer`

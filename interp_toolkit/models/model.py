@@ -1,7 +1,7 @@
 """The model interface that the toolkit requires, common to all kinds of TransformerLens models.
 
 `Model` is that interface for type checkers, and `Head` names an attention head. `check_model`
-refuses any other object, in one line that names its type and the way to a model.
+refuses any other object with a one-line message that names its type and how to get a model.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from interp_toolkit.errors import InputError
 
 
 class Head(NamedTuple):
-    """An attention head: its layer, and its number in that layer, both counted from 0."""
+    """An attention head: its layer, and its index in that layer, both counted from 0."""
 
     layer: int
     head: int
@@ -58,26 +58,26 @@ if TYPE_CHECKING:
             """The modules, itself among them."""
 
     class LoadedModel(Model, Protocol):
-        """A model as `load` gives it: what our `Transformer` and a `TransformerBridge` share."""
+        """A model returned by `load`: the common interface of `Transformer` and bridges."""
 
         @property
         def tokenizer(self) -> Any:
             """The tokenizer, or None."""
 
         def run_with_hooks(self, *args: Any, **kwargs: Any) -> Any:
-            """Logits, with functions at hook points for this pass alone."""
+            """Logits, with functions at hook points for this pass only."""
 
         def run_with_cache(self, *args: Any, **kwargs: Any) -> Any:
             """Logits, and the activations by name."""
 
         def hooks(self, *args: Any, **kwargs: Any) -> Any:
-            """A context in which functions stay at hook points."""
+            """A context in which functions are attached to hook points."""
 
         def add_hook(self, *args: Any, **kwargs: Any) -> None:
             """Attach a function to hook points, until `reset_hooks`."""
 
         def reset_hooks(self, *args: Any, **kwargs: Any) -> Any:
-            """Take attached functions away."""
+            """Remove attached functions."""
 
         def to(self, *args: Any, **kwargs: Any) -> Any:
             """The model on another device, or in another precision."""
@@ -86,10 +86,10 @@ if TYPE_CHECKING:
             """The model in eval mode."""
 
         def __getattr__(self, name: str) -> Any:
-            """Attributes of some kinds only, such as `W_E`, unknown to type checkers."""
+            """Attributes of some kinds of model only, such as `W_E`, unknown to type checkers."""
 
 else:
-    Model = LoadedModel = Any  # at run time what is no model is refused in words, by its reader
+    Model = LoadedModel = Any  # at run time `check_model` refuses other objects
 
 
 _PARTS = ("cfg", "hook_dict", "run_with_hooks")
@@ -97,12 +97,12 @@ _WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParalle
 
 
 def _has(model: Any, part: str) -> bool:
-    """Whether it has this, without making it: a bridge makes its `hook_dict` on each access."""
+    """Whether the model has this part, without access: a bridge builds `hook_dict` each time."""
     return inspect.getattr_static(model, part, None) is not None or hasattr(model, part)
 
 
 def check_model(model: Any) -> None:
-    """Raise InputError, with the way to a model, for any object without the `Model` interface.
+    """Raise InputError, with advice, for any object without the `Model` interface.
 
     Examples:
         >>> import interp_toolkit as it
@@ -140,7 +140,7 @@ def check_model(model: Any) -> None:
 
 
 def longest_row(bridge: Any) -> int | None:
-    """The context by a field that TransformerLens does not read (MPT's `max_seq_len`), or None."""
+    """The context length in a field that TransformerLens does not read (MPT), or None."""
     config = getattr(getattr(bridge, "original_model", None), "config", None)
     longest = getattr(config, "max_seq_len", None)
     return longest if isinstance(longest, int) and longest > 0 else None
@@ -164,7 +164,7 @@ def _way(model: Any, missing: list[str]) -> str:
 
 
 def sizes(model: Any, *names: str) -> tuple[int, ...]:
-    """Whole numbers of a model's configuration; raises InputError for one that it does not have."""
+    """Integers from a model's configuration; raises InputError for a missing one."""
     if not hasattr(model, "cfg"):
         check_model(model)
     values = [getattr(model.cfg, name, None) for name in names]

@@ -1,8 +1,8 @@
 """Linear readability: estimators on arrays, and analyses of models.
 
 - `estimators`: separability certificates, logistic probes and their scores; no model needed
-- `boolean`: where a boolean function can be read (`--probe xor`, `and`, `or`, `boolean`)
-- `uand`: which ANDs of two features a layer computes (`--probe uand`)
+- `boolean`: sites where a boolean function is readable (`--probe xor`, `and`, `or`, `boolean`)
+- `uand`: the ANDs of two features that a layer computes (`--probe uand`)
 """
 
 import lazy_loader

@@ -31,7 +31,7 @@ from interp_toolkit.results import SCHEMA, Evidence, Provenance, Status, Table, 
 if TYPE_CHECKING:
     import pandas as pd
 
-#: the fields that name an entry, of those it has
+#: the fields that name an entry; absent ones are skipped
 NAMES = (
     *("of", "name", "detector", "layer", "head", "hook", "position", "function", "edge", "claim"),
     *("about", "section", "kind", "relation", "query_feature", "key_feature", "query_token"),
@@ -39,7 +39,7 @@ NAMES = (
 )
 #: fields whose interval is the entry's `low` and `high`, or its `interval`
 ESTIMATES = ("value", "effect", "mean", "cosine", "gap")
-#: fields whose words are findings, beside those that hold a status
+#: fields whose words are findings, in addition to status words
 WORDS = ("causal", "answer", "outcome", "word", "structure")
 STATUSES = frozenset(get_args(Status))
 NOT_COMPARED = (
@@ -55,7 +55,7 @@ NOT_COMPARED = (
     "tables",
 )
 BEFORE = "interp-toolkit/2"
-#: keys of files written before they were renamed: of every analysis, and of some
+#: former keys in older files: in every analysis, and in some
 RENAMED_KEYS = {"said": "summary", "material": "above_threshold"}
 RENAMED_KEYS_OF: Mapping[str, Mapping[str, str]] = {
     "audit": {
@@ -87,7 +87,7 @@ RENAMED_KEYS_OF: Mapping[str, Mapping[str, str]] = {
     "uand": {"places": "positions"},
     "universal-keys": {"foretold": "held_out_accuracy", "not_foretold": "fails_held_out"},
 }
-#: words of such files, by their key
+#: former words in older files, by key
 RENAMED_WORDS: Mapping[str, Mapping[str, str]] = {
     "causal": {
         "carries": "major",
@@ -95,21 +95,29 @@ RENAMED_WORDS: Mapping[str, Mapping[str, str]] = {
         "works_against": "suppresses",
     },
     "outcome": {"not_foretold": "fails_held_out"},
+    "section": {"told": "configuration", "conditions": "invariance"},
+    "name": {
+        "norms are folded as told": "norms are folded as cfg says",
+        "a row alone is the row in a batch": "a row has the same logits alone and in a batch",
+        "patterns see what they may": "patterns respect the mask",
+        "what the parts' hooks show is what is added": "the parts' hooks show the added values",
+        "run_with_hooks makes the edits it is given": "run_with_hooks makes the requested edits",
+    },
 }
 LARGEST = 256 * 2**20  # bytes of a file
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A word or a number that is not the same in both files.
+    """A word or a number that differs between the files.
 
     Attributes:
-        probe, model: of which result.
+        probe, model: of the result.
         of: the entry; "" for the result itself.
         field: of the entry.
-        first, second: the words or numbers; None: that file has none there.
-        low, high: the interval of second - first, where both have intervals.
-        beyond: whether 0 lies outside that interval; None without one.
+        first, second: the words or numbers; None: missing in that file.
+        low, high: the interval of second - first, if both have intervals.
+        beyond: whether the interval excludes 0; None without one.
     """
 
     probe: str
@@ -129,11 +137,12 @@ class ComparisonEvidence(Evidence):
 
     Attributes:
         compared: results that both files have.
-        verdicts_differ: of these, with another status.
-        words_differ: words below the verdicts that differ, or that one file has not.
-        numbers_with_intervals: compared; numbers_differ: of these, beyond both intervals.
-        entries: compared; entries_alone: in one file only; entries_unnamed: not compared, as
-            nothing names them or several have one name.
+        verdicts_differ: number of these with another status.
+        words_differ: outcomes of entries that differ, or that only one file has.
+        numbers_with_intervals: compared numbers; numbers_differ: number of these that differ
+            beyond both intervals.
+        entries: compared entries; entries_alone: in one file only; entries_unnamed: not compared,
+            because they have no name or share one.
         only_first, only_second: results without a counterpart.
     """
 
@@ -151,10 +160,10 @@ class ComparisonEvidence(Evidence):
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonFinding(Finding):
-    """Two files of results, compared.
+    """The comparison of two files of results.
 
     Attributes:
-        verdicts: analysis, model, and the status in either file.
+        verdicts: analysis, model, and the status in each file.
         differences: in entries and evidence, those beyond their intervals first.
         alone: entries in one file only: analysis, model, entry, and the file.
     """
@@ -173,7 +182,7 @@ class ComparisonFinding(Finding):
         return pd.DataFrame(rows, columns=columns)
 
     def tables(self) -> list[Table]:
-        """The verdicts, then words, numbers with and without intervals, and what is alone."""
+        """Verdicts, then words, numbers with and without intervals, and entries in one file."""
         first, second = self.provenance.settings["first"], self.provenance.settings["second"]
         changed = {n for n, (_, _, a, b) in enumerate(self.verdicts) if a != b}
         all_tables = [
@@ -228,7 +237,7 @@ class ComparisonFinding(Finding):
 def by_kind(
     differences: Sequence[Difference],
 ) -> tuple[list[Difference], list[Difference], list[Difference]]:
-    """Words and what one file has not; numbers with intervals; numbers without."""
+    """Split into words and missing values, numbers with intervals, and numbers without."""
     kinds: tuple[list[Difference], list[Difference], list[Difference]] = ([], [], [])
     for difference in differences:
         numbers = is_number(difference.first) and is_number(difference.second)
@@ -240,7 +249,7 @@ def by_kind(
 def compare(first: str | Path, second: str | Path) -> ComparisonFinding:
     """Compare two files of results, as `--json` and `write_json` write them.
 
-    Raises InputError where a file is none such, or no analysis is in both.
+    Raises InputError if a file is not one, or if they have no analysis in common.
 
     Examples:
         >>> import interp_toolkit as it
@@ -335,7 +344,7 @@ def _findings(
     words: Sequence[Difference],
     numbers: Sequence[Difference],
 ) -> list[str]:
-    """Verdicts, outcomes of entries, numbers with intervals, entries that have no counterpart."""
+    """Verdicts, outcomes of entries, numbers with intervals, entries without a counterpart."""
     sentences = []
     if len(changed) > 1:
         sentences.append(f"Verdicts: {listed([_then(*one) for one in changed])}.")
@@ -347,7 +356,7 @@ def _findings(
         beyond = [f"{d.of} {label_of(d.field)}".strip() for d in numbers if d.beyond]
         sentences.append(
             f"{len(beyond)} of {evidence.numbers_with_intervals} numbers with a confidence "
-            "interval differ beyond both intervals, each tested by itself"
+            "interval differ beyond both intervals, each tested separately"
             + (f": {listed(beyond)}." if beyond else ".")
         )
     else:
@@ -374,7 +383,7 @@ def _read(path: Path) -> bytes:
 
 
 def _results(path: Path, text: bytes) -> list[dict[str, Any]]:
-    """Read a file of results; raises InputError if it is none."""
+    """Read a file of results; raises InputError if it is not one."""
     document = parsed(text, str(path), nan=False)
     if not isinstance(document, dict) or document.get("schema") not in (SCHEMA, BEFORE):
         raise InputError(f"{path} is not a results file: its schema is not {SCHEMA!r}")
@@ -385,7 +394,7 @@ def _results(path: Path, text: bytes) -> list[dict[str, Any]]:
 
 
 def current(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result of a file with keys and words as they are called now."""
+    """A result from a file with former keys and words replaced by current ones."""
     keys = RENAMED_KEYS | dict(RENAMED_KEYS_OF.get(result["probe"], {}))
     renamed: dict[str, Any] = _renamed(dict(result), keys)
     return renamed
@@ -413,7 +422,7 @@ def _is_result(value: Any) -> bool:
 
 
 def _labels(files: Sequence[Path]) -> list[str]:
-    """Short names that differ."""
+    """Short, distinct names for the files."""
     names = [path.name for path in files]
     if names[0] == names[1]:
         names = [str(path) for path in files]
@@ -423,10 +432,10 @@ def _labels(files: Sequence[Path]) -> list[str]:
 def matched(
     first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]
 ) -> tuple[list[tuple[Mapping[str, Any], Mapping[str, Any]]], tuple[list[str], list[str]]]:
-    """Results that belong together, and those that are alone: "heads of model.pt".
+    """Pairs of matching results, and descriptions of unmatched ones: "heads of model.pt".
 
-    Where a file has several results of an analysis they go by the model's file (its hash, else its
-    path), and where that names none by the model's name, if one result alone has it.
+    If a file has several results of one analysis, they are matched by the model's file (its hash,
+    else its path), or without a file by the model's name, if it is unique.
     """
     pairs = []
     alone: tuple[list[str], list[str]] = ([], [])
@@ -492,7 +501,7 @@ def _numbers(
     *,
     plain: bool,
 ) -> Iterator[tuple[Difference | None, bool]]:
-    """A number's difference; without an interval only where `plain`."""
+    """A number's difference; without an interval only if `plain`."""
     field = where[-1]
     value, other = float(first[field]), float(second[field])
     bounds = _interval(field, first), _interval(field, second)
@@ -506,7 +515,7 @@ def _numbers(
 
 
 def _interval(field: str, entry: Mapping[str, Any]) -> tuple[float, float] | None:
-    """A number's interval: its own two bounds, or the entry's, if the number is its estimate."""
+    """A number's interval: its own bounds, or the entry's if the number is the entry's estimate."""
     stem = field.removesuffix("_effect")
     ends = [[entry.get(stem + bound) for bound in BOUNDS]]
     if field in ESTIMATES:
@@ -518,7 +527,7 @@ def _interval(field: str, entry: Mapping[str, Any]) -> tuple[float, float] | Non
 
 
 def is_word(field: str, value: Any) -> bool:
-    """Whether a value says a finding in a word."""
+    """Whether a value is a finding in one word."""
     if isinstance(value, bool):
         return True
     return isinstance(value, str) and (field in WORDS or value in STATUSES)
@@ -535,7 +544,7 @@ def _name(entry: Mapping[str, Any]) -> str:
 
 
 def entries_of(result: Mapping[str, Any]) -> tuple[dict[str, Mapping[str, Any]], int]:
-    """The evidence as "", and the named entries of the result's lists; how many have no name."""
+    """The evidence under "", the named entries of the result's lists, and the number of unnamed."""
     named: dict[str, Mapping[str, Any]] = {"": result["evidence"]}
     unnamed = 0
     for key, value in result.items():

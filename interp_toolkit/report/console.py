@@ -1,10 +1,10 @@
 """Results in the terminal: headline, findings as bullets, tables, provenance.
 
-The evidence is in HTML and JSON.
+The evidence is only in HTML and JSON.
 
-Everything fits the console's width, 80 columns as a rule: numbers are never broken, text folds
-inside its column, and what still does not fit is left out and named. Outcomes carry a sign as
-well as a color; a terminal that knows ASCII only gets signs and dots it can show.
+All output fits the console's width, usually 80 columns: numbers are never broken, text folds
+inside its column, and columns that still do not fit are left out and named. Outcomes have a sign
+as well as a color; ASCII-only terminals get replacements.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ STYLES: Mapping[Tone, str] = {
     "against": "red",
 }
 MAX_ROWS = 20
-GAP = 2  # columns between a table's columns
-FOLDED = 12  # a text column may fold, but not below this width, nor inside its heading's words
+GAP = 2  # characters between a table's columns
+FOLDED = 12  # smallest width of a folded text column (at least its heading's longest word)
 _RULE = box.Box("    \n    \n ── \n" + "    \n" * 5)
 _ASCII_RULE = box.Box("    \n    \n -- \n" + "    \n" * 5, ascii=True)
 _NAME_PARTS = re.compile(r"[^._:/-]*[._:/-]?(?=.)|.$")
@@ -85,7 +85,7 @@ def render(results: Sequence[Result], console: Console, *, quiet: bool = False) 
 
 
 def first_stage(result: Result) -> str:
-    """The headline and the first table, as plain text: what is known before a long second stage."""
+    """The headline and the first table as plain text, for the first stage of a long analysis."""
     text = StringIO()
     console = Console(file=text, width=Console(stderr=True).width, highlight=False)
     console.print(_verdict(result, console))
@@ -171,7 +171,7 @@ def _print_table(table: Table, console: Console) -> None:
 
 
 def _header(name: str, column: Sequence[str]) -> str:
-    """A column's heading, with a line break at each space where it is wider than its cells."""
+    """A column's heading, with a line break at each space if it is wider than its cells."""
     name = words(name)
     return name.replace(" ", "\n") if len(name) > max(map(len, column), default=0) else name
 
@@ -183,10 +183,10 @@ def fit(
     available: int,
     required: Collection[int | None] = (),
 ) -> dict[int, int]:
-    """The columns that fit beside each other, each with its width.
+    """The columns that fit next to each other, each with its width.
 
-    The widest columns that are not fixed shrink first, each down to its floor; when that is not
-    enough, the last columns that are not to be kept are left out.
+    The widest columns that are not fixed shrink first, each down to its floor. If that is not
+    enough, the last columns that are not required are left out.
     """
     fitted = dict(enumerate(widths))
     while sum(fitted.values()) + GAP * (len(fitted) - 1) > available and len(fitted) > 1:
@@ -200,7 +200,7 @@ def fit(
 
 
 def fold(text: str, width: int) -> str:
-    """Text with line breaks inside a name too long for its column, after a dot or underscore."""
+    """Text with line breaks inside long names, after a dot or underscore."""
     if cell_len(text) <= width or " " in text:
         return text
     lines = [""]
@@ -231,13 +231,13 @@ def _style(status: Any) -> str:
 
 
 def _plain(text: str, console: Console) -> str:
-    """Text as this terminal can show it: nothing of a file's or a feature's name steers it."""
+    """Text for this terminal, without control characters from names in files."""
     text = printable(text)
     return text.translate(_ASCII) if console.options.ascii_only else text
 
 
 def provenance_line(provenance: Provenance) -> str:
-    """Model, data, seed and versions in one line; of a hash, its first twelve digits."""
+    """Model, data, seed and versions in one line; hashes are cut to twelve digits."""
     model = jsonable(provenance.model)
     about = [str(model["kind"])] if model.get("kind") else []
     if model.get("path") and model["path"] != model.get("name"):

@@ -1,15 +1,15 @@
-"""Formats of values and verdicts, for the terminal and the page, and comparisons of several models.
+"""Formats of values and verdicts for terminal and HTML, and comparisons of several models.
 
-Machine names get readable labels; a field without a label reads as its own words.
+Machine names get readable labels; a field without a label is shown as its own words.
 
 A float has four significant digits, an integer all of its own, a missing value is a dash. The
-floats of one column share their decimals where their sizes allow, so that the points line up. Long
-lists are cut short with the number of entries left out; the JSON has all of them.
+floats of one column share their number of decimals if their sizes allow. Long lists are shortened,
+with the number of omitted entries; the JSON has all of them.
 
 Several models in one report are compared in a table: their verdicts and evidence, one row per
-model. Of the evidence it shows only numbers that every model's result has and that differ between
-models. Models with numbers in their names, such as checkpoints of a training run, also get a figure
-of the evidence over these numbers, with one line per run.
+model. It contains only numbers that every model's result has and that differ between models.
+Models with numbers in their names, such as checkpoints of a training run, also get a figure of the
+evidence over these numbers, with one line per run.
 """
 
 from __future__ import annotations
@@ -38,39 +38,39 @@ LABELS: Mapping[str, str] = {
     "others_largest_effect": "largest effect of those (nats)",
     "every_edge_ablated": "with all edges ablated",
     "ablation_value": "ablation value of an edge",
-    "faithfulness": "faithfulness, held-out rows",
+    "faithfulness": "faithfulness on held-out prompts",
     "faithfulness_low": "its interval, from",
     "faithfulness_high": "to",
-    "faithfulness_where_chosen": "faithfulness, rows edges were chosen on",
+    "faithfulness_where_chosen": "faithfulness on the prompts of the edge selection",
     "rule": "an edge is kept by",
     "nulls": "re-initialised models",
     "nulls_alike": "of these, meeting the criteria of the same algorithm",
     "weights_residual": "variance of the logits that the weight tables leave",
-    "pairs": "pairs looked at",
+    "pairs": "pairs tested",
     "expected_by_chance": "expected by chance alone, at most",
     "shared_cosine": "mean cosine of the features",
     "alike": "bigrams with features alike",
     "counts": "pairs",
-    "shuffled_read": "pairs read with shuffled labels",
+    "shuffled_read": "readable pairs with shuffled labels",
     "p_better": "probability that a random layer reads as well",
     "behind_attention": "attention may have brought ANDs from other positions",
-    "held_out": "held out, one in",
+    "held_out": "one in this many positions is held out",
     "basis": "from",
     "found": "beyond the null",
 }
 
 
 def label_of(name: str, evidence: Evidence | None = None) -> str:
-    """A field's name for people: its heading, such as "theorem on heads" of `heads_theorem`."""
+    """A field's label: its heading, such as "theorem on heads" for `heads_theorem`."""
     headings = {} if evidence is None else headings_of(evidence)
     return headings.get(name) or LABELS.get(name, name.replace("_", " "))
 
 
 SIGNIFICANT = 4
 MISSING = "–"
-#: with a sign as well as a color, an outcome reads on paper and without color vision
+#: signs, so that outcomes can be read on paper and without color vision
 SIGNS: Mapping[Tone, str] = {"yes": "✓", "no": "✗", "none": "–", "open": "?", "against": "!"}
-#: what each sign claims, for a legend
+#: meaning of each sign, for a legend
 LEGEND: Mapping[Tone, str] = {
     "yes": "found: significant against the null, by its interval, or with a certificate",
     "no": "shown not to hold",
@@ -79,11 +79,11 @@ LEGEND: Mapping[Tone, str] = {
     "against": "contradicts a claim",
 }
 PLAIN_SIGN = "•"
-BOUNDS = ("_low", "_high")  # what the names of an estimate's ends have behind its own
+BOUNDS = ("_low", "_high")  # suffixes of the names of an estimate's bounds
 SHOWN_ITEMS = 6
 _PATH = re.compile(r"\w[./:]\w")
-FIXED_POINT = (1e-3, 1e6)  # sizes outside are written with an exponent
-ALIGNED = (1e-2, 1e4)  # sizes within can share their decimals and still say enough
+FIXED_POINT = (1e-3, 1e6)  # numbers of other sizes are written with an exponent
+ALIGNED = (1e-2, 1e4)  # range of sizes in which numbers can share their decimals
 
 
 def tone_of(value: Any) -> Tone | None:
@@ -97,31 +97,31 @@ def sign_of(result: Result) -> str:
 
 
 def sign_of_status(status: str | None) -> str:
-    """The sign of a status word; a dot where it is no known one."""
+    """The sign of a status word; a dot if it is unknown."""
     tone = tone_of(status)
     return SIGNS[tone] if tone else PLAIN_SIGN
 
 
 def legend(results: Sequence[Result]) -> list[tuple[Tone, str]]:
-    """The signs that these results use, each with what it claims."""
+    """The signs that these results use, each with its meaning."""
     used = {tone_of(result.status) for result in results}
     return [(tone, text) for tone, text in LEGEND.items() if tone in used]
 
 
 def words(name: str) -> str:
-    """A machine name as words: `not_separable` as `not separable`; a file's or hook's stays."""
+    """A machine name as words: `not_separable` as `not separable`; file and hook names stay."""
     return name if _PATH.search(name) else name.replace("_", " ")
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:
-    """Whether a plain value is a number; a boolean is none."""
+    """Whether a plain value is a number (not a boolean)."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def format_number(value: float) -> str:
     """A number in four significant digits; integers in full.
 
-    0.2175 as `0.2175`, 1.0 as `1.000`, 3.14e-17 as `3.14e-17`, 12 as `12`.
+    Examples: 0.2175 as `0.2175`, 1.0 as `1.000`, 3.14e-17 as `3.14e-17`, 12 as `12`.
     """
     if isinstance(value, int):
         return str(value)
@@ -162,7 +162,7 @@ def _joined(items: Sequence[str]) -> str:
 
 
 def format_column(cells: Sequence[Any]) -> list[str]:
-    """A table's column as text: its floats with the same decimals, where their sizes allow."""
+    """A table's column as text; its floats have the same decimals if their sizes allow."""
     plain = [jsonable(cell) for cell in cells]
     sizes = [abs(cell) for cell in plain if isinstance(cell, float) and cell != 0]
     smallest, largest = ALIGNED
@@ -174,23 +174,23 @@ def format_column(cells: Sequence[Any]) -> list[str]:
 
 
 def is_numeric(cells: Sequence[Any]) -> bool:
-    """Whether a column is to be aligned as numbers: nothing but numbers and missing values."""
+    """Whether a column is right-aligned: it has only numbers and missing values."""
     return all(cell is None or is_number(cell) for cell in map(jsonable, cells))
 
 
 def deciding(columns: Sequence[Sequence[Any]]) -> int | None:
-    """The last of a table's columns that holds outcomes, its first left aside: it says how it ends.
+    """The last column with outcomes, apart from the first column.
 
-    Where a table is wider than there is room, this column and the first stay in sight.
+    In a table that is wider than its space, this column and the first are always shown.
     """
     outcomes = [at for at, column in enumerate(columns) if at and any(map(tone_of, column))]
     return outcomes[-1] if outcomes else None
 
 
 def evidence_of(result: Result) -> dict[str, Any]:
-    """A result's evidence by its labels, as plain data, then its notes.
+    """A result's evidence by label, as plain data, then its notes.
 
-    Without what is missing or in a table, and without the status: the verdict's sign shows that.
+    Missing values, values in a table, and the status (shown by the verdict's sign) are left out.
     """
     evidence = jsonable(result.evidence)
     for key in ("status", *result.evidence.in_tables):
@@ -209,11 +209,10 @@ def model_name(result: Result) -> str:
 
 
 def model_names(results: Sequence[Result]) -> list[str]:
-    """The name of each result's model, such that models of different records have different names.
+    """The name of each result's model, unique for models with different records.
 
-    Files of one name are distinguished by their folders, models that differ in nothing else by
-    numbers. The record of a live model is its class and configuration: two of one configuration
-    have one name.
+    Files of one name are distinguished by their folders, otherwise equal models by numbers. The
+    record of a live model is its class and configuration, so two of one configuration share a name.
     """
     models = [jsonable(result.provenance.model) for result in results]
     different: list[Any] = []
@@ -237,12 +236,12 @@ FEWEST_POINTS = 3
 
 
 def tables(results: Sequence[Result], names: Sequence[str]) -> list[Table]:
-    """A table for every analysis that has results of several models; `names`: of the models."""
+    """A table for every analysis with results of several models; `names`: of the models."""
     return [_table(*shown) for shown in _of_several(results, names)]
 
 
 def figures(results: Sequence[Result], names: Sequence[str]) -> list[Figure]:
-    """A figure for every analysis whose models are numbered, over their numbers."""
+    """A figure for every analysis whose models are numbered, over these numbers."""
     figures_shown = (_figure(*shown) for shown in _of_several(results, names))
     return [figure for figure in figures_shown if figure is not None]
 
@@ -262,9 +261,9 @@ def _of_several(
 
 
 def _numbers(results: Sequence[Result]) -> dict[str, list[float]]:
-    """The numbers of the evidence that all have, where they or their bounds are not all the same.
+    """The numbers of the evidence that all results have and that (or whose bounds) differ.
 
-    A number comes before its bounds, if all have these.
+    A number comes before its bounds, if all results have these.
     """
     evidence = [jsonable(result.evidence) for result in results]
     shared = {
@@ -287,7 +286,7 @@ def _table(probe: str, names: Sequence[str], results: Sequence[Result]) -> Table
     numbers = _numbers(results)
     shown = list(numbers)[:MOST_COLUMNS]
     while shown and set(numbers) & {shown[-1] + bound for bound in BOUNDS}:
-        shown.pop()  # an estimate without its bounds
+        shown.pop()  # never show an estimate without its bounds
     rows = [
         [name, result.status, *(numbers[key][at] for key in shown)]
         for at, (name, result) in enumerate(zip(names, results, strict=True))
@@ -339,10 +338,10 @@ def _figure(probe: str, names: Sequence[str], results: Sequence[Result]) -> Figu
 
 
 def numbered(names: Sequence[str]) -> dict[str, dict[int, int]] | None:
-    """Runs of models: what their names begin with -> the last number -> the model's index.
+    """Runs of models: prefix of the names -> last number in the name -> index of the model.
 
-    None where a name has no number (the digits behind a dot, as in 0.25, are none), where two are
-    the same, or where a run has too few for a line.
+    None if a name has no number (digits after a dot, as in 0.25, do not count), if two names are
+    equal, or if a run is too short for a line.
     """
     runs: dict[str, dict[int, int]] = {}
     for i, name in enumerate(names):

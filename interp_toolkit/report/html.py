@@ -4,19 +4,19 @@
 
     {"schema": "interp-toolkit/3", "version": "0.1.0", "model": {...}, "results": [...]}
 
-`model` is the one model that all results are about, and null where there are several or none; each
-result's provenance names its own in every case. Numbers are numbers; missing and non-finite values
-are null, never NaN. The schema is `docs/results.schema.json`.
+`model` is the model of all results, or null if there are several or none; each result's provenance
+names its own in every case. Numbers are numbers; missing and non-finite values are null, never
+NaN. The schema is `docs/results.schema.json`.
 
-*HTML*: the verdict, the picture, the evidence and the source of each result. The page is
-`page.html` (jinja2, everything escaped) with `page.css`, `page.js`, plotly.js and the results' JSON
-inside it. A page with a plot weighs 4.8 MB, nearly all of it plotly.js; one without leaves
-plotly.js out. It needs no network and may not use one: its content security policy allows no
-request and runs only the scripts whose hashes the page names, so that nothing in a result can run
-even if it got past the escaping. The same results give the same bytes.
+*HTML*: the verdict, figures, evidence and provenance of each result. The page is `page.html`
+(jinja2, everything escaped) with `page.css`, `page.js`, plotly.js and the results' JSON inside. A
+page with a plot takes 4.8 MB, nearly all of it plotly.js, which pages without plots leave out. It
+needs no network and cannot use one: its content security policy allows no request and runs only
+the scripts whose hashes the page lists, so that no content of a result could run even if escaping
+failed. The same results give the same bytes.
 
-Colors live in `page.css`, for light, dark and print. `page.js` reads them from there and passes
-them to the plots as plotly's template, which gives way to whatever a figure sets itself.
+`page.css` defines the colors for light, dark and print. `page.js` reads them and passes them to the
+plots as plotly's template; a figure's own settings take precedence.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ from interp_toolkit.results import SCHEMA, Figure, Result, Table, check_results,
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
-    """Write UTF-8 text through a temporary file in the same folder; returns the path written.
+    """Write UTF-8 text through a temporary file in the same folder; returns the written path.
 
-    A link is followed, and anything but a regular file (`/dev/null`, a pipe) is written in place.
-    Raises InputError when the file cannot be written there.
+    Links are followed, and files that are not regular (`/dev/null`, a pipe) are written directly.
+    Raises InputError if the file cannot be written.
     """
     target = Path(os.path.realpath(path))
     if target.is_dir():
@@ -87,7 +87,7 @@ _SPREAD_OUT_NUMBERS = re.compile(r'\[\n\s+([^\[\]{}"]+?)\n\s+\]')
 
 
 def to_json(results: Sequence[Result]) -> dict[str, Any]:
-    """The document as plain data; raises TypeError where a result holds what JSON cannot.
+    """The document as plain data; raises TypeError for values without a JSON form.
 
     Examples:
         >>> import interp_toolkit as it
@@ -112,9 +112,9 @@ def dumps(results: Sequence[Result]) -> str:
 
 @takes(results=check_results)
 def write_json(results: Sequence[Result], path: str | os.PathLike[str]) -> None:
-    """Write the document to a file, all or nothing, or to standard output where path is `-`.
+    """Write the document to a file, atomically, or to standard output if path is `-`.
 
-    Raises InputError when the file cannot be written.
+    Raises InputError if the file cannot be written.
 
     Examples:
         >>> import interp_toolkit as it
@@ -129,19 +129,19 @@ def write_json(results: Sequence[Result], path: str | os.PathLike[str]) -> None:
 
 
 _IDENTIFIER = re.compile(r"(?=.*[._:/])[A-Za-z/][\w.:/*\[\]-]*|[0-9a-f]{32,}")
-#: plotly's traces that compile code as they draw, which the page's policy forbids, or fetch maps
+#: plotly's traces that compile code (which the page's policy forbids) or fetch maps
 UNSUPPORTED_TRACES = re.compile(r".*gl|splom|parcoords|.*geo|.*map(box)?|choropleth.*")
-# In a sentence, an underscore tells the name of a hook from `e.g.` and `and/or`; the other
+# In prose, an underscore distinguishes a hook's name from `e.g.` and `and/or`. The second
 # alternative is a number with an exponent, which a browser would break after its minus.
 _IN_PROSE = re.compile(r"(\w[\w.:/*\[\]-]*_[\w.:/*\[\]-]*\w|\d[\d.]*e[+-]?\d+)")
 NAMED = 4  # models in a page's title
-MOST_TABLES = 2  # results of a page whose main tables are open; of more, verdicts and figures are
+MOST_TABLES = 2  # up to this many results, main tables are expanded; otherwise collapsed
 _NAME, _NUMBER = Markup("<code>{}</code>"), Markup('<span class="whole">{}</span>')
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A table's cell, as shown."""
+    """A table's cell as shown."""
 
     text: str
     style: str
@@ -149,7 +149,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table, as shown, with the class of every column and every cell."""
+    """A table as shown, with the CSS class of every column and every cell."""
 
     title: str
     caption: str
@@ -160,15 +160,15 @@ class Grid:
 
 @takes(results=check_results)
 def write_report(results: Sequence[Result], path: str | os.PathLike[str]) -> None:
-    """Write the page, all or nothing.
+    """Write the HTML page, atomically.
 
     Args:
-        results: in the order to show; of one model or of several.
+        results: in order; of one model or of several.
         path: of the HTML file.
 
     Raises:
-        InputError: when there are no results, or the file cannot be written there.
-        ValueError: when a figure has a trace that the page cannot draw (see `NOT_DRAWN`).
+        InputError: there are no results, or the file cannot be written.
+        ValueError: a figure has a trace that the page cannot draw (see `UNSUPPORTED_TRACES`).
 
     Examples:
         >>> import interp_toolkit as it
@@ -223,21 +223,21 @@ def to_html(results: Sequence[Result]) -> str:
 
 
 def _links(figures: Sequence[Figure], before: int) -> dict[str, int]:
-    """Number of the first figure that shows each name in a result's tables."""
+    """Index of the first figure that shows each name in a result's tables."""
     numbered = list(enumerate(figures, start=before + 1))
     return {name: number for number, figure in reversed(numbered) for name in figure.shows}
 
 
 def _title(models: Sequence[str]) -> str:
-    """The models of a page, those beyond a few by their number."""
+    """The models of a page; if there are many, the first ones and the number of others."""
     more = len(models) - NAMED
     return ", ".join(models[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def script_text(source: str) -> Markup:
-    """JavaScript as it may stand inside a script element: no closing tag within, lines end in LF.
+    """JavaScript for a script element: without closing tags, with LF line ends.
 
-    A browser turns CR LF into LF before it hashes a script, so the hash needs the same.
+    A browser converts CR LF to LF before it hashes a script, and the hash must match.
     """
     source = source.replace("\r\n", "\n").replace("\r", "\n")
     return Markup(re.sub(r"</(?=script)", r"<\\/", source, flags=re.IGNORECASE))
@@ -250,7 +250,7 @@ def _hash(script: str) -> str:
 
 @cache
 def environment() -> Environment:
-    """The template environment, which escapes everything."""
+    """The template environment, which escapes all values."""
     made = Environment(
         loader=PackageLoader("interp_toolkit", "report"),
         autoescape=True,
@@ -281,19 +281,19 @@ def _source(name: str) -> str:
 
 
 def is_identifier(value: Any) -> bool:
-    """Whether a value is a machine's name (a hook, a file, a hash), to be set in fixed width."""
+    """Whether a value is an identifier (a hook, a file, a hash), shown in a monospaced font."""
     return isinstance(value, str) and bool(_IDENTIFIER.fullmatch(value)) and not tone_of(value)
 
 
 def prose(text: str) -> Markup:
-    """Text, escaped, with names of hooks in fixed width and numbers that no line end breaks."""
+    """Escaped text with hook names in a monospaced font and unbreakable numbers."""
     pieces = _IN_PROSE.split(text)
     pieces[1::2] = [(_NAME if "_" in piece else _NUMBER).format(piece) for piece in pieces[1::2]]
     return Markup("").join(pieces)
 
 
 def grid(table: Table) -> Grid:
-    """A table as shown: formatted by column, with the classes its cells have on the page."""
+    """A table as shown: formatted by column, with the cells' CSS classes."""
     columns = [[row[i] for row in table.rows] for i in range(len(table.columns))]
     texts = [format_column(column) for column in columns]
     styles = ["number" if is_numeric(column) else "" for column in columns]

@@ -1,9 +1,9 @@
-"""Results in a notebook: the verdict, the picture that explains it, the main table.
+"""Results in a notebook: the verdict, the figure that explains it, the main table.
 
-A notebook shows what a cell's last line returns by its `_repr_html_`; a result's is `html_of`. The
-figure in it takes plotly.js from the network, since plotly.js in every cell would weigh megabytes.
-`show` displays all figures and tables by the notebook's own means, plotly's renderer among them,
-and prints to a terminal where there is no notebook.
+A notebook shows the value of a cell's last line by its `_repr_html_`; for a result that is
+`html_of`. Its figure loads plotly.js from the network, since plotly.js in every cell would take
+megabytes. `show` displays all figures and tables with the notebook's own tools, plotly's renderer
+among them, and prints to a terminal outside a notebook.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ COLORS: Mapping[Tone | None, str] = {  # readable on light and dark paper
 
 
 def html_of(result: Result, plotly: str = "cdn") -> str:
-    """A result as a piece of HTML, everything in it escaped: what `_repr_html_` gives.
+    """A result as an HTML fragment with everything escaped, for `_repr_html_`.
 
     Args:
         result: of any analysis.
-        plotly: where plotly.js is, an address that ends in `.js`, or "cdn".
+        plotly: address of plotly.js, ending in `.js`, or "cdn".
     """
     parts = [_verdict(result)]
     for figure in result.figures()[:1]:
@@ -44,7 +44,7 @@ def html_of(result: Result, plotly: str = "cdn") -> str:
 
 
 def show(result: Result) -> None:
-    """Display verdict, figures and tables in the notebook; print them where there is none."""
+    """Display verdict, figures and tables in a notebook; elsewhere print them."""
     if not in_notebook():
         from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""Prompts of behaviors from the literature, clean and corrupted, made for a given tokenizer.
+"""Prompts of behaviors from the literature, clean and corrupted, for any tokenizer.
 
 Each task has one line in `CATALOGUE` (`interp_toolkit/registry.py`); run one with `--task NAME`.
 

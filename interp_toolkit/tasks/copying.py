@@ -1,12 +1,12 @@
 """Copying tasks: random tokens or text that repeat, with the next token as the answer.
 
 *Random tokens*: a segment of different random tokens, then its beginning again, cut off at a random
-position. The wrong answer is another token of the segment. Corrupted: in the first segment the
-answer is replaced with a token that the prompt does not contain.
+position. The wrong answer is another token of the segment. In the corrupted prompt, the answer in
+the first segment is replaced by a token that the prompt does not contain.
 
-*Text*: a sentence, then the same again up to its last word. The nouns are sampled, so that only the
-first sentence determines the last one. The wrong answer is another noun of the sentence. Corrupted:
-in the first sentence the last noun is another one.
+*Text*: a sentence, then the same sentence without its last word. The nouns are sampled, so that
+only the first sentence determines the last one. The wrong answer is another noun of the sentence.
+In the corrupted prompt, the first sentence ends with another noun.
 
 Source: Olsson et al. 2022, "In-context Learning and Induction Heads", whose heads copy text too.
 """
@@ -20,12 +20,12 @@ from interp_toolkit.data.text.tokenization import Tokenizer
 from interp_toolkit.registry import PromptTask
 from interp_toolkit.tasks.rows import PromptPair, Words, cannot_hold, sample_rows
 
-LENGTH = 24  # tokens a row, without what the tokenizer puts before every text
-SEGMENT = (14, 20)  # tokens before the repeat, from and below
+LENGTH = 24  # tokens per prompt, without those that the tokenizer adds before every text
+SEGMENT = (14, 20)  # range of tokens before the repeat, end excluded
 
 
 def make_copy_random(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData:
-    """Rows of the task."""
+    """Prompts of repeated random tokens, with answers, wrong answers and corrupted prompts."""
     words = Words(tokenizer)
     ids = words.vocabulary()
     if len(ids) <= SEGMENT[1]:
@@ -65,7 +65,7 @@ NOUNS = (
 
 
 def make_copy_text(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData:
-    """Rows of the task."""
+    """Prompts of repeated sentences, with answers, wrong answers and corrupted prompts."""
     words = Words(tokenizer)
     nouns = words.single_tokens(NOUNS, "nouns")
 

@@ -10,10 +10,10 @@ Small", whose templates are similar.
 *Greater than*: "The war lasted from the year 1732 to the year 17" → a number above 32.
 If a tokenizer splits years into a century and two digits, the answer is the two digits, as in the
 source; if it has every digit separately, the answer is the tens digit, above that of the first
-year. The wrong answer is below. Corrupted: the first year ends in 01, below every answer and most
-wrong ones. Larger numbers are always right, so a model that prefers them regardless of the first
-year succeeds too; only the effect of the corrupted prompt shows the difference. Source: Hanna et
-al. 2023, "How does GPT-2 compute greater-than?".
+year. The wrong answer is below it. Corrupted: the first year ends in 01, below every answer and
+most wrong ones. Larger numbers are always right, so a model that prefers them regardless of the
+first year succeeds too; only the effect of the corrupted prompt shows the difference. Source: Hanna
+et al. 2023, "How does GPT-2 compute greater-than?".
 
 *Agreement of subject and verb*: "The keys near the table" → " are", not " is".
 The noun nearest to the verb has either number, in half of the prompts not the subject's. Corrupted:
@@ -39,10 +39,10 @@ Corrupted: the third argument in the `def` line is another word, so that the ans
 Source: Heimersheim and Janiak 2023, "A circuit for Python docstrings in a 4-layer attention-only
 transformer".
 
-*Successors*: "Tuesday comes next after Monday, and ..." of days, months, numbers and letters.
-Corrupted: another member of the same sequence in its place; the wrong answer is that member's
-successor, so that the answers change places. Source: Gould et al. 2023, "Successor Heads:
-Recurring, Interpretable Attention Heads In The Wild".
+*Successors*: "Tuesday comes next after Monday, and ..." for days, months, numbers and letters.
+Corrupted: another member of the sequence; the wrong answer is that member's successor, so that the
+answers change places. Source: Gould et al. 2023, "Successor Heads: Recurring, Interpretable
+Attention Heads In The Wild".
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ OBJECTS = "drink ring book basket computer ball letter key cup picture box snack
 
 
 def make_indirect_object(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData:
-    """Rows of the task; templates with either order of names count as templates of their own."""
+    """Prompts of the task; templates count separately for each order of the names."""
     words = Words(tokenizer)
     names = words.single_tokens(IOI_NAMES, "names")
     locations, objects = (
@@ -119,7 +119,7 @@ _CORRUPTED = "01"
 
 
 def make_greater_than(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData:
-    """Rows of the task."""
+    """Prompts of the task."""
     words = Words(tokenizer)
     nouns = words.single_tokens(SPAN_NOUNS, "nouns")
     digits = _digits(words, nouns[0])
@@ -175,7 +175,7 @@ LEAST_NOUNS = 8
 
 
 def make_subject_verb(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData:
-    """Rows of the task; either number of either noun counts as a template of its own."""
+    """Prompts of the task; templates count separately for each number of either noun."""
     words = Words(tokenizer)
     pairs = [noun.split(":") for noun in AGREEMENT_NOUNS.split()]
     nouns = [pair for pair in pairs if all(words.is_one(word) for word in pair)]
@@ -226,7 +226,7 @@ PRONOUN_NOUNS = "friend cook neighbor leader player teacher student singer dance
 
 
 def make_gendered_pronoun(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData:
-    """Rows of the task; a template with names of either gender counts as two."""
+    """Prompts of the task; templates count separately for each gender of the names."""
     words = Words(tokenizer)
     names = {
         pronoun: words.single_tokens(of, f"names that go with {pronoun!r}")
@@ -266,11 +266,11 @@ WORDS = (
     "page line text color image user event state time cost unit table field point oil column piece "
     "crime population dark water paper market field garden river street letter picture number"
 )
-LEAST_WORDS = 16  # a row has twelve
+LEAST_WORDS = 16  # a prompt has twelve
 
 
 def make_docstring(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData:
-    """Rows of the task."""
+    """Prompts of the task."""
     words = Words(tokenizer)
     vocabulary = words.single_tokens(WORDS, "words", LEAST_WORDS)
 
@@ -304,11 +304,11 @@ SEQUENCES = (
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen",
     " ".join("ABCDEFGHIJKLMNOPQRSTUVWXYZ"),
 )
-LEAST_STEPS = 4  # of a sequence, for it to be used
+LEAST_STEPS = 4  # of a usable sequence
 
 
 def make_successor(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData:
-    """Rows of the task; a template with each sequence counts as one of its own."""
+    """Prompts of the task; templates count separately for each sequence."""
     words = Words(tokenizer)
     steps = [_steps(words, sequence.split()) for sequence in SEQUENCES]
     held = [one for one in steps if len(one) >= LEAST_STEPS]

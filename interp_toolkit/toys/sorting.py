@@ -3,15 +3,15 @@
 `sort_min_greater` outputs the least item greater than the previous one, `sort_refined` does so with
 repeats, `sort_argmax` outputs the argmax of a sum of piecewise-linear functions, and `sort_mixed`
 filters as the first and sums as the third. Each docstring gives its attention and logits in closed
-form and derives from them for which lists the model is right. In all of them n is the list's
-length, k counts the sorted items from 0, p is the previous item (sorted item k - 1; -1 for k = 0,
-when the query is a separator), x is a value, and D, A, w, Z are the docstring's own. Heads share
-the output: each attends as stated and writes its fraction of it; a head with fraction 0 has weights
-of zero.
+form and derives for which lists the model is right. In all of them n is the list's length, k counts
+the sorted items from 0, p is the previous item (sorted item k - 1; -1 for k = 0, when the query is
+a separator), x is a value, and D, A, w, Z are defined in the docstring. Heads share the output:
+each has the stated attention and writes its fraction of the output; a head with fraction 0 has
+zero weights.
 
-The residual stream has one axis for each token, each position and each logit. A head's rule is two
-tables: the score of every key axis for every query axis (a score is the sum over a query's token
-and position, and a key's), and the logits that every attended token writes.
+The residual stream has one axis for each token, each position and each logit. A head is defined by
+two tables: the score of every key axis for every query axis (a score is the sum over a query's
+token and position, and a key's), and the logits that every attended token writes.
 
 Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023), on its two
 algorithms, `min{>previous}` and `argmax f_k(x)`, and its hypothesis of a mix.
@@ -35,21 +35,21 @@ from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Toy
 from interp_toolkit.toys.zeros import zeros
 
-WIDTH = 56  # d_model and d_head, the post's; wider where the axes need it
+WIDTH = 56  # d_model and d_head, as in the source; wider if the axes need it
 
 
 @dataclass(frozen=True, eq=False)
 class ListModel:
-    """A one-layer model to be filled in, and which axes of its tables mean what.
+    """A one-layer model to be filled in, and the meaning of its axes.
 
     Attributes:
-        model: weights of zero but for the embeddings (one-hot) and the unembedding.
-        layout: of its rows.
+        model: zero weights except for the embeddings (one-hot) and the unembedding.
+        layout: of its prompts.
         values: axis of each value's token, and its column among the logits.
         others: axes of the separators and of padding.
         items: axis of the position of each item of the list.
         reads: axis of the position where each item of the sorted list is read.
-        sorted_axes: axes of the positions of the sorted list; none if not in the row.
+        sorted_axes: axes of the positions of the sorted list; empty if it is not in the prompt.
     """
 
     model: Transformer
@@ -78,13 +78,13 @@ def default_layout(n_values: int, length: int) -> str:
 def blank(
     text: str, n_values: int, shares: Sequence[float], *, gain: float, dtype: torch.dtype
 ) -> ListModel:
-    """A model of zeros that embeds rows of a layout one-hot.
+    """A model of zeros that embeds prompts of a layout one-hot.
 
     Args:
         text: the layout.
-        n_values: values are the lowest token ids that are no separator and no padding.
-        shares: what each head will write of the output; they sum to 1.
-        gain: scale of the logits; those that are no value's are set to -gain n_values.
+        n_values: values are the lowest token ids that are neither separator nor padding.
+        shares: fraction of the output that each head will write; they sum to 1.
+        gain: scale of the logits; logits of tokens that are not values are -gain n_values.
         dtype: of the parameters.
     """
     if not shares or not math.isclose(sum(shares), 1.0, abs_tol=1e-12):
@@ -130,7 +130,7 @@ def write_heads(
     writes: Float[Tensor, "token value"],
     shares: Sequence[float] = (1.0,),
 ) -> Transformer:
-    """Every head attends by the scores and writes its share; a share of 0 leaves a head at zero."""
+    """Set the scores of all heads, and their fractions of the output; fraction 0 leaves zeros."""
     for head, share in enumerate(shares):
         if share != 0:
             write_head(target, head, scores, share * writes)
@@ -143,7 +143,7 @@ def write_head(
     scores: Float[Tensor, "axis axis"],
     writes: Float[Tensor, "token value"],
 ) -> None:
-    """One head attends by the scores and writes."""
+    """Set one head's scores and its output."""
     model = target.model
     attn, scale = model.blocks[0].attn, model.cfg.attn_scale
     n_axes, d_vocab = len(scores), model.cfg.d_vocab
@@ -157,9 +157,10 @@ def write_head(
 def autoregressive(
     text: str, n_values: int, shares: Sequence[float], *, gain: float, dtype: torch.dtype
 ) -> ListModel:
-    """`blank` for a rule that reads the output before; a separator stands where there is none.
+    """`blank` for a rule that reads the previous output; a separator takes its role at first.
 
-    Raises InputError for a layout without the sorted list, or with nothing between the lists.
+    Raises InputError for a layout without the sorted list, or without a separator between the
+    lists.
     """
     target = blank(text, n_values, shares, gain=gain, dtype=dtype)
     if not target.layout.autoregressive:
@@ -176,7 +177,7 @@ def autoregressive(
 
 
 def fixed_length(layout: ListLayout) -> int:
-    """The length of every list. Raises InputError where lists of a row with outputs vary."""
+    """The length of every list. Raises InputError if lists before outputs vary in length."""
     if layout.shortest != layout.longest:
         raise InputError(
             f"lists of {layout.shortest} to {layout.longest} items move the output positions, "
@@ -198,7 +199,7 @@ def _position_lists(layout: ListLayout) -> tuple[Sequence[int], Sequence[int], S
 
 FILTER = 10.0  # A = 22,026: 20 keys that are filtered out get less than 1e-3 of the attention
 PREFER = 3.0  # D = 20: the next smallest item gets 1/20 of the smallest one's
-EXCLUDED = 40.0  # exp(-40) = 4e-18: nothing, even in float64, beside attention of order 1
+EXCLUDED = 40.0  # exp(-40) = 4e-18 is negligible in float64 relative to attention of order 1
 GAIN = 20.0  # of `sort_min_greater`'s logits: margins of 13 and more
 SUM_GAIN = 400.0  # of the others': their least margin is gain / 39 for lists of 10
 SOURCE = "How do tiny transformers sort lists of small integers? (Qi and Zhong 2023)"
@@ -215,29 +216,29 @@ def sort_min_greater(
     gain: float = GAIN,
     dtype: torch.dtype = torch.float64,
 ) -> Transformer:
-    """Algorithm 1, min{> previous}: attend to keys greater than the query, the least most; copy.
+    """Algorithm 1, min{> previous}: attend to keys greater than the query, most to the least; copy.
 
-    A value v > p as a key scores F + s(n_values - 1 - v), anything else 0, whatever the positions.
-    So with A = exp(F), D = exp(s), R the items of the list greater than p and u the separators
-    before the query, v in R gets attention A D^(n_values - 1 - v) / Z and everything else 1 / Z,
+    A value v > p as a key scores F + s(n_values - 1 - v), anything else 0, at all positions. So
+    with A = exp(F), D = exp(s), R the items of the list greater than p and u the number of
+    separators before the query, v in R gets attention A D^(n_values - 1 - v) / Z, all else 1 / Z,
         Z = A Σ_{v in R} D^(n_values - 1 - v) + 2k + u
     (k items are filtered out of the list, and their copies among the outputs). The output copies:
-        logit(v) = gain A D^(n_values - 1 - v) / Z in R, 2 gain / Z for items given before, else 0.
-    The least m of R leads by
+        logit(v) = gain A D^(n_values - 1 - v) / Z in R, 2 gain / Z for previous outputs, else 0.
+    The least item m of R leads by
         margin = gain (A D^(n_values - 1 - m) - max(A D^(n_values - 1 - m'), 2)) / Z,
-    m' the next greater item (without the term where there is none): every list of distinct values
+    m' the next greater item (without the term if there is none): every list of distinct values
     is sorted if, and with n > 1 only if, D > 1 and A > 2. The margin is at least
     gain (1 - max(1/D, 2/A)) / (D/(D - 1) + (2n + u)/A). A value that occurs twice is output once,
-    and lists with repeats come out wrong.
+    and lists with repeats are not sorted correctly.
 
     Args:
         n_values: size of the alphabet.
-        length: items of a list.
-        layout: of the rows, the sorted list after a separator; None: BOS, list, MOS, sorted list.
-            One that is given decides the lengths too.
-        shares: of the output, by head; they sum to 1.
-        filter_score: F, by which a value greater than the one before is ahead.
-        prefer: s, by which a value is ahead of the next greater one.
+        length: number of items of a list; a layout overrides it.
+        layout: of the prompts, with the sorted list after a separator; None: BOS, list, MOS,
+            sorted list.
+        shares: fractions of the output, by head; they sum to 1.
+        filter_score: F, the score of values greater than the previous item.
+        prefer: s, the difference in score between a value and the next greater one.
         gain: scale of the logits.
         dtype: of the parameters.
     """
@@ -265,25 +266,25 @@ def sort_refined(
 ) -> Transformer:
     """Algorithm 1 refined for repeats, by three heads: the least item above p, or p again.
 
-    The source's `element_at_pos`: with m the least of the items above p, output m where at least
+    The source's `element_at_pos`: with m the least of the items above p, output m if at least
     n - k items are above p, else p again. Let b = n - k - 0.5 and c = #{a > p}.
-        head 0   the items above p score 0, the query's own token ln b, all else -`excluded` and
-                 less; what is attended to writes 2 gain to its own logit
-        head 1   the same with the row's first separator in place of the query's token; items
+        head 0   the items above p score 0, the query's own token ln b, all else at most
+                 -`excluded`; attended tokens write 2 gain to their own logit
+        head 1   the same with the prompt's first separator in place of the query's token; items
                  write -2 gain, the separator nothing: together with head 0, to the logit of p
                      2 gain b / (c + b)
                  and nothing else
-        head 2   of the items above p the least alone, which writes gain to its own logit
-    So p is the answer exactly where b > c, that is c < n - k, by gain 0.5 / (2b + 0.5) or more, up
+        head 2   attends only to the least item above p, which writes gain to its own logit
+    So p is the answer exactly if b > c, that is c < n - k, by gain 0.5 / (2b + 0.5) or more, up
     to exp(-excluded). For k = 0 the query is a separator: heads 0 and 1 cancel, and head 2 finds
     the least item.
 
     Args:
         n_values: size of the alphabet.
-        length: items of a list.
-        layout: of the rows, the sorted list after a separator; None: BOS, list, MOS, sorted list.
-            One that is given decides the length too.
-        excluded: by how much the score of what is not attended to is below an item's.
+        length: number of items of a list; a layout overrides it.
+        layout: of the prompts, with the sorted list after a separator; None: BOS, list, MOS,
+            sorted list.
+        excluded: score of excluded keys below that of an item.
         gain: scale of the logits.
         dtype: of the parameters.
     """
@@ -304,7 +305,7 @@ def sort_refined(
         weight = math.log(n - k - 0.5)
         own[position, position] = (
             2 * excluded + weight
-        )  # above its token's and its place's exclusion
+        )  # exceeds the exclusion of its token and its position
         other[position, carrier] = excluded + weight - math.log(words)
     least = target.no_scores()
     preference = excluded * (1 + n_values - value).double()
@@ -333,29 +334,29 @@ def sort_argmax(
     """Algorithm 2, argmax_x f_k(x) with f_k(x) = Σ_i min(0, a_i - x) + (k + 0.5) x.
 
     The step f_k(x + 1) - f_k(x) = k + 0.5 - #{i: a_i <= x} is positive below the sorted item k and
-    negative from there on, and at least 1/2 in size: so the maximum is there, by 1/2 or more, for
-    every list. Every item of the list scores 0 as a key, the row's first separator ln(k + 0.5) by
-    the query's position, and all else (other separators, padding, outputs) at most -`excluded`.
+    negative from there on, and at least 1/2 in size. So the maximum is there, by 1/2 or more, for
+    every list. Every item of the list scores 0 as a key, the prompt's first separator ln(k + 0.5)
+    by the query's position, and all else (other separators, padding, outputs) at most -`excluded`.
     An item a writes min(0, a - x) and the separator writes x, so up to exp(-excluded),
-        logit(x) = gain f_k(x) / Z,   Z = n + k + 0.5,
-    attention is 1/Z on each item and k + 0.5 times that on the separator, whatever the query's
-    token: in a causal model the outputs given before are ignored. The margin is at least
-    gain / (2Z), and this at every k where item k occurs once.
+        logit(x) = gain f_k(x) / Z,   Z = n + k + 0.5.
+    Attention is 1/Z on each item and k + 0.5 times that on the separator, for any token of the
+    query: in a causal model previous outputs are ignored. The margin is at least gain / (2Z), with
+    equality at every k at which item k occurs once.
 
-    A tilt t adds -t x to what each item writes and t longest to the separator's ratio of k + 0.5.
+    A tilt t adds -t x to the output of each item and t longest to the separator's ratio of k + 0.5.
     The logits become gain (f_k(x) + t (longest - n) x) / Z, Z = n + k + 0.5 + t longest: the same
-    algorithm through other slopes, and right by gain (1/2 - t (longest - n)) / Z.
+    algorithm with other slopes, and right by gain (1/2 - t (longest - n)) / Z.
 
     Args:
         n_values: size of the alphabet.
         longest: items of the longest list.
-        bidirectional: whether lists of 1 to `longest` items are sorted in place, padded; else
+        bidirectional: whether lists of 1 to `longest` items are sorted in place, with padding; else
             lists of one length are followed by their outputs, in a causal model.
-        layout: of the rows, with a separator that every query sees; None: as said, with BOS first.
-            One that is given decides the lengths and the direction too.
-        shares: of the output, by head; they sum to 1.
+        layout: of the prompts, with a separator that every query sees; it overrides the lengths and
+            the direction. None: as described, with BOS first.
+        shares: fractions of the output, by head; they sum to 1.
         tilt: t, at least 0.
-        excluded: by how much the score of what is not attended to is below an item's.
+        excluded: score of excluded keys below that of an item.
         gain: scale of the logits.
         dtype: of the parameters.
     """
@@ -391,27 +392,27 @@ def sort_mixed(
 ) -> Transformer:
     """A model of both algorithms, with repeats: the filter of min{> previous}, the sum of f_k(x).
 
-    Since Σ_i min(0, a_i - x) = Σ_i min(a_i, x) - n x, f_k(x) is a sum of min(a_i, x) less
+    Since Σ_i min(0, a_i - x) = Σ_i min(a_i, x) - n x, f_k(x) is a sum of min(a_i, x) minus
     (n - k - 0.5) x, in which for x >= p the items a_i <= p are constants. So these may be filtered
-    out: items greater than the query score 0 as keys, others ln(w), the row's first separator
+    out: items greater than the query score 0 as keys, others ln(w), the prompt's first separator
     ln(n - k - 0.5), and all else at most -`excluded`. An item a writes min(a, x), the separator
     -x, and the query's own token writes, past the head, -2 gain n_values to every x < p. Up to
     exp(-excluded),
         logit(x) = gain (Σ_{a > p} min(a, x) + w Σ_{a <= p} min(a, x) - (n - k - 0.5) x) / Z
             - 2 gain n_values [x < p],
         Z = #{a > p} + w #{a <= p} + n - k - 0.5, w = relative_attention.
-    For x >= p this is gain f_k(x) / Z and a constant, and every x < p is behind: so every list is
-    sorted, repeats or not, by at least gain / (2Z). With w = 1 the query does not filter.
+    For x >= p this is gain f_k(x) / Z plus a constant, and every x < p is lower. So every list is
+    sorted, with or without repeats, by at least gain / (2Z). With w = 1 the query does not filter.
 
     Args:
         n_values: size of the alphabet.
-        length: items of a list.
-        layout: of the rows, the sorted list after a separator; None: BOS, list, MOS, sorted list.
-            One that is given decides the length too.
-        shares: of the output, by head; they sum to 1.
+        length: number of items of a list; a layout overrides it.
+        layout: of the prompts, with the sorted list after a separator; None: BOS, list, MOS,
+            sorted list.
+        shares: fractions of the output, by head; they sum to 1.
         relative_attention: w, 0 to 1: attention to an item up to the query, relative to one above
             it.
-        excluded: by how much the score of what is not attended to is below an item's.
+        excluded: score of excluded keys below that of an item.
         gain: scale of the logits.
         dtype: of the parameters.
     """
@@ -441,12 +442,12 @@ def sort_mixed(
 
 
 def task(layout: str, distinct: bool, algorithm: str) -> dict[str, Any]:
-    """The task record: layout of the rows, whether items are distinct, and the algorithm."""
+    """The task record: layout of the prompts, whether items are distinct, and the algorithm."""
     return {"name": "sorting", "layout": layout, "distinct": distinct, "algorithm": algorithm}
 
 
 def _first_separator(target: ListModel) -> tuple[int, int]:
-    """The axis of the first separator's token, and how often every query that counts sees it."""
+    """The axis of the first separator's token, and its number of occurrences before all queries."""
     layout = target.layout
     separators = [*layout.before, *layout.between]
     if not layout.autoregressive:

@@ -1,8 +1,8 @@
 """Small trained models, shipped with the package.
 
-Each was made by its command in COMMANDS; its file keeps the settings, the losses and the curve.
-They compute what training found; nothing in them was set by hand. The causal sorter is the seed
-that shows the source's failure: it sorts most lists and fails on others.
+Each was trained by its command in COMMANDS; its file records the settings, the losses and the
+curve. Nothing in these models was set by hand. The causal sorter is a seed that shows the source's
+failure: it sorts most lists and fails on others.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ SORT_DISTINCT_TRAINED = _toy(
 )
 SORT_BIDIRECTIONAL_TRAINED = _toy(
     "sort-bidirectional",
-    "trained to sort one to ten of 0-9 where they stand",
+    "trained to sort one to ten of 0-9 in place",
     _sorting("10 list1-10 11 pad12", False),
     SORTING,
 )

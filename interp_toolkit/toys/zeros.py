@@ -1,4 +1,4 @@
-"""The model that hand-set weights are written into."""
+"""A model of zeros, into which hand-set weights are written."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Train small models on repeated random tokens: `interp train induction`.
 
-Each row is a prefix of random tokens, then a segment of random tokens tiled to the row's end;
-lengths vary by row and every batch is fresh. From the segment's second time on, the next token
-follows from the context alone: what an induction head and the previous-token head it builds on
-compute. The loss is over those tokens only, which makes the circuit form several times sooner than
-a loss over all. The prefix keeps the head from learning only the places that repeats start at.
+Each row is a prefix of random tokens, then a segment of random tokens repeated up to the row's end;
+lengths vary by row and every batch is new. From the second repeat on, the next token follows from
+the context alone, by an induction head and the previous-token head that it depends on. The loss is
+over those tokens only, which makes the circuit form several times sooner than a loss over all. The
+prefix keeps the head from learning only the positions at which repeats start.
 Source: Olsson et al. 2022, "In-context Learning and Induction Heads"; the prompts are their
 repeated random tokens.
 """
@@ -26,21 +26,21 @@ from interp_toolkit.training.engine.trainer import Fitted, SeedRuns, train_seeds
 
 SOLVED = 0.95  # accuracy on the second repeat
 TEST_ROWS = 256
-TEST_SEED = 2**31  # its rows are none of those trained on
+TEST_SEED = 2**31  # differs from all training seeds
 
 
 class InductionTraining(TrainingSettings):
-    """Settings of `interp train induction`, beside those of `TrainingSettings`.
+    """Settings of `interp train induction`, in addition to those of `TrainingSettings`.
 
     Attributes:
         layers, heads, d_model, d_head: of the model.
-        d_vocab, n_ctx: tokens, and positions a row.
+        d_vocab, n_ctx: number of tokens, and of positions.
         positions: "standard" (learned, absolute), "rotary" or "none".
         d_mlp: neurons of a ReLU MLP in each layer; 0: attention only.
         normalization: "LN" or "RMS" before each layer and the unembedding.
-        shortest, longest: of the segments that repeat.
+        shortest, longest: lengths of the segments that repeat.
         rows: of a batch.
-        initial_std: standard deviation of the initial weights; small ones leave one head to do
+        initial_std: standard deviation of the initial weights; with small ones a single head learns
             what several could share.
     """
 
@@ -100,7 +100,7 @@ class InductionTraining(TrainingSettings):
 
 
 class InductionRows(NamedTuple):
-    """Prompts: token ids, and whether each row's next token is told by the context."""
+    """Prompts: token ids, and whether the context determines each row's next token."""
 
     tokens: Int[Tensor, "row pos"]
     repeated: Bool[Tensor, "row next"]
@@ -116,10 +116,10 @@ class InductionScores(NamedTuple):
 
 
 def draw_rows(config: InductionTraining, n_rows: int, generator: torch.Generator) -> InductionRows:
-    """A fresh batch, made on the generator's device.
+    """A new random batch, on the generator's device.
 
-    The tokens of a row are distinct as long as the vocabulary lasts. `known` marks next tokens
-    within a later time round the segment, `first` those within the first and the prefix.
+    The tokens of a row are distinct if the vocabulary is large enough. `known` marks next tokens in
+    later repeats of the segment, `first` those in the first one and the prefix.
     """
     n_pos, d_vocab = config.n_ctx, config.d_vocab
     drawing: dict[str, Any] = {"generator": generator, "device": generator.device}
@@ -149,7 +149,7 @@ def evaluate(model: Transformer, rows: InductionRows) -> InductionScores:
 
 
 class InductionProblem(Problem):
-    """One seed's model on fresh rows; the loss is on tokens that the context determines."""
+    """One seed's model on new random rows; the loss is on tokens that the context determines."""
 
     capturable = True
 
@@ -158,17 +158,17 @@ class InductionProblem(Problem):
         self.model = Transformer(config.model_config_of(seed)).to(config.device)
 
     def draw(self, generator: torch.Generator) -> InductionRows:
-        """Fresh rows."""
+        """New random rows."""
         return draw_rows(self.config, self.config.rows, generator)
 
     def loss(self, batch: InductionRows) -> Float[Tensor, ""]:
-        """The mean cross-entropy of the tokens that are told."""
+        """The mean cross-entropy of the tokens that the context determines."""
         losses = next_token_loss(self.model(batch.tokens), batch.tokens, per_token=True)
         return (losses * batch.repeated).sum() / batch.repeated.sum()
 
 
 def train(config: InductionTraining, session: Session | None = None) -> TrainingRun:
-    """Train every seed and keep the best; raises InputError when the device is not there."""
+    """Train every seed and keep the best; raises InputError if the device is missing."""
     test_rows = draw_rows(config, TEST_ROWS, torch.Generator().manual_seed(TEST_SEED))
 
     def score(problem: Problem, fitted: Fitted) -> dict[str, Any]:

@@ -1,14 +1,14 @@
-"""Train one-layer attention-only models to sort: `interp train sort-causal` and its kin.
+"""Train one-layer attention-only models to sort: `interp train sort-causal` and others.
 
 Batches are drawn on the device, from the source's distribution; the loss is the cross-entropy of
-the sorted list's items, each at the position where it is read. Where the model is one layer without
-normalization, a step goes through its tables (`models.transformer.collapsed`): the same gradients,
-several times sooner. Sizes and variants are the source's.
+the sorted list's items, each at the position where it is read. If the model has one layer without
+normalization, a step uses its tables (`models.transformer.collapsed`): the same gradients, several
+times faster. Sizes and variants are the source's.
 Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023), experiments 1
-to 3. Its optimizer is Adam with an L2 term and a rate from 1e-3 to 1e-4, lowered by hand; here it
-falls geometrically. AdamW from 3e-3 along a cosine, with β₂ = 0.99, reaches lower losses in as many
-steps: the default of experiments 2 and 3 (`--variant post`: the source's), a variant of
-experiment 1.
+to 3. Its optimizer is Adam with an L2 term and a learning rate from 1e-3 to 1e-4, lowered by hand;
+here it falls geometrically. AdamW from 3e-3 along a cosine, with β₂ = 0.99, reaches lower losses in
+the same number of steps. It is the default of experiments 2 and 3 (`--variant post`: the source's),
+and a variant of experiment 1.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ class SortTraining(TrainingSettings):
     Attributes:
         n_values: the alphabet, 0 to n_values - 1.
         shortest, longest: lengths of the lists.
-        distinct: whether a list has each value once at most.
-        bidirectional: the output is read at the list's own places, not written after the list.
-        d_model, d_head: widths; d_head is d_model if not given.
-        heads: of the one layer.
+        distinct: whether lists have no repeats.
+        bidirectional: the output is read at the list's own positions, not written after the list.
+        d_model, d_head: widths; d_head is d_model by default.
+        heads: of the single layer.
         normalization: "LN" or "RMS" before the layer and the unembedding; the source has none.
-        batch: lists a step.
-        loss_floor: each item's loss counts as at least this much (nats), so that items which are
-            right already no longer pull.
-        lists: what lists with repeats are drawn from: "hard", the source's; "uniform", with which
-            it says a causal model does poorly; "two-valued"; "hard-and-two-valued", half of each,
-            which it says would mend its failures.
-        held_out_sets: of distinct lists, so many sets of values are never trained on.
-        fixed_query: one query, learned, at every position: W_Q is zero and b_Q starts as a row of
-            what W_Q would have been.
+        batch: lists per step.
+        loss_floor: lower bound on each item's loss (nats), so that items that are already right
+            contribute no gradient.
+        lists: distribution of lists with repeats: "hard", the source's; "uniform", with which the
+            source reports poor results for a causal model; "two-valued"; "hard-and-two-valued",
+            half of each, which it suggests as a remedy.
+        held_out_sets: number of sets of values that are held out of training (distinct lists only).
+        fixed_query: one learned query at every position: W_Q is zero and b_Q is initialized as a
+            row of W_Q.
     """
 
     optimiser: Literal["adam", "adamw"] = "adamw"
@@ -127,7 +127,7 @@ class SortTraining(TrainingSettings):
 
     @property
     def source(self) -> ListSource:
-        """The lists to train on: distinct ones, or of the kind that `lists` says first."""
+        """The training lists: distinct ones, or of the first kind in `lists`."""
         lists = "hard" if self.lists == "hard-and-two-valued" else self.lists
         kind: ListKind = "distinct" if self.distinct else lists
         return ListSource(kind, self.n_values, self.shortest, self.longest)
@@ -156,7 +156,7 @@ class SortTraining(TrainingSettings):
 
 
 class SortCausal(SortTraining):
-    """Experiment 1: lists of ten with repeats, the sorted list written after them."""
+    """Experiment 1: lists of ten with repeats, followed by the sorted list."""
 
     lr: float = Field(1e-3, gt=0, le=10, allow_inf_nan=False)
     final_lr: float = Field(1e-4, ge=0, allow_inf_nan=False)
@@ -167,7 +167,7 @@ class SortCausal(SortTraining):
 
 
 class SortDistinct(SortTraining):
-    """Experiment 2: ten distinct ones of fifteen values, the sorted list written after them."""
+    """Experiment 2: ten distinct values of fifteen, followed by the sorted list."""
 
     steps: int = Field(5_000, ge=1)
     n_values: int = Field(15, ge=2, le=10_000)
@@ -175,7 +175,7 @@ class SortDistinct(SortTraining):
 
 
 class SortBidirectional(SortTraining):
-    """Experiment 3: one to ten items with repeats, sorted where they stand."""
+    """Experiment 3: one to ten items with repeats, sorted in place."""
 
     steps: int = Field(5_000, ge=1)
     shortest: int = Field(1, ge=1, le=10_000)
@@ -200,7 +200,7 @@ class Sorting(Problem):
         self.through_tables = tables_pay(self.model, config.batch)
 
     def draw(self, generator: torch.Generator) -> ListRows:
-        """Rows of a fresh batch of lists."""
+        """Prompts of a new random batch of lists."""
         n = self.config.batch
         if self.config.lists == "hard-and-two-valued" and not self.config.distinct:
             beside = dataclasses.replace(self.source, kind="two-valued")
@@ -219,7 +219,7 @@ class Sorting(Problem):
         return at_positions(self.model(batch.tokens), batch.read)
 
     def loss(self, batch: ListRows) -> Float[Tensor, ""]:
-        """Mean cross-entropy (nats) over the items there are, each at least `loss_floor`."""
+        """Mean cross-entropy (nats) over all items, each at least `loss_floor`."""
         losses = item_losses(self.logits(batch), batch.answer)
         if self.config.loss_floor:
             losses = losses.clamp(min=self.config.loss_floor)
@@ -227,7 +227,7 @@ class Sorting(Problem):
 
 
 def set_split(config: SortTraining) -> tuple[Lists, Lists]:
-    """The sets that are trained on and those held out, which are the same for every seed."""
+    """The sets for training and the held-out ones, which are the same for every seed."""
     sets = all_sets(config.n_values, config.longest)
     order = torch.randperm(len(sets), generator=fresh_generator(0))
     held_out, rest = order[: config.held_out_sets], order[config.held_out_sets :]
@@ -239,10 +239,10 @@ def item_losses(
 ) -> Float[Tensor, "row item"]:
     """Cross-entropy of each item, in nats.
 
-    Logits go last axis first: PyTorch's softmax over a short last axis takes seven times as long.
+    The class axis is moved first: PyTorch's softmax over a short last axis is seven times slower.
     """
     n_logits = logits.shape[-1]
-    if logits.requires_grad:  # else what comes back is transposed too, all the way
+    if logits.requires_grad:  # otherwise the backward pass stays transposed too
         logits.register_hook(Tensor.contiguous)  # type: ignore[no-untyped-call]
     first = logits.reshape(-1, n_logits).T.contiguous()[None]
     return F.cross_entropy(first, answer.reshape(1, -1), reduction="none").view_as(answer)
@@ -251,7 +251,7 @@ def item_losses(
 def fix_query(model: Transformer) -> None:
     """Fix one query for all tokens and positions: b_Q becomes a row of W_Q, and W_Q zero.
 
-    W_Q is not trained from then on; the model is an ordinary one.
+    W_Q is no longer trained; otherwise the model is unchanged.
     """
     attn = model.blocks[0].attn
     with torch.no_grad():
@@ -260,7 +260,7 @@ def fix_query(model: Transformer) -> None:
     attn.W_Q.requires_grad_(False)
 
 
-#: the test lists of the kind that is trained on
+#: the test set of each training distribution
 TESTED_ON: Mapping[ListKind, str] = {
     "hard": "hard",
     "uniform": "random",
@@ -273,11 +273,11 @@ class SeedScores(NamedTuple):
     """The accuracy of a trained model.
 
     Attributes:
-        loss: nats an item, on the test lists of the kind it was trained on.
-        random, hard, sets: share of whole lists right, on the source's test lists; None where a
-            kind does not exist (`data.lists.layout`).
-        two_values: of all multisets of two values.
-        held_out: of the sets that were not trained on.
+        loss: nats per item, on the test lists of its training distribution.
+        random, hard, sets: accuracy on whole lists of the source's test sets; None if a set does
+            not exist (`data.lists.layout`).
+        two_values: accuracy on all multisets of two values.
+        held_out: accuracy on the held-out sets.
     """
 
     loss: float
@@ -289,12 +289,12 @@ class SeedScores(NamedTuple):
 
     @property
     def solved(self) -> bool:
-        """Whether no list was wrong."""
+        """Whether all lists were sorted correctly."""
         return all(share in (None, 1.0) for share in self[1:])
 
 
 def evaluate(model: Transformer, config: SortTraining) -> SeedScores:
-    """Loss and accuracy on the source's test lists, lists of two values, and sets held out."""
+    """Loss and accuracy on the source's test lists, lists of two values, and held-out sets."""
     lists = standard_sets(config.layout, config.distinct)
     pairs = None if config.distinct else two_valued_sets(config.layout)
     if pairs is not None:
@@ -307,7 +307,7 @@ def evaluate(model: Transformer, config: SortTraining) -> SeedScores:
 
 
 def held_out_right(model: Transformer, config: SortTraining) -> float | None:
-    """The share of the sets that were not trained on that is sorted; None where all were."""
+    """The accuracy on held-out sets; None if all were trained on."""
     if not config.held_out_sets:
         return None
     lists = set_split(config)[1].shuffled(fresh_generator(0))
@@ -342,12 +342,12 @@ def _verdict(config: SortTraining, best: Mapping[str, Any], solved: list[bool]) 
         "hard": "hard lists",
         "sets": "sets",
         "two_values": "lists of two values",
-        "held_out": "sets held out",
+        "held_out": "held-out sets",
     }
     right = ", ".join(f"{best[k]:.2%} of {name}" for k, name in names.items() if k in best)
     return (
         f"{sum(solved)} of {config.seeds} seeds sort every test list; the best one's loss is "
-        f"{best['loss']:.2g} nats an item, and it sorts {right}."
+        f"{best['loss']:.2g} nats per item, and it sorts {right}."
     )
 
 
@@ -398,7 +398,7 @@ DISTINCT = _recipe(
 )
 BIDIRECTIONAL = _recipe(
     "sort-bidirectional",
-    "one bidirectional layer sorts one to ten of 0-9, each where it stands",
+    "one bidirectional layer sorts one to ten of 0-9 in place",
     SortBidirectional,
     {"adamw": {}, "post": POST},
 )

@@ -1,7 +1,7 @@
-"""One MLP layer trained to hold the AND of every pair of features at once: `interp train uand`.
+"""One MLP layer trained to compute the AND of every pair of features: `interp train uand`.
 
-*Task.* Inputs have at most `most_on` features on; the layer is to hold the AND of every pair such
-that one direction of its neurons reads it off. With fewer neurons than pairs, the pairs must share
+*Task.* Inputs have at most `most_on` features on; the layer should compute the AND of every pair
+such that one direction of its neurons reads it. With fewer neurons than pairs, the pairs must share
 neurons. Sources: "Computation in superposition", sections 1.1 (the task), 1.2, 1.3 (features in
 superposition) and 2 (errors); the paper trains nothing itself.
 
@@ -9,9 +9,9 @@ superposition) and 2 (errors); the paper trains nothing itself.
 p = 2 its minimum is that of the mean squared error; a high p approaches the worst error.
 
 *Model.* A `toys.superposition.layers.layer` model that writes all pairs. Only the neurons' input
-weights and biases and the readouts are trained, without a bias of the readouts, as in the
-constructions. Embedding, attention and unembedding stay at the weights that add features up and
-read gates off. A step bypasses them: the gradients are the same, several times sooner.
+weights and biases and the readouts are trained; the readouts have no bias, as in the constructions.
+Embedding, attention and unembedding keep the weights that add up features and read gates. A step
+bypasses them: the gradients are the same, several times faster.
 
 *Baselines.* Two need no training: an affine readout of the input, whose worst error is at least
 1/4, and random 0/1 connections to as many neurons.
@@ -47,21 +47,22 @@ from interp_toolkit.toys.superposition.layers.readouts import exact_epsilon
 from interp_toolkit.training.engine.settings import Problem, Schedule, TrainingSettings
 from interp_toolkit.training.engine.trainer import Fitted, SeedRuns, train_seeds
 
-#: the most bytes that a tensor of a step may take
+#: largest size of a tensor in a step, in bytes
 MOST_BYTES = 2**31
 
 
 class UandTraining(TrainingSettings):
-    """Settings of `interp train uand`, beside those of `TrainingSettings`; each is a `--set` key.
+    """Settings of `interp train uand`, in addition to `TrainingSettings`; each is a `--set` key.
 
     Attributes:
         n_features: boolean features; the model has a logit for every pair of them.
-        n_neurons: of the one ReLU layer.
-        d_in: width of the input: the features are random unit vectors in it. None: one-hot.
+        n_neurons: of the single ReLU layer.
+        d_in: width of the input, in which the features are random unit vectors. None: one-hot.
         most_on: the largest number of features that are on together.
-        power: p of the loss; 2 is the mean squared error, a high one nears the worst error.
-        balanced: whether, for each pair, the inputs where it is on weigh as much as all others.
-        rows: inputs a step; all there are, if they are no more than that.
+        power: p of the loss; 2 is the mean squared error, a high one approaches the worst error.
+        balanced: whether, for each pair, the inputs with the pair on have the same total weight as
+            all others.
+        rows: inputs per step; all inputs, if there are no more than that.
     """
 
     n_features: int = Field(12, ge=2, le=64)
@@ -90,7 +91,7 @@ class UandTraining(TrainingSettings):
         return self
 
     def _check_bytes(self) -> None:
-        """A step holds inputs x neurons and inputs x pairs: refuse what no machine would."""
+        """Refuse sizes at which inputs x neurons or inputs x pairs would not fit in memory."""
         inputs = min(self.rows, count_composites(self.n_features, self.most_on))
         columns = {"neurons": self.n_neurons, "pairs": comb(self.n_features, 2)}
         what, most = max(columns.items(), key=lambda column: column[1])
@@ -103,16 +104,16 @@ class UandTraining(TrainingSettings):
 
 
 TRAINED = ("blocks.0.mlp.W_in", "blocks.0.mlp.b_in", "blocks.0.mlp.W_out")
-READOUT_STD = 0.1  # of the initial readoffs, times the root of the neurons' number
-TEST_ROWS = 20_000  # inputs to measure on, where there are more
-TEST_SEED = 2**31  # of the inputs measured on
+READOUT_STD = 0.1  # of the initial readouts, times the square root of the number of neurons
+TEST_ROWS = 20_000  # largest number of test inputs
+TEST_SEED = 2**31  # of the test inputs
 
 
 class UandProblem(Problem):
-    """One seed's layer and the inputs that it learns on.
+    """One seed's layer and its training inputs.
 
-    Every step sees all inputs where they are no more than the settings' rows; otherwise it draws
-    so many, first how many features are on, then which ones.
+    Every step uses all inputs if there are no more than the settings' rows. Otherwise it samples
+    that many: first the number of features that are on, then which ones.
     """
 
     capturable: ClassVar[bool] = True
@@ -137,7 +138,7 @@ class UandProblem(Problem):
         self.positive_weight = self._positive_weight()
 
     def draw(self, generator: torch.Generator) -> Bool[Tensor, "input feature"]:
-        """Draw the active features."""
+        """Sample the active features."""
         if self.all is not None:
             return self.all
         return draw_composites(
@@ -152,14 +153,14 @@ class UandProblem(Problem):
         return readouts
 
     def loss(self, batch: Bool[Tensor, "input feature"]) -> Float[Tensor, ""]:
-        """The p-norm of the errors; over several ranks, the mean of theirs."""
+        """The p-norm of the errors; with several ranks, the mean of their p-norms."""
         truth = pair_truth(batch, self.pairs)
         errors = (self.readouts(batch) - truth.to(self.features)).abs()
         weight = torch.where(truth, self.positive_weight, 1.0)
         return p_norm(errors, weight, self.config.power)
 
     def measured(self) -> Epsilon:
-        """The errors on every input; on random ones where there are too many."""
+        """The errors on every input, or on a random sample if there are too many."""
         config = self.config
         sizes = config.n_features, config.most_on
         if count_composites(*sizes) <= TEST_ROWS:
@@ -172,7 +173,7 @@ class UandProblem(Problem):
         return epsilon(scores, pair_truth(on, self.pairs).cpu().numpy())
 
     def _positive_weight(self) -> float:
-        """The weight of an error where the pair is on: 1, or as much as all where it is off."""
+        """Weight of an error with the pair on: 1, or the total weight with the pair off."""
         if not self.config.balanced:
             return 1.0
         m, most_on = self.config.n_features, self.config.most_on
@@ -225,7 +226,7 @@ def p_norm(
 ) -> Float[Tensor, ""]:
     """(mean over inputs of the sum over pairs of weight * error^p)^(1/p).
 
-    Errors are divided by the largest first, so that high powers of small ones do not vanish.
+    Errors are divided by the largest first, so that high powers of small ones do not underflow.
     """
     largest = errors.detach().max().clamp(min=1e-30)
     terms = weight * (errors / largest) ** power
@@ -233,14 +234,14 @@ def p_norm(
     return norm
 
 
-DENSITIES = tuple(k / 20 for k in range(1, 19))  # of the 0/1 connections that are tried
+DENSITIES = tuple(k / 20 for k in range(1, 19))  # tested densities of the 0/1 connections
 DRAWS = 5  # of connections at each density
 
 
 def train(config: UandTraining, session: Session | None = None) -> TrainingRun:
-    """Train every seed and keep the one with the least worst error.
+    """Train every seed and keep the one with the smallest worst error.
 
-    Raises InputError when the device is not there.
+    Raises InputError if the device is missing.
     """
     task = layer_task(initial_layer(config, config.seed), config.most_on)
 
@@ -276,7 +277,7 @@ class Untrained(NamedTuple):
 def untrained(n_features: int, n_neurons: int, most_on: int) -> Untrained:
     """Universal AND by random 0/1 connections of one-hot features, at the best of DENSITIES.
 
-    The worst error is exact, of each pair's own readoff; a pair that shares no neuron has 1.
+    The worst error is exact, for each pair's own readout; a pair that shares no neuron has 1.
     """
     generator = torch.Generator().manual_seed(0)
 
@@ -307,8 +308,8 @@ def _verdict(config: UandTraining, runs: SeedRuns) -> str:
 
 def _beside(random: Untrained) -> str:
     if random.worst >= 1:
-        return "1 or more with their own readoffs, at every density"
-    return f"{random.worst:.2f} with their own readoffs, at their best density, {random.density:g}"
+        return "1 or more with their own readouts, at every density"
+    return f"{random.worst:.2f} with their own readouts, at their best density, {random.density:g}"
 
 
 RECIPE = Recipe(

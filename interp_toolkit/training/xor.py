@@ -1,9 +1,9 @@
 """Train small models on a boolean function of two bits: `interp train xor`.
 
-Prompts are those of `toys.hand_set.xor`; the answer is the logit pair at '='; every step sees all
-four inputs. Several seeds are trained and the one with the least loss is kept, since some get
-stuck. One attention-only head cannot do XOR, and so cannot go below a mean cross-entropy of ln2/2
-(with positions) or (3 ln3 - 2 ln2)/4 (without): `loss_floor` gives that bound where it holds.
+Prompts are those of `toys.hand_set.xor`; the answer is the logit pair at '='; every step uses all
+four inputs. Several seeds are trained and the one with the smallest loss is kept, since some get
+stuck. One attention-only head cannot compute XOR, and so its mean cross-entropy is at least ln2/2
+(with positions) or (3 ln3 - 2 ln2)/4 (without). `loss_floor` returns that bound if it applies.
 Source: "How many attention heads do you need to do XOR?"; the bounds are derived from its theorem.
 """
 
@@ -25,21 +25,21 @@ from interp_toolkit.toys.hand_set.xor import ONE, QUERY, ZERO, task
 from interp_toolkit.training.engine.settings import Problem, TrainingSettings
 from interp_toolkit.training.engine.trainer import Fitted, train_seeds
 
-SOLVED = 0.01  # nats: every answer right with a probability above 0.96
+SOLVED = 0.01  # nats: every answer is right with a probability above 0.96
 
 
 class XorTraining(TrainingSettings):
-    """Settings of `interp train xor`, beside those of `TrainingSettings`; each is a `--set` key.
+    """Settings of `interp train xor`, in addition to `TrainingSettings`; each is a `--set` key.
 
     Attributes:
         table: truth table over (a, b), "0110" for XOR.
-        heads, d_model, d_head: of the one layer.
-        positions: whether it has learned positions.
+        heads, d_model, d_head: of the single layer.
+        positions: whether there are learned positions.
         d_mlp: neurons of a ReLU MLP after the heads; 0: none.
         normalization: "LN" for LayerNorm before the layer and before the unembedding.
-        biases: whether there are any.
+        biases: whether there are biases.
 
-    The loss is on all four inputs at once, so it is the whole task's, and the best seed's is known.
+    The loss is on all four inputs, so the best seed is known exactly.
     """
 
     curve_points: ClassVar[int] = 150
@@ -88,9 +88,9 @@ class XorTraining(TrainingSettings):
 
 
 def loss_floor(config: XorTraining) -> float | None:
-    """The least mean cross-entropy (nats) that these models can approach; None: no bound known.
+    """The infimum of the mean cross-entropy (nats) of these models; None if no bound is known.
 
-    It holds for one attention-only head on XOR or its negation; a final LayerNorm breaks it.
+    It is known for one attention-only head on XOR or its negation, without a final LayerNorm.
     """
     bounded = config.heads == 1 and not config.d_mlp and config.normalization is None
     if not bounded or config.table not in ("0110", "1001"):
@@ -118,7 +118,7 @@ class XorProblem(Problem):
         return F.cross_entropy(self.model(batch)[:, -1], self.answers)
 
     def accuracy(self) -> float:
-        """The share of the prompts that are answered right."""
+        """The accuracy on the four prompts."""
         with torch.no_grad():
             right = self.model(self.tokens)[:, -1].argmax(-1) == self.answers
         return float(right.double().mean())
@@ -135,7 +135,7 @@ def batch(config: XorTraining) -> tuple[Int[Tensor, "4 3"], Int[Tensor, " 4"]]:
 
 
 def train(config: XorTraining, session: Session | None = None) -> TrainingRun:
-    """Train every seed and keep the best; raises InputError when the device is not there."""
+    """Train every seed and keep the best; raises InputError if the device is missing."""
     about = task("xor" if config.table == "0110" else config.table, config.table)
     runs = train_seeds(
         "xor", config, lambda seed: XorProblem(config, seed), _score, session, task=about

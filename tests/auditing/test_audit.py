@@ -81,7 +81,7 @@ def test_copies_of_rows_are_no_more_rows(model):
     data = FeatureData(rows, np.zeros((16, 0), bool), ())
     context, notes = audit_context(model, data, seed=0, level=0.05, claims=1)
     assert len(context.data) == 2
-    assert notes == ["14 of 16 rows are duplicates and were left out"]
+    assert notes == ["14 of 16 prompts are duplicates and were left out"]
 
 
 def test_the_result_is_json_and_a_frame(model):
@@ -137,7 +137,7 @@ def test_many_rows_are_drawn_with_all_that_belongs_to_them(model):
     features = rows[:, :1] % 2 == 1
     data = FeatureData(rows, features, ("odd",), groups=rows[:, 0])
     context, notes = audit_context(model, data, seed=0, level=0.05, claims=1)
-    assert notes == ["512 of 700 rows were sampled"]
+    assert notes == ["512 of 700 prompts were sampled"]
     tokens = context.data.token_matrix()
     assert (context.data.features[:, 0] == (tokens[:, 0] % 2 == 1)).all()
     assert (context.groups == tokens[:, 0]).all()
@@ -197,7 +197,7 @@ def test_rows_that_ask_something_else_are_no_copies(model):
     data = FeatureData(rows, np.zeros((3, 0), bool), (), answers=np.array([1, 2, 1]))
     context, notes = audit_context(model, data, seed=0, level=0.05, claims=1)
     assert len(context.data) == 2
-    assert notes == ["1 of 3 rows are duplicates and were left out"]
+    assert notes == ["1 of 3 prompts are duplicates and were left out"]
 
 
 @pytest.mark.parametrize("coverage", [0.95, 0.999])

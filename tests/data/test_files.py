@@ -296,7 +296,7 @@ def test_strings_may_hold_unicode_line_ends_and_the_file_a_byte_order_mark(tmp_p
 def test_noise_is_not_called_a_pickle(tmp_path):
     path = tmp_path / "data.npz"
     path.write_bytes(b"\x13\x37" * 50)
-    with pytest.raises(InputError, match="no archive of arrays"):
+    with pytest.raises(InputError, match="not an archive of arrays"):
         read_data(path)
 
 

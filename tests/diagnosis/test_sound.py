@@ -163,7 +163,7 @@ def test_norms_behind_the_sums_are_a_design_not_a_fault(recwarn, has_hooked_tran
     result = it.doctor(model)
     assert result.status == "sound", result.faults
     differing = [check for check in result.checks if check.answer == "differs"]
-    assert any("norms stand behind" in check.summary for check in differing)
+    assert any("norms follow" in check.summary for check in differing)
     with torch.no_grad():  # a fault of such a model is still one
         model.blocks[1].attn.hook_z.add_perma_hook(lambda z, hook: 1.5 * z)
     assert it.doctor(model).status == "faults_found"

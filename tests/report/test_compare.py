@@ -209,7 +209,10 @@ def found_interval(a: float, b: float) -> tuple[float, float]:
         ("{", "is not JSON"),
         ('{"schema": ' + "9" * 400 + "}", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
-        ('{"schema": "interp-toolkit/3", "results": [NaN]}', "is not JSON: NaN is no number"),
+        (
+            '{"schema": "interp-toolkit/3", "results": [NaN]}',
+            "is not JSON: NaN is not a JSON number",
+        ),
         ("[]", "is not a results file"),
         ('{"schema": "other"}', "is not a results file"),
         ('{"schema": "interp-toolkit/3", "results": [{"probe": 3}]}', "must be a list of results"),

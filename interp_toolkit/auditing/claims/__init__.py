@@ -2,7 +2,7 @@
 
 - `kinds`: the kinds of claims, read from YAML or JSON, flags or a sentence
 - `circuit_files`: circuits in the edge formats of EAP-IG, MIB and auto-circuit
-- `plan`: which tests each claim gets, and at which level
-- `sentence`: whether the wording of a claim says more than its tests can show
-- `seal`: the plan written down with its hash before the data are seen
+- `plan`: the tests of each claim, and their level
+- `sentence`: whether the wording of a claim is stronger than its tests can support
+- `seal`: the plan, stored with its hash before the data are seen
 """

@@ -1,14 +1,14 @@
 """Circuits of other tools, as names of edges: EAP-IG's and MIB's edge JSON, auto-circuit's, ours.
 
-- EAP-IG and MIB: `{"edges": {"a0.h1->a1.h0<k>": {"in_graph": true, "score": 3.8}, ...}}`; the edges
-  in the graph are the claim, or without `in_graph` those with a score that is true or not 0;
+- EAP-IG and MIB: `{"edges": {"a0.h1->a1.h0<k>": {"in_graph": true, "score": 3.8}, ...}}`; the
+  circuit has the edges in the graph, or without `in_graph` those whose score is true or not 0;
 - auto-circuit: `{"A0.1->A1.0.K": 3.8, ...}` or a list of such names;
 - node-link JSON and GraphML, as `interp analyze --graph` writes them, with nodes under EAP-IG's
   names;
 - a list of names of edges, or of nodes (`L0H1`, `a0.h1`, `m0`, `MLP0`), which stand for all edges
   between them.
 
-Files are data: GraphML is read without entities.
+Files are read as data: GraphML is read without entities.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def edges_of_file(path: Path) -> tuple[str, ...]:
     """The names of the edges of a circuit file.
 
     Raises:
-        InputError: it cannot be read, is of no known format, or holds no edge.
+        InputError: it cannot be read, has an unknown format, or holds no edge.
     """
     try:
         text = read_whole_text(path)
@@ -56,9 +56,9 @@ def edges_of_file(path: Path) -> tuple[str, ...]:
 
 
 def circuit_names(names: Iterable[Any]) -> tuple[str, ...]:
-    """Names of edges, or of nodes, under EAP-IG's names, each once.
+    """Convert names of edges, or of nodes, to EAP-IG's, without duplicates.
 
-    Raises InputError for what is no such name, or edges and nodes together.
+    Raises InputError for any other name, or for edges and nodes together.
 
     Examples:
         >>> circuit_names(["A0.1->A1.0.K", "a1.h0->logits"])
@@ -119,7 +119,7 @@ def _inside(value: Any) -> bool:
 
 
 def _linked(edges: Iterable[tuple[Any, Any, Mapping[str, Any]]]) -> list[Any]:
-    """Names of the edges of a graph whose nodes are EAP-IG's.
+    """Names of the edges of a graph whose nodes have EAP-IG's names.
 
     One of its edges may stand for several channels, which it lists.
     """
@@ -140,7 +140,7 @@ def _of_graphml(path: Path, text: str) -> list[Any]:
         raise InputError(f"{path}: GraphML with a DOCTYPE is not supported; remove it")
     try:
         graph = nx.parse_graphml(text)
-    except Exception as error:  # the parser, and networkx behind it, fail in many ways
+    except Exception as error:  # the parser and networkx raise many types
         reason = first_line(error)
         raise InputError(f"{path} cannot be read as GraphML ({reason})") from error
     return _linked((source, target, data) for source, target, data in graph.edges(data=True))

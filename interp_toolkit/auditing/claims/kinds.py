@@ -1,7 +1,7 @@
-"""Claims about a model, as anyone may make them: a small file, flags, or a sentence.
+"""Claims about a model, written as a small file, as flags, or as a sentence.
 
-A file is YAML or JSON: one claim, or a list of them under `claims`. What a claim is about is told
-by its first key:
+A file is YAML or JSON: one claim, or a list of them under `claims`. The first key of a claim gives
+its kind:
 
     claims:
       - heads: [L5H1, L6H9]          # each head is a claim of its own
@@ -19,8 +19,8 @@ by its first key:
       - algorithm: argmax_piecewise_linear
         layout: 10 list10 11 sorted10
 
-Files that a claim names lie beside it. They are read at once, so that a claim in memory holds all
-that it says and can be sealed (see `seal`). `text` keeps the words of whoever made it.
+Files that a claim names lie in its folder. They are read at once, so that a claim in memory is
+complete and can be sealed (see `seal`). `text` keeps the author's words.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class BaseClaim(BaseModel):
     """The fields that all claims share.
 
     Attributes:
-        text: the words of whoever made it.
+        text: the author's words.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -90,24 +90,24 @@ class BaseClaim(BaseModel):
 
     @property
     def about(self) -> str:
-        """The claim in a few words, for tables."""
+        """The claim as a phrase, for tables."""
         raise NotImplementedError
 
     def each(self) -> Sequence[BaseClaim]:
-        """The claims that this one is made of; itself, but for several heads."""
+        """The claims that are tested separately: this one, or one per head."""
         return [self]
 
 
 class HeadsClaim(BaseClaim):
-    """Heads attend to a relation, and what the model does rests on it.
+    """Heads have an attention pattern, and the model's performance depends on it.
 
     Attributes:
-        heads: each is judged by itself.
+        heads: each is tested separately.
         relation: name of a detector (see `interp list`).
-        says: attends: they attend so; contributes: the behavior rests on that attention, in part;
-            carries: at least half of it.
-        at_least: the share of the behavior (of attention, for attends) that is claimed; None: that
-            of the word.
+        says: attends: the heads have the pattern; contributes: the metric depends on that
+            attention, in part; carries: at least half of the metric does.
+        at_least: the claimed fraction of the metric (of attention, for attends); None: that of the
+            word.
         hops: of the relation k-hop.
     """
 
@@ -137,8 +137,8 @@ class CircuitClaim(BaseClaim):
     Attributes:
         circuit: names of edges, as EAP-IG writes them, or of nodes, which stand for all edges
             between them.
-        says: sufficient: alone they do what the model does; necessary: without them it does not.
-        within: how far from all of the behavior a sufficient circuit may be.
+        says: sufficient: the edges alone do what the model does; necessary: without them it fails.
+        within: tolerated deviation of a sufficient circuit from the whole metric, as a fraction.
     """
 
     circuit: tuple[str, ...] = Field(min_length=1)
@@ -155,21 +155,22 @@ class CircuitClaim(BaseClaim):
 
 
 class DirectionClaim(BaseClaim):
-    """A direction of activations reads a function of features, or the answers rest on it.
+    """A direction of activations reads a function of features, or the answers depend on it.
 
     Attributes:
         direction: its components; its length matters to steering only.
-        hook, position: where; from the end where negative; None: the data's own, or the last.
-        head: at a hook that has one entry a head.
-        says: reads: a threshold on the component along it tells the function of the features;
-            carries: exchanging that component with a corrupted row's moves the answers most of the
-            way to that row's; steers: adding `by` times the direction makes the model prefer
-            the wrong answers.
+        hook, position: of the activations; negative positions count from the end; None: the data's
+            own, or the last.
+        head: at a hook with one entry per head.
+        says: reads: a threshold on the component along it classifies the function of the features;
+            carries: exchanging that component with that of the corrupted prompt moves the answers
+            most of the way to those of the corrupted prompt; steers: adding `by` times the
+            direction makes the model prefer the wrong answers.
         features, table: the function, for reads: names of the data's features, the first most
-            significant, and its truth table; without a table one feature is read as it is.
-        at_least: the share that is claimed: of rows told right in each class, of the way to the
-            corrupted row, of answers changed; None: that of the word.
-        by: what the direction is multiplied with for steering.
+            significant, and its truth table; without a table, a single feature.
+        at_least: the claimed fraction: of prompts classified correctly in each class, of the way to
+            the corrupted prompt, of answers changed; None: that of the word.
+        by: factor of the direction for steering.
     """
 
     direction: Annotated[tuple[float, ...], BeforeValidator(_as_numbers)] = Field(min_length=1)
@@ -190,7 +191,7 @@ class DirectionClaim(BaseClaim):
 
     @property
     def function(self) -> str:
-        """The function that is read, in a few words."""
+        """The function that is read, as a phrase."""
         names = ", ".join(self.features)
         return names if self.table is None else f"{self.table} of {names}"
 
@@ -208,8 +209,8 @@ class PairClaim(BaseClaim):
 
     Attributes:
         pair: the head, and the tokens' ids.
-        at_least: how far above its scores for other tokens the query's score for the key lies, in
-            standard deviations of these; None: the usual.
+        at_least: distance of the query's score for the key above its scores for other tokens, in
+            standard deviations of these; None: the default.
     """
 
     pair: _Pair
@@ -228,7 +229,7 @@ class AlgorithmClaim(BaseClaim):
 
     Attributes:
         algorithm: its name.
-        layout: where the list and its sorted form stand in a row; None: the model's task.
+        layout: positions of the list and its sorted form in a prompt; None: the model's task.
     """
 
     algorithm: Literal["min_greater_than_previous", "argmax_piecewise_linear"]
@@ -256,7 +257,7 @@ def read_claims(path: Path) -> list[BaseClaim]:
     """The claims of a file.
 
     Raises:
-        InputError: it cannot be read, or a claim in it is none; with the number of the claim.
+        InputError: the file cannot be read, or a claim in it is invalid; names the claim.
     """
     data = read_yaml(path)
     if isinstance(data, Mapping) and set(data) == {"claims"}:
@@ -279,18 +280,18 @@ def as_claim(content: Any, source: str = "the claim", folder: Path | None = None
     """A claim from a mapping, as a file has it, or a sentence.
 
     Args:
-        content: the mapping, the sentence, or a claim as it is.
-        source: where it comes from, for errors.
-        folder: where files that it names must lie; None: anywhere (for claims of one's own).
+        content: the mapping, the sentence, or a claim, which is returned unchanged.
+        source: its origin, for errors.
+        folder: where files that it names must lie; None: anywhere (for the user's own claims).
 
     Raises:
-        InputError: what is missing, unknown or wrong in it.
+        InputError: a missing, unknown or wrong key.
 
     Examples:
         >>> as_claim({"heads": ["L5H1"], "relation": "induction"}).about
-        'L5H1 contributes by induction'
+        "L5H1's induction attention contributes to the task"
         >>> as_claim("L5H1 and L6H9 are induction heads").about
-        'L5H1, L6H9 contributes by induction'
+        "L5H1, L6H9's induction attention contributes to the task"
     """
     if isinstance(content, BaseClaim):
         return content
@@ -317,11 +318,11 @@ def as_claim(content: Any, source: str = "the claim", folder: Path | None = None
 def claim_in_words(sentence: str) -> HeadsClaim:
     """A claim about heads, from a sentence such as "L5H1 and L6H9 are induction heads".
 
-    The relation is the registered one that the sentence names; "attend" claims attention alone,
-    "carry", "implement" or "perform" half of the behavior, anything else that it rests on them.
+    The sentence names a registered relation. "attend" claims attention only; "carry", "implement"
+    or "perform" claim half of the metric; any other verb claims that the metric depends on it.
 
     Raises:
-        InputError: no head, or no relation, or several, are named.
+        InputError: no head is named, or no relation, or several.
     """
     from interp_toolkit.registry import names
 
@@ -349,12 +350,12 @@ def claim_in_words(sentence: str) -> HeadsClaim:
 
 
 def _file(name: str, folder: Path | None) -> Path:
-    """A file that a claim names, which is there, is a file, and lies where it may."""
+    """The path of an existing file that a claim names, in an allowed folder."""
     if "\0" in name:
         raise InputError("a file name cannot contain a null character")
     path = Path(name) if folder is None else folder / name
     if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
-        raise InputError(f"{name} is outside the claim's folder; put it beside the claim")
+        raise InputError(f"{name} is outside the claim's folder; put it into that folder")
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
     try:
@@ -365,7 +366,7 @@ def _file(name: str, folder: Path | None) -> Path:
 
 
 def _resolved(fields: dict[str, Any], folder: Path | None) -> dict[str, Any]:
-    """The same with the files that it names read."""
+    """The fields with the contents of the files that they name."""
     direction, circuit = fields.get("direction"), fields.get("circuit")
     if isinstance(direction, str):
         fields["direction"] = _vector(direction, folder)
@@ -393,7 +394,7 @@ def _vector(name: str, folder: Path | None) -> list[float]:
 
 
 def _explained(error: ValidationError, kind: type[BaseClaim]) -> str:
-    """The first thing wrong, by its key."""
+    """The first error, by its key."""
     first = min(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":

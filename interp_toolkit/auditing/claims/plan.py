@@ -21,7 +21,7 @@ from interp_toolkit.errors import InputError
 
 
 def asserted_of(claim: BaseClaim) -> tuple[str, ...]:
-    """The questions that a claim rests on."""
+    """The questions on which a claim depends."""
     if isinstance(claim, HeadsClaim):
         return heads.ASSERTED[claim.says]
     if isinstance(claim, CircuitClaim):
@@ -35,7 +35,7 @@ def asserted_of(claim: BaseClaim) -> tuple[str, ...]:
 
 
 def single(claims: Sequence[BaseClaim]) -> list[BaseClaim]:
-    """All claims that are judged separately.
+    """Split claims into those that are tested separately.
 
     Raises InputError for more than MOST_CLAIMS.
     """
@@ -48,10 +48,10 @@ def single(claims: Sequence[BaseClaim]) -> list[BaseClaim]:
 
 
 def plan_of(claims: Sequence[BaseClaim], level: float) -> list[dict[str, Any]]:
-    """The plan, one entry for each claim that is judged by itself.
+    """The plan, with one entry for each claim that is tested separately.
 
-    `error_of_a_part` is what either end of its interval may err by; alternatives of which one is
-    enough share it (how many there are may depend on the model, see each kind of audit).
+    `error_of_a_part` is the error probability at either end of its interval. Alternatives of which
+    one is enough share it (their number may depend on the model, see each kind of audit).
     """
     every = single(claims)
     return [

@@ -1,9 +1,9 @@
-"""An audit written down before its data are seen: claims, plan, seed and level, and their hash.
+"""An audit stored before its data are seen: claims, plan, seed and level, and their hash.
 
-The file holds all that decides how the claims will be tested; its SHA-256 is of everything else in
-it, as JSON with sorted keys. Whoever publishes the hash first cannot change the plan afterwards
-without its showing. That the data were not seen before is theirs to vouch for, and the time in the
-file is that of the machine it was made on.
+The file holds everything that determines how the claims will be tested. Its SHA-256 covers all
+other content, as JSON with sorted keys. An author who publishes the hash first cannot change the
+plan afterwards without being noticed. Only the author can vouch that the data were unseen, and the
+time in the file is that of the machine on which it was written.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Sealed:
     """A sealed audit.
 
     Attributes:
-        claims: in their order.
+        claims: in order.
         seed, level: of the audit.
-        sha256: of the file's content but for itself.
-        sealed_at: when, as the file says.
-        version: of this package that sealed it.
+        sha256: of the file's other content.
+        sealed_at: time in the file.
+        version: of this package, when it was sealed.
     """
 
     claims: tuple[BaseClaim, ...]
@@ -53,16 +53,16 @@ def write_seal(
     seed: int = 0,
     level: float = 0.05,
 ) -> Sealed:
-    """Write an audit down, to be run later on data not seen yet.
+    """Write an audit to a file, to be run later on unseen data.
 
     Args:
-        claims: what will be tested.
+        claims: to be tested.
         path: the file.
         seed: of every draw.
         level: of error.
 
     Raises:
-        InputError: no claim, a file that is there already, or that cannot be written.
+        InputError: no claim, a file that exists already, or one that cannot be written.
     """
     if not claims:
         raise InputError("there is no claim to seal")
@@ -89,10 +89,10 @@ def write_seal(
 
 
 def read_seal(path: Path) -> Sealed:
-    """A sealed audit, unchanged since it was sealed.
+    """Read a sealed audit, and check that it is unchanged.
 
     Raises:
-        InputError: a file that cannot be read, is none, or was changed.
+        InputError: a file that cannot be read, is not a sealed audit, or was changed.
     """
     try:
         content = json.loads(read_whole_text(path))

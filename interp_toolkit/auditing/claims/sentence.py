@@ -1,12 +1,12 @@
-"""Test whether the sentence of a claim says more than its tests can show.
+"""Test whether the wording of a claim is stronger than its tests can support.
 
 Words about mechanisms have three strengths (after arXiv 2602.16698): *observational* (attends,
-correlates, can be read), *interventional* (contributes, is needed, steers: something was changed,
-and the behavior changed with it) and *mechanistic* (implements, computes, uses: the whole path from
-inputs to answers is known). The strongest word of the sentence is compared with what was done and
-confirmed: observation supports the first, one intervention the second, and a circuit that is both
-sufficient and necessary, or the criteria of an algorithm, the third. Words are looked up, not
-understood: "L1H0 computes nothing" counts as mechanistic too.
+correlates, can be read), *interventional* (contributes, is needed, steers: an intervention changed
+the metric) and *mechanistic* (implements, computes, uses: the whole path from inputs to answers is
+known). The strongest word of the sentence is compared with the tests that were confirmed.
+Observation supports the first, one intervention the second, and a circuit that is both sufficient
+and necessary, or the criteria of an algorithm, the third. Words are looked up, not interpreted:
+"L1H0 computes nothing" counts as mechanistic too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WORDS = (
     r"implement\w*|comput\w*|perform\w*|use[sd]?|because|algorithm\w*|represent\w*|encod\w*|"
     r"mechanism\w*|understand\w*|know[sn]?|circuit",
 )
-#: how strong each kind of claim is where it comes without a sentence
+#: strength of each kind of claim that has no sentence
 _OF_WORD = {
     "has": 0,
     "attends": 0,
@@ -40,18 +40,18 @@ _OF_WORD = {
 
 
 def sentence_part(claim: BaseClaim, parts: Sequence[Part]) -> Part:
-    """Whether the claim's words are as strong as its tests allow, and what they allow."""
+    """The part on wording: whether the claim's words are supported, and the supported ones."""
     strength, word = strength_of(claim)
     earned = _earned(claim, parts)
     answer: Answer = "confirmed" if earned >= strength else "refuted"
     supported = "; ".join(_supported(part) for part in parts if _counts(part)) or "nothing yet"
     had = "nothing was confirmed" if earned < 0 else f"the tests were {STRENGTHS[earned]}"
-    text = f"{word!r} is {STRENGTHS[strength]}, {had}. What they support: {supported}"
+    text = f"{word!r} is {STRENGTHS[strength]}, {had}. Supported: {supported}"
     return Part("sentence", answer, text, "computed")
 
 
 def strength_of(claim: BaseClaim) -> tuple[int, str]:
-    """The number of the strongest of STRENGTHS that the claim's words have, and that word.
+    """Index in STRENGTHS of the strongest word in the claim's text, and that word.
 
     Examples:
         >>> from interp_toolkit.auditing.claims.kinds import as_claim
@@ -69,21 +69,21 @@ def strength_of(claim: BaseClaim) -> tuple[int, str]:
 
 
 def _counts(part: Part) -> bool:
-    """Whether a part is a finding that words can rest on."""
+    """Whether a part is confirmed and can support words."""
     return part.answer == "confirmed" and part.question in ("there", "matters", "all")
 
 
 def _earned(claim: BaseClaim, parts: Sequence[Part]) -> int:
-    """The number of the strongest strength that the tests allow; -1 for none."""
+    """Index in STRENGTHS of the strongest wording that the tests support; -1 for none."""
     good = {(part.question, part.method) for part in parts if _counts(part)}
     if not good:
         return -1
     if not any(method == "intervened" for _, method in good):
         return 0
-    asked = {question for question, method in good if method == "intervened"}
-    if isinstance(claim, AlgorithmClaim) and "matters" in asked:
+    intervened = {question for question, method in good if method == "intervened"}
+    if isinstance(claim, AlgorithmClaim) and "matters" in intervened:
         return 2
-    if isinstance(claim, CircuitClaim) and {"all", "matters"} <= asked:
+    if isinstance(claim, CircuitClaim) and {"all", "matters"} <= intervened:
         return 2
     return 1
 

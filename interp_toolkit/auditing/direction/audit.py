@@ -1,4 +1,4 @@
-"""The parts of a claim about a direction, by what the claim says of it."""
+"""The parts of a claim about a direction, by the claim's verb."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def audit_direction(claim: DirectionClaim, context: AuditContext) -> list[Part]:
     """The parts of a claim about a direction.
 
     Raises:
-        InputError: a hook, position, head or feature that is not there, another number of
-            components, or no rows.
+        InputError: an unknown hook, position, head or feature, another number of components, or no
+            prompts.
     """
     if context.data is None:
-        raise InputError("a claim about a direction needs rows; give --data")
+        raise InputError("a claim about a direction needs prompts; give --data")
     unit = np.asarray(claim.direction)
     if not np.abs(unit).max() > 0:
         raise InputError("the direction is zero")

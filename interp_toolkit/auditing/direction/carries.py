@@ -3,15 +3,15 @@
 The component along the direction is exchanged with the corrupted prompt's,
     x' = x + ((x_corrupted - x) . u) u,    u = direction / |direction|,
 and the effect is measured as a fraction of the difference in the metric between clean and corrupted
-prompt (a ratio with Fieller's interval). Reported as well: the component at the mean of the
-prompts, at zero, and the other way round, from the clean prompt into the corrupted one.
+prompt (a ratio with Fieller's interval). Also reported: the component set to its mean over the
+prompts, set to zero, and exchanged in reverse, from the clean prompt into the corrupted one.
 
-A direction may move the answers although the model does not use what it reads there: one half
-follows the feature and is read by nothing, the other half is dormant, does not vary, and is what
-later layers read (Makelov, Lange and Nanda 2023, arXiv 2311.17030). Therefore the part of the
-direction that later layers read (in the span of the metric's gradients on the way to the corrupted
-prompt) is also exchanged alone: if it does not vary with the feature, nothing moves, and the claim
-is refuted. If later layers read a single direction, that direction is exchanged whatever the
+A direction may move the answers although the model does not use it. One half of such a direction
+follows the feature but is not read by later layers; the other half is read by later layers but is
+dormant: it does not vary (Makelov, Lange and Nanda 2023, arXiv 2311.17030). Therefore the part of
+the direction that later layers read (in the span of the metric's gradients on the way to the
+corrupted prompt) is also exchanged alone. If it does not vary with the feature, nothing moves, and
+the claim is refuted. If later layers read a single direction, that direction is exchanged for any
 claim, and a dormant part at the same site cannot be distinguished from the true one.
 """
 
@@ -39,32 +39,32 @@ from interp_toolkit.auditing.site import Rows
 from interp_toolkit.auditing.threshold import stable_part
 from interp_toolkit.stats import Share, ratio_interval, ratio_share
 
-READ_BY = 1 - 1e-6  # of the gradients' squared length: the span that later layers read in
-LEAST_READ = 1e-3  # of a direction's squared length, for that part of it to stand for it
-KEEPS = 0.5  # of what the direction moves: what its read part moves at least
-GRADED, STEPS = 64, 8  # rows, and steps of the way to the corrupted one, for gradients
+READ_BY = 1 - 1e-6  # fraction of the gradients' squared norm in the span that later layers read
+LEAST_READ = 1e-3  # smallest squared length of a unit direction's part in that span to be tested
+KEEPS = 0.5  # smallest effect of the read part, relative to that of the whole direction
+GRADED, STEPS = 64, 8  # prompts, and steps towards the corrupted one, for gradients
 
 
 class CarryingAudit(MovingAudit):
-    """A claim that a direction carries what the corrupted rows differ in."""
+    """A claim that a direction carries the difference between clean and corrupted prompts."""
 
     least = 0.5
     asserted = ("matters", "special")
 
     @cached_property
     def corrupted(self) -> Float[Tensor, "row d"]:
-        """Activations at the site on the corrupted rows."""
+        """Activations at the site on the corrupted prompts."""
         assert self.context.prompts.corrupted is not None
         return self.site.read(self.context.prompts.corrupted)
 
     @cached_property
     def corrupted_values(self) -> Values:
-        """The metric of each corrupted row."""
+        """The metric of each corrupted prompt."""
         assert self.context.prompts.corrupted is not None
         return self.site.values(self.metric, self.context.prompts.corrupted)
 
     def exchanged(self, unit: Float[Tensor, " d"]) -> Values:
-        """The metric of each row with the component along a direction exchanged."""
+        """The metric of each prompt with the component along a direction exchanged."""
         return self.changed(partial(_put, unit, self.corrupted @ unit))
 
     @cached_property
@@ -74,12 +74,12 @@ class CarryingAudit(MovingAudit):
         return difference
 
     def moved(self, values: Values, coverage: float, less: Values | float = 0.0) -> Share:
-        """The share of the way from the clean rows' worth to the corrupted rows'."""
+        """The effect as a fraction of the difference between clean and corrupted metric."""
         part = self.clean_values - values - less
         return ratio_share(part, self.whole, coverage)
 
     def moving(self) -> list[Part]:
-        """Interchange along it."""
+        """The parts on interchange along the direction."""
         low, high = ratio_interval(self.whole, np.ones(len(self.whole)))
         if low <= 0 <= high:
             text = (
@@ -106,7 +106,7 @@ class CarryingAudit(MovingAudit):
         return [matters, self._read_part(values), self._rest(), self._random_movers(), stable]
 
     def _other_ways(self) -> str:
-        """Mean, zero, and the other way round."""
+        """Effects of the component at its mean, at zero, and exchanged in reverse, as text."""
         along = self.clean @ self.unit
         mean = self.changed(partial(_put, self.unit, along.mean().expand(len(along))))
         zero = self.changed(partial(_put, self.unit, torch.zeros(len(along), dtype=along.dtype)))
@@ -126,7 +126,7 @@ class CarryingAudit(MovingAudit):
         )
 
     def _read_part(self, values: Values) -> Part:
-        """The part that later layers read, exchanged by itself; see the module."""
+        """Whether the part that later layers read has the effect by itself; see the module."""
         prompts, coverage = self.context.prompts, self.context.coverage(2)
         sample = self.context.rng(16).permutation(len(prompts))[:GRADED]
         rows = torch.from_numpy(np.sort(sample))
@@ -141,7 +141,7 @@ class CarryingAudit(MovingAudit):
         )
         inside = read_part(self.unit, gradients)
         if inside is None:
-            text = f"the answers' gradient is zero along it on {len(rows)} rows"
+            text = f"the answers' gradient is zero along it on {len(rows)} prompts"
             return Part("special", "undecided", text, "intervened", True, 0.0, bound=KEEPS)
         share, unit = inside
         alone = self.exchanged(unit)
@@ -155,7 +155,7 @@ class CarryingAudit(MovingAudit):
             + {
                 "confirmed": "",
                 "refuted": ": it does not vary with the prompts there, so it is dormant",
-            }.get(answer, ", so it cannot be told apart from a dormant direction")
+            }.get(answer, ", so it cannot be distinguished from a dormant direction")
         )
         bound = moved.mean - more.mean
         return Part(
@@ -164,7 +164,7 @@ class CarryingAudit(MovingAudit):
         )  # fmt: skip
 
     def _rest(self) -> Part:
-        """Effect of exchanging everything except the direction."""
+        """The effect of exchanging everything except the direction."""
 
         def change(x: Float[Tensor, "row d"], rows: Rows) -> Float[Tensor, "row d"]:
             other, u = self.corrupted[rows].to(x), self.unit.to(x)
@@ -183,7 +183,7 @@ class CarryingAudit(MovingAudit):
         return measured("all", answer, text, "intervened", share, 1 - self.bound, coverage, False)
 
     def _random_movers(self) -> Part:
-        """Random directions with the activations' covariance, exchanged."""
+        """Random directions with the activations' covariance, exchanged for comparison."""
         directions = random_directions(self.clean, MOVED, self.context.rng(10))
         total = float(self.whole.mean())
         good = sum(
@@ -197,10 +197,10 @@ class CarryingAudit(MovingAudit):
 def read_part(
     unit: Float[Tensor, " d"], gradients: Float[Tensor, "row d"]
 ) -> tuple[float, Float[Tensor, " d"]] | None:
-    """The part of a direction in the span of the gradients, at length 1, and its squared length.
+    """Squared length of a direction's part in the span of the gradients, and that part normalized.
 
-    The span is of as many principal directions as hold READ_BY of the gradients' squared length.
-    None where there is hardly any.
+    The span has as many principal directions as contain READ_BY of the gradients' squared norm.
+    None if the squared length is below LEAST_READ.
     """
     _, sizes, directions = torch.linalg.svd(gradients, full_matrices=False)
     energy = sizes.square().cumsum(0)
@@ -216,6 +216,6 @@ def read_part(
 def _put(
     unit: Float[Tensor, " d"], target: Float[Tensor, " all"], x: Float[Tensor, "row d"], rows: Rows
 ) -> Float[Tensor, "row d"]:
-    """The component along a direction replaced."""
+    """Replace the component along a direction."""
     u = unit.to(x)
     return x + (target[rows].to(x) - x @ u)[:, None] * u

@@ -20,17 +20,17 @@ from interp_toolkit.auditing.site import VectorSite
 
 @dataclass(frozen=True, eq=False)
 class DirectionAudit(ABC):
-    """One direction.
+    """Audit of one direction.
 
     Attributes:
-        claim: about it.
-        context: what the claim is judged on.
-        site: where it stands.
+        claim: about the direction.
+        context: of the audit.
+        site: hook and position of the activations.
     """
 
-    #: what is claimed at least where nobody says
+    #: claimed lower bound if the claim has none
     least: ClassVar[float]
-    #: the questions that the claim rests on
+    #: the questions on which the claim depends
     asserted: ClassVar[tuple[Question, ...]]
 
     claim: DirectionClaim
@@ -50,13 +50,13 @@ class DirectionAudit(ABC):
     def unit(self) -> Float[Tensor, " d"]:
         """The direction at length 1."""
         vector = torch.tensor(self.claim.direction, dtype=torch.float64)
-        vector = vector / vector.abs().max()  # squares of large numbers overflow
+        vector = vector / vector.abs().max()  # avoids overflow of squares
         length: Tensor = vector.norm()
         return vector / length
 
     @cached_property
     def clean(self) -> Float[Tensor, "row d"]:
-        """Activations at the site on the clean rows."""
+        """Activations at the site on the clean prompts."""
         self.context.progress(f"activations at {self.site.hook}")
         return self.site.read(self.context.prompts.tokens)
 
@@ -64,7 +64,7 @@ class DirectionAudit(ABC):
 def random_directions(
     x: Float[Tensor, "row d"], n: int, rng: np.random.Generator
 ) -> Float[Tensor, "n d"]:
-    """Unit vectors drawn with the covariance of these activations: where they vary, more often."""
+    """Unit vectors drawn with the covariance of these activations."""
     centred = x - x.mean(0)
     weights = torch.from_numpy(rng.standard_normal((n, len(x))))
     directions = weights @ centred

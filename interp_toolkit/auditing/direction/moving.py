@@ -16,11 +16,11 @@ from interp_toolkit.circuits.metrics.task import metric_for
 from interp_toolkit.errors import InterventionError
 
 Values = Float[np.ndarray, " row"]
-MOVED = 24  # random directions that are exchanged or added: a pass each
+MOVED = 24  # random directions that are exchanged or added, each in a pass
 
 
 class MovingAudit(DirectionAudit):
-    """A claim that answers rest on a direction."""
+    """A claim that answers depend on a direction."""
 
     def parts(self) -> list[Part]:
         """The parts of the claim."""
@@ -31,10 +31,10 @@ class MovingAudit(DirectionAudit):
 
     @abstractmethod
     def moving(self) -> list[Part]:
-        """The parts, where something can be moved."""
+        """The parts, if the effect can be tested."""
 
     def _unmovable(self) -> str | None:
-        """Why nothing can be exchanged here."""
+        """Why nothing can be exchanged here; None if it can."""
         if (reason := self.context.untestable) is not None:
             return reason
         prompts = self.context.prompts
@@ -57,9 +57,9 @@ class MovingAudit(DirectionAudit):
 
     @cached_property
     def clean_values(self) -> Values:
-        """The metric of each clean row."""
+        """The metric of each clean prompt."""
         return self.site.values(self.metric, self.context.prompts.tokens)
 
     def changed(self, change: Change) -> Values:
-        """The metric of each row after the change."""
+        """The metric of each prompt after the change."""
         return self.site.values(self.metric, self.context.prompts.tokens, change)

@@ -1,10 +1,10 @@
 """Test whether a direction reads a function of features.
 
-A threshold on the component along the direction is fitted on some rows and tested on the others.
-The claim is about the fraction of rows classified correctly in each class, so that a rare class
-counts as much as the other. Reported as well: random directions with the activations' own
-covariance (how often they read it as well), other functions of the same features, and the same
-direction in weight-shuffled models.
+A threshold on the component along the direction is fitted on some prompts and tested on the others.
+The claim is about the accuracy on each class, so that a rare class has the same weight as the
+other. Also reported: random directions with the activations' covariance (the fraction that reads
+the function as well), other functions of the same features, and the same direction in
+weight-shuffled models.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.probes.estimators.boolean import truth_values
 from interp_toolkit.stats import Share, clopper_pearson
 
-RANDOM = 200  # directions that are read
-NULLS = 3  # reinitialized models
-TRAIN = 0.25  # of the rows, for thresholds
-MOST_FEATURES = 3  # whose functions are all looked at
+RANDOM = 200  # random directions
+NULLS = 3  # weight-shuffled models
+TRAIN = 0.25  # fraction of prompts on which thresholds are fitted
+MOST_FEATURES = 3  # up to which all other functions are tested
 
 
 class ReadingAudit(DirectionAudit):
@@ -45,14 +45,14 @@ class ReadingAudit(DirectionAudit):
     asserted = ("there",)
 
     def parts(self) -> list[Part]:
-        """The parts of a claim that it reads a function."""
+        """The parts of the claim."""
         labels = self._labels()
         if labels.all() or not labels.any():
-            text = f"{self.claim.function} is the same on all rows"
+            text = f"{self.claim.function} has the same value on all prompts"
             return [Part("there", "not_testable", text, "observed", True)]
         train, test = self._split(labels)
         if test is None:
-            text = f"{int(labels.sum())} of {len(labels)} rows are on: too few to set a threshold"
+            text = f"{int(labels.sum())} of {len(labels)} prompts are on: too few for a threshold"
             return [Part("there", "not_testable", text, "observed", True)]
         right = right_by_class((self.clean @ self.unit).numpy(), labels, train, test)
         _, reachable = best_threshold(
@@ -64,7 +64,7 @@ class ReadingAudit(DirectionAudit):
         return [there, special, self._elsewhere(labels, train, test), stable]
 
     def _labels(self) -> Bool[np.ndarray, " row"]:
-        """The function on each row."""
+        """The function's value on each prompt."""
         data, names = self.context.data, self.claim.features
         assert data is not None
         if not names:
@@ -72,7 +72,7 @@ class ReadingAudit(DirectionAudit):
         return function_of(np.stack([data.column(name) for name in names], 1), self.claim.table)
 
     def _split(self, labels: Bool[np.ndarray, " row"]) -> tuple[np.ndarray, np.ndarray | None]:
-        """Rows that thresholds are set on, and those they are judged on, of both classes."""
+        """Prompts to fit thresholds on and prompts to test on, each with both classes."""
         everything = np.arange(len(labels))
         rng, train = self.context.rng(7), []
         for kind in (False, True):
@@ -85,10 +85,10 @@ class ReadingAudit(DirectionAudit):
     def _there(
         self, right: tuple[np.ndarray, np.ndarray], reachable: float
     ) -> tuple[Part, np.ndarray]:
-        """The share told right in each class; and the worse class's rows.
+        """The accuracy on each class, and the correctness of each prompt of the worse class.
 
-        What the threshold falls short of may be its fault: the claim is refuted only where no
-        threshold does it, on the very rows that are judged (`reachable`).
+        A low accuracy may be due to the fitted threshold. So the claim is refuted only if no
+        threshold reaches it even when fitted on the test prompts (`reachable`).
         """
         coverage = self.context.coverage(1, 2)
         shares = []
@@ -106,8 +106,9 @@ class ReadingAudit(DirectionAudit):
         off, on = shares
         worse = min(shares, key=lambda s: s.mean)
         text = (
-            f"a threshold on it classifies {percent(on)} of the rows where {self.claim.function} "
-            f"holds and {percent(off)} of the others; claimed: at least {self.bound:.0%} of each"
+            f"a threshold on it classifies {percent(on)} of the prompts on which "
+            f"{self.claim.function} holds and {percent(off)} of the others; claimed: at least "
+            f"{self.bound:.0%} of each"
         )
         part = measured("there", answer, text, "observed", worse, self.bound, coverage, True)
         return part, right[shares.index(worse)]
@@ -128,7 +129,7 @@ class ReadingAudit(DirectionAudit):
     def _elsewhere(
         self, labels: Bool[np.ndarray, " row"], train: np.ndarray, test: np.ndarray
     ) -> Part:
-        """Other functions of the same features, and reinitialized models."""
+        """Other functions of the same features, and weight-shuffled models, for comparison."""
         data, names = self.context.data, self.claim.features
         assert data is not None
         scores = (self.clean @ self.unit).numpy()
@@ -161,9 +162,9 @@ class ReadingAudit(DirectionAudit):
 def function_of(
     columns: Bool[np.ndarray, "row feature"], table: str | None
 ) -> Bool[np.ndarray, " row"]:
-    """A truth table's value on each row, or the one feature itself.
+    """A truth table's value on each row, or the single feature.
 
-    Raises InputError for a table of another length, or several features without one.
+    Raises InputError for a table of another length, or for several features without one.
     """
     n = columns.shape[1]
     if table is None:

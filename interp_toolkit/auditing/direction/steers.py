@@ -1,7 +1,7 @@
-"""Does a direction steer? It is added, times a factor.
+"""Test whether a direction steers: a multiple of it is added to the activations.
 
-Measured is the share of rows that then prefer the wrong answer, of those that did not before,
-beside random directions of the same length.
+The measure is the fraction of prompts that then prefer the wrong answer, among those that did not
+before, compared with random directions of the same length.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from interp_toolkit.circuits.metrics.metrics import LogitDifference
 from interp_toolkit.errors import InputError
 from interp_toolkit.stats import Share, clopper_pearson
 
-LONGEST_STEP = 1e6  # a component that is added: beyond it nothing but overflow is seen
+LONGEST_STEP = 1e6  # largest component that is added; larger ones only cause overflow
 
 
 class SteeringAudit(MovingAudit):
-    """A claim that adding a direction turns answers."""
+    """A claim that adding a direction changes answers to the wrong ones."""
 
     least = 0.5
     asserted = ("matters",)
 
     def moving(self) -> list[Part]:
-        """The direction added."""
+        """The parts on adding the direction."""
         assert isinstance(self.metric, LogitDifference)
         step = torch.tensor(self.claim.direction, dtype=torch.float64) * self.claim.by
         if not bool(step.isfinite().all()) or float(step.abs().max()) > LONGEST_STEP:
@@ -41,7 +41,7 @@ class SteeringAudit(MovingAudit):
             )
         before = self.clean_values > 0
         if before.sum() < 4:
-            text = "the model prefers the answer on fewer than 4 rows: there is little to steer"
+            text = "the model prefers the answer on fewer than 4 prompts: too few to steer"
             return [Part("matters", "not_testable", text, "intervened", True)]
         self.context.progress("steering along the direction")
         turned = (self.changed(partial(_add, step)) < 0)[before]
@@ -53,7 +53,7 @@ class SteeringAudit(MovingAudit):
         spread = float((self.clean @ self.unit).std()) or float("nan")
         text = (
             f"added with length {size:.3g} ({size / spread:.2g} standard deviations along it) it "
-            f"turns {percent(share)} of {n} rows to the wrong answer; claimed: at least "
+            f"changes {percent(share)} of {n} answers to the wrong one; claimed: at least "
             f"{self.bound:.0%}"
         )
         matters = measured("matters", answer, text, "intervened", share, self.bound, coverage, True)
@@ -62,7 +62,7 @@ class SteeringAudit(MovingAudit):
             float((self.changed(partial(_add, one)) < 0)[before].mean()) >= self.bound
             for one in directions
         )
-        text = f"{good} of {MOVED} random directions of that length turn as many"
+        text = f"{good} of {MOVED} random directions of that length change as many"
         special = share_of_random(good, MOVED, text, "intervened", self.context.coverage(1))
         groups = None if self.context.groups is None else self.context.groups[before]
         effect = turned.astype(float)

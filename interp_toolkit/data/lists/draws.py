@@ -3,8 +3,8 @@
 The distributions are: items independent and uniform; "hard" lists, whose items come from a random
 support, so that repeats and close values are common; uniform lists without repeats; and lists of
 exactly two values. Every draw is a fixed sequence of tensor operations of fixed shapes: there is no
-rejection, and nothing waits for the device. Values are int64, as look-ups by them need; a narrower
-type was no faster over draw, sort and look-up together.
+rejection, and no synchronization with the device. Values are int64, as index look-ups need; a
+narrower type was no faster over draw, sort and look-up together.
 
 *Supports of hard lists* (Qi & Zhong 2023, on sorting transformers): the recipe first chooses a set
 of values, then draws the list's items from it with replacement. With probability 2/3 a chance p is
@@ -42,9 +42,9 @@ class SupportTable(NamedTuple):
     """An alias table over all supports; support s holds the values of the bits of s + 1.
 
     Attributes:
-        keep: the chance that a uniformly drawn column stands for itself.
+        keep: the probability that a uniformly drawn column stands for itself.
         alias: the support that it stands for otherwise.
-        size: how many values a support holds.
+        size: number of values in a support.
         members: a support's values in increasing order, then zeros.
     """
 
@@ -71,7 +71,7 @@ def support_probabilities(n_values: int) -> Float[np.ndarray, " support"]:
 
 @functools.lru_cache(maxsize=16)
 def support_table(n_values: int, device: torch.device) -> SupportTable:
-    """The alias table of an alphabet of at most MAX_TABLE_VALUES values, made once a device."""
+    """The alias table for at most MAX_TABLE_VALUES values, cached per device."""
     keep, alias = alias_table(support_probabilities(n_values))
     bits = (np.arange(1, 2**n_values)[:, None] >> np.arange(n_values)) & 1
     members = np.argsort(1 - bits, axis=1, kind="stable") * np.sort(bits, axis=1)[:, ::-1]
@@ -86,7 +86,7 @@ def support_table(n_values: int, device: torch.device) -> SupportTable:
 def alias_table(
     probabilities: Float[np.ndarray, " outcome"],
 ) -> tuple[Float[np.ndarray, " outcome"], Int[np.ndarray, " outcome"]]:
-    """Vose's alias table: outcome i keeps its column with chance keep[i], else alias[i] has it."""
+    """Vose's alias table: column i yields outcome i with probability keep[i], else alias[i]."""
     n = len(probabilities)
     scaled = (probabilities * (n / probabilities.sum())).tolist()
     keep, alias = np.ones(n), np.arange(n)
@@ -111,9 +111,9 @@ class Lists:
     """A batch of lists of the values 0 to n_values - 1.
 
     Attributes:
-        values: the items; beyond a list's length n_values, which sorts to the end.
-        lengths: items of each list.
-        n_values: how many values there are.
+        values: the items; n_values (which sorts to the end) beyond a list's length.
+        lengths: number of items of each list.
+        n_values: size of the alphabet.
     """
 
     values: Int[Tensor, "row item"]
@@ -139,7 +139,7 @@ class Lists:
         return _ascending(self.values)
 
     def take(self, rows: slice | Tensor) -> Lists:
-        """Some of the lists."""
+        """A subset of the lists."""
         return Lists(self.values[rows], self.lengths[rows], self.n_values)
 
     def to(self, device: torch.device | str) -> Lists:
@@ -147,7 +147,7 @@ class Lists:
         return Lists(self.values.to(device), self.lengths.to(device), self.n_values)
 
     def shuffled(self, generator: torch.Generator) -> Lists:
-        """Each list in a random order of its own; the generator is on the lists' device."""
+        """Each list in its own random order; the generator is on the lists' device."""
         keys = torch.rand(
             self.values.shape,
             generator=generator,
@@ -165,12 +165,12 @@ class ListSource:
 
     Attributes:
         kind: "uniform": items independent and uniform; "hard": items uniform from a random
-            support; "distinct": uniform among the lists without repeats; "two-valued": a pair of
-            values, how many items have the smaller one, and their order uniform.
+            support; "distinct": uniform among the lists without repeats; "two-valued": the pair of
+            values, the number of items with the smaller one, and their order are uniform.
         n_values: items are 0 to n_values - 1.
         shortest, longest: lengths are uniform in this range, ends included.
 
-    Raises InputError when there are no such lists.
+    Raises InputError if there are no such lists.
 
     Examples:
         >>> source = ListSource("distinct", n_values=10, shortest=3, longest=5)
@@ -204,8 +204,8 @@ class ListSource:
     def draw(self, n: int, generator: torch.Generator) -> Lists:
         """`n` independent lists, on the generator's device.
 
-        Uniform positions within a support come from 24-bit random numbers, so that chances are
-        off by at most n_values / 2^24 of their value.
+        Uniform positions within a support come from 24-bit random numbers, so that relative errors
+        of probabilities are at most n_values / 2^24.
         """
         size, device = (n, self.longest), generator.device
         if self.kind == "uniform":
@@ -221,7 +221,7 @@ class ListSource:
         return self._cut(values, generator)
 
     def _cut(self, values: Int[Tensor, "row item"], generator: torch.Generator) -> Lists:
-        """Lists of random lengths: entries beyond the length are n_values."""
+        """Cut lists to random lengths: entries beyond the length are n_values."""
         n, device = len(values), generator.device
         if self.shortest == self.longest:
             lengths = torch.full((n,), self.longest, device=device)
@@ -234,7 +234,7 @@ class ListSource:
 
 
 def joined(parts: Sequence[Lists]) -> Lists:
-    """The lists of several batches of one alphabet, in this order."""
+    """Concatenate batches of one alphabet, in this order."""
     longest = max(part.values.shape[1] for part in parts)
     n_values = parts[0].n_values
     values = [
@@ -245,9 +245,9 @@ def joined(parts: Sequence[Lists]) -> Lists:
 
 
 def all_sets(n_values: int, size: int) -> Lists:
-    """Every set of `size` distinct values once, ascending; the order of items is the caller's.
+    """Every set of `size` distinct values once, ascending.
 
-    Raises InputError when there are none, or more than MAX_SETS.
+    Raises InputError if there are none, or more than MAX_SETS.
     """
     if not 1 <= size <= n_values:
         raise InputError(f"sets of {size} out of {n_values} values do not exist")
@@ -262,7 +262,7 @@ def all_sets(n_values: int, size: int) -> Lists:
 def all_two_valued(n_values: int, size: int) -> Lists:
     """Every multiset of `size` items of exactly two values once, ascending.
 
-    Raises InputError when there are none, or more than MAX_SETS.
+    Raises InputError if there are none, or more than MAX_SETS.
     """
     if n_values < 2 or size < 2:
         raise InputError(f"{size} items of {n_values} values cannot have exactly two of them")
@@ -307,11 +307,11 @@ def _hard_by_table(
 def _hard(
     size: tuple[int, int], n_values: int, generator: torch.Generator
 ) -> Int[Tensor, "row item"]:
-    """Hard lists from any alphabet: of a support, only the members that are drawn are made.
+    """Hard lists from any alphabet; only the members of a support that are drawn are generated.
 
-    Items are ranks within the support. In an interval, rank r is its lower end plus r; in a
-    scattered set, equal ranks are equal values and different ranks are different values, in
-    uniformly random order: the j-th new rank of a list takes the j-th of a distinct draw.
+    Items are ranks within the support. In an interval, rank r is its lower end plus r. In a
+    scattered set, equal ranks are equal values and different ranks are different values in
+    uniformly random order: the j-th new rank of a list takes the j-th value of a distinct draw.
     """
     n, longest = size
     device = generator.device
@@ -341,7 +341,7 @@ def _distinct(
 
 
 def _shuffled_values(n: int, n_values: int, generator: torch.Generator) -> Int[Tensor, "row value"]:
-    """All values in a random order, by sorting random numbers that carry a value each."""
+    """All values in a random order, by sorting random keys that carry the values."""
     bits = (n_values - 1).bit_length()
     size, device = (n, n_values), generator.device
     keys = torch.randint(2 ** (62 - bits), size, generator=generator, device=device)
@@ -352,7 +352,7 @@ def _shuffled_values(n: int, n_values: int, generator: torch.Generator) -> Int[T
 def _first_shuffle_steps(
     n: int, length: int, n_values: int, generator: torch.Generator
 ) -> Int[Tensor, "row item"]:
-    """The first steps of a Fisher-Yates shuffle, followed back.
+    """The first steps of a Fisher-Yates shuffle, traced backwards.
 
     Step k swaps positions k and r_k >= k. The value that ends up at position k was at r_k before
     step k; going back through the earlier steps j, the value at r_j came from position j.
@@ -369,6 +369,6 @@ def _first_shuffle_steps(
 
 
 def _ascending(values: Int[Tensor, "row item"]) -> Int[Tensor, "row item"]:
-    if values.device.type == "cpu":  # numpy's vector instructions: 3 to 5 times as fast
+    if values.device.type == "cpu":  # numpy's vectorized sort is 3 to 5 times as fast
         return torch.from_numpy(np.sort(values.numpy(), axis=1))
     return values.sort(dim=1).values

@@ -1,10 +1,10 @@
-"""Layouts of sorting tasks: positions of list and answers in a prompt, and prompts made from lists.
+"""Layouts of sorting tasks: positions of list and answers in a prompt, and prompts for lists.
 
 A layout is written as words, in the order of the prompt:
 - a number is the token id of a separator, anywhere, any number of times;
 - `list10` is a list of 10 values, `list1-10` one of 1 to 10;
-- `sorted10` (the list's own length or lengths) is the sorted list, which the model is to predict:
-  its item k is read one position before the one where it stands;
+- `sorted10` (with the list's own length or lengths) is the sorted list, which the model predicts:
+  its item k is read one position before its own;
 - without it the output is read at the list's own positions, item k at the list's k-th;
 - `pad12`, last, fills shorter prompts with the id 12 to the length of the longest.
 
@@ -40,7 +40,7 @@ from interp_toolkit.data.lists.draws import (
 from interp_toolkit.errors import InputError, check_texts, takes
 
 _WORD = re.compile(r"(list|sorted|pad)?([0-9]{1,9})(?:-([0-9]{1,9}))?", re.ASCII)
-MAX_LENGTH = 4096  # of a list: beyond it, a slip of the hand rather than a task
+MAX_LENGTH = 4096  # of a list; a longer one is taken for a typing error
 
 
 class LayoutParts(NamedTuple):
@@ -63,7 +63,7 @@ class _Part(NamedTuple):
 
 
 def read_words(words: Sequence[str]) -> LayoutParts:
-    """Parse the words of a layout. Raises InputError when they do not make one."""
+    """Parse the words of a layout. Raises InputError if they are not a valid layout."""
     parts = [_part(word) for word in words]
     pad = _pad(parts)
     listed = _only(parts, "list")
@@ -105,7 +105,7 @@ def _part(word: str) -> _Part:
 
 
 def _pad(parts: Sequence[_Part]) -> int | None:
-    """The padding's id, if there is padding."""
+    """The padding's id; None without padding."""
     for part in parts[:-1]:
         if part.kind == "pad":
             raise InputError(f"layout: {part.word!r} must be the last word, and the only padding")
@@ -132,9 +132,9 @@ class ListRows(NamedTuple):
     """Prompts, and the positions and values of their answers.
 
     Attributes:
-        tokens: the rows, sorted lists included.
-        read: the position where item k of the sorted list is read.
-        answer: item k of the sorted list, as a value's index; 0 where there is no item k.
+        tokens: the rows, including sorted lists.
+        read: the position at which item k of the sorted list is read.
+        answer: item k of the sorted list, as a value's index; 0 if there is no item k.
         present: whether the list has an item k.
     """
 
@@ -152,11 +152,11 @@ class Cells(NamedTuple):
 
 
 class _Tables(NamedTuple):
-    """Per length (from the shortest): contents of each position, and where items are read."""
+    """By length (from the shortest): the contents of each position, and the read positions."""
 
-    content: Tensor  # [length, pos] places in a pool: the list, the sorted list, then constants
+    content: Tensor  # [length, pos] indices into a pool: the list, the sorted list, then constants
     constants: Tensor  # [constant] token ids
-    values: Tensor  # [value + 1] token ids; the last is never placed
+    values: Tensor  # [value + 1] token ids; the last is never used
     read: Tensor  # [length, item]
 
 
@@ -165,8 +165,8 @@ class ListLayout:
     """A parsed layout; see the module and `parse_layout`.
 
     Attributes:
-        words: the layout as it was written.
-        values: the token id of each value, increasing; its index is also its rank.
+        words: the layout as written.
+        values: the token id of each value, increasing; a value's index is also its rank.
         shortest, longest: lengths of the list, ends included.
         autoregressive: whether the sorted list follows in the row.
         before: separators before the list.
@@ -195,11 +195,11 @@ class ListLayout:
 
     @property
     def n_positions(self) -> int:
-        """Tokens of the longest row, to which the others are padded."""
+        """Tokens of the longest row, to which other rows are padded."""
         return len(self._row(self.longest))
 
     def describe(self) -> str:
-        """The layout in a line, for a provenance."""
+        """The layout in a line, for provenance."""
         ids = self.values
         consecutive = ids[-1] - ids[0] == len(ids) - 1
         named = f"ids {ids[0]} to {ids[-1]}" if consecutive else f"ids {', '.join(map(str, ids))}"
@@ -207,7 +207,7 @@ class ListLayout:
         return f"{self}: {self.n_values} values ({named}), read {where}"
 
     def token_name(self, token: int) -> str:
-        """A token as axes show it: a value by its id, "3"; any other as "[10]"."""
+        """A token's name on axes: "3" for a value, "[10]" for any other token."""
         return str(token) if token in self.values else f"[{token}]"
 
     def value_names(self) -> tuple[str, ...]:
@@ -224,8 +224,8 @@ class ListLayout:
     def rows(self, lists: Lists) -> ListRows:
         """The rows of these lists, on their device.
 
-        Raises InputError when the lists have other values or lengths than the layout (lengths on
-        a GPU are not looked at: that would wait for it).
+        Raises InputError if the lists have other values or lengths than the layout (lengths on a
+        GPU are not checked, which would require synchronization).
         """
         self._check(lists)
         n, width = lists.values.shape
@@ -250,9 +250,9 @@ class ListLayout:
         return ListRows(tokens, read, ordered.masked_fill(~present, 0), present)
 
     def key_cells(self) -> Cells:
-        """Every token at every position where some row has it, separators and padding included.
+        """Every token at every position where it can occur, including separators and padding.
 
-        A causal model sees, from a query, those at its own and earlier positions only.
+        In a causal model, a query sees only those at its own and earlier positions.
         """
         cells: set[tuple[int, int]] = set()
         for length in range(self.shortest, self.longest + 1):
@@ -291,13 +291,13 @@ def parse_layout(
     """A layout from its words.
 
     Args:
-        text: the words, in one string or apart; see the module.
-        d_vocab: token ids are below it.
-        d_vocab_out: values are below it.
-        n_ctx: the longest row that the model takes, if it is to be checked.
+        text: the words, in one string or separately; see the module.
+        d_vocab: upper bound of token ids.
+        d_vocab_out: upper bound of values.
+        n_ctx: the model's context length, to check the rows; None: not checked.
 
     Raises:
-        InputError: the words make no layout, or none for this vocabulary.
+        InputError: the words are not a valid layout, or not for this vocabulary.
 
     Examples:
         >>> layout = parse_layout("10 list10 11 sorted10", d_vocab=12, d_vocab_out=10)
@@ -342,7 +342,7 @@ def _tables(layout: ListLayout, device: torch.device) -> _Tables:
         content.append(row + [padding] * (layout.n_positions - len(row)))
         positions = layout.read_positions(length)
         read.append([*positions, *positions[-1:] * (layout.longest - length)])
-    unused = 0  # filler ids, which no row's places point to
+    unused = 0  # filler, to which no index of a row points
     return _Tables(
         content=torch.tensor(content, device=device),
         constants=torch.tensor([*constants, layout.pad or unused], device=device),
@@ -352,14 +352,14 @@ def _tables(layout: ListLayout, device: torch.device) -> _Tables:
 
 
 STANDARD_SIZE = 4000
-TEST_SEED = 2**32 - 1  # no training seed: the same seed would draw the lists trained on
+TEST_SEED = 2**32 - 1  # not a training seed, which would draw the training lists again
 MAX_SETS_TESTED = 20_000
 
 
 def fresh_generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
-    """A generator for lists other than those that a recipe trains and is tested on.
+    """A generator for lists other than the training and test lists of any recipe.
 
-    PyTorch's generator on a CPU takes 32 bits of a seed; recipes' seeds are in the lower half.
+    PyTorch's CPU generator takes 32 bits of a seed; recipes' seeds are in the lower half.
     """
     return torch.Generator(device).manual_seed(TEST_SEED - 1 - seed % 2**30)
 
@@ -367,10 +367,10 @@ def fresh_generator(seed: int, device: torch.device | str = "cpu") -> torch.Gene
 def standard_sets(
     layout: ListLayout, distinct: bool, n: int = STANDARD_SIZE, seed: int = TEST_SEED
 ) -> dict[str, Lists]:
-    """The test sets of the source, by name, the same for the same seed.
+    """The source's test sets by name, reproducible by seed.
 
-    "random": uniform lists. Then, if items may repeat, "hard": hard lists; if they are distinct,
-    "sets": every set of values once, in a random order (left out when there are more than
+    "random": uniform lists. If items may repeat, also "hard": hard lists. If they are distinct,
+    also "sets": every set of values once, in a random order (left out if there are more than
     MAX_SETS_TESTED).
 
     Raises:
@@ -393,7 +393,7 @@ def standard_sets(
 def two_valued_sets(layout: ListLayout, seed: int = TEST_SEED) -> Lists | None:
     """Every multiset of exactly two values once, in a random order of items.
 
-    None where lists have one item only, or there are more than MAX_SETS_TESTED.
+    None if lists have only one item, or if there are more than MAX_SETS_TESTED.
     """
     sizes = range(max(2, layout.shortest), layout.longest + 1)
     n_sets = sum(math.comb(layout.n_values, 2) * (k - 1) for k in sizes)

@@ -1,14 +1,14 @@
 """Documents of text from a local folder or a hub, through the `datasets` library, as data only.
 
-A text is named by
-- a folder that `save_to_disk` wrote;
+A text is one of:
+- a folder written by `save_to_disk`;
 - a folder (or one file) of `.txt`, `.tokens`, `.raw`, `.jsonl`, `.json` or `.parquet` files. The
-  paragraphs of a text file (the first three) are documents; in the others the rows are, with a
-  column `text` (and `label`). Files and folders with test, valid, validation, dev or eval as a word
-  of their names (`wiki.valid.txt`, but not `testimony.txt`) are held out;
-- a hub's dataset, `owner/name` or `owner/name:configuration`, streamed. No code of it is ever run.
+  documents are the paragraphs of a text file (the first three suffixes), and the rows of the
+  others, with a column `text` (and `label`). Files and folders with test, valid, validation, dev or
+  eval as a word of their names (`wiki.valid.txt`, but not `testimony.txt`) are held out;
+- a hub's dataset, `owner/name` or `owner/name:configuration`, streamed. Its code is never run.
 
-Documents are read one at a time, as often as they are asked for. Blank ones are left out.
+Documents are read one at a time, and read again for every iteration. Blank ones are left out.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _FORMATS = {
 }
 _FORMAT_NAMES = {"text": "text", "json": "JSON Lines", "parquet": "Parquet"}
 _HELD_OUT = {"test", "valid", "validation", "dev", "eval"}
-_LOOK = 4096  # bytes at either end of a file
-_NAMED = 5  # files that a sentence names
+_LOOK = 4096  # bytes checked at either end of a file
+_NAMED = 5  # files listed in a message
 _HUB_NAME = re.compile(r"(?P<name>[\w.-]+(/[\w.-]+)?)(:(?P<configuration>[\w.-]+))?")
 _PROBE_SECONDS = 10
 
 
 class Document(NamedTuple):
-    """A text, and its class where it has one."""
+    """A text, with its class label if it has one."""
 
     text: str
     label: int | None = None
@@ -53,9 +53,9 @@ Explain = Callable[[Exception], InputError]
 
 
 class Parts(NamedTuple):
-    """Readers of the documents to learn from, and of those held out; None: no such part.
+    """Readers of the training and the held-out documents; None if there is no such part.
 
-    `held_out` has the files of the latter where their names tell them.
+    `held_out` lists the held-out files if they were recognized by name.
     """
 
     train: Reader
@@ -65,12 +65,12 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True)
 class Texts:
-    """A text that has not been looked into yet.
+    """A text that has not been opened yet.
 
     Attributes:
-        name: what was asked for.
-        version: JSON data that changes when local files do; a hub's are taken not to change.
-        parts: opens it; raises InputError when it cannot be read or reached.
+        name: the requested name.
+        version: JSON data that changes when local files do; a hub's are assumed constant.
+        parts: opens it; raises InputError if it cannot be read or reached.
     """
 
     name: str
@@ -79,9 +79,9 @@ class Texts:
 
 
 def find_texts(name: str) -> Texts:
-    """The text of that name; a local folder or file goes before a hub's dataset.
+    """The text of that name; local folders and files take precedence over the hub.
 
-    Raises InputError when it is neither.
+    Raises InputError if there is neither.
     """
     path = Path(name).expanduser()
     if path.exists():
@@ -94,23 +94,23 @@ def find_texts(name: str) -> Texts:
 
 
 def _ignore(ignored: object) -> None:
-    """Say nothing."""
+    """Discard a report of progress."""
 
 
 def split(
     texts: Texts, n_test: int, say: Callable[[str], None] = _ignore
 ) -> tuple[Iterator[Document], Reader]:
-    """The documents to test on, and a reader of those to learn from.
+    """The documents to test on, and a reader of the training documents.
 
     Args:
-        texts: where they come from.
-        n_test: how many to test on, at most; 0: all of the part held out. Where no part is, they
-            are the first ones, and it must be said how many.
+        texts: their source.
+        n_test: largest number of test documents; 0: the whole held-out part. If no part is held
+            out, the first documents are, and their number is required.
         say: called with the files that are held out.
 
     Raises:
-        InputError: it cannot be read; or nothing is held out, and it is not said how many to take;
-            or a part has no document.
+        InputError: the text cannot be read, a part has no document, or nothing is held out and
+            `n_test` is 0.
     """
     parts = texts.parts()
     if parts.held_out:
@@ -140,7 +140,7 @@ def split(
 
 
 def _version(path: Path) -> Any:
-    """Sizes and times of all files."""
+    """Sizes and modification times of all files."""
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     stats = {str(file): file.stat() for file in files if file.is_file()}
     return {file: [stat.st_size, stat.st_mtime_ns] for file, stat in stats.items()}
@@ -156,7 +156,7 @@ def _local(path: Path) -> Parts:
     try:
         with _unlogged():
             datasets = _saved(path) if saved else _opened(files)
-    except Exception as error:  # of many kinds, pyarrow's among them
+    except Exception as error:  # many types, pyarrow's among them
         raise explain(error) from error
     root = path if path.is_dir() else path.parent
     held_out = [str(file.relative_to(root)) for file in files.get("test", [])]
@@ -172,7 +172,7 @@ def _saved(path: Path) -> Mapping[str, Any]:
 
 
 def _files(path: Path) -> Mapping[str, Sequence[Path]]:
-    """Files of one format by part, held out by their names."""
+    """Files of one format by part; held-out files are recognized by name."""
     root = path if path.is_dir() else path.parent
     there = sorted(root.rglob("*")) if path.is_dir() else [path]
     there = [file for file in there if _visible(file, root)]
@@ -194,10 +194,10 @@ def _files(path: Path) -> Mapping[str, Sequence[Path]]:
 
 
 def _check_ends(file: Path) -> None:
-    """Refuse what no text begins or ends with.
+    """Raise InputError for a file that begins or ends as no text does.
 
-    Raises InputError for an end of zeros, which a file that was not written whole has and which is
-    a line of any length; and for JSON that begins with null, at which pyarrow ends the process.
+    An end of zeros shows an incomplete file, and could be one line of any length. JSON that begins
+    with null makes pyarrow end the process.
     """
     kind = _format(file)
     if kind == "parquet":
@@ -229,7 +229,7 @@ def _no_text(path: Path, there: Sequence[str]) -> str:
 
 
 def _opened(parts: Mapping[str, Sequence[Path]]) -> Mapping[str, Any]:
-    """Files of one format, as streams."""
+    """Open files of one format as streams."""
     from datasets import load_dataset
 
     kind = _format(next(iter(parts.values()))[0])
@@ -251,13 +251,13 @@ def _names_held_out(file: Path) -> bool:
 
 
 def _broken(name: str, files: Sequence[Path], error: Exception) -> InputError:
-    """Find the unreadable file by reading each by itself, and say what to do."""
+    """An error with advice, which names the unreadable file after reading each by itself."""
     for file in files:
         try:
             with _unlogged():
                 for _ in _opened({"train": [file]})["train"]:
                     pass
-        except Exception as problem:  # of many kinds, pyarrow's among them
+        except Exception as problem:  # many types, pyarrow's among them
             return InputError(_mended(file, problem))
     return _unreadable(name, error)
 
@@ -275,8 +275,8 @@ def _mended(file: Path, error: Exception) -> str:
 
 @contextmanager
 def _unlogged() -> Iterator[None]:
-    """Without the library's own lines, which repeat the errors that it raises."""
-    import datasets  # which gives the logger its handler
+    """Suppress the library's log lines, which repeat the errors that it raises."""
+    import datasets  # gives the logger its handler
 
     logger = logging.getLogger(datasets.__name__)
     before = logger.handlers, logger.propagate
@@ -288,16 +288,16 @@ def _unlogged() -> Iterator[None]:
 
 
 def _hub(source: str, name: str, configuration: str | None) -> Parts:
-    """A hub's dataset: streamed, or, when told to stay offline, from the library's own cache."""
+    """A hub's dataset: streamed, or in offline mode from the library's own cache."""
     import huggingface_hub
     from datasets import load_dataset
 
     offline = huggingface_hub.constants.HF_HUB_OFFLINE
     try:
-        if not offline:  # one question, where loading would ask for half a minute
+        if not offline:  # a single request, where loading would retry for half a minute
             huggingface_hub.HfApi().dataset_info(name, timeout=_PROBE_SECONDS)
         dataset = load_dataset(name, configuration, streaming=not offline, trust_remote_code=False)
-    except Exception as error:  # the libraries below raise their own
+    except Exception as error:  # types of the underlying libraries
         raise InputError(
             f"{source} is not a folder here and could not be read from the Hugging Face hub "
             f"({_first_line(error)}): give a local copy with --set text=FOLDER"
@@ -306,7 +306,7 @@ def _hub(source: str, name: str, configuration: str | None) -> Parts:
 
 
 def _parts(name: str, datasets: Mapping[str, Any], explain: Explain) -> Parts:
-    """The parts by what they are for; the first of test and validation is held out."""
+    """Assign parts to training and testing; the first of test and validation is held out."""
     if "train" not in datasets:
         raise InputError(f"{name} has nothing to train on, only {', '.join(sorted(datasets))}")
     tested = next((part for part in ("test", "validation") if part in datasets), None)
@@ -331,7 +331,7 @@ def _rows(rows: Iterable[Mapping[str, Any]], explain: Explain) -> Iterator[Mappi
         try:
             with _unlogged():
                 row: Any = next(stream, end)
-        except Exception as error:  # a file that is not what it says, a connection lost
+        except Exception as error:  # a file of another format, a lost connection
             raise explain(error) from error
         if row is end:
             return

@@ -1,10 +1,10 @@
-"""Texts as token ids on the disk, made once and then mapped into memory.
+"""Texts as token ids on disk, written once and then memory-mapped.
 
-A store is a folder: the ids of the documents to learn from and of those held out, each document
-followed by the end's id; where documents end; their labels, if they have some; the tokenizer; and
-`about.json`. It is written beside its place and moved there, so a half-written one is never found;
-of several processes that want the same one, one writes it and the others wait. Memory does not grow
-with the text, but for a few numbers a document.
+A store is a folder with the ids of the training and of the held-out documents (each document
+followed by the end token), the ends of documents, their labels if any, the tokenizer, and
+`about.json`. It is written to a temporary folder and then moved, so a reader never sees an
+incomplete one. If several processes need the same store, one writes it and the others wait. Memory
+does not grow with the text, except for a few numbers per document.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _AT_ONCE = 1_000  # documents
 
 @dataclass(frozen=True, eq=False)
 class TokenPart:
-    """The documents of one part, one after another.
+    """The documents of one part, concatenated.
 
     Attributes:
-        tokens: ids, mapped from the disk; int16 where the vocabulary allows it.
-        ends: how many tokens there are up to each document's end, that included.
-        labels: of the documents; empty where they have none.
+        tokens: ids, memory-mapped; int16 if the vocabulary allows it.
+        ends: number of tokens up to each document's end, inclusive.
+        labels: of the documents; empty if they have none.
     """
 
     tokens: Int[Tensor, " token"]
@@ -57,10 +57,10 @@ class TokenStore:
 
     Attributes:
         train, test: its parts.
-        tokenizer: that made them.
-        unigram: mean surprise (nats) of the test's tokens under the frequencies of the training
-            tokens, each counted once more than it occurs.
-        repeated: documents left out of the training because the test has them.
+        tokenizer: of the ids.
+        unigram: mean surprisal (nats) of the test tokens under the frequencies of the training
+            tokens, with add-one smoothing.
+        repeated: number of documents left out of training because the test part has them.
     """
 
     train: TokenPart
@@ -71,9 +71,9 @@ class TokenStore:
 
 
 def open_store(folder: Path, specials: Sequence[str] = ()) -> TokenStore | None:
-    """The store in a folder, or None where there is none; every id is read once.
+    """The store in a folder, or None if there is none; every id is checked once.
 
-    Raises InputError when it is damaged, such as by an id that its tokenizer does not have.
+    Raises InputError if it is damaged, for example by an id that its tokenizer does not have.
     """
     try:
         text = read_whole(folder / "about.json")
@@ -120,9 +120,9 @@ def write_store(
     test: Iterable[Document],
     specials: Sequence[str] = (),
 ) -> TokenStore:
-    """Write a store and open it; documents that the test has are left out of the training.
+    """Write a store and open it; documents in the test part are left out of training.
 
-    Raises InputError when a part has no document, or the folder cannot be written.
+    Raises InputError if a part has no document, or the folder cannot be written.
     """
     partial = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     try:
@@ -146,9 +146,9 @@ def write_store(
 
 @contextmanager
 def one_at_a_time(folder: Path) -> Iterator[None]:
-    """Wait for other processes that hold the folder (where the system can lock one), then hold it.
+    """Hold a lock on a folder, after waiting for other processes (if the system has locks).
 
-    Raises InputError when it cannot be made.
+    Raises InputError if the folder cannot be made.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -163,7 +163,7 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
     import fcntl
 
     try:
-        with suppress(OSError):  # some networks' folders cannot be locked
+        with suppress(OSError):  # some network folders cannot be locked
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
@@ -186,20 +186,20 @@ def _open_part(stem: Path, kind: torch.dtype, n_tokens: int) -> TokenPart:
 
 
 def _numbers(path: Path) -> Int[np.ndarray, " document"]:
-    """Whole numbers in a row; their file's size is what they take, before they are read."""
+    """A one-dimensional array of integers; the file's size is checked before it is read."""
     try:
         check_file(path)
         mapped = np.load(path, mmap_mode="r")
         if isinstance(mapped, np.ndarray) and mapped.ndim == 1 and mapped.dtype == np.int64:
             return np.array(mapped)
-    except Exception as error:  # NumPy parses a header as Python, which fails in many ways
+    except Exception as error:  # NumPy parses headers as Python, which raises many types
         raise _damaged(path) from error
     raise _damaged(path)
 
 
 @dataclass
 class _Parts:
-    """The parts of a store while they are written, the test first."""
+    """The parts of a store while they are written, test first."""
 
     folder: Path
     tokenizer: TextTokenizer
@@ -242,7 +242,7 @@ class _Parts:
     def _write(
         self, file: BinaryIO, batch: Sequence[Document], counts: np.ndarray
     ) -> Int[np.ndarray, " document"]:
-        """Write a few documents; their lengths."""
+        """Write a few documents and return their lengths."""
         end = np.array([self.tokenizer.end])
         encoded = self.tokenizer.encode([document.text for document in batch])
         ids = np.concatenate([part for each in encoded for part in (each, end)])

@@ -1,14 +1,14 @@
 """Tokenizers, learned or read from files, and texts as prompts without answers.
 
-A model's tokenizer may be any function or object that takes a text. Its ids come with or without
-what it adds around every text, such as BOS.
+A model's tokenizer may be any function or object that takes a text. Its ids are available with or
+without the tokens that it adds around every text, such as BOS.
 
 Tokenizers for training text are byte-level BPE learned from that text, or read from a file, through
-the `tokenizers` library. Text stays text: the spelling of a special token in a document does not
-become that token. The end of a document is the special token END, which is added to a vocabulary
-that has none.
+the `tokenizers` library. The spelling of a special token in a document is encoded as ordinary text,
+not as that token. The end of a document is the special token END, which is added to a vocabulary
+that lacks it.
 
-Prompts come from a few texts, cut to one length, or from one text in pieces.
+Prompts are several texts truncated to one length, or pieces of a single text.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def check_tokenizer(tokenizer: Any) -> None:
 
 
 def whole_text(tokenizer: Tokenizer, text: str) -> list[Any]:
-    """The ids of a text with what the tokenizer puts around every text, such as BOS."""
+    """The ids of a text with the tokens that the tokenizer adds around every text, such as BOS."""
     return _ids(tokenizer(text))
 
 
 def bare_text(tokenizer: Tokenizer, text: str) -> list[Any]:
-    """The ids of a text without those that a tokenizer puts around every text."""
+    """The ids of a text without the tokens that the tokenizer adds around every text."""
     try:
         return _ids(tokenizer(text, add_special_tokens=False))
-    except TypeError:  # a plain function of the text adds nothing
+    except TypeError:  # a plain function has no such option, and adds nothing
         return _ids(tokenizer(text))
 
 
@@ -57,7 +57,7 @@ def added_behind(tokenizer: Tokenizer, text: str) -> int:
 
 
 def _ids(encoded: Any) -> list[Any]:
-    """The ids in what a tokenizer gives: a list, an array, a batch of one, a mapping of these."""
+    """The ids in a tokenizer's result: a list, an array, a batch of one, or a mapping of these."""
     ids = encoded["input_ids"] if isinstance(encoded, Mapping) else encoded
     if not isinstance(ids, Iterable):
         raise InputError(f"the tokenizer returned {a_kind(ids)}: it must return a list of ids")
@@ -67,7 +67,7 @@ def _ids(encoded: Any) -> list[Any]:
 
 END = "<|endoftext|>"
 BYTES = 256  # the first tokens of a byte-level vocabulary
-MOST_IDS = 2**20  # beyond which at least half of a tokenizer's ids have to be in use
+MOST_IDS = 2**20  # for more ids, at least half must be in use
 
 
 class TextTokenizer:
@@ -115,9 +115,9 @@ class TextTokenizer:
 def learn_tokenizer(
     texts: Iterable[str], vocabulary: int, specials: Sequence[str] = ()
 ) -> TextTokenizer:
-    """Byte-level BPE of at most so many tokens, special ones included; fewer if no pair is left.
+    """Learn byte-level BPE with at most `vocabulary` tokens, special ones included.
 
-    Raises InputError when the bytes and the special tokens do not fit.
+    Raises InputError if the bytes and the special tokens do not fit.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -140,7 +140,7 @@ def learn_tokenizer(
 def read_tokenizer(path: str | Path, specials: Sequence[str] = ()) -> TextTokenizer:
     """The tokenizer of a `tokenizer.json`, or of a folder that holds one.
 
-    Raises InputError when there is none, or it cannot be read.
+    Raises InputError if there is none, or it cannot be read.
     """
     from tokenizers import Tokenizer
 
@@ -153,7 +153,7 @@ def read_tokenizer(path: str | Path, specials: Sequence[str] = ()) -> TextTokeni
             f"{file} cannot be read ({error.strerror}): give --set tokenizer=train, or a "
             "tokenizer.json"
         ) from error
-    except BaseException as error:  # the library raises bare ones, and its panics are no Exception
+    except BaseException as error:  # the library's panics are not Exceptions
         if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
             raise
         raise InputError(
@@ -180,20 +180,20 @@ def _batches(texts: Iterable[str], size: int = 1_000) -> Iterator[list[str]]:
         yield batch
 
 
-MOST_PIECES = 1_000  # of one text
+MOST_PIECES = 1_000  # from one text
 
 
 def data_from_texts(
     texts: Sequence[str], tokenizer: Tokenizer | None, source: str | None = None
 ) -> FeatureData:
-    """Texts as rows of tokens of one length, with what the tokenizer puts around every text.
+    """Texts as rows of tokens of one length, with the tokenizer's tokens around every text.
 
-    Longer texts are cut to the first tokens, as many as the shortest has; `source` says so.
+    Longer texts are truncated to the length of the shortest, which `source` records.
 
     Args:
         texts: the prompts.
         tokenizer: text -> token ids.
-        source: the file they come from, if they do.
+        source: their file, if any.
 
     Raises:
         InputError: no tokenizer, a text without tokens.
@@ -226,8 +226,8 @@ def data_from_prose(
     text are not independent: `source` records that they are pieces.
 
     Raises:
-        InputError: no tokenizer, fewer tokens than a piece has, or no room in a piece beside what
-            the tokenizer puts in front.
+        InputError: no tokenizer, fewer tokens than in a piece, or no room in a piece besides the
+            tokenizer's leading tokens.
 
     Examples:
         >>> data = data_from_prose("abcdefgh", lambda text: [ord(c) for c in text], 3)
@@ -257,7 +257,7 @@ def data_from_prose(
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a UTF-8 file; raises InputError where there is none."""
+    """The text of a UTF-8 file; raises InputError if it is empty or cannot be read."""
     try:
         text = read_whole_text(Path(path), most_text(), "utf-8-sig")
     except UnicodeDecodeError as error:
@@ -270,7 +270,7 @@ def read_text(path: str | Path) -> str:
 
 
 def _in_front(encode: Tokenizer, word: str) -> list[int]:
-    """Tokens that the tokenizer puts in front of every text, such as BOS."""
+    """Tokens that the tokenizer adds before every text, such as BOS."""
     whole, bare = whole_text(encode, word), bare_text(encode, word)
     return whole[: len(whole) - len(bare) - added_behind(encode, word)]
 

@@ -25,12 +25,12 @@ from interp_toolkit.models.weights import read
 from interp_toolkit.models.weights.parts import NormWeights
 from interp_toolkit.models.weights.positions import rotary
 
-#: a norm's weights closer to 1 than this, and biases closer to 0, were folded or never trained
+#: norm weights this close to 1, and biases this close to 0, were folded or never trained
 IDENTITY_EPS = 4
 
 
 def norms_of(model: Any) -> dict[str, NormWeights]:
-    """The norms in front of attention, MLP and unembedding, by name."""
+    """The norms before attention, MLP and unembedding, by name."""
     norms = {}
     for layer, block in enumerate(model.blocks):
         for name in ("ln1", "ln2"):
@@ -42,7 +42,7 @@ def norms_of(model: Any) -> dict[str, NormWeights]:
 
 
 def _identity(norm: NormWeights) -> bool:
-    """Whether its weights do nothing."""
+    """Whether a norm's weights have no effect."""
     eps = IDENTITY_EPS * (eps_of(norm.w.dtype) if norm.w is not None else 0.0)
     one = norm.w is None or bool((norm.w - 1).abs().max() <= eps)
     zero = norm.b is None or bool(norm.b.abs().max() <= eps)
@@ -50,23 +50,25 @@ def _identity(norm: NormWeights) -> bool:
 
 
 def check_folding(model: Any) -> Iterator[Check]:
-    """Do the norms hold the weights that `cfg.normalization_type` says they hold?"""
-    name = "norms are folded as told"
+    """Do the norms hold weights as `cfg.normalization_type` says?"""
+    name = "norms are folded as cfg says"
     norm_type = getattr(model.cfg, "normalization_type", None)
     norms = norms_of(model)
     processed = bool(getattr(model, "compatibility_mode", False))
     if not norms:
         if norm_type in (None, "none"):
-            yield Check("told", name, "not_applicable", "no norms")
+            yield Check("configuration", name, "not_applicable", "no norms")
         else:
-            yield Check("told", name, "failed", f"cfg says {norm_type}, and there are no norms")
+            yield Check(
+                "configuration", name, "failed", f"cfg says {norm_type}, and there are no norms"
+            )
         return
     if norm_type is None:
         yield Check(
-            "told",
+            "configuration",
             name,
             "failed",
-            f"cfg says no norms, and there are {listed(list(norms))}",
+            f"cfg says there are no norms, but there are {listed(list(norms))}",
             locations=list(norms),
         )
         return
@@ -75,20 +77,23 @@ def check_folding(model: Any) -> Iterator[Check]:
     if str(norm_type).endswith("Pre"):
         if working:
             yield Check(
-                "told",
+                "configuration",
                 name,
                 "failed",
-                f"cfg says {norm_type} (folded), but weights are at work in {listed(working)}",
+                f"cfg says {norm_type} (folded), but weights are active in {listed(working)}",
                 locations=working,
             )
         else:
             yield Check(
-                "told", name, "passed", f"{norm_type}: {len(norms)} norms without weights at work"
+                "configuration",
+                name,
+                "passed",
+                f"{norm_type}: {len(norms)} norms without active weights",
             )
         return
     if bare and (len(bare) < len(norms) or not _without_weights(model)):
         yield Check(
-            "told",
+            "configuration",
             name,
             "failed",
             f"cfg says {norm_type} (not folded), but {listed(bare)} hold no weights",
@@ -97,10 +102,10 @@ def check_folding(model: Any) -> Iterator[Check]:
         return
     if working:
         yield Check(
-            "told",
+            "configuration",
             name,
             "passed",
-            f"{norm_type}: weights are at work in {len(working)} of {len(norms)}",
+            f"{norm_type}: weights are active in {len(working)} of {len(norms)}",
         )
         return
     means = _means(model)
@@ -108,13 +113,13 @@ def check_folding(model: Any) -> Iterator[Check]:
         explanation = (
             "all norm weights are 1: folded or never trained; the model does not show which"
         )
-        yield Check("told", name, "undecided", explanation)
+        yield Check("configuration", name, "undecided", explanation)
         return
     largest, tolerance, expected = means
     if largest <= tolerance:
         recorded_as_folded = processed
         yield Check(
-            "told",
+            "configuration",
             name,
             "differs" if recorded_as_folded else "failed",
             f"cfg says {norm_type} (not folded), but all norms are the identity and their "
@@ -126,7 +131,7 @@ def check_folding(model: Any) -> Iterator[Check]:
         )
     else:
         yield Check(
-            "told",
+            "configuration",
             name,
             "passed",
             f"{norm_type}: all norm weights are 1, and their readers are not centered: not folded",
@@ -142,10 +147,10 @@ def _without_weights(model: Any) -> bool:
 
 
 def _means(model: Any) -> tuple[float, float, float] | None:
-    """The column means of weights behind a LayerNorm; folding removes them.
+    """The largest column mean of weights after a LayerNorm, which folding sets to 0.
 
-    With the tolerance, and what independent entries would have. None where no matrix can be read,
-    or the norms do not take a mean away (then folding does not center).
+    Also returns the tolerance, and the value expected for independent entries. None if no matrix
+    can be read, or if the norms do not subtract a mean (folding then does not center).
     """
     matrices: list[Tensor] = []
     for layer in range(int(model.cfg.n_layers)):
@@ -170,13 +175,15 @@ def check_eps(model: Any) -> Iterator[Check]:
     eps = getattr(model.cfg, "eps", None)
     norms = norms_of(model)
     if eps is None or not norms:
-        yield Check("told", "norms use cfg's eps", "not_applicable", "no norms, or cfg says no eps")
+        yield Check(
+            "configuration", "norms use cfg's eps", "not_applicable", "no norms, or no eps in cfg"
+        )
         return
     wrong = [name for name, n in norms.items() if abs(n.eps - float(eps)) > 1e-3 * float(eps)]
     if wrong:
         used = norms[wrong[0]].eps
         yield Check(
-            "told",
+            "configuration",
             "norms use cfg's eps",
             "failed",
             f"cfg says {eps:g}, {listed(wrong)} use {used:g}",
@@ -186,11 +193,13 @@ def check_eps(model: Any) -> Iterator[Check]:
             wrong,
         )
     else:
-        yield Check("told", "norms use cfg's eps", "passed", f"{eps:g} in {len(norms)} norms")
+        yield Check(
+            "configuration", "norms use cfg's eps", "passed", f"{eps:g} in {len(norms)} norms"
+        )
 
 
 def by_design(own: Iterator[Check], model: Any, fresh: Iterator[Check] | None) -> Iterator[Check]:
-    """The checks of a bridge, where what a fresh copy says too differs by design."""
+    """A bridge's checks; results that a fresh copy shares differ by design."""
     in_copy = {} if fresh is None else {check.name: check for check in fresh}
     for check in own:
         other = in_copy.get(check.name)
@@ -208,11 +217,15 @@ def check_rotary(model: Model, n_pos: int) -> Iterator[Check]:
     cfg: Any = model.cfg
     base = getattr(cfg, "rotary_base", None)
     if getattr(cfg, "positional_embedding_type", "") != "rotary" or base is None:
-        yield Check("told", name, "not_applicable", "no rotary positions, or cfg says no base")
+        yield Check(
+            "configuration", name, "not_applicable", "no rotary positions, or no base in cfg"
+        )
         return
     scaled = _scaling(model)
     if scaled:
-        yield Check("told", name, "not_applicable", f"the frequencies are scaled ({scaled})")
+        yield Check(
+            "configuration", name, "not_applicable", f"the frequencies are scaled ({scaled})"
+        )
         return
     wrong, worst, tolerance = [], 0.0, 0.0
     for layer in range(int(cfg.n_layers)):
@@ -233,21 +246,21 @@ def check_rotary(model: Model, n_pos: int) -> Iterator[Check]:
     basis = "4 eps times the largest position"
     if wrong:
         yield Check(
-            "told",
+            "configuration",
             name,
             "failed",
-            f"cfg says {base:g}; not so in {listed(wrong)}",
+            f"cfg says {base:g}; not in {listed(wrong)}",
             worst,
             tolerance,
             basis,
             wrong,
         )
     else:
-        yield Check("told", name, "passed", f"base {base:g}", worst, tolerance, basis)
+        yield Check("configuration", name, "passed", f"base {base:g}", worst, tolerance, basis)
 
 
 def _scaling(model: Any) -> str:
-    """The scaling of the rotary frequencies, or None."""
+    """The scaling of the rotary frequencies, as text; "" if there is none."""
     cfg = model.cfg
     if getattr(cfg, "use_NTK_by_parts_rope", False):
         return "by parts"
@@ -268,12 +281,12 @@ PADS = 2
 
 
 def check_batch(bench: Bench, model: Any, plain: Tensor, tolerance: float) -> Iterator[Check]:
-    """Is a row alone what it is in a batch?"""
+    """Does a row have the same logits alone as in a batch?"""
     alone = bench.run(model, bench.tokens[:1])
     difference = float((alone - plain[:1]).abs().max())
     yield measured(
-        "conditions",
-        "a row alone is the row in a batch",
+        "invariance",
+        "a row has the same logits alone and in a batch",
         difference,
         tolerance,
         float(plain.abs().max()),
@@ -283,33 +296,33 @@ def check_batch(bench: Bench, model: Any, plain: Tensor, tolerance: float) -> It
 
 
 def check_causal(bench: Bench, model: Model, plain: Tensor, tolerance: float) -> Iterator[Check]:
-    """Does what is appended (padding on the right) leave what stands before it as it is?"""
+    """Do appended tokens (padding on the right) leave the logits before them unchanged?"""
     name = "padding on the right changes nothing before it"
     n_pos = bench.tokens.shape[1]
     layers = range(int(model.cfg.n_layers))
     if any(read.visibility(model, layer)[0] == "bidirectional" for layer in layers):
-        yield Check("conditions", name, "not_applicable", "every position sees every other")
+        yield Check("invariance", name, "not_applicable", "every position sees every other")
         return
     if any(read.mixes(model, layer) for layer in layers) or n_pos < 2:
         yield Check(
-            "conditions", name, "not_applicable", "mixed by fixed matrices, or one position"
+            "invariance", name, "not_applicable", "mixed by fixed matrices, or one position"
         )
         return
     if not hasattr(model, "blocks") or plain.ndim < 3:
         reason = "without blocks the model has no causal mask to check"
-        yield Check("conditions", name, "not_applicable", reason)
+        yield Check("invariance", name, "not_applicable", reason)
         return
     half = n_pos // 2
     rows = bench.tokens[:4, :half]
     try:
         prefix = bench.run(model, rows)
-    except RuntimeError as error:  # a mask or positions of one length
+    except RuntimeError as error:  # a mask or positions of fixed length
         reason = f"it takes no rows of {half} tokens: {first_line(error)}"
-        yield Check("conditions", name, "not_applicable", reason)
+        yield Check("invariance", name, "not_applicable", reason)
         return
     difference = float((prefix - plain[:4, :half]).abs().max())
     yield measured(
-        "conditions",
+        "invariance",
         name,
         difference,
         tolerance,
@@ -322,12 +335,12 @@ def check_causal(bench: Bench, model: Model, plain: Tensor, tolerance: float) ->
 def check_left_padding(
     bench: Bench, model: Any, plain: Tensor, tolerance: float
 ) -> Iterator[Check]:
-    """Does masked padding on the left change anything: are positions counted from real tokens?"""
+    """Does masked padding on the left change the logits (through the positions of tokens)?"""
     name = "padding on the left, masked, changes nothing"
     n_ctx, n_pos = int(getattr(model.cfg, "n_ctx", 0)), bench.tokens.shape[1]
     if "attention_mask" not in inspect.signature(model.forward).parameters:
         yield Check(
-            "conditions",
+            "invariance",
             name,
             "not_applicable",
             f"a {type(model).__name__} takes no attention_mask: pad on the right",
@@ -335,7 +348,7 @@ def check_left_padding(
         return
     if n_pos + PADS > n_ctx:
         yield Check(
-            "conditions", name, "not_applicable", f"no room for padding in {n_ctx} positions"
+            "invariance", name, "not_applicable", f"no room for padding in {n_ctx} positions"
         )
         return
     rows = bench.tokens[:4]
@@ -351,7 +364,7 @@ def check_dtype(bench: Bench, copy: Any, plain: Tensor, tolerance: float) -> Ite
     name = "float64 gives the same logits"
     before = next(iter(copy.parameters())).dtype
     if before == torch.float64:
-        yield Check("conditions", name, "not_applicable", "the model is in float64")
+        yield Check("invariance", name, "not_applicable", "the model is in float64")
         return
     wide = _run_moved(bench, copy, torch.float64, before)
     text = f"{str(before).removeprefix('torch.')} is off by more than its rounding explains"
@@ -361,11 +374,11 @@ def check_dtype(bench: Bench, copy: Any, plain: Tensor, tolerance: float) -> Ite
 def check_device(
     bench: Bench, model: Any, copy: Any, plain: Tensor, tolerance: float
 ) -> Iterator[Check]:
-    """Does the other device give the same logits, where there is one?"""
+    """Does another device give the same logits, if there is one?"""
     name = "another device gives the same logits"
     here = device_of(model)
     if here.type == "cpu" and not torch.cuda.is_available():
-        yield Check("conditions", name, "not_applicable", "there is no other device here")
+        yield Check("invariance", name, "not_applicable", "there is no other device here")
         return
     there = torch.device("cpu" if here.type != "cpu" else "cuda")
     moved = _run_moved(bench, copy, there, here)
@@ -376,7 +389,7 @@ def _run_moved(
     bench: Bench, copy: Any, there: torch.dtype | torch.device, back: torch.dtype | torch.device
 ) -> Tensor:
     """The logits of a copy in another dtype or on another device; it is moved back."""
-    with suppress_output():  # TransformerLens says that it moves
+    with suppress_output():  # TransformerLens reports moves
         move(copy, there)
         try:
             return bench.run(copy)
@@ -385,9 +398,9 @@ def _run_moved(
 
 
 def _result(name: str, change: Tensor, plain: Tensor, tolerance: float, summary: str) -> Check:
-    """A difference that is reported and is not a fault."""
+    """A check whose difference is reported but is not a fault."""
     difference, scale = float(change.abs().max()), float(plain.abs().max())
-    check = measured("conditions", name, difference, tolerance, scale, NOISE_BASIS)
+    check = measured("invariance", name, difference, tolerance, scale, NOISE_BASIS)
     if check.answer != "failed":
         return check
-    return Check("conditions", name, "differs", summary, difference, tolerance, NOISE_BASIS)
+    return Check("invariance", name, "differs", summary, difference, tolerance, NOISE_BASIS)

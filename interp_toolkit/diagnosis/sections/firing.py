@@ -1,15 +1,15 @@
 """Hook points exist, fire with the shape their name promises, and edits reach the logits.
 
-Two checks compare the model with a fresh copy, without a pass: hook points that the copy lists and
-the model does not, and hooks that are on the model and not on the copy (some bridges put hooks on
-their own hook points).
+Two checks compare the model with a fresh copy, without a pass: hook points that only the copy
+lists, and hooks that are attached only to the model (some bridges attach hooks to their own hook
+points).
 
 One pass records all hook points and returns a copy of every value (a zero edit). One backward pass
 through tiny rows tests at every hook point at once whether the logits depend on the value that a
-hook returned there. Then one row of the batch for each kind of hook point gets NaN there; edits of
-that kind reach the logits if that row's logits change. Silent hook points and ignored edits are
-also tested on a fresh copy: what the class does for every such model differs by design, and what
-only this model does is its fault.
+hook returned there. Then each kind of hook point gets NaN in one row of the batch; edits of that
+kind reach the logits if that row's logits change. Silent hook points and ignored edits are also
+tested on a fresh copy: behavior of every model of the class differs by design, and behavior of only
+this model is its fault.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ THERE = "every hook point is there"
 
 
 def hooks_on(points: Mapping[str, Any]) -> dict[str, int]:
-    """The number of hooks on each hook point that has any, of TransformerLens or of PyTorch."""
+    """The number of hooks, TransformerLens's or PyTorch's, on each hook point that has any."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     counts = {
         name: sum(len(getattr(point, kind)) for kind in kinds) for name, point in points.items()
@@ -50,14 +50,14 @@ def more(after: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
 
 
 def check_free(left: Mapping[str, int], asked_fresh: bool, same: bool) -> Check:
-    """Was anything on the hook points before?
+    """Were the hook points free of hooks before?
 
-    A fault where the model shows other values than a fresh copy, which has no such hooks.
+    It is a fault if the model gives other values than a fresh copy, which has no such hooks.
 
     Args:
-        left: what was on the model's and is not on a fresh copy's.
+        left: hooks on the model that are not on a fresh copy.
         asked_fresh: whether there is a copy.
-        same: whether the copy shows the same values and gives the same logits.
+        same: whether the copy gives the same values and logits.
     """
     if not left:
         return Check("hooks", FREE, "passed", "nothing is on any hook point")
@@ -67,32 +67,32 @@ def check_free(left: Mapping[str, int], asked_fresh: bool, same: bool) -> Check:
     )
     instead = "model.reset_hooks(including_permanent=True)"
     if not asked_fresh:
-        reason = f"{text}; no fresh copy could be asked whether the class puts them there"
+        reason = f"{text}; without a fresh copy it is unknown whether the class puts them there"
         return Check("hooks", FREE, "undecided", reason, locations=names, instead=instead)
     if same:
         text = f"{text}, which changes nothing on the probe"
         return Check("hooks", FREE, "differs", text, locations=names, instead=instead)
-    text = f"{text}; a fresh copy without shows other values"
+    text = f"{text}; a fresh copy without them gives other values"
     return Check("hooks", FREE, "failed", text, locations=names, instead=instead)
 
 
 def check_there(model: Any, fresh: Any) -> Check:
-    """Does the model list every hook point, under every name, that a fresh copy of it lists?"""
+    """Does the model list every hook point, under every name, that a fresh copy lists?"""
     own, in_copy = hook_points(model), hook_points(fresh)
     usual = one_name_each(in_copy)
     missing = [name for name in dict.fromkeys([*usual, *in_copy]) if name not in own]
     if missing:
-        text = f"not in hook_dict, in a fresh copy they are: {listed(missing)}"
+        text = f"not in hook_dict, unlike in a fresh copy: {listed(missing)}"
         return Check("hooks", THERE, "failed", text, locations=missing)
     return Check("hooks", THERE, "passed", f"the {len(usual)} of a fresh copy")
 
 
-#: kinds that every model that names them has to show and to obey
+#: kinds of hook points that must fire and be editable in every model that has them
 CORE = (
     *("hook_embed", "hook_resid_pre", "hook_resid_mid", "hook_resid_post"),
     *("hook_attn_out", "hook_mlp_out", "hook_q", "hook_k", "hook_v", "hook_z"),
 )
-#: what to use in place of a kind that is silent or thrown away
+#: replacements for kinds that are silent or whose edits are ignored
 INSTEAD = {
     "hook_pattern": "hook_z",
     "hook_attn_scores": "hook_q and hook_k, or hook_z",
@@ -121,9 +121,8 @@ class Links:
     """Gradients of one backward pass at every hook point that fires.
 
     Attributes:
-        joined: whether the logits depend on what a hook returns there.
-        felt: along each axis but the first, which entries (positions, heads, ...) have any
-            gradient.
+        joined: whether the logits depend on the value that a hook returns there.
+        felt: for each axis but the first, the entries (positions, heads, ...) with any gradient.
     """
 
     joined: Mapping[str, bool]
@@ -131,7 +130,7 @@ class Links:
 
 
 def links(bench: Bench, model: Any, points: Mapping[str, Any]) -> Links:
-    """The effect on the logits of a hook's return value, for each hook point that fires."""
+    """The dependence of the logits on the value that hooks return, by hook point."""
     tokens = bench.tokens[:2]
     leaves: dict[str, list[Tensor]] = {}
 
@@ -183,12 +182,12 @@ def check_whole(own: Links, in_copy: Links) -> Iterator[Check]:
         )
         if same and any(bool((b & ~a).any()) for a, b in zip(felt, other, strict=True)):
             lost.append(name)
-    asked = "edits reach from every position and head"
+    name = "edits reach from every position and head"
     if lost:
-        text = f"some entries are thrown away, in a fresh copy not: {listed(lost)}"
-        yield Check("hooks", asked, "failed", text, locations=lost)
+        text = f"edits of some entries are ignored, unlike in a fresh copy: {listed(lost)}"
+        yield Check("hooks", name, "failed", text, locations=lost)
     else:
-        yield Check("hooks", asked, "passed", "from as many as in a fresh copy")
+        yield Check("hooks", name, "passed", "from as many as in a fresh copy")
 
 
 def edited_rows(
@@ -199,10 +198,10 @@ def edited_rows(
     plain: Tensor,
     tolerance: float,
 ) -> dict[str, bool]:
-    """Whether edits reach the logits, for each kind of hook point with one row per prompt.
+    """Whether edits reach the logits, for each kind of hook point that has an axis of rows.
 
-    A row of the batch stands for a kind; there all hook points of the kind get NaN (another token,
-    where they hold tokens).
+    One row of the batch is assigned to each kind; there all hook points of the kind get NaN (or
+    another token, if they hold tokens).
     """
     kinds: dict[str, list[str]] = {}
     for name, value in recorded.values.items():
@@ -210,7 +209,7 @@ def edited_rows(
         if name in points and rowwise and value.is_floating_point():
             kinds.setdefault(kind_of(name), []).append(name)
     reached: dict[str, bool] = {}
-    for spoil in (_to_nan, _to_large):  # some models make zeros of NaN
+    for spoil in (_to_nan, _to_large):  # some models replace NaN by zero
         names = [kind for kind in kinds if not reached.get(kind)]
         for start in range(0, len(names), ROWS):
             group = names[start : start + ROWS]
@@ -230,7 +229,7 @@ def _to_nan(value: Tensor) -> Tensor:
 
 
 def _to_large(value: Tensor) -> Tensor:
-    """Alternating numbers, ten times as large as any there."""
+    """Numbers of alternating sign, ten times as large as any in the value."""
     signs = torch.ones(value.numel(), device=value.device)
     signs[::2] = -1
     finite = value.nan_to_num(posinf=0, neginf=0)
@@ -250,7 +249,7 @@ def _in_row(row: int, spoil: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
 
 
 def _promised(model: Model, name: str, tokens: Tensor) -> tuple[tuple[int | None, ...], ...]:
-    """The shapes that a hook point's name promises; none where it promises none."""
+    """The shapes that a hook point's name implies; empty if it implies none."""
     cfg, last = model.cfg, name.rpartition(".")[2]
     batch, pos = tokens.shape
     d_model, d_head, heads = int(cfg.d_model), int(cfg.d_head), int(cfg.n_heads)
@@ -275,7 +274,7 @@ def check_firing(
     fresh: Recorded | None,
     tokens: Tensor,
 ) -> Iterator[Check]:
-    """Do all hook points fire, once a pass, and with the shapes promised?"""
+    """Do all hook points fire, once per pass, and with the shapes that their names imply?"""
     gated: dict[str, list[str]] = {}
     silent = [name for name in points if name not in recorded.fired]
     for name in silent:
@@ -314,7 +313,7 @@ def check_firing(
 def _once(
     model: Model, points: Mapping[str, Any], recorded: Recorded, fresh: Recorded | None
 ) -> Iterator[Check]:
-    """Does a hook point that fires do so once a pass, so that an edit is made once?"""
+    """Does a hook point that fires do so once per pass, so that an edit is made once?"""
     in_copy = {} if fresh is None else fresh.fired
     fired = {name: recorded.fired[name] for name in points if name in recorded.fired}
     bad = [name for name, times in fired.items() if not times == in_copy.get(name, times) == 1]
@@ -337,11 +336,11 @@ def _by_kind(
     model: Model,
     bad: list[str],
     also: list[str] | None,
-    asked: str,
+    requirement: str,
     fault: str,
     good: list[str],
 ) -> Iterator[Check]:
-    """The hook points for which something does not hold, a check a kind; one check for the rest."""
+    """The hook points that fail a requirement, a check per kind; one check for all others."""
     kinds: dict[str, list[str]] = {}
     for name in bad:
         kinds.setdefault(kind_of(name), []).append(name)
@@ -354,7 +353,7 @@ def _by_kind(
             where = own or names
             yield Check(
                 "hooks",
-                f"{kind} {asked}",
+                f"{kind} {requirement}",
                 "failed",
                 f"{fault}: {listed(where)}",
                 locations=where,
@@ -363,23 +362,23 @@ def _by_kind(
         elif also is None:
             yield Check(
                 "hooks",
-                f"{kind} {asked}",
+                f"{kind} {requirement}",
                 "undecided",
-                f"{fault}; no fresh copy could be asked whether that is by design",
+                f"{fault}; without a fresh copy it is unknown whether that is by design",
                 locations=names,
                 instead=instead,
             )
         else:
             yield Check(
                 "hooks",
-                f"{kind} {asked}",
+                f"{kind} {requirement}",
                 "differs",
                 f"{fault}, in a fresh copy of this model too",
                 locations=names,
                 instead=instead,
             )
     words = {"fires": "fire", "fires once": "fire once", "reaches": "are connected to the logits"}
-    word = words[asked]
+    word = words[requirement]
     if good:
         yield Check("hooks", f"hook points {word}", "passed", f"{len(good)} {word}")
 
@@ -424,17 +423,17 @@ def check_reach(
 ) -> Iterator[Check]:
     """Do edits at every hook point reach the logits?
 
-    A hook point that autograd calls unconnected is thrown away unless NaN there changed its row.
+    A hook point unconnected by autograd ignores edits, unless NaN there changed its row.
     """
     thrown = [n for n, joined in linked.items() if not joined and not rows.get(kind_of(n), False)]
     mixed = [n for n, joined in linked.items() if not joined and n not in thrown]
     alone = [n for n in mixed if not all(not linked[m] for m in linked if kind_of(m) == kind_of(n))]
-    bad = thrown + alone  # a kind that reaches elsewhere does not speak for this layer
+    bad = thrown + alone  # an edit of this kind in another layer is no evidence for this layer
     also = None
     if linked_fresh is not None:
         also = [name for name in bad if not linked_fresh.get(name, False)]
     good = [name for name in linked if name not in bad]
-    yield from _by_kind(model, bad, also, "reaches", "edits are thrown away", good)
+    yield from _by_kind(model, bad, also, "reaches", "edits are ignored", good)
     unfelt = [
         kind
         for kind, felt in rows.items()

@@ -1,12 +1,12 @@
-"""`run_with_hooks`, `run_with_cache` and the tokenizer do what their names promise.
+"""Checks of `run_with_hooks`, `run_with_cache` and the tokenizer.
 
-The other checks attach hooks to the points themselves. Here the methods that users call are
-compared with that, on two rows. One hook point of each kind, in one layer after another, is edited
+Other checks attach hooks to the hook points themselves. Here the methods that users call are
+compared with such hooks, on two rows. One hook point of each kind, in different layers, is edited
 by name, all in one pass: each row is moved a third of the way to the other, or away from it. The
 edits must show the same values at every hook, give the same logits as attached hooks, and be gone
-afterwards. `run_with_cache` must return what attached hooks saw.
+afterwards. `run_with_cache` must return the values that attached hooks see.
 
-The tokenizer's prompts are checked for a beginning-of-sequence token: once, twice or not at all.
+Tokenized prompts are checked for the number of BOS tokens: none, one or two.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from interp_toolkit.diagnosis.checks import Check, listed, measured
 from interp_toolkit.diagnosis.sections.firing import hooks_on, kind_of, more
 from interp_toolkit.errors import one_line
 
-EDITS = "run_with_hooks makes the edits it is given"
+EDITS = "run_with_hooks makes the requested edits"
 GONE = "run_with_hooks leaves nothing behind"
 CACHE = "run_with_cache returns what hooks see"
 FEW, SHARE = 2, 1 / 3
@@ -44,7 +44,7 @@ Points = Mapping[str, Any]
 def check_edits(
     bench: Bench, model: Any, plain: Tensor, tolerance: float, points: Points, recorded: Recorded
 ) -> Iterator[Check]:
-    """Does an edit given by name do what the same edit does that is attached?
+    """Does an edit by name have the same effect as an attached hook?
 
     Args:
         bench: counts the passes.
@@ -63,7 +63,7 @@ def check_edits(
     try:
         by_name = partial(model.run_with_hooks, fwd_hooks=fwd_hooks)
         named.logits = bench.run(model, few, through=by_name)
-    except Exception as error:  # strangers' models
+    except Exception as error:  # third-party models
         yield Check(
             "hooks", EDITS, "failed", f"it raises {type(error).__name__}: {one_line(error)}"
         )
@@ -76,12 +76,12 @@ def check_edits(
         return
     after = bench.run(model, few)
     scale = float(plain.abs().max())
-    text = "the logits are not what they were"
+    text = "the logits have changed"
     yield measured("hooks", GONE, gap(after, plain[:FEW]), tolerance, scale, NOISE_BASIS, text)
 
 
 def _one_of_each_kind(recorded: Recorded, points: Points) -> list[str]:
-    """A hook point of each kind that fires, in one layer after another, in the order of a pass."""
+    """A hook point of each kind that fires, from different layers, in the order of a pass."""
     kinds: dict[str, list[str]] = {}
     for name in points:
         if name in recorded.fired:
@@ -91,7 +91,7 @@ def _one_of_each_kind(recorded: Recorded, points: Points) -> list[str]:
 
 
 def _moved(share: float) -> Edit:
-    """Move every row this fraction of the way to the other; entries that are not finite stay."""
+    """Move every row this fraction of the way to the other; non-finite entries are unchanged."""
 
     def edit(value: Tensor) -> Tensor:
         if not value.is_floating_point() or value.ndim == 0:
@@ -105,13 +105,13 @@ def _moved(share: float) -> Edit:
 def _edited(attached: Recorded, named: Recorded, plain: Tensor, tolerance: float) -> Check:
     uncalled = [n for n, times in attached.fired.items() if named.fired.get(n, 0) != times]
     if uncalled:
-        text = f"hooks given by name are not called as attached ones are: {listed(uncalled)}"
+        text = f"hooks attached by name are not called as attached ones are: {listed(uncalled)}"
         return Check("hooks", EDITS, "failed", text, locations=uncalled)
     scale = float(plain.abs().max())
     other = unlike_values(named.values, attached.values, share_of(tolerance, scale))
     difference = gap(named.logits, attached.logits)
     if other and difference <= tolerance:
-        text = f"hooks given by name see other values: {listed(other)}"
+        text = f"hooks attached by name see other values: {listed(other)}"
         return Check("hooks", EDITS, "failed", text, locations=other)
     if difference <= tolerance and gap(attached.logits, plain) <= tolerance:
         return Check("hooks", EDITS, "undecided", "the edits tried change no logit of these rows")
@@ -128,7 +128,7 @@ def check_cache(
     points: Points,
     fresh: tuple[Any, Points] | None,
 ) -> Iterator[Check]:
-    """Does the cache hold what attached hooks see, and do the logits come with it?
+    """Does the cache hold the values that attached hooks see, with the same logits?
 
     Args:
         bench: counts the passes.
@@ -136,7 +136,7 @@ def check_cache(
         plain: its logits without hooks.
         tolerance: of whole passes.
         points: its hook points.
-        fresh: a fresh copy and its hook points; None where there is none.
+        fresh: a fresh copy and its hook points; None if there is none.
     """
     if not hasattr(model, "run_with_cache"):
         yield Check("hooks", CACHE, "not_applicable", "this model has no run_with_cache")
@@ -145,7 +145,7 @@ def check_cache(
     share = share_of(tolerance, scale)
     try:
         logits, lacking, other = _cache(bench, model, points, share)
-    except Exception as error:  # strangers' models
+    except Exception as error:  # third-party models
         yield Check(
             "hooks", CACHE, "failed", f"it raises {type(error).__name__}: {one_line(error)}"
         )
@@ -177,7 +177,7 @@ def check_cache(
 def _cache(
     bench: Bench, model: Any, points: Points, share: float
 ) -> tuple[Tensor, list[str], list[str]]:
-    """The logits that `run_with_cache` returns; what its cache lacks; what it holds otherwise."""
+    """The logits of `run_with_cache`, and hook points missing or different in its cache."""
     few, stored = bench.tokens[:FEW], dict[str, Any]()
 
     def with_cache(tokens: Tensor) -> Any:
@@ -206,7 +206,7 @@ def beginnings(model: Any, text: str, **options: Any) -> int:
 
 
 def check_prompts(model: Any, prompts: Sequence[str]) -> Iterator[Check]:
-    """Does each prompt begin with BOS at most once, and as it is asked for?"""
+    """Does each prompt begin with BOS at most once, and as `prepend_bos` requests?"""
     tokenizer = getattr(model, "tokenizer", None)
     if tokenizer is None:
         yield Check("prompts", "BOS at most once", "not_applicable", "this model has no tokenizer")
@@ -220,7 +220,7 @@ def check_prompts(model: Any, prompts: Sequence[str]) -> Iterator[Check]:
             "prompts",
             "BOS at most once",
             "undecided",
-            "the tokenizer gives BOS for unknown words, so counting it says nothing",
+            "the tokenizer uses BOS for unknown words, so counting it is not informative",
         )
         return
     text = tokenizer.bos_token
@@ -243,7 +243,7 @@ def check_prompts(model: Any, prompts: Sequence[str]) -> Iterator[Check]:
             instead="prepend_bos=False",
         )
     elif max(counts) == 0:
-        yield Check("prompts", "BOS at most once", "passed", "to_tokens puts none in front")
+        yield Check("prompts", "BOS at most once", "passed", "to_tokens prepends none")
     else:
         yield Check(
             "prompts",
@@ -268,11 +268,11 @@ def _starts(tokens: Any, bos: int) -> bool:
 
 
 def _as_asked(model: Any) -> Iterator[Check]:
-    """prepend_bos=True gives one, prepend_bos=False none."""
-    for asked, expected in ((True, 1), (False, 0)):
-        beginning = beginnings(model, PROMPT, prepend_bos=asked)
-        name = f"prepend_bos={asked} gives {'one' if expected else 'none'}"
+    """Do prompts have one BOS with prepend_bos=True and none with prepend_bos=False?"""
+    for prepend, expected in ((True, 1), (False, 0)):
+        beginning = beginnings(model, PROMPT, prepend_bos=prepend)
+        name = f"prepend_bos={prepend} gives {'one' if expected else 'none'}"
         answer = "passed" if beginning == expected else "failed"
-        if asked and beginning == 0:  # a tokenizer whose BOS was lent to it (BERT)
+        if prepend and beginning == 0:  # the tokenizer's BOS is another special token (BERT)
             answer = "differs"
         yield Check("prompts", name, answer, f"{beginning} in front")  # type: ignore[arg-type]

@@ -1,9 +1,9 @@
 """Recompute activations from weights and `cfg` in float64, and compare them with the hooks.
 
 Each step is computed from the hooked values before it: the embedding, every layer's queries, keys,
-values, pattern, mixed values and output, its MLP, the logits. Keys and values belong to consecutive
-groups of query heads (grouped-query attention: Ainslie et al. 2023, arXiv 2305.13245, section 2.2).
-A difference is compared with 8 eps times the sum of the magnitudes of the terms.
+values, pattern, z and output, its MLP, the logits. Keys and values belong to consecutive groups of
+query heads (grouped-query attention: Ainslie et al. 2023, arXiv 2305.13245, section 2.2). A
+difference is compared with 8 eps times the sum of the magnitudes of the terms.
 
 Two passes are compared: one unchanged, and one in which hooks multiply queries and the input of the
 unembedding until scores and logits are large, to reveal soft caps, which small numbers do not
@@ -38,14 +38,14 @@ from interp_toolkit.models.weights.parts import (
 from interp_toolkit.models.weights.positions import positions
 
 ROUNDINGS = 8
-BASIS = f"{ROUNDINGS} eps of the sum of the terms' sizes"
-#: how large scores are made, and how far beyond its cap a capped number
+BASIS = f"{ROUNDINGS} eps of the sum of the terms' magnitudes"
+#: target size of scores, and of capped numbers relative to their cap
 LARGE_SCORE, BEYOND = 4.0, 2.0
 
-#: where the last residual stream is made larger
+#: hook point at which the last residual stream is scaled
 FINAL = "ln_final.hook_normalized"
 
-#: what is asked -> how it is called
+#: kind of step -> name of the check
 STEP_NAMES = {
     "embedding": "the first residual stream is the embedding",
     "q": "queries from weights",
@@ -68,8 +68,8 @@ class Step:
     Attributes:
         what: the key in STEP_NAMES.
         hook: the hook point.
-        difference, tolerance, scale: of it; None where it could not be computed.
-        reason: why not.
+        difference, tolerance, scale: of the step; None if it could not be computed.
+        reason: why it could not be computed.
     """
 
     what: str
@@ -81,7 +81,7 @@ class Step:
 
     @property
     def holds(self) -> bool | None:
-        """Whether it is the same; None where it could not be computed."""
+        """Whether the values agree; None if they could not be computed."""
         if self.difference is None or self.tolerance is None:
             return None
         return self.difference <= self.tolerance
@@ -90,22 +90,22 @@ class Step:
 def steps(
     model: Model, recorded: Recorded, only: Collection[str] = tuple(STEP_NAMES)
 ) -> list[Step]:
-    """The steps of a recorded pass, all of them or some kinds, computed again."""
-    asked: list[tuple[str, str, Callable[[], Step]]] = [
+    """Recompute the steps of a recorded pass, all of them or some kinds."""
+    to_check: list[tuple[str, str, Callable[[], Step]]] = [
         ("embedding", "blocks.0.hook_resid_pre", partial(_embedding, model, recorded))
     ]
     for layer in range(int(model.cfg.n_layers)):
         at = f"blocks.{layer}"
         for what in ("q", "k", "v", "z", "attn_out", "pattern"):
             hook = f"{at}.attn.hook_{what}" if what != "attn_out" else f"{at}.hook_attn_out"
-            asked.append((what, hook, partial(_attention, model, recorded, layer, what, hook)))
+            to_check.append((what, hook, partial(_attention, model, recorded, layer, what, hook)))
         for what in ("pre", "post", "mlp_out"):
             hook = f"{at}.mlp.hook_{what}" if what != "mlp_out" else f"{at}.hook_mlp_out"
-            asked.append((what, hook, partial(_mlp, model, recorded, layer, what, hook)))
-    asked.append(("logits", "logits", partial(_logits, model, recorded)))
+            to_check.append((what, hook, partial(_mlp, model, recorded, layer, what, hook)))
+    to_check.append(("logits", "logits", partial(_logits, model, recorded)))
     computed_steps = []
     with torch.no_grad():
-        for what, hook, test in asked:
+        for what, hook, test in to_check:
             if what not in only:
                 continue
             try:
@@ -119,7 +119,7 @@ def steps(
 def check_reconstruction(
     model: Model, own: list[Step], fresh: list[Step] | None, how: str
 ) -> Iterator[Check]:
-    """A check for each kind of step, from those of this model and of a fresh copy."""
+    """A check for each kind of step, from the steps of this model and of a fresh copy."""
     in_copy = {(s.what, s.hook): s for s in fresh or []}
     designed, behind = by_its_class(model), has_norms_behind(model)
     for what, name in STEP_NAMES.items():
@@ -136,32 +136,33 @@ def check_reconstruction(
             and _alike(s, o)
         ]
         own_bad = [s for s in bad if s not in shared]
-        asked = f"{name}{how}"
+        check_name = f"{name}{how}"
         if own_bad:
-            yield _about(asked, "failed", own_bad, f"not at {listed([s.hook for s in own_bad])}")
+            text = f"not at {listed([s.hook for s in own_bad])}"
+            yield _about(check_name, "failed", own_bad, text)
         elif shared:
             reason = (
-                f"not at {listed([s.hook for s in shared])}, in a fresh copy neither: this "
+                f"not at {listed([s.hook for s in shared])}, nor in a fresh copy: this "
                 "architecture computes something else there"
             )
             if behind:
-                reason = f"not at {listed([s.hook for s in shared])}: norms stand behind the sums"
-            yield _about(asked, "differs" if behind else "undecided", shared, reason)
+                reason = f"not at {listed([s.hook for s in shared])}: norms follow the sums"
+            yield _about(check_name, "differs" if behind else "undecided", shared, reason)
         good = [s for s in own_steps if s.holds]
         if not good and not bad:
             reasons = list(dict.fromkeys(s.reason or "" for s in own_steps))
-            yield Check("weights", asked, "not_applicable", listed(reasons, 1))
+            yield Check("weights", check_name, "not_applicable", listed(reasons, 1))
         if good and not bad:
             answers = [
                 judged(s.difference or 0.0, s.tolerance or 0.0, s.scale or 0.0) for s in good
             ]
             answer: Answer = "undecided" if "undecided" in answers else "passed"
             coarse = [s for s, a in zip(good, answers, strict=True) if a == answer]
-            yield _about(asked, answer, coarse, f"{WORDS[answer]}, at {len(coarse)}")
+            yield _about(check_name, answer, coarse, f"{WORDS[answer]}, at {len(coarse)}")
 
 
 def _alike(own: Step, in_copy: Step) -> bool:
-    """Whether two models are off by as much: the same weights compute the same something else."""
+    """Whether two models differ equally: a class that computes another function of the weights."""
     a, b = own.difference or 0.0, in_copy.difference or 0.0
     if math.isnan(a) or math.isnan(b):
         return math.isnan(a) and math.isnan(b)
@@ -179,7 +180,7 @@ def _about(name: str, answer: Any, failing: list[Step], text: str) -> Check:
 
 
 def _step(what: str, hook: str, expected: Tensor, ours: Tensor, sizes: Tensor | float) -> Step:
-    """A step with its difference; `sizes`: the sum of the sizes of what was added."""
+    """A step with its difference; `sizes`: the sum of the terms' magnitudes."""
     if ours.shape != expected.shape:
         raise InputError(f"{hook} has the shape {list(expected.shape)}, not {list(ours.shape)}")
     size = float(sizes.max()) if isinstance(sizes, Tensor) else sizes
@@ -232,13 +233,13 @@ def _embedding(model: Any, recorded: Recorded) -> Step:
 
 
 def _position_offset(model: Any) -> int:
-    """The row of the first position in the table (OPT's begins two rows later)."""
+    """The table row of the first position (2 in OPT's)."""
     inner = getattr(getattr(model, "pos_embed", None), "original_component", None)
     return int(getattr(inner, "offset", 0) or 0)
 
 
 def _reach(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
-    """The sum of the sizes of what `x @ W + b` adds, W [..., in, out]."""
+    """The sum of the terms' magnitudes in `x @ W + b`, W [..., in, out]."""
     total = torch.einsum("bpm,...mn->bp...n", x.abs(), W.abs())
     return total if b is None else total + b.abs()
 
@@ -369,9 +370,9 @@ def _logits(model: Any, recorded: Recorded) -> Step:
 
 
 def stress(model: Model, recorded: Recorded) -> dict[str, Callable[[Tensor], Tensor]]:
-    """Edits that make scores and logits large: queries and the last norm times a number.
+    """Edits that make scores and logits large: they scale queries and the last norm.
 
-    Kept as a factor beside each, so that what is computed again is multiplied too.
+    Each edit has an attribute with its factor, so that recomputed steps can be scaled too.
     """
     edits: dict[str, Callable[[Tensor], Tensor]] = {}
     for layer in range(int(model.cfg.n_layers)):
@@ -397,7 +398,7 @@ def stress(model: Model, recorded: Recorded) -> dict[str, Callable[[Tensor], Ten
 
 
 def factors(edits: dict[str, Callable[[Tensor], Tensor]]) -> dict[str, Tensor]:
-    """The numbers that `stress` multiplies by, under the names that `steps` looks for."""
+    """The factors of the edits of `stress`, under the names that `steps` looks up."""
     return {
         f"{hook}:factor": torch.tensor(edit.keywords["other"], dtype=torch.float64)  # type: ignore[attr-defined]
         for hook, edit in edits.items()

@@ -5,9 +5,9 @@ saved to a file and loaded. The copy is then folded, as TransformerLens folds by
 log-probabilities are compared: folding may add one constant to all logits of a position.
 
 The original is loaded by transformers if a folder is given or the model came from one. For a bridge
-whose weights were not processed, it can be rebuilt from the bridge's configuration and tensors.
+whose weights were not processed, it is rebuilt from the bridge's configuration and tensors.
 Log-probabilities are compared (TransformerLens may shift all logits of a position), then the
-residual streams, to locate where a difference begins.
+residual streams, to locate the first difference.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SAME = "a fresh copy with this state dict gives the same logits"
 def check_reload(
     model: Model, fresh: Fresh, logits: Tensor, plain: Tensor, tolerance: float
 ) -> Iterator[Check]:
-    """Does a fresh copy with this model's state dict do the same, with every tensor set?"""
+    """Does a fresh copy with this model's state dict give the same logits, with all tensors set?"""
     name = "loading the state dict sets every tensor"
     nowhere = never_set(fresh.model) if bool(logits.isnan().any()) else []
     lost = tuple(dict.fromkeys([*fresh.unset, *fresh.absent, *nowhere]))
@@ -66,7 +66,7 @@ def check_reload(
 
 
 def check_own_loading(model: Any) -> Iterator[Check]:
-    """Does this object's own `load_state_dict` set every tensor? Asked of a deep copy of it."""
+    """Does this object's own `load_state_dict` set every tensor? Tested on a deep copy."""
     name = "this object's load_state_dict sets every tensor"
     with suppress_output():
         twin = copy.deepcopy(model)
@@ -85,7 +85,7 @@ def check_own_loading(model: Any) -> Iterator[Check]:
 
 
 def check_file(model: Any) -> Iterator[Check]:
-    """Does a file give back the same tensors, bit for bit? Of the toolkit's own models."""
+    """For the toolkit's own models: does a file restore the same tensors, bit for bit?"""
     name = "a file gives back the same tensors"
     if not isinstance(model, Transformer):
         yield Check("reload", name, "not_applicable", "the toolkit saves its own models only")
@@ -116,7 +116,7 @@ def check_file(model: Any) -> Iterator[Check]:
 def check_folding(
     bench: Bench, model: Any, fresh: Any, plain: Tensor, tolerance: float
 ) -> Iterator[Check]:
-    """Does folding, as TransformerLens does it, leave the log-probabilities as they are?
+    """Does TransformerLens's folding leave the log-probabilities unchanged?
 
     `fresh` is folded in place.
     """
@@ -145,7 +145,7 @@ def check_folding(
         f"twice {NOISE_BASIS}",
         "log-probabilities change",
     )
-    if check.answer == "failed":  # the copy's doing, not this model's
+    if check.answer == "failed":  # a fault of the copy, not of this model
         norm_type = "log-probabilities of a folded copy are others: do not fold this model"
         check = Check("reload", name, "differs", norm_type, difference, tolerance, check.basis)
     yield check
@@ -155,11 +155,11 @@ NAME = "the Hugging Face original agrees"
 
 
 def find_original(model: Any, source: Any) -> tuple[Any, str]:
-    """The original and what it is, or None and why there is none.
+    """The original and its description, or None and the reason why there is none.
 
     Args:
-        model: the model in hand.
-        source: a folder, a live model of transformers or of TransformerLens, or None.
+        model: the model being checked.
+        source: a folder, a live transformers or TransformerLens model, or None.
 
     Raises:
         InputError: a folder that transformers cannot load.
@@ -176,7 +176,7 @@ def find_original(model: Any, source: Any) -> tuple[Any, str]:
     original = getattr(model, "original_model", None)
     config = getattr(original, "config", None)
     if config is None:
-        return None, "no Hugging Face original is at hand: give its folder (--original)"
+        return None, "no Hugging Face original is available: give its folder (--original)"
     if getattr(model, "compatibility_mode", False):
         return None, "the weights were processed in place: give the original's folder (--original)"
     return _from_parts(original, config, model)
@@ -205,7 +205,7 @@ def _from_folder(path: Path, model: Any) -> Any:
                 attn_implementation="eager",
                 dtype=next(iter(model.parameters())).dtype,
             )
-        except Exception as error:  # whatever transformers raises on a damaged folder
+        except Exception as error:  # transformers' errors on a damaged folder
             raise InputError(f"{path} cannot be loaded: {one_line(error)}") from error
     return original.to(device_of(model)).eval()
 
@@ -221,10 +221,10 @@ def _from_parts(original: Any, config: Any, model: Any) -> tuple[Any, str]:
     }
     lacking = [name for name in state if name not in weights]
     if lacking:
-        return None, f"the original cannot be made again: nothing for {lacking[0]}"
+        return None, f"the original cannot be rebuilt: nothing for {lacking[0]}"
     new.load_state_dict({name: weights[name] for name in state})
     return new.to(device=like.device, dtype=like.dtype).eval(), (
-        "made again from the bridge's configuration and tensors"
+        "rebuilt from the bridge's configuration and tensors"
     )
 
 
@@ -236,7 +236,7 @@ def check_original(
     plain: Tensor,
     tolerance: float,
 ) -> Iterator[Check]:
-    """Does the original, where it is found already or can be, give the same log-probabilities?"""
+    """Does the original, if it is available, give the same log-probabilities?"""
     original, what = find_original(model, None) if located is None else located
     if original is None:
         yield Check("original", NAME, "not_applicable", what)
@@ -249,7 +249,7 @@ def check_original(
         output = original(bench.tokens.to(device_of(original)), **options)
     logits = getattr(output, "logits", output).detach().double().cpu()
     if logits.shape != plain.shape:
-        wider = min(logits.shape[-1], plain.shape[-1])  # TransformerLens may cut padding off
+        wider = min(logits.shape[-1], plain.shape[-1])  # TransformerLens may drop padding
         logits, plain = logits[..., :wider], plain[..., :wider]
     expected, ours = logits.log_softmax(-1), plain.log_softmax(-1)
     difference = float((expected - ours).abs().max())

@@ -1,7 +1,7 @@
 """The residual stream adds up, patterns sum to 1; faults of TransformerLens, by release.
 
 Additions are compared with 8 eps times the sum of the magnitudes of the terms. The listed faults of
-TransformerLens were reproduced by this package, in the stated release; nothing is claimed about
+TransformerLens were reproduced by this package in the stated releases; nothing is claimed about
 other releases.
 """
 
@@ -22,13 +22,13 @@ from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights import read
 from interp_toolkit.models.weights.parts import visible_pairs
 
-#: roundings of one addition of a few terms
+#: rounding errors of one addition of a few terms
 ROUNDINGS = 8
-BASIS = f"{ROUNDINGS} eps of what is added"
+BASIS = f"{ROUNDINGS} eps of the terms"
 
 
 class _Gap:
-    """The error of a sum, and the bound of its rounding."""
+    """The error of a sum, and its rounding bound."""
 
     def __init__(self, total: Tensor, *parts: Tensor):
         eps = eps_of(total.dtype, total.device)
@@ -43,7 +43,7 @@ class _Gap:
 
 
 def check_residual(model: Model, recorded: Recorded, fresh: Recorded | None) -> Iterator[Check]:
-    """Does every block add its parts to what enters it, and does the next block get that?"""
+    """Does every block add its parts to its input, and is the sum the next block's input?"""
     gaps: dict[str, _Gap] = {}
     replaced: dict[str, str] = {}
     for layer in range(int(model.cfg.n_layers)):
@@ -80,7 +80,7 @@ def check_residual(model: Model, recorded: Recorded, fresh: Recorded | None) -> 
             "sums",
             "the residual stream adds up",
             "not_applicable",
-            "this model hooks no residual stream with its parts",
+            "this model has no hooks on both the residual stream and its parts",
         )
     if by_design:
         worst = max((bad[p] for p in by_design), key=lambda gap: gap.difference)
@@ -88,9 +88,9 @@ def check_residual(model: Model, recorded: Recorded, fresh: Recorded | None) -> 
         instead = sorted({name.split(".", 2)[-1] for name in replaced.values()})
         yield Check(
             "sums",
-            "what the parts' hooks show is what is added",
+            "the parts' hooks show the added values",
             "differs",
-            f"not at {listed(sorted(by_design))}, in a fresh copy neither{_why(model)}",
+            f"not at {listed(sorted(by_design))}, nor in a fresh copy{_why(model)}",
             worst.difference,
             worst.tolerance,
             BASIS,
@@ -111,21 +111,21 @@ def check_residual(model: Model, recorded: Recorded, fresh: Recorded | None) -> 
 
 
 def by_its_class(model: Any) -> bool:
-    """Whether the class decides what hooks show: of bridges, and encoders with norms behind."""
+    """Whether hooked values depend on the class: for bridges, and encoders with post-norms."""
     return hasattr(model, "original_model") or has_norms_behind(model)
 
 
 def has_norms_behind(model: Any) -> bool:
-    """Whether it is TransformerLens' own encoder: its norms stand behind the sums it hooks."""
+    """Whether it is TransformerLens' own encoder, whose norms follow the sums that it hooks."""
     return any(type(block).__name__ == "BertBlock" for block in getattr(model, "blocks", ()))
 
 
 def _why(model: Any) -> str:
-    return ": this encoder's norms stand behind its sums" if has_norms_behind(model) else ""
+    return ": this encoder's norms follow its sums" if has_norms_behind(model) else ""
 
 
 def _block(model: Model, recorded: Recorded, layer: int) -> dict[str, _Gap]:
-    """The sums of one block, by what they say."""
+    """The sums of one block, by equation."""
     at = f"blocks.{layer}."
     have = recorded.values
     pre, mid, post = (have.get(f"{at}hook_resid_{where}") for where in ("pre", "mid", "post"))
@@ -149,7 +149,7 @@ def _block(model: Model, recorded: Recorded, layer: int) -> dict[str, _Gap]:
 
 
 def _normalises(model: Any, layer: int) -> bool:
-    """Whether the sum is normalized before it goes on (BERT)."""
+    """Whether a norm follows the sum (BERT)."""
     try:
         return read.ov(model, layer).residual_norm.kind is not None
     except (InputError, AttributeError):
@@ -157,7 +157,7 @@ def _normalises(model: Any, layer: int) -> bool:
 
 
 def _entering(recorded: Recorded, hook: str) -> str | None:
-    """A hook point of the same block that shows what is added in place of the one that does not."""
+    """A hook point of the same block with the value that is actually added."""
     total, _, right = hook.partition(" = ")
     at = total.rpartition("hook_")[0]
     parts = [f"{at}{name}" for name in right.split(" + ")]
@@ -176,7 +176,7 @@ def _entering(recorded: Recorded, hook: str) -> str | None:
 
 
 def check_patterns(model: Model, recorded: Recorded, fresh: Recorded | None) -> Iterator[Check]:
-    """Do attention patterns sum to 1, with nothing where a query may not see?"""
+    """Do attention patterns sum to 1, with nothing on keys that a query may not see?"""
     off, hidden, tolerance = {}, {}, 0.0
     for layer in range(int(model.cfg.n_layers)):
         name = f"blocks.{layer}.attn.hook_pattern"
@@ -195,11 +195,11 @@ def check_patterns(model: Model, recorded: Recorded, fresh: Recorded | None) -> 
         reason = "no attention pattern is hooked"
         yield Check("sums", "patterns sum to 1", "not_applicable", reason)
         return
-    for asked, failing in (("patterns sum to 1", off), ("patterns see what they may", hidden)):
+    for name, failing in (("patterns sum to 1", off), ("patterns respect the mask", hidden)):
         bad = [name for name, value in failing.items() if not value <= tolerance]
         check = measured(
             "sums",
-            asked,
+            name,
             largest(failing.values()),
             tolerance,
             1.0,
@@ -207,7 +207,7 @@ def check_patterns(model: Model, recorded: Recorded, fresh: Recorded | None) -> 
             f"not at {listed(bad)}",
             bad,
         )
-        if bad and asked == "patterns sum to 1" and _sinks(model, recorded, bad):
+        if bad and name == "patterns sum to 1" and _sinks(model, recorded, bad):
             check = replace(
                 check,
                 answer="differs",
@@ -216,9 +216,9 @@ def check_patterns(model: Model, recorded: Recorded, fresh: Recorded | None) -> 
         elif bad and fresh is not None and by_its_class(model) and _same(recorded, fresh, bad):
             check = Check(
                 "sums",
-                asked,
+                name,
                 "differs",
-                f"{check.summary}, in a fresh copy neither",
+                f"{check.summary}, nor in a fresh copy",
                 check.difference,
                 check.tolerance,
                 check.basis,
@@ -248,14 +248,14 @@ def _same(recorded: Recorded, fresh: Recorded, names: list[str]) -> bool:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of a release.
+    """A fault of a TransformerLens release.
 
     Attributes:
-        check: how the name of the check begins that shows it, or of each of several.
-        models: class names of the models that have it: a bridge's original's, or the model's own.
+        check: prefix of the name of the check that shows it, or several prefixes.
+        models: class names of the affected models: a bridge's original's, or the model's own.
         releases: in which it was reproduced.
-        gone: the release in which it was looked for and not found; None where it was not.
-        said: what happens.
+        gone: the release in which it is fixed; None if unknown.
+        summary: its description.
     """
 
     check: str | tuple[str, ...]
@@ -303,7 +303,7 @@ FAULTS = (
         "mlp.hook_in and mlp.hook_out of BERT bridges never fire",
     ),
     Fault(
-        ("patterns see what they may", "padding on the right", "the Hugging Face original agrees"),
+        ("patterns respect the mask", "padding on the right", "the Hugging Face original agrees"),
         ("DeepseekV3ForCausalLM",),
         ("3.9.0",),
         "4.3.0",
@@ -338,7 +338,7 @@ FAULTS = (
         ),
         ("3.9.0", "4.3.0"),
         None,
-        "with transformers 5, cfg.rotary_base of these bridges is 10000 whatever the model's is",
+        "with transformers 5, cfg.rotary_base of these bridges is always 10000",
     ),
     Fault(
         "the activation function",
@@ -362,17 +362,17 @@ FAULTS = (
         "process_weights_ of a HookedTransformer with experts changes its probabilities",
     ),
     Fault(
-        "norms are folded as told",
+        "norms are folded as cfg says",
         (ANY_BRIDGE,),
         ("3.9.0", "4.3.0"),
         None,
-        "after enable_compatibility_mode cfg.normalization_type is what it was before folding",
+        "after enable_compatibility_mode cfg.normalization_type still has its value before folding",
     ),
 )
 
 
 def present_in(model: Any, check: Check) -> str | None:
-    """A known fault that explains a check's result in this release; None where there is none."""
+    """A known fault that explains a check's result in this release; None if there is none."""
     here = version("transformer-lens")
     if check.answer in ("passed", "not_applicable") or check.summary.startswith(NOT_ASKED):
         return None

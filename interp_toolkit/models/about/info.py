@@ -1,7 +1,7 @@
 """Model summaries, as `interp info MODEL` prints them; devices by name, and token ids as text.
 
-Nothing is run for a summary: kind, sizes, options and origin are read from the model's
-configuration, its weights and its record (see `record`).
+A summary runs nothing: kind, sizes, options and origin are read from the model's configuration, its
+weights and its record (see `record`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from interp_toolkit.models.model import Model
 
 @takes(name=(str, torch.device))
 def find_device(name: str | torch.device) -> torch.device:
-    """The device of that name; "auto" is a GPU if there is one.
+    """The device of that name; "auto" selects a GPU if there is one.
 
-    Raises InputError when there is no such device, or none that computes.
+    Raises InputError if there is no such device, or if it cannot compute.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -33,23 +33,23 @@ def find_device(name: str | torch.device) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError("this machine has no usable CUDA device: give --device cpu or auto")
     try:
-        torch.zeros(1, device=device).item()  # `meta` has no numbers; others may not be there
-    except Exception as error:  # each backend has its own
+        torch.zeros(1, device=device).item()  # fails on `meta` and on devices that are missing
+    except Exception as error:  # the exception type depends on the backend
         raise InputError(f"the device {name} cannot be used here: give auto or cpu") from error
     return device
 
 
 def token_words(model: Model) -> Callable[[int], str]:
-    """A function that writes token ids as quoted text, by the model's tokenizer.
+    """A function that formats token ids as quoted text, by the model's tokenizer.
 
-    The id itself where the model has no tokenizer, or one that does not know the id.
+    It returns the id itself if the model has no tokenizer, or one that does not know the id.
     """
     tokenizer = getattr(model, "tokenizer", None)
 
     def word(token: int) -> str:
         try:
             return str(token) if tokenizer is None else repr(str(tokenizer.decode([token])))
-        except Exception:  # strangers' tokenizers, ids beyond theirs
+        except Exception:  # arbitrary tokenizers, ids outside their vocabulary
             return str(token)
 
     return word
@@ -73,26 +73,26 @@ class ModelInfo:
     """A model's kind, size, options and origin.
 
     Attributes:
-        name: the name that was requested.
-        kind: what it was loaded from (see `models.about.record`).
+        name: the requested name.
+        kind: kind of its source (see `models.about.record`).
         class_name: of the Python object.
         path: the file or folder, if any.
         sha256: of the file, if it is one.
-        n_params: how many numbers the weights hold, shared ones counted once.
+        n_params: number of parameters, shared ones counted once.
         dtype: of the weights.
-        device: where the weights are.
-        shape: sizes by `cfg`'s names; None for what the model does not have.
+        device: of the weights.
+        shape: sizes by `cfg`'s names; None for those that the model does not have.
         normalization: "LN", "LNPre", "RMS", "RMSPre" or "none".
-        positions: "standard" (learned, absolute), "shortformer" (likewise, for queries and keys
-            alone), "rotary", "none", or what else `cfg` calls it.
+        positions: "standard" (learned, absolute), "shortformer" (the same, for queries and keys
+            only), "rotary", "none", or another name in `cfg`.
         attention: "causal" or "bidirectional".
         mixing: the fixed mixing that replaces attention patterns, if any; None for a model with
             queries and keys.
         act_fn: the MLPs' activation; None without MLPs.
-        n_hooks: how many hook points there are.
-        assumptions: what the file did not say and was assumed, one phrase each.
-        notes: what else to know of the weights, one phrase each.
-        task: what the model was made for, if known.
+        n_hooks: number of hook points.
+        assumptions: properties that the file does not specify and were assumed, one phrase each.
+        notes: further facts about the weights, one phrase each.
+        task: the task that the model was trained or built for, if known.
         training: how it was trained, if known.
     """
 
@@ -154,10 +154,10 @@ def _mixing(cfg: Any) -> str | None:
 
 
 def _count(model: Model) -> int:
-    """Numbers in the weights, each storage once.
+    """The number of parameters, with each storage counted once.
 
-    A bridge holds fused and split projections side by side; its state dict lists the split ones
-    only, and a zero unembedding bias that many models do not have.
+    A bridge stores fused and split projections side by side; its state dict lists only the split
+    ones, and adds a zero unembedding bias that many models do not have.
     """
     weights: dict[str, Tensor] = dict(model.named_parameters())
     if hasattr(model, "original_model"):

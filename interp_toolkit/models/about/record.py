@@ -1,10 +1,10 @@
 """Records of loaded models (origin, assumptions, intended task), and the provenance of results.
 
 A record is kept beside the model, not in it, so that any TransformerLens model can have one.
-Its task (`TaskRecord`) is the part from which an analysis makes its data:
-`{"name": "xor", "function": "0110", "tokens": {"0": 0, "1": 1, "query": 2}, "layout": [...]}`,
-where `layout` lists one prompt: `"a"`, `"b"`, ... for the features' positions, `"query"` for the
-query's.
+Analyses build their data from its task (`TaskRecord`):
+`{"name": "xor", "function": "0110", "tokens": {"0": 0, "1": 1, "query": 2}, "layout": [...]}`.
+`layout` describes one prompt: `"a"`, `"b"`, ... mark the positions of the features, `"query"` that
+of the query.
 
 The provenance of a result holds the model's record, the data, the settings and the versions.
 """
@@ -38,16 +38,16 @@ class ModelRecord:
     """A model's origin, the assumptions made while loading, and its task.
 
     Attributes:
-        name: what the user asked for (`toy:xor-2head`, a file name, a class name).
-        kind: what it was loaded from.
+        name: the name that the user requested (`toy:xor-2head`, a file name, a class name).
+        kind: kind of its source.
         path: the file or folder, if any.
         sha256: of the file, if it is one.
-        assumptions: what the file did not say and was assumed, one phrase each.
+        assumptions: properties that the file does not specify and were assumed, one phrase each.
         notes: further facts about the weights, one phrase each: that they were quantized, or
             that there is no head.
-        alternatives: what else the file allows in place of what was assumed, as settings.
+        alternatives: settings that fit the file as well as the assumed ones.
         config: the model's configuration as plain data.
-        task: the task it was made for, if known, as its file says it (see `made_for`).
+        task: the task it was made for, if known, as in its file (see `made_for`).
         training: how it was trained, if known.
 
     Examples:
@@ -70,7 +70,7 @@ class ModelRecord:
 
     @property
     def made_for(self) -> TaskRecord:
-        """The task, read; one that says nothing where none is known."""
+        """The task as a `TaskRecord`, whose fields are None if no task is known."""
         return TaskRecord.from_json(self.task)
 
 
@@ -78,7 +78,7 @@ _RECORDS: weakref.WeakKeyDictionary[Any, ModelRecord] = weakref.WeakKeyDictionar
 
 
 def set_record(model: Model, record: ModelRecord) -> None:
-    """Remember what is known about this model."""
+    """Store the record of this model."""
     _RECORDS[model] = record
 
 
@@ -115,10 +115,9 @@ def provenance(
 
     Args:
         model: the analyzed model.
-        data: source, number of prompts and hash of its data; empty for an analysis of weights
-            alone.
+        data: source, number of prompts and hash of its data; empty if only weights are analyzed.
         settings: the analysis' options, as run.
-        seed: of every random draw, if there were any.
+        seed: of every random draw; None if there were none.
     """
     record = record_of(model)
     return Provenance(
@@ -140,7 +139,7 @@ def provenance(
 
 
 def versions() -> dict[str, str]:
-    """The versions that numbers may depend on."""
+    """The versions of packages on which numbers may depend."""
     return {
         "interp-toolkit": __version__,
         "torch": version("torch"),

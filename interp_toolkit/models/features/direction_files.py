@@ -1,7 +1,7 @@
 """Files of directions: one matrix [feature d_model], read as data and never as code.
 
-`.npy` holds the matrix; `.npz` holds `directions` and maybe `names`; `.safetensors` holds one
-matrix, of any name.
+`.npy` holds the matrix; `.npz` holds `directions` and optionally `names`; `.safetensors` holds one
+matrix under any name.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def read_directions(
 ) -> tuple[Shaped[Tensor, "feature d"], list[str]]:
     """The matrix in a file and the features' names, by default f0, f1, ...
 
-    With `one`, a vector stands for a matrix of one row.
+    With `one`, a vector is read as a matrix of one row.
 
-    Raises InputError when the file is missing, empty, damaged, needs code to be read, or holds
-    something else than one matrix of real numbers.
+    Raises InputError if the file is missing, empty, damaged, needs code to be read, or does not
+    hold exactly one matrix of real numbers.
     """
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")

@@ -7,10 +7,10 @@
   without information on when they are on.
 
 The direction of a token is its contribution to the residual stream that enters block 0 (after the
-norm of the embeddings, if a model has one); that of a set is the mean of its tokens'; that of a
+norm of the embeddings, if a model has one); that of a set is the mean over its tokens; that of a
 latent is its decoder row or its encoder column. Directions are not normalized.
 
-`FeatureOptions` are the options of analyses whose features need not be columns of the data.
+`FeatureOptions` are the options of analyses whose features may come from outside the data.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Flag, Options
 
 EMBEDDINGS = "embeddings"
-#: what `FeatureSet.reads` says of features that are on by the token alone
+#: `FeatureSet.reads` of features that the token alone determines
 TOKENS = "tokens"
 
 
@@ -55,18 +55,19 @@ class FeatureSet(ShortRepr):
     """Named features; see the module.
 
     Attributes:
-        names: one a feature, all different.
-        source: where they come from, in a few words.
-        directions: one a feature; None where features have none.
-        reads: what tells which are on: "tokens", or the name of a hook point; None: nothing does.
-        sha256: of the file they come from, if it is one.
-        on: what `label` computes.
+        names: unique names, one per feature.
+        source: where they come from, as a phrase.
+        directions: one per feature; None if features have none.
+        reads: the input that determines which features are on: "tokens", or the name of a hook
+            point; None if it is unknown.
+        sha256: of the source file, if it is one.
+        on: the function behind `label`.
 
     Examples:
         >>> import interp_toolkit as it
         >>> from interp_toolkit.models.features.feature_sets import read_features
-        >>> found = read_features("embeddings", it.load("toy:induction"))
-        >>> len(found.names), found.reads
+        >>> features = read_features("embeddings", it.load("toy:induction"))
+        >>> len(features.names), features.reads
         (64, 'tokens')
     """
 
@@ -88,11 +89,11 @@ class FeatureSet(ShortRepr):
     def __len__(self) -> int:
         return len(self.names)
 
-    def label(self, values: Shaped[Tensor, "place ..."]) -> Bool[Tensor, "place feature"]:
+    def label(self, values: Shaped[Tensor, "position ..."]) -> Bool[Tensor, "position feature"]:
         """The active features, for token ids or for activations at the hook point `reads`.
 
-        Raises InputError for features that are directions only, and for activations of a width
-        that they do not read.
+        Raises InputError for features without information on when they are on, and for activations
+        of another width.
         """
         if self.on is None:
             raise InputError(
@@ -113,17 +114,17 @@ def read_features(
     side: Side = "decoder",
     threshold: float = 0.0,
 ) -> FeatureSet:
-    """The features that a word, a file, a folder or an array stands for.
+    """The features specified by a word, a file, a folder or an array.
 
     Args:
         spec: "embeddings", a file or an SAE's folder (see the module), directions
-            [feature d_model], or a `FeatureSet`, which comes back as it is.
+            [feature d_model], or a `FeatureSet`, which is returned unchanged.
         model: any TransformerLens model; the features are checked against it.
         side: of SAE latents: directions from the "decoder" or the "encoder".
         threshold: SAE latents above it are on.
 
     Raises:
-        InputError: what is asked for is not there, cannot be read or does not fit the model.
+        InputError: the source is missing, cannot be read or does not fit the model.
 
     Examples:
         >>> import interp_toolkit as it
@@ -137,7 +138,7 @@ def read_features(
     try:
         path = Path(spec).expanduser()
         is_folder = str(spec) not in (EMBEDDINGS, "") and path.is_dir()
-    except (OSError, ValueError, RuntimeError) as error:  # as `load` has it
+    except (OSError, ValueError, RuntimeError) as error:  # the same errors as in `load`
         raise InputError(f"features {str(spec)!r} cannot be looked up: {error}") from error
     if is_folder:
         sae = read_sae(path, device=device_of(model))
@@ -160,7 +161,7 @@ def _read_file(path: Path, model: Model) -> FeatureSet:
 
 
 def embedding_features(model: Model) -> FeatureSet:
-    """Every token as a feature. Raises InputError where the embedding cannot be read."""
+    """Every token as a feature. Raises InputError if the embedding cannot be read."""
     directions = _token_directions(model)
     n_tokens = len(directions)
     everyone = torch.arange(n_tokens)
@@ -181,7 +182,7 @@ def token_set_features(
 ) -> FeatureSet:
     """Features that are on at the tokens of a set, by name.
 
-    Raises InputError for a set that is empty or has tokens that the model has not.
+    Raises InputError for a set that is empty or has tokens outside the model's vocabulary.
     """
     d_vocab = int(model.cfg.d_vocab)
     if not sets:
@@ -212,8 +213,8 @@ def sae_features(
 ) -> FeatureSet:
     """The latents of a sparse autoencoder that was trained on this model.
 
-    Raises InputError where the model lacks its hook point or has another width there, for a
-    threshold below zero, and for a side that is none.
+    Raises InputError if the model lacks the hook point or has another width there, for a negative
+    threshold, and for an invalid side.
     """
     if side not in ("decoder", "encoder"):
         raise InputError(f"side must be 'decoder' or 'encoder', not {side!r}")
@@ -238,7 +239,7 @@ def _check_hook(sae: SparseAutoencoder, model: Model) -> None:
         raise InputError(
             f"{sae.source} was trained at {sae.hook}, a hook point that this model does not have"
         )
-    expand_hooks(model, sae.hook)  # says it if a setting of the model silences it
+    expand_hooks(model, sae.hook)  # raises if a setting of the model silences the hook
     sae.flat_input(collect(model, probe_tokens(model), sae.hook, -1)[sae.hook])
 
 
@@ -277,7 +278,7 @@ def _token_directions(model: Model) -> Float[Tensor, "d_vocab d_model"]:
 
 
 def _token_names(model: Model, n_tokens: int) -> tuple[str, ...]:
-    """Token ids, with their text where there is a tokenizer (texts alone may be alike)."""
+    """Token ids, with their text if there is a tokenizer (texts alone may coincide)."""
     decode = getattr(getattr(model, "tokenizer", None), "decode", None)
     if decode is None:
         return tuple(map(str, range(n_tokens)))
@@ -312,7 +313,7 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class FeatureOptions(Options):
-    """The definition of a feature, and the reading of an SAE's latents."""
+    """Options for the source of features, and for an SAE's latents."""
 
     features: Annotated[Any, Flag(metavar="SAE_FOLDER|embeddings|FILE")] = Field(
         None,
@@ -337,7 +338,7 @@ class FeatureOptions(Options):
         return self
 
     def read(self, spec: Any, model: Any) -> FeatureSet | None:
-        """The features that a word, a file, a folder or an array stands for; None of None.
+        """The features specified by a word, a file, a folder or an array; None for None.
 
         Raises InputError as `read_features`.
         """

@@ -1,14 +1,14 @@
 """Sparse autoencoders: latents of a model's activations, and the latents' directions.
 
-An SAE reads `x`, an activation at the hook point it was trained on, and gives one number a latent.
-With `z = normalise(x) - b_dec` (or without `b_dec`) and `pre = z W_enc + b_enc`:
+An SAE reads `x`, an activation at the hook point it was trained on, and returns one number per
+latent. With `z = normalise(x) - b_dec` (or without `b_dec`) and `pre = z W_enc + b_enc`:
 
 - standard: `relu(pre)`;
 - topk: the k largest entries of `pre` through a relu, zeros elsewhere;
 - jumprelu: `relu(pre)` where `pre` is above the latent's threshold, zero elsewhere;
 - gated: `relu(z (W_enc exp(r_mag)) + b_mag)` where `z W_enc + b_gate` is positive, zero elsewhere.
 
-These are SAELens's formulas, operation by operation. `sae_files` reads what SAELens saves.
+These formulas are SAELens's, operation by operation. `sae_files` reads files saved by SAELens.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from interp_toolkit.formatting import ShortRepr
 Architecture = Literal["standard", "topk", "jumprelu", "gated"]
 Normalisation = Literal["none", "layer_norm", "constant_norm_rescale"]
 Side = Literal["decoder", "encoder"]
-#: activations whose latents are held at once
+#: activations encoded at once
 BATCH = 1024
-_LAYER_NORM_EPS = 1e-5  # SAELens's, added to the standard deviation
+_LAYER_NORM_EPS = 1e-5  # added to the standard deviation, as in SAELens
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,18 +37,18 @@ class SparseAutoencoder(ShortRepr):
     """A trained sparse autoencoder; see the module.
 
     Attributes:
-        architecture: which formula gives its latents.
-        W_enc, W_dec, b_dec: what every architecture has.
-        vectors: what else the architecture has, one number a latent, by SAELens's names.
-        k: of topk, how many latents are on at most; None for the others.
+        architecture: selects the formula for the latents.
+        W_enc, W_dec, b_dec: common to all architectures.
+        vectors: further vectors of the architecture, one number per latent, by SAELens's names.
+        k: for topk, the largest number of latents that are on; None for the others.
         subtract_b_dec: whether the encoder reads `x - b_dec`.
-        normalisation: of each activation, before all else.
-        rescale: of topk, whether latents are ranked by their size in the reconstruction.
-        hook: the hook point it was trained on, where its file names it.
+        normalisation: applied to each activation first.
+        rescale: for topk, whether latents are ranked by their size in the reconstruction.
+        hook: the hook point it was trained on, if its file names it.
         head: the head it was trained on, if it reads only one.
-        source: the folder, and what reads it.
+        source: the folder and its reader, as a phrase.
         sha256: of the file of weights.
-        encoder: SAELens's own encoder, where that is used.
+        encoder: SAELens's own encoder, if it is used.
     """
 
     architecture: Architecture
@@ -71,30 +71,32 @@ class SparseAutoencoder(ShortRepr):
         return len(self.W_dec)
 
     def directions(self, side: Side) -> Float[Tensor, "latent d_in"]:
-        """Directions that a latent writes (decoder rows) or reads (encoder columns)."""
+        """Directions that latents write (decoder rows) or read (encoder columns)."""
         return self.W_dec if side == "decoder" else self.W_enc.T
 
     @torch.no_grad()
-    def encode(self, x: Float[Tensor, "place d_in"]) -> Float[Tensor, "place latent"]:
+    def encode(self, x: Float[Tensor, "position d_in"]) -> Float[Tensor, "position latent"]:
         """The latents of these activations, `BATCH` at a time, in the SAE's own precision."""
         encode = self._encode if self.encoder is None else self.encoder
         return torch.cat([encode(part.to(self.W_enc)) for part in torch.split(x, BATCH)])
 
     @torch.no_grad()
     def on(
-        self, activations: Shaped[Tensor, "place ..."], threshold: float = 0.0
-    ) -> Shaped[Tensor, "place latent"]:
-        """The latents above a threshold, for activations as the hook point gives them.
+        self, activations: Shaped[Tensor, "position ..."], threshold: float = 0.0
+    ) -> Shaped[Tensor, "position latent"]:
+        """The latents above a threshold, from activations with the hook point's axes.
 
-        Raises InputError when they have another width than the SAE reads.
+        Raises InputError if their width is not the SAE's.
         """
         x = self.flat_input(activations)
         return torch.cat([self.encode(part) > threshold for part in torch.split(x, BATCH)])
 
-    def flat_input(self, activations: Shaped[Tensor, "place ..."]) -> Float[Tensor, "place d_in"]:
+    def flat_input(
+        self, activations: Shaped[Tensor, "position ..."]
+    ) -> Float[Tensor, "position d_in"]:
         """The SAE's input from a hook point's activations: heads concatenated, or its one head.
 
-        Raises InputError when they have another width than the SAE reads.
+        Raises InputError if their width is not the SAE's.
         """
         x = activations
         if self.head is not None:
@@ -111,7 +113,7 @@ class SparseAutoencoder(ShortRepr):
             )
         return x
 
-    def _encode(self, x: Float[Tensor, "place d_in"]) -> Float[Tensor, "place latent"]:
+    def _encode(self, x: Float[Tensor, "position d_in"]) -> Float[Tensor, "position latent"]:
         z = _normalised(x, self.normalisation)
         z = z - self.b_dec if self.subtract_b_dec else z
         if self.architecture == "gated":
@@ -129,7 +131,9 @@ class SparseAutoencoder(ShortRepr):
         return torch.zeros_like(pre).scatter_(-1, latents, values.relu())
 
 
-def _normalised(x: Float[Tensor, "place d_in"], how: Normalisation) -> Float[Tensor, "place d_in"]:
+def _normalised(
+    x: Float[Tensor, "position d_in"], how: Normalisation
+) -> Float[Tensor, "position d_in"]:
     if how == "layer_norm":
         x = x - x.mean(dim=-1, keepdim=True)
         return x / (x.std(dim=-1, keepdim=True) + _LAYER_NORM_EPS)

@@ -1,21 +1,21 @@
-"""Sparse autoencoders from files of several libraries, brought to SAELens's names.
+"""Sparse autoencoders from files of several libraries, converted to SAELens's names.
 
-*SAELens*: a folder of `cfg.json` and `sae_weights.safetensors`; of a transcoder the encoder is
-read. The content is checked here, so that any misfit is one line. If SAELens is installed, its own
-`SAE.load_from_disk` computes the latents; otherwise (it does not yet run on TransformerLens 4) the
+*SAELens*: a folder of `cfg.json` and `sae_weights.safetensors`; for a transcoder the encoder is
+read. The content is checked here, so that errors are single lines. If SAELens is installed, its own
+`SAE.load_from_disk` computes the latents. Otherwise (it does not yet run on TransformerLens 4) the
 formulas of `sae` do, which tests compare with it. The settings of SAELens 6 and the older, flat
 ones are both supported.
 
 *Other libraries* (`Layout`) are recognized by the files in the folder:
 
-- `cfg.json` and `sae.safetensors`: sparsify (EleutherAI). TopK; of a transcoder the encoder.
+- `cfg.json` and `sae.safetensors`: sparsify (EleutherAI). TopK; for a transcoder the encoder.
 - `config.json` and `ae.pt`: dictionary_learning (Marks et al.). `AutoEncoder`, `AutoEncoderNew`,
   `GatedAutoEncoder`, `AutoEncoderTopK`, `JumpReluAutoEncoder`, and `BatchTopKSAE` with its
-  Matryoshka variant, which at inference compare with the threshold that training found.
+  Matryoshka variant, whose latents are compared with a trained threshold at inference.
 - `params.npz`: Gemma Scope. JumpReLU, without settings; the hook point is read from the path.
 
-Latents are those of the library. If it multiplies them by the lengths of their decoder rows, the
-lengths move from the decoder to the encoder, so that latents and reconstruction stay the same.
+Latents are those of the library. If it multiplies them by the norms of their decoder rows, the
+norms are moved from the decoder to the encoder, so that latents and reconstruction are unchanged.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from interp_toolkit.models.loading.formats.files import options_inside, read_fil
 from interp_toolkit.models.loading.parameters.strict import check_finite, first_few
 from interp_toolkit.models.transformer.config import DTYPES
 
-#: settings that none of these libraries has
+#: settings absent from these libraries
 _PLAIN = {"normalize_activations": "none", "dtype": "float32"}
 _SITES = {"res": "hook_resid_post", "mlp": "hook_mlp_out", "att": "attn.hook_z"}
 
 
 @dataclass(frozen=True)
 class Layout:
-    """An SAE under SAELens's names.
+    """An SAE converted to SAELens's names.
 
     Attributes:
-        settings: as SAELens's `cfg.json`.
-        tensors: as its weights.
-        weights: the file that they are from.
+        settings: as in SAELens's `cfg.json`.
+        tensors: as in its weights.
+        weights: the file of the weights.
     """
 
     settings: Mapping[str, Any]
@@ -59,9 +59,9 @@ class Layout:
 
 
 def other_layout(folder: Path) -> Layout | None:
-    """The SAE of another library in a folder; None where there is none.
+    """The SAE of another library in a folder; None if there is none.
 
-    Raises InputError where it cannot be read, or is of a kind that is not known.
+    Raises InputError if it cannot be read, or is of an unknown kind.
     """
     for names, read in _READERS:
         if all((folder / name).is_file() for name in names):
@@ -132,11 +132,11 @@ def _hook(submodule: Any) -> str | None:
 
 
 def _lengths_in_encoder(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Latents times the lengths of their decoder rows, which are 1 then."""
+    """Scale latents by the norms of their decoder rows, which become 1."""
     lengths = tensors["W_dec"].norm(dim=1)
-    lengths = lengths.clamp_min(torch.finfo(lengths.dtype).tiny)  # of latents that write nothing
+    lengths = lengths.clamp_min(torch.finfo(lengths.dtype).tiny)  # for latents that write nothing
     changed = {"W_dec": tensors["W_dec"] / lengths[:, None]}
-    if "r_mag" in tensors:  # the gate stays as it is
+    if "r_mag" in tensors:  # the gate is unchanged
         changed["r_mag"] = tensors["r_mag"] + lengths.log()
         changed["b_mag"] = tensors["b_mag"] * lengths
     else:
@@ -167,7 +167,7 @@ def settings_in(file: Path) -> dict[str, Any]:
 
 
 def tensors_in(file: Path, names: Iterable[str] = ()) -> dict[str, Tensor]:
-    """The tensors of a file; raises InputError where one of these names is not among them."""
+    """The tensors of a file; raises InputError if one of these names is missing."""
     tensors = read_file(file).data
     if not isinstance(tensors, dict) or not all(isinstance(t, Tensor) for t in tensors.values()):
         raise InputError(f"{file} holds no weights of an SAE")
@@ -180,7 +180,7 @@ _LINEAR = {"W_enc": "encoder.weight", "W_dec": "decoder.weight"}
 _RELU = _LINEAR | {"b_enc": "encoder.bias"}
 _MATRICES = {name: name for name in ("W_enc", "W_dec", "b_enc", "b_dec", "threshold")}
 _GATED = {"b_gate": "gate_bias", "b_mag": "mag_bias", "r_mag": "r_mag", "b_dec": "decoder_bias"}
-#: of dictionary_learning: architecture, our names and theirs, whether the encoder subtracts b_dec
+#: dictionary_learning: architecture, our names and theirs, whether the encoder subtracts b_dec
 _KINDS: dict[str, tuple[str, dict[str, str], bool]] = {
     "AutoEncoder": ("standard", _RELU | {"b_dec": "bias"}, True),
     "AutoEncoderNew": ("standard", _RELU | {"b_dec": "decoder.bias"}, False),
@@ -199,7 +199,7 @@ _READERS = (
 
 Through = Literal["saelens", "files"]
 CONFIG, WEIGHTS = "cfg.json", "sae_weights.safetensors"
-#: what each architecture has beside W_enc, W_dec and b_dec
+#: vectors of each architecture besides W_enc, W_dec and b_dec
 _VECTORS = {
     "standard": ("b_enc",),
     "topk": ("b_enc",),
@@ -227,18 +227,18 @@ def read_sae(
     """The sparse autoencoder in a folder.
 
     Args:
-        folder: with `cfg.json` and `sae_weights.safetensors`, or as another library wrote them.
+        folder: with `cfg.json` and `sae_weights.safetensors`, or as another library wrote it.
         device: where to put it.
-        through: who computes latents: "saelens", or "files" (this package); None: SAELens where it
-            can be imported.
+        through: the implementation that computes latents: "saelens", or "files" (this package);
+            None: SAELens if it can be imported.
 
     Raises:
-        InputError: no such folder, none with an SAE in it, an architecture or a setting that is
-            not understood (by name), parts that are missing, do not fit or are not finite.
+        InputError: no such folder, no SAE in it, an architecture or setting that is not supported
+            (named in the message), parts that are missing, do not fit or are not finite.
     """
     try:
         path = Path(folder).expanduser()
-    except RuntimeError as error:  # ~ of somebody unknown
+    except RuntimeError as error:  # ~ of an unknown user
         raise InputError(f"{str(folder)[:60]} cannot be looked up: {error}") from error
     _check_folder(path)
     layout = other_layout(path)
@@ -285,7 +285,7 @@ def _check_names(path: Path) -> None:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    """The settings under SAELens 6's names, the older ones among them renamed."""
+    """The settings under SAELens 6's names; older ones are renamed."""
     file = path / CONFIG
     content = settings_in(file)
     if not isinstance(content.get("metadata") or {}, dict):
@@ -295,7 +295,7 @@ def _settings(path: Path) -> dict[str, Any]:
         **(content.get("metadata") or {}),
         "architecture": _architecture(content),
     }
-    if (kind := str(settings["architecture"])) in _TRANSCODERS:  # b_dec is of what it writes
+    if (kind := str(settings["architecture"])) in _TRANSCODERS:  # b_dec belongs to the output
         settings["transcoder"] = True
         settings["architecture"] = _TRANSCODERS[kind]
         settings["apply_b_dec_to_input"] = False
@@ -389,12 +389,12 @@ def _read_tensors(file: Path) -> dict[str, Tensor]:
     scaling = tensors.pop("scaling_factor", None)
     if scaling is not None and not bool((scaling == 1).all()):
         raise InputError(f"{file} has a fine-tuning scale, which SAELens 6 no longer supports")
-    tensors.pop("W_skip", None)  # from a transcoder's input to its output, past the latents
+    tensors.pop("W_skip", None)  # a transcoder's skip connection, which does not affect latents
     return tensors
 
 
 def _check_tensors(tensors: Mapping[str, Tensor], file: Path, architecture: str) -> None:
-    """Raise InputError where weights are missing, of a wrong shape or not finite."""
+    """Raise InputError if weights are missing, have a wrong shape or are not finite."""
     names = (*_REQUIRED, *_VECTORS[architecture])
     missing = [name for name in names if name not in tensors]
     extra = [name for name in tensors if name not in names]
@@ -428,12 +428,12 @@ def _k(path: Path, settings: Mapping[str, Any], n_latents: int) -> int:
 
 
 def _saelens() -> Any | None:
-    """SAELens's class of SAEs; None where it is not installed, or not for this TransformerLens."""
+    """SAELens's SAE class; None if it is not installed, or not for this TransformerLens."""
     if find_spec("sae_lens") is None:
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what it says of TransformerLens while importing
+            warnings.simplefilter("ignore")  # its warnings about TransformerLens on import
             from sae_lens import SAE
     except ImportError:
         return None
@@ -447,9 +447,9 @@ def _saelens_encoder(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             sae = loader.load_from_disk(path, device=str(device)).eval()
-    except Exception as error:  # SAELens and torch raise many kinds
+    except Exception as error:  # SAELens and torch raise many types
         reason = first_line(error)
         raise InputError(f"{path} cannot be loaded by SAELens: {reason}") from error
-    sae.turn_off_forward_pass_hook_z_reshaping()  # heads come side by side
+    sae.turn_off_forward_pass_hook_z_reshaping()  # heads arrive concatenated
     encode: Callable[[Tensor], Tensor] = sae.encode
     return encode

@@ -2,9 +2,9 @@
 
 A sample is a (row, position) pair with one boolean for each feature. Labels are the data's own
 columns, at one position per row, or come from a `FeatureSet`: from the tokens, or, in batches, from
-the activations at the hook point that an SAE reads. Features that are on nowhere are left out.
-`read_at` gives the model's activations at the samples' positions; batches hold rows of one length,
-and only the values at those positions are kept.
+the activations at the hook point that an SAE reads. Features that are never on are left out.
+`read_at` returns the model's activations at the samples' positions; batches hold rows of one
+length, and only the values at those positions are kept.
 
 Equal inputs form one group, which counts as one observation: a deterministic model gives them equal
 activations, so copies of a prompt on both sides of a split, or separated by a permutation, would
@@ -50,12 +50,13 @@ def equal_up_to(
     *,
     causal: bool = True,
 ) -> Int[np.ndarray, " row"]:
-    """The group of every row by what a model's activations at its position can depend on.
+    """Group rows whose activations at their position must be equal, because their inputs are.
 
     Args:
         rows: token ids.
-        positions: one a row; negative ones count from the row's end.
-        causal: whether later tokens have no say; else the whole row and the position count.
+        positions: one per row; negative ones count from the row's end.
+        causal: whether later tokens have no influence; if False, whole rows and their positions
+            are compared.
 
     Examples:
         >>> rows = [np.array([5, 7, 9]), np.array([5, 7]), np.array([5, 8, 9])]
@@ -69,7 +70,7 @@ def equal_up_to(
 
 
 def joined(*groupings: Sequence[int] | Int[np.ndarray, " row"]) -> Int[np.ndarray, " row"]:
-    """The finest grouping that keeps together what any of these does (connected components).
+    """The finest grouping that is coarser than all of these (connected components).
 
     Groups are numbered in order of first occurrence.
 
@@ -100,7 +101,7 @@ class TokenRows(Protocol):
 
     @property
     def features(self) -> Any:
-        """Booleans [row feature]; no column where features come from elsewhere."""
+        """Booleans [row feature]; no columns if features come from elsewhere."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -120,16 +121,16 @@ class TokenRows(Protocol):
 
 
 class RowPositions(NamedTuple):
-    """Places by row and then by position: the number of the row, and the position in it."""
+    """Samples, sorted by row and then by position: row index, and position in the row."""
 
     rows: Int[np.ndarray, " n"]
     positions: Int[np.ndarray, " n"]
 
 
 def all_positions(data: TokenRows, position: Position, *, one_a_row: bool) -> RowPositions:
-    """The places of all rows; `labelled_samples` says which.
+    """The candidate positions in all rows, as selected by `position` (see `labelled_samples`).
 
-    Raises InputError for positions outside a row, and for all of them where it is to be one a row.
+    Raises InputError for positions outside a row, and for "all" if `one_a_row` is required.
     """
     lengths = np.array([len(row) for row in data.tokens])
     numbers = np.arange(len(lengths))
@@ -156,9 +157,9 @@ def all_positions(data: TokenRows, position: Position, *, one_a_row: bool) -> Ro
 
 
 def draw(sites: RowPositions, most: int, seed: int) -> RowPositions:
-    """Whole rows in a random order, as long as their places are at most so many.
+    """Sample whole rows in random order, with at most `most` positions in total.
 
-    Raises InputError when not even one row is that short.
+    Raises InputError if not even the first row fits.
     """
     if len(sites.rows) <= most:
         return sites
@@ -176,7 +177,7 @@ def draw(sites: RowPositions, most: int, seed: int) -> RowPositions:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Some of the data's rows, each read at one position or (None) at all."""
+    """Some of the data's rows, each read at one position or (None) at all positions."""
 
     tokens: Sequence[Any]
     positions: np.ndarray | None
@@ -189,7 +190,7 @@ def stream(
     hooks: Sequence[str],
     memory: int | str | None,
 ) -> Iterator[tuple[Int[np.ndarray, " batch"], Mapping[str, Shaped[Tensor, "batch ..."]]]]:
-    """Activations at places, in batches: which places these are, and hook -> values there."""
+    """Activations in batches: indices into `sites`, and hook -> values there."""
     used, first, counts = np.unique(sites.rows, return_index=True, return_counts=True)
     tokens = [data.tokens[row] for row in used.tolist()]
     single = bool((counts == 1).all())
@@ -209,23 +210,23 @@ def stream(
         yield index, {hook: value[at] for hook, value in batch.items()}
 
 
-_RAGGED = ("hook_attn_scores", "hook_pattern")  # as wide as the row is long
+_RAGGED = ("hook_attn_scores", "hook_pattern")  # their width is the row's length
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Places with the features that are on there.
+    """Sampled positions with the features that are on at each.
 
     Attributes:
         data: the rows.
-        rows, positions: one a sample, by row and then by position.
-        labels: which features are on; each is on somewhere.
+        rows, positions: of each sample, sorted by row and then by position.
+        labels: the features that are on at each sample; every feature is on somewhere.
         names: of these features.
-        feature_indices: their numbers in the feature set, or among the data's columns.
-        groups: of each sample; what is of one group must not be split: the data's groups, joined
-            with rows of the same tokens (at one place a row, up to that place).
-        source: rows and features, in a few words, and what was left out.
-        dropped: how many features are on nowhere, and left out.
+        feature_indices: their indices in the feature set, or among the data's columns.
+        groups: of the samples; a group must not be split. These are the data's groups, joined with
+            rows of the same tokens (up to the position, if there is one position per row).
+        source: rows and features, and what was left out, as a phrase.
+        dropped: number of features that are never on, and left out.
     """
 
     data: TokenRows
@@ -252,21 +253,21 @@ def labelled_samples(
     seed: int = 0,
     memory: int | str | None = None,
 ) -> Samples:
-    """The places of some rows, labeled.
+    """Labeled samples of some rows.
 
     Args:
         model: any TransformerLens model.
         data: the rows.
-        features: what is to be labeled; None: the data's own columns, at one place a row.
-        position: where to look in each row (negative: from its end); "all" for everywhere; None:
-            the data's own positions, else everywhere, else (for the data's columns) the last.
-        most: at most so many places, of whole rows drawn at random; None: all.
+        features: to label; None: the data's own columns, at one position per row.
+        position: to read in each row (negative: from its end); "all" for every position; None:
+            the data's own positions, else all, else (for the data's columns) the last.
+        most: largest number of samples, from whole rows drawn at random; None: all.
         seed: of that draw.
         memory: bound on activations held at once, such as "4GiB".
 
     Raises:
-        InputError: no rows, no columns, "all" places for columns, positions outside a row, a row
-            with more places than `most`, no feature that is ever on.
+        InputError: no rows, no columns, "all" positions for columns, positions outside a row, a
+            row with more positions than `most`, no feature that is ever on.
     """
     if data is None:
         raise InputError("no data: features need rows of tokens to be read in (--data FILE)")
@@ -308,12 +309,12 @@ def read_at(
     *,
     memory: int | str | None = None,
 ) -> dict[str, Float[np.ndarray, "n _"]]:
-    """The activations at the samples' places: hook -> [sample, d], heads side by side.
+    """The activations at the samples: hook -> [sample, d], with heads concatenated.
 
-    Half precisions come back as float32, all else as the model computes it.
+    Half precision is returned as float32, other dtypes are unchanged.
 
     Raises:
-        InputError: unknown hooks, hooks that never fire or are as wide as the row is long, values
+        InputError: unknown hooks, hooks that never fire or whose width is the row's length, values
             that are NaN or infinite.
     """
     names = _readable(expand_hooks(model, hooks))
@@ -331,7 +332,7 @@ def read_at(
 
 
 def _groups(model: Model, data: TokenRows, sites: RowPositions) -> Int[np.ndarray, " n"]:
-    """The data's groups, joined with rows that are equal up to what their places see."""
+    """The data's groups, joined with rows of equal inputs up to their positions."""
     if len(np.unique(sites.rows)) == len(sites.rows):
         causal = getattr(model.cfg, "attention_dir", "causal") != "bidirectional"
         rows = [np.asarray(data.tokens[row]) for row in sites.rows]
@@ -350,9 +351,9 @@ def _labels(
     sites: RowPositions,
     memory: int | str | None,
 ) -> tuple[Bool[np.ndarray, "n feature"], Int[np.ndarray, " feature"]]:
-    """Labels of the features that are on somewhere, and which features these are.
+    """Labels of the features that are on somewhere, and the indices of these features.
 
-    Only what is on is kept until it is known which features ever are.
+    Until these features are known, only the labels that are on are kept.
     """
     samples: list[np.ndarray] = []
     numbers: list[np.ndarray] = []
@@ -377,7 +378,7 @@ def _label_inputs(
 ) -> Iterator[tuple[Int[np.ndarray, " batch"], Tensor]]:
     """The input of a feature set at the positions: token ids, or activations."""
     if features.reads is None:
-        features.label(torch.zeros(0, 0))  # says that nothing tells which are on
+        features.label(torch.zeros(0, 0))  # raises: it is unknown when the features are on
     elif features.reads == TOKENS:
         starts = np.cumsum([0, *(len(row) for row in data.tokens)])[:-1]
         tokens = np.concatenate(list(data.tokens))[starts[sites.rows] + sites.positions]

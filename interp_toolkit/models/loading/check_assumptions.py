@@ -2,10 +2,10 @@
 
 A state dict does not specify its attention direction, how positions enter, whether a norm without
 weights precedes each layer, or whether scores are divided. `load` assumes and records these. Here
-the model is run as loaded and with each alternative, and the fraction of correct answers is
-compared. An alternative is better if its Clopper-Pearson interval over rows lies above that of the
-model as loaded; it is then kept, and the others are tried in addition to it. Correct answers as
-loaded are no proof of the assumptions: several settings may give the same answers.
+the model is run as loaded and with each alternative, and the accuracies are compared. An
+alternative is better if its Clopper-Pearson interval over prompts lies above that of the model as
+loaded; it is then kept, and the others are tried in addition to it. Correct answers as loaded do
+not prove the assumptions: several settings may give the same answers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.stats import clopper_pearson
 
-CHUNK = 256  # rows a pass
+CHUNK = 256  # prompts per pass
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Tried:
     """One set of assumptions about a checkpoint, and its accuracy.
 
     Attributes:
-        settings: what is set differently from the model as loaded.
-        right: the share of right answers, each row counting the same.
-        interval: of that share, over rows.
+        settings: differences from the model as loaded.
+        right: accuracy, with equal weight for each prompt.
+        interval: of the accuracy, over prompts.
     """
 
     settings: Mapping[str, Any]
@@ -46,23 +46,23 @@ class Tried:
 
     @property
     def options(self) -> str:
-        """The settings as the command line takes them."""
+        """The settings as command-line options."""
         return " ".join(f"--set {name}={_text(value)}" for name, value in self.settings.items())
 
     def beats(self, other: Tried) -> bool:
-        """Whether this answers clearly more rows than another does."""
+        """Whether its accuracy is significantly higher than another's."""
         return self.interval[0] > other.interval[1]
 
 
 @dataclass(frozen=True)
 class AssumptionsCheck:
-    """A test of a model's assumptions on rows with answers.
+    """A test of a model's assumptions on prompts with answers.
 
     Attributes:
-        n_rows: how many rows were asked.
-        as_loaded: the model as it is.
-        alternatives: what else was tried.
-        better: the alternative that answers clearly more, None where none does.
+        n_rows: number of prompts.
+        as_loaded: accuracy of the model as loaded.
+        alternatives: the other settings that were tried.
+        better: the alternative with significantly higher accuracy; None if there is none.
 
     Examples:
         >>> from interp_toolkit.models.loading.check_assumptions import Tried
@@ -95,23 +95,24 @@ def check_assumptions(
     answers: Tensor | ndarray,
     answer_positions: Tensor | ndarray,
 ) -> AssumptionsCheck:
-    """Try what else a model's file allows on rows whose answers are known.
+    """Test the alternatives to a model's assumptions on prompts with known answers.
 
     Args:
-        model: as `load` gave it; a model without assumptions is only run as it is.
-        tokens: the rows, [row pos].
-        answers: which token is the right answer, [row item]; negative where nothing is asked.
-        answer_positions: likewise, where the logits of each answer are read; negative from the end.
+        model: as returned by `load`; a model without assumptions is only run unchanged.
+        tokens: the prompts, [row pos].
+        answers: token ids of the right answers, [row item]; negative for unused entries.
+        answer_positions: positions of the logits for each answer, [row item]; negative positions
+            count from the end.
 
     Raises:
-        InputError: shapes that do not go together, positions or answers that are not there, or
-            tokens that the model cannot take.
+        InputError: shapes that do not match, invalid positions or answers, or tokens that the
+            model cannot take.
 
     Examples:
         >>> import interp_toolkit as it
         >>> tokens = torch.tensor([[1, 2, 1], [3, 2, 3]])
-        >>> asked = torch.tensor([[2], [2]])
-        >>> check_assumptions(it.load("toy:induction"), tokens, asked, asked).n_rows
+        >>> answers = torch.tensor([[2], [2]])
+        >>> check_assumptions(it.load("toy:induction"), tokens, answers, answers).n_rows
         2
     """
     rows = _Rows.of(model, tokens, answers, answer_positions)
@@ -141,7 +142,7 @@ class _Rows:
 
     @classmethod
     def of(cls, model: Model, tokens: Any, answers: Any, positions: Any) -> _Rows:
-        """The rows on the model's device; raises InputError where they do not go together."""
+        """The prompts on the model's device; raises InputError if shapes do not match."""
         device = next(iter(model.parameters())).device
         tokens, answers, read = (
             torch.as_tensor(part, device=device).long() for part in (tokens, answers, positions)
@@ -157,7 +158,7 @@ class _Rows:
         if int(answers.max()) >= n_out:
             raise InputError(f"answer {int(answers.max())} has no logit: the model has {n_out}")
         if bool((answers < 0).all(1).any()):
-            raise InputError("every row must ask for at least one answer")
+            raise InputError("every row must have at least one answer")
         return cls(tokens, answers, read % n_pos)
 
 
@@ -166,14 +167,14 @@ def _tried(model: Model, settings: Mapping[str, Any], rows: _Rows) -> Tried:
     parts = (torch.split(part, CHUNK) for part in (rows.tokens, rows.answers, rows.read))
     for tokens, answers, read in zip(*parts, strict=True):
         right = (read_logits(model, tokens, read).argmax(-1) == answers).double()
-        asked = (answers >= 0).double()
-        shares.append((right * asked).sum(1) / asked.sum(1))
+        scored = (answers >= 0).double()
+        shares.append((right * scored).sum(1) / scored.sum(1))
     total, n_rows = float(torch.cat(shares).sum()), len(rows.tokens)
     return Tried(dict(settings), total / n_rows, clopper_pearson(total, n_rows))
 
 
 def _with(model: Transformer, settings: Mapping[str, Any]) -> Transformer:
-    """The same weights, read differently."""
+    """The same weights with another configuration."""
     config = TransformerConfig(**{**dict(model.cfg), **settings})
     device = next(model.parameters()).device
     return build_transformer(config, model.state_dict(), device, record_of(model).name)

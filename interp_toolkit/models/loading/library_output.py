@@ -1,4 +1,4 @@
-"""Hugging Face's libraries kept quiet and off the network, and their errors as one line."""
+"""Context managers that keep Hugging Face's libraries quiet and offline; one-line errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def suppress_output() -> Iterator[None]:
-    """No progress bars, log lines or warnings from the libraries underneath."""
+    """Suppress progress bars, log lines and warnings of the underlying libraries."""
     from transformers.utils import logging as transformers_logging
 
     bars, level = (
@@ -35,7 +35,7 @@ def suppress_output() -> Iterator[None]:
 
 @contextlib.contextmanager
 def offline() -> Iterator[None]:
-    """The Hugging Face libraries' own switch that keeps them off the network."""
+    """Set the Hugging Face libraries' own switch for offline use."""
     from huggingface_hub import constants
 
     before = constants.HF_HUB_OFFLINE

@@ -1,7 +1,7 @@
-"""`load`: a model from a checkpoint or GGUF file, a Hugging Face folder, a toy's or a hub's name.
+"""`load`: a model from a checkpoint or GGUF file, a Hugging Face folder, or a toy's or hub's name.
 
-This finds out which of these the source is (`from_file`, `gguf_file`, `huggingface`), checks that
-the weights are finite, and leaves in the model's record where it came from and what was assumed.
+It detects the kind of source (`from_file`, `gguf_file`, `huggingface`), checks that the weights are
+finite, and records the model's origin and the assumptions made.
 """
 
 from __future__ import annotations
@@ -57,33 +57,33 @@ def load(
     progress: Callable[[str], None] | None = None,
     **settings: Any,
 ) -> Any:
-    """A TransformerLens model, in eval mode, its weights checked to be all there and finite.
+    """Load a TransformerLens model in eval mode; its weights are complete and finite.
 
     Args:
         source: a checkpoint file (ours, a `{cfg, state_dict}` dictionary, or a bare state dict of a
-            `HookedTransformer`, a `TransformerBridge`, GPT-2, nanoGPT or EasyTransformer; of a
+            `HookedTransformer`, a `TransformerBridge`, GPT-2, nanoGPT or EasyTransformer; from a
             pickled object its tensors and attributes are read, never its code), a GGUF file (with
             the extra `real`), a local Hugging Face folder, `toy:NAME`, a hub name, or a live model,
-            which comes back as it is (of `torch.compile`'s wrapper, the model in it).
-        device: where to put it; "auto" is a GPU if there is one.
-        dtype: what to convert the weights to; None leaves them as they were saved.
+            which is returned unchanged (without a wrapper of `torch.compile`).
+        device: where to put it; "auto" selects a GPU if there is one.
+        dtype: of the weights; None keeps the saved dtype.
         trust_remote_code: run code that comes with a Hugging Face model.
-        keys: whose names a checkpoint's tensors have, where they are not recognized: "gpt2",
-            "nanogpt", "easytransformer", or a mapping of their names to TransformerLens' (or a JSON
-            file of it, see `models.loading.parameters.key_rules`).
-        ignore: names of tensors in a checkpoint to leave out; `*` stands for anything.
-        progress: takes a line that says how large a language model is, before it is loaded.
-        settings: configuration fields that a file without configuration cannot say
-            (`act_fn="relu"`, `n_heads=4`); strings are read by the field's type.
+        keys: naming scheme of a checkpoint's tensors, if it is not recognized: "gpt2", "nanogpt",
+            "easytransformer", or a mapping of its names to TransformerLens's (or a JSON file with
+            one, see `models.loading.parameters.key_rules`).
+        ignore: names of tensors in a checkpoint to leave out; `*` matches anything.
+        progress: called with a line on the size of a language model, before it is loaded.
+        settings: configuration fields for a file without configuration (`act_fn="relu"`,
+            `n_heads=4`); strings are parsed by the field's type.
 
     Returns:
         A `Transformer` for files and toys, a `TransformerBridge` for GGUF and Hugging Face models;
-        `record_of(model)` says where it came from and what was assumed.
+        `record_of(model)` has its origin and the assumptions made.
 
     Raises:
-        InputError: the source is missing, damaged, would run code, does not fit together, is larger
-            than this machine's memory, has NaN or infinite weights, or a setting is unknown,
-            missing or contradicts the file.
+        InputError: the source is missing, damaged, would run code, is inconsistent, is larger than
+            this machine's memory, has NaN or infinite weights, or a setting is unknown, missing or
+            contradicts the file.
 
     Examples:
         >>> import interp_toolkit as it

@@ -1,11 +1,11 @@
 """Memory that a model's weights need, estimated from its files before they are read.
 
-Loading weights that do not fit into the machine's memory would end minutes later with a killed
-process, so it is refused at the start.
+Loading weights that exceed the machine's memory would end minutes later with a killed process, so
+they are refused at the start.
 
-Files that claim far more data than their size are refused as well, since a few bytes can stand for
+Files that claim far more data than their size are refused as well, since a few bytes can represent
 any amount of memory: a tensor whose strides are 0 repeats one number, and an entry of a compressed
-archive may shrink to a thousandth. Both occur in honest files, but never to that extent.
+archive may shrink to a thousandth. Both occur in valid files, but never to that extent.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from interp_toolkit.models.loading.formats.records import TooMuchError
 
 
 def check_archive(archive: zipfile.ZipFile, size: int) -> None:
-    """Refuse an archive whose entries would be far larger than its file; TooMuchError."""
+    """Raise TooMuchError if an archive's entries would be far larger than its file."""
     _check("entries", sum(entry.file_size for entry in archive.infolist()), size)
 
 
 def check_tensors(data: Any, size: int) -> None:
-    """Refuse data whose tensors, each written out, are far larger than the file; TooMuchError.
+    """Raise TooMuchError if tensors, each stored separately, would be far larger than the file.
 
     Args:
         data: tensors in mappings, lists and tuples.
@@ -48,7 +48,7 @@ def _check(what: str, claimed: int, size: int) -> None:
 
 
 def _claimed_tensors(data: Any) -> Iterator[Tensor]:
-    """Every tensor that takes memory, as often as it is named in a container."""
+    """Every tensor that takes memory, once for each occurrence in a container."""
     visited, open_ = {id(data)}, [data]
     while open_:
         value = open_.pop()
@@ -62,7 +62,7 @@ def _claimed_tensors(data: Any) -> Iterator[Tensor]:
                     open_.append(entry)
 
 
-COMMON = 256  # layers; more have to be in the files before they are built
+COMMON = 256  # layers; a larger number must be confirmed by the files before building
 LAYERS = (
     *("n_layer", "n_layers", "num_layers", "num_hidden_layers"),
     *("encoder_layers", "decoder_layers", "num_encoder_layers", "num_decoder_layers"),
@@ -72,13 +72,13 @@ LAYERS = (
 def announce(
     source: str, n_params: int, dtype: torch.dtype, say: Callable[[str], None] | None
 ) -> None:
-    """Say how large a model is; raises InputError when the machine's memory cannot hold it.
+    """Report a model's size; raises InputError if it exceeds the machine's memory.
 
     Args:
         source: for the message.
-        n_params: how many numbers the weights hold.
-        dtype: what they become.
-        say: takes the line; None where nobody listens.
+        n_params: number of parameters.
+        dtype: of the loaded weights.
+        say: called with the line; None to skip it.
 
     Examples:
         >>> announce("model", 134_515_008, torch.float32, print)
@@ -93,33 +93,31 @@ def announce(
 
 
 def count_parameters(folder: Path, saved: torch.dtype) -> int | None:
-    """The number of parameters in a Hugging Face folder; None if the files do not tell.
+    """The number of parameters in a Hugging Face folder; None if the files do not show it.
 
-    Safetensors say so at their beginning, and transformers prefers them; of pickles it is their
-    size over that of a number. Variants beside them (model.fp16.safetensors) are not loaded, and
-    not counted.
+    Safetensors files state it in their header, and transformers prefers them; for pickles it is
+    the file's size divided by that of a number. Variants (model.fp16.safetensors) are not loaded,
+    and not counted.
 
     Args:
         folder: with files under the names that transformers gives them.
-        saved: what its weights are saved as.
+        saved: dtype of the saved weights.
     """
     try:
         if tensors := _loaded(folder, "model", "safetensors"):
             return sum(prod(shape) for file in tensors for shape in _shapes_in(file))
         pickles = _loaded(folder, "pytorch_model", "bin")
         return sum(file.stat().st_size for file in pickles) // saved.itemsize or None
-    except Exception:  # a damaged file, or one that is not there: loading it says what is wrong
+    except Exception:  # a damaged or missing file is reported when it is loaded
         return None
 
 
 def check_layers(folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse a configuration of more layers than the weight files have tensors.
+    """Raise InputError if a configuration has more layers than the weight files have tensors.
 
-    To build them takes time without end, before any is found missing. Numbers that some real model
-    has are left to be compared when all is loaded, and so are folders whose files do not say what
-    they hold.
-
-    Raises InputError.
+    Building that many layers could take unbounded time before any is reported missing. Numbers of
+    layers that real models have are compared after loading, and so are folders whose files do not
+    list their content.
     """
     inner = config.get("text_config")
     for part in (config, inner if isinstance(inner, Mapping) else {}):
@@ -146,9 +144,9 @@ def _tensors(folder: Path) -> int | None:
 
 
 def _loaded(folder: Path, name: str, ending: str) -> list[Path]:
-    """The files of a form that transformers loads: one, those of an index, or shards by name.
+    """The files of a format that transformers loads: one, those of an index, or shards by name.
 
-    Raises ValueError for an index that names other than files of the folder.
+    Raises ValueError if an index names files outside the folder.
     """
     whole = folder / f"{name}.{ending}"
     if whole.is_file():
@@ -166,17 +164,17 @@ def _loaded(folder: Path, name: str, ending: str) -> list[Path]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that transformers would load weights from; none of a damaged index."""
+    """The files that transformers would load weights from; empty for a damaged index."""
     try:
         return _loaded(folder, "model", "safetensors") or _loaded(folder, "pytorch_model", "bin")
-    except Exception:  # loading it says what is wrong
+    except Exception:  # reported when it is loaded
         return []
 
 
 def stored_kinds(folder: Path) -> dict[str, str]:
     """The number format of each tensor that transformers would load from a folder.
 
-    By safetensors' names (`F32`, `I8`, `F8_E4M3`), in pickles by PyTorch's (`float32`, `int8`).
+    Names are safetensors' (`F32`, `I8`, `F8_E4M3`), or for pickles PyTorch's (`float32`, `int8`).
     """
     kinds: dict[str, str] = {}
     try:
@@ -194,7 +192,7 @@ def stored_kinds(folder: Path) -> dict[str, str]:
 
 def _shapes_in(path: Path) -> list[list[int]]:
     with safe_open(path, framework="pt") as file:
-        return [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118  (it is no dict)
+        return [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118  (not a dict)
 
 
 def size_in_words(n_params: int, dtype: torch.dtype) -> str:

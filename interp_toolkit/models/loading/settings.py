@@ -1,6 +1,6 @@
-"""Configuration fields given by hand: `load(path, act_fn="relu")`, `--set n_heads=4`.
+"""Configuration fields set by the user: `load(path, act_fn="relu")`, `--set n_heads=4`.
 
-Values may be strings, as they come from the command line, and are read by the field's own type.
+Values may be strings, as on the command line, and are parsed by the field's type.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def parse_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with their values in the types of `TransformerConfig`'s fields.
 
     `"none"` means None for a field that can be None; numbers and booleans may be strings.
-    Raises InputError on a name that is no field, or a value of the wrong kind.
+    Raises InputError for an unknown field, or a value of the wrong type.
     """
     return {name: _parse(name, value) for name, value in settings.items()}
 
@@ -38,7 +38,7 @@ def _parse(name: str, value: Any) -> Any:
 
 
 def build_config(fields: Mapping[str, Any], source: str) -> TransformerConfig:
-    """A `TransformerConfig`; InputError that names the source if the fields do not fit."""
+    """A `TransformerConfig`; InputError that names the source if the fields are invalid."""
     try:
         return TransformerConfig(**{str(name): value for name, value in fields.items()})
     except ValidationError as error:

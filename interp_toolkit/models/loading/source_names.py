@@ -1,7 +1,7 @@
 """The kind of source that a model name on the command line denotes, without importing torch.
 
-A name with a model file's ending, or one that no hub would have, is a path; whatever else is not
-there on disk is taken for a hub's.
+A name with a model file's suffix, or one that cannot be a hub name, is a path. Any other name that
+does not exist on disk is taken for a hub name.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from interp_toolkit.errors import InputError
 _MODEL_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".pkl", ".h5", ".zip", ".gguf")
 _CHECKPOINT_SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors", ".pkl")
 _DATA_SUFFIXES = (".npz", ".npy", ".json", ".jsonl", ".parquet")
-#: what a Hugging Face folder has, here without its config.json
+#: weight files of a Hugging Face folder, here without its config.json
 _OF_ONE_MODEL = re.compile(r"model(-\d+-of-\d+)?\.safetensors")
 _OF_A_MODEL = ("config.json", "adapter_config.json")
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 def path_of(name: str) -> Path:
-    """The name as a path, `~` expanded; raises InputError where it cannot be looked up."""
+    """The name as a path, `~` expanded; raises InputError if it cannot be looked up."""
     try:
         path = Path(name).expanduser()
         path.exists()
     except (OSError, ValueError, RuntimeError) as error:
-        # no permission, a name too long, a zero byte in it, ~ of somebody unknown
+        # no permission, a name too long, a null byte in it, ~ of an unknown user
         raise InputError(f"{name!r} cannot be looked up: {error}") from error
     return path
 
 
 def looks_like_path(name: str, path: Path) -> bool:
-    """Whether a name of nothing on disk is meant as a path, not as a hub's name."""
+    """Whether a name that is not on disk is meant as a path, not as a hub name."""
     if path.suffix.lower() in _MODEL_SUFFIXES + _DATA_SUFFIXES or not _HUB_NAME.fullmatch(name):
         return True
     return name.startswith(".") or ("/" in name and path.parent.is_dir())
 
 
 def models_named(names: Sequence[str]) -> list[str]:
-    """The models that names stand for; a folder of checkpoints is each file of weights in it.
+    """The models that names denote; a folder of checkpoints stands for each weight file in it.
 
-    They come in the order of the numbers in their names, such as those along a training. A folder
-    with a config.json is one model, a Hugging Face one.
+    They are sorted by the numbers in their names, such as training steps. A folder with a
+    config.json is one Hugging Face model.
     """
     models: list[str] = []
     for name in names:
@@ -66,13 +66,13 @@ def _weights_in(folder: Path) -> list[Path]:
 
 
 def _by_numbers(file: Path) -> list[tuple[int, str]]:
-    """A sort key with numbers by size: step-90 comes before step-100."""
+    """A sort key that orders numbers by value: step-90 before step-100."""
     pieces = re.split(r"(\d+)", file.name)
     return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in pieces]
 
 
 def check_source(name: str) -> None:
-    """Raise InputError for a model that is plainly not there, before anything heavy is imported."""
+    """Raise InputError for a model that does not exist, before torch is imported."""
     if not name or name.startswith("toy:"):
         return
     path = path_of(name)

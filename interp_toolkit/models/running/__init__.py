@@ -1,10 +1,10 @@
-"""Running a model: activations streamed, hooks removed afterwards, edits checked to take effect.
+"""Run a model: activations streamed, hooks removed afterwards, edits checked to take effect.
 
-- `hooks`: one name per hook point, whatever kind of model
-- `forward`: a pass without gradients that stops where nothing more is needed
+- `hooks`: one name per hook point, for every kind of model
+- `forward`: a pass without gradients that stops as early as possible
 - `memory`: memory bounds, and the batch size that they allow
 - `streaming`: activations in batches, for the requested hooks and positions only
 - `interventions`: edits at hook points, ablated heads, shuffled weights
-- `effect`: whether an edit at a hook point reaches the output
+- `effect`: tests whether an edit at a hook point reaches the output
 - `restart`: runs a model again from the first edited layer
 """

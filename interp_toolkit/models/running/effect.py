@@ -1,11 +1,11 @@
 """Test whether an edit at a hook point reaches the model's output.
 
-Some hook points only report: on a native bridge the attention pattern is shown after it was used,
+Some hook points only report: on a native bridge the attention pattern is exposed after it was used,
 and an edit there is silently ignored. So before any intervention a tiny input is run, and autograd
 shows for all hook points at once whether the output depends on the edited value. If it does not (or
-a model keeps no graph), the input is run with the edited entries replaced by NaN, which reaches
-everything that depends on them, also through weights of zero (an edit of a head that writes nothing
-is still an edit).
+a model keeps no graph), the input is run with the edited entries replaced by NaN. NaN propagates to
+all dependent values, also through zero weights: editing a head that writes nothing is still an
+edit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import attached, evaluating, probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points
 
-#: marks the entries of a hook's value that an intervention may change, in place
+#: a function that marks the entries of a hook's value that an intervention may change, in place
 Mark = Callable[[Tensor], None]
 
 
@@ -36,7 +36,7 @@ def require_effect(model: Model, marks: dict[str, Mark]) -> None:
             zeros shaped like the hook's value.
 
     Raises:
-        InterventionError: naming the first hook point whose edits do nothing.
+        InterventionError: names the first hook point whose edits have no effect.
     """
     plain = run(model, probe_tokens(model))
     if plain is None or bool(plain.isnan().any()):
@@ -66,7 +66,7 @@ def _spoils(
             return None
         marked = torch.zeros(value.shape, device=value.device)
         mark(marked)
-        if not value.is_floating_point():  # token ids: another one
+        if not value.is_floating_point():  # token ids: replace them by another one
             return torch.where(marked.bool(), (value + 1) % int(model.cfg.d_vocab), value)
         return value.masked_fill(marked.bool(), torch.nan)
 
@@ -98,6 +98,6 @@ def _connected(model: Model, marks: dict[str, tuple[Any, Mark]]) -> set[str]:
     names = list(leaves)
     try:
         gradients = torch.autograd.grad(logits.sum(), [leaves[n] for n in names], allow_unused=True)
-    except RuntimeError:  # a part without a derivative
+    except RuntimeError:  # a part is not differentiable
         return set()
     return {name for name, gradient in zip(names, gradients, strict=True) if gradient is not None}

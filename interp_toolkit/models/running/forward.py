@@ -1,4 +1,4 @@
-"""Running a model just far enough, without gradients or dropout, whatever kind it is."""
+"""Run any model just far enough, without gradients or dropout."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from interp_toolkit.models.model import Model, sizes
 from interp_toolkit.models.running.hooks import has_hooks
 from interp_toolkit.state import modules_of
 
-#: enough for every position-dependent part to show; short enough to cost nothing
+#: large enough to involve all position-dependent parts, small enough to be cheap
 PROBE_ROWS, PROBE_POSITIONS = 2, 8
 
-#: of a batch on a CPU: what larger ones leave behind no longer fits its caches (one layer of 128
-#: dimensions on rows of 102 tokens: 2,000 rows at once take 3.6 times as long as 64 at a time)
+#: tokens in a batch on a CPU: larger batches exceed its caches (one layer of 128 dimensions on rows
+#: of 102 tokens: 2,000 rows at once take 3.6 times as long as 64 at a time)
 CACHED_TOKENS = 2**13
 
-#: how far logits of two ways to compute them may lie apart, of their largest: rounding only
+#: tolerated difference between two ways to compute logits, relative to the largest: rounding only
 SAME = 1e-5
 
 Hook = Callable[..., Any]
@@ -40,7 +40,7 @@ def device_of(model: Model) -> torch.device:
 
 @contextmanager
 def evaluating(model: Model) -> Iterator[None]:
-    """No dropout; every module's training flag is as before afterwards."""
+    """Disable dropout in the block; every module's training flag is restored afterwards."""
     training = [module for module in modules_of(model) if module.training]
     try:
         for module in training:
@@ -53,11 +53,11 @@ def evaluating(model: Model) -> Iterator[None]:
 
 @contextmanager
 def attached(model: Model, hooks: Iterable[tuple[Any, Hook]]) -> Iterator[None]:
-    """Hook points with these forward hooks on them, which are gone afterwards, and no others.
+    """Attach forward hooks to hook points for the block, and remove them afterwards.
 
-    Takes hook points, not names: on a bridge, `model.hooks` lists all names again for each hook,
-    which costs more than the forward pass. Of a model that is spread over several devices, hooks
-    read and return activations on the device of its first parameter.
+    The arguments are hook points, not names: on a bridge, `model.hooks` lists all names again for
+    each hook, which costs more than the forward pass. In a model that is spread over several
+    devices, hooks read and return activations on the device of its first parameter.
     """
     device = device_of(model)
     added: list[tuple[Any, Any]] = []
@@ -73,14 +73,14 @@ def attached(model: Model, hooks: Iterable[tuple[Any, Hook]]) -> Iterator[None]:
 
 
 def _reading_on(device: torch.device, function: Hook) -> Hook:
-    """The hook function, which reads the activation on this device and edits it wherever it is."""
+    """A hook function that reads the activation on this device and edits it on its own."""
 
     def moved(value: Any, hook: Any) -> Any:
         if not isinstance(value, Tensor) or value.device == device:
             return function(value, hook=hook)
         here = value.to(device)
         edited = function(here, hook=hook)
-        edited = here if edited is None else edited  # it may have been edited in place
+        edited = here if edited is None else edited  # the edit may have been in place
         return edited.to(value.device) if isinstance(edited, Tensor) else edited
 
     return moved
@@ -88,10 +88,10 @@ def _reading_on(device: torch.device, function: Hook) -> Hook:
 
 @contextmanager
 def unembedded_at(model: Model, at: Int[Tensor, " position"] | None) -> Iterator[None]:
-    """Logits are computed at these positions only, in this order; None: at all.
+    """Compute logits at these positions only, in this order; None: at all positions.
 
-    The unembedding is a fifth of a pass of a small language model (SmolLM2-135M), and rows are
-    often read at few positions. For models that `can_unembed_at`.
+    The unembedding takes a fifth of a pass of a small language model (SmolLM2-135M), and rows are
+    often read at few positions. The model must satisfy `can_unembed_at`.
     """
     if at is None:
         yield
@@ -108,7 +108,7 @@ def unembedded_at(model: Model, at: Int[Tensor, " position"] | None) -> Iterator
 
 
 def can_unembed_at(model: Model) -> bool:
-    """Whether the logits of some positions are the whole pass's; tried on a tiny input."""
+    """Whether logits computed at some positions equal those of a full pass, on a tiny input."""
     if not isinstance(getattr(model, "unembed", None), nn.Module):
         return False
     tokens = probe_tokens(model)
@@ -119,7 +119,7 @@ def can_unembed_at(model: Model) -> bool:
     try:
         with unembedded_at(model, at):
             some = run(model, tokens)
-    except Exception:  # a model that does not take it says so in many ways
+    except Exception:  # models that do not support it raise many types
         return False
     expected = whole[:, at.to(whole.device)]
     if some is None or some.shape != expected.shape:
@@ -130,9 +130,9 @@ def can_unembed_at(model: Model) -> bool:
 def run(
     model: Model, tokens: Int[Tensor, "batch pos"], hooks: Iterable[tuple[Any, Hook]] = ()
 ) -> Float[Tensor, "batch position d_vocab"] | None:
-    """The logits, with forward hooks on these hook points; None when a hook stopped the pass.
+    """The logits, with forward hooks on these hook points; None if a hook stopped the pass.
 
-    Hooks are gone afterwards, whatever happened.
+    The hooks are removed afterwards, also after an error.
     """
     with torch.no_grad(), evaluating(model), attached(model, hooks):
         try:
@@ -146,10 +146,10 @@ def run(
 
 
 def cached_batches(model: Model, tokens: Int[Tensor, "row pos"]) -> list[slice]:
-    """Rows to run at once: on a CPU few enough for its caches, elsewhere all; never none.
+    """Slices of rows to run at once: on a CPU few enough for its caches, elsewhere all rows.
 
-    All, too, where anything is attached to the model, which may have something of its own for
-    every row.
+    If anything is attached to the model, all rows are run at once, since hooks may depend on the
+    batch.
     """
     n_rows, n_pos = tokens.shape
     size = max(n_rows, 1)
@@ -159,7 +159,7 @@ def cached_batches(model: Model, tokens: Int[Tensor, "row pos"]) -> list[slice]:
 
 
 def probe_tokens(model: Model) -> Int[Tensor, "batch pos"]:
-    """A tiny input for checks, the same every time: distinct rows of tokens in the vocabulary."""
+    """A small fixed input for checks: distinct rows of tokens in the vocabulary."""
     n_ctx, d_vocab = sizes(model, "n_ctx", "d_vocab")
     generator = torch.Generator().manual_seed(0)
     size = (PROBE_ROWS, min(n_ctx, PROBE_POSITIONS))

@@ -1,8 +1,8 @@
-"""Names of hook points: one name for each, whatever kind of model.
+"""Names of hook points: one name for each, for every kind of model.
 
 A `TransformerBridge` lists one hook point under several names (`blocks.0.hook_in`,
-`blocks.0.hook_resid_pre`). Here each has one, the usual TransformerLens name: among aliases the one
-that is not a plain `hook_in`/`hook_out`, then the shortest path.
+`blocks.0.hook_resid_pre`). Here each has one, the usual TransformerLens name: the alias that is not
+a plain `hook_in`/`hook_out`, then the shortest path.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model, check_model
 
-#: hook points that stay silent unless a setting of the model is on
+#: hook points that fire only if a setting of the model is on
 GATES = {
     "hook_result": "use_attn_result",
     "hook_q_input": "use_split_qkv_input",
@@ -29,7 +29,7 @@ GATES = {
 }
 
 
-#: the order of a block's hook points in a forward pass, by what their names start or end with
+#: the order of a block's hook points in a forward pass, by the start or end of their names
 _ORDER = (
     *("hook_resid_pre", "ln1.", "hook_attn_in", "hook_q_input", "hook_k_input", "hook_v_input"),
     *("hook_q", "hook_k", "hook_v", "hook_rot_q", "hook_rot_k", "hook_attn_scores"),
@@ -50,7 +50,7 @@ def has_hooks(point: nn.Module) -> bool:
 
 
 def store_in(values: dict[str, Tensor], name: str) -> Callable[..., None]:
-    """A hook that keeps a copy of what it is shown."""
+    """A hook that stores a copy of the value."""
 
     def keep(value: Any, hook: Any) -> None:
         values[name] = value.detach().clone()
@@ -76,9 +76,9 @@ def hook_points(model: Model) -> Mapping[str, Any]:
 def expand_hooks(model: Model, patterns: str | Iterable[str]) -> list[str]:
     """The hook points that match any of the patterns, each once, in the order of a forward pass.
 
-    A pattern is a name (`blocks.0.hook_resid_post`; an alias keeps the name given), a shell
+    A pattern is a name (`blocks.0.hook_resid_post`; an alias is kept as written), a shell
     pattern (`blocks.*.hook_resid_post`), or a bare name (`resid_post`: that hook in every layer).
-    Hook points that a setting of the model silences are left out of patterns.
+    Patterns do not match hook points that a setting of the model silences.
 
     Raises:
         InputError: a pattern matches nothing, or names a silenced hook point.
@@ -110,7 +110,7 @@ def layer_of(hook: str) -> int | None:
 
 
 def silencer(model: Model, hook: str) -> str | None:
-    """The setting of the model that keeps this hook point from firing, if one does."""
+    """The setting of the model that keeps this hook point from firing; None if it fires."""
     gate = GATES.get(hook.rpartition(".")[2])
     if gate is None or not hasattr(model.cfg, gate):
         return None
@@ -138,7 +138,7 @@ def _depth(name: str) -> float:
 
 
 def _stage(name: str) -> int:
-    """A hook point's position in its block; bridges' further hook points follow attention's."""
+    """A hook point's position in its block; further hook points of bridges follow attention's."""
     if layer_of(name) is None:
         return 0
     _, _, *path, last = name.split(".")

@@ -1,9 +1,9 @@
 """Interventions: edits at hook points, ablated heads, a model with shuffled weights.
 
 Each is a context manager. It checks on entry that it takes effect (`models.running.effect`) and
-leaves the model as it was, whatever happened inside. Heads are ablated at `hook_z`, the one place
-where every kind of model lets a head be edited; it holds one entry per query head, grouped keys or
-not.
+restores the model on exit, also after an error. Heads are ablated at `hook_z`, the one hook point
+at which a head can be edited in every kind of model. It has one entry per query head, also with
+grouped keys.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ Edit = Callable[..., Any]
 @takes(model=check_model, edits=Mapping)
 @contextmanager
 def edit(model: Model, edits: Mapping[str, Edit]) -> Iterator[Any]:
-    """Replace what hook points carry: hook name -> `function(value, hook=...)`, its new value.
+    """Edit activations at hook points: hook name -> `function(value, hook=...)`, the new value.
 
     Args:
         model: any TransformerLens model.
-        edits: names as `expand_hooks` takes them; a pattern edits every hook that it matches. A
-            function may return None to leave the value alone.
+        edits: names as `expand_hooks` takes them; a pattern edits every matching hook. A function
+            may return None to leave the value unchanged.
 
     Yields:
         The model, edited until the block ends.
@@ -48,7 +48,7 @@ def edit(model: Model, edits: Mapping[str, Edit]) -> Iterator[Any]:
     Raises:
         InputError: a name that matches no hook.
         InterventionError: edits at one of these hooks do not reach the model's output, or a
-            function returns something of another shape, dtype or device than it was given.
+            function returns a value of another shape, dtype or device.
 
     Examples:
         >>> import interp_toolkit as it
@@ -72,7 +72,7 @@ def edit(model: Model, edits: Mapping[str, Edit]) -> Iterator[Any]:
 
 
 def _same_kind(name: str, function: Edit) -> Edit:
-    """The function, which may return only what the model can run on with as it would have."""
+    """Wrap an edit so that it may only return a value of the same shape, dtype and device."""
 
     def checked(value: Any, hook: Any) -> Any:
         edited = function(value, hook=hook)
@@ -101,8 +101,8 @@ class HeadMeans(ShortRepr):
     """Mean head outputs over the reference prompts that reach a position; see `head_means`.
 
     Attributes:
-        heads: of each layer.
-        z: [pos head d_head] of each layer, in the order of `heads`.
+        heads: indices of the heads, by layer.
+        z: [pos head d_head] by layer, in the order of `heads`.
     """
 
     heads: Mapping[int, Sequence[int]]
@@ -111,7 +111,7 @@ class HeadMeans(ShortRepr):
     def of(self, by_layer: Mapping[int, Sequence[int]]) -> dict[int, Tensor]:
         """The means of some heads, by layer.
 
-        Raises InputError for heads whose means were not read.
+        Raises InputError for heads without stored means.
         """
         for layer, heads in by_layer.items():
             if missing := set(heads) - set(self.heads.get(layer, ())):
@@ -132,7 +132,7 @@ def head_means(
     *,
     memory: int | str | None = None,
 ) -> HeadMeans:
-    """Means of heads for `ablate`, read once for many ablations with one reference.
+    """Mean outputs of heads for `ablate`, read once for many ablations with one reference.
 
     Args:
         model: any TransformerLens model.
@@ -163,24 +163,24 @@ def ablate(
     reference: Any = None,
     seed: int = 0,
 ) -> Iterator[Any]:
-    """Take heads out: what they hold at `hook_z` is replaced, at every position.
+    """Ablate heads: their outputs at `hook_z` are replaced, at every position.
 
     Args:
         model: any TransformerLens model.
         heads: (layer, query head) pairs.
-        how: "zero"; "mean", each position's mean over the reference's rows; "resample", another
-            row's values, the same row's for all heads. Positions count from the row's start.
-        reference: tokens or data, as `activations` takes them; what `head_means` read from them,
-            for "mean"; None: the other rows of the batch that is running, which must then have at
-            least two.
+        how: "zero"; "mean", each position's mean over the reference's rows; "resample", the values
+            of another row, the same row for all heads. Positions count from the row's start.
+        reference: tokens or data, as `activations` takes them, or for "mean" the result of
+            `head_means`; None: the other rows of the running batch, which must then have at least
+            two.
         seed: of the rows that "resample" draws.
 
     Yields:
         The model, ablated until the block ends.
 
     Raises:
-        InputError: heads the model does not have; a running batch of one row without reference, or
-            rows longer than the reference's.
+        InputError: heads the model does not have; a batch of one row without a reference, or rows
+            longer than the reference's.
         InterventionError: the model ignores edits of its heads.
 
     Examples:
@@ -217,7 +217,7 @@ def ablate(
 
 
 def require_heads(model: Model, heads: Iterable[tuple[int, int]]) -> None:
-    """Check once that these (layer, query head) pairs can be edited, before many `put_heads`.
+    """Check once that these (layer, query head) pairs can be edited, before using `put_heads`.
 
     Raises:
         InputError: heads the model does not have.
@@ -232,14 +232,14 @@ def require_heads(model: Model, heads: Iterable[tuple[int, int]]) -> None:
 def put_heads(
     model: Model, values: Mapping[tuple[int, int], Float[Tensor, "batch pos d_head"]]
 ) -> Iterator[Any]:
-    """Put given values in place of what heads hold at `hook_z`, for one batch.
+    """Set the outputs of heads at `hook_z` to fixed values, for one batch.
 
-    For many runs of the same rows; unlike `ablate` it does not check that the edits take effect,
+    For many runs on the same rows. Unlike `ablate`, it does not check that the edits take effect;
     see `require_heads`.
 
     Args:
         model: any TransformerLens model.
-        values: (layer, query head) -> what it is to hold for the rows of the batch.
+        values: (layer, query head) -> its output on the rows of the batch.
 
     Yields:
         The model, edited until the block ends.
@@ -262,11 +262,11 @@ def put_heads(
 @takes(model=check_model, seed=Integral)
 @contextmanager
 def reinitialised(model: Model, seed: int = 0) -> Iterator[Any]:
-    """A control: the same model with every weight tensor's entries in random order.
+    """A control: the same model with the entries of every weight tensor permuted.
 
-    Each tensor keeps its distribution and loses its structure. Tied weights stay tied, and of
-    fused weights the parts are shuffled. The original values wait in CPU memory, as large as the
-    model, and are put back exactly.
+    Each tensor keeps its distribution and loses its structure. Tied weights stay tied, and the
+    parts of fused weights are permuted separately. The original values are kept in CPU memory (as
+    much as the model takes) and restored exactly.
 
     Yields:
         The model, shuffled until the block ends.
@@ -305,9 +305,9 @@ def reinitialised(model: Model, seed: int = 0) -> Iterator[Any]:
 
 
 def _separate_parameters(model: Model) -> list[Tensor]:
-    """The floating-point parameters, without those that share memory with one listed before.
+    """The floating-point parameters, without those that share memory with an earlier one.
 
-    Smallest first, so that of a fused tensor and the views that split it the views are listed.
+    The smallest come first, so that for a fused tensor the views that split it are listed.
     """
     listed, locations = [], set()
     for parameter in sorted((p.data for p in model.parameters()), key=Tensor.numel):
@@ -378,7 +378,7 @@ def _zero(z: Tensor, layer: int) -> Tensor:
 
 
 class _Mean:
-    """Each position's mean, over the reference or the running batch."""
+    """The mean at each position, over the reference or the running batch."""
 
     def __init__(self, reference: dict[int, Tensor] | None):
         self.reference = reference
@@ -391,7 +391,7 @@ class _Mean:
 
 
 class _Resample:
-    """Another row's values: of the reference, or of the running batch in a cycle without rest."""
+    """The values of another row: of the reference, or of the batch by a random cyclic order."""
 
     def __init__(self, donors: dict[int, Tensor] | None, first: int, seed: int):
         self.donors, self.first = donors, first
@@ -399,7 +399,7 @@ class _Resample:
         self.chosen = torch.empty(0, dtype=torch.long)
 
     def __call__(self, z: Tensor, layer: int) -> Tensor:
-        if layer == self.first:  # a new forward pass: draw anew, once for all layers
+        if layer == self.first:  # a new forward pass: draw new rows, once for all layers
             self.chosen = self._draw(z)
         if self.donors is None:
             return z[self.chosen.to(z.device)]

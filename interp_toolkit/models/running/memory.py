@@ -1,16 +1,17 @@
-"""Memory limits of a run: parsing sizes, and how many prompts fit.
+"""Memory limits of a run: parsing sizes, and the number of prompts that fit.
 
-The estimate counts what a forward pass holds at its widest point, per row of `n_pos` tokens, in
+The estimate counts the memory of a forward pass at its widest point, per row of `n_pos` tokens, in
 units of the model's dtype:
 
-- the residual stream, four copies (input, normalized, sublayer output, sum): 4 d_model a position;
-- attention: queries, keys, values, output, 4 n_heads d_head a position, and scores, pattern and
-  one temporary, 3 n_heads n_pos a position;
-- an MLP's gate, input and product: 3 d_mlp a position;
-- the logits and their copy when the pass runs to its end: 2 d_vocab a position;
-- what the hooks keep.
+- the residual stream, four copies (input, normalized, sublayer output, sum): 4 d_model per
+  position;
+- attention: queries, keys, values, output, 4 n_heads d_head per position, and scores, pattern and
+  one temporary, 3 n_heads n_pos per position;
+- an MLP's gate, input and product: 3 d_mlp per position;
+- the logits and their copy if the pass runs to its end: 2 d_vocab per position;
+- activations stored by hooks.
 
-Weights are not counted: they are there before the run.
+Weights are not counted, since they are loaded before the run.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _UNITS = {
 
 
 def parse_memory(memory: int | str | None) -> int:
-    """Bytes from a number or from text such as "4GiB", "500 MB", "2e9"; None is one GiB.
+    """Bytes from a number or from text such as "4GiB", "500 MB", "2e9"; None means 1 GiB.
 
     Raises InputError for anything else, and for sizes below one byte.
     """
@@ -65,7 +66,7 @@ def parse_memory(memory: int | str | None) -> int:
 
 
 def format_size(n_bytes: int) -> str:
-    """A size as people write it: "1.5 MiB"."""
+    """A size as text, such as "1.5 MiB"."""
     return f"{n_bytes / 2**20:.1f} MiB" if n_bytes >= 2**20 else f"{n_bytes} bytes"
 
 
@@ -77,7 +78,7 @@ def bytes_per_row(cfg: Any, n_pos: int, itemsize: int, *, logits: bool, n_stored
         n_pos: tokens in the row.
         itemsize: bytes of one number of the model.
         logits: whether the pass reaches the unembedding.
-        n_stored: numbers that hooks keep per row.
+        n_stored: numbers that hooks store per row.
     """
     d_model, n_heads = int(cfg.d_model), heads_of(cfg)[0]
     position = 4 * d_model + 4 * n_heads * heads_of(cfg)[1] + 3 * n_heads * n_pos
@@ -88,20 +89,20 @@ def bytes_per_row(cfg: Any, n_pos: int, itemsize: int, *, logits: bool, n_stored
 
 
 def heads_of(cfg: Any) -> tuple[int, int]:
-    """Number and size of the heads; zeros of a model whose configuration has none."""
+    """Number and size of the heads; zeros if the configuration has none."""
     return int(getattr(cfg, "n_heads", 0) or 0), int(getattr(cfg, "d_head", 0) or 0)
 
 
 def itemsize_of(model: Any) -> int:
-    """Bytes of one number of a model, which has weights."""
+    """Bytes per number of a model's weights."""
     size: int = next(iter(model.parameters())).element_size()
     return size
 
 
 def together(items: Sequence[T], first: T, memory: int | str | None, item_bytes: int) -> list[T]:
-    """An item and those that come after it, as many as fit in half of the memory.
+    """An item and the following ones, as many as fit in half of the memory.
 
-    The first alone where the size of one is not known yet (0), or where it is none of the items.
+    Only the first if the size of an item is not known yet (0), or if it is not in the list.
     """
     if not item_bytes or first not in items:
         return [first]
@@ -112,7 +113,7 @@ def together(items: Sequence[T], first: T, memory: int | str | None, item_bytes:
 def rows_that_fit(memory: int, row_bytes: int, n_pos: int) -> int:
     """The number of rows that fit in `memory` bytes, at most MAX_BATCH.
 
-    Raises InputError when not even one does.
+    Raises InputError if not even one fits.
     """
     rows = memory // max(row_bytes, 1)
     if rows < 1:

@@ -1,11 +1,11 @@
 """Run a model again from the first layer that an edit changes, instead of from its tokens.
 
 The input of that layer is the same with and without the edit, so it is kept from the intact pass.
-Models that take `start_at_layer` are started there. Others (a `TransformerBridge`, which leaves the
-loop over layers to the model it wraps) run from their tokens, but the blocks before the layer only
-return the stored value, so that just embeddings and the later layers are computed. Whether a model
-can be started at a layer, with the same logits, is tested once; if not, every run begins at the
-tokens.
+Models that accept `start_at_layer` are started there. Others (a `TransformerBridge`, whose wrapped
+model runs the loop over layers) run from their tokens, but the blocks before the layer only return
+the stored value, so that just embeddings and the later layers are computed. A test on first use
+decides whether a model can be started at a layer with the same logits. If not, every run begins at
+the tokens.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from interp_toolkit.models.running.hooks import hook_points, store_in
 
 
 def can_restart(model: Model) -> bool:
-    """Whether the model, started at its second and its last layer, gives a whole pass's logits."""
+    """Whether passes started at the second and at the last layer give a full pass's logits."""
     points, last = hook_points(model), int(model.cfg.n_layers) - 1
     starts = sorted({1, last})
     if last < 1 or any(entry(layer) not in points for layer in starts):
@@ -54,7 +54,7 @@ def _same(model: Model, residual: Tensor, layer: int, tokens: Tensor, whole: Ten
     """Whether a pass that begins at this layer gives these logits."""
     try:
         again = run_from(model, residual, layer, tokens)
-    except Exception:  # a model that does not take it says so in many ways
+    except Exception:  # models that do not support it raise many types
         return False
     if again is None or again.shape != whole.shape:
         return False
@@ -66,7 +66,7 @@ def _parameters(model: Any) -> Collection[str]:
 
 
 def _wraps(model: Any) -> bool:
-    """Whether the loop over layers belongs to a model that this one wraps."""
+    """Whether a wrapped model runs the loop over layers."""
     return hasattr(model, "original_model")
 
 
@@ -75,7 +75,7 @@ def _takes_layers(model: Any) -> bool:
 
 
 def _blocks(model: Any) -> list[nn.Module]:
-    """The layers that a wrapped model runs one after the other; none where that is not known."""
+    """The layers that a wrapped model runs in sequence; empty if they are unknown."""
     blocks = getattr(model, "blocks", None)
     if not (_wraps(model) and isinstance(blocks, nn.ModuleList)):
         return []
@@ -83,7 +83,7 @@ def _blocks(model: Any) -> list[nn.Module]:
 
 
 def entry(layer: int) -> str:
-    """The hook point of what enters a layer."""
+    """The hook point at a layer's input."""
     return f"blocks.{layer}.hook_resid_pre"
 
 
@@ -98,10 +98,10 @@ def run_from(
 
     Args:
         model: one that `can_restart`.
-        residual: what enters the layer.
+        residual: the layer's input.
         layer: where to begin.
-        tokens: of the rows; models that read positions off the tokens need them.
-        hooks: (hook point, function) pairs, gone afterwards; those before the layer do not fire.
+        tokens: of the rows; models that derive positions from the tokens need them.
+        hooks: (hook point, function) pairs, removed afterwards; those before the layer do not fire.
     """
     if not _takes_layers(model):
         with _handing_on(_blocks(model)[:layer], _returned(model, residual)):
@@ -121,8 +121,8 @@ def run_from(
 def _handing_on(blocks: Iterable[nn.Module], returned: Any) -> Iterator[None]:
     """Make these blocks return this value without computing; they are restored afterwards.
 
-    A bridge's block gives attributes that are set on it to what it wraps, so `forward` is put into
-    its own dictionary.
+    A bridge's block forwards attributes to the module that it wraps, so `forward` is set directly
+    in the block's own dictionary.
     """
     before: list[tuple[nn.Module, Any]] = []
     try:
@@ -138,14 +138,14 @@ def _handing_on(blocks: Iterable[nn.Module], returned: Any) -> Iterator[None]:
                 block.__dict__["forward"] = own
 
 
-#: model -> how many things its first block returns in a tuple; 0 for the residual stream alone
+#: model -> length of the tuple that its first block returns; 0 for a bare tensor
 _FORMS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 def _returned(model: Any, residual: Tensor) -> Any:
-    """The residual stream as blocks of this model return it: alone, or first in a tuple.
+    """The residual stream in the form that blocks of this model return: alone, or in a tuple.
 
-    What else a block returns (attention weights, a cache) is left out: None.
+    The tuple's other items (attention weights, a cache) are None.
     """
     if model not in _FORMS:
         _FORMS[model] = _form(model)

@@ -4,8 +4,8 @@ Rows of equal length are run together, so nothing is ever padded. A hook keeps o
 positions, and the forward pass stops as soon as every hook has fired: layers above the last one
 needed do not run. Nothing is kept between batches.
 
-`position_sums` adds up activations over rows, position by position; means over rows are made from
-these sums.
+`position_sums` adds up activations over rows, position by position, so that means over rows can be
+computed from these sums.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from interp_toolkit.models.running.memory import (
     together,
 )
 
-#: one position, "all", several, or None: the data's own
+#: one position, "all", several positions, or None for the data's own
 Positions = int | str | slice | Sequence[int] | None
 
-#: hook points whose axes are [batch head query key]; everywhere else positions are on axis 1
+#: hook points whose axes are [batch head query key]; for others, positions are on axis 1
 _QUERY_BY_KEY = ("hook_attn_scores", "hook_pattern")
 
 
@@ -48,7 +48,7 @@ class ActivationBatch(ShortRepr, Mapping[str, Tensor]):
     """Activations of some rows: hook name -> tensor, the batch first.
 
     Attributes:
-        index: which rows of the data these are.
+        index: indices of these rows in the data.
         tensors: for one position, the hook's axes without the position; else with it.
 
     Examples:
@@ -87,14 +87,14 @@ def activations(
     Args:
         model: any TransformerLens model.
         data: integer tokens [n pos], or an object with `.tokens` (those, or a sequence of rows of
-            any lengths) and maybe `.positions` ([n] integers or None).
+            any lengths) and optionally `.positions` ([n] integers or None).
         hooks: names or patterns, as `expand_hooks` takes them.
         positions: one position (negative: from the row's end), "all", a slice or a list; None is
             the data's own position for each row, or the last one if it has none.
-        batch_size: rows a batch; None: as many as `memory` holds.
+        batch_size: rows per batch; None: as many as fit in `memory`.
         memory: bytes, or text such as "4GiB", for activations (see `models.running.memory`); 1 GiB
             if None.
-        device: where to keep what was read; None: where the model computes.
+        device: where to keep the activations; None: where the model computes.
 
     Yields:
         Batches in the order of row length, then row. Values are detached; one position gives
@@ -131,14 +131,14 @@ def collect(
     memory: int | str | None = None,
     device: str | torch.device = "cpu",
 ) -> dict[str, Shaped[Tensor, "n ..."]]:
-    """`activations` of every row in one tensor a hook, in the data's order: hook -> [n ...].
+    """`activations` of all rows as one tensor per hook, in the data's order: hook -> [n ...].
 
     Raises InputError as `activations` does, and when rows keep different numbers of positions.
 
     Examples:
         >>> import interp_toolkit as it
-        >>> found = collect(it.load("toy:xor-2head"), [[0, 1, 2], [1, 1, 2]], "*.hook_z", "all")
-        >>> {hook: tuple(value.shape) for hook, value in found.items()}
+        >>> values = collect(it.load("toy:xor-2head"), [[0, 1, 2], [1, 1, 2]], "*.hook_z", "all")
+        >>> {hook: tuple(value.shape) for hook, value in values.items()}
         {'blocks.0.attn.hook_z': (2, 3, 2, 1)}
     """
     n_rows = len(rows_of(data, model))
@@ -154,7 +154,7 @@ def collect(
                 raise InputError(
                     f"rows keep different numbers of positions at {hook}: "
                     f"{tuple(out[hook].shape[1:])} and {tuple(value.shape[1:])}; "
-                    "ask for one position, or read them with activations()"
+                    "request one position, or read them with activations()"
                 )
             out[hook][batch.index.to(out[hook].device)] = value
     return out
@@ -208,7 +208,7 @@ def _read(
 def _keep(value: Any, name: str, at: _At, n_rows: int) -> Tensor:
     if not isinstance(value, Tensor) or value.ndim < 2:
         raise InputError(f"hook {name} carries no tensor with positions; leave it out")
-    if value.shape[0] == 1 and n_rows > 1:  # what is the same for every row, such as positions
+    if value.shape[0] == 1 and n_rows > 1:  # values shared by all rows, such as positions
         value = value.expand(n_rows, *value.shape[1:])
     axis = 2 if name.endswith(_QUERY_BY_KEY) else 1
     return at.take(value.detach(), axis)
@@ -216,7 +216,7 @@ def _keep(value: Any, name: str, at: _At, n_rows: int) -> Tensor:
 
 @dataclass(frozen=True)
 class _At:
-    """Positions to keep in one batch: one a row, or the same several in every row."""
+    """Positions to keep in one batch: one per row, or the same list for every row."""
 
     one: Int[Tensor, " batch"] | None
     several: Int[Tensor, " kept"] | None
@@ -257,10 +257,7 @@ class _Chosen:
 
 
 def _row_positions(data: Any, rows: list[np.ndarray], positions: Positions) -> _Chosen:
-    """The positions to store.
-
-    Raises InputError where a row does not have them.
-    """
+    """The positions to keep; raises InputError if a row does not have them."""
     if positions is None:
         own = getattr(data, "positions", None)
         positions = -1 if own is None else own
@@ -307,7 +304,7 @@ def _checked(positions: np.ndarray, rows: list[np.ndarray]) -> np.ndarray:
 def rows_of(data: Any, model: Model) -> list[np.ndarray]:
     """The data's rows of token ids.
 
-    Raises InputError for what is not tokens of this model.
+    Raises InputError for data that is not tokens of this model.
     """
     tokens = getattr(data, "tokens", data)
     if isinstance(tokens, Tensor):
@@ -344,12 +341,12 @@ def _fitting(model: Model, names: list[str], n_positions: int, n_pos: int, budge
 def numbers_stored(cfg: Any, names: Sequence[str], n_positions: int, n_pos: int) -> int:
     """The number of values per row that a loop over batches stores for some hooks.
 
-    Twice what a batch has: the last one is held until there is the next.
+    It is twice that of one batch, because a batch is held until the next one is complete.
 
     Args:
         cfg: the model's configuration (TransformerLens's field names).
         names: of the hooks.
-        n_positions: positions that are kept.
+        n_positions: number of positions kept.
         n_pos: tokens in the row.
     """
     n_heads, d_head = heads_of(cfg)
@@ -367,7 +364,7 @@ def numbers_stored(cfg: Any, names: Sequence[str], n_positions: int, n_pos: int)
     return 2 * per_position * n_positions
 
 
-BATCH = 32  # rows that a batch should have, where hooks are read together
+BATCH = 32  # rows per batch that hooks read together should allow
 
 
 def position_sums(
@@ -379,12 +376,12 @@ def position_sums(
         model: any TransformerLens model.
         data: tokens or data, as `activations` takes them.
         hooks: names of hook points.
-        memory: bound for the run: hooks are read together as far as it goes.
+        memory: bound for the run; as many hooks are read together as it allows.
     """
     lengths = torch.tensor([len(row) for row in rows_of(data, model)])
     longest = int(lengths.max())
     counts = (lengths[:, None] > torch.arange(longest)).sum(0).float()
-    # of a hook: what is held of BATCH rows, and its sums
+    # per hook: values of BATCH rows, and their sums
     n_stored = numbers_stored(model.cfg, hooks[:1], longest, longest)
     hook_bytes = n_stored * (itemsize_of(model) * min(len(lengths), BATCH) + 4)
     sums: dict[str, Tensor] = {}

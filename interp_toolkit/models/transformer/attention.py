@@ -1,10 +1,11 @@
 """Attention, learned or by fixed mixing matrices (MixiT).
 
 *Learned attention* computes what `HookedTransformer` does, with a hook point at every step. q, k, v
-are projected (in shortformer models q and k from the input plus the position embedding), rotated by
-their positions (rotary models), compared, scaled, capped, masked with -inf and put through a
-softmax; the pattern mixes the values into z, and W_O projects z back. No fused kernel replaces
-these steps when no hook is attached: attaching a hook must not change the last digits of a result.
+are projected (in shortformer models q and k from the input plus the position embedding) and, in
+rotary models, q and k are rotated by their positions. Scores are scaled, capped, masked with -inf
+and put through a softmax; the pattern mixes the values into z, and W_O projects z back. No fused
+kernel replaces these steps when no hook is attached: attaching a hook must not change the last
+digits of a result.
 
 Source: TransformerLens 3.9, `components/abstract_attention.py` and
 `components/grouped_query_attention.py`.
@@ -39,7 +40,7 @@ from interp_toolkit.models.transformer.hooks import HookPoint
 from interp_toolkit.models.transformer.layers import bias, fire, soft_cap, weight
 from interp_toolkit.models.weights.positions import turned
 
-WIDE = (torch.float32, torch.float64)  # whose range scores do not leave
+WIDE = (torch.float32, torch.float64)  # dtypes in whose range scores stay
 FIRST_TABLE = 2048  # positions a rotary table starts with, if the context is that long
 FILLS_VECTOR = 16  # single-precision numbers in the widest registers of a CPU
 
@@ -49,10 +50,10 @@ class RotaryEmbedding:
 
     Pair `i` turns by `position / rotary_base ** (2 i / rotary_dim)`. The pairs are neighbors
     `(2 i, 2 i + 1)` with `rotary_adjacent_pairs` (GPT-J), else `(i, i + rotary_dim / 2)` (GPT-NeoX,
-    Llama); coordinates from `rotary_dim` on are left alone.
-    The tables of sines are made when first needed, in the dtype and on the device of what is
-    turned, and kept; they are in no state dict. Angles are computed in float64 for float64 tensors
-    and in float32 for all others, as TransformerLens does.
+    Llama); coordinates from `rotary_dim` on are unchanged.
+    The tables of sines are computed on first use, in the input's dtype and on its device, and kept;
+    they are in no state dict. Angles are computed in float64 for float64 tensors and in float32 for
+    all others, as in TransformerLens.
     """
 
     def __init__(self, cfg: TransformerConfig):
@@ -66,7 +67,7 @@ class RotaryEmbedding:
     def __call__(
         self, x: Float[Tensor, "batch pos head d_head"]
     ) -> Float[Tensor, "batch pos head d_head"]:
-        """`x` with each vector turned by the angles of its position."""
+        """`x` with each vector rotated by the angles of its position."""
         sin, cos = self.tables(x.shape[1], x)
         return turned(x, cos[:, None], sin[:, None], adjacent=self.adjacent)
 
@@ -87,7 +88,7 @@ class RotaryEmbedding:
     def _make_tables(self, n_positions: int, like: Tensor) -> tuple[Tensor, Tensor]:
         n_positions = max(n_positions, min(self.n_ctx, FIRST_TABLE))
         precise = torch.float64 if like.dtype == torch.float64 else torch.float32
-        with torch.inference_mode(False):  # tables made in inference must serve training too
+        with torch.inference_mode(False):  # so that the tables can be used in training later
             pair = torch.arange(self.dim // 2, dtype=precise)
             wavelength = self.base ** (pair / (self.dim / 2))
             spread = wavelength.repeat_interleave(2) if self.adjacent else wavelength.repeat(2)
@@ -108,9 +109,9 @@ def project(
 
 
 def softmax_of_keys(scores: Float[Tensor, "*rest key"]) -> Float[Tensor, "*rest key"]:
-    """The softmax over keys, as `scores.softmax(-1)` gives it up to the order of additions.
+    """The softmax over keys: `scores.softmax(-1)`, up to the order of additions.
 
-    PyTorch's CPU kernel takes seven times as long over a last axis that does not fill a vector.
+    PyTorch's CPU kernel is seven times slower over a last axis that does not fill a vector.
     """
     if scores.is_cuda or not 1 < scores.shape[-1] < FILLS_VECTOR:
         return scores.softmax(-1)
@@ -120,9 +121,9 @@ def softmax_of_keys(scores: Float[Tensor, "*rest key"]) -> Float[Tensor, "*rest 
 class Attention(nn.Module):
     """Multi-head attention; parameters `W_Q, W_K, W_V [head d_model d_head]`, `W_O`, and biases.
 
-    A query all of whose scores are masked, or that has none that is a number, attends to nothing,
-    as in `HookedTransformer`. With gradients, and 32 bits or more, that is looked after only where
-    something is attached in front of the pattern: without edits such a model has diverged.
+    A query whose scores are all masked, or all NaN, attends to nothing, as in `HookedTransformer`.
+    With gradients, and 32 bits or more, this is checked only if hooks are attached before the
+    pattern: without edits, NaN scores mean that the model has diverged.
 
     Hook points: hook_q, hook_k, hook_v, hook_z `[batch, pos, head, d_head]`, hook_rot_q and
     hook_rot_k (rotary models: q and k after turning), hook_attn_scores (masked, -inf) and
@@ -152,7 +153,7 @@ class Attention(nn.Module):
             self.hook_rot_k = HookPoint()
         self.hook_result = HookPoint() if cfg.use_attn_result else None
         names = ("hook_q", "hook_k", "hook_rot_q", "hook_rot_k", "hook_attn_scores")
-        #: where an edit can leave a row of scores without a number, which then attends to nothing
+        #: hook points at which an edit can make a row of scores NaN, which then attends to nothing
         self.before_pattern = [getattr(self, name) for name in names if hasattr(self, name)]
 
     def _add_keys_and_values(self, cfg: TransformerConfig) -> None:
@@ -166,7 +167,7 @@ class Attention(nn.Module):
         x: Float[Tensor, "batch pos d_model"],
         position: Float[Tensor, "batch pos d_model"] | None = None,
     ) -> Float[Tensor, "batch pos d_model"]:
-        """The heads' summed output; `position` is added for queries and keys alone."""
+        """The heads' summed output; `position` is added for queries and keys only."""
         compared = x if position is None else x + position
         q = fire(self.hook_q, project(compared, self.W_Q, self.b_Q))
         k = fire(self.hook_k, self._keys(compared))
@@ -175,7 +176,7 @@ class Attention(nn.Module):
             q = fire(self.hook_rot_q, self.rotary(q))
             k = fire(self.hook_rot_k, self.rotary(k))
         scores = fire(self.hook_attn_scores, self._scores(q, self._per_query_head(k)))
-        pattern = softmax_of_keys(scores).contiguous()  # as hooks expect it
+        pattern = softmax_of_keys(scores).contiguous()  # hooks expect contiguous tensors
         if not torch.is_grad_enabled():
             pattern.nan_to_num_(nan=0.0)
         elif scores.dtype not in WIDE or any(map(has_hooks, self.before_pattern)):
@@ -309,7 +310,7 @@ class MixingAttention(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch pos d_model"], position: None = None
     ) -> Float[Tensor, "batch pos d_model"]:
-        """The heads' summed output; without queries and keys, positions do not act."""
+        """The heads' summed output; `position` has no effect without queries and keys."""
         v = fire(self.hook_v, project(x, self.W_V, self.b_V))
         z = fire(self.hook_z, self._mixed(v))
         if self.hook_result is None:
@@ -320,10 +321,10 @@ class MixingAttention(nn.Module):
     def _mixed(
         self, v: Float[Tensor, "batch pos head d_head"]
     ) -> Float[Tensor, "batch pos head d_head"]:
-        """The values mixed: one product a head for the whole batch, unless a hook edits it.
+        """The mixed values: one product per head for the whole batch, unless a hook edits them.
 
-        A hook that only looks changes no digit: the product is the same as without it, and what is
-        added for the pattern's gradient is zero.
+        A hook that only reads does not change the result: the product is the same as without it,
+        and the term added for the pattern's gradient is zero.
         """
         mixing = self._of_length(v.shape[1])
         if not has_hooks(self.hook_pattern):
@@ -351,7 +352,7 @@ class MixingAttention(nn.Module):
 def _product(
     mixing: Float[Tensor, "head query key"], v: Float[Tensor, "batch key head d_head"]
 ) -> Float[Tensor, "batch query head d_head"]:
-    """`einsum("hqk,bkhd->bqhd")`, as one product a head of which the whole batch is the width."""
+    """`einsum("hqk,bkhd->bqhd")`, as one product per head over the whole batch."""
     n_rows, n_pos, n_heads, d_head = v.shape
     wide = v.permute(2, 1, 0, 3).reshape(n_heads, n_pos, n_rows * d_head)
     return (mixing @ wide).view(n_heads, n_pos, n_rows, d_head).permute(2, 1, 0, 3)
@@ -375,7 +376,7 @@ def mixing_matrices(
 ) -> Float[Tensor, "*head m m"]:
     """I + W - W̄ of random matrices W: each row centered over the keys that its query sees.
 
-    Not `shaped`: W itself, on those keys.
+    If not `shaped`: W itself, restricted to those keys.
     """
     m = noise.shape[-1]
     visible = torch.ones(m, m, dtype=noise.dtype, device=noise.device)

@@ -1,16 +1,16 @@
-"""An attention layer as two lookup tables, so that a row of tokens costs a few look-ups.
+"""A one-layer model as two lookup tables, so that a prompt costs a few look-ups.
 
 In a one-layer attention-only model without normalization, the residual stream at a position depends
 only on its token and its position: a *cell* (token, position). So all scores are in one table,
-query cells by key cells, and all contributions of keys to the logits in another, key cells by
+query cells by key cells, and all contributions of keys to the logits are in another, key cells by
 logits:
 
     S = (x W_Q + b_Q)(x W_K + b_K)^T / scale,   L = (x W_V + b_V) W_O W_U,   D = (x + b_O) W_U + b_U
     logits(query) = D[query] + Σ_heads softmax(S[query, keys]) L[keys],      x = W_E + W_pos
 
-Both are computed once per step and gathered for each row, and automatic differentiation goes
-through them: the same parameters get the same gradients, up to the order of additions. Masked
-scores are -inf in the table.
+Both are computed once per step and gathered for each row. Automatic differentiation goes through
+them: the same parameters get the same gradients, up to the order of additions. Masked scores are
+-inf in the table.
 
 Source: the factorization is that of Elhage et al. 2021, "A Mathematical Framework for Transformer
 Circuits", with positions.
@@ -36,8 +36,8 @@ class Tables(NamedTuple):
 
     Attributes:
         scores: masked attention scores.
-        written: what a key adds to the logits if it alone is attended to.
-        direct: what a query's own residual stream and the biases add.
+        written: a key's contribution to the logits if all attention is on it.
+        direct: the contribution of a query's own residual stream and the biases.
     """
 
     scores: Float[Tensor, "head query key"]
@@ -46,7 +46,7 @@ class Tables(NamedTuple):
 
 
 def collapses(model: Model) -> TypeGuard[Transformer]:
-    """Whether a model is the two tables exactly, with nothing attached that would not be asked."""
+    """Whether a model equals its two tables exactly, with no hooks, which the tables would skip."""
     if not isinstance(model, Transformer):
         return False
     cfg = model.cfg
@@ -63,7 +63,7 @@ def collapses(model: Model) -> TypeGuard[Transformer]:
 
 
 def tables(model: Transformer, reads: range, n_pos: int) -> Tables:
-    """The tables of a model that collapses, for queries at `reads` and keys before `n_pos`."""
+    """The tables of such a model, for queries at `reads` and keys before `n_pos`."""
     attn = model.blocks[0].attn
     x = model.embed.W_E.expand(n_pos, -1, -1)
     if model.cfg.positional_embedding_type == "standard":
@@ -94,10 +94,10 @@ def table_logits(
     """Logits at the positions `read` of each row, through the tables.
 
     Args:
-        model: one that collapses.
+        model: one for which `collapses` is true.
         tokens: ids within the vocabulary, which is not checked here.
         read: positions, all of them in `reads`.
-        reads: the positions to make tables for.
+        reads: the query positions of the tables.
     """
     causal, d_vocab = model.blocks[0].attn.causal, model.cfg.d_vocab
     n_pos = reads.stop if causal else tokens.shape[1]
@@ -107,7 +107,7 @@ def table_logits(
     query = tokens.gather(1, read) + d_vocab * (read - reads.start)
     small = (
         torch.int32 if made.scores[0].numel() < 2**31 else torch.int64
-    )  # half the memory to pass
+    )  # half the memory traffic
     pair = (query.to(small)[:, :, None] * n_keys + key.to(small)[:, None, :]).flatten()
     key, query = key.flatten(), query.flatten()
     logits = made.direct.index_select(0, query).view(n_rows, n_items, -1)
@@ -119,7 +119,7 @@ def table_logits(
 
 
 def tables_pay(model: Model, n_rows: int) -> TypeGuard[Transformer]:
-    """Whether a model collapses, and its table of scores is no larger than so many rows' scores."""
+    """Whether a model collapses, and its score table is no larger than the scores of `n_rows`."""
     return collapses(model) and int(model.cfg.d_vocab) ** 2 <= n_rows
 
 
@@ -128,7 +128,8 @@ def read_logits(
 ) -> Float[Tensor, "row item logit"]:
     """Logits of any TransformerLens model at some positions of each row, without gradient.
 
-    Through tables where the model is that and they pay, else by forward passes.
+    They are computed through tables if the model collapses and this is cheaper, else by forward
+    passes.
 
     Raises:
         InputError: tokens that the model cannot take (from the forward pass).
@@ -152,7 +153,7 @@ def _passed(
 def at_positions(
     x: Float[Tensor, "row pos width"], read: Int[Tensor, "row item"]
 ) -> Float[Tensor, "row item width"]:
-    """Some positions of each row, a row's own ones."""
+    """The values at each row's own positions."""
     return x.gather(1, read[:, :, None].expand(-1, -1, x.shape[-1]))
 
 

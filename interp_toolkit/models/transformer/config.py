@@ -1,7 +1,7 @@
 """The configuration of the toolkit's own transformer, in TransformerLens's field names.
 
-A frozen pydantic model: unknown keys are refused, so that a model the toolkit cannot represent
-exactly is refused too, never approximated. `model.cfg` of a `Transformer` is one of these, and
+A frozen pydantic model. Unknown keys are refused, so that a model that the toolkit cannot represent
+exactly is refused, never approximated. `model.cfg` of a `Transformer` is one of these, and
 code that reads `cfg` of a `HookedTransformer` or a `TransformerBridge` finds the same names.
 """
 
@@ -40,14 +40,14 @@ class TransformerConfig(BaseModel):
 
     Attributes that differ from `HookedTransformerConfig`:
         positional_embedding_type: "standard" (learned, absolute), "shortformer" (learned, added to
-            what queries and keys read and not to the residual stream), "rotary" or "none".
+            the input of queries and keys only), "rotary" or "none".
         biases: whether attention, MLP and unembedding have bias parameters at all.
-        gate_biases: a gated MLP has a bias in each of its linear maps (`b_gate`, and `b_in` before
-            the product), where HookedTransformer has one `b_in` behind the product.
-        unembed_bias: whether the unembedding has a bias; None: as `biases` says.
-        tied_embeddings: the unembedding is the embedding's transpose and no parameter of its own.
-        mixing: None, or the variance of the entries of fixed random mixing matrices that stand in
-            for queries, keys and softmax, with n = d_model and m = n_ctx; "1/m unshaped" leaves
+        gate_biases: whether a gated MLP has a bias in each of its linear maps (`b_gate`, and `b_in`
+            before the product); HookedTransformer has one `b_in` after the product.
+        unembed_bias: whether the unembedding has a bias; None: the same as `biases`.
+        tied_embeddings: whether the unembedding is the embedding's transpose, not a parameter.
+        mixing: None, or the variance of the entries of fixed random mixing matrices that replace
+            queries, keys and softmax, with n = d_model and m = n_ctx; "1/m unshaped" leaves
             out the identity and the centering (see `models.transformer.attention`).
 
     Examples:
@@ -113,7 +113,7 @@ class TransformerConfig(BaseModel):
 
     @model_validator(mode="after")
     def _resolve(self) -> TransformerConfig:
-        """Fill in what follows from other fields, as HookedTransformerConfig does."""
+        """Fill in fields that follow from others, as HookedTransformerConfig does."""
         follows: dict[str, Any] = {}
         if self.d_vocab_out == -1:
             follows["d_vocab_out"] = self.d_vocab
@@ -132,7 +132,7 @@ class TransformerConfig(BaseModel):
         return self
 
     def _largest_weight(self) -> int:
-        """Entries of the largest weight, or mixing matrices, of a layer or the embeddings."""
+        """Number of entries of the largest weight or mixing matrix."""
         tokens = max(self.d_vocab, self.d_vocab_out, self.n_ctx, self.d_mlp or 0)
         mixed = self.n_heads * self.n_ctx**2 if self.mixing else 0
         return max(self.n_heads * self.d_head * self.d_model, tokens * self.d_model, mixed)
@@ -188,7 +188,7 @@ class TransformerConfig(BaseModel):
 
     @property
     def device(self) -> str | None:
-        """None: a `Transformer` lives where its parameters are (TransformerLens names it here)."""
+        """None: a `Transformer` is where its parameters are (TransformerLens stores it here)."""
         return None
 
     @property

@@ -2,11 +2,11 @@
 
     from interp_toolkit.models.transformer.hooks import HookedRootModule, HookPoint
 
-The `__init__` of `transformer_lens` imports every model class, and with them transformers: most of
-the time of a short run. Here its packages are registered with their `__init__` not yet run, and
-the classes imported from their own modules. Any other name or submodule of TransformerLens runs
-the `__init__`, as a plain `import transformer_lens` would have. Nothing is replaced or patched,
-and a TransformerLens that is imported already is left alone.
+The `__init__` of `transformer_lens` imports every model class, and with them transformers, which
+takes most of the time of a short run. Here its packages are registered without running their
+`__init__`, and the two classes are imported from their own modules. Access to any other name or
+submodule of TransformerLens runs the `__init__`, like a plain `import transformer_lens`. Nothing
+is replaced or patched, and a TransformerLens that is already imported is left alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
     "HookedRootModule",
 ]
 ROOT = "transformer_lens"
-PACKAGES = (  # a parent before its children
+PACKAGES = (  # parents before children
     ROOT,
     f"{ROOT}.utilities",
     f"{ROOT}.conversion_utils",
@@ -40,7 +40,7 @@ LIGHT = ("hook_points", "HookedRootModule", "ActivationCache", "FactoredMatrix")
 
 
 class _PutOff(ModuleType):
-    """A package whose `__init__` runs when a name is asked for that no light module has."""
+    """A package whose `__init__` runs on access to a name that no light module has."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name not in ("__all__", "__version__"):
@@ -53,15 +53,15 @@ class _PutOff(ModuleType):
 
 
 def run(package: ModuleType) -> None:
-    """Run the `__init__` of a package that was put off."""
-    package.__class__ = ModuleType  # first, as the `__init__` imports from the package itself
+    """Run the deferred `__init__` of a package."""
+    package.__class__ = ModuleType  # first, since the `__init__` imports from the package itself
     assert package.__spec__ is not None
     assert package.__spec__.loader is not None
     package.__spec__.loader.exec_module(package)
 
 
 class _Finder(MetaPathFinder):
-    """Runs TransformerLens' `__init__` before a submodule is imported that is not light."""
+    """Runs TransformerLens' `__init__` before any other submodule is imported."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -87,10 +87,10 @@ def _imported_names(init: Path) -> dict[str, str]:
 
 
 def put_off() -> None:
-    """Register TransformerLens' packages with their `__init__` not yet run."""
+    """Register TransformerLens' packages without running their `__init__`."""
     for name in PACKAGES:
         spec = find_spec(name)
-        if spec is None or spec.origin is None:  # a package that this release does not have
+        if spec is None or spec.origin is None:  # a package that this release lacks
             continue
         module = module_from_spec(spec)
         module.__class__ = _PutOff
@@ -111,7 +111,7 @@ from transformer_lens.hook_points import HookPoint  # noqa: E402
 from transformer_lens.HookedRootModule import HookedRootModule  # noqa: E402
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS  # noqa: E402
 
-if isinstance(sys.modules[ROOT], _PutOff):  # importing a module has put it under its class' name
+if isinstance(sys.modules[ROOT], _PutOff):  # the import has set it as an attribute of its parent
     vars(sys.modules[ROOT]).update(
         ActivationCache=ActivationCache,
         FactoredMatrix=FactoredMatrix,

@@ -3,8 +3,8 @@
 Names, shapes, hook points and equations are those of TransformerLens 3.9's `HookedTransformer`
 (`transformer_lens/components`), so that its state dicts and hook names mean the same here.
 Weights multiply from the right, and a bias that the configuration leaves out is None, not zero.
-Where precision matters, layers look at the dtype of the tensor they are given, never at the
-configuration's: a model moved with `.to(dtype)` computes like one made in that dtype.
+Where precision matters, layers use the dtype of their input, never the configuration's: a model
+moved with `.to(dtype)` computes like one created in that dtype.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from interp_toolkit.models.transformer.hooks import HookPoint
 
 
 def fire(point: nn.Module, x: Tensor) -> Tensor:
-    """`x` as the hooks at this point leave it; a point without hooks costs no module call."""
-    if (  # has_hooks, written out: this runs a dozen times a layer
+    """`x` after the hooks at this point; a point without hooks costs no module call."""
+    if (  # has_hooks, inlined: this runs a dozen times per layer
         point._forward_hooks
         or point._backward_hooks
         or point._forward_pre_hooks
@@ -33,12 +33,12 @@ def fire(point: nn.Module, x: Tensor) -> Tensor:
 
 
 def weight(cfg: TransformerConfig, *shape: int) -> nn.Parameter:
-    """A parameter of this shape, its values still to be set."""
+    """An uninitialized parameter of this shape."""
     return nn.Parameter(torch.empty(*shape, dtype=cfg.dtype))
 
 
 def bias(cfg: TransformerConfig, *shape: int) -> nn.Parameter | None:
-    """A parameter of zeros, or None where the model has no biases."""
+    """A parameter of zeros, or None if the model has no biases."""
     return zeros(cfg, *shape) if cfg.biases else None
 
 
@@ -48,7 +48,7 @@ def zeros(cfg: TransformerConfig, *shape: int) -> nn.Parameter:
 
 
 def soft_cap(x: Tensor, cap: float) -> Tensor:
-    """`cap * tanh(x / cap)`, which keeps values within ±cap (Gemma 2); not positive: unchanged."""
+    """`cap * tanh(x / cap)`, which keeps values within ±cap (Gemma 2); x if cap is not positive."""
     return cap * torch.tanh(x / cap) if cap > 0 else x
 
 
@@ -57,7 +57,7 @@ def _gelu_tanh(x: Tensor) -> Tensor:
 
 
 def _gelu_fast(x: Tensor) -> Tensor:
-    """GPT-J's: √(2/π) cut off after ten digits, which shows in float64."""
+    """GPT-J's: √(2/π) is truncated after ten digits, which is visible in float64."""
     return 0.5 * x * (1.0 + torch.tanh(x * 0.7978845608 * (1.0 + 0.044715 * x * x)))
 
 
@@ -113,7 +113,7 @@ def block_norm(cfg: TransformerConfig) -> nn.Module:
 
 
 def final_norm(cfg: TransformerConfig) -> Norm:
-    """The normalization before the unembedding; `final_rms` makes it RMS where blocks have LN."""
+    """The normalization before the unembedding; `final_rms` makes it RMS if blocks have LN."""
     kind = cfg.normalization_type
     assert kind is not None
     return Norm(cfg, kind.replace("LN", "RMS") if cfg.final_rms else kind)
@@ -150,7 +150,7 @@ class GatedMLP(MLP):
     With `gate_biases`, `(act(x @ W_gate + b_gate) * (x @ W_in + b_in)) @ W_out + b_out`.
 
     Hook points `[batch, pos, d_mlp]`: hook_pre is the gate before its activation,
-    hook_pre_linear the linear factor, hook_post what W_out reads.
+    hook_pre_linear the linear factor, hook_post the input of W_out.
     """
 
     def __init__(self, cfg: TransformerConfig):
@@ -215,11 +215,11 @@ class Unembed(nn.Module):
 
 
 class TiedUnembed(Unembed):
-    """An `Unembed` whose W_U is the embedding's transpose, at any time, and no parameter."""
+    """An `Unembed` whose W_U is always the embedding's transpose, not a parameter."""
 
     def __init__(self, cfg: TransformerConfig, embed: Embed):
         super().__init__(cfg)
-        self._embed = (embed,)  # in a tuple: the embedding is no part of this module
+        self._embed = (embed,)  # in a tuple, so that the embedding is not a submodule
 
     def _add_weight(self, cfg: TransformerConfig) -> None:
         pass

@@ -1,13 +1,13 @@
 """The toolkit's own transformer, with `HookedTransformer`'s names and numbers.
 
-`HookedTransformer` exists up to TransformerLens 3.x; its state dicts are what researchers have on
-disk. `Transformer` has its parameter names and shapes, its hook points and its semantics, for the
+`HookedTransformer` exists up to TransformerLens 3.x, and researchers have its state dicts on disk.
+`Transformer` has its parameter names and shapes, its hook points and its semantics, for the
 options of `TransformerConfig`, on `HookedRootModule`, which versions 3 and 4 both keep. Tokens are
 embedded, each block adds the outputs of its heads and its MLP to the residual stream, and the last
 residual is normalized and unembedded.
 
 Differences from `HookedTransformer`, none of which changes a value at a hook:
-    - the state dict holds parameters only (no masks, no rotary tables), and mixing matrices;
+    - the state dict holds only parameters (no masks, no rotary tables) and mixing matrices;
     - a shortformer model run from a later layer still has its positions, and their hook fires;
     - `ln1` runs once per block, not once each for queries, keys and values, so its hooks fire once;
     - hook points that would never fire do not exist, so an edit there is a KeyError;
@@ -68,17 +68,17 @@ class StackedWeights:
     def _stack_biases(self, part: str, name: str, *shape: int | None) -> Tensor:
         if self.cfg.biases:
             return self._stack(part, name)
-        getattr(getattr(self.blocks[0], part), name)  # the AttributeError of a model without it
+        getattr(getattr(self.blocks[0], part), name)  # raises AttributeError if it is missing
         return self.W_E.new_zeros(self.cfg.n_layers, *shape)
 
     @property
     def W_E(self) -> Float[Tensor, "d_vocab d_model"]:
-        """Embedding."""
+        """Token embedding."""
         return self.embed.W_E  # type: ignore[no-any-return]
 
     @property
     def W_pos(self) -> Float[Tensor, "n_ctx d_model"]:
-        """Learned absolute positions."""
+        """Learned absolute position embedding."""
         return self.pos_embed.W_pos  # type: ignore[no-any-return]
 
     @property
@@ -95,22 +95,22 @@ class StackedWeights:
 
     @property
     def W_Q(self) -> Float[Tensor, "layer head d_model d_head"]:
-        """Queries."""
+        """Query weights."""
         return self._stack("attn", "W_Q")
 
     @property
     def W_K(self) -> Float[Tensor, "layer head d_model d_head"]:
-        """Keys."""
+        """Key weights."""
         return self._stack("attn", "W_K")
 
     @property
     def W_V(self) -> Float[Tensor, "layer head d_model d_head"]:
-        """Values."""
+        """Value weights."""
         return self._stack("attn", "W_V")
 
     @property
     def W_O(self) -> Float[Tensor, "layer head d_head d_model"]:
-        """Outputs."""
+        """Output weights."""
         return self._stack("attn", "W_O")
 
     @property
@@ -135,49 +135,49 @@ class StackedWeights:
 
     @property
     def W_in(self) -> Float[Tensor, "layer d_model d_mlp"]:
-        """The MLPs' first matrices."""
+        """The MLPs' input weights."""
         return self._stack("mlp", "W_in")
 
     @property
     def W_gate(self) -> Float[Tensor, "layer d_model d_mlp"] | None:
-        """The MLPs' gates."""
+        """The MLPs' gate weights; None without gates."""
         return self._stack("mlp", "W_gate") if self.cfg.gated_mlp else None
 
     @property
     def W_out(self) -> Float[Tensor, "layer d_mlp d_model"]:
-        """The MLPs' second matrices."""
+        """The MLPs' output weights."""
         return self._stack("mlp", "W_out")
 
     @property
     def b_in(self) -> Float[Tensor, "layer d_mlp"]:
-        """The MLPs' first biases."""
+        """The MLPs' input biases."""
         return self._stack_biases("mlp", "b_in", self.cfg.d_mlp)
 
     @property
     def b_gate(self) -> Float[Tensor, "layer d_mlp"] | None:
-        """The gates' biases, where gated MLPs have a bias in each of their linear maps."""
+        """The gates' biases, if gated MLPs have a bias in each of their linear maps."""
         return self._stack("mlp", "b_gate") if self.cfg.gate_biases else None
 
     @property
     def mixing(self) -> Float[Tensor, "layer head query key"]:
-        """The fixed mixing matrices of a model that has them instead of queries and keys."""
+        """The fixed mixing matrices, in a model that has these instead of queries and keys."""
         return self._stack("attn", "mixing")
 
     @property
     def b_out(self) -> Float[Tensor, "layer d_model"]:
-        """The MLPs' second biases."""
+        """The MLPs' output biases."""
         return self._stack_biases("mlp", "b_out", self.cfg.d_model)
 
     @property
     def QK(self) -> FactoredMatrix:
-        """`W_Q @ W_K.T` of every head, factored: scores before scaling, biases and positions."""
+        """`W_Q @ W_K.T` of every head, factored: scores without scale, biases and positions."""
         from interp_toolkit.models.transformer.hooks import FactoredMatrix
 
         return FactoredMatrix(self.W_Q, self.W_K.transpose(-2, -1))
 
     @property
     def OV(self) -> FactoredMatrix:
-        """`W_V @ W_O` of every head, factored: what it writes for what it attends to."""
+        """`W_V @ W_O` of every head, factored: its output as a function of the attended input."""
         from interp_toolkit.models.transformer.hooks import FactoredMatrix
 
         return FactoredMatrix(self.W_V, self.W_O)
@@ -219,7 +219,7 @@ class Block(nn.Module):
         resid: Float[Tensor, "batch pos d_model"],
         position: Float[Tensor, "batch pos d_model"] | None = None,
     ) -> Float[Tensor, "batch pos d_model"]:
-        """The residual stream after this block; `position` is for its queries and keys alone."""
+        """The residual stream after this block; `position` is for its queries and keys only."""
         resid = fire(self.hook_resid_pre, resid)
         resid = resid + fire(self.hook_attn_out, self.attn(self.ln1(resid), position))
         if not self.attn_only:
@@ -235,12 +235,12 @@ class Transformer(HookedRootModule, StackedWeights):
         cfg: the configuration; `cfg.dtype` is the parameters' dtype, also after `.to(dtype)`.
         tokenizer: None; the model reads token ids.
         check_tokens: whether `forward` checks that ids lie within the vocabulary. On a GPU this
-            waits for the device once a call; CUDA graphs and `torch.func.vmap` need it off, and
-            `torch.compile` makes one graph only without it.
+            synchronizes once per call; CUDA graphs and `torch.func.vmap` need it off, and
+            `torch.compile` makes a single graph only without it.
 
     Args:
         cfg: the configuration.
-        init_weights: False leaves the weights unset, for a caller that fills them from a file.
+        init_weights: False leaves the weights unset, for a caller that loads them from a file.
 
     The methods `run_with_hooks`, `run_with_cache`, `hooks`, `reset_hooks` are TransformerLens's.
 
@@ -282,8 +282,8 @@ class Transformer(HookedRootModule, StackedWeights):
 
         Args:
             seed: a seed, or a generator to draw from; None: `cfg.seed`. With a seed or a generator
-                PyTorch's global generator is neither used nor advanced; without any, it is drawn
-                from, as everywhere in PyTorch.
+                PyTorch's global generator is neither used nor advanced; without any, the global
+                generator is used, as usual in PyTorch.
         """
         seed = self.cfg.seed if seed is None else seed
         generator = torch.Generator().manual_seed(seed) if isinstance(seed, int) else seed
@@ -317,13 +317,13 @@ class Transformer(HookedRootModule, StackedWeights):
                 in nats; "both" as an `Output`; None runs the model for its hooks only.
             loss_per_token: the loss as `[batch, pos - 1]` instead of its mean.
             start_at_layer: the first block to run, as an index into `blocks` (may be negative).
-            stop_at_layer: the block to stop before, likewise; the residual stream there is
-                returned, whatever `return_type` says.
-            tokens: the token ids a loss needs when `start_at_layer` is given.
+            stop_at_layer: the block to stop before, as an index; the residual stream there is
+                returned, and `return_type` is ignored.
+            tokens: the token ids for a loss if `start_at_layer` is set.
 
         Raises:
-            InputError: what was given is not token ids (or a residual stream) of this model, or
-                no loss can be computed from it.
+            InputError: the input is not token ids (or a residual stream) of this model, or no loss
+                can be computed from it.
         """
         if return_type not in RETURN_TYPES:
             raise InputError(f"return_type must be logits, loss, both or None, not {return_type!r}")
@@ -366,7 +366,7 @@ class Transformer(HookedRootModule, StackedWeights):
         return output, cache
 
     def to_tokens(self, text: object, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise InputError: there is no tokenizer."""
+        """Raise InputError, because there is no tokenizer."""
         raise InputError(
             "this model has no tokenizer: give it token ids, an integer tensor [batch, pos]"
         )
@@ -381,7 +381,7 @@ class Transformer(HookedRootModule, StackedWeights):
         self, logits: Tensor, tokens: Tensor | None, per_token: bool
     ) -> Float[Tensor, "*batch_pos"]:
         if tokens is None:
-            raise InputError("a loss needs the token ids: pass tokens= beside start_at_layer=")
+            raise InputError("a loss needs the token ids: pass tokens= with start_at_layer=")
         d_out = self.cfg.d_vocab_out
         if d_out < self.cfg.d_vocab and self.check_tokens and (tokens[:, 1:] >= d_out).any():
             raise InputError(f"a token to predict has no logit: the model has only {d_out}")
@@ -420,7 +420,7 @@ class Transformer(HookedRootModule, StackedWeights):
         return resid
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Transformer:
-        """The common path of `.to`, `.double` and `.cuda`, which keeps `cfg.dtype` true."""
+        """The common path of `.to`, `.double` and `.cuda`, which keeps `cfg.dtype` up to date."""
         super()._apply(fn, recurse)
         dtype = self.W_E.dtype
         if dtype != self.cfg.dtype:
@@ -434,10 +434,10 @@ def next_token_loss(
     *,
     per_token: bool = False,
 ) -> Float[Tensor, "*batch_pos"]:
-    """Cross-entropy, in nats, of each token (the first has none) given the logits one place before.
+    """Cross-entropy, in nats, of each token but the first, from the logits one position earlier.
 
-    The mean over all of them, or with `per_token` each, `[batch, pos - 1]`.
-    Raises InputError where there is nothing to predict.
+    Returns the mean, or with `per_token` all values, `[batch, pos - 1]`.
+    Raises InputError if there is nothing to predict.
     """
     batch, n_pos, d_vocab = logits.shape
     if n_pos < 2:

@@ -1,7 +1,7 @@
-"""Check that the view of the weights computes what the model does, on one tiny forward pass.
+"""Check on one tiny forward pass that the view of the weights computes the same as the model.
 
-Each part is compared separately, from the model's own input to it, so that a part the view cannot
-represent (experts, latent attention, ...) does not affect the others:
+Each part is compared separately, computed from the model's own input to it, so that a part that the
+view cannot represent (experts, latent attention, ...) does not affect the others:
 
 - embedding: `W_E[token] * scale + W_pos` against the first residual stream, with token type and
   norm if there are any (BERT). The scale is fitted if there is no norm; Gemma's is sqrt(d_model).
@@ -38,7 +38,7 @@ from interp_toolkit.models.weights.parts import (
 from interp_toolkit.models.weights.positions import positions
 from interp_toolkit.models.weights.precision import agrees
 
-LOGARITHM = 1 / 8  # of the roundings allowed: a probability's logarithm is known to 4 units of 1
+LOGARITHM = 1 / 8  # of the tolerance: log-probabilities are accurate to 4 units in the last place
 
 Problems = dict[tuple[str, int], str]
 Activations = dict[str, Tensor]
@@ -101,7 +101,7 @@ def check(model: Model) -> tuple[Problems, float]:
 
 
 def _logits(model: Any, tokens: Tensor, watched: list[Any]) -> Tensor | None:
-    """One pass, for its hooks too; None for a model without a head, which says so at its end."""
+    """The logits of one pass that fires the hooks; None for a model without a head."""
     try:
         return run(model, tokens, watched)
     except InputError:
@@ -166,10 +166,10 @@ def _agree_projection(
 
 
 def _agree_pattern(layer: int, w: LayerWeights, pattern: Tensor, scores: Tensor) -> None:
-    """Log-probabilities against scores, both centered over the keys that a query may see.
+    """Compare log-probabilities with scores, both centered over the keys that a query may see.
 
-    Scores themselves are not everywhere hooked (native bridges), and patterns of small scores
-    are nearly uniform whatever the positions do.
+    Not every model hooks scores (native bridges do not), and patterns of small scores are nearly
+    uniform for any positions.
     """
     wide = torch.promote_types(pattern.dtype, torch.float32)
     ours, actual = w.pattern(scores.to(wide)), pattern.to(wide)

@@ -1,8 +1,8 @@
 """Contributions of each head and every other component to the residual stream at a position.
 
 A head adds `z @ W_O`. The sum over heads plus `b_O` is the layer's attention output, and this is
-checked against the model's own on every batch. Where a norm stands behind the sum (Gemma 2), heads
-do not add up and nothing is returned.
+checked against the model's own on every batch. If a norm follows the sum (Gemma 2), heads are not
+additive, and InputError is raised.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ def head_scores(
     *,
     memory: int | str | None = None,
 ) -> Float[np.ndarray, "n layer head"]:
-    """Each head's contribution to a linear score of the residual stream, by layers in one pass.
+    """Each head's contribution to a linear score of the residual stream, for several layers.
 
     Args:
         model: any TransformerLens model.
         data: as `activations` takes it.
-        layers: which layers.
+        layers: indices of the layers.
         direction: the score is `direction · residual`.
         position: of every row; None: the data's own, or the last.
         memory: bound for the run, as `activations` takes it.
 
     Raises:
-        InputError: as `activations` and `weights` do, and when the heads' outputs do not sum to
-            the layer's.
+        InputError: from `activations` and `weights`, and if the heads' outputs do not sum to the
+            layer's.
     """
     view = weights(model)
     parts = {layer: additive(view, layer) for layer in layers}
@@ -66,7 +66,7 @@ def head_hooks(layer: int) -> list[str]:
 
 
 def additive(view: ModelWeights, layer: int) -> OVWeights:
-    """The layer's values and outputs. Raises InputError where its heads do not add up."""
+    """The layer's value and output weights. Raises InputError if its heads are not additive."""
     w = view.ov(layer)
     if not w.additive:
         where = (
@@ -83,7 +83,7 @@ def head_outputs(
 ) -> Float[Tensor, "batch head d_model"]:
     """The contribution of each head of a layer to the residual stream at one position.
 
-    Raises InputError where the sum and `b_O` are not the layer's own attention output.
+    Raises InputError if their sum and `b_O` do not equal the layer's own attention output.
     """
     z, out = (batch[hook] for hook in head_hooks(layer))
     written = torch.einsum("nhd,hdm->nhm", z.to(w.W_O), w.W_O)
@@ -108,7 +108,7 @@ def streams(view: ModelWeights) -> list[str]:
 
 
 def part_hooks(view: ModelWeights) -> list[str]:
-    """The hook points that `residual_parts` reads; raises InputError where heads do not add up."""
+    """The hook points that `residual_parts` reads; raises InputError if heads are not additive."""
     for layer in range(view.n_layers):
         additive(view, layer)
     return [*streams(view), *(hook for n in range(view.n_layers) for hook in head_hooks(n))]
@@ -117,16 +117,17 @@ def part_hooks(view: ModelWeights) -> list[str]:
 def residual_parts(
     view: ModelWeights, batch: ActivationBatch, tokens: Int[Tensor, " batch"], *, mlps: bool
 ) -> Iterator[tuple[ResidualPart, Float[Tensor, "batch d_model"]]]:
-    """Every component and what it adds to the residual stream at one position.
+    """Every component with its contribution to the residual stream at one position.
 
     Args:
         view: the model's weights.
         batch: activations at `part_hooks`, one position of every prompt.
-        tokens: at these positions; embeddings of token and position are apart where they just add.
-        mlps: whether layers have MLPs, which add what attention does not.
+        tokens: at these positions; token and position embeddings are separate if they are summed
+            without a norm.
+        mlps: whether layers have MLPs; their contribution is what remains after attention.
 
     Raises:
-        InputError: a layer whose heads do not add up, or components that do not.
+        InputError: heads of a layer are not additive, or the components do not add up.
     """
     names = streams(view)
     embedded, final = batch[names[0]], batch[names[-1]]

@@ -1,7 +1,7 @@
 """The parts of a model's weights: attention layers, MLPs and norms, and how they compute.
 
 `models.weights.view` provides them for every kind of model. `models.weights.check`, `doctor` and
-the edges of circuits compute layers with them.
+the edge analysis of circuits compute layers with them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class NormWeights(ShortRepr):
 
     Attributes:
         kind: "LN", or "RMS" without the mean; None: no normalization at all.
-        w, b: None where the norm has none (folded into later weights, or RMS).
+        w, b: None if the norm has none (folded into later weights, or RMS).
         eps: added to the variance.
     """
 
@@ -59,11 +59,11 @@ class OVWeights(ShortRepr):
         W_V, W_O, b_V, b_O: as in `v = norm(x) @ W_V + b_V`, `attn_out = sum over heads of z @ W_O,
             + b_O`; absent biases are zero.
         direction: "causal", or "bidirectional": every position sees every other.
-        window: a query sees only this many positions back, itself included, if not None.
-        norm: in front of the layer. post_norm: behind the sum over heads (kind None mostly).
-        parallel: the MLP reads the same residual stream as attention, not its output.
-        residual_norm: behind the addition to the residual stream, which then is
-            `residual_norm(x + attn_out)` (BERT, with no norm in front); kind None mostly.
+        window: number of positions back that a query sees, itself included; None: unlimited.
+        norm: before the layer. post_norm: after the sum over heads (usually kind None).
+        parallel: whether the MLP reads the same residual stream as attention, not its output.
+        residual_norm: after the addition to the residual stream, which then is
+            `residual_norm(x + attn_out)` (BERT, with no norm before the layer); usually kind None.
     """
 
     W_V: Float[Tensor, "head d_model d_head"]
@@ -79,9 +79,9 @@ class OVWeights(ShortRepr):
 
     @property
     def additive(self) -> bool:
-        """Whether what the heads write is added to the residual stream as it is.
+        """Whether head outputs are added to the residual stream unchanged.
 
-        Not where a norm stands behind their sum (Gemma 2) or behind the addition (BERT).
+        They are not if a norm follows their sum (Gemma 2) or the addition (BERT).
         """
         return self.post_norm.kind is None and self.residual_norm.kind is None
 
@@ -108,7 +108,7 @@ def projected(
 def mixed(
     pattern: Float[Tensor, "batch head query key"], v: Float[Tensor, "batch key head d_head"]
 ) -> Float[Tensor, "batch query head d_head"]:
-    """Values in the proportions of the attention pattern (`hook_z`)."""
+    """Values weighted by the attention pattern (`hook_z`)."""
     return torch.einsum("bhqk,bkhd->bqhd", pattern, v)
 
 
@@ -129,14 +129,14 @@ def visible_pairs(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LayerWeights(OVWeights):
-    """One attention layer, queries and keys too.
+    """One attention layer, including queries and keys.
 
     Attributes:
         W_Q, W_K, b_Q, b_K: as in `q = norm(x) @ W_Q + b_Q`; absent biases are zero.
         attn_scale: scores are `q · k / attn_scale`.
-        soft_cap: then `soft_cap * tanh(scores / soft_cap)` (Gemma 2), if not None.
-        rotary: how q and k are turned before they meet, if not None.
-        alibi: what is added to the scores last, for distance, if not None.
+        soft_cap: scores become `soft_cap * tanh(scores / soft_cap)` (Gemma 2), if not None.
+        rotary: rotation of q and k, if not None.
+        alibi: bias for distance, added to the scores last, if not None.
     """
 
     W_Q: Float[Tensor, "head d_model d_head"]
@@ -154,7 +154,7 @@ class LayerWeights(OVWeights):
         k: Float[Tensor, "batch pos head d_head"],
         heads: Sequence[int] | None = None,
     ) -> Float[Tensor, "batch head pos pos"]:
-        """Attention scores before the mask, from unturned queries and keys of all or some heads."""
+        """Scores before the mask, from unrotated queries and keys of some or all heads."""
         if self.rotary is not None:
             q, k = self.rotary.rotate(q), self.rotary.rotate(k)
         scores = soft_capped(torch.einsum("bqhd,bkhd->bhqk", q, k) / self.attn_scale, self.soft_cap)
@@ -183,10 +183,10 @@ class MLPWeights(ShortRepr):
 
     Attributes:
         act_fn: TransformerLens's name of the activation.
-        b_post: what HookedTransformer's gated MLPs add after the product (they have no other
-            bias inside); zero elsewhere.
-        norm: in front. post_norm: behind the output.
-        residual_norm: behind the addition to the residual stream, as in `LayerWeights`.
+        b_post: bias that HookedTransformer's gated MLPs add after the product (they have no other
+            bias inside); zero for other models.
+        norm: before the MLP. post_norm: after the output.
+        residual_norm: after the addition to the residual stream, as in `LayerWeights`.
     """
 
     W_in: Float[Tensor, "d_model d_mlp"]
@@ -220,7 +220,7 @@ Parts = TypeVar("Parts", OVWeights, LayerWeights, MLPWeights, NormWeights)
 
 
 def converted(parts: Parts, convert: Callable[[Tensor], Tensor]) -> Parts:
-    """The same weights with every tensor converted, those of norms too."""
+    """The same weights with every tensor converted, including those of norms."""
     changed: dict[str, Any] = {
         f.name: convert(value) if isinstance(value, Tensor) else converted(value, convert)
         for f in dataclasses.fields(parts)
@@ -229,11 +229,11 @@ def converted(parts: Parts, convert: Callable[[Tensor], Tensor]) -> Parts:
     return dataclasses.replace(parts, **changed)
 
 
-_NO_PLAIN_FUNCTION = ("solu_ln", "xielu")  # with parameters, or a norm, of their own
+_NO_PLAIN_FUNCTION = ("solu_ln", "xielu")  # with parameters or a norm of their own
 
 
 def plain_activation(act_fn: str) -> Callable[[Tensor], Tensor] | None:
-    """The activation as a function of its input alone; None where it is none."""
+    """The activation as a function of its input alone; None if it has parameters."""
     return None if act_fn in _NO_PLAIN_FUNCTION else SUPPORTED_ACTIVATIONS.get(act_fn)
 
 

@@ -1,18 +1,18 @@
 """Positional information: learned embeddings, rotary embeddings (RoPE) and ALiBi.
 
 Learned positions are a tensor, added to the residual stream. Rotary tables and ALiBi slopes are
-read from the model's own modules, each kind of which stores them elsewhere; their effect is not
+read from the model's own modules, whose location depends on the architecture; their effect is not
 checked here.
 
 *Rotary* (Su et al. 2021, arXiv 2104.09864): pairs of coordinates of queries and keys are rotated by
 an angle proportional to the position. A rotary model has no single QK matrix; with `matrix(p)`, the
 rotation at position p, it has one for every pair of positions,
-`W_Q matrix(q) matrix(k).T W_K.T`, which depends on q - k alone.
+`W_Q matrix(q) matrix(k).T W_K.T`, which depends only on q - k.
 
 *ALiBi* (Press et al. 2022, arXiv 2108.12409): a bias of the attention scores, linear in the
-distance. Each head has a slope; a key one position further back scores one slope less. The softmax
-depends only on differences between the keys of one query, so models differ in where they put the
-zero.
+distance. Each head has a slope; the score of a key falls by one slope per position of distance. The
+softmax depends only on differences between the keys of one query, so models differ in where the
+bias is zero.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def turned(
     """Queries or keys, each rotated by its own angles.
 
     Args:
-        x: the vectors, rotated in their first coordinates, as many as there are angles.
-        cos: cosines of the angles, one per coordinate, [... rotary_dim] as far as they broadcast.
-        sin: likewise.
+        x: the vectors; their first coordinates are rotated, as many as there are angles.
+        cos: cosines of the angles, one per coordinate, [... rotary_dim], broadcast against x.
+        sin: sines, of the same shape.
         adjacent: pairs are (0, 1), (2, 3), ... (GPT-J) rather than (0, dim/2), ... (Llama).
     """
     dim = cos.shape[-1]
@@ -62,7 +62,7 @@ class RotaryTables:
     """The rotary tables of one layer.
 
     Attributes:
-        dim: the first `dim` coordinates of a head turn, the rest stay.
+        dim: the first `dim` coordinates of a head are rotated, the others are unchanged.
         adjacent: pairs are (0, 1), (2, 3), ... (GPT-J) rather than (0, dim/2), ... (Llama).
         base: of the frequencies, as configured; scaled variants (NTK, YaRN) keep their base here
             and differ in the tables.
@@ -75,20 +75,20 @@ class RotaryTables:
     tables: Table = field(repr=False)
 
     def rotate(self, x: Float[Tensor, "*batch pos head d_head"]) -> Tensor:
-        """Queries or keys of positions 0, 1, ..., turned."""
+        """Queries or keys at positions 0, 1, ..., rotated."""
         cos, sin = self.tables(x.shape[-3])
         return turned(x, cos[:, None].to(x), sin[:, None].to(x), adjacent=self.adjacent)
 
     def turn(
         self, x: Float[Tensor, "n d_head"], positions: Int[Tensor, " n"]
     ) -> Float[Tensor, "n d_head"]:
-        """Queries or keys of one head, each turned for its own position."""
+        """Queries or keys of one head, each rotated for its own position."""
         cos, sin = self.tables(int(positions.max()) + 1 if len(positions) else 1)
         indices = positions.to(cos.device)
         return turned(x, cos[indices].to(x), sin[indices].to(x), adjacent=self.adjacent)
 
     def matrix(self, position: int, d_head: int) -> Float[Tensor, "d_head d_head"]:
-        """M with `turned = x @ M` at this position; negative positions turn the other way."""
+        """M with `turned = x @ M` at this position; negative positions rotate the other way."""
         cos, sin = self.tables(abs(position) + 1)
         cos, sin = cos[-1], sin[-1] if position >= 0 else -sin[-1]
         turn = torch.eye(d_head, dtype=cos.dtype, device=cos.device)
@@ -103,11 +103,11 @@ class Alibi:
 
     Attributes:
         slopes: one per query head.
-        from_query: the bias is `slope * (key - query)` and 0 for later keys (HookedTransformer);
-            otherwise `slope * key`, counted from the first position (Bloom). The scores that a
-            model hooks may differ from these by one constant per query, which no pattern shows:
-            MPT counts from the last position, and HookedTransformer adds the last rows of a table
-            that grows to the longest input so far.
+        from_query: whether the bias is `slope * (key - query)` and 0 for later keys
+            (HookedTransformer), else `slope * key`, counted from the first position (Bloom). A
+            model's hooked scores may differ from these by a constant per query, to which the
+            pattern is invariant: MPT counts from the last position, and HookedTransformer adds the
+            last rows of a table that grows to the longest input so far.
     """
 
     slopes: Float[Tensor, "head"]
@@ -123,7 +123,7 @@ class Alibi:
         return self.slopes[:, None, None] * steps.to(self.slopes)
 
 
-#: where positions enter attention and not the residual stream; HookedTransformer keeps a W_pos
+#: position types outside the residual stream, for which HookedTransformer may keep an unused W_pos
 _POSITIONS_ELSEWHERE = ("alibi", "shortformer", "relative_positional_bias", "rotary", "none")
 
 
@@ -156,7 +156,7 @@ def rotary(model: Any, attn: Any, cfg: Any) -> RotaryTables | None:
     adjacent = bool(getattr(cfg, "rotary_adjacent_pairs", False))
     base = getattr(cfg, "rotary_base", None)
     inner = getattr(attn, "original_component", None)
-    if hasattr(inner, "rotary"):  # the native bridge always turns adjacent pairs
+    if hasattr(inner, "rotary"):  # the native bridge always rotates adjacent pairs
         adjacent = True
     tables = _tables(model, attn, inner, adjacent)
     dim = tables(1)[0].shape[-1]
@@ -164,7 +164,7 @@ def rotary(model: Any, attn: Any, cfg: Any) -> RotaryTables | None:
 
 
 def _tables(model: Any, attn: Any, inner: Any, adjacent: bool) -> Table:
-    """A function of the number of positions that gives the model's own cosines and sines."""
+    """A function from the number of positions to the model's own cosines and sines."""
     if inner is None and hasattr(attn, "rotary_cos"):  # HookedTransformer
 
         def from_buffers(n_pos: int) -> tuple[Tensor, Tensor]:
@@ -209,15 +209,15 @@ def _tables(model: Any, attn: Any, inner: Any, adjacent: bool) -> Table:
 
 
 def _full_width(table: Tensor, adjacent: bool) -> Tensor:
-    """Side by side for adjacent pairs what transformers repeats in halves."""
+    """Arrange angles for adjacent pairs, which transformers repeats in two halves."""
     return table[:, : table.shape[1] // 2].repeat_interleave(2, -1) if adjacent else table
 
 
 def read_tensor(module: Any, name: str, what: str) -> Tensor:
-    """A plain floating-point tensor of a module. Raises InputError when there is none."""
+    """A plain floating-point tensor of a module; raises InputError if it is not one."""
     try:
         value = getattr(module, name)
-    except Exception as error:  # accessors of bridges refuse in many ways
+    except Exception as error:  # accessors of bridges raise many types
         raise InputError(f"{what} cannot be read: {one_line(error)}") from error
     if not isinstance(value, Tensor) or not value.is_floating_point():
         raise InputError(f"{what} cannot be read as a plain tensor (quantized?)")

@@ -1,7 +1,8 @@
-"""Reading the parts of a model's weights, whatever kind of model it is; nothing is checked here.
+"""Read the parts of any model's weights; nothing is checked here.
 
-`HookedTransformer` and the toolkit's transformer keep tensors under the same names; bridges wrap
-modules of other shapes and read TransformerLens's names off them, keys and values not repeated.
+`HookedTransformer` and the toolkit's transformer store tensors under the same names; bridges wrap
+modules of other shapes and expose them under TransformerLens's names, with keys and values not
+repeated.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Read = TypeVar("Read", bound=Callable[..., Any])
 
 
 def on_one_device(read: Read) -> Read:
-    """What is read of a model, on the device of its first parameter; no copy if it is there."""
+    """Wrap a reader so that its result is on the device of the model's first parameter."""
 
     @wraps(read)
     def moved(model: Any, *args: Any) -> Any:
@@ -60,7 +61,7 @@ def embedding(model: Any) -> Tensor:
 
 @on_one_device
 def embedding_norm(model: Any) -> NormWeights:
-    """The norm of what tokens and positions add up to (Bloom, BERT); kind None mostly."""
+    """The norm after the sum of token and position embeddings (Bloom, BERT); usually kind None."""
     if "embed_ln" in model._modules:
         return norm(model, "embed_ln", model.cfg)
     return norm(model.embed, "ln", model.cfg)  # HookedTransformer's post_embedding_ln
@@ -68,7 +69,7 @@ def embedding_norm(model: Any) -> NormWeights:
 
 @on_one_device
 def token_type(model: Any) -> Tensor | None:
-    """Embedding of the first token type (in BERT the default for all); None without types."""
+    """Embedding of the first token type (BERT's default); None without types."""
     module = model._modules.get("token_type_embed")
     if module is None:
         return None
@@ -91,12 +92,12 @@ def unembedding(model: Any) -> tuple[Tensor, Tensor]:
 
 @on_one_device
 def final_norm(model: Any) -> NormWeights:
-    """The norm in front of the unembedding; kind None when there is none."""
+    """The norm before the unembedding; kind None if there is none."""
     return norm(model, "ln_final", model.cfg)
 
 
 def norm(owner: Any, name: str, cfg: Any) -> NormWeights:
-    """The norm of this name in a module; kind None when there is none."""
+    """The norm of this name in a module; kind None if there is none."""
     module = owner._modules.get(name)
     inner = getattr(module, "original_component", None)
     if module is None or isinstance(module if inner is None else inner, torch.nn.Identity):
@@ -167,7 +168,7 @@ def ov(model: Any, layer: int) -> OVWeights:
 
 
 def mixes(model: Any, layer: int) -> bool:
-    """Whether fixed matrices mix in a layer, in place of attention (`transformer.attention`)."""
+    """Whether fixed matrices replace attention in a layer (`transformer.attention`)."""
     return isinstance(getattr(_attention(model, layer), "mixing", None), Tensor)
 
 
@@ -189,7 +190,7 @@ def _projection(attn: Any, cfg: Any, layer: int, which: str) -> tuple[Tensor, Te
 
 @on_one_device
 def mlp(model: Any, layer: int) -> MLPWeights | None:
-    """The MLP weights of a layer, unchecked; None where there is no MLP."""
+    """The MLP weights of a layer, unchecked; None without an MLP."""
     cfg, block = model.cfg, model.blocks[layer]
     mlp = block._modules.get("mlp")
     if mlp is None:
@@ -202,7 +203,7 @@ def mlp(model: Any, layer: int) -> MLPWeights | None:
     b_in = _bias(mlp, "b_in", zero)
     bridge = getattr(mlp, "original_component", None) is not None
     b_gate = getattr(mlp, "b_gate", None)
-    after = gated and not bridge and b_gate is None  # HookedTransformer adds b_in behind
+    after = gated and not bridge and b_gate is None  # HookedTransformer adds b_in after the product
     before = "ln2" if "ln2" in block._modules else "ln1"
     return MLPWeights(
         W_in=W_in,
@@ -220,18 +221,18 @@ def mlp(model: Any, layer: int) -> MLPWeights | None:
 
 
 def visibility(model: Any, layer: int) -> tuple[Direction, int | None]:
-    """Attention direction of a layer, and how many positions back (None: all), unchecked."""
+    """Attention direction and window of a layer (None: unlimited), unchecked."""
     attn = _attention(model, layer)
     return _direction(attn, model.cfg), _window(attn, model.cfg, layer)
 
 
 def positive(value: Any) -> float | None:
-    """The number, or None where TransformerLens writes -1 (or nothing) for "not used"."""
+    """The number, or None if TransformerLens writes -1 (or nothing) for "not used"."""
     return float(value) if value is not None and float(value) > 0 else None
 
 
 def _refuse_attention(attn: Any, cfg: Any, layer: int) -> None:
-    """Name what makes attention more than scores and values. Raises InputError if anything does."""
+    """Raise InputError, naming the feature, for attention that is more than scores and values."""
     kind, inner = type(attn).__name__.lower(), getattr(attn, "original_component", attn)
     positions = getattr(cfg, "positional_embedding_type", "standard")
     reasons = {
@@ -249,19 +250,19 @@ def _refuse_attention(attn: Any, cfg: Any, layer: int) -> None:
 
 
 def _normalises_sums(block: Any) -> bool:
-    """Whether norms stand behind the additions to the residual stream (BERT), by their place."""
+    """Whether norms follow the additions to the residual stream (BERT), by their position."""
     first, attn = (getattr(block._modules.get(part), "name", None) for part in ("ln1", "attn"))
     return first is not None and attn is not None and str(first).startswith(f"{attn}.")
 
 
 def _act_fn(mlp: Any, cfg: Any) -> str:
-    """TransformerLens's name of the activation; its configs do not know Bloom's."""
+    """TransformerLens's name of the activation; its configs lack Bloom's."""
     inner = getattr(mlp, "original_component", None)
     return "gelu_new" if type(inner).__name__ == "BloomMLP" else str(cfg.act_fn)
 
 
 def _has_experts(mlp: Any, cfg: Any) -> bool:
-    """Whether an MLP is a mixture; bridges of mixtures may have layers that are dense."""
+    """Whether an MLP is a mixture of experts; a model of mixtures may have dense layers."""
     if getattr(mlp, "original_component", None) is None:
         return bool(getattr(cfg, "num_experts", None))
     return "moe" in type(mlp).__name__.lower() and not getattr(mlp, "bound_dense", False)
@@ -287,7 +288,7 @@ def _per_query_head(value: Tensor, n_heads: int, shape: tuple[int, ...], what: s
 def _scale(attn: Any, cfg: Any, layer: int) -> float:
     """The divisor of attention scores."""
     inner = getattr(attn, "original_component", None)
-    if inner is None:  # HookedTransformer, the toolkit's
+    if inner is None:  # HookedTransformer or the toolkit's transformer
         return float(attn.attn_scale if hasattr(attn, "attn_scale") else attn.scale)
     if isinstance(getattr(inner, "scaling", None), float):  # transformers' factor
         return 1.0 / float(inner.scaling)

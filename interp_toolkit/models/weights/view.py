@@ -6,8 +6,8 @@ zero, scores are divided by scales, and activations are multiplied by norm weigh
 on request; nothing is stacked.
 
 Conventions on a bridge depend on the architecture, of which there are about a hundred. The view
-therefore checks itself when it is made: one tiny forward pass is compared with the same pass
-computed from the view (`check`). A part that does not agree raises InputError on request.
+therefore checks itself on creation: one tiny forward pass is compared with the same pass computed
+from the view (`check`). Access to a part that does not agree raises InputError.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class ModelWeights:
 
     @property
     def W_E(self) -> Float[Tensor, "d_vocab d_model"]:
-        """The token embeddings, an embedding scale (Gemma) included.
+        """The token embeddings, including an embedding scale (Gemma).
 
-        Where there is an `embed_norm`, what it adds in front of that norm; see `embed`.
+        If there is an `embed_norm`, they are the contribution before that norm; see `embed`.
         """
         self._refuse("embedding")
         W_E = read.embedding(self._model)
@@ -75,7 +75,7 @@ class ModelWeights:
 
     @property
     def embed_norm(self) -> NormWeights:
-        """The norm behind the sum of the embeddings (Bloom, BERT); kind None mostly."""
+        """The norm after the sum of the embeddings (Bloom, BERT); usually kind None."""
         self._refuse("embedding")
         return read.embedding_norm(self._model)
 
@@ -86,12 +86,12 @@ class ModelWeights:
 
         Args:
             tokens: the tokens.
-            positions: where they stand; None takes the mean position embedding where the model
-                has learned positions, a stand-in that is exact for no position.
+            positions: of the tokens; None takes the mean position embedding if the model has
+                learned positions, an approximation that is exact for no position.
 
         Raises:
-            InputError: tokens or positions that are not there, or an embedding that this view
-                cannot give exactly.
+            InputError: tokens or positions that do not exist, or an embedding that this view
+                cannot represent exactly.
         """
         W_E, W_pos, token_type = self.W_E, self.W_pos, self.token_type
         residual = W_E[_within(tokens, self.d_vocab, "token").to(W_E.device)]
@@ -128,8 +128,9 @@ class ModelWeights:
     def layer(self, layer: int) -> LayerWeights:
         """The attention weights of a layer.
 
-        Raises InputError for a layer that is not there or that this view cannot give exactly, and
-        for one without queries and keys (fixed mixing), whose values and outputs `ov` gives.
+        Raises InputError for a layer that does not exist or that this view cannot represent
+        exactly, and for one without queries and keys (fixed mixing); `ov` has its values and
+        outputs.
         """
         self._refuse("attention", checked_layer(self._model, layer))
         return read.layer(self._model, layer)
@@ -152,18 +153,15 @@ class ModelWeights:
 def weights(model: Model) -> ModelWeights:
     """One view of the weights of any TransformerLens model, checked against its forward pass.
 
-    Raises InputError for a model without embedding, blocks and unembedding; parts that cannot be
-    given exactly (latent attention, mixtures of experts, query-key norms, ...) raise it
-    when they are asked for.
+    Raises InputError for a model without embedding, blocks and unembedding. Access to a part that
+    cannot be represented exactly (latent attention, mixtures of experts, query-key norms, ...)
+    raises it later.
     """
     return ModelWeights(model, *check(model))
 
 
 def checked_layer(model: Model, layer: int) -> int:
-    """The layer's number.
-
-    Raises InputError when the model does not have it.
-    """
+    """The layer's index; raises InputError if the model does not have it."""
     n_layers = int(model.cfg.n_layers)
     if not 0 <= layer < n_layers:
         raise InputError(f"there is no layer {layer}; the model has layers 0 to {n_layers - 1}")
@@ -171,7 +169,7 @@ def checked_layer(model: Model, layer: int) -> int:
 
 
 def _within(index: Tensor, end: int | None, what: str) -> Tensor:
-    """The index, none of it negative or past the end."""
+    """The index; raises InputError if an entry is negative or past the end."""
     low, high = (int(index.min()), int(index.max())) if index.numel() else (0, 0)
     if low >= 0 and (end is None or high < end):
         return index

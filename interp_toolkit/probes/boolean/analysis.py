@@ -1,14 +1,14 @@
 """The analysis of a boolean function on a model: `interp analyze MODEL --probe xor`.
 
-Steps: make or take the data; read the activations of every requested site; measure each site
-(`measure`); claim the theorem on heads exactly where it holds (`theorem`); correct the held-out
-numbers for the number of sites; at the most informative site, split the score by head and ablate
-heads (`attribution`); repeat the measurement on weight-shuffled copies of the model.
+Steps: build the prompts or take the data; read the activations at every requested site; measure
+each site (`measure`); apply the theorem on heads if its hypotheses hold (`theorem`); correct the
+held-out p-values for the number of sites; at the most informative site, split the score by head and
+ablate heads (`attribution`); repeat the measurement on weight-shuffled copies of the model.
 
 The figure shows the classes in a plane. If they are separable, the horizontal axis is the
-hyperplane's normal, so that the margin is shown to scale; otherwise the plane contains most of the
-points' spread, with the point where the two hulls meet. Other directions are projected away, as the
-caption says.
+hyperplane's normal, so that the margin is shown to scale. Otherwise the plane spans the directions
+of largest variance, and the point where the two hulls meet is marked. Other directions are
+projected away, as the caption says.
 
 Source: "How many attention heads do you need to do XOR?".
 """
@@ -66,8 +66,8 @@ from interp_toolkit.probes.estimators.boolean import TABLES, check_table
 from interp_toolkit.registry import Analysis
 from interp_toolkit.results import Figure, head_name
 
-MOST_POINTS = 2_000  # drawn per class; a page with more is slow and shows no more
-LABELLED_POINTS = 16  # up to so many points get their input written beside them
+MOST_POINTS = 2_000  # drawn per class; more make the page slow and show nothing new
+LABELLED_POINTS = 16  # largest number of points that are labeled with their input
 
 
 def plane(
@@ -144,7 +144,7 @@ def _comparable(at: Float[np.ndarray, "n 2"]) -> bool:
 def _merged(
     at: Float[np.ndarray, "n 2"], labels: list[str]
 ) -> tuple[Float[np.ndarray, "m 2"], list[str]]:
-    """Points that fall together, as one with all their labels, so that none hides another."""
+    """Merge coinciding points into one with all their labels, so that none hides another."""
     size = np.abs(at).max() or 1.0
     members_by_point: dict[tuple[float, ...], list[int]] = {}
     for i, point in enumerate(np.round(at / size, 9)):
@@ -179,7 +179,7 @@ def _hull(at: Float[np.ndarray, "n 2"], side: int) -> list[plots.Part]:
     if len(at) > 2:
         try:
             corners = at[ConvexHull(at).vertices]
-        except QhullError:  # all on one line
+        except QhullError:  # all points on one line
             order = np.argsort(at @ (at[-1] - at[0]))
             corners = at[[order[0], order[-1]]]
     if len(corners) < 2:
@@ -217,7 +217,7 @@ def _witness(
 
 
 def across_sites(sites: Sequence[SiteVerdict]) -> Figure:
-    """Accuracy at every site, beside what shuffled labels give."""
+    """Accuracy at every site, with the null of shuffled labels."""
     names = [site.name for site in sites]
     held_out = [site.held_out for site in sites]
     measured = [s.held_out.balanced_accuracy if s.held_out else s.accuracy for s in sites]
@@ -262,13 +262,13 @@ def _numbers(values: Any) -> list[int | float]:
 
 
 def training_curve(training: Mapping[str, Any]) -> Figure | None:
-    """The recorded loss curve, with the floor that no weights can go below if one is known."""
+    """The recorded loss curve, with the lower bound on the loss if one is known."""
     curve, floor = training.get("curve"), training.get("loss_floor")
     if not isinstance(curve, Mapping):
         return None
     steps, losses = _numbers(curve.get("step")), _numbers(curve.get("loss"))
     if not steps or len(steps) != len(losses):
-        return None  # a stranger's record; the analysis does not rest on it
+        return None  # a malformed record from elsewhere; the analysis does not depend on it
     data = [plots.line(steps, losses, CLASS_COLORS[0], "loss")]
     caption = "Cross-entropy of the answer during training (nats), the best seed."
     if isinstance(floor, int | float):
@@ -338,17 +338,17 @@ def analyze(run: Run[BooleanOptions]) -> BooleanFinding:
 def find_function(run: Run[Any], table: str) -> BooleanFinding:
     """Find the sites at which a boolean function of the data's features is linearly readable.
 
-    Without data the prompts are the truth table of the model's own task.
+    Without data, the prompts are the truth table of the model's own task.
 
     Raises:
-        InputError: no data to be had, a truth table that does not fit it, unknown hooks.
+        InputError: no data, a truth table that does not fit the data, or unknown hooks.
     """
     model, options, progress = run.model, run.options, run.progress
     prompts = prompts_for(model, table, run.data, options.tokens, options.layout)
     features = np.asarray(prompts.features)
     y = labels_of(table, features, prompts)
-    asked = options.hooks
-    hooks = readable_hooks(expand_hooks(model, asked or default_hooks(model)), asked)
+    requested = options.hooks
+    hooks = readable_hooks(expand_hooks(model, requested or default_hooks(model)), requested)
     sites = [
         (hook, position) for position in positions_of(prompts, options.position) for hook in hooks
     ]
@@ -409,7 +409,7 @@ def _measure(
     sites: Sequence[Where],
     read: SiteReader,
 ) -> tuple[list[SiteMeasurement], list[Targets]]:
-    """Measure every site, with its targets; sites with the same inputs share their targets."""
+    """Measure every site and return its targets; sites with the same inputs share targets."""
     groups, shared = groups_of(prompts), dict[bytes, Targets]()
     measured, targets = list[SiteMeasurement](), list[Targets]()
     for i, (hook, position) in enumerate(sites):
@@ -450,7 +450,7 @@ def _plots(
 
 
 def unfit(model: Any, data: FeatureData | None) -> str | None:
-    """Why the analysis cannot run without further options; None where it can."""
+    """The reason why the analysis cannot run without further options; None if it can."""
     task = record_of(model).task
     if data is None and (task is None or not {"function", "tokens"} <= task.keys()):
         return "needs --tokens or --data"

@@ -1,10 +1,10 @@
 """Attribution of a readable function to heads: the probe's score by head, and head ablation.
 
-The residual stream is a sum over all components that write to it, so a linear probe's score is too:
-each head contributes `direction · (z W_O)`. Its contrast is the mean contribution where the
-function is true minus that where it is false. The effect of a head is measured, not inferred: the
-head is replaced by its mean over the data, the activations are read again, and the same probe and
-the same separability test are applied to them.
+The residual stream is a sum over all components that write to it, and so is a linear probe's score:
+each head contributes `direction · (z W_O)`. The contrast of a head is its mean contribution where
+the function is true minus that where it is false. The causal effect of a head is measured by mean
+ablation: the head's output is replaced by its mean over the data, the activations are read again,
+and the same probe and separability test are applied to them.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from interp_toolkit.probes.boolean.result import HeadEffect
 from interp_toolkit.probes.estimators.separability import Status, check_separability
 from interp_toolkit.results import head_name
 
-#: TransformerLens's names, and a bridge's own for the block's and its attention's output
+#: hook points whose value is a sum over heads, including TransformerBridge's names
 SUMS = re.compile(
     r"blocks\.(\d+)\.(hook_attn_out|attn\.hook_out|hook_resid_mid|hook_resid_post|hook_out)$"
 )
-MOST_ABLATED = 24  # heads, those with the largest contrast: each costs passes over the data
-MOST_ABLATED_SAMPLED = 8  # which, sampled, is long
+MOST_ABLATED = 24  # heads with the largest contrast; each one costs passes over the data
+MOST_ABLATED_SAMPLED = 8  # the same for sampled data, which takes long
 
 
 def layers_written(hook: str) -> range | None:
-    """Layers whose heads are summed at this hook point; None where the value is no such sum."""
+    """Layers whose heads are summed at this hook point; None if the value is not such a sum."""
     match = SUMS.match(hook)
     if match is None:
         return None
@@ -57,19 +57,19 @@ def head_effects(
     memory: int | str | None,
     progress: Callable[[str], None],
 ) -> tuple[list[HeadEffect], list[str]]:
-    """Every head's contrast, the strongest ones ablated; and notes on what was left out.
+    """The contrast of every head, ablations of the strongest, and notes on what was left out.
 
     Args:
         model: any TransformerLens model.
         data: the prompts.
         hook: a site that is a sum over heads.
         position: of the site; None for the data's own.
-        X: the site's activations, every head in place.
-        precision: dtype they were computed in.
+        X: the site's activations without ablation.
+        precision: dtype in which they were computed.
         direction: of the probe, in activation units.
         threshold: of the probe.
         positive: the function's value for each row.
-        ask_separability: whether to settle separability after each ablation.
+        ask_separability: whether to test separability after each ablation.
         memory: bound on activations.
         progress: called with a description of each step.
     """

@@ -26,9 +26,9 @@ def prompts_for(
     tokens: Mapping[str, int] | None,
     layout: Sequence[str] | None,
 ) -> FeatureData:
-    """The rows to look at: those given, or the truth table of the tokens, or of the model's task.
+    """The prompts to analyze: the data, or the truth table of the tokens or of the model's task.
 
-    Raises InputError where there are none, or both data and tokens are given.
+    Raises InputError if there are none, or if both data and tokens are present.
     """
     if data is not None:
         if tokens is not None or layout is not None:
@@ -54,7 +54,7 @@ def labels_of(
 ) -> Bool[np.ndarray, " n"]:
     """The value of the function on each row.
 
-    Raises InputError where the columns are not as many as the table takes, or no row differs.
+    Raises InputError if the number of columns is not the table's, or all rows have one value.
     """
     n_features = check_table(table)
     if not features.shape[1]:
@@ -78,7 +78,7 @@ def labels_of(
 
 
 def groups_of(data: FeatureData) -> Any:
-    """The rows' groups; raises InputError when there is but one, so that none can be held out."""
+    """The rows' groups; raises InputError if there is only one, which cannot be held out."""
     if data.groups is None:
         return None
     groups = np.asarray(data.groups)
@@ -93,10 +93,10 @@ def groups_of(data: FeatureData) -> Any:
 def equal_inputs_at(
     model: Any, data: FeatureData, position: int | None, X: Float[np.ndarray, "n d"]
 ) -> Int[np.ndarray, " n"]:
-    """Groups of rows that are equal up to what a site at this position sees.
+    """Groups of rows that a site at this position cannot distinguish by their tokens.
 
-    Rows of equal activations are joined too, as long as there are groups enough to hold some out:
-    of fewer, a model may have merged different prompts, which is a finding.
+    Rows of equal activations are joined too, provided that enough groups remain to hold some out.
+    If fewer remain, the model may have merged different prompts, which is itself a finding.
     """
     own = np.full(len(data), -1) if data.positions is None else data.positions
     causal = getattr(model.cfg, "attention_dir", "causal") != "bidirectional"
@@ -107,28 +107,28 @@ def equal_inputs_at(
 
 
 def groups_with(equal: Int[np.ndarray, " n"], groups: Any) -> Any:
-    """The data's groups joined with equal inputs; None where there are none and all differ."""
+    """The data's groups joined with equal inputs; None if there are no groups and no equal rows."""
     if len(np.unique(equal)) == len(equal):
         return groups
     return equal if groups is None else joined(equal, np.unique(groups, return_inverse=True)[1])
 
 
-def readable_hooks(hooks: list[str], asked: str | Sequence[str] | None) -> list[str]:
-    """Without attention scores that only a pattern matched: where masked they are -inf."""
-    named = [asked] if isinstance(asked, str) else list(asked or ())
+def readable_hooks(hooks: list[str], requested: str | Sequence[str] | None) -> list[str]:
+    """Drop attention scores matched only by a pattern: they are -inf where masked."""
+    named = [requested] if isinstance(requested, str) else list(requested or ())
     readable = [h for h in hooks if not h.endswith("hook_attn_scores") or h in named]
     return readable or hooks
 
 
 def default_hooks(model: Any) -> list[str]:
-    """The residual stream after each attention and block, where the model has both."""
+    """The residual stream after each attention and block, as far as the model has these hooks."""
     hooks = list(model.hook_dict)
     mids = [h for h in hooks if h.startswith("blocks.") and h.endswith(".hook_resid_mid")]
     return list(DEFAULT_HOOKS) if mids else [DEFAULT_HOOKS[1]]
 
 
 def positions_of(data: FeatureData, position: Position | None) -> list[int | None]:
-    """Positions as columns of tokens; None: each row's own, where they differ."""
+    """Positions as columns of tokens; None stands for each row's own position if they differ."""
     lengths = set(data.lengths.tolist())
     if position == "all":
         if len(lengths) != 1:

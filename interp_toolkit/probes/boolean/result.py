@@ -26,25 +26,25 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-LEAST_COPIES = 3  # weight-shuffled models of which all must show what is no finding then
-SELDOM_REPEATED = 0.5  # share of distinct activations below which most rows repeat another
+LEAST_COPIES = 3  # if all of at least this many weight-shuffled models show it, it is no finding
+SELDOM_REPEATED = 0.5  # fraction of distinct activations below which most rows are repeats
 AS_WELL = 0.02  # balanced accuracy by which a model must exceed weight-shuffled ones
 
 
 @dataclass(frozen=True)
 class HeldOutFigures:
-    """The logistic probe's figures on rows it was not fitted on, and what shuffled labels give.
+    """The logistic probe's scores on held-out rows, and the null of shuffled labels.
 
     Attributes:
-        accuracy: share of rows right.
-        balanced_accuracy: mean of the two classes' shares, at the odds of the rows fitted to.
+        accuracy: fraction of rows classified correctly.
+        balanced_accuracy: mean of the two classes' accuracies, at the odds of the fitted rows.
         auroc: area under the ROC curve.
         calibration_error: expected calibration error of the probabilities.
         null_balanced_accuracy: mean over shuffled labels, same folds and choice of
             regularization.
         reinitialised_balanced_accuracy: mean over copies of the model with permuted weights.
-        p_value: of the balanced accuracy, corrected for the sites looked at (max statistic).
-        shuffles: how many shuffled labels it was compared with.
+        p_value: of the balanced accuracy, corrected for the number of sites (max statistic).
+        shuffles: number of shuffled labels in the null.
     """
 
     accuracy: float
@@ -62,9 +62,9 @@ class LabelingNull:
     """Other labelings of the same points, with the same class sizes.
 
     Attributes:
-        separable: how many of them are linearly separable.
-        tried: how many were looked at.
-        contradictory: how many give one activation both labels, and so cannot be separable.
+        separable: number of linearly separable labelings.
+        tried: number of labelings tested.
+        contradictory: number that give one activation both labels, and so cannot be separable.
     """
 
     separable: int
@@ -72,11 +72,11 @@ class LabelingNull:
     contradictory: int
 
     def explains(self, *, sampled: bool) -> bool:
-        """Whether that one labeling separates shows nothing, since the others do.
+        """Whether separability of the actual labeling is uninformative because others have it too.
 
-        Of all labelings there are, every one must; of labels drawn by shuffling, a share above
-        `LEVEL` is enough. Labelings that contradict themselves count as not separable: where the
-        model merges inputs, that is a finding.
+        If all labelings were enumerated, every one must be separable. For labels drawn by
+        shuffling, a fraction above `LEVEL` is enough. Labelings that contradict themselves count
+        as not separable: if the model merges inputs, that is a finding.
         """
         if sampled:
             return self.separable > LEVEL * self.tried
@@ -85,11 +85,11 @@ class LabelingNull:
 
 @dataclass(frozen=True)
 class CopyNull:
-    """Copies of the model whose weight tensors have their entries in random order.
+    """Copies of the model in which the entries of every weight tensor are permuted.
 
     Attributes:
-        separable: in how many of them the function is separable.
-        tried: how many were made.
+        separable: number of copies in which the function is separable.
+        tried: number of copies.
     """
 
     separable: int
@@ -102,30 +102,30 @@ class SiteVerdict:
 
     Attributes:
         hook: hook name.
-        position: token position; None when it differs from row to row.
+        position: token position; None if it differs from row to row.
         function: the function's name, or its truth table.
         separability: of the classes, with its witness.
-        basis: what its status rests on: "points" (a witness on the activations) or "theorem" (too
-            few heads, verified through denominators where the points alone left it undecided).
-        accuracy: of the probe, held out if there is held-out data, else on the points.
-        denominators: the (weighted) softmax denominators as a certificate, where the theorem on
-            heads applies and it verifies; None elsewhere.
+        basis: the source of the status: "points" (a witness on the activations) or "theorem" (too
+            few heads, verified by the denominators where the points alone were undecided).
+        accuracy: of the probe, on held-out data if there is any, else on the points.
+        denominators: the (weighted) softmax denominators as a certificate, if the theorem on
+            heads applies and the certificate verifies; else None.
         denominator_residual: distance of the two combinations under these weights,
-            over the largest activation's norm; None where the theorem does not apply.
+            relative to the largest activation's norm; None if the theorem does not apply.
         theorem: "applies", or the hypothesis that fails.
-        heads_needed: at least, for the function, where it applies.
-        evenly_weighted: whether the certificate is of the denominators themselves, or of their
-            products, every input counting alike: so of XOR and parity. Else inputs count as the
-            weights of `threshold_degree` say.
+        heads_needed: least number of heads for the function, if the theorem applies.
+        evenly_weighted: whether all inputs have equal weight, as for XOR and parity: the
+            certificate then consists of the denominators, or their products, alone. Otherwise
+            inputs are weighted as in `threshold_degree`.
         n_rows: rows of data.
-        same_input: whether the very same prompt has both labels.
-        labelings: the null of other labelings; on sampled data of shuffled labels, where Cover's
-            chance alone would not say enough; else None.
+        same_input: whether one and the same prompt has both labels.
+        labelings: the null of other labelings. On sampled data these are shuffled labels, present
+            only if Cover's probability is inconclusive; else None.
         reinitialised: the null of weight-shuffled models; None for sampled data (see
             `HeldOutFigures`).
-        held_out: figures on held-out rows; None when the data is one row per input.
-        controls: accuracy of probes for other functions of the same features here; on sampled data
-            balanced and held out.
+        held_out: scores on held-out rows; None if the data has one row per input.
+        controls: accuracy of probes for other functions of the same features at this site; on
+            sampled data balanced and held out.
     """
 
     hook: str
@@ -158,33 +158,33 @@ class SiteVerdict:
 
     @property
     def margin(self) -> float:
-        """Gap along the best direction found, in activation units; negative: overlap."""
+        """Gap along the best direction tried, in activation units; negative if classes overlap."""
         return self.separability.margin
 
     @property
     def relative_margin(self) -> float:
-        """The gap over the largest activation's norm."""
+        """The gap relative to the largest activation's norm."""
         scale = self.separability.scale
         return self.margin / scale if scale else 0.0
 
     @property
     def hyperplane(self) -> Hyperplane | None:
-        """The witness of 'separable'."""
+        """The hyperplane, if the classes are separable."""
         return self.separability.hyperplane
 
     @property
     def certificate(self) -> Certificate | None:
-        """The witness of 'not separable'."""
+        """The certificate, if the classes are not separable."""
         return self.separability.certificate
 
     @property
     def judgement(self) -> tuple[Status, str | None]:
-        """The status by the rule of evidence, and why it is not "separable".
+        """The status by the evidence rule, and why it is not "separable".
 
-        A certificate needs no control. A hyperplane does, since any labels may have one: on
-        sampled data rows held out against shuffled labels; where that has no power, other
-        labelings of the points, or Cover's chance. And models with shuffled weights must not
-        show as much.
+        A certificate needs no control. A hyperplane does, since any labels may have one. On
+        sampled data the control is held-out accuracy against shuffled labels; if that has no
+        power, other labelings of the points, or Cover's probability. In addition, models with
+        shuffled weights must not reach the same result.
         """
         if self.status != "separable":
             return self.status, self.separability.reason
@@ -229,16 +229,16 @@ class SiteVerdict:
 
     @property
     def explained_by_null(self) -> bool:
-        """Whether a separable function says nothing here (see `judgement`)."""
+        """Whether separability is not informative here (see `judgement`)."""
         return self.outcome == "uninformative"
 
     @property
     def outcome(self) -> Status:
-        """The status by the rule of evidence (see `judgement`)."""
+        """The status by the evidence rule (see `judgement`)."""
         return self.judgement[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON data, with the entries of `separability` on the same level."""
+        """JSON data, with the fields of `separability` at the top level."""
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         separability: Separability = own.pop("separability")
         flat = {f.name: getattr(separability, f.name) for f in dataclasses.fields(separability)}
@@ -255,13 +255,13 @@ class HeadEffect:
     """The contribution of one head to the probe's score at the site, and the effect of ablating it.
 
     Attributes:
-        layer, head: which.
-        contrast: mean score it adds where the function is true, less where it is false.
-        share: of the contrasts' sum over all heads and everything else.
-        status_ablated: separability with this head replaced by its mean (None: not asked).
-        accuracy_ablated: of the unchanged probe then, on all rows.
-        accuracy_intact: of that probe with every head in place. It was fitted on these rows, so
-            this is what to compare `accuracy_ablated` with, not the accuracy held out.
+        layer, head: indices of the head.
+        contrast: mean score it adds where the function is true, minus that where it is false.
+        share: fraction of the contrasts' sum over all heads and other components.
+        status_ablated: separability with this head replaced by its mean (None: not tested).
+        accuracy_ablated: accuracy of the unchanged probe under the ablation, on all rows.
+        accuracy_intact: accuracy of that probe without ablation. It was fitted on these rows, so
+            `accuracy_ablated` must be compared with this and not with the held-out accuracy.
     """
 
     layer: int
@@ -278,17 +278,17 @@ class BooleanEvidence(Evidence):
     """The evidence of the status, at the most informative site.
 
     Attributes:
-        witness: "hyperplane" or "certificate", verified in float64 on the points; None: neither.
-        certificate_residual: distance of the certificate's two combinations, over the largest
-            activation's norm.
-        smallest_margin: that counts at this precision, in activation units.
+        witness: "hyperplane" or "certificate", verified in float64 on the points; None if neither.
+        certificate_residual: distance of the certificate's two combinations, relative to the
+            largest activation's norm.
+        smallest_margin: smallest margin above rounding at this precision, in activation units.
         heads_theorem: "applies", or the hypothesis that fails.
         denominator_residual: relative error of the softmax denominators as a certificate.
-        cover_chance: that random labels of as many points in general position are separable; says
-            little of points in special position, whose labelings are counted beside.
+        cover_chance: probability that random labels of as many points in general position are
+            separable; for points in special position, see `labelings`.
         labelings: the null of other labelings of these points.
         reinitialised: the null of weight-shuffled models.
-        controls: accuracy of other functions' probes here.
+        controls: accuracy of probes for other functions at this site.
     """
 
     site: str = column("site")
@@ -362,13 +362,13 @@ class BooleanFinding(Finding):
         return super().to_dict() | {"sites": [site.to_dict() for site in self.sites]}
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per site, with the numbers of its separability and of held-out rows."""
+        """One row per site, with its separability and its held-out scores."""
         import pandas as pd
 
         return pd.DataFrame([_site_row(site) for site in self.sites])
 
     def tables(self) -> list[Table]:
-        """The records' tables, and the controls, whose columns are named by the data."""
+        """The records' tables, and the table of controls, whose columns depend on the data."""
         sites, *heads = super().tables()
         bold = [self.focus] if len(self.sites) > 1 else []
         return [dataclasses.replace(sites, highlight=bold), _control_table(self.sites), *heads]
@@ -430,10 +430,10 @@ def _control_table(sites: Sequence[SiteVerdict]) -> Table:
 
 
 def focus_of(sites: Sequence[SiteVerdict]) -> int:
-    """The index of the site that says most.
+    """The index of the most informative site.
 
-    The best one held out where any is, else the widest gap among the separable, else the last
-    with a witness, else the last.
+    The site with the best held-out accuracy if there is any, else the separable site with the
+    widest gap, else the last site with a witness, else the last.
     """
 
     def says(i: int) -> tuple[float, float]:
@@ -467,7 +467,7 @@ def evidence_of(site: SiteVerdict) -> BooleanEvidence:
 
 
 def headline(site: SiteVerdict, heads: Sequence[HeadEffect]) -> str:
-    """Whether the function is linearly separable at the site, and which heads that needs."""
+    """Whether the function is linearly separable at the site, and the heads necessary for it."""
     function, where = _subject(site), f"at {site.name}"
     if site.status == "undecided":
         return f"Undecided whether {function} is linearly separable {where}."
@@ -493,7 +493,7 @@ def _subject(site: SiteVerdict) -> str:
 
 
 def findings(sites: Sequence[SiteVerdict], heads: Sequence[HeadEffect], focus: int) -> list[str]:
-    """Sentences of facts about the site that says most, the most important first."""
+    """Findings about the most informative site, the most important first."""
     site = sites[focus]
     separability = site.separability
     listed = []

@@ -1,11 +1,11 @@
 """Measurement of a site: activations, separability, the logistic probe, controls, the theorem.
 
-A site is a hook point at a position. Sites at one position are read together, as many as the memory
-allows (`SiteReader`). There are two kinds of data. *Exhaustive*: one row per input of the truth
-table (or few rows at all); the question is what those points allow. *Sampled*: many rows; the probe
-is tested on held-out rows, against shuffled labels, and separability is reported with Cover's
-chance. The same is measured on copies of the model with shuffled weights, and p-values are
-corrected for the number of sites.
+A site is a hook point at a position. Sites at one position are read together, as many as memory
+allows (`SiteReader`). There are two kinds of data. *Exhaustive* data has one row per input of the
+truth table (or few rows in all); separability of these points is the question. *Sampled* data has
+many rows; the probe is tested on held-out rows against shuffled labels, and separability is
+reported with Cover's probability. The same is measured on copies of the model with shuffled
+weights, and p-values are corrected for the number of sites.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ Where = tuple[str, int | None]  # hook, position (None: the data's own for each 
 
 
 class SiteReader:
-    """`reader(hook, position)` -> activations [n d] in float64, and the precision behind them.
+    """`reader(hook, position)` -> activations [n d] in float64, and the dtype they came from.
 
     Args:
         model: any TransformerLens model.
         data: the prompts.
-        sites: all that will be asked for, in the order in which they will be.
+        sites: all sites that will be read, in order.
         memory: bound on what is kept, and on each pass.
     """
 
@@ -80,7 +80,7 @@ class SiteReader:
         return flat, precision_of(self.model, values)
 
     def forget(self) -> None:
-        """Drop what is kept: the model has changed."""
+        """Drop the cached activations, because the model has changed."""
         self._values = {}
 
     def _fetch(self, hook: str, position: int | None) -> None:
@@ -91,24 +91,24 @@ class SiteReader:
         self._site_bytes = max(v.numel() * v.element_size() for v in read.values())
 
     def _together(self, hook: str, position: int | None) -> list[str]:
-        """This hook and those that come after it at the same position, as many as fit."""
+        """This hook and the following ones at the same position, as many as fit in memory."""
         sites = together(self.sites, (hook, position), self.memory, self._site_bytes)
         return list(dict.fromkeys(name for name, at in sites if at == position))
 
 
 def precision_of(model: Model, values: Tensor) -> str:
-    """The coarsest dtype that went into activations: norms of a bfloat16 model give float32."""
+    """The coarsest dtype behind some activations: norms of a bfloat16 model return float32."""
     dtypes = {values.dtype, *(p.dtype for p in model.parameters())}
     names = {str(dtype).removeprefix("torch.") for dtype in dtypes}
     return max(names & set(TOLERANCES), key=lambda name: TOLERANCES[name], default="float64")
 
 
-SAMPLED_FROM = 50  # different inputs from which there is enough to hold some out
-MOST_LABELINGS = 100  # all relabelings are tried if there are at most so many, else that many
+SAMPLED_FROM = 50  # distinct inputs from which some can be held out
+MOST_LABELINGS = 100  # all relabelings are tested up to this number, else that many at random
 MOST_SPLITS = 5
-ROUNDING = 1e-12  # a spread this small beside the activations is none
+ROUNDING = 1e-12  # a smaller spread, relative to the activations, counts as zero
 SHUFFLES_SEPARATED = 20
-UNLIKELY = 0.05  # Cover's chance above which nothing more needs to be said against 'separable'
+UNLIKELY = 0.05  # if Cover's probability is higher, 'separable' is uninformative without more tests
 WEAK = 1e4  # C of the probe on exhaustive data, activations scaled to a largest norm of 1
 
 
@@ -119,9 +119,10 @@ class Targets:
     Attributes:
         names: "XOR", then the controls' names.
         labels: one column each.
-        nulls: shuffled labels of the function, one column a draw (none on exhaustive data).
-        inputs: of each row, which rows are equal up to what the site sees.
-        groups: of the rows, for splits: the data's, joined with equal inputs; None: all differ.
+        nulls: shuffled labels of the function, one column per draw (none on exhaustive data).
+        inputs: an index per row, equal for rows that the site cannot distinguish.
+        groups: of the rows, for splits: the data's groups joined with equal inputs; None if all
+            rows differ.
     """
 
     names: tuple[str, ...]
@@ -137,7 +138,7 @@ class Targets:
 
     @property
     def sampled(self) -> bool:
-        """Whether there are different inputs enough to hold some out."""
+        """Whether there are enough distinct inputs to hold some out."""
         return is_sampled(self.inputs, self.groups)
 
 
@@ -149,11 +150,12 @@ class SiteMeasurement:
         separability: of the function.
         accuracy: of each target's probe on the points; if sampled, held out, and balanced for the
             controls (whose classes may be of very different sizes).
-        held_out: of the function, without its p-value (that needs all sites); None if exhaustive.
+        held_out: scores of the function, without the p-value (which needs all sites); None if
+            exhaustive.
         null: balanced accuracy of each shuffled draw.
         direction, threshold: the probe: the hyperplane if there is one, else the logistic fit.
-        labelings: relabelings of the same points; if sampled, only of what is separable although
-            Cover's chance is small, else None.
+        labelings: the null of other labelings of the same points. If sampled, only present if the
+            function is separable although Cover's probability is small; else None.
     """
 
     separability: Separability
@@ -166,14 +168,14 @@ class SiteMeasurement:
 
 
 def function_name(table: str) -> str:
-    """XOR for 0110 and so on; the table itself if it has no name."""
+    """XOR for 0110 and so on; the table itself if the function has no name."""
     return next((name.upper() for name, bits in TABLES.items() if bits == table), table)
 
 
 def controls(
     table: str, features: Bool[np.ndarray, "n k"], names: tuple[str, ...]
 ) -> dict[str, Bool[np.ndarray, " n"]]:
-    """The features themselves, their AND and their OR: what else could be read at a site."""
+    """The control functions: the features themselves, their AND and their OR."""
     labels = {name: features[:, i] for i, name in enumerate(names)}
     labels |= {"AND": np.all(features, axis=1), "OR": np.any(features, axis=1)}
     return {
@@ -191,7 +193,7 @@ def measure(
     C: float | None,
     seed: int,
 ) -> SiteMeasurement:
-    """The site with activations X [n d] (float64 array), computed in `precision`.
+    """Measure the site with activations X [n d] (float64 array), computed in `precision`.
 
     `C` is the probe's inverse regularization on sampled data; None: chosen by held-out log loss.
     """
@@ -213,7 +215,7 @@ def _exhaustive(
     fits = fit_logistic_targets(X / size, targets.labels, C=WEAK, max_iter=2_000)
     scores = X / size @ fits.coef.T + fits.intercept
     accuracy = ((scores > 0) == targets.labels).mean(axis=0)
-    for i in range(len(targets.names)):  # a hyperplane is the better probe, where there is one
+    for i in range(len(targets.names)):  # prefer a hyperplane as the probe if there is one
         side = targets.labels[:, i]
         counts = (
             separability if i == 0 else check_separability(X[side], X[~side], precision=precision)
@@ -253,7 +255,7 @@ def _labelings(
     labelings = np.zeros((len(chosen), n), dtype=bool)
     for labeling, rows in zip(labelings, chosen, strict=True):
         labeling[rows] = True
-    # Neither the function itself, nor its negation, which is as separable.
+    # Exclude the function and its negation, which is equally separable.
     others = labelings[(labelings != y).any(axis=1) & (labelings == y).any(axis=1)]
     return _count_separable(X, others, precision)
 
@@ -283,7 +285,7 @@ def _sampled(
     every = np.column_stack([targets.labels, targets.nulls])
     scored = _cross_validate(X, every, targets.groups, C, seed)
     size = _spread(X)
-    estimable = np.isfinite(scored.C[0])  # else the function could not be held out
+    estimable = np.isfinite(scored.C[0])  # False if the function could not be held out
     whole = fit_logistic_targets(
         X / size, targets.labels[:, :1], C=float(scored.C[0]) if estimable else C or 1.0
     )
@@ -321,7 +323,7 @@ def _shuffled(
 ) -> LabelingNull | None:
     """Number of label shuffles that are separable, if the function is and Cover is inconclusive.
 
-    Cover's chance is of labels that are as often true as false; rare ones separate far more easily.
+    Cover's probability assumes labels that are true half the time; rare ones separate more easily.
     """
     draws = targets.nulls.T[:SHUFFLES_SEPARATED]
     draws = draws[draws.any(axis=1) & ~draws.all(axis=1)]
@@ -331,7 +333,7 @@ def _shuffled(
 
 
 def _spread(X: Float[np.ndarray, "n d"]) -> float:
-    """Root mean square deviation of a coordinate: the unit in which `C` is meant."""
+    """Root mean square deviation of a coordinate: the unit of `C`."""
     spread = float(np.sqrt(X.var(axis=0).mean()))
     size = float(np.sqrt((X**2).mean()))
     return spread if spread > ROUNDING * size else size or 1.0
@@ -340,7 +342,7 @@ def _spread(X: Float[np.ndarray, "n d"]) -> float:
 def held_out_accuracy(
     X: Float[np.ndarray, "n d"], targets: Targets, *, C: float | None, seed: int
 ) -> float:
-    """The function's held-out balanced accuracy alone, same folds and regularization."""
+    """Held-out balanced accuracy of the function alone, with the same folds and regularization."""
     scored = _cross_validate(X, targets.labels[:, :1], targets.groups, C, seed)
     return float(scored.balanced_accuracy[0])
 
@@ -364,12 +366,12 @@ def _cross_validate(
 
 
 def _splits(groups: np.ndarray | None) -> int:
-    """Folds: five, or one a group where there are fewer groups."""
+    """Number of folds: five, or the number of groups if there are fewer."""
     return MOST_SPLITS if groups is None else min(MOST_SPLITS, len(np.unique(groups)))
 
 
 def is_sampled(inputs: Int[np.ndarray, " n"], groups: np.ndarray | None) -> bool:
-    """Whether rows differ enough, and are of groups enough, to hold some out."""
+    """Whether there are enough distinct rows and groups to hold some out."""
     several = groups is None or len(np.unique(groups)) > 1
     return several and len(np.unique(inputs)) >= SAMPLED_FROM
 
@@ -412,7 +414,7 @@ def in_reinitialised(
     seed: int,
     progress: Callable[[str], None],
 ) -> Float[np.ndarray, "site copy"]:
-    """The same question of weight-shuffled models: separable (1 or 0), or accuracy if sampled."""
+    """The measure in weight-shuffled models: separable (1 or 0), or accuracy if sampled."""
     values = np.full((len(sites), copies), np.nan)
     for copy in range(copies):
         progress(f"weight-shuffled model {copy + 1} of {copies}")
@@ -432,7 +434,7 @@ def in_reinitialised(
 
 
 def with_reinitialised(site: SiteVerdict, values: Float[np.ndarray, " copy"]) -> SiteVerdict:
-    """The verdict with what weight-shuffled models show: separable or not, or their accuracy."""
+    """Add the results of weight-shuffled models: separable or not, or their accuracy."""
     if not len(values):
         return site
     if site.held_out is None:
@@ -452,9 +454,9 @@ def site_verdict(
     measurement: SiteMeasurement,
     read: SiteReader,
 ) -> SiteVerdict:
-    """One site: its measurement, and the theorem on heads where its hypotheses hold there.
+    """One site's verdict: its measurement, and the theorem on heads if its hypotheses hold.
 
-    Where the points alone leave it undecided, a certificate by the theorem decides.
+    If the points alone are undecided, a certificate by the theorem decides.
     """
     separability, basis = measurement.separability, "points"
     residual: float | None = None
@@ -504,13 +506,13 @@ def site_verdict(
 
 
 def _even(table: str) -> bool:
-    """Whether all inputs count alike in the certificate of the function's threshold degree."""
+    """Whether all inputs have equal weight in the certificate of the threshold degree."""
     weights = threshold_degree(table).weights
     return weights is not None and len(set(weights.tolist())) == 1
 
 
 def _same_prompt_both_ways(data: FeatureData, table: str, position: int | None) -> bool:
-    """Whether one prompt, read at one position, has the function both true and false."""
+    """Whether one prompt, read at one position, occurs with both values of the function."""
     y = truth_values(table, np.asarray(data.features))
     positions = (
         [position] * len(data) if data.positions is None or position is not None else data.positions
@@ -525,7 +527,7 @@ def _same_prompt_both_ways(data: FeatureData, table: str, position: int | None) 
 def corrected(
     verdicts: list[SiteVerdict], measured: Sequence[SiteMeasurement]
 ) -> list[SiteVerdict]:
-    """P-values of the held-out figures, corrected over the sites (same shuffles at each)."""
+    """Correct the p-values of the held-out scores over the sites (same shuffles at each)."""
     held = {i: v.held_out for i, v in enumerate(verdicts) if v.held_out is not None}
     if not held or not all(len(measured[i].null) for i in held):
         return verdicts

@@ -1,11 +1,11 @@
-"""Too few attention heads: the theorem, and its certificate on a given model.
+"""The theorem on too few attention heads, and its certificate on a concrete model.
 
 From a query that does not see the bits, a head's update is `N / Z`, with `Z = Σ exp(score)` over
 the keys and `N = Σ exp(score) value`. Every key sees at most one bit, so both are affine functions
-of the bits. Times all heads' Z, the updates of h heads are therefore polynomials of degree h, and
-so is every linear readout of them with its threshold, by which its sign does not change: **h heads
-cannot separate a function whose threshold degree is above h**, in any dimension and with any
-embedding. XOR has degree 2, and one head fails; the parity of n bits needs n.
+of the bits. Multiplied by all heads' Z, the updates of h heads are polynomials of degree h, and so
+is every linear readout of them minus its threshold; the factor does not change its sign. Therefore
+**h heads cannot separate a function whose threshold degree is above h**, in any dimension and with
+any embedding. XOR has degree 2, so one head fails; the parity of n bits needs n heads.
 
 The weights mu that balance all monomials of degree h between the classes (see `threshold_degree`)
 give the certificate: the convex combination of the updates with weights proportional to
@@ -14,8 +14,8 @@ denominators themselves are the weights: `Z00 u00 + Z11 u11 = Z01 u01 + Z10 u10`
 Source: "How many attention heads do you need to do XOR?", section "One attention head cannot do
 XOR", for two bits; the step to h heads and n bits is this project's (`docs/open/boolean-heads.md`).
 
-The theorem is claimed only where its hypotheses hold, each checked here on the model and data at
-hand; the certificate is then verified on the very activations, in the model's own precision.
+The theorem is applied only if its hypotheses hold, each checked here on the model and data. The
+certificate is then verified on the actual activations, in the model's own precision.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from interp_toolkit.probes.estimators.separability import TOLERANCES, Certificat
 RESIDUAL = "blocks.0.hook_resid_pre"
 SCORES, PATTERN = "blocks.0.attn.hook_attn_scores", "blocks.0.attn.hook_pattern"
 QUERIES, KEYS = "blocks.0.attn.hook_q", "blocks.0.attn.hook_k"
-#: the update, plus a constant; with a bridge's own names for them
+#: hook points of the update plus a constant, including TransformerBridge's names
 SITES = (
     "blocks.0.hook_attn_out",
     "blocks.0.attn.hook_out",
@@ -52,9 +52,10 @@ class Denominators(ShortRepr):
     """Products of the softmax denominators, weighted by mu, as a certificate.
 
     Attributes:
-        positive_weights: normalized, of the rows labeled 1, in the data's order.
-        negative_weights: of the rows labeled 0.
-        sum_difference: of the two classes' sums, over their total; 0 in exact arithmetic.
+        positive_weights: normalized weights of the rows labeled 1, in the data's order.
+        negative_weights: normalized weights of the rows labeled 0.
+        sum_difference: difference of the two classes' sums, relative to their total; 0 in exact
+            arithmetic.
     """
 
     positive_weights: Float[np.ndarray, " positive"]
@@ -79,7 +80,7 @@ def verifies(certificate: Certificate, X: Float[np.ndarray, "row d"], precision:
 
 
 def why_not(model: Model, data: FeatureData, table: str, hook: str, position: int) -> str | None:
-    """The hypothesis that fails here, in a few words; None when the theorem applies."""
+    """The hypothesis that fails here, as a phrase; None if the theorem applies."""
     cfg = model.cfg
     if cfg.n_layers != 1:
         return f"the model has {cfg.n_layers} layers"
@@ -123,9 +124,9 @@ def _function_of(values: Int[np.ndarray, " n"], bit: Bool[np.ndarray, " n"]) -> 
 def denominators(model: Model, data: FeatureData, table: str, position: int) -> Denominators | str:
     """Weighted products of the softmax denominators, from the model's own attention scores.
 
-    Returns a reason instead, in a few words, when the query's residual before the head turns out
-    to depend on the bits (its token does not, but something else in the model may make it so), or
-    when the attention pattern is not the softmax of the scores.
+    Returns a reason instead, as a phrase, if the attention pattern is not the softmax of the
+    scores, or if the query's residual before the head depends on the bits. Other parts of the model
+    may cause that dependence even though the query's token does not.
     """
     read = collect(model, data, [RESIDUAL, SCORES, PATTERN], position)
     if not torch.equal(read[RESIDUAL], read[RESIDUAL][:1].expand_as(read[RESIDUAL])):
@@ -134,10 +135,10 @@ def denominators(model: Model, data: FeatureData, table: str, position: int) -> 
     pattern = read[PATTERN].double()
     score = read[SCORES].double()
     if not torch.allclose(score.softmax(-1), pattern, rtol=0, atol=tolerance):
-        score = _scores_from_weights(model, data, position)  # native bridges hook no scores
+        score = _scores_from_weights(model, data, position)  # native bridges have no score hook
     if not torch.allclose(score.softmax(-1), pattern, rtol=0, atol=tolerance):
         return "the pattern is not the softmax of the attention scores"
-    # One shift a head for all inputs: a shift per row would break the identity.
+    # One shift per head for all inputs: a shift per row would break the identity.
     log_z = score.logsumexp(dim=-1).sum(dim=1)
     products = _mu(table, data) * (log_z - log_z.max()).exp().numpy()
     positive = truth_values(table, data.features)
@@ -150,9 +151,9 @@ def denominators(model: Model, data: FeatureData, table: str, position: int) -> 
 
 
 def _mu(table: str, data: FeatureData) -> Float[np.ndarray, " row"]:
-    """The weights that balance the monomials of one degree below the function's, row by row."""
+    """Weights under which both classes have equal sums of the lower-degree monomials, by row."""
     weights = threshold_degree(table).weights
-    assert weights is not None  # no constant gets here
+    assert weights is not None  # only constants have none, and they are excluded
     codes = np.asarray(data.features) @ (1 << np.arange(data.features.shape[1])[::-1])
     return np.asarray(weights[codes], dtype=np.float64)
 

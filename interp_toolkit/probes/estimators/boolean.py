@@ -28,7 +28,7 @@ def checked_rows(X: Any) -> Float[np.ndarray, "batch d_model"]:
 
     Raises:
         InputError: another shape, an empty one, text, complex numbers, NaN or infinity.
-        TypeError: a sparse matrix, or objects that are no numbers.
+        TypeError: a sparse matrix, or objects that are not numbers.
     """
     if hasattr(X, "detach"):  # a torch tensor; numpy has no bfloat16
         X = X.detach().cpu()
@@ -38,7 +38,7 @@ def checked_rows(X: Any) -> Float[np.ndarray, "batch d_model"]:
     try:
         rows = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=False)
     except ValueError as error:
-        first, *_, last = str(error).splitlines() * 2  # what is between is the data
+        first, *_, last = str(error).splitlines() * 2  # the lines in between show the data
         row_range = first if first == last else f"{first} {last}"
         raise InputError(f"the activations must be numbers [n, d]: {row_range}") from error
     if not np.isfinite(rows).all():
@@ -46,7 +46,7 @@ def checked_rows(X: Any) -> Float[np.ndarray, "batch d_model"]:
     return np.asarray(rows)
 
 
-#: the functions of two features that have names
+#: the named functions of two features
 TABLES: Mapping[str, str] = {
     "xor": "0110",
     "and": "0001",
@@ -77,11 +77,11 @@ def truth_values(table: str, features: Any) -> Bool[np.ndarray, " batch"]:
     """The table's value for every row of features.
 
     Args:
-        table: see the module.
+        table: see the module's docstring.
         features: [n, k] booleans, or numbers that are 0 or 1.
 
     Raises:
-        InputError: for a bad table, the wrong number of columns, values other than 0 and 1.
+        InputError: an invalid table, the wrong number of columns, values other than 0 and 1.
 
     Examples:
         >>> truth_values("0110", [[0, 0], [0, 1], [1, 0], [1, 1]]).tolist()
@@ -98,7 +98,7 @@ def truth_values(table: str, features: Any) -> Bool[np.ndarray, " batch"]:
 
 
 def as_booleans(features: Any) -> Bool[np.ndarray, "batch feature"]:
-    """A table of features as booleans; InputError unless it is 2-dimensional, of 0s and 1s."""
+    """Features as booleans; InputError unless they are 2-dimensional, of 0s and 1s."""
     values = np.asarray(features)
     if values.ndim != 2:
         raise InputError(f"the features must be [rows, features], got shape {values.shape}")
@@ -117,14 +117,14 @@ class BooleanProbe(BaseEstimator):
 
     Args:
         table: the function, as in the module's docstring.
-        C: inverse strength of the penalty, as in `LogisticProbe`, like the options that follow.
+        C: inverse strength of the penalty, as in `LogisticProbe` (so are the following options).
         fit_intercept: whether to fit an unpenalised intercept.
         tol: relative error of the solution.
-        max_iter: the most iterations.
+        max_iter: largest number of iterations.
         class_weight: None or "balanced".
 
     Attributes:
-        coef_: [1, d] weights; positive ones speak for the function being true.
+        coef_: [1, d] weights; positive ones raise the log-odds that the function is true.
         intercept_: [1].
         n_features_in_: d.
         n_iter_: [1] iterations run.
@@ -156,7 +156,7 @@ class BooleanProbe(BaseEstimator):
     def fit(self, X: Any, features: Any) -> BooleanProbe:
         """Fit the probe to activations [n, d] and features [n, k].
 
-        Raises InputError for a bad table, features that do not fit it, a different number of
+        Raises InputError for an invalid table, features that do not fit it, a different number of
         rows, NaN or infinity in X, and data in which the function takes one value only.
         """
         activations = checked_rows(X).astype(np.float64, copy=False)
@@ -188,7 +188,7 @@ class BooleanProbe(BaseEstimator):
         return self.probe_.decision_function(checked_rows(X))
 
     def predict(self, X: Any) -> Bool[np.ndarray, " batch"]:
-        """Whether the function is likelier true than false."""
+        """Whether the function is more likely true than false."""
         return self.decision_function(X) > 0
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "batch 2"]:
@@ -197,7 +197,7 @@ class BooleanProbe(BaseEstimator):
         return self.probe_.predict_proba(checked_rows(X))
 
     def score(self, X: Any, features: Any) -> float:
-        """The share of rows predicted right."""
+        """The fraction of rows predicted correctly."""
         predicted, truth = self.predict(X), truth_values(self.table, features)
         if len(predicted) != len(truth):
             raise InputError(
@@ -207,7 +207,7 @@ class BooleanProbe(BaseEstimator):
 
 
 class XORProbe(BooleanProbe):
-    """`BooleanProbe("0110")`: exactly one of two features.
+    """`BooleanProbe("0110")`: true if exactly one of two features is.
 
     Examples:
         >>> ab = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])

@@ -1,11 +1,11 @@
-"""Accuracy on held-out prompts by cross-validation, and its null by shuffled labels.
+"""Accuracy on held-out prompts by cross-validation, and its null from shuffled labels.
 
 A fold is a target with some rows' weights set to zero, so all folds of all targets are solved
 together, on one rotation of the activations (`probes.estimators.logistic`).
 
-Each fold chooses among several penalties the one with the least log loss on the rows of the *other*
-folds, held out in turn: a row's label affects its own score only through the probes it helped to
-fit. From strong to weak penalties, a fold stops once that loss is a quarter above its minimum:
+Each fold chooses among several penalties the one with the lowest log loss on the rows of the
+*other* folds, held out in turn: a row's label affects its own score only through the probes that it
+helped to fit. From strong to weak penalties, a fold stops once that loss is 25 % above its minimum:
 unreadable labels, such as most of a null's, would only be overfitted further. One penalty does not
 suit all targets, since directions of an activation differ in size by orders of magnitude: a target
 read from a small direction is lost under a penalty that suits a large one.
@@ -38,10 +38,10 @@ Groups = Sequence[Hashable] | np.ndarray
 def stratified_folds(
     Y: Bool[np.ndarray, "batch target"], n_splits: int, seed: int
 ) -> Int[np.ndarray, "batch target"]:
-    """The fold of every row, for every target: both classes are dealt out evenly.
+    """The fold of every row, for every target: both classes are distributed evenly.
 
-    Rows are shuffled once; each target deals its positive rows to the folds in turn, and then its
-    negative rows, so that class counts, and fold sizes, differ by one at most between folds.
+    Rows are shuffled once; each target assigns its positive rows to the folds in turn, and then its
+    negative rows, so that class counts and fold sizes differ by at most one between folds.
     """
     order = np.random.default_rng(seed).permutation(len(Y))
     shuffled = Y[order]
@@ -56,8 +56,8 @@ def stratified_folds(
 def grouped_folds(groups: Groups, n_splits: int, seed: int) -> Int[np.ndarray, "batch 1"]:
     """The fold of every row, the same for all targets, with every group whole in one fold.
 
-    Groups are dealt out from the largest, each to the fold with the fewest rows so far; the seed
-    settles the order among groups of one size. Raises InputError with fewer groups than folds.
+    Groups are assigned from the largest down, each to the fold with the fewest rows so far; the
+    seed orders groups of equal size. Raises InputError with fewer groups than folds.
     """
     member = group_codes(groups)
     sizes = np.bincount(member)
@@ -78,27 +78,26 @@ def shuffled_labels(
     seed: int,
     groups: Groups | None = None,
 ) -> Bool[np.ndarray, "draw batch feature"]:
-    """Features that have lost their tie to the activations, for null distributions.
+    """Features shuffled relative to the activations, for null distributions.
 
-    The features of one row move together, so that what they have to do with each other stays.
+    The features of one row move together, so that their dependence on each other is preserved.
     Without groups, rows are permuted: exact when rows are independent draws.
 
     With groups (documents), rows of one group resemble each other, in activations and in labels.
-    Permuted rows would not, so a probe would fit their labels less well than labels that have
-    nothing to do with the activations but come in documents too, and the null would be too narrow.
-    So groups trade labels whole, in a random order: exact when documents are independent draws of
-    one length. Between groups of different lengths, a run of the longer one is taken, or the
-    shorter one repeated; shifting all labels along by one offset instead lets them straddle two
-    groups, which calls about twice as much noise significant as it should.
+    Permuting single rows would destroy that resemblance and make the null too narrow. Whole groups
+    therefore exchange labels, in random order: exact when documents are independent draws of one
+    length. Between groups of different lengths, a consecutive run of the longer one is taken, or
+    the shorter one repeated. Shifting all labels by one offset instead would let them straddle
+    groups, which doubles the false positive rate.
 
     Args:
-        features: the labels as observed; with groups, rows of one group in their own order.
-        n_draws: how many draws.
+        features: the observed labels; with groups, rows of one group in their own order.
+        n_draws: number of draws.
         seed: of the draws.
         groups: the group of every row, if any.
 
     Raises:
-        InputError: when there is but one group.
+        InputError: there is only one group.
 
     Examples:
         >>> features = np.array([[True, False], [False, False], [False, True]])
@@ -131,38 +130,38 @@ def _run(
 
 
 def group_codes(groups: Groups) -> Int[np.ndarray, " batch"]:
-    """Groups as numbers 0, 1, ... in the order of their first rows."""
+    """Groups as numbers 0, 1, ... in the order of their first occurrence."""
     codes: dict[Hashable, int] = {}
     values = groups.tolist() if isinstance(groups, np.ndarray) else groups
     return np.array([codes.setdefault(value, len(codes)) for value in values], dtype=np.int64)
 
 
-#: Inverse strengths of the penalty to choose among, for activations of unit spread.
+#: Candidates for the inverse strength of the penalty, for activations of unit variance.
 GRID = (1e-2, 1.0, 1e2, 1e4, 1e6)
-HOPELESS = 1.25  # a fold tries no weaker penalty once its loss is so many times its least
+HOPELESS = 1.25  # a fold tries no weaker penalty once its loss exceeds its minimum by this factor
 
 
 @dataclass(frozen=True)
 class HeldOutScores(ShortRepr):
     """Scores of probes on held-out rows; NaN for a target that could not be split.
 
-    Accuracy, balanced accuracy, log loss and calibration error are of all rows, each scored by
-    the probe that has not seen it. AUROC is the mean over the folds that hold both classes:
+    Accuracy, balanced accuracy, log loss and calibration error are over all rows, each scored by
+    the probe that was not fitted on it. AUROC is the mean over the folds that hold both classes:
     scores of different folds come from different probes and are not comparable in rank
     (Forman & Scholz 2010).
 
     Attributes:
-        accuracy: share of rows predicted right, at even odds.
-        balanced_accuracy: mean of the shares right among positive and among negative rows, at the
-            odds of a positive row among those that the probe was fitted to. (At even odds a rare
+        accuracy: fraction of rows predicted correctly, at even odds.
+        balanced_accuracy: mean of the accuracies on positive and on negative rows, with the
+            threshold at the log-odds of a positive row in the fitted data. (At even odds a rare
             class would never be predicted, however well the scores rank it.)
         auroc: area under the ROC curve.
         log_loss: mean, in nats.
         calibration_error: see `metrics.calibration_error`.
-        scores: out-of-fold log-odds, float32; None when not kept.
-        reasons: why a target has no numbers; None where it has.
+        scores: out-of-fold log-odds, float32; None if not kept.
+        reasons: the reason why a target has no scores; None if it has.
         converged: whether all folds of the target met the tolerance.
-        C: the inverse strength of the penalty with the least log loss over all folds.
+        C: the inverse strength of the penalty with the lowest log loss over all folds.
     """
 
     accuracy: Float[np.ndarray, " target"]
@@ -202,17 +201,17 @@ def cross_validate_targets(
         groups: the group (document) of every row.
         n_splits: number of folds.
         seed: of the folds.
-        C: as in `fit_logistic_targets`, like the options that follow; or several to choose among,
-            fold by fold (`GRID`).
+        C: as in `fit_logistic_targets` (so are the following options), or several candidates, of
+            which each fold chooses one (`GRID`).
         fit_intercept: whether to fit an unpenalised intercept.
         tol: relative error of every fit.
-        max_iter: the most iterations of every fit.
+        max_iter: largest number of iterations of every fit.
         device: where to compute.
         dtype: precision to work in.
         keep_scores: whether to return the out-of-fold scores, which are as large as `Y`.
 
     Raises:
-        InputError: for NaN or infinity, mismatched rows, fewer groups than folds, a bad option.
+        InputError: NaN or infinity, mismatched rows, fewer groups than folds, an invalid option.
 
     Examples:
         >>> X = np.random.default_rng(0).normal(size=(200, 3))
@@ -286,9 +285,9 @@ def _check_split(n_row: int, n_activation: int, n_splits: int, groups: Groups | 
 def _reasons(
     Y: Bool[np.ndarray, "batch target"], folds: Int[np.ndarray, "batch target"], n_splits: int
 ) -> list[str | None]:
-    """Why a target cannot be cross-validated, if so: a fold would train on one class only.
+    """Why each target cannot be cross-validated, if so: a fold would train on one class only.
 
-    Stratified folds also need a row of each class in every fold to be what they are called.
+    Stratified folds also need a row of each class in every fold.
     """
     reasons: list[str | None] = [None] * Y.shape[1]
     for name, is_class in (("positive", Y), ("negative", ~Y)):
@@ -315,7 +314,7 @@ def _best_out_of_fold(
 ) -> tuple[
     Float[np.ndarray, "batch target"], Bool[np.ndarray, " target"], Float[np.ndarray, " target"]
 ]:
-    """Every row's score at its fold's strength; what converged in all folds; the best strength."""
+    """Every row's score at its fold's strength; convergence in all folds; the best strength."""
     n_target = Y.shape[1]
     scores, converged = np.full(Y.shape, np.nan), np.ones(n_target, dtype=bool)
     best, strength = np.full(n_target, np.inf), np.full(n_target, np.nan)  # over all folds
@@ -367,7 +366,7 @@ def _out_of_fold(
     max_iter: int,
     dtype: torch.dtype | None,
 ) -> tuple[Float[np.ndarray, "batch target"], Bool[np.ndarray, " target"]]:
-    """Every row's score from the probe fitted without its fold; and what converged in all folds."""
+    """Every row's score from the probe fitted without its fold; convergence in all folds."""
     trained_on = np.concatenate([folds != fold for fold in range(n_splits)], axis=1)
     fitted = fit_site(
         site, np.tile(Y, n_splits), trained_on, C=C, tol=tol, max_iter=max_iter, dtype=dtype

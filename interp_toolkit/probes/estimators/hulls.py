@@ -1,19 +1,19 @@
-"""Two point sets' convex hulls: a direction between them, or weights under which they meet.
+"""Search for a direction between two convex hulls, or for weights under which they meet.
 
-Three searches, cheapest first; none is believed, their output is only proposed to
-`separability`, which verifies it on the original points.
+There are three searches, cheapest first. `separability` verifies each of their proposals on the
+original points:
 
-1. Interpolation: the least-norm w with w·x + b = ±1. Separates whatever is affinely independent.
+1. Interpolation: the least-norm w with w·x + b = ±1. Separates affinely independent points.
 2. Logistic regression without regularization, by Newton's method. On separable data some iterate
    separates. Otherwise the maximum-likelihood fit exists, and its stationarity says
    sum over positives of (1 - p) x = sum over negatives of p x, likewise without x: the residuals,
    normalized, are convex weights under which the hulls meet.
 3. The linear program min |Σ α x+ - Σ β x-|₁ over convex weights (HiGHS): its primal solution
-   are such weights, its dual the direction. This settles what is left: hulls that only touch,
-   and gaps too small for a fit.
+   are such weights, its dual solution is a direction. It decides the remaining cases: hulls that
+   only touch, and gaps too small for a fit.
 
-All run in coordinates made round by an SVD (`Frame`): separability is invariant under invertible
-affine maps, and thin directions would otherwise drown in the solvers' tolerances.
+All run in whitened coordinates from an SVD (`Frame`): separability is invariant under invertible
+affine maps, and directions of small variance would otherwise vanish in the solvers' tolerances.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ NEWTON_STEPS = 40
 NEWTON_RIDGE = 1e-10  # keeps the Newton system solvable when probabilities saturate
 STATIONARY = 1e-9  # gradient norm per point at which the fit has converged
 POLISH_STEPS = 6
-SIMPLEX_LIMIT = 2_000  # points; above it HiGHS's interior point is faster than its simplex
-LP_TOLERANCE = 1e-10  # the least that HiGHS accepts
+SIMPLEX_LIMIT = 2_000  # points above which HiGHS's interior point is faster than its simplex
+LP_TOLERANCE = 1e-10  # the smallest that HiGHS accepts
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Round coordinates of a centered point set.
+    """Whitened coordinates of a centered point set.
 
     Attributes:
-        coordinates: the points, unit variance along every kept axis.
-        axes: kept principal axes over their spread: `coordinates = (X - centre) @ axes`.
+        coordinates: the points, with unit variance along every kept axis.
+        axes: kept principal axes divided by their spread: `coordinates = (X - centre) @ axes`.
     """
 
     coordinates: Float[np.ndarray, "n k"]
     axes: Float[np.ndarray, "d k"]
 
     def direction(self, w: Float[np.ndarray, " k"]) -> Float[np.ndarray, " d"]:
-        """A direction of the coordinates as one of the original space (not normalized)."""
+        """Map a direction of the coordinates to the original space (not normalized)."""
         return np.asarray(self.axes @ w)
 
 
 def frame(X: Float[np.ndarray, "n d"], negligible: float) -> Frame:
-    """Round coordinates of points, leaving out axes in which no point moves by `negligible`.
+    """Whitened coordinates of points, without axes in which no point moves by `negligible`.
 
-    The smallest axes are dropped as long as, together, they hold less than `negligible` of every
-    point's distance from the center.
+    The smallest axes are dropped as long as, together, they account for less than `negligible` of
+    every point's distance from the center.
     """
     centred = X - X.mean(axis=0)
     u, s, vt = linalg.svd(centred, full_matrices=False, lapack_driver="gesdd")
     parts = (u * s) ** 2
-    dropped = np.sqrt(np.cumsum(parts[:, ::-1], axis=1).max(axis=0))[::-1]  # by axes from j on
+    dropped = np.sqrt(np.cumsum(parts[:, ::-1], axis=1).max(axis=0))[::-1]  # by the axes >= j
     keep = (dropped > negligible) & (s > 0)
     root_n = np.sqrt(len(X))
     return Frame(u[:, keep] * root_n, vt[keep].T / s[keep] * root_n)
@@ -76,10 +76,10 @@ def interpolating_direction(
 
 @dataclass(frozen=True)
 class Proposal:
-    """A proposal of the search.
+    """A candidate direction and candidate weights.
 
     Attributes:
-        direction: along which the classes may lie apart.
+        direction: along which the classes may be separable.
         weights: over all points, each class' summing to 1, under which they may meet; or None.
     """
 
@@ -90,7 +90,7 @@ class Proposal:
 def logistic_proposals(
     points: Float[np.ndarray, "n k"], positive: Bool[np.ndarray, " n"]
 ) -> Iterator[Proposal]:
-    """Newton iterates of the unregularized fit: each separating one, then the stationary one."""
+    """Newton iterates of the unregularized fit: the separating ones, then the stationary one."""
     n, k = points.shape
     design = np.column_stack([points, np.ones(n)])
     w = np.zeros(k + 1)
@@ -143,7 +143,7 @@ def _sigmoid(z: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
 def _balanced(
     weights: Float[np.ndarray, " n"], positive: Bool[np.ndarray, " n"]
 ) -> Float[np.ndarray, " n"] | None:
-    """Each class' weights divided by their sum; None when a class has none."""
+    """Each class' weights divided by their sum; None if the sum of a class is 0."""
     balanced = weights.astype(float)
     for members in (positive, ~positive):
         total = balanced[members].sum()
@@ -159,7 +159,7 @@ def linear_programme(
 ) -> Proposal | None:
     """The hull LP: the closest convex combinations in the 1-norm, and the dual direction.
 
-    None when HiGHS gave up (numerical trouble).
+    None if HiGHS fails (numerical trouble).
     """
     n, k = points.shape
     signed = np.where(positive, 1.0, -1.0)[:, None] * points
@@ -193,10 +193,10 @@ def polish(
     positive: Bool[np.ndarray, " n"],
     weights: Float[np.ndarray, " n"],
 ) -> Float[np.ndarray, " n"]:
-    """Weights nearby under which the two combinations coincide to rounding, where there are any.
+    """Nearby weights under which the two combinations coincide to rounding, if there are any.
 
-    Newton's correction in the metric of the weights themselves (small weights move little), so
-    that they stay positive; solvers stop at 1e-10, a certificate should not.
+    Newton's correction in the metric of the weights (small weights move little), so that they stay
+    positive. Solvers stop at a residual of 1e-10; a certificate should be more exact.
     """
     signed = np.where(positive, 1.0, -1.0)[:, None] * points
     rows = np.column_stack([signed, positive, ~positive]).T
@@ -242,7 +242,7 @@ def widest_margin(
     f[-1] = 1.0
     try:
         u, _ = optimize.nnls(E, f)
-    except RuntimeError:  # its iteration limit
+    except RuntimeError:  # the iteration limit
         return None
     r = E @ u - f
     if not r[-1] < 0:

@@ -36,8 +36,8 @@ from interp_toolkit.probes.estimators.solver import (
     minimise,
 )
 
-BLOCK_ELEMENTS = 1 << 22  # rows x targets solved at once: 32 MiB in float64, a few times over
-FLOAT32_TOL = 1e-4  # what float32 reaches safely; float64 goes on from there
+BLOCK_ELEMENTS = 1 << 22  # rows x targets solved at once: a few arrays of 32 MiB in float64
+FLOAT32_TOL = 1e-4  # reached safely in float32; float64 continues from there
 Weights = (
     Float[np.ndarray, " batch"]
     | Float[np.ndarray, "batch target"]
@@ -51,8 +51,8 @@ class LogisticTargets(ShortRepr):
     """Fitted probes, one per target.
 
     Attributes:
-        coef: weights on the activations as given, float64.
-        intercept: zero where none was fitted.
+        coef: weights on the original activations, float64.
+        intercept: zero if none was fitted.
         loss: the objective, penalty included.
         n_iter: L-BFGS iterations.
         converged: whether the target met the tolerance.
@@ -92,9 +92,9 @@ def fit_logistic_targets(
         fit_intercept: whether to fit an unpenalised intercept.
         sample_weight: of the rows, shared or per target; a boolean mask leaves rows out, so a
             fold is one more target.
-        tol: relative error of the solution, in the Hessian's norm, at which a target is done;
-            rounding is the floor.
-        max_iter: the most L-BFGS iterations per target and precision.
+        tol: relative error of the solution at convergence, in the Hessian's norm; rounding sets a
+            lower limit.
+        max_iter: largest number of L-BFGS iterations per target and precision.
         device: where to compute; by default where `X` is.
         dtype: precision to work in. By default float64 for float64 activations; for narrower
             ones float32, finished in float64 where `tol` asks for more than float32 gives.
@@ -103,7 +103,7 @@ def fit_logistic_targets(
         The probes, in float64. Targets that missed `tol` are marked, with a ConvergenceWarning.
 
     Raises:
-        InputError: for NaN or infinity, mismatched rows, a target with one class, a bad option.
+        InputError: NaN or infinity, mismatched rows, a target with one class, an invalid option.
 
     Examples:
         >>> X = np.random.default_rng(0).normal(size=(200, 3))
@@ -130,7 +130,7 @@ def fit_site(
     max_iter: int,
     dtype: torch.dtype | None,
 ) -> LogisticTargets:
-    """`fit_logistic_targets` on a prepared site; warns of nothing."""
+    """`fit_logistic_targets` on a prepared site, without warnings."""
     _check_targets(site, Y, weights)
     n_row, n_target = Y.shape
     step = max(1, BLOCK_ELEMENTS // n_row)
@@ -175,7 +175,7 @@ def _fit_block(
     max_iter: int,
     dtype: torch.dtype | None,
 ) -> LogisticTargets:
-    """One block: in float32 first where that is the activations' precision, then in float64."""
+    """Fit one block: in float32 first if that is the activations' precision, then in float64."""
     mixed = dtype is None and site.natural == torch.float32
     problem = _problem(site, Y, weights, C, dtype or site.natural)
     start = _start(site, Y, weights).to(problem.rows.dtype)
@@ -203,7 +203,7 @@ def _finish(
     tol: float,
     max_iter: int,
 ) -> Solution:
-    """Go on in float64 from a float32 solution."""
+    """Continue in float64 from a float32 solution."""
     finished = minimise(
         _problem(site, Y, weights, C, torch.float64),
         solution.params.double(),
@@ -232,7 +232,7 @@ def _problem(
 def _start(
     site: Site, Y: Bool[np.ndarray, "batch target"], weights: Weights | None
 ) -> Float[Tensor, "target param"]:
-    """No weights, and the intercept that gives every target its own frequency."""
+    """Zero weights, and the intercept that gives every target its own frequency."""
     params = site.penalty.new_zeros(Y.shape[1], len(site.penalty))
     if site.fit_intercept:
         positive, negative = class_weights(Y, weights)
@@ -276,7 +276,7 @@ def _check_targets(
 
 
 def check_options(C: float, tol: float, max_iter: int) -> None:
-    """Raise InputError for an option of the fit that makes no sense."""
+    """Raise InputError for an invalid option of the fit."""
     if not 0 < C < np.inf:
         raise InputError(f"C must be positive and finite, got {C}")
     if not 0 < tol < 1:
@@ -294,11 +294,11 @@ class LogisticProbe(ClassifierMixin, BaseEstimator):
         C: inverse strength of the penalty.
         fit_intercept: whether to fit an unpenalised intercept.
         tol: relative error of the solution, in the Hessian's norm.
-        max_iter: the most L-BFGS iterations.
+        max_iter: largest number of L-BFGS iterations.
         class_weight: None, "balanced", or a weight per class.
 
     Attributes:
-        coef_: [1, n_features] weights; positive ones speak for `classes_[1]`.
+        coef_: [1, n_features] weights; positive ones raise the log-odds of `classes_[1]`.
         intercept_: [1].
         classes_: [2] the labels.
         n_features_in_: number of columns seen in `fit`.
@@ -326,9 +326,9 @@ class LogisticProbe(ClassifierMixin, BaseEstimator):
         self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LogisticProbe:
-        """Fit the probe; X [n, d] numbers, y [n] of two classes, weights of the rows if any.
+        """Fit the probe to X [n, d] and y [n] of two classes, optionally with row weights.
 
-        Raises ValueError for what scikit-learn's estimators refuse: NaN, one class, three classes.
+        Raises ValueError where scikit-learn's estimators do: NaN, one class, three classes.
         """
         check_options(self.C, self.tol, self.max_iter)
         X, y = validate_data(self, X, y, dtype=np.float64)
@@ -378,7 +378,7 @@ class LogisticProbe(ClassifierMixin, BaseEstimator):
         if self.class_weight == "balanced":
             positive = y == self.classes_[1]
             totals = np.array([weights[~positive].sum(), weights[positive].sum()])
-            totals[totals == 0] = 1  # one class only: refused further on
+            totals[totals == 0] = 1  # a single class, which is refused later
             weights = weights * (weights.sum() / (2 * totals))[positive.astype(int)]
         elif self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, y)

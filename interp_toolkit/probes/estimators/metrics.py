@@ -1,7 +1,7 @@
 """Classification metrics for many targets at once (one column each).
 
 Scores are log-odds: above 0 means a prediction of True. `rows` restricts each target to some of
-its rows. A metric that its rows leave undefined (one class only, no rows) is NaN.
+its rows. A metric that is undefined on its rows (one class only, no rows) is NaN.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ PerTarget = Float[np.ndarray, " target"]
 
 
 def accuracy(Y: Labels, scores: Scores) -> PerTarget:
-    """The share of rows predicted right."""
+    """The fraction of rows predicted correctly."""
     return np.asarray(((scores > 0) == Y).mean(0))
 
 
 def balanced_accuracy(Y: Labels, scores: Scores) -> PerTarget:
-    """The mean of the shares of positive and of negative rows predicted right."""
+    """The mean of the accuracies on positive and on negative rows."""
     predicted = scores > 0
     sensitivity = _ratio((predicted & Y).sum(0), Y.sum(0))
     specificity = _ratio((~predicted & ~Y).sum(0), (~Y).sum(0))
@@ -32,25 +32,25 @@ def balanced_accuracy(Y: Labels, scores: Scores) -> PerTarget:
 
 
 def auroc(Y: Labels, scores: Scores, rows: Labels | None = None) -> PerTarget:
-    """The chance that a positive row scores above a negative one, ties counted as one half."""
+    """The probability that a positive row scores above a negative one; ties count one half."""
     rows = np.ones_like(Y) if rows is None else rows
-    ranks = rankdata(np.where(rows, scores, np.inf), axis=0)  # rows left out rank last
+    ranks = rankdata(np.where(rows, scores, np.inf), axis=0)  # excluded rows rank last
     positive, negative = (Y & rows).sum(0), (~Y & rows).sum(0)
     wins = np.where(Y & rows, ranks, 0).sum(0) - positive * (positive + 1) / 2
     return _ratio(wins, positive * negative)
 
 
 def log_loss(Y: Labels, scores: Scores) -> PerTarget:
-    """The mean of minus the log of the probability given to the label, in nats."""
+    """The mean negative log-probability of the label, in nats."""
     return np.asarray(np.logaddexp(0, np.where(Y, -scores, scores)).mean(0))
 
 
 def calibration_error(Y: Labels, scores: Scores, bins: int = CALIBRATION_BINS) -> PerTarget:
     """Expected calibration error over bins of equal mass (Naeini et al. 2015; Nixon et al. 2019).
 
-    Rows are sorted by predicted probability and cut into `bins` runs whose sizes differ by one at
-    most; the error is the mean over rows of |mean probability - share of True| of the row's run.
-    Rows of equal score share their mean label, so that the order of rows does not matter.
+    Rows are sorted by predicted probability and split into `bins` runs whose sizes differ by at
+    most one; the error is the mean over rows of |mean probability - fraction of True| of the row's
+    run. Rows of equal score share their mean label, so that the order of rows does not matter.
     It is biased upwards by about 0.4 * sqrt(bins / rows) even for a perfectly calibrated probe.
     """
     order = np.argsort(scores, axis=0, kind="stable")
@@ -63,7 +63,7 @@ def calibration_error(Y: Labels, scores: Scores, bins: int = CALIBRATION_BINS) -
 
 
 def _mean_over_ties(Y: Labels, scores: Scores) -> Scores:
-    """Labels, replaced by their mean among the rows of equal score; columns are sorted."""
+    """Labels replaced by their mean among the rows of equal score; columns are sorted."""
     starts = np.ones(Y.shape, dtype=bool)
     starts[1:] = scores[1:] != scores[:-1]
     run = np.cumsum(starts.T.ravel()) - 1  # a new column always starts a new run

@@ -1,25 +1,25 @@
-"""Linear separability of two finite point sets: yes, no, or undecided, with a witness for either.
+"""Linear separability of two finite point sets: yes, no, or undecided, with a witness.
 
-`check_separability` searches for a witness (see `hulls`) and accepts only what it verifies itself,
-in float64, on the points as given:
+`check_separability` searches for a witness (see `hulls`) and accepts only those that it verifies in
+float64 on the original points:
 
 - **separable**: a hyperplane whose margin is above `tolerance * scale`, where `scale` is the
-  largest norm of a point and `tolerance` the precision of the activations' dtype. Rounding
-  separates points that the model, in exact arithmetic, would not; relative to the size of the
-  activations, not to their spread, that effect is bounded.
+  largest norm of a point and `tolerance` the precision of the activations' dtype. Rounding can
+  separate points that coincide in exact arithmetic; its effect is bounded relative to the size of
+  the activations, not to their spread.
 - **not separable**: convex weights on the two classes whose combinations coincide to within
   `tolerance * radius / 2`, where `radius` is the largest distance of a point from the center. No
   direction has a larger margin. Since no translate of the points has `scale < radius / 2`, a shift
   can blur a verdict into *undecided*, but never turn one sure answer into the other.
 - **undecided** otherwise, with the reason.
 
-Either witness is plain data and is checked with two matrix products: a hyperplane shows that one
-class scores above the other by a margin; a pair of convex combinations that coincide shows that no
-hyperplane can, since their common point would have to lie on both sides. `verify` recomputes these
-claims on the points themselves, independently of how the witness was found.
+Both witnesses are plain data and are checked with two matrix products. A hyperplane shows that one
+class scores above the other by a margin. Two convex combinations that coincide show that no
+hyperplane separates, since their common point would have to lie on both sides. `verify` recomputes
+these claims on the points, independently of the search.
 
-Reported as well is the probability that random labels of as many points in as many dimensions are
-separable (Cover 1965): with few points, 'separable' says little about the labels.
+The result also contains the probability that random labels of as many points in as many dimensions
+are separable (Cover 1965): with few points, 'separable' says little about the labels.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.probes.estimators import hulls
 from interp_toolkit.stats import cover_probability
 
-WEIGHT_SUM_TOLERANCE = 1e-9  # weights are divided by their sum anyway; this catches wrong ones
+WEIGHT_SUM_TOLERANCE = 1e-9  # detects wrong weights; the rest is removed by normalization
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Hyperplane(ShortRepr):
 
     @property
     def unit(self) -> Float[np.ndarray, " d"]:
-        """The direction, normalized again, so that no verdict rests on a stored norm."""
+        """The direction, normalized again, so that no verdict depends on a stored norm."""
         return np.asarray(self.direction / np.linalg.norm(self.direction))
 
 
@@ -83,8 +83,8 @@ class Certificate(ShortRepr):
     Attributes:
         positive_weights: convex weights on the positives (at least 0, sum 1).
         negative_weights: convex weights on the negatives.
-        residual: distance between the two weighted means, in the units of the activations. No
-            unit direction has a gap above it.
+        residual: distance between the two weighted means, in the units of the activations. Along
+            no unit direction is the gap larger.
 
     Examples:
         >>> halves = np.array([0.5, 0.5])
@@ -99,9 +99,9 @@ class Certificate(ShortRepr):
     def verify(self, X_positive: Any, X_negative: Any) -> float:
         """The distance between the two weighted means of these points, in float64.
 
-        Measured from one of the points: a distance from the origin that all share would round the
-        difference away. Raises InputError when the weights are not convex: a wrong certificate
-        proves nothing.
+        The distance is measured relative to one of the points, because a large common offset from
+        the origin would round the difference away. Raises InputError when the weights are not
+        convex, since such a certificate proves nothing.
 
         Args:
             X_positive: [n_pos d], an array or a tensor.
@@ -116,7 +116,7 @@ class Certificate(ShortRepr):
 
 
 def as_float64(name: str, X: Any) -> Float[np.ndarray, "..."]:
-    """Activations as a float64 array; InputError, naming the class, for what is no real number."""
+    """Activations as a float64 array; InputError, naming the class, for other than real numbers."""
     if hasattr(X, "detach"):
         X = X.detach().cpu()
         X = (X if X.is_complex() else X.double()).numpy()
@@ -138,37 +138,37 @@ def _convex(weights: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
 
 Status = Literal["separable", "not_separable", "undecided"]
 
-#: Smallest gap, relative to the largest activation, that is not put down to rounding.
+#: Smallest gap, relative to the largest activation, that rounding cannot explain.
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}
 LARGEST_EXPONENT = 1023  # of a power of two in float64
-WIDEST_GAP_LIMIT = 500  # points up to which the maximum-margin direction is worth its time
+WIDEST_GAP_LIMIT = 500  # points up to which the maximum-margin direction is computed
 
 
 @dataclass(frozen=True)
 class Separability(ShortRepr):
-    """The verdict, its witness and what it was measured against.
+    """The verdict on separability, its witness and its tolerances.
 
     Attributes:
         status: "separable", "not_separable" or "undecided".
-        margin: gap between the classes along `direction`, in the activations' units; along the
-            best direction found, and negative if the classes overlap there. A lower bound on the
-            largest possible gap.
+        margin: gap between the classes along `direction`, in the activations' units; negative if
+            the classes overlap along the best direction tried. A lower bound on the largest
+            possible gap.
         direction: unit normal of that direction.
         threshold: midway between the classes along it.
-        certificate: the weights under which the hulls meet, if that is the verdict.
-        reason: one phrase that says why.
-        precision: dtype the activations were computed in.
+        certificate: the weights under which the hulls meet, if not separable.
+        reason: the reason for the status, as a phrase.
+        precision: dtype in which the activations were computed.
         tolerance: smallest gap that counts, in the activations' units.
         scale: largest norm of a point.
         n_points: distinct points.
-        affine_dim: dimension of the smallest flat that holds them (to the precision).
-        chance: that random labels of so many points in general position would be separable.
+        affine_dim: dimension of the smallest flat that contains them (up to the precision).
+        chance: probability that random labels of as many points in general position are separable.
         contradictions: number of activations that occur under both labels.
 
     Examples:
         >>> from interp_toolkit.probes import check_separability
-        >>> found = check_separability([[0.0], [1.0]], [[0.5]])
-        >>> found.status, found.certificate.positive_weights.round(6).tolist()
+        >>> verdict = check_separability([[0.0], [1.0]], [[0.5]])
+        >>> verdict.status, verdict.certificate.positive_weights.round(6).tolist()
         ('not_separable', [0.5, 0.5])
     """
 
@@ -188,7 +188,7 @@ class Separability(ShortRepr):
 
     @property
     def hyperplane(self) -> Hyperplane | None:
-        """The separating hyperplane, if that is the verdict."""
+        """The separating hyperplane, if the classes are separable."""
         if self.status != "separable":
             return None
         return Hyperplane(self.direction, self.threshold, self.margin)
@@ -205,11 +205,11 @@ def check_separability(
     Args:
         X_positive: activations [n_pos d] with label 1: a torch tensor or an array.
         X_negative: activations [n_neg d] with label 0.
-        precision: dtype the activations were computed in ("float64", "float32", "float16",
+        precision: dtype in which the activations were computed ("float64", "float32", "float16",
             "bfloat16"); default: the coarser of the arrays' own.
 
     Raises:
-        InputError: on shapes that do not match, an empty class, or values that are not finite.
+        InputError: shapes that do not match, an empty class, or values that are not finite.
 
     Examples:
         >>> check_separability([[0.0, 1.0], [1.0, 0.0]], [[0.0, 0.0], [1.0, 1.0]]).status
@@ -231,8 +231,8 @@ def check_separability(
 class _Points:
     """Distinct points, scaled by a power of two (exactly) to a size near 1, in a fixed order.
 
-    `first` are rows of the stacked input; dropping duplicates and sorting make the verdict
-    independent of both, bit for bit.
+    `first` holds row indices of the stacked input. Duplicates are dropped and points sorted, so
+    that the verdict depends on neither, bit for bit.
     """
 
     X: Float[np.ndarray, "n d"]
@@ -257,7 +257,7 @@ class _Points:
         labelled = np.column_stack([stacked / unit, label])
         labelled, first = np.unique(labelled, axis=0, return_index=True)
         X, positive = labelled[:, :-1], labelled[:, -1] > 0.5
-        twins = (X[1:] == X[:-1]).all(axis=1)  # sorted: only labels can differ between equals
+        twins = (X[1:] == X[:-1]).all(axis=1)  # sorted, so that equal points differ only in label
         return cls(
             X=np.ascontiguousarray(X),
             positive=positive,
@@ -285,7 +285,7 @@ class _Points:
         return self.X[self.positive], self.X[~self.positive]
 
     def hyperplane(self, direction: Float[np.ndarray, " d"]) -> Hyperplane | None:
-        """The hyperplane along this direction, with its gap as verified on the points."""
+        """The hyperplane along this direction, with its gap verified on the points."""
         norm = np.linalg.norm(direction)
         if not (np.isfinite(norm) and norm > 0):
             return None
@@ -295,13 +295,13 @@ class _Points:
         return Hyperplane(unit_direction, float((above + below) / 2), float(above - below))
 
     def certificate(self, weights: Float[np.ndarray, " n"]) -> Certificate:
-        """Weights over these points as a certificate, its residual verified on them."""
+        """Weights over these points as a certificate, with its residual verified on them."""
         positive, negative = weights[self.positive], weights[~self.positive]
         unverified = Certificate(positive, negative, np.inf)
         return Certificate(positive, negative, unverified.verify(*self.classes))
 
     def on_input(self, certificate: Certificate) -> Certificate:
-        """The certificate on the rows as they were given, in their units."""
+        """The certificate on the original rows, in their units."""
         weights = np.zeros(sum(self.n_input))
         weights[self.first[self.positive]] = certificate.positive_weights
         weights[self.first[~self.positive]] = certificate.negative_weights
@@ -342,7 +342,7 @@ def _decide(points: _Points) -> Separability:
 
 
 def _proposals(points: _Points, frame: hulls.Frame) -> Iterator[hulls.Proposal | None]:
-    """Directions and weights to try, in the original space, cheapest first; None: LP gave up."""
+    """Candidate directions and weights in the original space, cheapest first; None: LP failed."""
     positive, U = points.positive, frame.coordinates
     means = points.X[positive].mean(axis=0) - points.X[~positive].mean(axis=0)
     yield hulls.Proposal(means, _contradiction(points))
@@ -356,7 +356,7 @@ def _proposals(points: _Points, frame: hulls.Frame) -> Iterator[hulls.Proposal |
 
 
 def _contradiction(points: _Points) -> Float[np.ndarray, " n"] | None:
-    """All weight on one activation that occurs under both labels, if there is one."""
+    """All weight on one activation that occurs under both labels; None if there is none."""
     if not points.contradictions:
         return None
     twin = int(np.argmax((points.X[1:] == points.X[:-1]).all(axis=1)))
@@ -366,7 +366,7 @@ def _contradiction(points: _Points) -> Float[np.ndarray, " n"] | None:
 
 
 def _widen(points: _Points, plane: Hyperplane) -> Hyperplane:
-    """The maximum-margin hyperplane if it can be had cheaply, else the one found."""
+    """The maximum-margin hyperplane if it is cheap to compute, else the given one."""
     if len(points.X) > WIDEST_GAP_LIMIT:
         return plane
     flat = hulls.frame(points.X, negligible=0.0)

@@ -5,8 +5,8 @@
 *Principal axes.* A logistic fit penalizes |w|^2 and not the intercept. So the rows may be shifted
 (the intercept absorbs it) and rotated (|w| is preserved) without changing the problem, but not
 rescaled. In the principal axes of the rows the Hessian at w = 0 is diagonal, which is the solver's
-starting point. With fewer rows than dimensions the rows' own span suffices: the optimal w is in it.
-Nothing here is fitted to labels, so one `Site` serves all targets and all folds.
+starting point. With fewer rows than dimensions, the span of the rows suffices, since it contains
+the optimal w. No step depends on labels, so one `Site` serves all targets and all folds.
 
 *Solver.* Every target t has its own labels, and may have its own row weights; all share the rows
 a_i:
@@ -67,7 +67,7 @@ class Site:
         self._rows: dict[torch.dtype, Tensor] = {}
 
     def rows(self, dtype: torch.dtype) -> Float[Tensor, "batch param"]:
-        """The rows in their principal axes, and a column of ones when an intercept is fitted."""
+        """The rows in their principal axes, and a column of ones if an intercept is fitted."""
         if dtype not in self._rows:
             rows = self._axes.new_ones(self.n_rows, len(self.penalty), dtype=dtype)
             for part in self._chunks():
@@ -78,7 +78,7 @@ class Site:
     def to_coefficients(
         self, params: Float[Tensor, "target param"]
     ) -> tuple[Float[Tensor, "target d_model"], Float[Tensor, " target"]]:
-        """Coefficients and intercepts on the activations as given."""
+        """Coefficients and intercepts for the original activations."""
         params = params.double()
         coef = params[:, : self._axes.shape[1]] @ self._axes.T
         if not self.fit_intercept:
@@ -102,7 +102,7 @@ class Site:
         return self._activations[part].double() - self._mean
 
     def _column_means(self) -> Float[Tensor, " d_model"]:
-        if not self.fit_intercept:  # then a shift would change the problem
+        if not self.fit_intercept:  # without one, a shift would change the problem
             return torch.zeros(self._activations.shape[1], dtype=torch.float64, device=self.device)
         return self._activations.mean(0, dtype=torch.float64)
 
@@ -122,9 +122,9 @@ class Site:
 
 
 def as_tensor(X: Any, device: Device = None) -> Float[Tensor, "batch d_model"]:
-    """Activations as a float32 or float64 tensor on `device` (default: where they are).
+    """Activations as a float32 or float64 tensor on `device` (default: their own).
 
-    Raises InputError unless they are a table of numbers with rows and columns.
+    Raises InputError unless they are a two-dimensional array of numbers.
     """
     try:
         tensor = X.detach() if isinstance(X, Tensor) else torch.from_numpy(np.array(X))
@@ -142,7 +142,7 @@ MEMORY = 10  # curvature pairs kept
 REFRESH = 5  # iterations between updates of the Hessian's diagonal
 SUFFICIENT_DECREASE, CURVATURE = 1e-4, 0.9  # the weak Wolfe conditions
 MAX_TRIALS = 40  # step lengths tried before a line search gives up
-COMPACT_BELOW = 0.8  # finished targets are dropped when at most this share of the block is left
+COMPACT_BELOW = 0.8  # finished targets are dropped when at most this fraction is still active
 
 
 @dataclass(frozen=True)
@@ -150,11 +150,11 @@ class LogisticProblem:
     """Many logistic regressions that share their rows.
 
     Attributes:
-        rows: the design, one row per observation; for an intercept, with a column of ones.
+        rows: the design matrix, one row per observation; with a column of ones for an intercept.
         penalty: 1 for a penalised parameter, 0 for the intercept.
         signs: +1 or -1 per target and row.
-        weights: of the rows, for each target or shared; None for ones.
-        C: weight of the data against the penalty.
+        weights: of the rows, per target or shared; None for ones.
+        C: weight of the data relative to the penalty.
     """
 
     rows: Float[Tensor, "batch param"]
@@ -164,7 +164,7 @@ class LogisticProblem:
     C: float
 
     def take(self, keep: Int[Tensor, " kept"]) -> LogisticProblem:
-        """The same problem for some of its targets."""
+        """The same problem for a subset of its targets."""
         weights = self.weights
         if weights is not None and len(weights) == len(self.signs):
             weights = weights[keep]
@@ -202,12 +202,12 @@ class LogisticProblem:
 
 @dataclass(frozen=True)
 class Solution:
-    """The solution of the minimization.
+    """The result of the minimization.
 
     Attributes:
         params: the minimizers.
-        loss: the objectives there.
-        start_loss: the objectives that the tolerance counted the fall from.
+        loss: the objectives at the minimizers.
+        start_loss: the objectives relative to which the tolerance measured the decrease.
         n_iter: L-BFGS iterations.
         converged: whether the target met the tolerance.
     """
@@ -221,7 +221,7 @@ class Solution:
 
 @dataclass
 class _State:
-    """The active targets: where they are, and what L-BFGS remembers of each."""
+    """The active targets: their current parameters and L-BFGS memory."""
 
     index: Int[Tensor, " target"]
     params: Float[Tensor, "target param"]
@@ -254,18 +254,19 @@ def minimise(
 ) -> Solution:
     """Minimize every target's objective.
 
-    A target has converged when its Newton decrement, squared, (L-BFGS's estimate of twice what
-    the objective can still fall) is at most tol**2 of the fall since `start`: the parameters'
-    relative error, in the norm that the Hessian gives, is then about `tol`. A decrement no larger
-    than rounding makes it counts as converged whatever `tol` is. A target that finds no step that
-    descends, or runs out of iterations, has not converged.
+    A target has converged when its squared Newton decrement (L-BFGS's estimate of twice the
+    remaining decrease of the objective) is at most tol**2 of the decrease since `start`. The
+    parameters' relative error, in the norm of the Hessian, is then about `tol`. A decrement at the
+    level of rounding counts as converged for any `tol`. A target without a descending step, or
+    out of iterations, has not converged.
 
     Args:
         problem: the targets.
-        start: where to begin.
+        start: initial parameters.
         tol: see above.
-        max_iter: the most iterations for any target.
-        start_loss: the objectives to count the fall from, when `start` is not where the fit began.
+        max_iter: largest number of iterations for any target.
+        start_loss: the objectives from which to measure the decrease, if `start` is not where the
+            fit began.
     """
     state = _begin(problem, start)
     n_target = len(start)
@@ -350,7 +351,7 @@ def _direction(state: _State) -> tuple[Float[Tensor, "target param"], Float[Tens
 
 
 def _step(problem: LogisticProblem, state: _State, direction: Tensor) -> Bool[Tensor, " target"]:
-    """Move every target along its direction; returns which found a step that descends."""
+    """Move every target along its direction; returns True for targets with a descending step."""
     ascent = direction @ problem.rows.T
     slope = (state.gradient * direction).sum(-1)
     length, moved = _line_search(problem, state, direction, ascent, slope)
@@ -372,14 +373,14 @@ def _step(problem: LogisticProblem, state: _State, direction: Tensor) -> Bool[Te
 def _line_search(
     problem: LogisticProblem, state: _State, direction: Tensor, ascent: Tensor, slope: Tensor
 ) -> tuple[Float[Tensor, " target"], Bool[Tensor, " target"]]:
-    """A step length for every target, by the weak Wolfe conditions (0 if none was found).
+    """A step length for every target, by the weak Wolfe conditions (0 if none satisfies them).
 
     Bisection as in Lewis & Overton (2013), with the secant of the slopes in place of the
-    midpoint where it lies well inside the bracket. Only unsettled targets are tried again.
+    midpoint if it lies well inside the bracket. Only unsettled targets are tried again.
     """
     n_target = len(slope)
     length = torch.ones_like(slope)
-    settled = slope >= 0  # no descent: rounding, nothing left to gain
+    settled = slope >= 0  # no descent: only rounding is left to gain
     length[settled] = 0
     low, low_slope = torch.zeros_like(slope), slope.clone()
     high = torch.full_like(slope, torch.inf)
@@ -419,7 +420,7 @@ def _line_search(
 
 
 def _next_length(secant: Tensor, low: Tensor, high: Tensor) -> Float[Tensor, " target"]:
-    """The secant's guess, kept to the inner 80 % of the bracket, or to 2..10 times an open one."""
+    """The secant's length, within the inner 80 % of the bracket (2..10 times low if it is open)."""
     bounded = torch.isfinite(high)
     least = torch.where(bounded, low + 0.1 * (high - low), 2 * low)
     most = torch.where(bounded, low + 0.9 * (high - low), 10 * low)

@@ -1,15 +1,15 @@
 """Universal AND: which ANDs of two features a layer computes (`--probe uand`).
 
-Arrays in, arrays out:
+On arrays:
 
 - `readout`: `UANDReadout`, linear readouts of the AND of every pair
-- `errors`: their errors by class of input; which pairs are computed, readable before, or absent
+- `errors`: their errors by class of input; pairs classified as computed, before, or absent
 - `intersections`: the readout of the source's construction, from shared neurons
 
-Of a model:
+On a model:
 
-- `gates`: boolean functions read off through ANDs; ANDs of ANDs, layer by layer
-- `result`: what it returns, in tables and words
-- `analysis`: `interp analyze --probe uand`: the analysis and its figures
-- `site`: the readouts of one site, and of a layer beside its input and random layers
+- `gates`: boolean functions read out through ANDs; ANDs of ANDs, layer by layer
+- `result`: the finding: its tables and sentences
+- `analysis`: the analysis `interp analyze --probe uand`, and its figures
+- `site`: the readouts of one site, of its input and of random layers
 """

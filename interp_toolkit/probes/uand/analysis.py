@@ -5,8 +5,8 @@ each layer's activations and its input; fit and measure the readouts of all pair
 controls (`site`); classify the pairs; look for the source's own construction in the weights
 (`intersections`).
 
-Three claims are kept apart: an AND is readable here and was not before; the layer reads ANDs better
-than random layers of the same weights; the layer is built by intersections.
+Three claims are kept apart: an AND is readable here and was not before; the layer's ANDs are better
+readable than those of random layers with the same weights; the layer is built by intersections.
 
 Source: "Computation in superposition", sections 1 and 2.
 """
@@ -69,7 +69,7 @@ def errors_by_control(site: SiteErrors) -> Figure:
     ]
     data = [_histogram(name, errors, color, dash) for name, errors, color, dash in shown if errors]
     error = plots.axis("worst error after the best gain and bias") | {"range": [0, 0.52]}
-    layout = plots.layout(error, plots.axis("share of the pairs") | plots.FROM_ZERO)
+    layout = plots.layout(error, plots.axis("fraction of the pairs") | plots.FROM_ZERO)
     layout |= {"shapes": [plots.at_x(AFFINE)]}
     caption = (
         "Each pair's worst error on held-out rows, at the layer and in controls. Right of the "
@@ -79,7 +79,7 @@ def errors_by_control(site: SiteErrors) -> Figure:
 
 
 def pair_map(site: SiteErrors, names: Sequence[str]) -> Figure:
-    """The pairs as a square: after offset at the layer below the diagonal, at its input above."""
+    """Heat map of worst errors after offset: below the diagonal the layer's, above its input's."""
     m = len(names)
     square = np.full((m, m), np.nan)
     first, second = site.here.pairs.T
@@ -111,7 +111,7 @@ def pair_map(site: SiteErrors, names: Sequence[str]) -> Figure:
 
 
 def random_layers(sites: Sequence[SiteSummary]) -> Figure:
-    """Each layer's mean error among those of random layers."""
+    """Each layer's mean error compared with those of random layers."""
     data = []
     for kind, color, symbol, values in (
         ("random layers", NEUTRAL, "line-ns-open", [s.random_mean_worst for s in sites]),
@@ -147,12 +147,12 @@ def _histogram(name: str, errors: PairErrors, color: str, dash: str) -> plots.Pa
 
 NEURONS = "blocks.*.mlp.hook_post"
 SOURCE = "Computation in superposition, sections 1 and 2"
-SHOWN = 5  # best pairs, and worst ones
+SHOWN = 5  # best pairs, and as many worst ones
 LEAST_ROWS = 50
-MOST_ROWS = 30_000  # places to look at; more are drawn from
-#: effort -> random layers that each is held against
+MOST_ROWS = 30_000  # positions to analyze; if there are more, this many are sampled
+#: effort -> number of random layers that each layer is compared with
 RANDOM_LAYERS: dict[Effort, int] = {"quick": 0, "standard": 19, "thorough": 99}
-MOST_ANDS = 64  # of earlier layers, whose ANDs a later layer is tested for
+MOST_ANDS = 64  # ANDs of earlier layers that are used as features at a later one
 
 
 class UANDOptions(FeatureOptions, Options):
@@ -196,7 +196,7 @@ class UANDOptions(FeatureOptions, Options):
 def analyze(run: Run[UANDOptions]) -> UANDFinding:
     """Find the pairs of features whose AND can be read out at each layer, and before it.
 
-    Without data the inputs are those of the model's own task.
+    Without data, the inputs are those of the model's own task.
 
     Raises:
         InputError: no data, fewer than two features or fifty positions, unknown hooks or gates.
@@ -231,7 +231,7 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
     rows = split(samples, seed)
     sites: list[SiteErrors] = []
     summaries: list[SiteSummary] = []
-    asked: list[list[dict[str, Any]]] = []
+    gate_readouts: list[list[dict[str, Any]]] = []
     composer, composed = Composer(samples.names, rows, MOST_ANDS), list[ComposedSummary]()
     read = LayerReader(model, samples, names, run.memory)
     for hook in names:
@@ -246,7 +246,7 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
         )
         sites.append(site)
         summaries.append(_summary(site))
-        asked.append(
+        gate_readouts.append(
             measure_gates(gates, samples.names, options.table, layer.activations, layer.input, rows)
         )
         deeper = composer.follow(
@@ -272,7 +272,7 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
     evidence = evidence_of(
         summaries[focus], main, len(summaries), n_positions=len(samples), held_out=FOLDS
     )
-    sentences = findings(summaries, focus, main, evidence, composed, asked[focus])
+    sentences = findings(summaries, focus, main, evidence, composed, gate_readouts[focus])
     settings = options.settings(
         hooks=names,
         reinitialisations=n_random,
@@ -293,7 +293,7 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
         composed=composed,
         epsilon=summaries[focus].epsilon,
         pairs=_pairs(sites[focus], samples.names),
-        gates=asked[focus],
+        gates=gate_readouts[focus],
         features={"count": len(samples.names), "source": samples.source, "left_out": left_out},
         rows={"fitted": len(rows.fitted), "held_out": len(rows.held_out)},
         focus=focus,
@@ -310,7 +310,7 @@ def _default_hooks(model: Any) -> str:
 
 
 def _commonest(samples: Samples, most: int) -> tuple[Samples, str]:
-    """The features that are on most often, and what that leaves out, in words."""
+    """The most frequent features, and a description of those left out."""
     n = len(samples.names)
     never = f"{samples.dropped:,} features that are never on" if samples.dropped else ""
     if n <= most:
@@ -323,7 +323,7 @@ def _commonest(samples: Samples, most: int) -> tuple[Samples, str]:
         feature_indices=samples.feature_indices[often],
         dropped=samples.dropped + n - most,
     )
-    rarer = f"{n - most:,} features that are on less often than the {most:,} looked at"
+    rarer = f"{n - most:,} features that are on less often than the {most:,} analyzed"
     return commonest, f"{never}, {rarer}" if never else rarer
 
 
@@ -357,7 +357,7 @@ def _summary(site: SiteErrors) -> SiteSummary:
 
 
 def _mean_worst(site: SiteErrors) -> float:
-    """Mean worst error over pairs that random layers share, else over all; 1/2 without pairs."""
+    """Mean worst error over the pairs compared with random layers, else all; 1/2 without pairs."""
     if not np.isnan(site.statistic):
         return site.statistic
     observed = site.here.worst_after_offset[site.here.observed]
@@ -444,7 +444,7 @@ def _plots(site: SiteErrors, summaries: Sequence[SiteSummary], names: Sequence[s
 
 
 def unfit(model: Any, data: FeatureData | None) -> str | None:
-    """Why the analysis cannot run without further options; None where it can."""
+    """The reason why the analysis cannot run without further options; None if it can."""
     task = record_of(model).task or {}
     if data is None and task.get("function") != "uand":
         return "needs --data, with feature columns or --features"

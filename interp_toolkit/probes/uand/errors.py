@@ -1,24 +1,23 @@
-"""The errors of pairwise readouts on inputs, and what they say of each pair.
+"""The errors of pairwise readouts on inputs, and the classification of each pair.
 
-For a pair, an input has both features on, one of them, or none. Of each class a pair keeps how many
-inputs there are, the lowest and highest score and the sum of squared errors; of all pairs together
-there is a histogram of absolute errors, whose bins are 1 % wide, for quantiles. One tile is a
-feature i with its partners j: its scores are looked at in two parts, inputs with i on (both on, or
+For a pair, an input has both features on, one of them, or none. For each of these classes a pair
+stores the number of inputs, the lowest and highest score and the sum of squared errors. All pairs
+together share a histogram of absolute errors, with bins 1 % wide, for quantiles. One tile is a
+feature i with its partners j. Its scores are processed in two parts: inputs with i on (both on, or
 one) and inputs without (one on, or none).
 
-A pair counts as read where, held out, its worst error after the best gain and bias is below 1/4,
-which no affine function of two bits attains, so where every score with both on lies above all
-others by some distance. Were the labels unrelated to the activations, all k groups of rows with
-both on would come out on top of n in one out of C(n, k) orders: that is the p-value, adjusted for
-all pairs after Benjamini and Yekutieli, which holds whatever their dependence.
+A pair counts as readable if its held-out worst error after the best gain and bias is below 1/4,
+which no affine function of two bits attains. Then every score with both on lies above all others
+by some distance. If the labels were unrelated to the activations, all k groups of rows with both
+on would come out on top of n in one out of C(n, k) orders: that is the p-value. It is adjusted for
+all pairs after Benjamini and Yekutieli, which is valid under any dependence.
 
-- computed: read here, and neither at the layer's input nor from what enters its nonlinearity;
-- before: read at the layer's input, or from that, already;
+- computed: readable here, and neither at the layer's input nor from what enters its nonlinearity;
+- before: already readable at the layer's input, or from what enters its nonlinearity;
 - absent: the worst error is 1/4 or more;
-- undecided: below 1/4, but on so few rows that chance is no worse an explanation, or on rows where
-  an affine function of the features is below 1/4 too (one of the two is never on without the
-  other, say), so that nothing follows;
-- unseen: never together in the rows fitted on, or in those held out: no error at all.
+- undecided: below 1/4, but on too few rows to exclude chance, or on rows where an affine function
+  of the features is below 1/4 too (for example if one feature is never on without the other);
+- unseen: never on together in the fitted rows, or in the held-out ones: there is no error.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ Pairs = Int[np.ndarray, "pair 2"]
 CLASSES = ("both", "one", "none")
 BOTH, ONE, NONE = range(3)
 BIN = 0.01  # relative width of a bin
-SMALLEST, LARGEST = 1e-8, 1e8  # errors beyond are counted in the end bins
+SMALLEST, LARGEST = 1e-8, 1e8  # errors outside are counted in the end bins
 N_BINS = int(np.log(LARGEST / SMALLEST) / BIN)
 
 
@@ -53,10 +52,10 @@ class PairErrors(ShortRepr):
 
     Attributes:
         pairs: the two features of each pair.
-        fitted: inputs with both on that each readout was fitted on; without any there is none.
-        together: of these inputs, those with both on; without any there is no error.
+        fitted: inputs with both on in the fitted rows; pairs with 0 have no readout.
+        together: inputs with both on in these rows; pairs with 0 have no error.
         count: inputs by class and pair; 0 for pairs without a readout or an error.
-        low, high: of the scores, by class and pair; NaN where there are none.
+        low, high: range of the scores, by class and pair; NaN if there are none.
         squares: sums of squared errors, by class and pair.
         histogram: absolute errors by class, over pairs (see the module).
 
@@ -80,21 +79,21 @@ class PairErrors(ShortRepr):
 
     @property
     def observed(self) -> Bool[np.ndarray, " pair"]:
-        """Pairs that occur together among these inputs and those fitted on, so have an error."""
+        """Pairs on together in these inputs and in the fitted ones; the others have no error."""
         return np.asarray((self.together > 0) & (self.fitted > 0))
 
     seen = observed  # deprecated: the former name
 
     @property
     def worst(self) -> Float[np.ndarray, " pair"]:
-        """The largest |readout - AND| of each pair; NaN where it is not seen."""
+        """The largest |readout - AND| of each pair; NaN if the pair is not observed."""
         on, off = self._on(), self._off()
         sides = np.stack([np.abs(on - 1), np.abs(off)]).max(axis=(0, 1))
         return np.where(self.observed, sides, np.nan)
 
     @property
     def worst_after_offset(self) -> Float[np.ndarray, " pair"]:
-        """The same after each pair's best gain and bias on these inputs (see `epsilon`)."""
+        """The worst error after each pair's best gain and bias on these inputs (see `epsilon`)."""
         on, off = self._on(), self._off()
         least = after_offset(on[0], on[1], off[0], off[1])
         return np.where(self.observed, least, np.nan)
@@ -124,7 +123,7 @@ class PairErrors(ShortRepr):
     def q99_by_class(self) -> dict[str, float]:
         """The 99 % quantile of the errors over pairs and inputs, by class of input.
 
-        Of class "none" over a sample of the inputs where there are many.
+        For class "none" it is computed on a sample of the inputs if there are many.
         """
         worst = self.worst_by_class
         return {
@@ -133,7 +132,7 @@ class PairErrors(ShortRepr):
         }
 
     def epsilon(self) -> Epsilon:
-        """The errors over all seen pairs; NaN where no pair is seen."""
+        """The errors over all observed pairs; NaN if there are none."""
         observed = self.observed
         total = self.count[:, observed].sum()
         return Epsilon(
@@ -152,7 +151,7 @@ class PairErrors(ShortRepr):
         return np.stack([low, np.fmax(self.high[ONE], self.high[NONE])])
 
     def _weighted_histogram(self) -> Float[np.ndarray, " bin"]:
-        """All errors together: each class' sample weighs as much as its inputs do."""
+        """All errors together: each class' sample is weighted by the number of its inputs."""
         weights = self.count[:, self.observed].sum(axis=1) / np.maximum(
             self.histogram.sum(axis=1), 1
         )
@@ -160,7 +159,7 @@ class PairErrors(ShortRepr):
 
 
 def quantile(histogram: Num[np.ndarray, " bin"], q: float) -> float:
-    """A quantile of the absolute errors, to the upper edge of its bin; NaN of no errors."""
+    """A quantile of the absolute errors, rounded up to the edge of its bin; NaN without errors."""
     total = histogram.sum()
     if not total:
         return float("nan")
@@ -198,12 +197,12 @@ def groups_together(
 
 
 class Tile(NamedTuple):
-    """The pairs of one feature.
+    """The pairs that share a first feature.
 
     Attributes:
         first: the feature.
         partners: the other features.
-        places: of the pairs in the list that they come from.
+        places: indices of the pairs in the original list.
     """
 
     first: int
@@ -212,7 +211,7 @@ class Tile(NamedTuple):
 
 
 def tiles_of(pairs: Pairs, chosen: Int[np.ndarray, " chosen"]) -> list[Tile]:
-    """Some of the pairs, by their first feature."""
+    """Group the chosen pairs by their first feature."""
     order = chosen[np.argsort(pairs[chosen, 0], kind="stable")]
     starts = np.flatnonzero(np.diff(pairs[order, 0], prepend=-1))
     parts = np.split(order, starts[1:]) if len(order) else []
@@ -220,7 +219,7 @@ def tiles_of(pairs: Pairs, chosen: Int[np.ndarray, " chosen"]) -> list[Tile]:
 
 
 class TileErrors:
-    """Errors of a tile's scores on some inputs; two of them merge.
+    """Errors of a tile's scores on some inputs.
 
     Attributes: as in `PairErrors`, for the partners.
     """
@@ -239,13 +238,13 @@ class TileErrors:
         others: Bool[np.ndarray, "partner input"],
         step: int,
     ) -> None:
-        """Count in the scores of inputs with these features on.
+        """Add the scores of inputs with these features on.
 
         Args:
             scores: of each pair.
             first: whether feature i is on.
             others: whether feature j is.
-            step: of the scores of class none, every so-manieth input goes into the histogram.
+            step: every step-th score of class none enters the histogram.
         """
         with_first, without = scores[:, first], scores[:, ~first]
         both, one = others[:, first], others[:, ~first]
@@ -261,7 +260,7 @@ class TileErrors:
         chosen: Bool[np.ndarray, "partner input"],
         target: float,
     ) -> None:
-        """The chosen scores, gathered."""
+        """Add the chosen scores, gathered into one array."""
         rows, columns = np.nonzero(chosen)
         if not len(rows):
             return
@@ -336,15 +335,15 @@ def gathered(
 
 Claim = Literal["computed", "before", "absent", "undecided", "unseen"]
 CLAIMS: tuple[Claim, ...] = get_args(Claim)
-ROUNDING = 1e-3  # relative: an affine readout's 1/4 in float32 is not less than 1/4
+ROUNDING = 1e-3  # relative: an affine readout's 1/4 must not fall below 1/4 by float32 rounding
 
 
 class PairEvidence(NamedTuple):
-    """Readouts of all pairs somewhere.
+    """Readouts of all pairs at one hook point.
 
     Attributes:
         errors: on held-out rows.
-        q: of these, from `q_values`.
+        q: adjusted p-values of the pairs, from `q_values`.
     """
 
     errors: PairErrors
@@ -354,12 +353,12 @@ class PairEvidence(NamedTuple):
 def q_values(
     errors: PairErrors, together: Int[np.ndarray, " pair"], n_groups: int
 ) -> Float[np.ndarray, " pair"]:
-    """Adjusted p-values of the pairs' separation (see the module); NaN of pairs never seen.
+    """Adjusted p-values of the pairs' separation (see the module); NaN for unobserved pairs.
 
     Args:
         errors: on held-out rows.
-        together: independent groups of these rows in which both are on, by pair.
-        n_groups: groups of held-out rows.
+        together: number of independent groups of these rows in which both are on, by pair.
+        n_groups: number of groups of held-out rows.
     """
     log_orders = gammaln(n_groups + 1) - gammaln(together + 1) - gammaln(n_groups - together + 1)
     p = np.where(errors.separated, np.exp(-log_orders), 1.0)
@@ -372,13 +371,13 @@ def claims(
     affine: Bool[np.ndarray, " pair"],
     level: float,
 ) -> list[Claim]:
-    """The claim about each pair; without an input of the layer no pair counts as computed.
+    """The class of each pair; if the layer's input is unknown, no pair counts as computed.
 
     Args:
         here: the readouts at the layer.
-        before: those at its input, and of what enters its nonlinearity.
-        affine: where an affine function of the features is the AND on these rows.
-        level: of the false discoveries.
+        before: those at its input, and from what enters its nonlinearity.
+        affine: whether the AND is an affine function of the features on these rows.
+        level: false discovery rate.
     """
     read = is_read(here.errors)
     sure = read & (here.q <= level) & ~affine
@@ -396,7 +395,7 @@ def claims(
 
 
 def never_apart(features: Bool[np.ndarray, "n m"], pairs: Pairs) -> Bool[np.ndarray, " pair"]:
-    """Pairs of which one of the four inputs (both, either alone, none) is not among the rows."""
+    """Pairs for which one of the four inputs (both, either alone, none) does not occur."""
     together = groups_together(features, None, pairs)
     alone = features.sum(axis=0)[pairs] - together[:, None]
     neither = len(features) - together - alone.sum(axis=1)
@@ -404,16 +403,16 @@ def never_apart(features: Bool[np.ndarray, "n m"], pairs: Pairs) -> Bool[np.ndar
 
 
 def counts(pair_claims: list[Claim]) -> dict[Claim, int]:
-    """The number of pairs of each claim."""
+    """The number of pairs in each class."""
     counted = Counter(pair_claims)
     return {claim: counted[claim] for claim in CLAIMS}
 
 
 def main_claim(pair_claims: list[Claim]) -> Claim:
-    """The claim about the layer as a whole: computed or before, whichever has more pairs.
+    """The class of the layer as a whole: computed or before, whichever has more pairs.
 
-    A layer may be built for a few pairs out of many, so only where there is none of these is it
-    absent or undecided, whichever more pairs are.
+    A layer may be built for a few pairs out of many. Only if no pair is in these two classes is the
+    layer absent or undecided, whichever has more pairs.
     """
     counted = counts(pair_claims)
     rivals: tuple[tuple[Claim, Claim], ...] = (("computed", "before"), ("absent", "undecided"))
@@ -424,5 +423,5 @@ def main_claim(pair_claims: list[Claim]) -> Claim:
 
 
 def is_read(errors: PairErrors) -> Bool[np.ndarray, " pair"]:
-    """Whether the worst error after offset is below what an affine function attains."""
+    """Whether the worst error after offset is below the minimum of an affine function."""
     return errors.observed & (errors.worst_after_offset < AFFINE * (1 - ROUNDING))

@@ -1,11 +1,11 @@
 """Boolean functions of features read out through ANDs: k-way ANDs, XOR, truth tables; ANDs of ANDs.
 
-`measure_gates` reads chosen functions of the model's features at one layer.
+`measure_gates` reads selected functions of the model's features at one layer.
 
-`Composer` follows ANDs through the layers. A circuit's second layer takes the first layer's gates
-as its features, which no readout of two of the model's own features can find. Layer by layer, the
-ANDs that earlier layers compute (see `errors.claims`) therefore become features themselves, and the
-next layer is measured for their pairs, with the same controls. Source: "Computation in
+`Composer` follows ANDs through the layers. The second layer of a circuit takes the first layer's
+gates as its features, which no readout of two of the model's own features can find. Layer by layer,
+the ANDs that earlier layers compute (see `errors.claims`) therefore become features, and their
+pairs are measured at the next layer with the same controls. Source: "Computation in
 superposition", section 1.3 (sparse boolean circuits).
 """
 
@@ -26,16 +26,16 @@ from interp_toolkit.probes.uand.site import Layer, SiteErrors, Split, measure_si
 
 Readout = tuple[Float[np.ndarray, " d"], float]
 
-MOST_FEATURES = 6  # of a gate: 2^k readouts make one table
+MOST_FEATURES = 6  # of a gate: a table of k features needs 2^k readouts
 
 
 def check_gates(gates: Sequence[str], names: Sequence[str], table: str | None) -> list[list[int]]:
-    """The gates' features by number.
+    """The gates' features as indices.
 
     Args:
         gates: names, separated by commas.
         names: of all features.
-        table: the truth table that every gate has to fit; None: their AND.
+        table: the truth table of every gate; None: their AND.
 
     Raises:
         InputError: unknown features, too many or too few.
@@ -64,11 +64,11 @@ def measure_gates(
     layer_input: Float[np.ndarray, "n _"] | None,
     rows: Split,
 ) -> list[dict[str, Any]]:
-    """Each gate's errors on held-out rows, read at the layer together with its input.
+    """Each gate's errors on held-out rows, at the layer alone and together with its input.
 
-    An AND is read off the layer alone; other functions also need their single features, which a
-    layer may not keep, so these are read off the layer and its input side by side: through their
-    ANDs, and, as "fitted", by one readout fitted to the function itself. "summary" is the verdict.
+    An AND is read from the layer alone. Other functions also need their single features, which a
+    layer may not preserve, so they are read from the layer and its input side by side: through
+    their ANDs, and ("fitted") by one readout fitted to the function. "summary" is the verdict.
     """
     if not gates:
         return []
@@ -118,7 +118,7 @@ def _gate_errors(
     def measured(read: Callable[[str, Sequence[int]], Readout]) -> dict[str, float | None]:
         try:
             direction, intercept = read(table or _and(len(gate)), gate)
-        except InputError:  # never together in the rows fitted on
+        except InputError:  # never on together in the fitted rows
             return dict.fromkeys(("worst", "worst_after_offset", "rms"))
         errors = epsilon((held_out @ direction + intercept)[:, None], truth[:, None])
         as_fitted = errors.worst, errors.worst_after_offset, errors.rms
@@ -136,7 +136,7 @@ def _gate_word(
     errors: Mapping[str, Any],
     rows: Split,
 ) -> str:
-    """Whether the function can be read off, and if not, the obstacle."""
+    """A sentence: whether the function can be read out, and if not, the obstacle."""
     through, fitted = errors["worst_after_offset"], errors["fitted"]["worst_after_offset"]
     name = f"{table} of {', '.join(names[k] for k in gate)}"
     ways = {"through its ANDs": through, "fitted to itself": fitted}
@@ -170,13 +170,13 @@ def _and(n_features: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Depth:
-    """A layer, measured for pairs of ANDs of one depth.
+    """The measurement of a layer for pairs of ANDs of one depth.
 
     Attributes:
         depth: of the pairs' ANDs: 2 for ANDs of ANDs of features.
         names: of the ANDs taken as features.
-        left_out: ANDs that could have been taken too.
-        site: what was measured.
+        left_out: number of other ANDs, beyond the limit.
+        site: the measurement.
     """
 
     depth: int
@@ -185,7 +185,7 @@ class Depth:
     site: SiteErrors
 
     def computed(self) -> list[str]:
-        """The ANDs that are computed here, by name."""
+        """Names of the ANDs that are computed here."""
         return _named(self.site, self.names, "computed")
 
 
@@ -194,13 +194,13 @@ class Composer:
 
     Args:
         names: of the features.
-        rows: the rows to fit on and those held out, with the features' labels.
+        rows: the fitted and held-out rows, with the features' labels.
         most: maximum number of ANDs taken as features at once; the rarest are left out first.
     """
 
     def __init__(self, names: Sequence[str], rows: Split, most: int):
         self._names, self._rows, self._most = tuple(names), rows, most
-        self._computed: list[set[str]] = []  # by depth less 1: what earlier layers compute
+        self._computed: list[set[str]] = []  # ANDs that earlier layers compute, by depth - 1
 
     def follow(
         self,
@@ -211,14 +211,14 @@ class Composer:
         reinitialisations: int,
         progress: Callable[[str], None],
     ) -> list[Depth]:
-        """Measure the next layer for ANDs of the earlier layers' ANDs, as deep as there are any.
+        """Measure the next layer for ANDs of the earlier layers' ANDs, at every depth reached.
 
         Args:
             layer: its activations.
-            site: what was measured of its features' own pairs.
-            level: as in `measure_site`, like what follows.
-            reinitialisations: random layers to draw.
-            progress: receives progress messages.
+            site: the measurement of its features' own pairs.
+            level: as in `measure_site`.
+            reinitialisations: number of random layers to draw.
+            progress: called with a description of each step.
         """
         depths: list[Depth] = []
         names, rows, here = self._names, self._rows, site
@@ -246,7 +246,7 @@ class Composer:
     def _as_features(
         self, site: SiteErrors, names: tuple[str, ...], rows: Split, earlier: set[str]
     ) -> tuple[tuple[str, ...], Split, int]:
-        """ANDs computed earlier, the commonest of them."""
+        """The most frequent of the ANDs computed earlier, as features."""
         held = [
             (name, rows.labels[:, i] & rows.labels[:, j])
             for (i, j) in site.here.pairs.tolist()
@@ -267,7 +267,7 @@ class Composer:
 
 
 def and_name(first: str, second: str) -> str:
-    """`a & b`, with brackets about what is an AND itself."""
+    """`a & b`, with brackets around names that are ANDs."""
     parts = (f"({name})" if " & " in name else name for name in (first, second))
     return " & ".join(parts)
 

@@ -1,17 +1,17 @@
-"""The construction's own readout: the neurons that two features share.
+"""The readout of the source's construction, from the neurons that two features share.
 
 In the source's layer a neuron has weight 1 on a random set of features and bias -1, and the AND of
 two features is read from the neurons with weight on both, with the readout
 1[S_i ∩ S_j] / |S_i ∩ S_j|. Given the weights from features to neurons and the neurons' typical bias
--a, the sets are found if the weights have two levels, 0 and a: cut at a/2, each side has its mean
-within NEAR of its level and a spread of at most SCATTER, both in units of a. Normal or uniform
-weights never satisfy this: the part above the cut is the end of a tail, or the rest is too wide.
+-a, the construction is detected if the weights have two levels, 0 and a. Split at a/2, each side
+has its mean within NEAR of its level and a spread of at most SCATTER, both in units of a. Normal or
+uniform weights never satisfy this: the upper side is a tail, or the lower side is too wide.
 
 If nearly all pairs share a neuron, the layer is universal. Otherwise pairs that share more neurons
 than expected by chance for their set sizes (hypergeometric) are the gates that it was built for.
-(Similar features in superposition share more neurons than chance in a universal layer too.) With a
-bias of -(k-1) times the upper level, neurons fire if k of their features are on, and the ANDs of k
-features are read from the neurons that the k share (`find_higher`).
+(In a universal layer, similar features in superposition also share more neurons than chance.) With
+a bias of -(k-1) times the upper level, neurons fire if k of their features are on, and the ANDs of
+k features are read from the neurons shared by all k (`find_higher`).
 
 Source: "Computation in superposition", sections 1.2 to 1.4.
 """
@@ -41,8 +41,8 @@ from interp_toolkit.stats import benjamini_yekutieli
 
 NEAR = 0.2
 SCATTER = 0.3
-UNIVERSAL = 0.9  # share of all pairs that share a neuron, from which on a layer is universal
-FAN_INS = (3, 4)  # that are looked for beside 2
+UNIVERSAL = 0.9  # fraction of pairs that share a neuron above which a layer is universal
+FAN_INS = (3, 4)  # tested in addition to 2
 MOST_GATES = 2_000  # of a higher fan-in that are measured
 
 
@@ -51,12 +51,12 @@ class Intersections(ShortRepr):
     """The intersections shown by two-level weights.
 
     Attributes:
-        level: the upper level of the weights, as found; the lower is near 0.
+        level: the upper level of the weights; the lower is near 0.
         scatter: root mean square distance of the weights from their levels.
         bias: the neurons' median bias.
-        connections: which neurons listen to which features.
-        shared: neurons that each pair shares.
-        targeted: pairs that share more than chance would have them share.
+        connections: whether each neuron has weight on each feature.
+        shared: number of neurons that each pair shares.
+        targeted: pairs that share significantly more neurons than expected by chance.
         errors: of the readouts along the shared neurons, on held-out rows.
     """
 
@@ -70,14 +70,14 @@ class Intersections(ShortRepr):
 
     @property
     def universal(self) -> bool:
-        """Whether nearly all pairs share a neuron, so that it is not made for some of them."""
+        """Whether nearly all pairs share a neuron, so that no pairs are singled out."""
         return bool((self.shared > 0).mean() >= UNIVERSAL)
 
     @property
     def named(self) -> Bool[np.ndarray, " pair"]:
-        """The pairs it computes: all that share, or of a layer that is not universal the targets.
+        """The pairs that the layer computes by construction.
 
-        Of one without targets, all that share too.
+        If it is universal or has no targeted pairs, all that share a neuron; else the targeted.
         """
         all_of_them = self.universal or not self.targeted.any()
         return self.shared > 0 if all_of_them else self.targeted
@@ -90,11 +90,12 @@ class HigherFanIn:
     Attributes:
         fan_in: features of a gate.
         level, scatter, bias: as in `Intersections`.
-        gates: how many sets of so many features share a neuron; where they were sampled, about.
-        sampled: at how many random sets that was counted; None: at all there are.
-        measured: of these, how many had an error: on together in held-out rows, a sample of many.
-        separated: of the measured, those whose scores lie apart.
-        worst, worst_after_offset: of the measured; NaN without any.
+        gates: number of sets of `fan_in` features that share a neuron; an estimate if sampled.
+        sampled: number of random sets on which `gates` was counted; None if all were.
+        measured: number of these sets that have an error: on together in held-out rows (a sample
+            if there are many).
+        separated: number of measured sets whose scores are separated.
+        worst, worst_after_offset: of the measured sets; NaN without any.
     """
 
     fan_in: int
@@ -126,15 +127,15 @@ def find_intersections(
     pairs: Pairs,
     level: float,
 ) -> Intersections | None:
-    """The construction in these weights, measured on held-out rows; None where it is not there.
+    """The construction in these weights, measured on held-out rows; None if it is absent.
 
     Args:
-        weights: what each feature adds to each neuron's input (`feature_weights`).
-        bias: what comes in without any feature.
+        weights: the contribution of each feature to each neuron's input (`feature_weights`).
+        bias: the neurons' input without any feature.
         activations: of the neurons, on held-out rows.
         features: of these rows.
-        pairs: whose readouts to measure.
-        level: of the false discoveries among targeted pairs.
+        pairs: to measure.
+        level: false discovery rate among targeted pairs.
     """
     intersections = _two_levels(weights, bias, 2)
     if intersections is None:
@@ -162,9 +163,9 @@ def find_higher(
     features: Bool[np.ndarray, "n feature"],
     seed: int,
 ) -> HigherFanIn | None:
-    """The construction for a fan-in above 2, measured on held-out rows; None where it is not there.
+    """The construction for a fan-in above 2, measured on held-out rows; None if it is absent.
 
-    Arguments as in `find_intersections`; the seed is of the gates that are measured.
+    Arguments as in `find_intersections`; the seed selects the measured gates.
     """
     for fan_in in FAN_INS:
         intersections = _two_levels(weights, bias, fan_in)
@@ -203,7 +204,7 @@ def find_higher(
 def _gates_of(
     connected: Bool[np.ndarray, "feature neuron"], fan_in: int, seed: int
 ) -> Sequence[Sequence[int]]:
-    """All sets of so many features, or a random sample of them."""
+    """All sets of `fan_in` features, or a random sample of them."""
     m = len(connected)
     if math.comb(m, fan_in) <= MOST_GATES:
         return list(combinations(range(m), fan_in))
@@ -214,9 +215,9 @@ def _gates_of(
 def _two_levels(
     weights: Float[np.ndarray, "feature neuron"], bias: Float[np.ndarray, " neuron"], fan_in: int
 ) -> tuple[Bool[np.ndarray, "feature neuron"], float, float] | None:
-    """The upper weights, their mean, and the bias of no feature; None without two levels.
+    """The upper weights, their mean, and the bias without features; None without two levels.
 
-    The levels are 0 and a / (k - 1), a being the bias below nothing and k the fan-in.
+    The levels are 0 and a / (k - 1), where -a is the bias and k the fan-in.
     """
     below = -float(np.median(bias))
     level = below / (fan_in - 1)
@@ -251,7 +252,7 @@ def _measure(
     features: Bool[np.ndarray, "n feature"],
     pairs: Pairs,
 ) -> PairErrors:
-    """Errors of the readouts; a pair that shares no neuron reads 0."""
+    """Errors of the readouts; the readout of a pair that shares no neuron is 0."""
     together = groups_together(features, None, pairs)
     tiles = tiles_of(pairs, np.flatnonzero(together))
     on = np.ascontiguousarray(features.T)

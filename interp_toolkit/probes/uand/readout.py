@@ -1,22 +1,22 @@
 """Linear readouts of the AND of every pair of boolean features, all at once.
 
-The readout of a gate is the direction of least output power for its answer to the gate's own
-inputs (minimum variance, distortionless response; Capon 1969): least squares up to gain and bias,
-which are set so that the mean answer is 1 where the gate is true and 0 elsewhere. A plain fit
-shrinks towards 0, the more the rarer the gate.
+The readout of a gate is the direction of least output power with a fixed response to the gate's own
+inputs (minimum variance, distortionless response; Capon 1969). It equals least squares up to gain
+and bias, which are set so that the mean output is 1 where the gate is true and 0 elsewhere. A plain
+least-squares fit shrinks towards 0, the more the rarer the gate.
 
-One factorization serves all readouts (`whiten`). Columns are brought to a standard deviation of 1,
-so that a ridge weighs on all alike. With mean m and covariance G = V Λ V^T of what that gives,
-y = (Λ + ridge)^(-1/2) V^T (x - m); of n rows there are at most n directions, and with fewer rows
-than columns they come from the rows' products with each other. In these coordinates the direction
-is the mean c of y over the rows with both features on, a share p of all rows, so that
+One factorization serves all readouts (`whiten`). Columns are scaled to a standard deviation of 1,
+so that a ridge has the same weight on all. With mean m and covariance G = V Λ V^T of the scaled
+columns, y = (Λ + ridge)^(-1/2) V^T (x - m). With fewer rows than columns there are at most n
+directions, and they are computed from the rows' Gram matrix. In these coordinates the direction is
+the mean c of y over the rows with both features on, a fraction p of all rows, so that
 
     readout(x) = p + (1 - p) y(x) . c / response,
 
-with n rows of weights 0 or 1 for each pair. The response is that to rows which were not fitted on:
-of each of the k rows with both on, its answer to the others' mean, as if it had been left out of
-the covariance too, y_a . (sum y - y_a) / ((k - 1) (1 - |y_a|^2 / n)) by Sherman and Morrison's
-formula, averaged. ANDs of any fan-in, single features and truth tables are read alike.
+with n rows of weights 0 or 1 for each pair. The response is estimated on left-out rows. Each of the
+k rows with both on is left out of the mean and of the covariance in turn, and its output is
+y_a . (sum y - y_a) / ((k - 1) (1 - |y_a|^2 / n)) by the Sherman-Morrison formula; these are
+averaged. ANDs of any fan-in, single features and truth tables are read alike.
 Source: "Computation in superposition", sections 1.1, 1.2 and 1.4 (readoffs and their errors).
 """
 
@@ -48,23 +48,23 @@ from interp_toolkit.probes.uand.errors import (
 )
 
 RIDGE = 1e-3
-MOST_LEVERAGE = 0.99  # of a row on its own readout: beyond, leaving it out says nothing
-LEAST_RESPONSE = 0.1  # to other rows, relative to that to itself: less is not told from none
-HISTOGRAM_SCORES = 20_000_000  # of inputs with neither feature on, about so many at most
-PRODUCTS_AT_ONCE = 2**29  # bytes of products of rows fitted on with held-out ones
-SPARSE_COST = 12.0  # of a multiplication in a sparse product, in those of a dense one; measured
+MOST_LEVERAGE = 0.99  # of a row on its own readout; above, leaving it out is not informative
+LEAST_RESPONSE = 0.1  # to other rows, relative to that to itself; less counts as none
+HISTOGRAM_SCORES = 20_000_000  # largest number of scores with neither feature on, about
+PRODUCTS_AT_ONCE = 2**29  # bytes of products of fitted and held-out rows
+SPARSE_COST = 12.0  # of a multiplication in a sparse product, relative to a dense one; measured
 
 
 class UANDReadout(BaseEstimator):
     """Readouts of the AND of every pair of features from activations.
 
     Args:
-        ridge: added to the activations' covariance, their columns scaled to a variance of 1.
-        n_jobs: threads; None: as many as there are processors.
+        ridge: added to the activations' covariance, after scaling columns to a variance of 1.
+        n_jobs: threads; None: one per processor.
 
     Attributes:
         n_features_in_: number of columns of the activations.
-        n_together_: [m, m] rows on which each two features are on together.
+        n_together_: [m, m] number of rows on which two features are on together.
 
     Examples:
         >>> on = np.random.default_rng(0).random((200, 3)) < 0.5
@@ -83,7 +83,7 @@ class UANDReadout(BaseEstimator):
 
         Args:
             X: [n, d] activations.
-            features: [n, m] booleans, which features are on in each row.
+            features: [n, m] booleans: the features that are on in each row.
 
         Raises:
             InputError: shapes that do not fit, values that are not finite or not boolean, a ridge
@@ -108,11 +108,10 @@ class UANDReadout(BaseEstimator):
         """Directions and intercepts: `readout = X @ direction + intercept`.
 
         Args:
-            gates: features by number, one or more a gate; None: all pairs i < j, in order.
+            gates: the feature indices of each gate, one or more; None: all pairs i < j, in order.
 
         Raises:
-            InputError: features that are not there, or that are never on together in the rows
-                fitted on.
+            InputError: unknown features, or features that are never on together in the fitted rows.
         """
         check_is_fitted(self)
         chosen = all_pairs(self._features.shape[1]).tolist() if gates is None else gates
@@ -126,7 +125,7 @@ class UANDReadout(BaseEstimator):
     def score(
         self, X: Any, gates: Sequence[Sequence[int]] | None = None
     ) -> Float[np.ndarray, "n gate"]:
-        """The gates' scores on these activations: near 1 for true, near 0 for false.
+        """The gates' scores on these activations: near 1 if true, near 0 if false.
 
         Raises InputError as `readouts` does.
         """
@@ -143,7 +142,7 @@ class UANDReadout(BaseEstimator):
 
         Args:
             table: 2^k bits, the first feature most significant.
-            features: the k features by number.
+            features: indices of the k features.
 
         Raises:
             InputError: a table that does not fit, or what `readouts` raises.
@@ -166,16 +165,16 @@ class UANDReadout(BaseEstimator):
     ) -> tuple[Float[np.ndarray, " d"], float]:
         """Direction and intercept of a boolean function, fitted to its own values.
 
-        `truth_table_readout` adds up its ANDs' errors; this takes the function as one gate, and
-        says nothing of inputs unlike those fitted on.
+        `truth_table_readout` adds up the errors of its ANDs; this readout treats the function as
+        one gate, and may not generalize to inputs unlike the fitted ones.
 
         Args:
             table: 2^k bits, the first feature most significant.
-            features: the k features by number.
+            features: indices of the k features.
 
         Raises:
-            InputError: a table that does not fit, features that are not there, or a function that
-                is true on none of the fitted rows.
+            InputError: a table that does not fit, unknown features, or a function that is true on
+                none of the fitted rows.
         """
         check_is_fitted(self)
         if 2 ** len(features) != len(table):
@@ -191,16 +190,16 @@ class UANDReadout(BaseEstimator):
     fitted_readoff = fitted_readout  # the former name
 
     def epsilon(self, X: Any, features: Any, pairs: Any = None) -> Epsilon:
-        """The errors over all pairs; arguments and errors as `errors`, which has them by pair."""
+        """The errors over all pairs; arguments and exceptions as for `errors`, which is by pair."""
         return self.errors(X, features, pairs).epsilon()
 
     def errors(self, X: Any, features: Any, pairs: Any = None) -> PairErrors:
-        """The errors of the pairs' readouts on these inputs, which should not be those fitted on.
+        """The errors of the pairs' readouts on these inputs, which should be held out.
 
         Args:
             X: [n, d] activations.
             features: [n, m] booleans.
-            pairs: [pair, 2] features by number; None: all i < j.
+            pairs: [pair, 2] feature indices; None: all i < j.
 
         Raises:
             InputError: shapes or values that do not fit.
@@ -239,7 +238,7 @@ class UANDReadout(BaseEstimator):
         step: int,
         errors: TileErrors,
     ) -> None:
-        """Add a tile's scores to its errors; products, if given, are of all rows and inputs."""
+        """Add a tile's scores to its errors; `products`, if any, are of all rows and inputs."""
         rows = np.flatnonzero(self._features[:, tile.first])
         together = self._features[rows][:, tile.partners].T
         weights: Any = together.astype(self._rows.dtype)
@@ -259,7 +258,7 @@ class UANDReadout(BaseEstimator):
     def _whitened_readout(
         self, gate: Sequence[int]
     ) -> tuple[Float[np.ndarray, " d"], np.floating[Any]]:
-        """The direction in whitened activations, and the share of rows on which it is true."""
+        """The direction in whitened activations, and the fraction of rows with a true gate."""
         chosen = checked_gate(gate, self._features.shape[1])
         rows = np.flatnonzero(self._features[:, chosen].all(axis=1))
         if not len(rows):
@@ -270,7 +269,7 @@ class UANDReadout(BaseEstimator):
     def _towards(
         self, rows: Int[np.ndarray, " true"]
     ) -> tuple[Float[np.ndarray, " d"], np.floating[Any]]:
-        """The same of what is true on these of the rows fitted on."""
+        """The direction and fraction for a function that is true on these fitted rows."""
         total = self._rows[rows].sum(axis=0)
         boosted = (self._rows[rows] * self._boost[rows, None]).sum(axis=0)
         own = (self._norms * self._boost)[rows].sum(keepdims=True)
@@ -279,7 +278,7 @@ class UANDReadout(BaseEstimator):
         return total * ((1 - share) / (len(rows) * response[0])), share
 
     def _sparse_pays(self, tiles: Sequence[Tile], n_inputs: int) -> bool:
-        """Whether sums over the few rows with both on cost less than dense products would."""
+        """Whether sums over the few rows with both on cost less than dense products."""
         n, d = self._rows.shape
         sparse_cost, dense_cost = float(n * d * n_inputs), 0.0
         for first, partners, _ in tiles:
@@ -304,16 +303,16 @@ def _response(
     own: Float[np.ndarray, " gate"],
     count: Int[np.ndarray, " gate"],
 ) -> Float[np.ndarray, " gate"]:
-    """The mean answer to rows like those summed, each of them left out (see the module).
+    """The mean leave-one-out response to the summed rows (see the module).
 
-    A single row answers to itself; so does, for want of a better scale, a gate that answers less
-    than LEAST_RESPONSE to others. 1 where nothing was summed.
+    A single row is not left out; nor are the rows of a gate whose response to the others is below
+    LEAST_RESPONSE, because no better scale is available. 1 if nothing was summed.
 
     Args:
         sums: of the rows.
-        boosted: of the rows, each times 1 / (1 - leverage).
-        own: of the rows' squared norms times the same.
-        count: of the rows.
+        boosted: sums of the rows, each times 1 / (1 - leverage).
+        own: sums of the rows' squared norms times the same factor.
+        count: number of the rows.
     """
     squares, crossed = (
         np.einsum("gd,gd->g", sums, other).astype(np.float64) for other in (sums, boosted)
@@ -333,7 +332,7 @@ def checked(
     Args:
         X: [n, d] finite numbers.
         features: [n, m] booleans, or the numbers 0 and 1, of at least two features.
-        like: d and m that they must have, those of the rows fitted on.
+        like: required d and m, those of the fitted rows.
 
     Raises:
         InputError: anything else.
@@ -363,7 +362,7 @@ def numbers(X: Any, width: int | None = None) -> Float[np.ndarray, "n d"]:
 
 
 def checked_pairs(pairs: Any, n_features: int) -> Pairs:
-    """Pairs of different features. Raises InputError for others, or none."""
+    """Pairs of distinct features as an array; InputError for others, or none."""
     chosen = np.asarray(pairs)
     if chosen.ndim != 2 or chosen.shape[1] != 2 or not len(chosen) or chosen.dtype.kind not in "iu":
         raise InputError(f"pairs must be features by number, [pair, 2], not {list(chosen.shape)}")
@@ -373,7 +372,7 @@ def checked_pairs(pairs: Any, n_features: int) -> Pairs:
 
 
 def checked_gate(gate: Sequence[int], n_features: int) -> list[int]:
-    """Check that a gate has at least one feature and no repeated one; else InputError."""
+    """Check that a gate has at least one feature and no duplicates; else InputError."""
     chosen = [int(k) for k in gate]
     if not chosen or len(set(chosen)) < len(chosen) or not all(0 <= k < n_features for k in chosen):
         raise InputError(f"gate {chosen}: give different features out of 0 to {n_features - 1}")
@@ -390,8 +389,8 @@ def _array(values: Any) -> np.ndarray:
     return np.asarray(values)
 
 
-ROWS = 4096  # whose products are summed in the activations' precision; beyond, in float64
-CONSTANT = 1e-6  # a column that varies less, relative to its mean, does so by rounding
+ROWS = 4096  # whose products are summed in the activations' precision; more in float64
+CONSTANT = 1e-6  # relative deviation of a column below which it counts as constant
 
 
 @dataclass(frozen=True, eq=False)
@@ -400,8 +399,8 @@ class Whitening:
 
     Attributes:
         mean: of the rows.
-        unit: one over the columns' standard deviations; 0 for columns that do not vary.
-        turn: of the scaled columns.
+        unit: inverse of the columns' standard deviations; 0 for constant columns.
+        turn: the matrix that whitens the scaled columns.
     """
 
     mean: Float[np.ndarray, " d"]
@@ -409,11 +408,11 @@ class Whitening:
     turn: Float[np.ndarray, "d k"]
 
     def __call__(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n k"]:
-        """The rows whitened, in their own precision."""
+        """The whitened rows, in their own precision."""
         return np.asarray(_scaled(X, self.mean, self.unit) @ self.turn.astype(X.dtype))
 
     def directions(self, whitened: Float[np.ndarray, "gate k"]) -> Float[np.ndarray, "gate d"]:
-        """Directions among the activations, from those among whitened ones."""
+        """Directions in activation space, from those in whitened coordinates."""
         return np.asarray((whitened.astype(np.float64) @ self.turn.T) * self.unit)
 
 
@@ -422,17 +421,17 @@ def whiten(X: Float[np.ndarray, "n d"], ridge: float) -> Whitening:
 
     Args:
         X: activations.
-        ridge: what is added to the covariance of the columns, scaled to a variance of 1.
+        ridge: added to the covariance of the columns, scaled to a variance of 1.
 
     Activations that do not vary at all become zeros.
 
     Raises:
-        InputError: a covariance that needs a larger ridge.
+        InputError: the covariance needs a larger ridge.
     """
     n, d = X.shape
     mean = X.mean(axis=0, dtype=np.float64)
     deviation = X.std(axis=0, dtype=np.float64)
-    least = np.finfo(X.dtype).tiny  # one over a smaller number can be infinite
+    least = np.finfo(X.dtype).tiny  # the inverse of a smaller number may be infinite
     varies = deviation > np.maximum(CONSTANT * np.abs(mean), least)
     if not varies.any():
         return Whitening(mean, np.zeros(d), np.eye(d))
@@ -451,7 +450,7 @@ def _from_columns(
         scaled = _scaled(X[start : start + ROWS], mean, unit)
         gram += scaled.T @ scaled
     gram /= n
-    gram[np.diag_indices(d)] += np.where(unit > 0, ridge, 1.0)  # constant columns: a pivot
+    gram[np.diag_indices(d)] += np.where(unit > 0, ridge, 1.0)  # keeps constant columns regular
     try:
         factor = cholesky(gram, lower=True, overwrite_a=True)
     except np.linalg.LinAlgError as error:
@@ -465,7 +464,7 @@ def _from_columns(
 def _from_rows(
     X: Float[np.ndarray, "n d"], mean: np.ndarray, unit: np.ndarray, ridge: float
 ) -> Float[np.ndarray, "d k"]:
-    """V (Λ + ridge)^(-1/2), from the rows' products; directions without any variance left out."""
+    """V (Λ + ridge)^(-1/2), from the rows' Gram matrix, without directions of zero variance."""
     scaled = _scaled(X, mean, unit).astype(np.float64)
     sizes, U = eigh(scaled @ scaled.T / len(X))
     large = sizes > len(X) * np.finfo(X.dtype).eps * sizes[-1]

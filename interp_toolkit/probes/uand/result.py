@@ -1,4 +1,4 @@
-"""Results of the universal-AND analysis: each layer and its controls, in tables and words."""
+"""Results of the universal-AND analysis: each layer and its controls, as tables and sentences."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class SiteSummary:
 
     Attributes:
         hook: the hook point.
-        input: what its input is called, or None.
-        counts: pairs by claim (see `probes.uand.errors`).
-        epsilon: the errors of the readouts over all pairs that were seen together, on held-out
-            rows: of the "layer", its "input", a "reinitialized" layer and "shuffled" labels.
-        by_class: of the layer: "worst", "q99" and "rms" by what is on ("both", "one", "none").
+        input: name of its input, or None.
+        counts: pairs by class (see `probes.uand.errors`).
+        epsilon: errors of the readouts over all observed pairs, on held-out rows: of the "layer",
+            its "input", a "reinitialized" layer and "shuffled" labels.
+        by_class: of the layer: "worst", "q99" and "rms" by features on ("both", "one", "none").
         mean_worst: the layer's mean over pairs of the worst error after offset.
-        random_mean_worst: the same of each random layer.
-        p_better, p_worse: the chance that a random layer reads the pairs as well, as badly; of
-            this layer alone, whatever other layers were looked at.
-        behind_attention: whether the input, which is of one position, leaves out what attention
-            may have brought.
-        shuffled_read: pairs called read although their labels were shuffled.
-        intersections: the 0/1 construction, if the weights are it.
+        random_mean_worst: the same for each random layer.
+        p_better, p_worse: p-values that a random layer reads the pairs as well, or as badly; not
+            corrected for the number of layers.
+        behind_attention: whether attention may have brought information that the input, at a
+            single position, lacks.
+        shuffled_read: number of pairs that count as readable with shuffled labels.
+        intersections: the 0/1 construction, if the weights have it.
         higher_fan_in: the same for ANDs of three features or more.
     """
 
@@ -62,13 +62,13 @@ class SiteSummary:
 
 @dataclass(frozen=True)
 class ComposedSummary:
-    """A layer asked for ANDs of ANDs: of those that earlier layers compute.
+    """Readability at one layer of ANDs of the ANDs that earlier layers compute.
 
     Attributes:
         depth: 2 for ANDs of ANDs of features, 3 for ANDs of those, and so on.
-        features: the ANDs that were taken as features, by name.
-        left_out: ANDs that were there too, more than are taken.
-        computed: pairs of them whose AND is computed at the layer, by name.
+        features: names of the ANDs that were taken as features.
+        left_out: number of other ANDs, beyond the limit.
+        computed: names of the ANDs of these that are computed at the layer.
         site: the layer's numbers for these features.
     """
 
@@ -81,29 +81,29 @@ class ComposedSummary:
 
 @dataclass(frozen=True)
 class UANDEvidence(Evidence):
-    """The evidence of the status, at its layer.
+    """The evidence for the status, at the layer of the headline.
 
     Attributes:
         site: the layer.
-        input: what its input is called, or None.
-        counts: pairs by claim.
-        shuffled_read: pairs called read although their labels were shuffled.
-        random_layers: how many it was compared with.
-        p_better: the chance that one of them reads the pairs as well; None without any.
+        input: name of its input, or None.
+        counts: pairs by class.
+        shuffled_read: number of pairs that count as readable with shuffled labels.
+        random_layers: number of random layers compared.
+        p_better: p-value that one of them reads the pairs as well; None without any.
         behind_attention: whether attention may have brought ANDs from other positions.
-        positions: positions in rows that were looked at.
-        held_out: one in so many of them, whole rows together.
+        positions: number of positions analyzed.
+        held_out: one in this many is held out, whole rows together.
     """
 
     site: str = column("layer")
     input: str | None = column("its input")
     counts: Mapping[str, int] = column("pairs")
-    shuffled_read: int = column("pairs read with shuffled labels")
+    shuffled_read: int = column("readable pairs with shuffled labels")
     random_layers: int = column("layers with the same weights in random order")
     p_better: float | None = column("p that one reads the pairs as well")
     behind_attention: bool = column("attention may have brought them")
     positions: int = column("positions in rows")
-    held_out: int = column("of these held out, one in")
+    held_out: int = column("one in this many positions is held out")
 
 
 CLAIM_COLUMNS = ("computed", "before", "absent", "undecided", "unseen")
@@ -132,14 +132,14 @@ class UANDFinding(Finding):
 
     Attributes:
         layers: every layer.
-        composed: later layers, asked for ANDs of what earlier ones compute.
-        epsilon: the errors at the layer that the headline is about, as in `SiteSummary`.
-        pairs: of that layer: "counts" by claim, the "best" and "worst" pairs, and the
-            construction's "named" ones, if it is there.
-        gates: readouts asked for by name: ANDs of several features, or a truth table.
-        features: how many, where they come from, and what was left out.
+        composed: later layers, measured for ANDs of the ANDs that earlier layers compute.
+        epsilon: the errors at the layer of the headline, as in `SiteSummary`.
+        pairs: of that layer: "counts" by class, the "best" and "worst" pairs, and the
+            construction's "named" ones, if it is present.
+        gates: requested readouts: ANDs of several features, or a truth table.
+        features: their number and source, and what was left out.
         rows: fitted and held out.
-        focus: the number of the layer that the headline is about.
+        focus: index of the layer that the headline is about.
         every_pair: all pairs of that layer, for `to_frame`.
     """
 
@@ -202,7 +202,7 @@ class UANDFinding(Finding):
     )
     gates: Sequence[Record] = records(
         dict,
-        "Gates asked for",
+        "Requested gates",
         "Readouts composed of ANDs; true: number of held-out inputs on which the function is "
         "true; fitted to itself: one readout for the whole function.",
         least=1,
@@ -253,16 +253,16 @@ _REASONS: Mapping[str, str] = {
 def evidence_of(
     site: SiteSummary, main: Claim, n_layers: int, *, n_positions: int, held_out: int
 ) -> UANDEvidence:
-    """The status, and the numbers that it follows from.
+    """The status of a layer, and the numbers behind it.
 
-    ANDs are *computed* only where random layers of the same weights read them less well.
+    ANDs are *computed* only if random layers of the same weights read them less well.
 
     Args:
         site: the layer.
-        main: the claim of most pairs (see `errors.main_claim`).
-        n_layers: how many were looked at, of which this one was chosen.
-        n_positions: looked at.
-        held_out: one in so many of them.
+        main: the class of the layer (see `errors.main_claim`).
+        n_layers: number of layers from which this one was chosen.
+        n_positions: number of positions analyzed.
+        held_out: one in this many is held out.
     """
     n_random = len(site.random_mean_worst)
     status: Status = main
@@ -287,10 +287,10 @@ def evidence_of(
 
 
 def _random_layers(site: SiteSummary, n_layers: int) -> Control:
-    """The control of random layers, corrected for the layers looked at (Bonferroni).
+    """The control by random layers, corrected for the number of layers (Bonferroni).
 
-    Its p is a rank, so in steps. The layer must also lie beyond the prediction limit of one more
-    random layer, at half the level: better and worse are both looked at.
+    Its p is a rank, and therefore discrete. The layer must also lie beyond the prediction limit for
+    one more random layer, at half the level, since better and worse are both tested.
     """
     name = "layers with the same weights in random order"
     smallest = n_layers / (1 + len(site.random_mean_worst))
@@ -309,7 +309,7 @@ def headline(site: SiteSummary, main: Claim, evidence: UANDEvidence) -> str:
 
     Args:
         site: the layer.
-        main: the claim of most pairs (see `errors.main_claim`).
+        main: the class of the layer (see `errors.main_claim`).
         evidence: with its status.
     """
     n, observed, hook = f"{site.counts[main]:,}", f"{_observed(site):,}", site.hook
@@ -345,15 +345,15 @@ def findings(
     composed: Sequence[ComposedSummary],
     gates: Sequence[Record],
 ) -> list[str]:
-    """Sentences of facts, the most important first.
+    """The findings, the most important first.
 
     Args:
         sites: every layer.
-        focus: the one that the headline is about.
-        main: the claim of most of its pairs.
+        focus: index of the layer that the headline is about.
+        main: the class of that layer.
         evidence: with its status.
-        composed: layers asked for ANDs of ANDs.
-        gates: readouts asked for by name.
+        composed: layers measured for ANDs of ANDs.
+        gates: requested readouts.
     """
     site, n_layers = sites[focus], len(sites)
     listed = []
@@ -389,7 +389,7 @@ def findings(
 
 
 def _readable(site: SiteSummary, main: Claim) -> str:
-    """The number of readable pairs, by the worst error, here and at the input."""
+    """A sentence: the number of readable pairs, by the worst error, here and at the input."""
     counts, unseen = site.counts, site.counts["unseen"]
     if not _observed(site):
         return (
@@ -422,7 +422,7 @@ def _readable(site: SiteSummary, main: Claim) -> str:
 
 
 def _random(site: SiteSummary, n_layers: int) -> str:
-    """Whether random layers of the same weights read the pairs as well."""
+    """A sentence: whether random layers of the same weights read the pairs as well."""
     values = sorted(site.random_mean_worst)
     if not values:
         return "No random layers were compared, so whether the layer computes them is undecided."
@@ -451,7 +451,7 @@ def _random(site: SiteSummary, n_layers: int) -> str:
 
 
 def _construction(record: Record) -> str:
-    """Whether the weights are the 0/1 construction, and what its readouts separate."""
+    """A sentence: whether the weights have the 0/1 construction, and the pairs it separates."""
     kind = "the construction of universal AND" if record["universal"] else "a construction"
     pairs = "targeted pairs" if record["targeted"] else "pairs that share a neuron"
     text = (
@@ -472,7 +472,7 @@ def _construction(record: Record) -> str:
 
 
 def higher_words(record: Mapping[str, Any]) -> str:
-    """The construction for more than two features."""
+    """A sentence on the construction for more than two features."""
     k, sampled = record["fan_in"], record["sampled"]
     sets = f"{record['gates']:,} sets of {k} that share a neuron"
     if sampled is not None:
@@ -482,7 +482,7 @@ def higher_words(record: Mapping[str, Any]) -> str:
         f"and {record['level']:.3g} under a bias of {record['bias']:.3g}, and {sets}"
     )
     if not record["measured"]:
-        return f"{text}, none of those looked at on together in the rows held out."
+        return f"{text}, none of those tested on together in held-out rows."
     return (
         f"{text}; the readouts along shared neurons separate {record['separated']:,} of the "
         f"{record['measured']:,} measured (worst error {record['worst']:.3g}, "
@@ -491,7 +491,7 @@ def higher_words(record: Mapping[str, Any]) -> str:
 
 
 def _main(site: SiteSummary) -> Claim:
-    """The claim to begin with: as `errors.main_claim`, but computed before all."""
+    """The class of the layer: as `errors.main_claim`, but "computed" takes precedence."""
     order: tuple[Claim, ...] = ("computed", "before", "absent", "undecided")
     if site.counts["computed"]:
         return "computed"

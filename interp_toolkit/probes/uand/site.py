@@ -1,4 +1,4 @@
-"""Readouts of all pairs at one layer, and in its controls.
+"""Readouts of all pairs at one layer, and at its controls.
 
 Rows are split once, whole groups on one side. The readouts are fitted on four fifths and measured
 on the rest: at the layer, at its input, with shuffled labels, and in random layers of its shape.
@@ -7,11 +7,11 @@ layer that is itself random has a smaller one than all but k of n random layers 
 (k + 1) / (n + 1). For the layer and for random ones it is computed over the same pairs and rows.
 
 *Controls.* The neurons of an MLP (`mlp.hook_post`) have as input the residual stream after the
-MLP's norm. Random layers of the same shape have the MLP's own weights in random order: biases among
-themselves, and weights on those coordinates of the input that vary. Each keeps the distribution of
-the layer's weights and loses what was learned; a layer of independent, identically distributed
-weights is as good as any of them. Other hook points have the block's input as their input, and as
-random layers the whole model with every weight tensor in random order.
+MLP's norm. Random layers of the same shape have the MLP's own weights in random order: biases are
+permuted among themselves, and so are weights on those coordinates of the input that vary. Each
+keeps the distribution of the layer's weights and loses what was learned; a layer of independent,
+identically distributed weights is as good as any of them. Other hook points have the block's input
+as their input, and their random layers are the whole model with every weight tensor permuted.
 """
 
 from __future__ import annotations
@@ -56,27 +56,27 @@ from interp_toolkit.probes.uand.intersections import (
 )
 from interp_toolkit.probes.uand.readout import UANDReadout, all_pairs
 
-FOLDS = 5  # one is held out
-MOST_COMPARED = 2_000  # pairs that random layers are compared on
-ROWS_COMPARED = 8_000  # rows, and four times as many as there are neurons, at least
+FOLDS = 5  # of which one is held out
+MOST_COMPARED = 2_000  # pairs on which random layers are compared
+ROWS_COMPARED = 8_000  # rows; at least four times the number of neurons
 
 
 @dataclass(frozen=True, eq=False)
 class SiteErrors:
-    """A layer's numbers.
+    """The measurement of a layer.
 
     Attributes:
         hook, input_name: of the layer (see `Layer`).
-        behind_attention: whether `before` says nothing of what other positions hold.
+        behind_attention: whether `before` lacks information from other positions.
         here, before, shuffled, random: the errors of all pairs at the layer, at its input (None
-            where it has none), with shuffled labels, and in the first random layer (None without).
+            if it has none), with shuffled labels, and in the first random layer (None without).
         q: adjusted p-values of the pairs at the layer.
-        claims: what can be said of each pair.
+        claims: the class of each pair.
         statistic: the layer's mean worst error after offset, as compared (see the module); NaN
             without random layers.
-        random_statistics: the random layers'.
-        shuffled_read: pairs whose shuffled labels would have been called read.
-        intersections: the construction, if the weights are it.
+        random_statistics: the same for the random layers.
+        shuffled_read: number of pairs that count as readable with shuffled labels.
+        intersections: the construction, if the weights have it.
         higher: the same for ANDs of three features or more.
     """
 
@@ -97,12 +97,12 @@ class SiteErrors:
 
     @property
     def p_better(self) -> float:
-        """The chance that a random layer among these reads the pairs so well; NaN without any."""
+        """P-value that a random layer reads the pairs as well; NaN without random layers."""
         return _share(self.random_statistics <= self.statistic)
 
     @property
     def p_worse(self) -> float:
-        """The same for reading them so badly."""
+        """P-value that a random layer reads the pairs as badly."""
         return _share(self.random_statistics >= self.statistic)
 
 
@@ -111,10 +111,10 @@ class Split:
     """The rows that readouts are fitted on, and the held-out rows.
 
     Attributes:
-        fitted, held_out: row numbers.
-        labels: which features are on in each row.
+        fitted, held_out: row indices.
+        labels: the features that are on in each row.
         groups: of the rows.
-        seed: of the split and of all draws that follow.
+        seed: of the split and of all later draws.
     """
 
     fitted: Int[np.ndarray, " fitted"]
@@ -125,7 +125,7 @@ class Split:
 
 
 def split(samples: Samples, seed: int) -> Split:
-    """About a fifth of the rows held out, by groups; of the folds, the one with the most groups.
+    """Hold out about a fifth of the rows, by groups: the fold with the most groups.
 
     Raises InputError for fewer groups than folds.
     """
@@ -144,7 +144,7 @@ def measure_site(
     reinitialisations: int,
     progress: Callable[[str], None],
 ) -> SiteErrors:
-    """Fit, measure and compare; see the module."""
+    """Fit and measure the readouts at a layer and its controls (see the module)."""
     pairs = all_pairs(rows.labels.shape[1])
     progress(f"{layer.hook}: {len(pairs):,} pairs")
     here = reading(layer.activations, rows.labels, rows, pairs)
@@ -186,7 +186,7 @@ def measure_site(
 def against_more(
     layer: Layer, rows: Split, site: SiteErrors, most: int, progress: Callable[[str], None]
 ) -> SiteErrors:
-    """The layer against more random layers: `most`, or until one reads the pairs as well."""
+    """Compare the layer with up to `most` random layers, until one reads the pairs as well."""
     compare = _Comparison(site.here, rows, layer.activations.shape[1])
     statistics = site.random_statistics.tolist()
     while len(statistics) < most and min(statistics) > site.statistic:
@@ -205,7 +205,7 @@ def _errors(
 def reading(
     X: Float[np.ndarray, "n _"], labels: Bool[np.ndarray, "n m"], rows: Split, pairs: Pairs
 ) -> PairEvidence:
-    """The errors of all pairs, and how likely chance is."""
+    """The held-out errors of all pairs, with their adjusted p-values."""
     errors = _errors(X, labels, rows, pairs)
     groups = rows.groups[rows.held_out]
     together = groups_together(labels[rows.held_out], groups, pairs)
@@ -213,22 +213,22 @@ def reading(
 
 
 def affine_in(rows: Split, pairs: Pairs) -> Bool[np.ndarray, " pair"]:
-    """Pairs whose AND an affine function of the features is on these rows, to less than 1/4.
+    """Pairs whose AND equals an affine function of the features on these rows, to less than 1/4.
 
-    So it is where the two never differ, or differ but with a third feature that tells.
+    This holds if the two features never differ, or if a third feature tells where they do.
     """
     bits = _errors(rows.labels.astype(np.float64), rows.labels, rows, pairs)
     return np.asarray(is_read(bits) | never_apart(rows.labels[rows.held_out], pairs))
 
 
 def shuffled(rows: Split) -> Bool[np.ndarray, "n m"]:
-    """Labels that have lost their tie to the activations."""
+    """Labels shuffled relative to the activations."""
     alone = len(np.unique(rows.groups)) == len(rows.groups)
     return np.asarray(shuffled_labels(rows.labels, 1, rows.seed, None if alone else rows.groups)[0])
 
 
 class _Comparison:
-    """The statistic of a layer, on the same pairs and rows for all layers."""
+    """The statistic of a layer, over the same pairs and rows for all layers."""
 
     def __init__(self, here: PairErrors, rows: Split, width: int):
         rng = np.random.default_rng(rows.seed)
@@ -256,7 +256,7 @@ def _some(
 def _constructions(
     layer: Layer, rows: Split, pairs: Pairs, level: float
 ) -> tuple[Intersections | None, HigherFanIn | None]:
-    """The source's construction in the weights: of pairs, or of more features."""
+    """The source's construction in the weights, for pairs or for more features."""
     if layer.plain_pre is None:
         return None, None
     weights, bias = feature_weights(layer.plain_pre[rows.fitted], rows.labels[rows.fitted])
@@ -277,15 +277,15 @@ _IN_BLOCK = re.compile(r"(blocks\.\d+)\.(.+)$")
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A hook point with what stands before it.
+    """A hook point with its input.
 
     Attributes:
         hook: the hook point.
-        input_name: what its input is called; None where it has none.
+        input_name: name of its input; None if it has none.
         activations: at the hook point, float32 like all here.
-        input: the layer's input; None where it has none.
-        pre: what enters the neurons' nonlinearity, affine in the input: of gated MLPs both parts
-            side by side; None for other hook points.
+        input: the layer's input; None if it has none.
+        pre: the input of the neurons' nonlinearity, affine in the layer's input (for gated MLPs
+            both parts side by side); None for other hook points.
     """
 
     hook: str
@@ -300,12 +300,12 @@ class Layer:
 
     @property
     def plain_pre(self) -> Float[np.ndarray, "n d"] | None:
-        """`pre` of neurons that have one number before their activation function; else None."""
+        """`pre`, if the activation function takes one number per neuron; else None."""
         return self.pre if self._mlp is not None and self._mlp.W_gate is None else None
 
     @property
     def behind_attention(self) -> bool:
-        """Whether what is here may have come from other positions, past what `input` holds."""
+        """Whether attention may have brought information from positions that `input` lacks."""
         return self._mlp is None and not self.hook.endswith(("hook_mlp_out", "hook_mlp_in"))
 
     def reinitialised(self, seed: int) -> Float[np.ndarray, "n d"]:
@@ -324,13 +324,13 @@ class Layer:
 
 
 class LayerReader:
-    """`reader(hook)` -> its `Layer`; several are read in one pass, as many as the memory allows.
+    """`reader(hook)` -> its `Layer`; reads several hooks per pass, as many as memory allows.
 
     Args:
         model: any TransformerLens model.
-        samples: the places.
-        hooks: all that will be asked for, in the order in which they will be.
-        memory: bound on each pass, and on what is kept of it.
+        samples: the positions.
+        hooks: all hooks that will be read, in order.
+        memory: bound on each pass, and on the activations kept from it.
     """
 
     def __init__(
@@ -342,7 +342,7 @@ class LayerReader:
         self._layer_bytes = 0
 
     def __call__(self, hook: str) -> Layer:
-        """The activations at a hook point and before it; raises InputError as `read_at` does."""
+        """The activations at a hook point and at its input; raises InputError as `read_at`."""
         if hook not in self._before:
             self._fetch(hook)
         mlp, before = _mlp_at(self.model, hook), self._before[hook]
@@ -360,7 +360,7 @@ class LayerReader:
         return Layer(hook, name, here, _single(x), _single(pre), *about)
 
     def _fetch(self, hook: str) -> None:
-        """Read this hook and those that come after it, as many as fit in half of the memory."""
+        """Read this hook and the following ones, as many as fit in half of the memory."""
         self._values = {}
         hooks = together(self.hooks, hook, self.memory, self._layer_bytes)
         self._before = {one: _before(self.model, one) for one in hooks}
@@ -370,7 +370,7 @@ class LayerReader:
 
 
 def _before(model: Model, hook: str) -> str | None:
-    """The hook point where the layer's input is."""
+    """The hook point of the layer's input."""
     mlp = _mlp_at(model, hook)
     if mlp is None:
         return _block_input(model, hook)
@@ -389,7 +389,7 @@ def _single(values: Tensor) -> Float[np.ndarray, "n _"]:
 
 
 def _mlp_at(model: Model, hook: str) -> MLPWeights | None:
-    """The weights of the MLP whose neurons are there, where they can be read."""
+    """The weights of the MLP whose neurons are at this hook, if they can be read."""
     match = _NEURONS.match(hook)
     try:
         return weights(model).mlp(int(match[1])) if match else None
@@ -398,7 +398,7 @@ def _mlp_at(model: Model, hook: str) -> MLPWeights | None:
 
 
 def _block_input(model: Model, hook: str) -> str | None:
-    """The residual stream that the hook's part of the block reads, if it is in a block."""
+    """The residual stream at the input of the hook's block; None outside a block."""
     match = _IN_BLOCK.match(hook)
     if match is None or match[2] == "hook_resid_pre":
         return None
@@ -410,7 +410,7 @@ def _block_input(model: Model, hook: str) -> str | None:
 def in_random_order(
     mlp: MLPWeights, varying: Bool[np.ndarray, " d_model"], seed: int
 ) -> MLPWeights:
-    """The MLP with its weights on varying coordinates, and its biases, in random order."""
+    """The MLP with its weights on varying coordinates, and its biases, permuted at random."""
     generator = torch.Generator().manual_seed(seed)
     live = torch.from_numpy(varying).to(mlp.W_in.device)
 

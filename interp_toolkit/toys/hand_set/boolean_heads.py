@@ -1,21 +1,21 @@
-"""Attention-only layers that compute a boolean function with as few heads as any can.
+"""Attention-only layers that compute a boolean function with the fewest possible heads.
 
-A head whose query does not see the bits writes N/Z with N and Z affine in them, so that after
-multiplication by all the Z (which are positive) a threshold on h heads is a polynomial of degree h
-with the function's signs: no fewer heads than the function's threshold degree can do. These are
-the constructions that reach it:
+A head whose query does not see the bits writes N/Z with N and Z affine in them. Multiplied by all
+the Z (which are positive), a threshold on h heads is a polynomial of degree h with the function's
+signs. So a function needs at least as many heads as its threshold degree. These constructions reach
+that bound:
 
     degree 1                    one head: N the linear function itself, any Z
-    degree 2, three bits        p = A + B L with affine A, B, L, since 3 cross terms need no more;
+    degree 2, three bits        p = A + B L with affine A, B, L, which suffice for 3 cross terms;
                                 two heads (A + B/ε)/(1 + ε L1) - (B/ε)/(1 + ε L2) with L = L2 - L1
                                 are A + B L + O(ε)
     a function of how many bits are on
                                 p(s)/Π (1 + c_h s) splits into a constant and heads R_h/(1 + c_h s):
-                                as many heads as the function changes sign
+                                as many heads as the function has changes of sign
 
-Every number is a fraction, and `HeadFormula.value` is exact. In the model, tokens set the attention
-(a 1 counts twice a 0) and positions both the attention and the value.
-Source: "How many attention heads do you need to do XOR?" for two bits; the rest is worked out here.
+All numbers are fractions, and `HeadFormula.value` is exact. In the model, tokens determine the
+attention (a 1 has twice the weight of a 0), and positions both the attention and the value.
+Source: "How many attention heads do you need to do XOR?" for two bits; the rest is derived here.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from interp_toolkit.toys.zeros import zeros
 
 ZERO, ONE, QUERY = 0, 1, 2  # token ids, and the axes of their embeddings
 SOURCE = "How many attention heads do you need to do XOR?"
-FINEST = 40  # ε is halved so often at most
+FINEST = 40  # largest number of halvings of ε
 
 
 @dataclass(frozen=True)
 class Affine:
-    """constant + Σ weights x, in fractions."""
+    """constant + Σ weights x, with fractions."""
 
     constant: Fraction
     weights: tuple[Fraction, ...]
@@ -58,18 +58,18 @@ class HeadFormula:
 
     Attributes:
         heads: (N, Z) of each; Z has positive weights, whose sum is below its constant.
-        threshold: the function is true where Σ N/Z is above it.
+        threshold: the function is true if Σ N/Z is above it.
     """
 
     heads: tuple[tuple[Affine, Affine], ...]
     threshold: Fraction
 
     def value(self, bits: Sequence[int]) -> Fraction:
-        """The heads' output less the threshold, exactly."""
+        """The heads' output minus the threshold, exactly."""
         return sum((n.at(bits) / z.at(bits) for n, z in self.heads), -self.threshold)
 
     def computes(self, table: str) -> bool:
-        """Whether its sign is the function's on every input."""
+        """Whether the sign of the value is the function's on every input."""
         n_bits = len(table).bit_length() - 1
         inputs = itertools.product((0, 1), repeat=n_bits)
         values = (self.value(bits) for bits in inputs)
@@ -80,11 +80,11 @@ def head_formula(table: str) -> HeadFormula:
     """A layer with as many heads as the threshold degree, which computes the function exactly.
 
     Args:
-        table: of a function of at most three bits, or of how many of at most six bits are on; no
-            constant.
+        table: of a function of at most three bits, or of the number of bits that are on, of at most
+            six; not constant.
 
     Raises:
-        InputError: no such table.
+        InputError: another table.
     """
     least = threshold_degree(table)
     if not least.degree:
@@ -108,7 +108,7 @@ def head_formula(table: str) -> HeadFormula:
 
 
 def _by_count(table: str, n_bits: int) -> list[int] | None:
-    """The function of how many bits are on; None where it is none."""
+    """The values by the number of bits that are on; None if they depend on more than that."""
     values: list[set[str]] = [set() for _ in range(n_bits + 1)]
     for index, bit in enumerate(table):
         values[index.bit_count()].add(bit)
@@ -144,7 +144,7 @@ def _at_epsilon(
     product: Sequence[Fraction],
     epsilon: Fraction,
 ) -> HeadFormula | None:
-    """The two heads at this ε; None where a denominator would have no room."""
+    """The two heads at this ε; None if a denominator's weights would not fit."""
     first = [epsilon * (max(-x, Fraction(0)) + 1) for x in product]
     second = [epsilon * (max(x, Fraction(0)) + 1) for x in product]
     if max(sum(first), sum(second)) >= 1:
@@ -172,17 +172,17 @@ def _of_counts(counts: Sequence[int]) -> HeadFormula:
 
 
 def boolean_heads(table: str, dtype: torch.dtype = torch.float64) -> Transformer:
-    """The model of `head_formula`: prompts are the bits and '=', the answer is read at '='.
+    """The model of `head_formula`: prompts are the bits and '=', and the answer is read at '='.
 
-    A key at place i scores log z_i, and log 2 more on a 1; its value is n_i / z_i. What is left of
-    N and Z is the key of '=' itself.
+    A key at position i scores log z_i, plus log 2 if it is a 1; its value is n_i / z_i. The key of
+    '=' carries the remaining terms of N and Z.
 
     Raises:
         InputError: see `head_formula`.
     """
     formula = head_formula(table)
     n_bits = len(table).bit_length() - 1
-    answer = QUERY + n_bits + 2  # behind the places' axes; nothing else writes there
+    answer = QUERY + n_bits + 2  # after the positions' axes; nothing else writes there
     config = TransformerConfig(
         n_layers=1,
         d_model=answer + 1,

@@ -1,9 +1,9 @@
-"""Hand-set attention heads: a model of zeros, and the parts of heads written into it.
+"""Building blocks of hand-set attention heads: a model of zeros, and functions that write to it.
 
 The residual stream has one axis for each token and each position, and axes that heads write to:
-`previous` (for the token before), `output` (read by the unembedding). A head that looks for
-something adds `score` to the attention score of what it looks for; attention scales are taken care
-of. Used by `toys.hand_set.induction`, whose docstrings derive what comes out.
+`previous` (for the previous token), `output` (read by the unembedding). A head that looks for
+something adds `score` to the attention score of matching keys, independent of attention scales.
+Used by `toys.hand_set.induction`, whose docstrings derive the results.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.zeros import zeros
 
 ROTARY_PAIRS = 4
-ROTARY_BASE = 10.0  # four frequencies from 1 to 0.18: no distance up to 1,000 looks like 1
+ROTARY_BASE = 10.0  # four frequencies from 1 to 0.18: distances up to 1,000 differ from distance 1
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ def blank(
     n_key_value_heads: int | None = None,
     rotary: bool | None = None,
 ) -> tuple[Transformer, Axes]:
-    """A model whose weights are zero but for one-hot embeddings and the unembedding of `output`.
+    """A model of zeros with one-hot embeddings and the unembedding of `output`.
 
-    `rotary`: None for absolute positions, else two layers, and whether pairs are neighbors.
+    `rotary`: None for absolute positions; otherwise two layers, and whether pairs are adjacent.
     """
     if d_vocab < 2 or n_ctx < 2:
         raise InputError(
@@ -90,7 +90,7 @@ def blank(
 
 
 def head_weights(model: Transformer, head: Head, name: str) -> Float[Tensor, "..."]:
-    """A head's own weights, to be written to; a grouped head's keys and values are its group's."""
+    """A view of a head's weights for writing; a grouped head's keys and values are its group's."""
     layer, index = head
     attn = model.blocks[layer].attn
     groups = model.cfg.n_key_value_heads
@@ -105,7 +105,7 @@ def match(
 ) -> None:
     """The head adds `score` where the query's i-th axis and the key's i-th axis are both 1.
 
-    As many axes as the shortest of the three has.
+    The number of axes is the smallest of the three lengths.
     """
     n = min(len(query), len(key), len(dims))
     dims = list(dims)[:n]
@@ -114,12 +114,12 @@ def match(
 
 
 def look_back(model: Transformer, head: Head, axes: Axes, score: float) -> None:
-    """Position p + 1 as a query matches position p as a key."""
+    """A query at position p + 1 matches the key at position p."""
     match(model, head, axes.positions[1:], axes.positions, range(len(axes.positions)), score)
 
 
 def look_for_continuation(model: Transformer, head: Head, axes: Axes, score: float) -> None:
-    """A token as a query matches keys that follow it, position 0 excepted."""
+    """A token's query matches keys that follow that token, except at position 0."""
     n_tokens = len(axes.tokens)
     match(model, head, axes.tokens, axes.previous, range(n_tokens), score)
     head_weights(model, head, "W_Q")[list(axes.tokens), n_tokens] = score * model.cfg.attn_scale
@@ -144,7 +144,7 @@ def rotary_scores(n_ctx: int, score: float) -> tuple[list[float], float]:
 
     Args:
         n_ctx: the context: distances 0 to n_ctx - 1 compete with distance 1.
-        score: how far the best of them is to stay behind.
+        score: smallest distance of their scores below that of distance 1.
     """
     frequencies = [ROTARY_BASE ** (-i / ROTARY_PAIRS) for i in range(ROTARY_PAIRS)]
     others = [d for d in range(n_ctx) if d != 1]
@@ -155,7 +155,7 @@ def rotary_scores(n_ctx: int, score: float) -> tuple[list[float], float]:
 def copy_axes(
     model: Transformer, head: Head, source: range, target: range, gain: float = 1.0
 ) -> None:
-    """The head's OV moves what is on the source axes to the target axes, times `gain`."""
+    """The head's OV circuit copies source axes to target axes, times `gain`."""
     dims = list(range(len(source)))
     head_weights(model, head, "W_V")[list(source), dims] = 1.0
     head_weights(model, head, "W_O")[dims, list(target)] = gain

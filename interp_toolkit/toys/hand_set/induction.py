@@ -1,11 +1,11 @@
 """Attention-only models with hand-set previous-token, duplicate-token and induction heads.
 
 The residual stream has one axis for each token and each position, and axes that heads write to:
-`previous` (the token before), `output` (read by the unembedding). A head that looks for something
-scores `score` on it and 0 elsewhere, so that with `A = exp(score)` its attention is a closed form
-(see each builder). Heads not named there have weights of zero: uniform attention, nothing written.
-An induction head reads, at each key, what a previous-token head wrote there (K-composition), and
-so attends to the token after an earlier occurrence of its own token, which its OV copies.
+`previous` (for the previous token), `output` (read by the unembedding). A head that looks for
+something scores `score` on it and 0 elsewhere, so that with `A = exp(score)` its attention is a
+closed form (see each builder). Other heads have zero weights: uniform attention, no output. An
+induction head reads, at each key, the output of a previous-token head (K-composition). It so
+attends to the token after an earlier occurrence of its own token, which its OV circuit copies.
 Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", and Olsson et al.
 2022, "In-context Learning and Induction Heads"; rotary previous-token heads after Su et al. 2021.
 """
@@ -32,7 +32,7 @@ from interp_toolkit.toys.hand_set.heads import (
 )
 
 SCORE = 20.0  # A = 5e8: the rest of the context, hundreds of tokens, gets less than 1e-6
-GAIN = 10.0  # of the answer's logit
+GAIN = 10.0  # logit of the answer
 SINGLE_HEAD = Head(0, 1)  # of the one-layer models
 PREVIOUS_HEAD = Head(0, 1)
 INDUCTION_HEAD = Head(1, 0)
@@ -42,7 +42,7 @@ SOURCE = "In-context Learning and Induction Heads (Olsson et al. 2022)"
 
 
 def task(name: str, heads: Mapping[str, Sequence[Head]]) -> dict[str, Any]:
-    """The task record: its name, and the heads that do it, by what they do."""
+    """The task record: its name, and the heads of the circuit, by type."""
     return {
         "name": name,
         "heads": {what: [list(h) for h in heads_of_kind] for what, heads_of_kind in heads.items()},
@@ -52,7 +52,7 @@ def task(name: str, heads: Mapping[str, Sequence[Head]]) -> dict[str, Any]:
 def previous_token(
     d_vocab: int = 64, n_ctx: int = 96, score: float = SCORE, dtype: torch.dtype = torch.float64
 ) -> Transformer:
-    """One layer, head (0, 1) attends to the position before and names the token there.
+    """One layer: head (0, 1) attends to the previous position and outputs the token there.
 
     From position q > 0 it gives A/(A + q) to position q - 1, 1/(A + q) to each other.
     """
@@ -65,9 +65,9 @@ def previous_token(
 def duplicate_token(
     d_vocab: int = 64, n_ctx: int = 96, score: float = SCORE, dtype: torch.dtype = torch.float64
 ) -> Transformer:
-    """One layer, head (0, 1) attends to earlier positions with its own token and copies the token.
+    """One layer: head (0, 1) attends to earlier positions with its own token and copies the token.
 
-    Same token scores `score`, same position takes half of it off: with m earlier occurrences they
+    The same token scores `score`, the same position -`score`/2. With m earlier occurrences they
     share mA/(mA + √A + q - m) at position q. A first occurrence attends to itself, √A/(√A + q).
     """
     model, axes = blank(d_vocab, n_ctx, d_head=d_vocab + n_ctx, dtype=dtype)
@@ -87,12 +87,12 @@ def induction(
 ) -> Transformer:
     """Two layers: previous-token head (0, 1), induction head (1, 0); absolute positions.
 
-    The previous-token head is that of `previous_token`. Position 0 has no token before it and that
-    head finds position 0 itself, so the induction head's key there loses `score`. From position
-    q > 0, with m earlier occurrences of its token, the tokens after them share mA/(mA + q - m + f),
-    f = 1 if the token is that of position 0, else 1/A: all up to a relative `score * n_ctx / A`.
-    With one earlier occurrence the next token has logit `gain`, all others 0, so the loss there is
-    ln(1 + (d_vocab - 1)exp(-gain)).
+    The previous-token head is that of `previous_token`. Position 0 has no previous token and that
+    head attends to position 0 itself, so the induction head's key there loses `score`. From
+    position q > 0, with m earlier occurrences of its token, the tokens after them share
+    mA/(mA + q - m + f), with f = 1 if the token is that of position 0, else 1/A, all up to a
+    relative `score * n_ctx / A`. With one earlier occurrence the next token has logit `gain`, all
+    others 0, so the loss there is ln(1 + (d_vocab - 1)exp(-gain)).
     """
     return _absolute_circuit(d_vocab, n_ctx, score, gain, dtype, induction_head=INDUCTION_HEAD)
 
@@ -104,9 +104,9 @@ def induction_gqa(
     gain: float = GAIN,
     dtype: torch.dtype = torch.float64,
 ) -> Transformer:
-    """`induction` with four query heads a layer on two key-value heads; induction head (1, 2).
+    """`induction` with four query heads per layer on two key-value heads; induction head (1, 2).
 
-    The heads beside the two have their group's keys and values, but queries and outputs of zero.
+    The other heads share their group's keys and values, but have zero queries and outputs.
     """
     return _absolute_circuit(
         d_vocab,
@@ -129,7 +129,7 @@ def induction_decoy(
 ) -> Transformer:
     """`induction` and a decoy, head (1, 1), with the same queries and keys.
 
-    The decoy attends exactly as the induction head does, but writes along `previous`, which
+    The decoy has the induction head's attention pattern, but writes along `previous`, which
     nothing reads after layer 1: without it the logits are the same.
     """
     return _absolute_circuit(
@@ -158,13 +158,14 @@ def induction_rotary(
     """Two layers: previous-token head (0, 1), induction head (1, 0); rotary positions.
 
     The previous-token head's query and key are biases, one angle apart: with frequencies θ_i it
-    scores c Σ cos(θ_i (q - k - 1)), greatest at distance 1, and c makes the next best distance
-    less by `score`. Only the first dimensions of a head turn; the induction head matches tokens in
-    the others. Position 0, whose previous-token head finds itself, cannot be told by its place: so
-    the induction head scores `score` on keys that follow its token and -`score` on keys that *are*
-    its token, and does not complete a token that follows itself. From position q, with m earlier
-    occurrences that are not neighbors, the tokens after them share mA/(mA + q - 2m + (m + 1)/A),
-    and where the token is that of position 0, mA/(mA + q + 1 - 2m + m/A).
+    scores c Σ cos(θ_i (q - k - 1)), which is largest at distance 1, and c makes all other distances
+    lower by at least `score`. Only the first dimensions of a head rotate; the induction head
+    matches tokens in the others. At position 0 the previous-token head attends to itself, and
+    without absolute positions this cannot be corrected as in `induction`. So the induction head
+    scores `score` on keys that follow its token and -`score` on keys that *are* its token, and does
+    not complete a token that follows itself. From position q, with m earlier occurrences that are
+    not neighbors, the tokens after them share mA/(mA + q - 2m + (m + 1)/A), and if the token is
+    that of position 0, mA/(mA + q + 1 - 2m + m/A).
     """
     model, axes = blank(
         d_vocab, n_ctx, d_head=2 * ROTARY_PAIRS + d_vocab, rotary=adjacent_pairs, dtype=dtype

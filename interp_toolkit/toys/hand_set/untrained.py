@@ -38,21 +38,21 @@ def random_model(
 
     Args:
         seed: of the weights.
-        n_layers: how many layers.
-        n_heads: heads a layer.
+        n_layers: number of layers.
+        n_heads: heads per layer.
         d_model: width of the residual stream.
         d_head: width of a head.
-        d_vocab: how many tokens.
-        n_ctx: how many positions.
+        d_vocab: number of tokens.
+        n_ctx: number of positions.
         positions: learned absolute ones, rotary ones, or none.
         n_key_value_heads: fewer than n_heads for grouped-query attention.
         normalization: "LN", "RMS", ...; None: none.
         d_mlp: neurons (GELU) of an MLP in each layer; None: attention only.
         gain: scale of all weights; 1: TransformerLens's initialization.
-        biases: whether there are any; they are zero.
+        biases: whether there are biases, which are zero.
         bidirectional: whether every position sees every other.
-        rotary_dim: how many of a head's dimensions turn, with rotary positions; None: all.
-        rotary_base: of the frequencies that they turn with.
+        rotary_dim: rotated dimensions of a head, with rotary positions; None: all.
+        rotary_base: of their frequencies.
         dtype: of the parameters.
     """
     if not (gain > 0 and math.isfinite(gain)):

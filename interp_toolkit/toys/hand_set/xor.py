@@ -1,7 +1,7 @@
 """Attention-only models of boolean functions of two bits, with hand-set weights.
 
-Prompts are `(a, b, '=')` over the vocabulary {0, 1, '='}; the answer is read at '='. Each model is
-one layer whose head (or heads) score 1 on the tokens they look for and 0 elsewhere, so that with
+Prompts are `(a, b, '=')` over the vocabulary {0, 1, '='}; the answer is read at '='. Each model has
+one layer whose heads score 1 on the tokens they look for and 0 elsewhere, so that with
 `A = exp(score)` every attention weight and every update is a closed form (see each builder).
 Source: "How many attention heads do you need to do XOR?", sections "One attention head can do OR
 and AND", "One attention head cannot do XOR", "Two heads can do XOR", and its footnote on MLPs.
@@ -25,7 +25,7 @@ ZERO, ONE, QUERY = 0, 1, 2  # token ids, and the axes of their one-hot embedding
 FIRST_POSITION_AXIS, SECOND_POSITION_AXIS = (
     3,
     4,
-)  # axes of the two bits' places, where a model has positions
+)  # axes of the two bits' positions, in a model with positions
 SOURCE = "How many attention heads do you need to do XOR?"
 
 
@@ -42,9 +42,9 @@ def task(name: str, function: str) -> dict[str, Any]:
 def xor_2head(score: float = 1.0, dtype: torch.dtype = torch.float64) -> Transformer:
     """Two heads that separate XOR.
 
-    Head 0 finds zeros and writes along axis 0, head 1 finds ones and writes along axis 1. Along
-    (1, 1) equal bits score 2A/(2A+1) and different bits 2A/(A+2), a gap of
-    2A(A-1)/((A+2)(2A+1)): 0.307596 at score 1. The answer is read off with the threshold midway.
+    Head 0 attends to zeros and writes along axis 0, head 1 attends to ones and writes along axis 1.
+    Along (1, 1) equal bits score 2A/(2A+1) and different bits 2A/(A+2), a gap of
+    2A(A-1)/((A+2)(2A+1)): 0.307596 at score 1. The threshold of the answer is midway.
     """
     A = math.exp(score)
     equal, different = 2 * A / (2 * A + 1), 2 * A / (A + 2)
@@ -59,12 +59,12 @@ def two_heads(
     axes: tuple[int, int],
     dtype: torch.dtype = torch.float64,
 ) -> Transformer:
-    """Two heads, each of which looks for a token and writes its attention on it along an axis.
+    """Two heads, each of which attends to a token and writes its attention on it along an axis.
 
     Args:
-        tokens: what each looks for.
+        tokens: the token that each head attends to.
         scores: of that token, for each head; others score 0.
-        axes: where each writes.
+        axes: the axis that each head writes to.
         dtype: of the weights.
     """
     model = _empty(n_heads=2, dtype=dtype)
@@ -76,11 +76,11 @@ def two_heads(
 
 
 def xor_1head(score: float = 1.0, dtype: torch.dtype = torch.float64) -> Transformer:
-    """One head on the XOR task: whatever its weights, it cannot separate it.
+    """One head on the XOR task, which no weights of a single head can separate.
 
-    The head finds ones and also writes which place it looked at, so that its four updates span a
+    The head attends to ones and also writes the attended position, so that its four updates span a
     plane: 00 at (0, 0), 11 at (2A/(2A+1), 0), 01 and 10 at (A/(A+2), ∓(A-1)/(A+2)). The segments
-    00-11 and 01-10 cross: weights (3, 2A+1)/(2A+4) on the one and (1/2, 1/2) on the other.
+    00-11 and 01-10 cross: weights (3, 2A+1)/(2A+4) on the first and (1/2, 1/2) on the second.
     """
     A = math.exp(score)
     model = _empty(n_heads=1, d_model=5, d_head=2, positions=True, dtype=dtype)
@@ -93,27 +93,28 @@ def xor_1head(score: float = 1.0, dtype: torch.dtype = torch.float64) -> Transfo
     _set(attn.W_V, (0, SECOND_POSITION_AXIS, 1), -1.0)
     _set(attn.W_O, (0, 0, ONE), 1.0)
     _set(attn.W_O, (0, 1, FIRST_POSITION_AXIS), 1.0)
-    _read_out(model, {ONE: 1.0}, threshold=A / (2 * (A + 2)))  # its best: three of the four
+    _read_out(model, {ONE: 1.0}, threshold=A / (2 * (A + 2)))  # the best: three of four inputs
     return model
 
 
 def or_1head(score: float = 1.0, dtype: torch.dtype = torch.float64) -> Transformer:
-    """One head that computes OR: it finds ones and writes how much of it is on them.
+    """One head that computes OR: it attends to ones and writes the attention on them.
 
-    No ones score 0, one A/(A+2), two 2A/(2A+1); the threshold is between the first two.
+    That is 0 without ones, A/(A+2) with one, 2A/(2A+1) with two; the threshold is between the first
+    two.
     """
     A = math.exp(score)
     return _count_ones(score, threshold=A / (A + 2) / 2, dtype=dtype)
 
 
 def and_1head(score: float = 1.0, dtype: torch.dtype = torch.float64) -> Transformer:
-    """One head that computes AND: the head of `or_1head`, the threshold between one and two."""
+    """One head that computes AND: the head of `or_1head`; the threshold is between one and two."""
     A = math.exp(score)
     return _count_ones(score, threshold=(A / (A + 2) + 2 * A / (2 * A + 1)) / 2, dtype=dtype)
 
 
 def xor_1head_mlp(score: float = 1.0, dtype: torch.dtype = torch.float64) -> Transformer:
-    """One head and two ReLU neurons that separate XOR: the MLP folds the line back.
+    """One head and two ReLU neurons that separate XOR: the MLP folds the line.
 
     With t the attention on ones (0, t1 = A/(A+2), t2 = 2A/(2A+1)), the MLP writes
     relu(t) - t2/(t2-t1) relu(t - t1) along axis 0: t1 for different bits, 0 for equal ones.
@@ -153,7 +154,7 @@ def _empty(
     positions: bool = False,
     dtype: torch.dtype = torch.float64,
 ) -> Transformer:
-    """A one-layer model whose weights are all zero but the one-hot token embedding."""
+    """A one-layer model of zeros with a one-hot token embedding."""
     config = TransformerConfig(
         n_layers=1,
         d_model=d_model,
@@ -185,7 +186,7 @@ def _look_for(model: Transformer, head: int, token: int, score: float) -> None:
 
 
 def _read_out(model: Transformer, direction: dict[int, float], threshold: float) -> None:
-    """Logit 1 is the direction's score less the threshold (carried by the query's own axis)."""
+    """Set logit 1 to the direction's score minus the threshold (on the query's own axis)."""
     for axis, weight in direction.items():
         _set(model.unembed.W_U, (axis, 1), weight)
     _set(model.unembed.W_U, (QUERY, 1), -threshold)

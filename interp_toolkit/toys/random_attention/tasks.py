@@ -1,7 +1,8 @@
-"""Synthetic tasks: rows of tokens, the positions of their answers, and the right answers.
+"""Synthetic tasks: prompts, the positions of their answers, and the right answers.
 
-Rows are drawn on the generator's device, all of one length (shorter ones are padded behind, where
-a causal model cannot look back from). An answer is a token that the logits at a position predict.
+Prompts are drawn on the generator's device, all of one length (shorter ones are padded at the end,
+which earlier positions of a causal model do not see). An answer is the token that the logits at a
+position should predict.
 Source: "Is random attention sufficient for sequence modeling?", section 3.1.
 """
 
@@ -16,13 +17,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-NOTHING = -100  # an answer that is not asked for; what PyTorch's cross-entropy ignores
+NOTHING = -100  # marks a position without an answer; PyTorch's cross-entropy ignores it
 
 
 class TaskRows(NamedTuple):
-    """Prompts: token ids, the positions to read an answer at, and the right answers.
+    """Prompts: token ids, the positions of the answers, and the right answers.
 
-    `answer` is NOTHING where a row asks for fewer answers than others.
+    `answer` is NOTHING in unused entries of prompts that have fewer answers than others.
     """
 
     tokens: Int[Tensor, "row pos"]
@@ -30,11 +31,11 @@ class TaskRows(NamedTuple):
     answer: Int[Tensor, "row item"]
 
     def to(self, device: str | torch.device) -> TaskRows:
-        """The rows on a device."""
+        """The prompts on a device."""
         return TaskRows(*(tensor.to(device) for tensor in self))
 
     def take(self, which: Int[Tensor, " taken"] | slice | Bool[Tensor, " row"]) -> TaskRows:
-        """Some of the rows."""
+        """A subset of the prompts."""
         return TaskRows(*(tensor[which] for tensor in self))
 
 
@@ -44,9 +45,9 @@ class Task(ABC):
 
     Attributes:
         name: as in its recipe's name and in a checkpoint's task record.
-        whole_rows: whether a row counts as right only with all its answers right (sequence
-            accuracy); otherwise each answer counts for itself.
-        guess_rule: which rule `guess` is the accuracy of, in words that begin a sentence's clause.
+        whole_rows: whether a prompt counts as right only if all its answers are right (sequence
+            accuracy); otherwise answers are counted separately.
+        guess_rule: the rule whose accuracy is `guess`, as a phrase.
     """
 
     name: ClassVar[str]
@@ -56,26 +57,26 @@ class Task(ABC):
     @property
     @abstractmethod
     def d_vocab(self) -> int:
-        """Token ids, from 0."""
+        """Number of token ids."""
 
     @property
     @abstractmethod
     def n_ctx(self) -> int:
-        """Positions that a model of this task needs."""
+        """Context length that a model of this task needs."""
 
     @property
     def stored_bits(self) -> float | None:
-        """Bits memorized by a model that has every row right; None if a rule gives the answers."""
+        """Bits stored by a model with full accuracy; None if a rule gives the answers."""
         return None
 
     @property
     @abstractmethod
     def guess(self) -> float | None:
-        """The accuracy of a rule that does not solve the task, `guess_rule`; None: not known."""
+        """The accuracy of `guess_rule`, which does not solve the task; None: unknown."""
 
     @abstractmethod
     def draw(self, n_rows: int, generator: torch.Generator) -> TaskRows:
-        """Fresh rows, made on the generator's device from it alone."""
+        """New random prompts, from this generator and on its device."""
 
     def record(self) -> dict[str, Any]:
         """The task record of a checkpoint: the name and the sizes, as JSON data."""
@@ -83,19 +84,19 @@ class Task(ABC):
 
 
 class FiniteTask(Task):
-    """A task with so few rows that they can be numbered."""
+    """A task with so few distinct prompts that they can be numbered."""
 
     @property
     @abstractmethod
     def n_rows(self) -> int:
-        """The number of rows."""
+        """The number of distinct prompts."""
 
     @abstractmethod
     def numbered(self, numbers: Int[Tensor, " taken"]) -> TaskRows:
-        """The rows of these numbers, from 0, on the numbers' device."""
+        """The prompts with these numbers, from 0, on the numbers' device."""
 
     def draw(self, n_rows: int, generator: torch.Generator) -> TaskRows:
-        """Fresh rows, every one as likely, on the generator's device."""
+        """Uniformly random prompts, on the generator's device."""
         device = generator.device
         return self.numbered(
             torch.randint(self.n_rows, (n_rows,), generator=generator, device=device)
@@ -105,12 +106,12 @@ class FiniteTask(Task):
 def right_share(
     predictions: Int[Tensor, "row item"], answer: Int[Tensor, "row item"], *, whole_rows: bool
 ) -> float:
-    """The share of rows, or of answers, for which the right tokens are given."""
-    asked = answer != NOTHING
-    right = (predictions == answer) | ~asked
+    """The fraction of prompts, or of answers, that are predicted correctly."""
+    scored = answer != NOTHING
+    right = (predictions == answer) | ~scored
     if whole_rows:
         return right.all(1).double().mean().item()
-    return (right & asked).sum().item() / asked.sum().item()
+    return (right & scored).sum().item() / scored.sum().item()
 
 
 PAD = 0
@@ -122,17 +123,17 @@ class Retrieval(Task):
 
     A needle in a haystack: pairs of a key and a value, then one of the keys; what is its value?
 
-    A row of m pairs, m uniform from 1 to `most_pairs`, is `k1 v1 ... km vm q` and padding (token
-    0); the answer is asked at the query. Values are the ids 1 to V/2 - 1, keys V/2 to V. The source
-    draws keys independently, so that a repeated one makes its value ambiguous (nobody can be right
-    in more than 94.6 % of rows at 30 pairs); keys are distinct here unless `repeated_keys`, with
-    which the last pair of the asked key counts. Source: "Is random attention sufficient for
-    sequence modeling?", section 3.1.
+    A prompt of m pairs, m uniform from 1 to `most_pairs`, is `k1 v1 ... km vm q` and padding (token
+    0); the answer is read at the query. Values are the ids 1 to V/2 - 1, keys V/2 to V. The source
+    draws keys independently, so that a repeated one makes its value ambiguous (the accuracy is at
+    most 94.6 % at 30 pairs). Here keys are distinct unless `repeated_keys`, with which the last
+    pair of the query's key counts. Source: "Is random attention sufficient for sequence
+    modeling?", section 3.1.
 
     Attributes:
         most_pairs: the source's m_max.
         symbols: the source's V, an even number.
-        repeated_keys: draw keys independently; the last pair of the asked key counts.
+        repeated_keys: draw keys independently; the last pair of the query's key counts.
     """
 
     most_pairs: int
@@ -144,26 +145,26 @@ class Retrieval(Task):
 
     @property
     def d_vocab(self) -> int:
-        """The key V has an id too, so there are V + 1."""
+        """V + 1, since the key V has an id too."""
         return self.symbols + 1
 
     @property
     def n_ctx(self) -> int:
-        """Length of a row: all pairs and the query."""
+        """Length of a prompt: all pairs and the query."""
         return 2 * self.most_pairs + 1
 
     @property
     def guess(self) -> float:
-        """Naming any value of the context: it is the right pair's, or happens to be the same.
+        """Naming any value of the context: that of the right pair, or an equal one.
 
-        With few values, naming the one that stands there most often is right more often still.
+        With few values, the accuracy of naming the most frequent value is higher still.
         """
         same = 1 / (self.symbols // 2 - 1)
         by_pairs = [1 / m + (1 - 1 / m) * same for m in range(1, self.most_pairs + 1)]
         return sum(by_pairs) / self.most_pairs
 
     def draw(self, n_rows: int, generator: torch.Generator) -> TaskRows:
-        """Fresh rows; see `Task.draw`."""
+        """Random prompts; see `Task.draw`."""
         drawing: dict[str, Any] = {"generator": generator, "device": generator.device}
         most, half = self.most_pairs, self.symbols // 2
         shape = (n_rows, most)
@@ -173,8 +174,8 @@ class Retrieval(Task):
             keys = half + torch.rand(n_rows, half + 1, **drawing).argsort(-1)[:, :most]
         values = torch.randint(1, half, shape, **drawing)
         pairs = torch.randint(1, most + 1, (n_rows, 1), **drawing)
-        asked = (torch.rand(n_rows, 1, **drawing) * pairs).long()
-        query = keys.gather(1, asked)
+        query_pair = (torch.rand(n_rows, 1, **drawing) * pairs).long()
+        query = keys.gather(1, query_pair)
         tokens = torch.zeros(n_rows, self.n_ctx, dtype=torch.int64, device=generator.device)
         tokens[:, :-1] = torch.stack([keys, values], dim=-1).flatten(1)
         positions = torch.arange(self.n_ctx, device=generator.device)
@@ -189,20 +190,20 @@ class Retrieval(Task):
 class KHop(Task):
     """Hop k times.
 
-    k-hop induction heads: complete a bigram by its last occurrence, k times over.
+    k-hop induction heads: complete a bigram by its last occurrence, k times in a row.
 
-    From a token, one hop goes to the token after its last earlier occurrence; hop_k is where k hops
-    end. In `adcada`, one hop from the last `a` gives `d`, two give `c`. A row opens with a token
-    that says k, uniform from 1 to `most_hops`, and goes on with random letters; at *every* letter
-    hop_k of that position is asked, and every answer counts for itself. Where a hop finds no
-    earlier occurrence, the answer is 'none'. Letters are the ids from 0, then 'none', then k = 1
+    From a token, one hop goes to the token after its last earlier occurrence; hop_k is the result
+    of k hops. In `adcada`, one hop from the last `a` gives `d`, two give `c`. A prompt starts with
+    a token for k, uniform from 1 to `most_hops`, and continues with random letters. At *every*
+    letter the answer is hop_k of that position, and answers are counted separately. If a hop finds
+    no earlier occurrence, the answer is 'none'. Letters are the ids from 0, then 'none', then k = 1
     and so on. Source: "Is random attention sufficient for sequence modeling?", section 3.1, after
     Sanford et al. 2024, whose alphabet of 4 letters is the default.
 
     Attributes:
         most_hops: the largest k.
-        length: of a row, the token that says k included.
-        alphabet: how many letters.
+        length: of a prompt, including the token for k.
+        alphabet: number of letters.
     """
 
     most_hops: int
@@ -222,21 +223,21 @@ class KHop(Task):
 
     @property
     def n_ctx(self) -> int:
-        """The whole row."""
+        """The length of a prompt."""
         return self.length
 
     @property
     def guess(self) -> float:
         """Exact accuracy of the best rule that knows k, the position and the letter there.
 
-        It is far above one in `alphabet`: a letter that repeats the one before it hops to itself
-        for ever, and many hops end at 'none'.
+        It is far above 1 / `alphabet`: a letter that repeats the previous one hops to itself
+        forever, and many hops end at 'none'.
         """
         chances = answer_chances(self.most_hops, self.length - 1, self.alphabet)
         return chances.amax(-1).mean().item()
 
     def draw(self, n_rows: int, generator: torch.Generator) -> TaskRows:
-        """Fresh rows; see `Task.draw`."""
+        """Random prompts; see `Task.draw`."""
         drawing: dict[str, Any] = {"generator": generator, "device": generator.device}
         hops = torch.randint(1, self.most_hops + 1, (n_rows, 1), **drawing)
         letters = torch.randint(self.alphabet, (n_rows, self.length - 1), **drawing)
@@ -250,7 +251,7 @@ class KHop(Task):
         return TaskRows(torch.cat([none + hops, letters], dim=1), read.expand(n_rows, -1), answer)
 
 
-def _jumps(letters: Int[Tensor, "row place"], alphabet: int) -> Int[Tensor, "row _"]:
+def _jumps(letters: Int[Tensor, "row pos"], alphabet: int) -> Int[Tensor, "row _"]:
     """Target of one hop from each position, and from an extra one, 'none', which stays."""
     length = letters.shape[1]
     positions = torch.arange(length, device=letters.device)
@@ -262,18 +263,18 @@ def _jumps(letters: Int[Tensor, "row place"], alphabet: int) -> Int[Tensor, "row
     return torch.cat([jump, torch.full_like(jump[:, :1], length)], dim=1)
 
 
-def answer_chances(most_hops: int, length: int, alphabet: int) -> Float[Tensor, "hops place 3"]:
+def answer_chances(most_hops: int, length: int, alphabet: int) -> Float[Tensor, "hops pos 3"]:
     """Probability that an answer is the position's own letter, a given other letter, or 'none'.
 
-    For k from 1 and each place of a string of random letters. A place that repeats the letter
-    before it is its own answer. From any other the search goes on among letters that are still
-    unknown but for the one before, so the hops are a Markov chain. Its states are the place
-    reached, and which of two letters is that of the start: the one reached, the one before
-    it, or neither; the two are never the same.
+    For each k from 1 and each position of a string of random letters. A position that repeats the
+    previous letter is its own answer. From any other position, the search continues among letters
+    that are unknown except for the previous one, so the hops are a Markov chain. Its states are the
+    position reached, and which of two letters equals that of the start: the one reached, the one
+    before it, or neither; the two are never the same.
     """
     missed = 1 - 1 / alphabet
     positions = torch.arange(length, dtype=torch.float64)
-    gap = positions[:, None] - positions  # from a place back to the letter searched for
+    gap = positions[:, None] - positions  # from a position back to the letter searched for
     at_gap = torch.where(gap >= 1, missed ** (gap - 1) / alphabet, 0.0)
     own = torch.where(positions >= 1, 1 / alphabet, 0.0)
     first = _behind(torch.where(gap >= 2, at_gap, 0.0))
@@ -294,8 +295,8 @@ def answer_chances(most_hops: int, length: int, alphabet: int) -> Float[Tensor, 
     return torch.stack(chances)
 
 
-def _behind(chances: Float[Tensor, "start place"]) -> Float[Tensor, "start place"]:
-    """The chances to reach a place: those to find the letter one place before it."""
+def _behind(chances: Float[Tensor, "start pos"]) -> Float[Tensor, "start pos"]:
+    """The chances to reach a position: those of finding the letter one position earlier."""
     return chances.roll(1, 1)
 
 
@@ -303,8 +304,8 @@ def _behind(chances: Float[Tensor, "start place"]) -> Float[Tensor, "start place
 class ModularAddition(FiniteTask):
     """Add modulo `modulus`, the source's p.
 
-    A row is `a b =` and the answer, asked at '=', is (a + b) mod p. Numbers are residues, the ids 0
-    to p - 1 (the source's 1 to p are the same residues); '=' is the id p. There are p² rows.
+    A prompt is `a b =` and the answer, read at '=', is (a + b) mod p. Numbers are residues, the ids
+    0 to p - 1 (the source's 1 to p are the same residues); '=' is the id p. There are p² prompts.
     Source: "Is random attention sufficient for sequence modeling?", section 3.1.
     """
 
@@ -325,16 +326,16 @@ class ModularAddition(FiniteTask):
 
     @property
     def guess(self) -> float:
-        """Any residue: for each first number, every answer comes once."""
+        """The accuracy of any constant: for each first number, every answer occurs once."""
         return 1 / self.modulus
 
     @property
     def n_rows(self) -> int:
-        """Number of different rows: all pairs."""
+        """Number of pairs."""
         return self.modulus**2
 
     def numbered(self, numbers: Int[Tensor, " taken"]) -> TaskRows:
-        """The pairs of these numbers, from 0; see `FiniteTask.numbered`."""
+        """The prompts with these numbers; see `FiniteTask.numbered`."""
         p = self.modulus
         first, second = numbers // p, numbers % p
         tokens = torch.stack([first, second, torch.full_like(first, p)], dim=1)
@@ -350,15 +351,15 @@ MOST_DIGITS = 18  # sums of more would not fit into 64 bits
 class DecimalAddition(Task):
     """Add two numbers.
 
-    A row is `a + b = s` with one token a digit (its own id; '+' is 10, '=' is 11). a and b have
-    `digits` digits and no leading zero; s is written with one digit more, a zero if need be. The
-    most significant digit comes first, or in all three numbers the least significant with
-    `reversed`.
+    A prompt is `a + b = s` with one token per digit (its own id; '+' is 10, '=' is 11). a and b
+    have `digits` digits and no leading zero; s is written with one more digit, with a leading zero
+    if necessary. The most significant digit comes first, or with `reversed` the least significant
+    one, in all three numbers.
 
-    All digits of s are asked for, each with the right ones before it in the row (teacher forcing),
-    and a row is right if all are. That is what a model scores that reads its own digits: both agree
-    up to the first wrong digit, and a row with one is wrong either way. Source: "Is random
-    attention sufficient for sequence modeling?", section 3.1.
+    The answers are all digits of s, each with the right ones before it in the prompt (teacher
+    forcing), and a prompt is right if all are. This equals the accuracy of a model that reads its
+    own digits: both agree up to the first wrong digit, and a prompt with one is wrong either way.
+    Source: "Is random attention sufficient for sequence modeling?", section 3.1.
 
     Attributes:
         digits: of each number, 1 to 18.
@@ -378,16 +379,16 @@ class DecimalAddition(Task):
 
     @property
     def n_ctx(self) -> int:
-        """Length of a row: both numbers, '+', '=', and the sum without its last digit."""
+        """Length of a prompt: both numbers, '+', '=', and the sum without its last digit."""
         return 3 * self.digits + 2
 
     @property
     def guess(self) -> float:
-        """Always the likeliest sum, 11 · 10^(digits - 1) - 1: one pair in 9 · 10^(digits - 1)."""
+        """The probability of the likeliest sum, 11 · 10^(digits - 1) - 1."""
         return 1 / (9 * 10.0 ** (self.digits - 1))
 
     def draw(self, n_rows: int, generator: torch.Generator) -> TaskRows:
-        """Fresh rows; see `Task.draw`."""
+        """Random prompts; see `Task.draw`."""
         least = 10 ** (self.digits - 1)
         numbers = torch.randint(
             least, 10 * least, (2, n_rows), generator=generator, device=generator.device
@@ -410,22 +411,22 @@ OPEN, CLOSE, END, FALSE, TRUE = range(5)
 
 @dataclass(frozen=True)
 class Dyck(Task):
-    """Tell balanced strings of `length` parentheses, an even number.
+    """Recognize balanced strings of `length` parentheses, an even number.
 
     Is a string of parentheses balanced (a word of the Dyck language of one kind)?
 
-    A row is `length` parentheses ('(' is 0, ')' is 1) and '=' (2), where the answer is asked: false
-    (3) or true (4). Of uniformly random strings of 40 only one in 171 is balanced, so each row is
-    balanced with probability 1/2, and then uniform among the balanced strings (cycle lemma: of the
-    rotations of n/2 '(' and n/2 + 1 ')' exactly one is a balanced string and a last ')'). An
-    unbalanced row is, with probability 1/3 each,
-        a near miss: a balanced string with one parenthesis, at a random place, turned round;
-        as many '(' as ')' in random order, so that only the order tells;
+    A prompt is `length` parentheses ('(' is 0, ')' is 1) and '=' (2), where the answer is read:
+    false (3) or true (4). Of uniformly random strings of 40 only one in 171 is balanced, so each
+    prompt is balanced with probability 1/2, and then uniform among the balanced strings (cycle
+    lemma: of the rotations of n/2 '(' and n/2 + 1 ')' exactly one is a balanced string and a last
+    ')'). An unbalanced prompt is, with probability 1/3 each,
+        a near miss: a balanced string with one parenthesis, at a random position, flipped;
+        equal numbers of '(' and ')' in random order, so that only the order is wrong;
         a uniformly random string.
-    Where one of the last two comes out balanced it is mended: of the one kind the first '(' goes to
-    the end, in the other it is turned round.
-    Source: "Is random attention sufficient for sequence modeling?", section 3.1; it does not say
-    how its strings are drawn.
+    If one of the last two is balanced by chance, it is changed: in the first kind the first '(' is
+    moved to the end, in the second it is flipped.
+    Source: "Is random attention sufficient for sequence modeling?", section 3.1, which does not
+    specify the distribution of its strings.
     """
 
     length: int
@@ -445,11 +446,11 @@ class Dyck(Task):
 
     @property
     def guess(self) -> float:
-        """Half of the rows are balanced."""
+        """Half of the prompts are balanced."""
         return 0.5
 
     def draw(self, n_rows: int, generator: torch.Generator) -> TaskRows:
-        """Fresh rows; see `Task.draw`."""
+        """Random prompts; see `Task.draw`."""
         drawing: dict[str, Any] = {"generator": generator, "device": generator.device}
         kind = torch.randint(6, (n_rows, 1), **drawing)  # 0 to 2: balanced
         made = balanced_strings(n_rows, self.length, generator)
@@ -467,16 +468,16 @@ class Dyck(Task):
         return TaskRows(tokens, read, torch.where(kind < 3, TRUE, FALSE))
 
 
-def is_balanced(strings: Int[Tensor, "row place"]) -> Bool[Tensor, " row"]:
-    """Whether no prefix has more ')' than '(', and the whole has as many."""
+def is_balanced(strings: Int[Tensor, "row pos"]) -> Bool[Tensor, " row"]:
+    """Whether no prefix has more ')' than '(', and the numbers of both are equal."""
     height = (1 - 2 * strings).cumsum(1)
     return (height >= 0).all(1) & (height[:, -1] == 0)
 
 
 def shuffled(
     n_rows: int, n_open: int, n_close: int, generator: torch.Generator
-) -> Int[Tensor, "row place"]:
-    """Equal numbers of '(' and ')' in uniformly random order."""
+) -> Int[Tensor, "row pos"]:
+    """The given numbers of '(' and ')' in uniformly random order."""
     uniform = torch.rand(
         n_rows,
         n_open + n_close,
@@ -489,10 +490,10 @@ def shuffled(
 
 def balanced_strings(
     n_rows: int, length: int, generator: torch.Generator
-) -> Int[Tensor, "row place"]:
-    """Balanced strings of an even length, every one as likely."""
+) -> Int[Tensor, "row pos"]:
+    """Uniformly random balanced strings of an even length."""
     cycle = shuffled(n_rows, length // 2, length // 2 + 1, generator)
-    lowest = (1 - 2 * cycle).cumsum(1).argmin(1, keepdim=True)  # the first of them
+    lowest = (1 - 2 * cycle).cumsum(1).argmin(1, keepdim=True)  # the first minimum
     positions = torch.arange(1, length + 1, device=generator.device)
     return cycle.gather(1, (lowest + positions) % (length + 1))
 
@@ -501,19 +502,18 @@ def balanced_strings(
 class Memorization(FiniteTask):
     """Know a table by heart.
 
-    Learn a random table by heart: pairs of keys, and for each pair a value drawn once.
+    Memorize a random table: pairs of keys, each with a value drawn once.
 
-    A row is `k1 k2`, one of `side`² pairs, and the answer, asked at k2, is the table's value: one
-    of `side` values, drawn independently and uniformly from `table_seed`, so log2(side) bits a
-    pair. k1 is one of the ids below `side`, which are the values too, k2 one of the `side` ids from
-    there on. There is no rule to find, so there is nothing to test on but the table itself. Models
-    have room for three positions, as the source's parameter counts do (the value's is never read
-    from). Source: "Is random attention sufficient for sequence modeling?", section 3.1, after Zhong
-    and Andreas 2024.
+    A prompt is `k1 k2`, one of `side`² pairs, and the answer, read at k2, is the table's value: one
+    of `side` values, drawn independently and uniformly by `table_seed`, so log2(side) bits per
+    pair. k1 is one of the ids below `side`, which are the values too, k2 one of the next `side`
+    ids. There is no rule to find, so the test is on the table itself. Models have three positions,
+    as in the source's parameter counts (the value's is never read from). Source: "Is random
+    attention sufficient for sequence modeling?", section 3.1, after Zhong and Andreas 2024.
 
     Attributes:
-        side: how many keys of each kind, and how many values (the source's 512).
-        table_seed: which table.
+        side: number of keys of each kind, and number of values (the source's 512).
+        table_seed: seed of the table.
     """
 
     side: int
@@ -541,7 +541,7 @@ class Memorization(FiniteTask):
 
     @property
     def n_rows(self) -> int:
-        """Number of different rows: all pairs of keys."""
+        """Number of pairs of keys."""
         return self.side**2
 
     @property
@@ -555,7 +555,7 @@ class Memorization(FiniteTask):
         return torch.randint(self.side, (self.n_rows,), generator=generator)
 
     def numbered(self, numbers: Int[Tensor, " taken"]) -> TaskRows:
-        """The pairs of these numbers, from 0; see `FiniteTask.numbered`."""
+        """The prompts with these numbers; see `FiniteTask.numbered`."""
         first, second = numbers // self.side, numbers % self.side
         tokens = torch.stack([first, self.side + second], dim=1)
         values = self.table().to(numbers.device)[numbers]

@@ -4,15 +4,15 @@
 document. Each sentence is `FIRST LAST VERB FIRST LAST in the ADJECTIVE NOUN .`, about two of them;
 after each, the document ends with a fixed probability. Everything except the names has the same
 distribution in all documents: the last name that belongs to a first name must be looked up in the
-text so far, as an induction head does. Every distribution is known, so the surprisal of each word
-(in nats), given the distributions and a part of the text, is known exactly, and no predictor with
-the same information can do better on average.
+text so far, as an induction head does. Every distribution is known. The surprisal of each word (in
+nats), given the distributions and a part of the text, can therefore be computed exactly, and no
+predictor with the same information can do better on average.
 
 *Reviews.* A review is a few sentences `the NOUN was ADJECTIVE .`; each adjective is drawn from the
 side of the review with probability `AGREEING`, else from the other. A sentence may be negated
-(`was not ...`), and then its adjective is drawn from the opposite side. The review's label is the
-side, so some reviews mislead: no predictor is right in more than `best_accuracy` of them on
-average.
+(`was not ...`), and its adjective is then drawn from the opposite side. The review's label is its
+side, so some reviews are misleading: no predictor has a higher expected accuracy than
+`best_accuracy`.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ SCENES = {
     "followed": (("cold", "empty"), ("forest", "valley", "street", "park")),
 }
 VERBS = tuple(SCENES)
-PEOPLE = 3  # of a document
+PEOPLE = 3  # in a document
 END_CHANCE = 1 / 8  # after each sentence
 WORDS_A_SENTENCE = 10
 
 
 class TextStatistics(NamedTuple):
-    """The entropies of the words of a text, first words of rows left out.
+    """The entropies of the words of a text, without the first words of rows.
 
     Attributes:
-        nats: the mean surprise of a word or a document's end.
-        repeated_last_names: the share of words that are last names which the row has told before.
+        nats: the mean surprisal of a word or a document's end.
+        repeated_last_names: the fraction of words that are last names seen earlier in the row.
     """
 
     nats: float
@@ -63,7 +63,7 @@ class TextStatistics(NamedTuple):
 
 
 def passages(n_passages: int, seed: int) -> Iterator[str]:
-    """Fresh documents, the same ones for the same seed; there is a blank before each word."""
+    """Random documents, reproducible by seed, with a space before each word."""
     drawing = random.Random(seed)
     for _ in range(n_passages):
         yield "".join(f" {word}" for word in _passage(drawing))
@@ -72,8 +72,8 @@ def passages(n_passages: int, seed: int) -> Iterator[str]:
 def read(texts: Iterable[str], length: int) -> TextStatistics:
     """Mean surprisal of texts in rows of n words; document ends count as words.
 
-    The reader knows the grammar. Of what stands before its row it knows only the sentence in which
-    the row begins; so nobody who sees the row alone can do better on average.
+    The reader knows the grammar, and of the text before its row only the sentence in which the row
+    begins. So no predictor that sees the row alone can do better on average.
     """
     surprises, n_determined = list[float](), 0
     index = 0
@@ -117,7 +117,7 @@ class _Reader:
 
     Attributes:
         sentence: its words so far.
-        last_names: of the people read about, by first name.
+        last_names: by first name, of the people mentioned so far.
     """
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class _Reader:
         return surprise, determined
 
     def _first_name(self, name: str) -> float:
-        """One of the document's people, but not the one that the sentence has named."""
+        """Surprisal of a first name: one of the document's people not yet named in the sentence."""
         named = self.sentence[:1]
         candidates = [person for person in self.last_names if person not in named]
         people = PEOPLE - len(named)
@@ -165,7 +165,7 @@ class _Reader:
         return -math.log(chance)
 
     def _choices(self, position: int) -> int:
-        """The number of words possible at this position of the sentence."""
+        """The number of possible words at this position of the sentence."""
         if position == 2:
             return len(VERBS)
         if position in (7, 8):
@@ -190,7 +190,7 @@ SHORTEST, LONGEST = 2, 5  # sentences
 
 
 def reviews(n_reviews: int, seed: int) -> Iterator[tuple[str, int]]:
-    """Fresh reviews and their labels (1: good), the same ones for the same seed."""
+    """Random reviews with their labels (1: good), reproducible by seed."""
     drawing = random.Random(seed)
     for _ in range(n_reviews):
         label = int(drawing.random() * 2)
@@ -200,13 +200,13 @@ def reviews(n_reviews: int, seed: int) -> Iterator[tuple[str, int]]:
 
 
 def best_accuracy() -> float:
-    """The share of reviews that the majority of the sentences' sides gets right, ties halved."""
+    """The accuracy of the majority of the sentences' sides, with ties counted as one half."""
     shares = [_majority(n) for n in range(SHORTEST, LONGEST + 1)]
     return math.fsum(shares) / len(shares)
 
 
 def _majority(sentences: int) -> float:
-    """The chance that more than half of so many sentences agree, and half that of a tie."""
+    """The chance that more than half of the sentences agree, plus half the chance of a tie."""
     share = 0.0
     for agreeing in range(sentences + 1):
         weight = (agreeing > sentences / 2) + 0.5 * (agreeing == sentences / 2)

@@ -1,14 +1,14 @@
-"""The transformer variants that are compared: which are their weights, and which of them learn.
+"""The compared transformer variants: their weights, and which of them are trained.
 
 All are decoders of the Llama kind: RMSNorm before attention and before a gated MLP with SiLU that
-is four times as wide as the model, heads that share the width out, rotary positions, no biases.
+is four times as wide as the model, d_head = d_model / n_heads, rotary positions, no biases.
 
-    standard    everything is trained
-    frozen-qk   all but W_Q and W_K
-    frozen-mlp  all but the MLPs
+    standard    all parameters are trained
+    frozen-qk   all except W_Q and W_K
+    frozen-mlp  all except the MLPs
     mixit       fixed random mixing instead of attention (`models.transformer.attention`);
-                positions are learned; everything that is left is trained
-    random      the embedding and the unembedding alone (Zhong & Andreas 2024)
+                positions are learned; all other parameters are trained
+    random      only the embedding and the unembedding are trained (Zhong & Andreas 2024)
 
 Source: "Is random attention sufficient for sequence modeling?", section 2.
 """
@@ -45,15 +45,15 @@ def variant_config(
     seed: int | None = None,
     model_name: str = "custom",
 ) -> TransformerConfig:
-    """The configuration of a variant; what is frozen does not show in it.
+    """The configuration of a variant; it does not contain the frozen parameters.
 
     Args:
-        variant: which.
-        n_layers: how many.
-        n_heads: of a layer.
+        variant: name of the variant.
+        n_layers: number of layers.
+        n_heads: heads per layer.
         d_model: the width; d_head is d_model / n_heads.
-        n_ctx: positions.
-        d_vocab: tokens.
+        n_ctx: number of positions.
+        d_vocab: number of tokens.
         mixing: the variance of mixit's matrices.
         biases: of all linear maps of attention and MLP; the unembedding has none.
         tied_embeddings: unembed with the embedding's transpose.
@@ -90,13 +90,13 @@ def variant_config(
 def variant_model(
     cfg: TransformerConfig, variant: Variant, *, qk_std: float | None = None
 ) -> Transformer:
-    """A new model that trains what the variant trains.
+    """A new model with the variant's parameters frozen.
 
     Args:
         cfg: see `variant_config`.
-        variant: which.
-        qk_std: of the initial queries' and keys' weights; None: as of all others. What is frozen
-            keeps its scale, so it decides how sharp frozen-qk's attention can become.
+        variant: name of the variant.
+        qk_std: of the initial W_Q and W_K; None: as for all other weights. Frozen weights keep
+            their scale, so it determines how sharp frozen-qk's attention can become.
     """
     model = Transformer(cfg)
     if qk_std is not None and cfg.mixing is None:
@@ -108,7 +108,7 @@ def variant_model(
 
 
 def freeze(model: Transformer, variant: Variant) -> None:
-    """Keep what the variant does not train from asking for gradients."""
+    """Turn off gradients of the parameters that the variant does not train."""
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(is_trained(name, variant))
 

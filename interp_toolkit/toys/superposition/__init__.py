@@ -1,7 +1,7 @@
 """Constructions of "Computation in superposition", each with weights and readouts.
 
-- `layers`: what the constructions share: layers on boolean features, gates, densities, errors
+- `layers`: shared parts: layers on boolean features, gates, densities, errors
 - `constructions`: universal AND, targeted, of k features, stacked; universal keys
 - `skip_bigrams`: heads with planted skip-bigrams
-- `toys`: the constructions at sizes that build at once, as `toy:NAME`
+- `toys`: the constructions at sizes that build quickly, as `toy:NAME`
 """

@@ -1,8 +1,8 @@
 """Heads with planted skip-bigrams: scores that count the feature pairs of a set that are present.
 
-B is a set of pairs (key feature, query feature), numbered as the f-vectors. On a query x_q and a
+B is a set of pairs (key feature, query feature), numbered like the f-vectors. On a query x_q and a
 key x_k that are sums of f-vectors, x_q W x_k with W = Σ_{(k,q)∈B} f_q f_k^T (query first) counts
-the bigrams present, and a head has W_Q W_K^T of rank d_head in place of W:
+the bigrams present. A head has W_Q W_K^T of rank d_head in place of W:
 
 - `exact_head`: W itself, if B splits into at most d_head complete bipartite sets, one rank each;
 - `svd_head`: the nearest matrix of that rank; the mean score on B is Σ_{i≤r} σ_i² / |B|;
@@ -14,15 +14,15 @@ Source: "Computation in superposition", section 3, which writes the key first.
 
 *As a model*: one attention layer, one token for each feature. Token i is embedded as f-vector i, so
 the attention score of a query token for a key token is the head's score of their features (there is
-no scale). The head copies what it attends to: the first d_head coordinates of the residual stream,
-which the unembedding (the f-vectors again) reads.
+no scale). The head copies the attended token to the first d_head coordinates of the residual
+stream, which the unembedding (the f-vectors again) reads.
 
-With rotary positions a score depends on the distance between the tokens. Either the dimensions of
-the head that rotate carry nothing, so that the bigrams hold at every distance; or all rotate, and
-the query is rotated back so that they hold exactly at one distance. Grouped-query heads share their
-group's keys: `projected_head` gives heads that can.
+With rotary positions a score depends on the distance between the tokens. In one variant the
+rotating dimensions of the head are zero, so that the bigrams hold at every distance. In the other
+all dimensions rotate, and the query is rotated back so that they hold exactly at one distance.
+Grouped-query heads share their group's keys: `projected_head` makes such heads.
 
-`toy:skip-bigrams` and its variants have planted heads beside random ones: 256 features on 64 axes,
+`toy:skip-bigrams` and its variants have planted heads and random ones: 256 features on 64 axes,
 64 random bigrams for a planted head of 16 dimensions, one for every 16 entries of d_model x d_head.
 Each has `.ground_truth`.
 """
@@ -68,7 +68,7 @@ class QKHead(NamedTuple):
 
 
 class Clique(NamedTuple):
-    """Bigrams of every key feature with every query feature."""
+    """A set of all bigrams of some key features with some query features."""
 
     keys: tuple[int, ...]
     queries: tuple[int, ...]
@@ -78,11 +78,11 @@ class ScoreQuality(NamedTuple):
     """Separation of bigrams from other pairs by their scores.
 
     Attributes:
-        auc: the chance that a bigram scores higher than another pair.
+        auc: the probability that a bigram scores higher than another pair.
         signal: mean score of the bigrams.
         noise: standard deviation of the other pairs' scores.
         worst: the largest |score - count| over all pairs.
-        rms: its root mean square.
+        rms: the root mean square of score - count.
     """
 
     auc: float
@@ -93,7 +93,7 @@ class ScoreQuality(NamedTuple):
 
 
 def random_bigrams(n_features: int, n_bigrams: int, seed: int = 0) -> list[Bigram]:
-    """Distinct pairs (key feature, query feature), uniform among all.
+    """Distinct pairs (key feature, query feature), uniformly random.
 
     Raises InputError for more pairs than there are.
     """
@@ -110,7 +110,7 @@ def bigram_matrix(
 ) -> Float[Tensor, "d_model d_model"]:
     """W = Σ f_q f_k^T, query first.
 
-    Raises InputError for bigrams of features that are not there, or given twice.
+    Raises InputError for unknown features or repeated bigrams.
     """
     present = presence(bigrams, len(query_features), len(key_features)).to(query_features)
     return query_features.T @ present @ key_features
@@ -123,7 +123,7 @@ def presence(
     if not bigrams:
         raise InputError("there are no bigrams")
     if len(set(bigrams)) < len(bigrams):
-        raise InputError("a bigram is given twice")
+        raise InputError("a bigram occurs twice")
     keys, queries = np.array(bigrams).T
     if min(keys.min(), queries.min()) < 0 or keys.max() >= n_key_features:
         raise InputError(f"a key feature of a bigram is not among 0..{n_key_features - 1}")
@@ -135,10 +135,10 @@ def presence(
 
 
 def cliques(bigrams: Sequence[Bigram]) -> list[Clique]:
-    """The bigrams as complete bipartite sets, each bigram in one.
+    """Split the bigrams into complete bipartite sets.
 
-    Keys with the same set of queries go together, or queries with the same set of keys, whichever
-    makes fewer. (The fewest possible is a hard problem; any number of them is exact.)
+    Keys with the same set of queries are grouped, or queries with the same set of keys, whichever
+    makes fewer sets. (The minimum is a hard problem; any number of sets is exact.)
     """
     by_keys = [Clique(firsts, seconds) for firsts, seconds in _alike(bigrams)]
     by_queries = [
@@ -153,9 +153,9 @@ def exact_head(
     key_features: Float[Tensor, "key_feature d_model"],
     d_head: int,
 ) -> QKHead:
-    """A head with W_Q W_K^T = W, a clique a dimension.
+    """A head with W_Q W_K^T = W, one dimension per clique.
 
-    Raises InputError where the bigrams make more cliques than `d_head`.
+    Raises InputError if there are more cliques than `d_head`.
     """
     presence(bigrams, len(query_features), len(key_features))
     groups = cliques(bigrams)
@@ -173,7 +173,7 @@ def exact_head(
 
 
 def svd_head(W: Float[Tensor, "d_model d_model"], d_head: int) -> QKHead:
-    """The head of rank `d_head` whose W_Q W_K^T is nearest to W, each side with the root of σ."""
+    """The head of rank `d_head` with W_Q W_K^T nearest to W; each side gets the root of σ."""
     _check_rank(d_head, len(W))
     U, sizes, V = torch.linalg.svd(W)
     roots = sizes[:d_head].sqrt()
@@ -181,11 +181,11 @@ def svd_head(W: Float[Tensor, "d_model d_model"], d_head: int) -> QKHead:
 
 
 def grouped_heads(Ws: Sequence[Float[Tensor, "d_model d_model"]], d_head: int) -> list[QKHead]:
-    """The heads of rank `d_head`, one a W, with the same keys, that are together nearest to them.
+    """Heads of rank `d_head` with shared keys that are together nearest to the Ws, one per W.
 
-    W_K holds the first right singular vectors of the Ws above each other, W_Q is W W_K.
+    W_K holds the first right singular vectors of the stacked Ws, and W_Q is W W_K.
 
-    Raises InputError for no W, or a `d_head` that is none.
+    Raises InputError without Ws, or for an invalid `d_head`.
     """
     if not Ws:
         raise InputError("grouped heads need at least one W")
@@ -197,7 +197,7 @@ def grouped_heads(Ws: Sequence[Float[Tensor, "d_model d_model"]], d_head: int) -
 def projected_head(W: Float[Tensor, "d_model d_model"], d_head: int, seed: int = 0) -> QKHead:
     """The head whose keys are a random orthonormal projection: W_K its basis, W_Q = W W_K d/r.
 
-    Heads of one seed have the same keys, whatever they look for.
+    Heads of one seed have the same keys, for any W.
     """
     d_model = len(W)
     _check_rank(d_head, d_model)
@@ -217,7 +217,7 @@ def score_quality(
 ) -> ScoreQuality:
     """Separation of the bigrams from all other pairs by these scores.
 
-    Raises InputError for bigrams that are not there, or where no other pair is.
+    Raises InputError for unknown bigrams, or if there is no other pair.
     """
     present = presence(bigrams, *scores.shape)
     if present.all():
@@ -270,11 +270,11 @@ def bigram_model(
     Args:
         heads: of one d_head.
         features: the f-vectors.
-        rotary: positions turn queries and keys; without, there are no positions.
-        distance: query position less key position at which the bigrams hold; None: at all, carried
-            by dimensions that do not turn.
+        rotary: rotate queries and keys by their positions; otherwise there are no positions.
+        distance: query position minus key position at which the bigrams hold; None: all distances,
+            by dimensions that do not rotate.
         n_key_value_heads: None: every head has its own keys.
-        n_ctx: positions.
+        n_ctx: number of positions.
         name: of the model.
 
     Raises:
@@ -330,7 +330,7 @@ def _check(
     n_key_value_heads: int | None,
     n_ctx: int,
 ) -> int:
-    """d_head, if all fits together."""
+    """d_head, after checking that all arguments fit together."""
     if not heads:
         raise InputError("a model of skip-bigrams needs a head")
     d_head = heads[0].W_Q.shape[1]
@@ -366,8 +366,8 @@ class BigramGroundTruth(ShortRepr):
 
     Attributes:
         features: the f-vectors; feature i is token i.
-        bigrams: by (layer, head), pairs (key feature, query feature); a head that is not there has
-            random weights.
+        bigrams: pairs (key feature, query feature) by (layer, head); other heads have random
+            weights.
     """
 
     features: Float[np.ndarray, "feature d_model"]
@@ -375,9 +375,9 @@ class BigramGroundTruth(ShortRepr):
 
 
 def skip_bigrams(*, rotary: bool = False) -> Transformer:
-    """Head (0, 0) has 64 bigrams (`svd_head`), head (0, 1) random weights of about its size.
+    """Head (0, 0) has 64 bigrams (`svd_head`), head (0, 1) random weights of similar size.
 
-    Rotary: 16 further dimensions of each head turn and carry nothing.
+    Rotary: 16 further dimensions of each head rotate and are zero.
     """
     features = _features()
     bigrams = random_bigrams(N_FEATURES, N_BIGRAMS)
@@ -391,7 +391,7 @@ def skip_bigrams(*, rotary: bool = False) -> Transformer:
 def skip_bigrams_gqa() -> Transformer:
     """Four heads on two sets of keys, 20 bigrams each.
 
-    The two heads of a set look for the same 20 key features, each from queries of its own.
+    The two heads of a set look for the same 20 key features, each with its own query features.
     """
     features = _features()
     bigrams: dict[tuple[int, int], list[Bigram]] = {}

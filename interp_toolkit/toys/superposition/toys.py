@@ -1,7 +1,7 @@
-"""The constructions at sizes that build at once: `toy:uand`, `toy:uand-fan-in-3` and others.
+"""The constructions at sizes that build quickly: `toy:uand`, `toy:uand-fan-in-3` and others.
 
-Each has `.ground_truth` (see `layers.layer.GatesGroundTruth`). All except universal keys read rows
-of tokens made by `data.composites` with the task record's sizes; `constructions.universal_keys`
+Each has `.ground_truth` (see `layers.layer.GatesGroundTruth`). All except universal keys read
+prompts made by `data.composites` with the task record's sizes; `constructions.universal_keys`
 describes the tokens of the exception.
 """
 
@@ -56,8 +56,8 @@ TARGETS = random_gates(N_TARGETED, N_TARGETS)
 def uand() -> Transformer:
     """Universal AND on 32 features, 1,024 neurons; it writes (0, 1), (2, 3), ... (14, 15).
 
-    Its own readoffs are better than affine ones in the worst case with two features on, not with
-    three; readoffs fitted to its neurons are with three (`--probe uand`).
+    In the worst case, its own readouts are better than affine ones with two features on, but not
+    with three; readouts fitted to its neurons are better with three, too (`--probe uand`).
     """
     return universal_and(N_FEATURES, N_NEURONS).as_model(MOST_ON, name="uand")
 
@@ -65,14 +65,14 @@ def uand() -> Transformer:
 def uand_superposed() -> Transformer:
     """Universal AND on 72 features on 64 axes, 2,048 neurons.
 
-    So small, the interference makes its own readoffs worse than affine ones in the worst case.
+    At this size, interference makes its own readouts worse than affine ones in the worst case.
     """
     built = superposed_and(N_SUPERPOSED, D_SUPERPOSED, N_SUPERPOSED_NEURONS)
     return built.as_model(MOST_ON, name="uand-superposed")
 
 
 def uand_targeted() -> Transformer:
-    """64 random pairs of 256 features on 128 axes, by 256 neurons, 4 a pair; it writes them all."""
+    """64 random pairs of 256 features on 128 axes, by 256 neurons, 4 per pair; all are written."""
     built = targeted_gates(TARGETS, N_TARGETED, N_TARGETED_NEURONS, NEURONS_PER_GATE, D_TARGETED)
     return built.as_model(MOST_ON)
 
@@ -81,8 +81,8 @@ def pairs_and_triples(n_features: int) -> UniversalAND:
     """A layer with one neuron for every pair of features and one for every triple, pairs first.
 
     A pair has m - 1 neurons, its own and m - 2 triples', and shares one with each third feature, so
-    that every t is 1/(m-1): with at most l on, the worst error is (l-1)/(m-1), and
-    (l-1)/(2(m-1)) after the best gain and bias (both on: at most (l-2)/(m-1) above 1).
+    that every t is 1/(m-1). With at most l on, the worst error is (l-1)/(m-1), and (l-1)/(2(m-1))
+    after the best gain and bias (with both on, scores exceed 1 by at most (l-2)/(m-1)).
     """
     sets = [s for size in (2, 3) for s in combinations(range(n_features), size)]
     connections = torch.zeros(n_features, len(sets), dtype=torch.bool)
@@ -129,7 +129,7 @@ STACKED_PLAN = random_circuit(STACKED, STACKED_WIDTHS)
 KEY_FEATURES, KEY_MOST_ON, KEY_FAN_IN, KEY_NEURONS, KEY_DENSITY = 10, 3, 5, 112, 0.4
 KEY_SHARPNESS = 60.0
 
-#: what the queries of the universal keys ask for; the first is the source's example
+#: functions of the universal keys' queries; the first is the source's example
 KEY_FUNCTIONS: tuple[BooleanFunction, ...] = (
     function_of(lambda f1, f4, f9, f2, f8: (f1 and f4 and not f9) or f2 != f8, (1, 4, 9, 2, 8)),
     function_of(lambda a, b: a and b, (0, 3)),
@@ -143,8 +143,8 @@ KEY_FUNCTIONS: tuple[BooleanFunction, ...] = (
 def uand_fan_in_3() -> Transformer:
     """Universal AND of fan-in 3 on 15 features, 1,024 neurons; it writes (0, 1, 2), (3, 4, 5)...
 
-    Over all triples, its own readoffs are off by at most 0.64 with three features on, 1.18 with
-    four.
+    Over all triples, the errors of its own readouts are at most 0.64 with three features on, 1.18
+    with four.
     """
     gates = [(i, i + 1, i + 2) for i in range(0, TRIPLES, 3)]
     return fan_in_and(TRIPLES, TRIPLE_NEURONS, 3, TRIPLE_DENSITY).as_model(gates, TRIPLE_MOST_ON)
@@ -153,8 +153,8 @@ def uand_fan_in_3() -> Transformer:
 def uand_quadratic() -> Transformer:
     """Universal AND on 40 features on 24 axes by 300 squares; it writes (0, 1), (2, 3), ...
 
-    So small, single readouts are off by more than 1; over inputs with up to three on the root mean
-    square is 0.49 where both features of a pair are on and 0.35 where one is.
+    At this size, single readouts have errors above 1. Over inputs with up to three on, the root
+    mean square is 0.49 with both features of a pair on and 0.35 with one.
     """
     gates = [(i, i + 1) for i in range(0, SQUARED, 2)]
     return quadratic_and(SQUARED, SQUARED_DIM).as_model(gates, SQUARED_MOST_ON)
@@ -163,8 +163,8 @@ def uand_quadratic() -> Transformer:
 def stacked() -> StackedCircuit:
     """Two layers of random ANDs: 48 of pairs of 64 features, kept on 40 axes, and 24 of those.
 
-    The 48 are spread evenly over the 40 axes: along random f-vectors the second layer's ANDs could
-    be read off only with worst errors above the 1/4 of an affine function.
+    The 48 are spread evenly over the 40 axes: along random f-vectors the worst errors of the second
+    layer's ANDs would exceed 1/4, that of an affine function.
     """
     sizes = STACKED, STACKED_NEURONS, STACKED_PER_GATE, STACKED_DIMS
     return stacked_circuit(STACKED_PLAN, *sizes, spread=True)
@@ -178,9 +178,9 @@ def stacked_model() -> Transformer:
 def keys(*, superposed: bool = True) -> UniversalKeys:
     """Universal keys of sets of up to 3 of 10 features, for six functions.
 
-    Superposed, 112 neurons of a random universal AND layer are read by fitted readoffs: fewer than
-    the 165 ANDs of two or three features. Else each AND of up to 5 features has a neuron, and there
-    is no error.
+    Superposed, 112 neurons of a random universal AND layer are read by fitted readouts, fewer than
+    the 165 ANDs of two or three features. Otherwise each AND of up to 5 features has a neuron, and
+    there is no error.
     """
     functions = list(KEY_FUNCTIONS)
     if superposed:

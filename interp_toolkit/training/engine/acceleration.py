@@ -1,12 +1,13 @@
 """Faster training: CUDA graphs, batches in parts, no denormal numbers, several processes.
 
 A CUDA graph is a step recorded once and replayed, for models so small that launching kernels
-dominates. Batches in parts: a mean over a batch with only some rows' activations in memory.
+dominates. Batches in parts limit memory: a mean over a batch is computed with the activations of
+only some rows in memory.
 
 Several processes train one model together, as `torchrun` starts them. Each rank draws its own
 batches; gradients are averaged after every backward pass, so that a step equals that of a single
 process on all the batches joined (if the loss is a mean over as many terms on each rank). Only rank
-0 writes. With a single process all of this does nothing.
+0 writes. With a single process, none of this has any effect.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from torch.utils.checkpoint import checkpoint
 from interp_toolkit.errors import InputError
 from interp_toolkit.training.engine.settings import Problem, TrainingSettings
 
-MANY = 2**17  # numbers that PyTorch shares out among its threads
+MANY = 2**17  # numbers in an operation that PyTorch distributes over its threads
 
 
 @contextmanager
 def flushed_denormals() -> Iterator[None]:
-    """Numbers below the smallest normal one count as zero, where the processor can do that."""
+    """Flush denormal numbers to zero, if the processor can."""
     before = _flushed()
-    torch.zeros(MANY).add_(1.0)  # starts the threads among which operations are shared out
+    torch.zeros(MANY).add_(1.0)  # starts PyTorch's threads
     torch.set_flush_denormal(True)
     try:
         yield
@@ -43,7 +44,7 @@ def flushed_denormals() -> Iterator[None]:
 
 
 def _flushed() -> bool:
-    """Whether they do already, which PyTorch does not tell."""
+    """Whether denormals are flushed already, which PyTorch does not report."""
     smallest = torch.tensor(torch.finfo(torch.float32).smallest_normal)
     return bool(smallest / 2 == 0)
 
@@ -52,9 +53,9 @@ WARM_UP = 3  # steps before the recording
 
 
 def records(problem: Problem, settings: TrainingSettings, ranks: Ranks) -> bool:
-    """Whether this run's steps are to be recorded.
+    """Whether this run's steps are to be recorded as a CUDA graph.
 
-    Raises InputError where they must (`graphs` is "on") and cannot.
+    Raises InputError if `graphs` is "on" and they cannot be.
     """
     reasons = {
         "the device is no GPU": not settings.device.startswith("cuda"),
@@ -68,12 +69,12 @@ def records(problem: Problem, settings: TrainingSettings, ranks: Ranks) -> bool:
 
 
 class RecordedStep:
-    """A step that is run a few times, then recorded, then played back.
+    """A step that is run a few times, then recorded as a CUDA graph, then replayed.
 
     Args:
-        step: all of a step; the same kernels on the same memory every time.
-        optimiser: a capturable one; its gradients are recomputed by the step.
-        generator: the one that the step draws from.
+        step: a complete step, with the same kernels on the same memory every time.
+        optimiser: a capturable one; the step recomputes its gradients.
+        generator: used by the step.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class RecordedStep:
 
     def __call__(self) -> None:
         """Do one step."""
-        with torch.cuda.device(self._generator.device):  # streams are of the current device
+        with torch.cuda.device(self._generator.device):  # streams belong to the current device
             if self._warm_up:
                 self._warm_up -= 1
                 self._beside()
@@ -98,7 +99,7 @@ class RecordedStep:
             self._graph.replay()
 
     def _beside(self) -> None:
-        """Do the step on a side stream."""
+        """Run the step on a side stream."""
         here, beside = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
         beside.wait_stream(here)
         with torch.cuda.stream(beside):
@@ -106,7 +107,7 @@ class RecordedStep:
         here.wait_stream(beside)
 
     def _recorded(self) -> torch.cuda.CUDAGraph:
-        """The step as a graph; recording it runs nothing."""
+        """The step as a graph; recording does not run it."""
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self._generator)
         self._optimiser.zero_grad(set_to_none=True)
@@ -118,12 +119,12 @@ class RecordedStep:
 def mean_in_parts(
     mean: Callable[..., Float[Tensor, ""]], batch: Sequence[Tensor], rows_at_once: int
 ) -> Float[Tensor, ""]:
-    """The mean that `mean(*batch)` gives, of as many rows at once.
+    """The value of `mean(*batch)`, computed on `rows_at_once` rows at a time.
 
     Args:
-        mean: a mean over rows, of tensors whose first axis are the rows; draws nothing at random.
+        mean: a mean over rows, of tensors whose first axis is the row; without randomness.
         batch: such tensors.
-        rows_at_once: how many rows a part has, at most; 0: all.
+        rows_at_once: largest number of rows in a part; 0: all.
     """
     n_rows = len(batch[0])
     if not 0 < rows_at_once < n_rows:
@@ -139,10 +140,10 @@ def mean_in_parts(
 
 @dataclass(frozen=True)
 class Ranks:
-    """The rank of this process.
+    """The rank of this process among those that train together.
 
     Attributes:
-        rank, world: its number, from 0, and how many there are.
+        rank, world: index of the process, from 0, and number of processes.
     """
 
     rank: int = 0
@@ -150,18 +151,18 @@ class Ranks:
 
     @property
     def writes(self) -> bool:
-        """Whether this process is the one that writes files and reports."""
+        """Whether this process writes files and reports progress."""
         return self.rank == 0
 
     def seed(self, seed: int) -> int:
-        """The seed of this rank's batches; rank 0's is the seed itself."""
+        """The seed of this rank's batches; for rank 0 the seed itself."""
         if self.rank == 0:
             return seed
         digest = hashlib.sha256(f"{seed} {self.rank}".encode()).digest()
         return int.from_bytes(digest[:4], "little")  # the CPU's generator uses 32 bits of a seed
 
     def share_parameters(self, model: nn.Module) -> None:
-        """Give every rank the parameters of rank 0."""
+        """Copy the parameters of rank 0 to every rank."""
         if self.world > 1:
             for parameter in model.parameters():
                 dist.broadcast(parameter.data, src=0)
@@ -196,9 +197,9 @@ class Ranks:
 
 
 def named_ranks() -> Ranks:
-    """The rank and number of processes that the environment names; without torchrun, one alone.
+    """The rank and number of processes from the environment; a single process without torchrun.
 
-    Raises InputError when it names none that could be.
+    Raises InputError if the environment's values are invalid.
     """
     try:
         world = int(os.environ.get("WORLD_SIZE", "1"))
@@ -212,10 +213,10 @@ def named_ranks() -> Ranks:
 
 @contextmanager
 def ranks(device: str) -> Iterator[Ranks]:
-    """The ranks that the environment names (`WORLD_SIZE`, as `torchrun` sets it), connected.
+    """The ranks from the environment (`WORLD_SIZE`, as `torchrun` sets it), connected.
 
-    Raises InputError when the device is one numbered GPU, which the ranks cannot share, or the
-    environment names no ranks.
+    Raises InputError if the device is one numbered GPU, which the ranks cannot share, or if the
+    environment's values are invalid.
     """
     if named_ranks().world == 1:
         yield Ranks()

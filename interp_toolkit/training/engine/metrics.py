@@ -1,11 +1,11 @@
 """Metrics of a training run: in a file, in trackers, and the score by which runs are compared.
 
-*File.* `metrics.jsonl` has one JSON object per measurement, one per line, and no clock times, so a
-resumed run ends with exactly the file that an uninterrupted one writes.
+*File.* `metrics.jsonl` has one JSON object per measurement, one per line, and no clock times, so
+that a resumed run ends with the same file as an uninterrupted one.
 
-*Final score.* `FinalScore` is the one number by which runs of a task are compared, with what the
-comparison needs. Every recipe with variants leaves one in its training record, under "measured", so
-tables, sweeps and the litmus test need not know the task.
+*Final score.* `FinalScore` is the number by which runs of a task are compared, with the information
+that the comparison needs. Every recipe with variants stores one in its training record, under
+"measured", so that tables, sweeps and the litmus test need not know the task.
 
 *Trackers.* The lines of `metrics.jsonl` are sent to TensorBoard or Weights & Biases as they come,
 seed by seed. Everything else that Weights & Biases would collect (the command, the machine, its
@@ -32,21 +32,21 @@ from interp_toolkit.results import jsonable
 
 
 class Metrics:
-    """A JSONL file that grows by whole lines."""
+    """A JSONL file to which whole lines are appended."""
 
     def __init__(self, path: Path):
         self.path = path
         self._size = 0
 
     def restart(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Replace what is there by these lines; raises OSError when that cannot be done."""
+        """Replace the content by these lines; raises OSError on failure."""
         text = b"".join(_encoded(line) for line in lines)
         with replacing(self.path) as partial:
             partial.write_bytes(text)
         self._size = len(text)
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """Append a line; raises InputError where that cannot be done, and leaves no half of it."""
+        """Append a line; raises InputError on failure, without leaving a partial line."""
         text = _encoded(line)
         try:
             with self.path.open("r+b") as file:
@@ -78,12 +78,12 @@ class FinalScore:
 
     Attributes:
         name: of the score, in the run's table and in its curve.
-        value: reached by the best seed.
-        better: which way is better.
+        value: of the best seed.
+        better: direction of improvement.
         unit: "share" (0 to 1) or "nats".
-        guess: what a rule that does not solve the task reaches; None: not known.
-        examples: how many independent test examples the value is a mean over.
-        guess_rule: that rule, in words; empty where there is none.
+        guess: score of a rule that does not solve the task; None: unknown.
+        examples: number of independent test examples in the mean.
+        guess_rule: description of that rule; empty without one.
     """
 
     name: str
@@ -100,19 +100,19 @@ class FinalScore:
 
 
 def final_score_of(training: Mapping[str, Any]) -> FinalScore:
-    """The final score in a training record that has one."""
+    """The final score in a training record."""
     return FinalScore(**training[KEY])
 
 
 def percent(share: float) -> str:
-    """A share as it is written in a sentence."""
+    """A fraction as a percentage, for sentences."""
     return f"{100 * share:.2f} %"
 
 
 Log = Callable[[Mapping[str, Any]], None]
 
-EVENTS, WANDB = "tensorboard", "wandb"  # the folders of their files, if a run is followed there
-PROJECT = "interp-toolkit"  # of Weights & Biases, where WANDB_PROJECT names none
+EVENTS, WANDB = "tensorboard", "wandb"  # the trackers' folders in the run's folder
+PROJECT = "interp-toolkit"  # of Weights & Biases, unless WANDB_PROJECT is set
 
 
 def check_log(to: str | None, out: object) -> None:
@@ -120,10 +120,10 @@ def check_log(to: str | None, out: object) -> None:
 
     Args:
         to: "tensorboard", "wandb" or None.
-        out: where the run is kept, if anywhere.
+        out: path of the saved run, or None.
 
     Raises:
-        InputError: there is no such place, its package is missing, or the run is kept nowhere.
+        InputError: an unknown tracker, a missing package, or a run that is not saved.
     """
     if to is None:
         return
@@ -145,13 +145,13 @@ def check_log(to: str | None, out: object) -> None:
 def tracked(
     to: str | None, folder: str | Path | None, name: str, *, restart: bool
 ) -> Iterator[Log]:
-    """A function that sends a measurement on; it does nothing where `to` is None.
+    """A function that sends measurements to the tracker; without effect if `to` is None.
 
     Args:
         to: as checked by `check_log`.
-        folder: the run's, which is made by the time of the first measurement.
+        folder: the run's, which exists by the time of the first measurement.
         name: of the run.
-        restart: whether an earlier run's local records of the same seeds are removed.
+        restart: whether to remove an earlier run's local records of the same seeds.
     """
     if to is None or folder is None:
         yield lambda line: None
@@ -172,7 +172,7 @@ def _package(to: str) -> Any:
 
 @contextmanager
 def _tensorboard(folder: Path, name: str, restart: bool) -> Iterator[Log]:
-    """Event files in the run's folder, a run of theirs for each seed."""
+    """Write event files in the run's folder, with a tracker run for each seed."""
     writers: dict[int, Any] = {}
 
     def log(line: Mapping[str, Any]) -> None:
@@ -194,7 +194,7 @@ def _tensorboard(folder: Path, name: str, restart: bool) -> Iterator[Log]:
 
 @contextmanager
 def _wandb(folder: Path, name: str, restart: bool) -> Iterator[Log]:
-    """A run of Weights & Biases, begun with the first measurement, its seeds side by side."""
+    """A Weights & Biases run for all seeds, started at the first measurement."""
     runs: list[Any] = []
     seeds: set[int] = set()
 
@@ -219,7 +219,7 @@ def _wandb(folder: Path, name: str, restart: bool) -> Iterator[Log]:
 
 
 def _run(folder: Path, name: str, restart: bool) -> Any:
-    """The run of this name in the folder, or a new one; its id is kept there."""
+    """The tracker run in the folder, or a new one; the folder stores its id."""
     wandb = _package("wandb")
     id_file = folder / WANDB / f"{name}.id"
     resumes = id_file.is_file() and not restart

@@ -2,17 +2,17 @@
 
     run.json                             recipe, settings, and whether the run has ended
     metrics.jsonl                        measurements, one per line
-    seed-0-step-000100.safetensors       the model after so many steps, an ordinary checkpoint
-    tensorboard/, wandb/                 what `--log` sent there; the latter is never removed here
-    seed-0.state                         what `--resume` reads; removed when the run has ended
+    seed-0-step-000100.safetensors       the model after that many steps, an ordinary checkpoint
+    tensorboard/, wandb/                 files of `--log`; wandb/ is never removed here
+    seed-0.state                         state for `--resume`; removed when the run has ended
 
-A state holds what one seed's training needs to continue bit for bit, as if never stopped. It is a
-file of tensors and plain data, which `torch.load(..., weights_only=True)` reads, written to a
-temporary file and moved into place. The checksums of the archive are verified before reading, so
-that damage raises an error instead of changing a number.
+A state holds what one seed's training needs to continue bit for bit. It is a file of tensors and
+plain data, which `torch.load(..., weights_only=True)` reads, written to a temporary file and moved
+into place. The checksums of the archive are verified before reading, so that damage raises an error
+instead of changing a number.
 
-One process at a time may train in a folder: the operating system drops its lock when the holder
-dies, however it dies. An interrupted run is never overwritten: it is resumed, or removed by hand.
+One process at a time may train in a folder; the operating system releases its lock if the process
+dies. An interrupted run is never overwritten: it is resumed, or removed by hand.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from interp_toolkit.training.engine.metrics import EVENTS, Metrics
 from interp_toolkit.training.engine.settings import TrainingSettings
 
 FORMAT = "interp-toolkit-training/1"
-#: what damage makes PyTorch, zipfile and pickle raise
+#: exceptions of PyTorch, zipfile and pickle on damaged files
 _UNREADABLE = (
     zipfile.BadZipFile, pickle.UnpicklingError, zlib.error, EOFError, RuntimeError, ValueError,
     TypeError, LookupError, AttributeError,
@@ -56,17 +56,17 @@ _KINDS: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class State:
-    """One seed's training before the update after `step` others.
+    """The training of one seed, before update number `step`.
 
     Attributes:
         recipe, settings, seed: of the run.
         step: updates done.
         model: the parameters.
-        optimiser: its state; None once the seed is finished.
+        optimiser: its state; None if the seed is finished.
         generators: the state of each rank's generator.
-        lines: what was measured so far, a dictionary each.
-        seconds: spent so far.
-        finished: whether the seed is.
+        lines: the measurements so far, a dictionary each.
+        seconds: time spent so far.
+        finished: whether the seed is finished.
     """
 
     recipe: str
@@ -82,9 +82,9 @@ class State:
 
 
 def write(state: State, path: Path) -> None:
-    """Write the state; the file's earlier content is there until the new one is whole.
+    """Write the state atomically: the earlier content stays until the new one is complete.
 
-    Raises InputError when the disk is full, or anything else is in the way.
+    Raises InputError if it cannot be written, for example on a full disk.
     """
     data = {f.name: getattr(state, f.name) for f in fields(state)}
     try:
@@ -93,7 +93,7 @@ def write(state: State, path: Path) -> None:
     except (
         OSError,
         RuntimeError,
-    ) as error:  # PyTorch's own is a RuntimeError around it
+    ) as error:  # PyTorch wraps the error in a RuntimeError
         cause = error.__context__ if isinstance(error.__context__, OSError) else error
         reason = getattr(cause, "strerror", None) or one_line(cause)
         raise InputError(
@@ -104,7 +104,7 @@ def write(state: State, path: Path) -> None:
 def read(path: Path) -> State:
     """Read a state.
 
-    Raises InputError when the file is damaged, or holds something else.
+    Raises InputError if the file is damaged, or is not a state.
     """
     try:
         check_file(path)
@@ -124,7 +124,7 @@ def read(path: Path) -> State:
 
 
 def _is_sound(data: Mapping[str, Any]) -> bool:
-    """Whether a state has all its fields, and these what a run has written."""
+    """Whether a state has all its fields, with valid values."""
     return (
         data.keys() == _KINDS.keys()
         and all(isinstance(data[key], kind) for key, kind in _KINDS.items())
@@ -139,7 +139,7 @@ def _is_sound(data: Mapping[str, Any]) -> bool:
 
 
 def _is_line(line: Any) -> bool:
-    """Whether this is a measurement."""
+    """Whether this is a valid measurement."""
     return (
         isinstance(line, Mapping)
         and {"seed", "step", "loss"} <= line.keys()
@@ -147,14 +147,14 @@ def _is_line(line: Any) -> bool:
     )
 
 
-LOCK = ".lock"  # the file in the folder; a killed process leaves it there, unlocked
+LOCK = ".lock"  # file name; a killed process leaves the file, but unlocked
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder.
+    """Hold a lock on the folder.
 
-    Raises InputError when another process holds it, or it cannot be written.
+    Raises InputError if another process holds it, or the folder cannot be written.
     """
     path = folder / LOCK
     lock = FileLock(path)
@@ -169,18 +169,18 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # Windows removes no file that is open
+        with suppress(OSError):  # Windows cannot remove open files
             path.unlink()
         lock.release()
 
 
-#: what a killed process was writing: by `replacing`, or by safetensors underneath it
+#: incomplete files of a killed process: from `replacing`, or from safetensors
 _HALF_WRITTEN = re.compile(r"\..*\.part|\.tmp\w{6}")
 _CHECKPOINT_NAME = re.compile(r"seed-(\d+)-step-(\d+)\.safetensors")
 
 
 class SavedCheckpoint(NamedTuple):
-    """A checkpoint from along the training of a seed."""
+    """A checkpoint from the training of a seed."""
 
     seed: int
     step: int
@@ -188,23 +188,23 @@ class SavedCheckpoint(NamedTuple):
 
 
 def saved_checkpoints(folder: str | Path) -> list[SavedCheckpoint]:
-    """The checkpoints of chosen steps in a run's folder, by seed and step."""
+    """The checkpoints of selected steps in a run's folder, by seed and step."""
     matches = ((_CHECKPOINT_NAME.fullmatch(path.name), path) for path in Path(folder).iterdir())
     return sorted(SavedCheckpoint(int(m[1]), int(m[2]), path) for m, path in matches if m)
 
 
 class RunFiles:
-    """The files of one run, open for writing, or for reading only on all ranks but the first.
+    """The files of one run, open for writing on the first rank and for reading on the others.
 
     Args:
-        folder: where they are, or will be.
+        folder: their folder, which need not exist.
         recipe: its name.
         settings: of the run.
-        resume: whether to go on with the unfinished run there.
+        resume: continue the unfinished run in the folder.
 
     Raises:
-        InputError: the folder holds an unfinished run and `resume` is not given; or it is, and
-            the run there has ended or has other settings.
+        InputError: the folder holds an unfinished run and `resume` is False; or `resume` is True,
+            and the run in it has ended or has other settings.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class RunFiles:
         about, unfinished = _about(folder), bool(_states(folder))
         ended = about is not None and about["ended"]
         if resume and ended:
-            end_run(folder)  # a kill may have left something of it to do
+            end_run(folder)  # complete a cleanup that was interrupted
             raise InputError(f"{folder} holds a finished run: leave out --resume to train again")
         if resume and about is not None and unfinished:
             _check_same(folder, about, self.recipe, self.settings)
@@ -230,12 +230,12 @@ class RunFiles:
 
     @contextmanager
     def opened(self, seeds: Iterable[int]) -> Iterator[None]:
-        """Make the folder, and keep other processes from training there.
+        """Create the folder, and keep other processes from training in it.
 
-        What a killed process or, unless resuming, a run left there is cleared.
+        Files of a killed process are removed, and, unless resuming, those of an earlier run.
 
-        Raises InputError when it cannot be written, another process trains there, or a state to
-        go on from is damaged.
+        Raises InputError if it cannot be written, another process trains in it, or a state for
+        resuming is damaged.
         """
         try:
             self.folder.mkdir(exist_ok=True)
@@ -260,7 +260,7 @@ class RunFiles:
             raise InputError(f"{self.folder} cannot be written: {error.strerror}") from error
 
     def state(self, seed: int) -> State | None:
-        """The saved state of a seed, if there is one; raises InputError when it is damaged."""
+        """The saved state of a seed, or None; raises InputError if it is damaged."""
         path = self._state_path(seed)
         if not self._resumes or not path.exists():
             return None
@@ -287,10 +287,10 @@ class RunFiles:
 
 
 def end_run(folder: Path) -> None:
-    """Say that the run in a folder has ended, and remove what only a resumption needs.
+    """Mark the run in a folder as ended, and remove the files for resuming.
 
-    Called once the trained model is saved; does nothing where there is no run.
-    Raises InputError when the folder cannot be written.
+    Called once the trained model is saved; does nothing if there is no run.
+    Raises InputError if the folder cannot be written.
     """
     about = _about(folder)
     if about is None:
@@ -304,7 +304,7 @@ def end_run(folder: Path) -> None:
 
 
 def has_unfinished(folder: Path) -> bool:
-    """Whether there is a run to go on with."""
+    """Whether the folder has a run to resume."""
     about = _about(folder)
     return about is not None and not about["ended"] and bool(_states(folder))
 

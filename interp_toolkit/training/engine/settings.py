@@ -1,8 +1,8 @@
 """Settings of a training recipe, learning-rate schedules, and the problem that a recipe trains.
 
 `TrainingSettings` are common to all recipes; each is a `--set` key. A recipe derives its own from
-them, with the defaults that its source names. `configure` fills them from the preset, the variant
-and the user's values, and checks them.
+them, with the defaults of its source. `configure` fills them from the preset, the variant and the
+user's values, and checks them.
 
 Learning rates are functions of the step, or of the measured losses, so that resuming is exact. With
 t = step / steps, from 0 to 1, the rate falls from `lr` to `final_lr`
@@ -10,10 +10,10 @@ t = step / steps, from 0 to 1, the rate falls from `lr` to `final_lr`
     - cosine: along half a cosine, slow at both ends (Loshchilov & Hutter 2017, without restarts);
     - exponential: by the same factor each step;
     - plateau: by √10 whenever the measured loss has not fallen by 1 % over ten measurements,
-      and never below `final_lr` (what is often done by hand);
+      and never below `final_lr` (an automatic form of a common manual schedule);
 and over the first `warm_up` steps it is multiplied by (step + 1) / warm_up (Goyal et al. 2017).
 
-A `Problem` is one seed's model with its batches and their loss.
+A `Problem` is one seed's model with its batches and its loss.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ SAVES_A_RUN = 20
 
 
 def _numbers(value: Any) -> Any:
-    """`"0.9,0.98"`, as the command line gives it, as a list; any other value is left alone."""
+    """Split a text such as `"0.9,0.98"` from the command line; other values are unchanged."""
     if isinstance(value, str) and "," in value:
         return [part.strip() for part in value.split(",") if part.strip()]
     return value
 
 
-#: how the learning rate falls (see `training.engine.settings`)
+#: learning-rate schedules (see `training.engine.settings`)
 Schedule = Literal["constant", "linear", "cosine", "exponential", "plateau"]
 Betas = Annotated[tuple[float, float], BeforeValidator(_numbers)]
 
@@ -55,26 +55,27 @@ class TrainingSettings(BaseModel):
 
     Attributes:
         steps: updates of the weights.
-        lr: the learning rate at its highest.
-        final_lr: where the schedule falls to by the last step; a constant one stays at `lr`.
+        lr: the maximal learning rate.
+        final_lr: the learning rate at the last step; a constant schedule ignores it.
         schedule: "constant", "linear", "cosine", "exponential" or "plateau" (see
             `training.engine.settings`).
-        warm_up: steps over which the learning rate rises from 0, on top of the schedule.
+        warm_up: steps over which the learning rate rises from 0, in addition to the schedule.
         optimiser: "adam" (weight decay as an L2 term in the gradient) or "adamw" (decoupled).
         betas, weight_decay: of the optimizer.
         target: stop a seed once its watched loss is below this; 0: never.
-        seeds, seed: how many seeds, and the first.
-        device, dtype: where and in what to train.
-        checkpoints: after how many updates to keep the model: a list such as `0,100,1000`, or how
-            many of them, spread evenly on a logarithmic scale from 0 to `steps`; 0: none.
-        log_every: steps between two measurements of the loss; 0: about a hundred a seed.
-        save_every: steps between two saves of the state that `--resume` reads; 0: twenty a seed.
-        graphs: whether steps on a GPU are recorded as a CUDA graph and played back; "auto" where
-            the recipe's step can be.
+        seeds, seed: the number of seeds, and the first seed.
+        device, dtype: of the training.
+        checkpoints: numbers of updates after which the model is stored: a list such as
+            `0,100,1000`, or a number of checkpoints, spread evenly on a logarithmic scale from 0 to
+            `steps`; 0: none.
+        log_every: steps between two measurements of the loss; 0: about a hundred per seed.
+        save_every: steps between two saves of the state for `--resume`; 0: twenty per seed.
+        graphs: whether steps on a GPU are recorded as a CUDA graph and replayed; "auto": if the
+            recipe's step allows it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    #: measurements of the loss when `log_every` is 0
+    #: number of measurements of the loss if `log_every` is 0
     curve_points: ClassVar[int] = 100
 
     steps: int = Field(5_000, ge=1)
@@ -121,7 +122,7 @@ class TrainingSettings(BaseModel):
         return self.save_every or max(1, self.steps // SAVES_A_RUN)
 
     def steps_to_save(self) -> frozenset[int]:
-        """After which numbers of updates the model is kept."""
+        """Numbers of updates after which the model is stored."""
         if not isinstance(self.checkpoints, int):
             return frozenset(self.checkpoints)
         if self.checkpoints < 2:
@@ -137,13 +138,13 @@ def configure(
     """The recipe's `config`, filled by precedence: overrides, then the variant, then the preset.
 
     Args:
-        recipe: whose settings.
+        recipe: of the settings.
         variant: its name; None: none.
         preset: its name.
-        overrides: by setting; texts, as the command line has them, are turned into numbers.
+        overrides: by setting; texts from the command line are converted to numbers.
 
     Raises:
-        InputError: there is no such variant, preset or setting; or a value does not fit.
+        InputError: an unknown variant, preset or setting; or an invalid value.
     """
     for name, chosen, kind in (
         (preset, recipe.presets, "preset"),
@@ -176,7 +177,7 @@ FACTOR, PATIENCE, THRESHOLD = 10**-0.5, 10, 0.01  # of a plateau
 
 
 class Plateau:
-    """The rate of schedule "plateau", which follows the losses that are measured."""
+    """The learning rate of schedule "plateau", which depends on the measured losses."""
 
     def __init__(self, settings: TrainingSettings):
         nothing = torch.optim.SGD([torch.zeros((), requires_grad=True)], lr=settings.lr)
@@ -190,7 +191,7 @@ class Plateau:
         )
 
     def measured(self, loss: float) -> None:
-        """Take note of a loss."""
+        """Record a measured loss."""
         self._watch.step(loss)
 
     @property
@@ -208,7 +209,7 @@ def learning_rate(settings: TrainingSettings, step: int, plateau: Plateau | None
 
 
 def _share(settings: TrainingSettings, t: float) -> float:
-    """The schedule's rate as a share of `lr`, from 1 at t = 0 to `final_lr / lr` at t = 1."""
+    """The schedule's rate as a fraction of `lr`, from 1 at t = 0 to `final_lr / lr` at t = 1."""
     floor = settings.final_lr / settings.lr
     if settings.schedule == "constant":
         return 1.0
@@ -219,14 +220,15 @@ def _share(settings: TrainingSettings, t: float) -> float:
 
 
 class Problem(ABC):
-    """One seed's model and what it is trained on.
+    """One seed's model and its training data.
 
     Attributes:
-        model: made from the seed, on the device, without a hook; trained in place.
-        watched: what `target` is compared with at each measurement: "loss", that batch's; or
-            "smoothed", the mean of the last ten; or a name that `evaluate` gives.
-        capturable: whether drawing and loss are the same kernels on the same shapes every step and
-            ask nothing of the CPU (no `.item()`, no `if` on a tensor), as a CUDA graph needs.
+        model: made from the seed, on the device, without hooks; trained in place.
+        watched: the measurement compared with `target`: "loss", of the current batch; "smoothed",
+            the mean of the last ten; or a name returned by `evaluate`.
+        capturable: whether drawing and loss run the same kernels on the same shapes every step and
+            do not synchronize with the CPU (no `.item()`, no `if` on a tensor), as a CUDA graph
+            requires.
     """
 
     model: Transformer
@@ -235,12 +237,12 @@ class Problem(ABC):
 
     @abstractmethod
     def draw(self, generator: torch.Generator) -> Any:
-        """A fresh batch, made on the generator's device from it alone."""
+        """A new random batch, from this generator and on its device."""
 
     @abstractmethod
     def loss(self, batch: Any) -> Float[Tensor, ""]:
-        """The loss of the model on a batch, a mean over its rows; computes nothing at random."""
+        """The loss of the model on a batch, a mean over its rows; without randomness."""
 
     def evaluate(self) -> Mapping[str, float]:
-        """Further numbers for the metrics, without gradients, at each measurement of the loss."""
+        """Further metrics, without gradients, at each measurement of the loss."""
         return {}

@@ -1,13 +1,13 @@
-"""Training of one seed, or of several, one after another, of which the best is kept.
+"""Training of one seed, or of several in sequence, of which the best is kept.
 
-Each step draws a batch, takes its loss, and moves the weights by Adam or AdamW. At every log
-interval, and at the end, the loss of the weights so far is measured on that step's batch, before
-they move. Everything that the next step depends on is in the model, the optimizer, the generator
-and the step's number; that is what a saved state holds, and so a resumed run on a CPU ends with
-the same bits as one that was never stopped.
+Each step draws a batch, computes its loss, and updates the weights by Adam or AdamW. At every log
+interval, and at the end, the loss of the current weights is measured on that step's batch, before
+the update. The next step depends only on the model, the optimizer, the generator and the number of
+the step. A saved state holds all of these, so a resumed run on a CPU ends with the same bits as an
+uninterrupted one.
 
-Small models are bimodal by seed, so one seed says little: all are reported. Seeds that a resumed
-run has finished are read from their state and not trained again.
+Small models have bimodal results by seed, so one seed says little: all are reported. Seeds that a
+resumed run has finished are read from their state and not trained again.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Fitted:
     Attributes:
         seed: of the model and its batches.
         curve: (step, loss) at each measurement; the loss is that of the model after `step`
-            updates, on a fresh batch, and the last is that of the model as it is left.
-        measured: what else the problem evaluated at each measurement, by name.
+            updates, on a new batch, and the last one is that of the final model.
+        measured: other metrics of the problem at each measurement, by name.
         steps: updates done.
         stopped_early: whether the target was met before the last step.
-        seconds: spent, over all resumptions.
+        seconds: time spent, over all resumptions.
     """
 
     seed: int
@@ -68,7 +68,7 @@ class Fitted:
 
     @property
     def loss(self) -> float:
-        """The last of the curve."""
+        """The last loss of the curve."""
         return self.curve[-1][1]
 
 
@@ -86,17 +86,17 @@ def fit(
     """Train the problem's model in place.
 
     Args:
-        problem: the model, its batches, their loss.
-        settings: see `TrainingSettings`; how many seeds it says is not used here.
+        problem: the model, its batches and its loss.
+        settings: see `TrainingSettings`; its number of seeds is ignored here.
         seed: of the batches.
-        files: where to keep metrics, states and checkpoints; a state there is gone on from.
-        task: the task record of the kept checkpoints.
-        report: is told step and loss at each measurement.
-        log: is given each measurement as it stands in the metrics.
+        files: folder for metrics, states and checkpoints; training resumes from a state in it.
+        task: the task record for the checkpoints.
+        report: called with step and loss at each measurement.
+        log: called with each measurement, as in the metrics file.
         ranks: the processes that train together.
 
     Raises:
-        InputError: the loss is no longer finite; or a file cannot be written, or gone on from.
+        InputError: the loss is no longer finite; a file cannot be written, or a state not resumed.
     """
     return _Fit(problem, settings, seed, files, task, report, log, ranks or Ranks()).run()
 
@@ -132,7 +132,7 @@ class _Fit:
         self.began = time.monotonic()
 
     def run(self) -> Fitted:
-        """Train, or go on, to the end."""
+        """Train, or resume, to the end."""
         self._restore()
         self.ranks.share_parameters(self.problem.model)
         with _unchecked(self.problem.model), flushed_denormals():
@@ -152,7 +152,7 @@ class _Fit:
         )
 
     def _one_step(self) -> None:
-        """Save, keep, measure where it is time to, and move the weights."""
+        """Save, store and measure if due, then update the weights."""
         if self.step in self.save_at:
             self._keep()
         _set_learning_rate(self.optimiser, self._rate())
@@ -176,14 +176,14 @@ class _Fit:
         return self.problem.loss(self.problem.draw(self.generator))
 
     def _move(self, loss: Float[Tensor, ""]) -> None:
-        """Move the weights down this loss."""
+        """Update the weights by the gradient of this loss."""
         self.optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         self.ranks.average_gradients(self.problem.model)
         self.optimiser.step()
 
     def _measure(self, loss: Float[Tensor, ""]) -> bool:
-        """Write down the loss, and what the recipe evaluates; whether the target is met."""
+        """Record the loss and further metrics; returns whether the target is met."""
         with torch.no_grad():
             measured = {"loss": loss.item(), **self.problem.evaluate()}
         measured = self.ranks.means(measured, self.settings.device)
@@ -207,7 +207,7 @@ class _Fit:
         return learning_rate(self.settings, self.step, self.plateau)
 
     def _note(self, line: Mapping[str, Any]) -> None:
-        """Pass a measurement to a schedule that follows the loss."""
+        """Pass a measurement to a schedule that depends on the loss."""
         if self.plateau is not None:
             self.plateau.measured(line["loss"])
 
@@ -224,7 +224,7 @@ class _Fit:
             self.files.keep(self.problem.model, self.seed, self.step, self.task)
 
     def _save(self) -> None:
-        """Save the state; all ranks take part, for their generators."""
+        """Save the state; all ranks take part, because it includes their generators."""
         if self.files is None:
             return
         generators = self.ranks.gathered(self.generator.get_state())
@@ -241,7 +241,7 @@ class _Fit:
             )
 
     def _restore(self) -> None:
-        """Go back to the saved state, if there is one."""
+        """Restore the saved state, if there is one."""
         state = self.files.state(self.seed) if self.files is not None else None
         if state is None:
             return
@@ -266,14 +266,14 @@ class _Fit:
         self.began -= state.seconds
 
     def _take(self, state: State) -> None:
-        """Model, generator and optimizer as they were saved."""
+        """Set model, generator and optimizer to the saved state."""
         self.problem.model.load_state_dict(state.model)
         self.generator.set_state(state.generators[self.ranks.rank])
         if state.optimiser is None:
             return
         self.optimiser.load_state_dict(dict(state.optimiser))
         for group in self.optimiser.param_groups:
-            if isinstance(group["lr"], Tensor):  # loaded on the CPU, unlike all the rest
+            if isinstance(group["lr"], Tensor):  # loaded on the CPU, unlike the other tensors
                 group["lr"] = group["lr"].to(self.settings.device)
         for parameter, moments in self.optimiser.state.items():
             if any(moments[name].shape != parameter.shape for name in ("exp_avg", "exp_avg_sq")):
@@ -282,7 +282,7 @@ class _Fit:
 
 @contextmanager
 def _unchecked(model: Transformer) -> Iterator[None]:
-    """Without the check of token ids, which waits for the device."""
+    """Disable the check of token ids, which synchronizes with the device."""
     model.check_tokens = False
     try:
         yield
@@ -293,10 +293,10 @@ def _unchecked(model: Transformer) -> Iterator[None]:
 def optimiser_of(
     model: Transformer, settings: TrainingSettings, *, capturable: bool
 ) -> torch.optim.Optimizer:
-    """The optimizer that the settings name; a capturable one keeps all its numbers on the GPU.
+    """The optimizer of the settings; a capturable one keeps all its numbers on the GPU.
 
-    On a CPU one kernel moves each tensor, in place of a dozen operations that cost as much as these
-    models' own.
+    On a CPU a fused kernel updates each tensor, instead of a dozen operations that would take as
+    long as the model itself.
     """
     kind = torch.optim.AdamW if settings.optimiser == "adamw" else torch.optim.Adam
     lr = torch.tensor(settings.lr, device=settings.device) if capturable else settings.lr
@@ -311,7 +311,7 @@ def optimiser_of(
 
 
 def _set_learning_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
-    """Set it for the next update, in place where it is a tensor."""
+    """Set the learning rate of the next update, in place if it is a tensor."""
     for group in optimiser.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(lr)
@@ -324,12 +324,12 @@ AnyProblem = TypeVar("AnyProblem", bound=Problem)
 
 @dataclass(frozen=True)
 class SeedRuns:
-    """The best seed's model, and how every seed did.
+    """The best seed's model, and the results of every seed.
 
     Attributes:
         recipe, settings: of the run.
         model: the best seed's.
-        best: how its training went.
+        best: the result of its training.
         scores: its scores, by name.
         by_seed: every seed's scores, by seed.
     """
@@ -383,13 +383,13 @@ def train_seeds(
         recipe: its name.
         settings: of the run.
         start: makes a seed's problem.
-        score: what a seed has reached, by name, given its problem (trained) and its course.
-        session: where to keep files and whom to tell.
-        by: which score decides; the lowest is best, the first of equals.
-        task: the task record of the checkpoints of chosen steps.
+        score: returns a seed's scores by name, from its trained problem and its result.
+        session: folder and callbacks.
+        by: name of the score to minimize; of equal seeds the first is kept.
+        task: the task record for the checkpoints of selected steps.
 
     Raises:
-        InputError: the device is not there, a loss is not finite, or a file is in the way.
+        InputError: the device is missing, a loss is not finite, or a file cannot be written.
     """
     session = session or Session()
     find_device(settings.device)
@@ -418,7 +418,7 @@ def train_seeds(
 def _files(
     recipe: str, settings: TrainingSettings, session: Session, seeds: Sequence[int], here: Ranks
 ) -> Iterator[RunFiles | None]:
-    """The run's files, looked at by every rank before the first one touches them."""
+    """The run's files, inspected by every rank before the first rank changes them."""
     if session.folder is None:
         yield None
         return

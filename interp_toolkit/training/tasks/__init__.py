@@ -1,5 +1,5 @@
 """Recipes of the synthetic tasks of "Is random attention sufficient for sequence modeling?".
 
-- `problem`: settings, rows, loss, test accuracy and the sentence that sums a run up
+- `problem`: settings, rows, loss, test accuracy and the sentence that summarizes a run
 - `recipes`: the recipe of every task, for every model variant (`--variant`)
 """

@@ -1,18 +1,18 @@
 """Training of a model variant on a synthetic task: settings, rows, batches, loss, test.
 
 *Settings* are shared by the recipes of "Is random attention sufficient for sequence modeling?".
-Preset values are the source's where it gives them: sizes in section 3.1, searched and best
+Presets have the source's values if it states them: sizes in section 3.1, searched and best
 hyperparameters in appendix C.
 
 *Rows.* The test rows are the same for all seeds, and a seed's training set contains none of them.
-If a task's rows can be numbered, all are different; otherwise they are drawn by the task, the
-training set on the device. A memorization task has one set of rows for both.
+If a task's rows can be numbered, all are different. Otherwise they are sampled, the training set
+on the device. A memorization task uses the same rows for training and testing.
 
 *Training.* Batches are drawn from the training set with replacement; without a training set, every
-batch is fresh. Held-out test rows are never trained on. The loss is the mean cross-entropy (nats)
+batch is new. Held-out test rows are never trained on. The loss is the mean cross-entropy (nats)
 of the answers; logits are computed only where answers are read.
 
-*Summary.* A sentence states how many rows are right, with an interval, and the accuracy of a guess.
+*Summary.* A sentence states the accuracy, with an interval, and that of a guess.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ BY_VARIANT: dict[str, dict[str, str]] = {variant: {"variant": variant} for varia
 
 
 class VariantTraining(TrainingSettings):
-    """Settings of a model variant, beside those of `TrainingSettings`.
+    """Settings of a model variant, in addition to those of `TrainingSettings`.
 
     Attributes:
-        variant: which weights there are, and which of them learn.
-        layers, heads, d_model: of the model; heads share d_model out.
+        variant: determines the model's parameters, and which of them are trained.
+        layers, heads, d_model: of the model; d_head is d_model / heads.
         mixing_variance: of mixit's matrices, n = d_model, m = the task's positions; "1/m unshaped"
             leaves out the identity and the centering.
         biases: whether attention and MLP have biases.
         tied: whether the unembedding is the embedding's transpose.
         initial_std: of the initial weights; 0: 1/sqrt(d_model).
-        qk_std: of the initial queries' and keys' weights; 0: as of all others.
+        qk_std: of the initial W_Q and W_K; 0: as for all other weights.
         rows: of a batch.
     """
 
@@ -90,7 +90,7 @@ class VariantTraining(TrainingSettings):
     @model_validator(mode="after")
     def _heads_share_the_width(self) -> VariantTraining:
         if self.d_model % self.heads:
-            raise ValueError(f"{self.heads} heads cannot share out a d_model of {self.d_model}")
+            raise ValueError(f"{self.heads} heads do not divide a d_model of {self.d_model}")
         if self.variant != "mixit" and (self.d_model // self.heads) % 2:
             raise ValueError(
                 f"{self.heads} heads of {self.d_model // self.heads} dimensions each: rotary "
@@ -99,7 +99,7 @@ class VariantTraining(TrainingSettings):
         return self
 
     def new_model(self, seed: int, *, d_vocab: int, n_ctx: int, name: str) -> Transformer:
-        """A seed's untrained model for these tokens and positions, on the device."""
+        """A seed's untrained model with this vocabulary and context, on the device."""
         cfg = variant_config(
             self.variant,
             n_layers=self.layers,
@@ -135,11 +135,11 @@ class SyntheticTraining(VariantTraining, ABC):
 
 
 class TaskTraining(SyntheticTraining, ABC):
-    """Settings of a variant on a task that is tested on rows it was not trained on.
+    """Settings of a variant on a task with held-out test rows.
 
     Attributes:
-        examples: rows to train on, drawn once; 0: fresh rows every step.
-        test_examples: rows to test on; none of them is trained on.
+        examples: training rows, drawn once; 0: new rows every step.
+        test_examples: test rows, which are not trained on.
     """
 
     examples: int = Field(40_000, ge=0, le=100_000_000)
@@ -162,15 +162,15 @@ class TaskTraining(SyntheticTraining, ABC):
 
 
 TEST_SEED = 2**31
-AT_ONCE = 10_000  # rows drawn
-LEAST_LEFT = 0.1  # of the rows drawn, that the test must leave to train on
+AT_ONCE = 10_000  # rows sampled at once
+LEAST_LEFT = 0.1  # fraction of the sampled rows that must remain for training
 
 
 def task_rows(config: SyntheticTraining, seed: int) -> tuple[TaskRows | None, TaskRows]:
-    """The training set (None: rows are drawn afresh) and the test rows, on the device.
+    """The training set (None: rows are sampled at every step) and the test rows, on the device.
 
     Raises:
-        InputError: the test has nearly all the rows there are.
+        InputError: nearly all rows of the task are in the test.
     """
     task = config.task
     if not isinstance(config, TaskTraining):
@@ -185,7 +185,7 @@ def task_rows(config: SyntheticTraining, seed: int) -> tuple[TaskRows | None, Ta
 
 
 def _numbered(task: FiniteTask, config: TaskTraining, seed: int) -> tuple[TaskRows, TaskRows]:
-    """Some of the rows there are, each at most once."""
+    """A random selection of numbered rows, each at most once."""
     order = torch.randperm(task.n_rows, generator=torch.Generator().manual_seed(TEST_SEED))
     test, others = order[: config.test_examples], order[config.test_examples :]
     mixed = torch.randperm(len(others), generator=torch.Generator().manual_seed(seed))
@@ -193,7 +193,7 @@ def _numbered(task: FiniteTask, config: TaskTraining, seed: int) -> tuple[TaskRo
 
 
 def _sampled(task: Task, config: TaskTraining, seed: int) -> tuple[TaskRows, TaskRows]:
-    """Rows drawn for the test, and others, none of which is in the test."""
+    """Test rows and training rows, sampled without overlap."""
     test = task.draw(config.test_examples, torch.Generator().manual_seed(TEST_SEED))
     test = test.to(config.device)
     held_out = RowSet(test.tokens)
@@ -212,9 +212,10 @@ def _sampled(task: Task, config: TaskTraining, seed: int) -> tuple[TaskRows, Tas
 
 
 class RowSet:
-    """Rows of tokens, each known by a number of 64 bits: a random linear form, modulo 2^64.
+    """A set of token rows, each identified by a random linear form modulo 2^64.
 
-    Two different rows share a number with a chance below 2^-40. Asking waits for no device.
+    Two different rows have the same number with a chance below 2^-40. Look-ups do not synchronize
+    with the device.
     """
 
     def __init__(self, tokens: Int[Tensor, "known pos"]):
@@ -235,16 +236,16 @@ class RowSet:
         return (tokens * self.factors).sum(1)
 
 
-WATCHED_ROWS = 512  # test rows that are looked at along the training
-CHUNK = 1_024  # rows at once in a test
+WATCHED_ROWS = 512  # test rows for measurements during training
+CHUNK = 1_024  # rows per pass of a test
 
 
 class TaskProblem(Problem):
     """One seed's model, its training set and the test rows.
 
     Attributes:
-        task: what is learned.
-        train_rows: drawn once; None: fresh ones every step.
+        task: the task.
+        train_rows: drawn once; None: new rows every step.
         test_rows: of the task (see `training.tasks.problem`).
     """
 
@@ -259,7 +260,7 @@ class TaskProblem(Problem):
         self.held_out = RowSet(self.test_rows.tokens)
 
     def draw(self, generator: torch.Generator) -> TaskRows:
-        """A batch of the training set, or fresh rows, without answers to rows of the test."""
+        """A batch of the training set, or new rows, with the answers of test rows removed."""
         n_rows = self.config.rows
         if self.train_rows is not None:
             n_train = len(self.train_rows.tokens)
@@ -278,18 +279,18 @@ class TaskProblem(Problem):
         return total / (answer != NOTHING).sum().clamp(min=1)
 
     def evaluate(self) -> dict[str, float]:
-        """Accuracy on some of the test rows."""
+        """Accuracy on a part of the test rows."""
         return {"accuracy": self.accuracy(self.test_rows.take(slice(WATCHED_ROWS)))}
 
     def accuracy(self, rows: TaskRows) -> float:
-        """The share of rows (or answers) that are right."""
+        """The accuracy on rows (or answers)."""
         with torch.no_grad():
             predictions = [answer_logits(self.model, part).argmax(-1) for part in _parts(rows)]
         return right_share(torch.cat(predictions), rows.answer, whole_rows=self.task.whole_rows)
 
 
 def answer_logits(model: Transformer, rows: TaskRows) -> Float[Tensor, "row item d_vocab"]:
-    """The model's logits where answers are read; the last MLP, too, runs nowhere else."""
+    """The model's logits where answers are read; the last MLP runs only there."""
     last = model.blocks[-1]
     resid = model(rows.tokens, stop_at_layer=model.cfg.n_layers - 1)
     resid = at_positions(resid + last.attn(last.ln1(resid)), rows.read)

@@ -31,7 +31,7 @@ from interp_toolkit.training.tasks.problem import (
 
 
 def train_task(config: SyntheticTraining, session: Session | None = None) -> TrainingRun:
-    """Train every seed and keep the most accurate; raises InputError where there is no device."""
+    """Train every seed and keep the most accurate; raises InputError if the device is missing."""
     task = config.task
 
     def score(problem: TaskProblem, fitted: Fitted) -> Mapping[str, Any]:
@@ -94,12 +94,12 @@ def task_recipe(
 
 
 class RetrievalTraining(TaskTraining):
-    """Settings of `interp train retrieval`, beside those of `TaskTraining`.
+    """Settings of `interp train retrieval`, in addition to those of `TaskTraining`.
 
     Attributes:
-        most_pairs: pairs of a row, at most (the source's m_max).
+        most_pairs: largest number of pairs of a prompt (the source's m_max).
         symbols: the source's V: values are below V/2, keys from there on.
-        repeated_keys: whether a key may come twice; the last one counts.
+        repeated_keys: whether a key may occur twice; the last occurrence counts.
     """
 
     most_pairs: int = Field(8, ge=1, le=100_000)
@@ -155,16 +155,16 @@ RETRIEVAL = task_recipe(
 
 
 class KHopTraining(TaskTraining):
-    """Settings of `interp train k-hop`, beside those of `TaskTraining`.
+    """Settings of `interp train k-hop`, in addition to those of `TaskTraining`.
 
     The paper preset has the source's rows of 100 and up to 16 hops, 5 layers, 5,000 steps and the
     best sizes that its search found for MixiT; it tests on 100 rows, with an answer at every
-    letter. The small preset has one or two hops in rows of 32, and fresh rows every step.
+    letter. The small preset has one or two hops in rows of 32, and new rows every step.
 
     Attributes:
         most_hops: the largest k.
-        length: of a row, the token that says k included.
-        alphabet: how many letters.
+        length: of a row, including the token for k.
+        alphabet: number of letters.
     """
 
     most_hops: int = Field(2, ge=1, le=10_000)
@@ -211,13 +211,13 @@ K_HOP = task_recipe(
 
 
 class ModularAdditionTraining(TaskTraining):
-    """Settings of `interp train modular-addition`, beside those of `TaskTraining`.
+    """Settings of `interp train modular-addition`, in addition to those of `TaskTraining`.
 
-    The paper preset has the source's 40,000 pairs modulo 599 and, as for the other sizes, the best
-    that its search found for MixiT; the steps are ours, as it gives none. The small preset has five
-    sixths of the pairs of a small prime, small initial weights and a strong weight decay: otherwise
-    models know their pairs by heart long before they find the rule, if they do (Power et al. 2022,
-    "Grokking").
+    The paper preset has the source's 40,000 pairs modulo 599 and the best sizes that its search
+    found for MixiT; the number of steps is ours, as the source states none. The small preset has
+    five sixths of the pairs of a small prime, small initial weights and a strong weight decay:
+    otherwise models memorize their pairs long before they find the rule, if they do (Power et al.
+    2022, "Grokking").
 
     Attributes:
         modulus: the source's p.
@@ -266,12 +266,12 @@ MODULAR_ADDITION = task_recipe(
 
 
 class DecimalAdditionTraining(TaskTraining):
-    """Settings of `interp train decimal-addition`, beside those of `TaskTraining`.
+    """Settings of `interp train decimal-addition`, in addition to those of `TaskTraining`.
 
     The paper preset has the source's ten digits, 50,000 pairs and the best sizes that its search
-    found for MixiT; the steps are ours, as the source gives none. Sums come with the most
-    significant digit first, where each depends on all carries behind it, or the least with
-    `reversed`, as in the small preset of three digits.
+    found for MixiT; the number of steps is ours, as the source states none. Sums start with the
+    most significant digit, which depends on all carries, or with `reversed` with the least
+    significant one, as in the small preset of three digits.
 
     Attributes:
         digits: of each number.
@@ -316,12 +316,13 @@ DECIMAL_ADDITION = task_recipe(
 
 
 class DyckTraining(TaskTraining):
-    """Settings of `interp train dyck-1`, beside those of `TaskTraining`.
+    """Settings of `interp train dyck-1`, in addition to those of `TaskTraining`.
 
-    The paper preset has the source's strings of 40 and 100,000 of them to train on, and the best
-    sizes that its search found for MixiT; the steps are ours, as the source gives none. How strings
-    are drawn, half of them balanced, is ours too (see `toys.random_attention.tasks`). The small
-    preset has strings of 20, and many heads, which MixiT needs.
+    The paper preset has the source's strings of 40, 100,000 of them for training, and the best
+    sizes that its search found for MixiT; the number of steps is ours, as the source states none.
+    The distribution of strings, half of them balanced, is ours too (see
+    `toys.random_attention.tasks`). The small preset has strings of 20, and many heads, which MixiT
+    needs.
 
     Attributes:
         length: of the strings, an even number.
@@ -371,17 +372,17 @@ DYCK = task_recipe(
 
 
 class MemorizationTraining(SyntheticTraining):
-    """Settings of `interp train memorization`, beside those of `VariantTraining`.
+    """Settings of `interp train memorization`, in addition to those of `VariantTraining`.
 
-    There is no rule, so accuracy is that on the table itself, all of it. The paper preset is the
-    source's comparison at one size, its table 4: two layers of width 128 with biases, 4 heads,
-    10,000 steps at a rate of 0.005, whose parameter counts it reproduces; the batch size is its
-    search's. (The model of its table 3, which knows everything, is d_model=1024 lr=0.001.) The
+    There is no rule, so accuracy is measured on the whole table. The paper preset is the source's
+    comparison at one size, its table 4: two layers of width 128 with biases, 4 heads, 10,000 steps
+    at a learning rate of 0.005, whose parameter counts it reproduces; the batch size is from the
+    source's search. (The model of its table 3, with full accuracy, is d_model=1024 lr=0.001.) The
     small preset is too small for its table as well, so that no variant learns all of it.
 
     Attributes:
-        side: keys of each of the two kinds, and values; the table has side² entries.
-        table_seed: of the table; all seeds of a run learn the same.
+        side: number of keys of each of the two kinds, and of values; the table has side² entries.
+        table_seed: of the table; all seeds of a run learn the same table.
     """
 
     side: int = Field(64, ge=2, le=10_000)

@@ -1,12 +1,12 @@
 """Language modeling: `interp train wikitext`, `fineweb-edu` and `toy-text`, every model variant.
 
-Rows are windows of `length` tokens at random places of the training documents, one after another;
-a window may begin in the middle of a document and go on into the next. The test is all of the held
-out documents, cut into rows. The loss is the mean cross-entropy (nats) of all tokens of a row but
-the first: the log perplexity.
+Rows are windows of `length` tokens at random positions of the concatenated training documents; a
+window may begin in the middle of a document and continue into the next. The test consists of all
+held-out documents, cut into rows. The loss is the mean cross-entropy (nats) of all tokens of a row
+but the first: the log perplexity.
 
-The measure is the log perplexity: nats a token on held-out text. It depends on the tokenizer, which
-the source does not name; figures of runs with different tokenizers are not comparable.
+The metric is the log perplexity: nats per token on held-out text. It depends on the tokenizer,
+which the source does not name; numbers of runs with different tokenizers are not comparable.
 Source: "Is random attention sufficient for sequence modeling?", sections 3.1 and C.1.
 """
 
@@ -44,8 +44,8 @@ from interp_toolkit.training.text.store import (
     worst_of,
 )
 
-WATCHED_ROWS = 128  # test rows that are looked at along the training
-TESTED_AT_ONCE = 64  # rows
+WATCHED_ROWS = 128  # test rows for measurements during training
+TESTED_AT_ONCE = 64  # rows per pass
 
 
 class LanguageProblem(Problem):
@@ -53,7 +53,7 @@ class LanguageProblem(Problem):
 
     Attributes:
         tokens: the training documents.
-        test_rows: the held-out documents, cut; an incomplete row at the end is left out.
+        test_rows: the held-out documents, cut into rows, without an incomplete last row.
     """
 
     capturable = True
@@ -75,7 +75,7 @@ class LanguageProblem(Problem):
         self.window = torch.arange(config.length, device=config.device)
 
     def draw(self, generator: torch.Generator) -> Int[Tensor, "row pos"]:
-        """Windows at random places."""
+        """Windows at random positions."""
         shape = (self.config.rows, 1)
         start = torch.randint(self.n_starts, shape, generator=generator, device=generator.device)
         return self.tokens[start + self.window].long()
@@ -85,11 +85,11 @@ class LanguageProblem(Problem):
         return mean_in_parts(self._log_perplexity, [batch], self.config.rows_at_once)
 
     def evaluate(self) -> dict[str, float]:
-        """The log perplexity of some test rows."""
+        """The log perplexity of a part of the test rows."""
         return {"log_perplexity": self.log_perplexity(self.test_rows[:WATCHED_ROWS])}
 
     def log_perplexity(self, rows: Int[Tensor, "row pos"]) -> float:
-        """The mean over all tokens of these rows but the first ones."""
+        """The mean over all tokens of these rows except the first ones."""
         total = 0.0
         with torch.no_grad():
             for part in torch.split(rows, TESTED_AT_ONCE):
@@ -102,7 +102,7 @@ class LanguageProblem(Problem):
 
 
 def cut(tokens: Int[Tensor, " token"], length: int) -> Int[Tensor, "row pos"]:
-    """Tokens as rows, one after another, without what is left at the end."""
+    """Split tokens into consecutive rows, without an incomplete last row."""
     n_rows = len(tokens) // length
     return tokens[: n_rows * length].view(n_rows, length)
 
@@ -123,15 +123,15 @@ class LanguageTraining(TextTraining):
 def train_language(
     name: str, config: LanguageTraining, session: Session | None = None
 ) -> TrainingRun:
-    """Train every seed and keep the one that predicts held-out text best.
+    """Train every seed and keep the one with the lowest held-out log perplexity.
 
     Args:
         name: the recipe's.
         config: its settings.
-        session: where to keep files and whom to tell.
+        session: folder and callbacks.
 
     Raises:
-        InputError: the text or the device is not there, or the text is too short.
+        InputError: the text or the device is missing, or the text is too short.
     """
     store = text_store(config, session)
     task = text_task("language-modelling", config, store)
@@ -175,10 +175,10 @@ def train_language(
 
 
 def _facts(config: LanguageTraining, store: TokenStore) -> dict[str, Any]:
-    """Facts about the text: sizes, and, for a generated one, a bound that no model can beat.
+    """Facts about the text: sizes, and, for a generated one, a lower bound for any model.
 
-    `least` is the mean surprise of the test's rows to whoever knows the grammar, word by word, and
-    so token by token where the tokenizer makes one of each word.
+    `least` is the mean surprisal of the test rows for a predictor that knows the grammar, per word,
+    and so per token if the tokenizer has one token per word.
     """
     facts: dict[str, Any] = {
         "train_tokens": len(store.train.tokens),
@@ -196,7 +196,7 @@ def _verdict(name: str, config: LanguageTraining, runs: SeedRuns, measured: Fina
     reached = [scores[MEASURE] for scores in runs.by_seed.values()]
     seeds = worst_of(reached, max, "{:.3f}".format)
     return (
-        f"{name}, {config.variant}: log perplexity {measured.value:.3f} nats a token on "
+        f"{name}, {config.variant}: log perplexity {measured.value:.3f} nats per token on "
         f"{measured.examples:,} held-out rows of {config.length}, where {measured.guess_rule} "
         f"give {measured.guess:.3f}{seeds}."
     )

@@ -1,8 +1,8 @@
 """Sentiment of reviews, positive or not, by every model variant: `interp train yelp`.
 
 A row is the first `length` - 1 tokens of a review and the end token, at which the label is
-predicted; shorter rows are padded at their ends, which a causal model does not see. Rows are as
-long as the longest of their batch, or on a GPU `length`, since a recorded step has one shape. The
+predicted; shorter rows are padded at their ends, which a causal model does not see. Rows have the
+length of the longest in their batch, or on a GPU `length`, since a recorded step has one shape. The
 labels are separate tokens, and the loss is the mean cross-entropy (nats) of the right one.
 
 Reviews come from the data set Yelp polarity, a local copy of it or any other text with labels 0
@@ -43,7 +43,7 @@ from interp_toolkit.training.text.store import (
 )
 
 LABELS = ("<|negative|>", "<|positive|>")  # tokens, by label
-WATCHED_REVIEWS = 512  # test reviews that are looked at along the training
+WATCHED_REVIEWS = 512  # test reviews for measurements during training
 TESTED_AT_ONCE = 256
 
 
@@ -51,7 +51,7 @@ class ReviewProblem(Problem):
     """One seed's model and the reviews.
 
     Attributes:
-        reviews, tested: to learn from and to test on.
+        reviews, tested: for training and for testing.
     """
 
     capturable = True
@@ -65,7 +65,7 @@ class ReviewProblem(Problem):
         self.tested = Reviews(store, store.test, config.length, config.device)
 
     def draw(self, generator: torch.Generator) -> TaskRows:
-        """Reviews to learn from, with replacement."""
+        """Training reviews, drawn with replacement."""
         shape, device = (self.config.rows,), generator.device
         return self.reviews.rows(
             torch.randint(len(self.reviews), shape, generator=generator, device=device)
@@ -81,11 +81,11 @@ class ReviewProblem(Problem):
         return mean_in_parts(mean, batch, self.config.rows_at_once)
 
     def evaluate(self) -> dict[str, float]:
-        """Accuracy on some of the test reviews."""
+        """Accuracy on a part of the test reviews."""
         return {"accuracy": self.accuracy(min(WATCHED_REVIEWS, len(self.tested)))}
 
     def accuracy(self, n_reviews: int) -> float:
-        """The share of the first test reviews whose label is the likeliest token."""
+        """The accuracy on the first `n_reviews` test reviews: is the label the likeliest token?"""
         right = 0.0
         numbers = torch.arange(n_reviews, device=self.config.device)
         with torch.no_grad():
@@ -99,7 +99,7 @@ class ReviewProblem(Problem):
 class Reviews:
     """The reviews of a part as rows.
 
-    Raises InputError when they have no labels, or others than 0 and 1.
+    Raises InputError if they have no labels, or labels other than 0 and 1.
     """
 
     def __init__(self, store: TokenStore, part: TokenPart, length: int, device: str):
@@ -120,7 +120,7 @@ class Reviews:
         return len(self.ends)
 
     def rows(self, which: Int[Tensor, " row"]) -> TaskRows:
-        """Some of the reviews, by number."""
+        """The reviews with these indices."""
         starts = self.starts[which, None]
         ends = (self.ends[which, None] - starts - 1).clamp(max=len(self.positions) - 1)
         longest = len(self.positions) if ends.is_cuda else int(ends.max()) + 1
@@ -147,7 +147,7 @@ class YelpTraining(TextTraining):
 def train(config: YelpTraining, session: Session | None = None) -> TrainingRun:
     """Train every seed and keep the most accurate.
 
-    Raises InputError when the text or the device is not there, or the text has no labels.
+    Raises InputError if the text or the device is missing, or the text has no labels.
     """
     store = text_store(config, session)
     labels = [store.tokenizer.id_of(label) for label in LABELS]
@@ -180,7 +180,7 @@ def train(config: YelpTraining, session: Session | None = None) -> TrainingRun:
         unit="share",
         guess=max(positive, 1 - positive),
         examples=len(store.test.labels),
-        guess_rule="naming the commoner label",
+        guess_rule="always naming the more frequent label",
     )
     return TrainingRun(
         model=runs.model,
@@ -206,7 +206,7 @@ def _verdict(config: YelpTraining, runs: SeedRuns, measured: FinalScore) -> str:
     guess = "" if measured.guess is None else percent(measured.guess)
     return (
         f"{NAME}, {config.variant}: {percent(measured.value)} of {measured.examples:,} held-out "
-        f"reviews are told right, where {measured.guess_rule} gives {guess}{seeds}."
+        f"reviews are classified correctly, where {measured.guess_rule} gives {guess}{seeds}."
     )
 
 

@@ -1,7 +1,7 @@
 """Settings, token ids and records that the recipes on text share.
 
 Token ids are made on first use and read afterwards. They are stored in the cache folder, under a
-name made of everything they depend on. Processes that need the same ids at the same time (ranks,
+name made from everything they depend on. Processes that need the same ids at the same time (ranks,
 jobs of a sweep) make them once. The records describe a text in checkpoints and verdicts.
 """
 
@@ -40,7 +40,7 @@ from interp_toolkit.training.tasks.problem import VariantTraining
 
 GENERATED = "generated"
 LEARNED = "train"
-TRAIN_SEED, TEST_SEED = 1, 2  # of a generated text; all runs read the same one
+TRAIN_SEED, TEST_SEED = 1, 2  # of a generated text, the same for all runs
 
 
 class TextTraining(VariantTraining, ABC):
@@ -48,18 +48,18 @@ class TextTraining(VariantTraining, ABC):
 
     Attributes:
         specials: tokens that the task adds to the vocabulary.
-        generated_name: what the generated text is called.
-        text: "generated" (a small text of ours); a folder or file of text; or a hub's dataset,
+        generated_name: name of the generated text.
+        text: "generated" (a small generated text); a folder or file of text; or a hub's dataset,
             `owner/name:configuration` (see `data.text.texts`).
-        documents, test_documents: to learn from and to test on, at most; 0: all there are.
+        documents, test_documents: largest numbers for training and testing; 0: all.
         tokenizer: "train" (byte-level BPE learned from the training text), or a `tokenizer.json`
             or a folder with one.
-        vocabulary: tokens of a learned tokenizer, at most.
-        tokenizer_documents: that a tokenizer is learned from, at most.
+        vocabulary: largest number of tokens of a learned tokenizer.
+        tokenizer_documents: largest number of documents from which a tokenizer is learned.
         length: tokens of a row.
         rows_at_once: rows of a batch that are in memory at once; 0: all. Fewer cost a second
-            forward pass, and change nothing else but the order of additions.
-        cache: where token ids are kept; empty: interp-toolkit/text in the user's cache folder.
+            forward pass, and otherwise change only the order of additions.
+        cache: folder of token ids; empty: interp-toolkit/text in the user's cache folder.
     """
 
     specials: ClassVar[tuple[str, ...]] = ()
@@ -83,10 +83,10 @@ class TextTraining(VariantTraining, ABC):
 
     @abstractmethod
     def generate(self, number: int, seed: int) -> Iterator[Document]:
-        """Documents of the generated text, the same ones for the same seed."""
+        """Documents of the generated text, reproducible by seed."""
 
     def generated(self) -> Texts:
-        """The generated text of so many documents."""
+        """The generated text with the configured number of documents."""
 
         def test() -> Iterator[Document]:
             return self.generate(self.test_documents, TEST_SEED)
@@ -96,7 +96,7 @@ class TextTraining(VariantTraining, ABC):
         return Texts(self.generated_name, version.hexdigest(), lambda: parts)
 
     def texts(self) -> Texts:
-        """The text; raises InputError when there is none of that name."""
+        """The text; raises InputError if there is none of that name."""
         return self.generated() if self.text == GENERATED else find_texts(self.text)
 
 
@@ -106,7 +106,7 @@ TOKENIZER_FILE = "tokenizer.json"
 def text_store(config: TextTraining, session: Session | None = None) -> TokenStore:
     """The text as token ids.
 
-    Raises InputError when the text or the tokenizer cannot be read, or the ids not be written.
+    Raises InputError if the text or the tokenizer cannot be read, or the ids cannot be written.
     """
     texts = config.texts()
     folder = cache_folder(config) / _key(config, texts)
@@ -120,7 +120,7 @@ def text_store(config: TextTraining, session: Session | None = None) -> TokenSto
 
 
 def check_text(config: TextTraining) -> None:
-    """Raise InputError where the text cannot be read; of a hub's, no document is asked for."""
+    """Raise InputError if the text cannot be read; from a hub, no document is requested."""
     if config.text == GENERATED:
         return
     texts = config.texts()
@@ -141,7 +141,7 @@ def cache_folder(config: TextTraining) -> Path:
 
 
 def keep_tokenizer(store: TokenStore, session: Session | None) -> None:
-    """Write the tokenizer into the run's folder, where it has one: it reads the model's tokens."""
+    """Write the tokenizer into the run's folder, if there is one, for the model's tokens."""
     if session is None or session.folder is None or not named_ranks().writes:
         return
     path = session.folder / TOKENIZER_FILE
@@ -170,7 +170,7 @@ def _tokenizer(config: TextTraining, texts: Iterable[str]) -> TextTokenizer:
 
 
 def _key(config: TextTraining, texts: Texts) -> str:
-    """A name made of all that the ids depend on."""
+    """A name made from all settings that the ids depend on."""
     tokenizer = config.tokenizer
     if tokenizer != LEARNED:
         tokenizer = read_tokenizer(tokenizer, config.specials).as_json()
@@ -185,7 +185,7 @@ def _key(config: TextTraining, texts: Texts) -> str:
 
 
 def text_task(name: str, config: TextTraining, store: TokenStore, **further: Any) -> dict[str, Any]:
-    """The task record: what the tokens are of, and what else belongs to the task."""
+    """The task record: what the tokens represent, and further task settings."""
     return {
         "name": name,
         "text": config.text,
@@ -214,9 +214,9 @@ def worst_of(
     """A clause about the worst seed; "" for a single seed.
 
     Args:
-        reached: by the seeds.
+        reached: scores of the seeds.
         worst: picks the worst of several.
-        written: a figure as text.
+        written: formats a score.
     """
     if len(reached) < 2:
         return ""

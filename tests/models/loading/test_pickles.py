@@ -175,7 +175,7 @@ def test_the_bytes_of_a_storage_are_no_archive(tmp_path):
     torch.save(torch.zeros(4)._typed_storage(), content, _use_new_zipfile_serialization=True)
     data = {"w": Calls(torch.storage._load_from_bytes, content.getvalue())}
     (tmp_path / "model.pkl").write_bytes(pickle.dumps(data))
-    with pytest.raises(InputError, match="truncated or damaged: what stands for a storage is none"):
+    with pytest.raises(InputError, match="truncated or damaged: a storage has invalid data"):
         load(tmp_path / "model.pkl")
 
 

@@ -162,7 +162,7 @@ def test_tests_are_shared_by_seeds_and_variants() -> None:
     [
         ("retrieval", {"symbols": 7}, "must be even"),
         ("retrieval", {"most_pairs": 9, "symbols": 8}, "9 distinct keys are more than the 5"),
-        ("retrieval", {"heads": 3}, "3 heads cannot share out a d_model of 128"),
+        ("retrieval", {"heads": 3}, "3 heads do not divide a d_model of 128"),
         ("retrieval", {"d_model": 12, "heads": 4}, "rotary positions need an even number"),
         ("dyck-1", {"length": 7}, "give an even length"),
         ("decimal-addition", {"digits": 19}, "less than or equal to 18"),

@@ -150,7 +150,7 @@ def test_a_run_measures_keeps_its_tokenizer_and_can_be_loaded(cache: str, tmp_pa
     assert measured.examples == len(store.test.tokens) // 24
     assert len(run.training["curve"]["log_perplexity"]) == len(run.training["curve"]["step"])
     assert (
-        f"{measured.value:.3f} nats a token on {measured.examples:,} held-out rows" in run.verdict
+        f"{measured.value:.3f} nats per token on {measured.examples:,} held-out rows" in run.verdict
     )
     assert measured.guess_rule == "token frequencies alone"
     assert f", where token frequencies alone give {measured.guess:.3f}" in run.verdict
@@ -239,7 +239,7 @@ def test_reviews_are_measured_by_their_labels(cache: str) -> None:
     good = store.test.labels.double().mean().item()
     assert measured.guess == max(good, 1 - good)
     assert (measured.examples, measured.name) == (10, "accuracy")
-    assert measured.guess_rule == "naming the commoner label"
+    assert measured.guess_rule == "always naming the more frequent label"
     assert f"{100 * measured.value:.2f} % of 10 held-out reviews" in run.verdict
     problem = ReviewProblem(config, 0, store, "yelp")
     batch = problem.draw(torch.Generator().manual_seed(0))

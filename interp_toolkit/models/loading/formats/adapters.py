@@ -1,8 +1,8 @@
-"""Adapters of PEFT (LoRA and its kind) in a folder: merged into the weights that they change.
+"""PEFT adapters (LoRA and similar) in a folder, merged into the weights of their base model.
 
-An adapter stands alone in its folder, which names the base model, or beside the base model's
-weights. The library `peft` merges it; where that is not installed, the folder is refused, since
-the base model alone is another model.
+An adapter either names its base model or lies in one folder with the base model's weights. The
+library `peft` merges it. If `peft` is not installed, the folder is refused, since the base model
+alone is another model.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 
 @dataclass(frozen=True)
 class Adapter:
-    """An adapter and the model that it changes.
+    """An adapter and its base model.
 
     Attributes:
         folder: of the adapter.
-        base: the folder of the model that it changes; the same where both stand together.
+        base: folder of the base model; may be the same folder.
         kind: as PEFT calls it, such as `LORA`.
     """
 
@@ -41,15 +41,15 @@ class Adapter:
     @property
     def note(self) -> str:
         """A note on the adapter for the model's record."""
-        where = "the weights beside it" if self.base == self.folder else f"{self.base}"
+        where = "the weights in that folder" if self.base == self.folder else f"{self.base}"
         return f"the {self.kind} adapter of the folder is merged into {where}"
 
 
 def find_adapter(folder: Path) -> Adapter | None:
-    """The adapter in a folder, None where there is none.
+    """The adapter in a folder; None if there is none.
 
-    Raises InputError where it is not whole, its base model is not on this machine, or `peft`,
-    which merges it, is not installed.
+    Raises InputError if it is incomplete, its base model is not on this machine, or `peft` is not
+    installed.
     """
     weights = [name for name in _WEIGHTS if (folder / name).is_file()]
     if not (folder / _CONFIG).is_file():
@@ -58,9 +58,9 @@ def find_adapter(folder: Path) -> Adapter | None:
         return None
     config = read_json(folder / _CONFIG, str(folder / _CONFIG))
     if not isinstance(config, Mapping) or not weights:
-        lack = f"no {_WEIGHTS[0]} beside it" if isinstance(config, Mapping) else "no JSON object"
+        lack = f"no {_WEIGHTS[0]}" if isinstance(config, Mapping) else "no JSON object"
         raise InputError(
-            f"{folder} has {_CONFIG} and {lack}: complete the adapter, or remove the file"
+            f"{folder} has {_CONFIG} but {lack}: complete the adapter, or remove the file"
         )
     kind, base = str(config.get("peft_type")), _base(folder, config)
     if find_spec("peft") is None:
@@ -85,7 +85,7 @@ def _base(folder: Path, config: Mapping[str, Any]) -> Path:
     try:
         with offline():
             return Path(snapshot_download(name, local_files_only=True))
-    except Exception as error:  # not in the cache, or no name of the hub's
+    except Exception as error:  # not in the cache, or not a hub name
         raise InputError(
             f"{folder} is an adapter to {name!r}, which is not on this machine: download that "
             f"model, and name its folder as base_model_name_or_path in {_CONFIG}"
@@ -94,7 +94,7 @@ def _base(folder: Path, config: Mapping[str, Any]) -> Path:
 
 @contextmanager
 def without_adapter(adapter: Adapter | None, folder: Path) -> Iterator[Path]:
-    """The folder to load the base model from; transformers would apply an adapter in it itself."""
+    """A folder to load the base model from without the adapter, which transformers would apply."""
     if adapter is None or adapter.base != folder:
         yield folder
         return
@@ -106,10 +106,10 @@ def without_adapter(adapter: Adapter | None, folder: Path) -> Iterator[Path]:
 
 
 def merged(model: Any, adapter: Adapter) -> Any:
-    """The model with the adapter's changes in its own weights.
+    """The model with the adapter merged into its weights.
 
-    Raises InputError where tensors of the adapter find no place, places find no tensor, or its
-    kind changes more than weights.
+    Raises InputError if tensors of the adapter do not match the model's, or if this kind of
+    adapter changes more than weights.
     """
     import peft
 
@@ -126,7 +126,7 @@ def merged(model: Any, adapter: Adapter) -> Any:
         return adapted.merge_and_unload(safe_merge=True)
     except InputError:
         raise
-    except Exception as error:  # whatever peft raises on a damaged adapter, or one without a merge
+    except Exception as error:  # peft's errors on a damaged adapter, or on one that cannot merge
         raise InputError(
             f"{adapter.folder}: its {adapter.kind} adapter cannot be merged into {adapter.base}: "
             f"{one_line(error)[:150]}"

@@ -2,8 +2,8 @@
 
 `.safetensors`: the weights as tensors, the rest as JSON in the file's metadata.
 `.pt`: a dictionary `{format, config, task, training, state_dict}` of tensors and plain data, which
-`torch.load(..., weights_only=True)` reads. Both give back the same bits, and both are written
-beside their place and then moved there, so that no half-written file is ever found.
+`torch.load(..., weights_only=True)` reads. Both restore the same bits. Both are written to a
+temporary file and then moved, so that a reader never sees an incomplete file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.transformer.transformer import Transformer
 
 FORMAT = "interp-toolkit/1"
-#: one key for all of it: safetensors writes several in an order that changes from run to run
+#: a single key for everything: safetensors writes several keys in an unstable order
 METADATA_KEY = "interp_toolkit"
 
 
@@ -39,15 +39,15 @@ def save(
     """Write a `Transformer` to a `.safetensors` or `.pt` file that `load` reads back bit for bit.
 
     Args:
-        model: the model; others than this package's own have their own way to be saved.
+        model: the model; other classes have their own ways to save.
         path: the file; its suffix chooses the format.
-        task: what the model was made for (see `models.about.record`); the model's record has it
-            already when the model was loaded from a checkpoint.
-        training: how it was trained, as JSON data; likewise.
+        task: the task that the model was made for (see `models.about.record`); default: the
+            model's record.
+        training: how it was trained, as JSON data; default: the model's record.
 
     Raises:
-        InputError: for another model class, another suffix, a missing folder, or records that are
-            not JSON data.
+        InputError: another model class, another suffix, a missing folder, or records that are not
+            JSON data.
 
     Examples:
         >>> import interp_toolkit as it
@@ -77,9 +77,9 @@ def save(
 
 
 def read_own(data: Any, metadata: Mapping[str, str], source: str) -> dict[str, Any] | None:
-    """`{config, task, training, state_dict}` if a file's contents are a checkpoint of ours.
+    """The content of one of the toolkit's checkpoints: `{config, task, training, state_dict}`.
 
-    Raises InputError when they say so but are of another version or damaged.
+    None for other files. Raises InputError for a checkpoint of another version or a damaged one.
     """
     about: dict[str, Any]
     if METADATA_KEY in metadata:
@@ -105,7 +105,7 @@ def read_own(data: Any, metadata: Mapping[str, str], source: str) -> dict[str, A
 
 
 def _json(value: Mapping[str, Any] | None, what: str) -> Any:
-    """The value as it will be read back: JSON data, tuples as lists."""
+    """The value as JSON data, with tuples as lists, as it will be read back."""
     try:
         return json.loads(json.dumps(None if value is None else dict(value)))
     except (TypeError, ValueError) as error:
@@ -119,6 +119,6 @@ def _write(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) 
                 save_file(dict(tensors), partial, metadata={METADATA_KEY: json.dumps(about)})
             else:
                 torch.save({**about, "state_dict": dict(tensors)}, partial)
-    except (OSError, RuntimeError, SafetensorError) as error:  # PyTorch's own is a RuntimeError
+    except (OSError, RuntimeError, SafetensorError) as error:  # PyTorch raises RuntimeError
         reason = getattr(error, "strerror", None) or one_line(error)
         raise InputError(f"{path} cannot be written: {reason}") from error

@@ -1,10 +1,11 @@
-"""Reading a model file without running anything in it.
+"""Read a model file without running anything in it.
 
-The first bytes, not the suffix, say what a file is: a PyTorch archive (zip), an older PyTorch file
-or a plain pickle, or safetensors. Pickles go through PyTorch's weights-only reader, which builds
-tensors and plain data and refuses everything else. What it refuses is read by `pickled_files`,
-which builds the same and keeps objects as records of their attributes: plain `pickle.dump`s,
-pickled configurations, whole pickled models. What would call anything is refused.
+The first bytes, not the suffix, determine the format: a PyTorch archive (zip), an older PyTorch
+file or a plain pickle, or safetensors. Pickles go through PyTorch's weights-only reader, which
+builds tensors and plain data and refuses everything else. Refused files (plain `pickle.dump`s,
+pickled configurations, whole pickled models) are read by `pickled_files`, which builds the same
+types and keeps objects as records of their attributes. Pickles that would call anything else are
+refused.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from interp_toolkit.models.loading.formats.pickled_files import read_as_data
 from interp_toolkit.models.loading.formats.records import TooMuchError, WouldCallError
 from interp_toolkit.models.loading.memory_needed import check_archive, check_tensors
 
-#: what a config with numpy numbers in it names; numbers only, checked by PyTorch's reader
+#: names in a configuration with numpy numbers; only numbers, which PyTorch's reader checks
 _NUMPY_NUMBERS: list[Any] = [
     (np.float64(0).__reduce__()[0], "numpy.core.multiarray.scalar"),
     (np.float64(0).__reduce__()[0], "numpy._core.multiarray.scalar"),
@@ -36,7 +37,7 @@ _NUMPY_NUMBERS: list[Any] = [
     *(type(np.dtype(kind)) for kind in ("float64", "float32", "int64", "int32", "bool")),
 ]
 _POINTER = b"version https://git-lfs"
-_NAMED = 3  # models inside a folder that a message names
+_NAMED = 3  # models in a folder that a message lists
 _HEADER_LIMIT = 100_000_000  # bytes; safetensors' own limit on its header
 
 
@@ -46,7 +47,7 @@ class FileContents:
 
     Attributes:
         data: the unpickled object, or the tensors of a safetensors file.
-        metadata: a safetensors file's own strings; empty for the others.
+        metadata: a safetensors file's own strings; empty for other formats.
     """
 
     data: Any
@@ -56,8 +57,8 @@ class FileContents:
 def read_file(path: Path) -> FileContents:
     """Read a model file of any supported format, on the CPU.
 
-    Raises InputError, in one line, when the file is missing, empty, truncated, something else
-    than a model, or a pickle that would call more than what builds tensors and plain data.
+    Raises InputError, with a one-line message, if the file is missing, empty, truncated, not a
+    model, or a pickle with calls other than those that build tensors and plain data.
     """
     head = _first_bytes(path)
     if head.startswith(b"PK\x03\x04"):
@@ -95,7 +96,7 @@ def _first_bytes(path: Path) -> bytes:
 
 
 def check_no_pointer(path: Path) -> None:
-    """Raise InputError for a Git LFS pointer in the place of a file."""
+    """Raise InputError if the file is a Git LFS pointer."""
     if (head := _first_bytes(path)).startswith(_POINTER):
         raise InputError(f"{path} is {_describe(head)}")
 
@@ -127,7 +128,7 @@ def _read_archive(path: Path) -> Any:
             check_archive(archive, path.stat().st_size)
     except TooMuchError as error:
         raise InputError(f"{path} is not a model: {error}") from error
-    except Exception as error:  # zipfile raises nearly every kind on damaged archives
+    except Exception as error:  # zipfile raises many types on damaged archives
         raise InputError(f"{path} is truncated or damaged: its archive cannot be listed") from error
     if any(name.endswith(".npy") for name in names):
         raise InputError(
@@ -136,7 +137,7 @@ def _read_archive(path: Path) -> Any:
         )
     if not any(name.endswith("data.pkl") for name in names):
         raise InputError(f"{path} is a zip archive but not a PyTorch file")
-    # compressed bytes would be mapped as if they were numbers
+    # Memory-mapping works only for uncompressed archives.
     return _read_pickle(path, mmap=stored)
 
 
@@ -152,17 +153,17 @@ def _read_pickle(path: Path, mmap: bool = False) -> Any:
 def _unpickled(path: Path, mmap: bool) -> Any:
     try:
         with torch.serialization.safe_globals(_NUMPY_NUMBERS), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about how the file was pickled: nothing to act on
-            if path.suffix == ".safetensors":  # PyTorch would believe the name
+            warnings.simplefilter("ignore")  # about how the file was pickled, which is irrelevant
+            if path.suffix == ".safetensors":  # PyTorch goes by the suffix
                 with path.open("rb") as file:
                     return torch.load(file, map_location="cpu", weights_only=True)
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    except Exception as error:  # torch raises nearly every kind on damaged files
+    except Exception as error:  # torch raises many types on damaged files
         return _read_older_pickle(path, error)
 
 
 def _read_older_pickle(path: Path, refused: Exception) -> Any:
-    """Read a pickle that PyTorch refused as data; report PyTorch's error if it is damaged."""
+    """Read a pickle that PyTorch refused; report PyTorch's error if the file is damaged."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -174,7 +175,7 @@ def _read_older_pickle(path: Path, refused: Exception) -> Any:
         ) from error
     except TooMuchError as error:
         raise InputError(f"{path} is not a model: {error}") from error
-    except Exception as error:  # damaged pickles raise nearly every kind
+    except Exception as error:  # damaged pickles raise many types
         reason = first_line(error if str(error).strip() else refused)
         raise InputError(f"{path} is truncated or damaged: {reason}") from error
 

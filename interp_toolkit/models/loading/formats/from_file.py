@@ -1,9 +1,9 @@
-"""A checkpoint file becomes a `Transformer`: read, mapped by names, configured, filled.
+"""Load a checkpoint file as a `Transformer`: read, mapped by names, configured, filled.
 
-The file is read without running anything in it (`files`). The configuration is its own
-(`checkpoint`), that of a dictionary saved beside the weights (`foreign_config`), or what names and
-shapes imply (`conversion`, `infer`), completed by the user's settings. The weights must then fit
-exactly (`strict`).
+The file is read without running anything in it (`files`). The configuration is the file's own
+(`checkpoint`), that of a dictionary saved with the weights (`foreign_config`), or inferred from
+names and shapes (`conversion`, `infer`), completed by the user's settings. The weights must then
+fit exactly (`strict`).
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def load_file(
     keys: Keys | None = None,
     ignore: Sequence[str] = (),
 ) -> Transformer:
-    """The model in a checkpoint file, its record set; see `loader.load` for the arguments.
+    """The model in a checkpoint file, with its record; see `loader.load` for the arguments.
 
-    Raises InputError when the file cannot be read or does not fit together, its weights are not
-    finite, or a setting is unknown, missing, without effect, or contradicts the file.
+    Raises InputError if the file cannot be read or is inconsistent, its weights are not finite, or
+    a setting is unknown, missing, without effect, or contradicts the file.
     """
     contents = _read(path, parse_settings(settings), keys, ignore)
     check_finite(contents.tensors.items(), contents.source)
@@ -96,7 +96,7 @@ class _Saved:
 
 @dataclass(frozen=True)
 class _LoadedFile:
-    """A file's weights under our names, their configuration, and what is known beside it."""
+    """A file's weights under our names, their configuration, and further information."""
 
     source: str
     kind: Kind
@@ -126,7 +126,7 @@ def _read(
 def _own(own: Mapping[str, Any], settings: Mapping[str, Any], source: str) -> _LoadedFile:
     config = build_config(own["config"], source)
     reading = InferredConfig(shown=dict(config), assumptions=())
-    settle(reading, settings, source)  # whatever is given must agree
+    settle(reading, settings, source)  # raises if settings contradict the file
     return _LoadedFile(
         source,
         "checkpoint",
@@ -140,7 +140,7 @@ def _own(own: Mapping[str, Any], settings: Mapping[str, Any], source: str) -> _L
 def _foreign(
     saved: _Saved, keys: Keys | None, settings: Mapping[str, Any], source: str
 ) -> _LoadedFile:
-    """Weights that others saved, with the configuration beside them or the one they show."""
+    """Weights from elsewhere, with the configuration saved with them or inferred from them."""
     cfg = saved.config
     file_settings, ignored = ({}, ()) if cfg is None else read_foreign_config(cfg, source)
     for name in file_settings.keys() & settings.keys():
@@ -171,7 +171,7 @@ def _foreign(
 def _refuse_without_effect(
     settings: Mapping[str, Any], config: TransformerConfig, source: str
 ) -> None:
-    """A setting that does nothing is a misunderstanding better cleared up."""
+    """Refuse settings that do nothing, since they indicate a misunderstanding."""
     idle = {
         "act_fn": config.attn_only,
         "d_mlp": config.attn_only,
@@ -190,12 +190,12 @@ def _refuse_without_effect(
 
 
 def _saved(data: Any, ignore: Sequence[str], source: str) -> _Saved:
-    """Read a saved file without ignored entries; of a training bundle, its model."""
+    """Read a saved file without ignored entries; for a training checkpoint, only its model."""
     if not isinstance(data, Mapping):
         raise InputError(f"{source} holds a {type(data).__name__}, not a state dict")
     phrases: tuple[str, ...] = ()
     cfg: Mapping[str, Any] | None = None
-    visited = {id(data)}  # all of them are held by the outermost, so an id is no other's
+    visited = {id(data)}  # the outermost object keeps all alive, so ids are unique
     unused = set(ignore)
     while (rest := _without(data, ignore, unused)) and (states := _states(rest)):
         key = _choose(states, source)
@@ -218,7 +218,7 @@ def _saved(data: Any, ignore: Sequence[str], source: str) -> _Saved:
 
 
 def _states(data: Mapping[Any, Any], depth: int = 3) -> list[Any]:
-    """The keys of what may be a model's state dict, or a list of those training went through."""
+    """The keys of possible state dicts of a model, or of lists of them (from training steps)."""
     return [key for key, value in data.items() if _is_state(value, depth) and not _is_aside(key)]
 
 
@@ -227,7 +227,7 @@ def _is_state(value: Any, depth: int) -> bool:
         return bool(value) and all(isinstance(one, Mapping) for one in value)
     if not isinstance(value, Mapping):
         return False
-    if not depth:  # deeper than anyone's, if not in itself
+    if not depth:  # nested deeper than any real file, or in itself
         return bool(value)
     return any(isinstance(one, Tensor) for one in value.values()) or bool(_states(value, depth - 1))
 
@@ -237,7 +237,7 @@ def _is_aside(key: Any) -> bool:
 
 
 def _choose(states: Sequence[Any], source: str) -> Any:
-    """The one that is the model by its name; InputError where that is not clear."""
+    """The state dict that is the model by its name; InputError if that is ambiguous."""
     main = [key for key in states if not re.search(r"(^|_)(ema|avg|swa)(_|$)", str(key))] or states
     state_keys = [key for key in _STATE_KEYS if key in main]
     if len(main) > 1 and len(state_keys) != 1:
@@ -249,7 +249,7 @@ def _choose(states: Sequence[Any], source: str) -> Any:
 
 
 def _without(data: Mapping[Any, Any], ignore: Sequence[str], unused: set[str]) -> dict[Any, Any]:
-    """The entries whose names match none of these (`*`: anything); notes which patterns do."""
+    """The entries that match none of the patterns (`*`: anything); notes the used patterns."""
     unused -= {pattern for pattern in unused if any(fnmatchcase(str(n), pattern) for n in data)}
     return {n: v for n, v in data.items() if not any(fnmatchcase(str(n), p) for p in ignore)}
 
@@ -271,7 +271,7 @@ def _tensors_only(state: Any, source: str) -> dict[str, Tensor]:
 
 
 def _unusable(tensor: Tensor) -> str | None:
-    """The reason why a tensor cannot serve as weights, or None."""
+    """The reason why a tensor cannot be a weight, or None."""
     if tensor.is_complex():
         return "complex"
     if tensor.is_floating_point() and tensor.itemsize < 2:

@@ -1,11 +1,11 @@
-"""A GGUF file (llama.cpp's format) becomes a bridge: transformers reads it, dequantized.
+"""Load a GGUF file (llama.cpp's format) as a bridge: transformers reads it, dequantized.
 
 The package `gguf` parses the file; every read is checked against the file's size, and the number of
-reads is bounded. The model that its settings describe is then laid out without memory and compared
-with the file's tensors, so that nothing is allocated for a file with false claims. Transformers
-gets the file alone in a separate folder, so nothing beside it is read. It would parse the metadata
-once each for configuration, weights and tokenizer, and list all tensor names once per module; here
-each is done once.
+reads is bounded. The model described by the settings is then built without memory and compared with
+the file's tensors, so that nothing is allocated for a file with false claims. Transformers gets the
+file alone in a separate folder, so nothing else is read. By default it would parse the metadata
+three times (for configuration, weights and tokenizer), and list all tensor names once per module;
+here each is done once.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from interp_toolkit.models.loading.memory_needed import announce
 
 _NAME = "model.gguf"
 _MAGIC = b"GGUF"
-_TIMES = 2  # how many numbers a configuration may ask for, for each that the file has
-_MOST_READS = 8_000_000  # of a header; a vocabulary of 1e6 words takes 5e6, each an object
+_TIMES = 2  # parameters that a configuration may describe, relative to those in the file
+_MOST_READS = 8_000_000  # in a header; a vocabulary of 1e6 words takes 5e6 reads
 _MOST_AXES = 8
-_LONGEST = 200  # characters of what other libraries say
-#: settings that say how many parts a model has, and how many are fine without a tensor for each
+_LONGEST = 200  # characters of another library's message
+#: settings for numbers of parts, and the largest values accepted without a tensor for each part
 _COUNTS = {"block_count": 0, "decoder_block_count": 0, "expert_count": 1024}
 _BLOCK = re.compile(r"blk\.(\d{1,9})\.")
-_PLAIN = ("F32", "F16", "BF16", "F64")  # kinds of numbers that are not quantized
+_PLAIN = ("F32", "F16", "BF16", "F64")  # formats that are not quantized
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether a file is one by its name or its first bytes; raises nothing."""
+    """Whether a file is GGUF by its suffix or its first bytes; never raises."""
     if path.suffix.lower() == ".gguf":
         return True
     try:
@@ -60,22 +60,22 @@ def load_gguf(
     dtype: torch.dtype | None,
     say: Callable[[str], None] | None = None,
 ) -> tuple[Any, tuple[str, ...]]:
-    """The bridge to the model in a GGUF file, with its tokenizer, and what to know of its weights.
+    """The bridge to the model in a GGUF file, with its tokenizer, and notes on its weights.
 
     Args:
         path: the file.
         device: where to put the model.
-        dtype: of its weights; None is float32, whatever the file's kinds are.
-        say: takes a line that says how large it will be.
+        dtype: of its weights; None is float32, whatever the file's formats.
+        say: called with a line on the model's size.
 
     Raises:
-        InputError: the package `gguf` is missing; the file is no GGUF, damaged, too large for this
+        InputError: the package `gguf` is missing; the file is not GGUF, damaged, too large for this
             machine, of an architecture that transformers or TransformerLens cannot read, or
             its tensors do not fit its settings.
     """
     _require_package(path)
     kind = dtype or torch.float32
-    silence = contextlib.redirect_stderr(io.StringIO())  # a progress bar that cannot be turned off
+    silence = contextlib.redirect_stderr(io.StringIO())  # hides a progress bar without a switch
     with _alone(path) as folder, _parsed_once():
         with _refused_in_one_line(path, folder):
             header = _header(folder / _NAME)
@@ -89,7 +89,7 @@ def load_gguf(
 
 @contextlib.contextmanager
 def _refused_in_one_line(path: Path, folder: Path) -> Iterator[None]:
-    """An InputError in place of whatever gguf and transformers raise on a file of no use."""
+    """Replace any exception of gguf and transformers by a one-line InputError."""
     try:
         yield
     except InputError:
@@ -120,13 +120,13 @@ def _require_package(path: Path) -> None:
 
 
 def _header(path: Path) -> Any:
-    """The reader of a file whose tensors lie within it and are as many as its settings say.
+    """The reader of a file whose tensors lie within it and match the counts in its settings.
 
-    Raises ValueError, or whatever gguf raises, for a file that is damaged or lies.
+    Raises ValueError, or any exception of gguf, for a damaged or inconsistent file.
     """
     import gguf
 
-    with warnings.catch_warnings():  # of sums that overflow, which are refused below
+    with warnings.catch_warnings():  # about overflowing sums, which are refused below
         warnings.simplefilter("ignore")
         header = gguf.GGUFReader(str(path))
     tensors = header.tensors
@@ -137,7 +137,7 @@ def _header(path: Path) -> Any:
     if family is None:
         raise ValueError("it names no architecture")
     blocks = [int(match[1]) for t in tensors if (match := _BLOCK.match(t.name))]
-    for name, most in _COUNTS.items():  # a layer has tensors: no model without end
+    for name, most in _COUNTS.items():  # without this check a false count could be unbounded
         field = header.get_field(f"{bytes(family.parts[-1]).decode()}.{name}")
         count = 0 if field is None else int(field.parts[-1][0])
         if count > max(len(tensors), most):
@@ -153,7 +153,7 @@ def _n_params(header: Any) -> int:
 
 
 def _read(path: Path, folder: Path, header: Any, dtype: torch.dtype) -> tuple[Any, Any | None]:
-    """The model and the tokenizer, if there is one, as transformers makes them of the file."""
+    """The model and the tokenizer, if there is one, as transformers reads them from the file."""
     import transformers
 
     settings: dict[str, Any] = {
@@ -166,10 +166,10 @@ def _read(path: Path, folder: Path, header: Any, dtype: torch.dtype) -> tuple[An
     model, loading = transformers.AutoModelForCausalLM.from_pretrained(
         folder,
         config=config,
-        attn_implementation="eager",  # the others hide the attention pattern from hooks
+        attn_implementation="eager",  # other implementations hide the attention pattern from hooks
         dtype=dtype,
         output_loading_info=True,
-        ignore_mismatched_sizes=True,  # they are listed instead, and refused below
+        ignore_mismatched_sizes=True,  # mismatches are listed and refused below
         **_dequantised(),
         **settings,
     )
@@ -187,9 +187,9 @@ def _read(path: Path, folder: Path, header: Any, dtype: torch.dtype) -> tuple[An
 
 
 def _as_in_a_folder(tokenizer: Any, folder: Path) -> Any:
-    """The tokenizer as bridges to Hugging Face folders have it: a text begins with its BOS token.
+    """The tokenizer as loaded from a Hugging Face folder: it prepends the BOS token.
 
-    What transformers makes of a GGUF file cannot be told to; saved and read again it can.
+    Transformers' tokenizer for a GGUF file lacks this option until it is saved and read again.
     """
     from transformers import AutoTokenizer
 
@@ -201,15 +201,15 @@ def _as_in_a_folder(tokenizer: Any, folder: Path) -> Any:
 
 
 def _check_size(path: Path, config: Any, n_params: int) -> None:
-    """Raise InputError where the settings describe a model larger than the file's tensors."""
+    """Raise InputError if the settings describe a model larger than the file's tensors."""
     import transformers
 
-    with torch.device("meta"):  # names and shapes, without any memory
+    with torch.device("meta"):  # names and shapes, without memory
         model = transformers.AutoModelForCausalLM.from_config(config)
-    asked = sum(t.numel() for t in (*model.parameters(), *model.buffers()))
-    if asked > _TIMES * n_params + (1 << 20):
+    described = sum(t.numel() for t in (*model.parameters(), *model.buffers()))
+    if described > _TIMES * n_params + (1 << 20):
         raise InputError(
-            f"{path} is inconsistent: its settings describe {asked:,} parameters, its tensors "
+            f"{path} is inconsistent: its settings describe {described:,} parameters, its tensors "
             f"hold {n_params:,}"
         )
 
@@ -223,7 +223,7 @@ def _dequantised() -> dict[str, Any]:
 
 
 def _forget_quantisation(model: Any) -> None:
-    """Remove what says that the weights are quantized: they are not, and could not be saved."""
+    """Remove the quantization settings: the weights are dequantized, and could not be saved."""
     for owner, name in (
         (model.config, "quantization_config"),
         (model, "hf_quantizer"),
@@ -244,14 +244,14 @@ def _notes(model: Any, header: Any) -> tuple[str, ...]:
         named = " and ".join(", ".join(quantised).rsplit(", ", 1))
         notes.append(f"weights were quantized to {named}: results use the dequantized weights")
     left_out = kinds.total() - sum(t.numel() for t in model.parameters())
-    if left_out > 0:  # transformers drops what it has no place for, such as rotary factors
+    if left_out > 0:  # transformers drops tensors without a counterpart, such as rotary factors
         notes.append(f"{left_out:,} of the file's parameters are not part of the model: left out")
     return tuple(notes)
 
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[Path]:
-    """A folder in which the file is the only one."""
+    """A folder that contains only this file."""
     with tempfile.TemporaryDirectory() as folder:
         os.symlink(path.resolve(), Path(folder) / _NAME)
         yield Path(folder)
@@ -259,13 +259,13 @@ def _alone(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _parsed_once() -> Iterator[None]:
-    """The package `gguf` keeps what it parsed, in bounds and fast, while a file is loaded."""
+    """Make `gguf` parse a file once, fast and with bounded reads, while the block runs."""
     import gguf
 
     class BoundedReader(gguf.GGUFReader):
-        """A reader that reads nothing beyond the file's end, and not without end.
+        """A reader with a bounded number of reads, none of them beyond the file's end.
 
-        It slices a plain array: a `memmap` costs several times as much.
+        It slices a plain array, which is several times faster than a `memmap`.
         """
 
         reads = 0

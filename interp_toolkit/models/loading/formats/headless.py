@@ -1,9 +1,9 @@
 """A model without a head (`BertModel`, `GPT2Model`) as a bridge: all its layers, and no logits.
 
-TransformerLens has bridges to models with a head only. The trunk is put where the same family's
-model with a head has it, the parts of the head are left out of the bridge, and a pass that is not
-stopped before the end says that there are no logits. A pooler, which reads the last layer and
-writes nothing into it, is left out too.
+TransformerLens only has bridges to models with a head. The trunk is therefore inserted under the
+name that it has in the same family's model with a head, and the bridge's head is left out. A
+forward pass that reaches the end raises NoLogitsError. A pooler, which reads the last layer and
+does not write to it, is left out too.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _LEFT = "only its activations and layer weights can be read"
 
 
 class NoLogitsError(InputError):
-    """The end of a pass through a model without a head: all its layers have run."""
+    """Raised at the end of a pass through a model without a head, after all layers have run."""
 
 
 class Headless(nn.Module):
-    """A trunk under the name that the family's model with a head gives it.
+    """A trunk under its name in the family's model with a head.
 
     Args:
-        trunk: a model of transformers without a head.
-        name: of the trunk in a model with a head.
+        trunk: a transformers model without a head.
+        name: of the trunk in the model with a head.
     """
 
     def __init__(self, trunk: Any, name: str):
@@ -54,7 +54,7 @@ class Headless(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Run the trunk, for its hooks; raises InputError at its end."""
-        takes = inspect.signature(self._trunk.forward).parameters  # a decorator's are not its own
+        takes = inspect.signature(self._trunk.forward).parameters  # of the undecorated function
         takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in takes.values())
         self._trunk(*args, **{name: v for name, v in kwargs.items() if takes_any or name in takes})
         raise NoLogitsError(
@@ -70,9 +70,9 @@ def without_logits(model: Any) -> str | None:
 
 
 def with_head(model_type: str, class_name: str) -> str | None:
-    """The class of the same family with a language model's head, which TransformerLens knows.
+    """The class of the same family with a language-model head that TransformerLens knows.
 
-    None where `class_name` is no trunk, or there is no such class.
+    None if `class_name` is not a trunk, or there is no such class.
     """
     from transformer_lens.factories.architecture_adapter_factory import SUPPORTED_ARCHITECTURES
     from transformers.models.auto import modeling_auto as auto
@@ -93,7 +93,7 @@ def options(trunk: Any) -> dict[str, Any]:
 
 
 def without_pooler(names: Any) -> set[Any]:
-    """The names of tensors that are no pooler's."""
+    """The names of tensors that do not belong to a pooler."""
     return {name for name in names if not str(name).startswith(_POOLER)}
 
 
@@ -102,7 +102,7 @@ def headless_bridge(trunk: Any, like: str, tokenizer: Any, name: str) -> Any:
 
     Args:
         trunk: the model.
-        like: the class of the same family with a head.
+        like: name of the same family's class with a head.
         tokenizer: its tokenizer, if there is one.
         name: of the model.
     """

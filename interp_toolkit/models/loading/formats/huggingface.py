@@ -1,9 +1,9 @@
 """Models in Hugging Face's format: a local folder, or a name on the hub, as a `TransformerBridge`.
 
-A local folder is loaded with the network switched off, and with or without a tokenizer: bridges
-otherwise insist on one, so without tokenizer files the model is loaded by transformers itself and
-wrapped afterwards. Code that comes with a model is not run unless the caller trusts it. Progress
-bars and log lines of the libraries underneath are switched off meanwhile.
+A local folder is loaded with the network disabled, and with or without a tokenizer: bridges
+otherwise require one, so without tokenizer files the model is loaded by transformers and wrapped
+afterwards. Code that comes with a model is not run unless the caller trusts it. Progress bars and
+log lines of the underlying libraries are suppressed.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ _TOKENIZER_FILES = (
     "vocab.json",
     "vocab.txt",
 )
-#: number formats of weights that are what they say
+#: number formats of weights that are not quantized
 _PLAIN = ("F64", "F32", "F16", "BF16", "float64", "float32", "float16", "bfloat16")
-_PROBE = 3  # tokens that a bridge is compared with its original on
-#: whose bridges the tests compare: passes through a large model take a third of its loading time
+_PROBE = 3  # tokens on which a bridge is compared with its original
+#: architectures that tests compare: on large models, passes take a third of the loading time
 _COMPARED = (
     *("GPT2LMHeadModel", "LlamaForCausalLM", "GPTNeoXForCausalLM", "Gemma2ForCausalLM"),
     "Qwen2ForCausalLM",
 )
 _CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors")
-#: a file that tells a checkpoint in parts: whose it is, and what joins them
+#: a file that indicates a sharded training checkpoint: its framework, and the command to merge it
 _IN_PARTS = {
     ".metadata": (
         "PyTorch",
@@ -67,7 +67,7 @@ _IN_PARTS = {
     ),
     "latest": ("DeepSpeed", "python zero_to_fp32.py FOLDER OUT, with the script inside"),
 }
-#: what transformers reads whole; other files beside a model are nobody's business
+#: files that transformers reads as a whole; other files are not checked
 _READ_WHOLE = (
     *_TOKENIZER_FILES,
     *("special_tokens_map.json", "added_tokens.json", "merges.txt"),
@@ -85,9 +85,9 @@ def load_folder(
 ) -> tuple[Any, tuple[str, ...]]:
     """The bridge to the model in a local folder, and notes for its record.
 
-    Its `tokenizer` is None when the folder has none; an adapter is merged (see `adapters`).
-    Raises InputError when the folder has no usable configuration or weights, wants code run, or is
-    too large for this machine's memory, which `say` is told first.
+    Its `tokenizer` is None if the folder has none; an adapter is merged (see `adapters`).
+    Raises InputError if the folder has no usable configuration or weights, needs code to be run, or
+    is too large for this machine's memory. `say` is called first, with the model's size.
     """
     adapter = find_adapter(folder)
     outer, folder = folder, folder if adapter is None else adapter.base
@@ -126,7 +126,7 @@ def load_folder(
             raise InputError(
                 f"{folder} has pickled weights that are damaged or would run code; nothing was run"
             ) from error
-        except Exception as error:  # whatever transformers raises on a damaged folder
+        except Exception as error:  # transformers' errors on a damaged folder
             quantized = f" (its weights are quantized: {method})" if method else ""
             raise InputError(f"{folder} cannot be loaded{quantized}: {one_line(error)}") from error
     dequantized = method and f"weights quantized by {method}, dequantized by transformers"
@@ -136,21 +136,21 @@ def load_folder(
 
 @torch.no_grad()
 def _logits(model: Any, original: Any) -> torch.Tensor | None:
-    """Logits of a few tokens; None where there are none, or the model does not run on them."""
+    """Logits of a few tokens; None if there are none, or the model does not run on them."""
     try:
         embeddings = original.get_input_embeddings().weight
         tokens = torch.arange(1, _PROBE + 1, device=embeddings.device)[None] % len(embeddings)
         output = model(tokens)
         logits = output if isinstance(output, torch.Tensor) else output.logits
         return logits.detach().clone().double()
-    except Exception:  # others' models: using it says what is wrong
+    except Exception:  # third-party models: the error appears when the model is used
         return None
 
 
 def _check_same(
     folder: Path, model: Any, expected: torch.Tensor, logits: torch.Tensor | None
 ) -> None:
-    """Refuse a bridge that computes other logits than the model that it is made of."""
+    """Refuse a bridge whose logits differ from those of the original model."""
     if logits is None or expected.shape != logits.shape:
         return
     difference = float((expected - logits).abs().max() / expected.abs().max().clamp_min(1e-30))
@@ -166,8 +166,8 @@ def load_hub(
 ) -> Any:
     """The bridge to a model on the Hugging Face hub (or in its local cache).
 
-    Raises InputError when there is no such model, the hub cannot be reached, or TransformerLens
-    has no bridge to it.
+    Raises InputError if there is no such model, the hub cannot be reached, or TransformerLens has
+    no bridge to it.
     """
     with suppress_output():
         try:
@@ -186,7 +186,7 @@ def load_hub(
 
 
 def _left_changed(model: Any) -> str | None:
-    """Changes that making a bridge leaves in the process: attention in transformers' Gemma 2."""
+    """A note on process-wide changes made by a bridge: transformers' Gemma 2 attention."""
     module = type(model).__module__
     attention = getattr(sys.modules[module], "eager_attention_forward", None)
     if getattr(attention, "__module__", "").startswith("transformer_lens"):
@@ -195,13 +195,13 @@ def _left_changed(model: Any) -> str | None:
 
 
 def _with_context(bridge: Any) -> Any:
-    """The bridge, its context no longer than a field says that TransformerLens does not read."""
+    """The bridge, with its context limited by a field that TransformerLens does not read."""
     bridge.cfg.n_ctx = min(bridge.cfg.n_ctx, longest_row(bridge) or bridge.cfg.n_ctx)
     return bridge
 
 
 def not_a_model(folder: Path) -> str:
-    """Why a folder is no Hugging Face model, and which models inside it could be given instead."""
+    """Why a folder is not a Hugging Face model, and the models inside it."""
     inside = [path.parent.name for path in folder.glob("*/config.json")]
     files = [path.name for path in folder.glob("*.*") if path.suffix in _CHECKPOINTS]
     hint = options_inside(inside or files)
@@ -227,10 +227,7 @@ def _read_config(folder: Path, trust_remote_code: bool) -> dict[str, Any]:
 
 
 def _check_small_files(folder: Path) -> None:
-    """Refuse a folder whose configuration or tokenizer is no regular file, or too large for one.
-
-    Raises InputError.
-    """
+    """Raise InputError if a configuration or tokenizer is not a regular file, or is too large."""
     for path in (folder / name for name in _READ_WHOLE):
         try:
             check_file(path, RECORD)
@@ -250,16 +247,16 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _saved_dtype(config: dict[str, Any]) -> torch.dtype:
-    """The dtype the folder's configuration names; float32 when it names none."""
+    """The dtype in the folder's configuration; float32 if it has none."""
     dtype = getattr(torch, str(config.get("dtype") or config.get("torch_dtype")), None)
     return dtype if isinstance(dtype, torch.dtype) else torch.float32
 
 
 def _quantization(folder: Path, config: dict[str, Any]) -> str | None:
-    """The method that a folder's weights are quantized by, None where they are plain numbers.
+    """The quantization method of a folder's weights; None if they are not quantized.
 
-    Raises InputError for a method that transformers would pass over, and for weights of whole
-    numbers or of 8 bits that no method is named for.
+    Raises InputError for a method that transformers would ignore, and for integer or 8-bit weights
+    without a method.
     """
     from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 
@@ -285,7 +282,7 @@ def _quantization(folder: Path, config: dict[str, Any]) -> str | None:
 def _load_module(
     folder: Path, config: dict[str, Any], dtype: torch.dtype, trust_remote_code: bool
 ) -> tuple[Any, dict[str, Any]]:
-    """The model as transformers loads it, and its account of what was missing or left over."""
+    """The model as transformers loads it, with its report on missing and unused tensors."""
     import transformers
 
     named = str((config.get("architectures") or [None])[0])
@@ -297,10 +294,10 @@ def _load_module(
     model, loading = loader.from_pretrained(
         folder,
         local_files_only=True,
-        attn_implementation="eager",  # the others hide the attention pattern from hooks
+        attn_implementation="eager",  # other implementations hide the attention pattern from hooks
         dtype=dtype,
         output_loading_info=True,
-        ignore_mismatched_sizes=True,  # they are listed instead, and refused below
+        ignore_mismatched_sizes=True,  # mismatches are listed and refused below
         **extra,
     )
     if bare:
@@ -309,7 +306,7 @@ def _load_module(
 
 
 def check_complete(source: Path, loading: dict[str, Any]) -> None:
-    """Raise InputError for what transformers would fill with random numbers, or drop."""
+    """Raise InputError for tensors that transformers would initialize randomly, or drop."""
     problems = {
         "lacks": sorted(loading.get("missing_keys", ())),
         "has no use for": sorted(loading.get("unexpected_keys", ())),
@@ -321,7 +318,7 @@ def check_complete(source: Path, loading: dict[str, Any]) -> None:
 
 
 def _bridge(folder: Path, model: Any, trust_remote_code: bool, outer: Path) -> Any:
-    """The bridge; `outer` is the folder of an adapter, whose tokenizer goes before the model's."""
+    """The bridge; `outer` is the folder of an adapter, whose tokenizer takes precedence."""
     has_tokenizer = any((folder / name).is_file() for name in _TOKENIZER_FILES)
     if outer != folder and any((outer / name).is_file() for name in _TOKENIZER_FILES):
         return bridge_to(model, str(folder), _tokenizer(outer))
@@ -335,7 +332,7 @@ def _bridge(folder: Path, model: Any, trust_remote_code: bool, outer: Path) -> A
 
 
 def bridge_to(model: Any, name: str, tokenizer: Any) -> Any:
-    """The bridge to a model that transformers loaded, with a tokenizer, or with None."""
+    """The bridge to a model loaded by transformers, with a tokenizer or None."""
     if tokenizer is not None:
         return _boot_with(model, name, tokenizer=tokenizer)
     from transformer_lens.model_bridge.sources import build_bridge_from_module

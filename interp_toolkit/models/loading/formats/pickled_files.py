@@ -1,4 +1,4 @@
-"""Files that hold pickles, read as data where PyTorch's weights-only reader refuses them.
+"""Read pickles as data if PyTorch's weights-only reader refuses them.
 
 Three kinds: PyTorch's archive (a zip of one pickle and a file per storage), PyTorch's older format
 (five pickles, then the storages in the order of the last), and a plain `pickle.dump`.
@@ -18,7 +18,7 @@ from torch import Tensor
 from interp_toolkit.models.loading.formats.records import plain
 from interp_toolkit.models.loading.formats.unpickler import InertUnpickler
 
-_ARCHIVE = b"PK\x03\x04"  # what a zip begins with
+_ARCHIVE = b"PK\x03\x04"  # first bytes of a zip file
 _OLDER_MAGIC = 0x1950A86A20F9469CFC6C
 
 
@@ -26,12 +26,12 @@ def read_as_data(path: Path) -> Any:
     """The content of a pickle as plain data: tensors, containers, the attributes of objects.
 
     Raises:
-        WouldCallError: the pickle would call something else than what builds these.
-        TooMuchError: it stands for more than any model has.
-        Exception: of nearly every kind, where the file is damaged.
+        WouldCallError: the pickle would call other functions than those that build such data.
+        TooMuchError: its content is larger than any model.
+        Exception: many types, if the file is damaged.
     """
     with path.open("rb") as file:
-        if file.read(len(_ARCHIVE)) == _ARCHIVE:  # not at its end, where a pickle may hold one
+        if file.read(len(_ARCHIVE)) == _ARCHIVE:  # at its start; a pickle may contain one
             with zipfile.ZipFile(file) as archive:
                 return plain(_from_archive(archive))
         file.seek(0)
@@ -78,11 +78,11 @@ def _from_older(file: io.BufferedIOBase, size: int) -> Any:
 
 
 def _fill(storage: Tensor, file: io.BufferedIOBase) -> None:
-    """Read a storage's numbers into it; tensors that look at it see them."""
+    """Read a storage's numbers into it; tensors that view it see them."""
     entries = int.from_bytes(file.read(8), "little")
     content = file.read(len(storage) * storage.dtype.itemsize)
     if entries != len(storage) or len(content) != entries * storage.dtype.itemsize:
-        raise pickle.UnpicklingError("a storage is cut short")
+        raise pickle.UnpicklingError("a storage is truncated")
     storage.copy_(_flat(content, storage.dtype))
 
 

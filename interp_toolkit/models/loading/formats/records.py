@@ -1,8 +1,8 @@
-"""Objects of unknown classes as inert records: their attributes, without their class.
+"""Inert records of objects of unknown classes: their attributes, without their class.
 
-A record keeps what a pickle states about an instance. It becomes plain data: a dictionary of the
-attributes; for a pickled module (anything with `_parameters`, `_buffers` and `_modules`) the
-tensors under the names that its state dict would have, and its configuration.
+A record keeps the attributes of an instance in a pickle. It becomes plain data: a dictionary of the
+attributes, or, for a pickled module (anything with `_parameters`, `_buffers` and `_modules`), the
+tensors under the names of its state dict, and its configuration.
 """
 
 from __future__ import annotations
@@ -13,46 +13,46 @@ from typing import Any
 
 from torch import Tensor
 
-#: where `plain` names the class of a module that was pickled whole
+#: key under which `plain` stores the class of a module that was pickled whole
 PICKLED_CLASS = "pickled_class"
 _CONFIGS = ("cfg", "config")
-_LETTERS = 10_000_000  # of all names in state dicts together: twice those of the largest models
+_LETTERS = 10_000_000  # characters of all names in state dicts; twice that of the largest models
 
 
 class WouldCallError(Exception):
-    """A pickle asks for a call that is not made; the message is what it would have called."""
+    """A pickle contains a call that is not allowed; the message names the function."""
 
 
 class TooMuchError(Exception):
-    """A pickle stands for more than any model has; the message says of what."""
+    """A pickle's content is larger than any model; the message says which part."""
 
 
 class Record:
-    """A pickle's record of one object; each class of the pickle is a subclass of this.
+    """A pickle's record of one object; each class in the pickle is a subclass of this.
 
     Attributes:
-        qualified: the name that the class had.
-        fields: the attributes, or the entries of what was a kind of dictionary.
-        items: the entries of what was a kind of list.
+        qualified: qualified name of the class.
+        fields: the attributes, or the entries of a dictionary-like object.
+        items: the entries of a list-like object.
     """
 
     qualified = ""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Record:
-        """An empty record: a pickle makes instances this way before it sets their attributes."""
+        """An empty record: a pickle creates instances before it sets their attributes."""
         record = super().__new__(cls)
         record.fields = {}
         record.items = []
         return record
 
     def __init__(self, *args: Any, **kwargs: Any):
-        raise WouldCallError(self.qualified)  # only a call comes here
+        raise WouldCallError(self.qualified)  # only an explicit call in the pickle reaches this
 
     fields: dict[Any, Any]
     items: list[Any]
 
     def __setstate__(self, state: Any) -> None:
-        """Keep the attributes, those in slots too."""
+        """Keep the attributes, including those in slots."""
         for part in state if isinstance(state, tuple) else (state,):
             if isinstance(part, Mapping):
                 self.fields.update(part)
@@ -71,10 +71,10 @@ class Record:
 
 
 class HeldTensor:
-    """A tensor where a pickle can reach it: one that may be named and not changed.
+    """A tensor in a form that a pickle can name but not change.
 
     Args:
-        tensor: what is kept.
+        tensor: to keep.
     """
 
     __slots__ = ("tensor",)
@@ -83,23 +83,23 @@ class HeldTensor:
         self.tensor = tensor
 
     def __setstate__(self, state: Any) -> None:
-        """Refuse: a tensor's own would let it claim numbers that its storage does not have."""
+        """Refuse: a tensor's own method could claim numbers that its storage does not have."""
         raise pickle.UnpicklingError("the state of a tensor cannot be set")
 
 
 def stub(qualified: str) -> type[Record]:
-    """A stub for a class or function of that name: it can be named, not called."""
+    """A stub for a class or function of that name: it can be named but not called."""
     name = qualified.rpartition(".")[2]
     return type(name, (Record,), {"qualified": qualified})
 
 
 def plain(value: Any) -> Any:
-    """The value without records: what they held, as dictionaries and lists; tensors stay.
+    """The value with records replaced by dictionaries and lists; tensors are unchanged.
 
-    An object that holds itself is None where it comes again.
+    Inside an object that contains itself, the repeated occurrence is None.
 
     Raises:
-        TooMuchError: modules share their parts so often that their names would be without end.
+        TooMuchError: modules share their parts so often that their names would be unbounded.
     """
     return _Conversion().plain(value)
 
@@ -127,7 +127,7 @@ class _Conversion:
         if isinstance(value, list | tuple):
             return [self.plain(entry) for entry in value]
         if isinstance(value, type) and issubclass(value, Record):
-            return value.qualified  # a class or function that is an attribute: its name
+            return value.qualified  # an attribute that is a class or function: its name
         return value
 
     def _module(self, record: Record) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class _Conversion:
                 self._add_tensors(module, f"{full}.", (*around, record), state)
 
     def _counted(self, prefix: str, name: Any) -> str:
-        """The whole name; a part that several modules share is counted under each of its names."""
+        """The full name; shared parts count under each of their names."""
         self._letters += len(prefix) + len(name) + 1
         if self._letters > _LETTERS:
             raise TooMuchError("its modules share parts under too many names to list")

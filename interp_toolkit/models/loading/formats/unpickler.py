@@ -1,8 +1,8 @@
-"""A pickle read as data: tensors and containers are built, everything else stays a record.
+"""Read a pickle as data: tensors and containers are built, everything else becomes a record.
 
-A pickle is a program that names functions and calls them. Here a name leads to one of the few
+A pickle is a program that names functions and calls them. Here a name resolves to one of the few
 functions below, which build tensors, containers and numbers, or else to a stub: objects of its
-class become records, and a call of it is refused. No module is imported on a pickle's word.
+class become records, and calls of it are refused. No module is imported because a pickle names it.
 `torch.storage._load_from_bytes`, through which `pickle.dump` writes tensors, is replaced by
 PyTorch's weights-only reader. Tensors are held where no step of a pickle can change them.
 """
@@ -26,7 +26,7 @@ from interp_toolkit.models.loading.formats.records import HeldTensor, Record, st
 
 Storages = Callable[[torch.dtype, str, int], Tensor]
 
-#: storages of PyTorch by the dtype of their entries
+#: PyTorch's storage types by the dtype of their entries
 STORAGES = {
     "DoubleStorage": torch.float64,
     "FloatStorage": torch.float32,
@@ -40,7 +40,7 @@ STORAGES = {
     "BoolStorage": torch.bool,
 }
 _PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
-SLACK = 2**16  # numbers that a pickler may have left out
+SLACK = 2**16  # objects that a pickler may have skipped in numbering
 _NUMBER = re.compile(r"[fiu][1248]|b1|\?")
 
 
@@ -49,8 +49,8 @@ class InertUnpickler(pickle.Unpickler):
 
     Args:
         file: where the pickle starts.
-        storages: gives the flat tensor behind a storage that the pickle only names, by its dtype,
-            key and number of entries; None for a pickle that holds its storages itself.
+        storages: returns the flat tensor for a storage that the pickle only names, from its dtype,
+            key and number of entries; None for a pickle that contains its storages.
     """
 
     def __init__(self, file: io.BufferedIOBase, storages: Storages | None = None):
@@ -60,7 +60,7 @@ class InertUnpickler(pickle.Unpickler):
         self._instances: dict[str, Any] = {}
 
     def load(self) -> Any:
-        """The pickle, once it is seen that it asks for no more room than its objects take."""
+        """The content of the pickle, after checking that it needs no more memory than its size."""
         start = self._file.tell()
         _check_positions(self._file)
         self._file.seek(start)
@@ -71,7 +71,7 @@ class InertUnpickler(pickle.Unpickler):
         qualified = f"{module}.{name}"
         if qualified not in self._instances:
             safe = _safe(module, name)
-            if isinstance(safe, FunctionType):  # its attributes are no pickle's to set
+            if isinstance(safe, FunctionType):  # protects its attributes from the pickle
                 safe = partial(safe)
             self._instances[qualified] = safe or stub(qualified)
         return self._instances[qualified]
@@ -92,20 +92,20 @@ class InertUnpickler(pickle.Unpickler):
 
 
 def _check_positions(file: io.BufferedIOBase) -> None:
-    """Refuse a place for an object that no pickler would number so high.
+    """Refuse memo indices higher than any pickler would assign.
 
-    Python's unpickler makes room for all places below it: seven bytes can ask for gigabytes.
+    Python's unpickler allocates memory for all lower indices: seven bytes can claim gigabytes.
     """
     try:
         for steps, (opcode, position, _) in enumerate(pickletools.genops(file)):  # type: ignore[arg-type]
             if opcode.name in _PUTS and isinstance(position, int) and position > steps + SLACK:
                 raise pickle.UnpicklingError(f"it numbers an object {position}")
-    except (ValueError, IndexError):  # damaged; the unpickler says how
+    except (ValueError, IndexError):  # damaged; the unpickler reports how
         return
 
 
 def _safe(module: str, name: str) -> Any:
-    """The function or constant of that name if it is one that a pickle may have, else None."""
+    """The function or constant of that name if it is on the list of safe ones, else None."""
     if module in ("builtins", "__builtin__"):
         return _BUILTINS.get(name)
     if module == "torch":
@@ -130,11 +130,11 @@ def _parameter(data: Any, *_: Any) -> HeldTensor:
 
 
 def _storage_from_bytes(content: bytes) -> HeldTensor:
-    if content.startswith(b"PK"):  # PyTorch writes no archive here, and one could be compressed
-        raise pickle.UnpicklingError("what stands for a storage is none")
+    if content.startswith(b"PK"):  # PyTorch writes no archive here, which could be compressed
+        raise pickle.UnpicklingError("a storage has invalid data")
     storage = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     if not isinstance(storage, torch.storage.TypedStorage):
-        raise pickle.UnpicklingError("what stands for a storage is none")
+        raise pickle.UnpicklingError("a storage has invalid data")
     if storage._untyped_storage.nbytes() > len(content):
         raise pickle.UnpicklingError("a storage is larger than its bytes")
     return HeldTensor(torch.empty(0, dtype=storage.dtype).set_(storage._untyped_storage))
@@ -153,7 +153,7 @@ def _number(dtype: Any, content: Any) -> Any:
 
 
 def _number_kind(name: str, *_: Any) -> Record:
-    """NumPy's dtype of a number, as a record; its byte order is little endian or has no meaning."""
+    """NumPy's dtype of a number, as a record; byte order is little endian or irrelevant."""
     record = stub("numpy.dtype").__new__(stub("numpy.dtype"))
     if _NUMBER.fullmatch(name):
         record.fields["number"] = f"<{name}" if name != "?" else name
@@ -161,28 +161,28 @@ def _number_kind(name: str, *_: Any) -> Record:
 
 
 def _array(*_: Any) -> Record:
-    """A NumPy array: kept as a record, since no weight is one."""
+    """A record in place of a NumPy array, because weights are never arrays."""
     return stub("numpy.ndarray").__new__(stub("numpy.ndarray"))
 
 
 def _instance(cls: Any, *_: Any) -> Record:
-    """An object made the way of the oldest pickles."""
+    """An object created in the way of the oldest pickle protocols."""
     if not (isinstance(cls, type) and issubclass(cls, Record)):
         raise pickle.UnpicklingError("an object has no class")
     return cls.__new__(cls)
 
 
 class _Dictionary(dict[Any, Any]):
-    """A dictionary of any of Python's kinds, its attributes (a state dict has one) left out."""
+    """A dictionary without its attributes (a state dict has one)."""
 
     __slots__ = ()
 
     def __setstate__(self, state: Any) -> None:
-        """Leave out what is no entry."""
+        """Drop attributes."""
 
 
 def _with_default(*_: Any) -> dict[Any, Any]:
-    """A dictionary with a default, without the default, which is a function."""
+    """A plain dictionary in place of one with a default function."""
     return _Dictionary()
 
 
@@ -192,7 +192,7 @@ def _text(*parts: Any) -> str:
 
 _BUILTINS: Mapping[str, Any] = {"set": set, "frozenset": frozenset, "complex": complex}
 _TORCH: Mapping[str, Any] = {
-    # torch imports some of its modules when getattr names them: what it has is looked up here once
+    # `getattr` on torch can import modules, so existing attributes are looked up here once.
     **{name: value for name, value in vars(torch).items() if isinstance(value, torch.dtype)},
     **STORAGES,
     "Size": tuple,

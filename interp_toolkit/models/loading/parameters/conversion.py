@@ -1,8 +1,8 @@
 """Convert a state dict to TransformerLens's names, and report what it leaves undetermined.
 
 `HookedTransformer`'s names are used unchanged. A `TransformerBridge`'s (`names`), GPT-2's and
-similar ones (`layouts`) are recognized automatically; others need a mapping (`key_rules`). Anything
-else is described in the error, not guessed.
+similar ones (`layouts`) are recognized automatically; others need a mapping (`key_rules`). Unknown
+names are listed in the error, not guessed.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _PAIRS = Need(
     "false",
 )
 _ATTENTION = re.compile(r"attn|attention|W_Q|W_K|q_proj|query|heads?\b", re.IGNORECASE)
-#: what PEFT calls the tensors of its adapters, and what they wrap
+#: names of adapter tensors in PEFT, and of the layers that they wrap
 _ADAPTER = re.compile(
     r"(^|\.)(lora_\w+|base_layer|modules_to_save|ia3_l|oft_\w+|boft_\w+|hada_\w+|lokr_\w+|vera_\w+|"
     r"prompt_embeddings|prompt_encoder)(\.|$)"
 )
-_SHOWN = 3  # tensors that a description lists
+_SHOWN = 3  # tensors listed in a message
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class Converted:
     """Tensors under TransformerLens' names.
 
     Attributes:
-        kind: what they came from.
-        parameters: the weights, provisional while something is needed.
+        kind: of their source.
+        parameters: the weights, provisional while settings are needed.
         buffers: masks and rotary tables.
-        phrases: what was taken for granted, one phrase each.
-        needed: settings without which the tensors cannot be cut into heads.
+        phrases: assumptions, one phrase each.
+        needed: settings without which the tensors cannot be split into heads.
     """
 
     kind: Kind
@@ -77,13 +77,13 @@ def convert(
     """The tensors under TransformerLens' names.
 
     Args:
-        tensors: as they were saved.
-        keys: a layout's name, a JSON file or a mapping (see `key_rules`); None finds the layout.
-        settings: settings, of which `n_heads` and `d_head` may be needed.
+        tensors: as saved.
+        keys: a layout's name, a JSON file or a mapping (see `key_rules`); None: detect the layout.
+        settings: the user's settings; `n_heads` and `d_head` may be needed.
         source: for messages.
 
     Raises:
-        InputError: they are no transformer's, or do not fit the layout.
+        InputError: they are not a transformer's, or do not fit the layout.
     """
     if keys is not None and not (isinstance(keys, str) and keys in LAYOUTS):
         return _mapped(tensors, {}, keys, settings, source)
@@ -108,7 +108,7 @@ def convert(
 
 
 def with_output(parameters: Mapping[str, Tensor], settings: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Add the identity as unembedding if there is none and none is tied."""
+    """Add the identity as unembedding if there is neither one nor a tied one."""
     W_E = parameters.get("embed.W_E")
     if settings.get("tied_embeddings") is not False or "unembed.W_U" in parameters or W_E is None:
         return dict(parameters)

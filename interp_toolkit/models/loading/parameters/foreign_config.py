@@ -1,8 +1,8 @@
-"""A `cfg` dictionary that someone saved beside a state dict, in `HookedTransformerConfig`'s fields.
+"""A third-party `cfg` dictionary saved beside a state dict, in `HookedTransformerConfig`'s fields.
 
-Fields that the toolkit's transformer shares are taken over, fields about where and how a model was
-made are ignored, and fields that change what a model computes are refused by name unless they are
-switched off. Fields that TransformerLens does not know (a learning rate) are ignored and reported.
+Fields that the toolkit's transformer shares are copied. Fields about where and how a model was
+made are ignored. Fields that change the computation are refused by name unless they are switched
+off. Fields that TransformerLens does not know (a learning rate) are ignored and reported.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.config import TransformerConfig
 
-#: fields that change what is computed and have no counterpart here, with the values that are off
+#: fields that change the computation and are not supported here, with their "off" values
 _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "parallel_attn_mlp": (False,),
     "use_qk_norm": (False,),
@@ -47,9 +47,9 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "is_audio_model": (False,),
     "is_visual_model": (False,),
 }
-#: architectures whose blocks are put together in another order or with further norms
+#: architectures whose blocks have another order or further norms
 _UNSUPPORTED_ARCHITECTURES = ("Olmo2ForCausalLM", "Olmo3ForCausalLM", "OlmoeForCausalLM")
-#: the architectures whose bridges compute what the shared fields say
+#: architectures whose bridges are fully described by the shared fields
 _BRIDGES = (
     "TransformerLensNative",
     "GPT2LMHeadModel",
@@ -58,7 +58,7 @@ _BRIDGES = (
     "Qwen2ForCausalLM",
 )
 #: fields about where, how and from what a model was made, and options of switched-off parts
-#: what others call the fields shared here
+#: other names of the shared fields
 _OTHER_NAMES = {"n_head": "n_heads", "num_heads": "n_heads", "act_type": "act_fn"}
 _IGNORED = re.compile(
     r"device|n_devices|dtype|seed|init_mode|init_weights|n_params|.*_architecture|architecture|"
@@ -74,9 +74,9 @@ _IGNORED = re.compile(
 def read_foreign_config(
     cfg: Mapping[str, Any], source: str
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The fields this package shares, and the names of those it does not know.
+    """The fields that this package shares, and the names of unknown ones.
 
-    Raises InputError when a field asks for something the toolkit's transformer does not have.
+    Raises InputError if a field requires a feature that the toolkit's transformer lacks.
     """
     cfg = {_own_name(name, cfg): value for name, value in cfg.items()}
     if isinstance(cfg.get("act_fn"), str):
@@ -114,7 +114,7 @@ def _own_name(name: Any, cfg: Mapping[str, Any]) -> Any:
 
 
 def _as_computed(cfg: Mapping[str, Any], shared: dict[str, Any], source: str) -> dict[str, Any]:
-    """The fields' meaning to the class that computed with them, without sentinels."""
+    """The fields as interpreted by the class that computed with them, without sentinel values."""
     fields = {
         name: value
         for name, value in shared.items()
@@ -130,6 +130,6 @@ def _as_computed(cfg: Mapping[str, Any], shared: dict[str, Any], source: str) ->
             f"{source} is a bridge to {architecture}, which is not read from a state dict: "
             "load the model from its Hugging Face folder instead"
         )
-    if architecture == "TransformerLensNative":  # it always pairs neighbors and always scales
+    if architecture == "TransformerLensNative":  # always pairs neighbors and scales scores
         fields |= {"rotary_adjacent_pairs": True, "use_attn_scale": True}
     return fields

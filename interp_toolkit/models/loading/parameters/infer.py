@@ -1,13 +1,13 @@
 """The configuration of a bare `HookedTransformer.state_dict()`, from its names and shapes.
 
 Names and shapes determine some fields; a setting may repeat but not contradict them. Other fields
-are assumed, each assumption is one phrase in the record, and a setting replaces it: no
-normalization without norm weights, position embeddings added to the residual stream, scores divided
-by sqrt(d_head), causal attention, eps, the rotary base.
+are assumed. Each assumption is a phrase in the record, and a setting replaces it: no normalization
+without norm weights, position embeddings added to the residual stream, scores divided by
+sqrt(d_head), causal attention, eps, the rotary base.
 
-Fields that are neither determined nor safe to assume must be given, and all of them are requested
-at once: an MLP's activation function, the positions of a model that has neither position embeddings
-nor rotary tables, the readout of a model without an unembedding. Sizes that appear in several
+Fields that are neither determined nor safe to assume must be set, and the error requests all of
+them at once: an MLP's activation function, the positions of a model that has neither position
+embeddings nor rotary tables, the unembedding if it is missing. Sizes that appear in several
 tensors are decided by the majority, so that a single misshapen tensor is the one reported.
 """
 
@@ -28,7 +28,7 @@ from interp_toolkit.models.loading.parameters.rotary_table import RotaryTable, r
 from interp_toolkit.models.loading.settings import build_config
 from interp_toolkit.models.transformer.config import TransformerConfig
 
-#: which axis of which tensor shows a size
+#: for each size, the tensors and axes that show it
 _SIZES: dict[str, list[tuple[str, int]]] = {
     "d_vocab": [("embed.W_E", 0)],
     "d_model": [
@@ -44,8 +44,8 @@ _SIZES: dict[str, list[tuple[str, int]]] = {
     "n_key_value_heads": [("attn._W_K", 0), ("attn._W_V", 0), ("attn._b_K", 0)],
     "d_mlp": [("mlp.W_in", 1), ("mlp.W_out", 0), ("mlp.b_in", 0)],
 }
-#: rows of the rotary table that TransformerLens 3 starts with, and the length assumed for a file
-#: that shows none (it only limits how long a prompt may be)
+#: rows of the rotary table that TransformerLens 3 starts with, and the context assumed for a file
+#: that shows none (it only limits the length of a prompt)
 FIRST_TABLE = 2048
 
 
@@ -55,13 +55,13 @@ _LEARNED = {"positional_embedding_type": "standard"}
 
 @dataclass(frozen=True)
 class Assumption:
-    """Something a file does not say.
+    """A property that a file does not specify and that is assumed.
 
     Attributes:
-        fields: what is assumed, by configuration field.
-        phrase: how to say it in one phrase.
-        settled_by: the fields of which any, when given, replaces the assumption.
-        alternatives: what else the file allows, each as fields in place of these.
+        fields: the assumed values, by configuration field.
+        phrase: the assumption as a phrase.
+        settled_by: fields each of which, if set, replaces the assumption.
+        alternatives: other values of the fields that fit the file.
     """
 
     fields: Mapping[str, Any]
@@ -72,11 +72,11 @@ class Assumption:
 
 @dataclass(frozen=True)
 class Need:
-    """A setting that a file leaves open and that nothing can be assumed about.
+    """A setting that a file does not specify and that cannot be assumed.
 
     Attributes:
-        what: it says of the model, after "it does not say".
-        example: a value that it might have.
+        what: phrase that continues "the file does not say".
+        example: a possible value.
     """
 
     what: str
@@ -85,12 +85,12 @@ class Need:
 
 @dataclass(frozen=True)
 class InferredConfig:
-    """The settings that a state dict shows, and those that it leaves open.
+    """The configuration fields that a state dict determines, and those that it leaves open.
 
     Attributes:
-        known: configuration fields that names and shapes show.
-        assumptions: what is assumed about the others.
-        needed: fields that must be given, each with what asks for it.
+        shown: fields determined by names and shapes.
+        assumptions: about other fields.
+        needed: fields that must be set, each with its description.
     """
 
     shown: Mapping[str, Any]
@@ -112,12 +112,12 @@ class Settled:
 
 
 class MissingSettingError(InputError):
-    """A file does not say all that a model needs; everything missing is asked for at once.
+    """A file does not specify everything that a model needs; the message requests all of it.
 
     Attributes:
-        known: what the file does say.
-        assumptions: what would be assumed, one phrase each.
-        needed: what has to be given.
+        shown: fields that the file specifies.
+        assumptions: further assumptions, one phrase each.
+        needed: the missing settings.
     """
 
     def __init__(self, reading: InferredConfig, needed: Mapping[str, Need], source: str):
@@ -139,8 +139,8 @@ def read_state_dict(
 ) -> InferredConfig:
     """Infer the configuration from the tensors of a `HookedTransformer`.
 
-    Raises InputError when a size cannot be read off (the tensors that show it are missing), or a
-    buffer shows something that the toolkit's transformer does not have.
+    Raises InputError if a size cannot be determined (the tensors that show it are missing), or if
+    a buffer shows a feature that the toolkit's transformer lacks.
     """
     inner = {within_block(name) for name in parameters}
     fields = _sizes(parameters, source)
@@ -197,10 +197,10 @@ def settle(
     source: str,
     answered: frozenset[str] = frozenset(),
 ) -> Settled:
-    """The configuration from what is known, what is given, and the assumptions that remain.
+    """The configuration from the file, the settings, and the assumptions that remain.
 
-    `answered` names fields that settle an assumption though the configuration has no such field.
-    Raises InputError when something given contradicts the file.
+    `answered` names settings that replace an assumption but are not configuration fields.
+    Raises InputError if a setting contradicts the file.
     """
     _check_settings(reading, settings, source)
     rotary = {**reading.shown, **settings}.get("positional_embedding_type") == "rotary"
@@ -243,7 +243,7 @@ def _sizes(parameters: Mapping[str, Tensor], source: str) -> dict[str, Any]:
                     votes[size][tensor.shape[axis]] += 1
     blocks = [number for name in parameters if (number := block_number(name)) is not None]
     sizes: dict[str, Any] = {"n_layers": max(blocks, default=-1) + 1}
-    if not blocks:  # no attention: any head size will do
+    if not blocks:  # no attention: any head size is valid
         votes["n_heads"][1] = votes["d_head"][1] = 1
     for size, count in votes.items():
         if count:
@@ -254,7 +254,7 @@ def _sizes(parameters: Mapping[str, Tensor], source: str) -> dict[str, Any]:
 
 
 def _biases(inner: set[str]) -> dict[str, Any]:
-    """Whether there are biases; only where the unembedding's is the only one is that said."""
+    """Whether there are biases, and, if the unembedding differs, whether it has one."""
     names = {name for name in inner if name.rpartition(".")[2].lstrip("_").startswith("b_")}
     if not inner & {"unembed.W_U", "unembed.b_U"}:  # a tied unembedding without a bias
         return {"biases": bool(names), "unembed_bias": False}
@@ -332,7 +332,7 @@ def _rotary_table(buffers: Mapping[str, Tensor], source: str) -> RotaryTable | N
             continue
         cos = buffers.get(name.removesuffix("sin") + "cos")
         if cos is None or cos.shape != sin.shape or sin.ndim != 2:
-            raise InputError(f"{source}: {name} has no rotary_cos of the same shape beside it")
+            raise InputError(f"{source}: {name} has no rotary_cos of the same shape")
         tables.add(read_rotary_table(sin, cos, f"{source}: {name}"))
     if len(tables) > 1:
         raise InputError(f"{source} has different rotary tables in different layers: unsupported")
@@ -352,9 +352,9 @@ def _positions(table: RotaryTable | None) -> dict[str, Any]:
 
 
 def _mask_length(buffers: Mapping[str, Tensor], source: str) -> int | None:
-    """The context length, where a mask says it: TransformerLens before 3 saved causal masks.
+    """The context length if a mask shows it: TransformerLens before 3 saved causal masks.
 
-    They are saved for bidirectional models too, so they say nothing about the direction.
+    They are saved for bidirectional models too, so they do not show the direction.
     """
     for name, mask in buffers.items():
         if name.endswith(".mask") and mask.numel():

@@ -1,8 +1,8 @@
 """Rules of a naming layout: the TransformerLens tensor for each name, and its axes.
 
-A layout maps the checkpoint's names to rules. A name may contain `{layer}` and `{head}`, with the
-same number wherever they occur; a rule gives TransformerLens's name, and may give the axes as an
-einops pattern:
+A layout maps the checkpoint's names to rules. A name may contain `{layer}` and `{head}`, which
+match the same number everywhere in a rule. A rule contains TransformerLens's name, and optionally
+the axes as an einops pattern:
 
     {"h.{layer}.ln_1.weight": "blocks.{layer}.ln1.w",
      "h.{layer}.proj.weight": {"to": "blocks.{layer}.attn.W_O",
@@ -12,7 +12,7 @@ einops pattern:
 Several names in `to` divide the first axis of the pattern's result (a fused q, k, v); `{head}` in
 the checkpoint's name only stacks the heads in order; null leaves a tensor out. Axes of the same
 name have the same size everywhere, which determines sizes and distinguishes layouts; `n_heads` and
-`d_head` (the axes `head`, `d_head`) may be given if no shape shows them.
+`d_head` (the axes `head`, `d_head`) may be set if no shape shows them.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ _PATTERN = re.compile(r"[a-z_0-9 ()]+->[a-z_0-9 ()]+")
 
 @dataclass(frozen=True)
 class KeyRule:
-    """The target of one foreign tensor.
+    """The rule for one tensor of a checkpoint.
 
     Attributes:
-        to: our name, or the names that share out the first axis; empty where it is left out.
-        axes: how its axes go, as an einops pattern; None leaves them as they are.
+        to: its TransformerLens name, or several names that divide the first axis; empty to leave
+            the tensor out.
+        axes: rearrangement of its axes, as an einops pattern; None leaves them unchanged.
     """
 
     to: tuple[str, ...]
@@ -52,7 +53,7 @@ Layout = Mapping[str, KeyRule]
 
 
 class UnknownSizeError(Exception):
-    """A shape can be cut in several ways; the message names the axes that say how.
+    """A shape can be split in several ways; the message names the axes whose sizes are needed.
 
     Args:
         axes: their names.
@@ -65,7 +66,7 @@ class UnknownSizeError(Exception):
 
 @dataclass(frozen=True)
 class _Assigned:
-    """A tensor, its rule and the numbers in its name."""
+    """A tensor, its rule, and the layer and head numbers in its name."""
 
     name: str
     tensor: Tensor
@@ -76,14 +77,14 @@ class _Assigned:
 def read_layout(path: Path) -> dict[str, KeyRule]:
     """The layout in a JSON file; see the module.
 
-    Raises InputError where it is none.
+    Raises InputError if the file does not hold a layout.
     """
     source = f"--keys {path}"
     return layout_of(read_json(path, source), source)
 
 
 def layout_of(content: Any, source: str) -> dict[str, KeyRule]:
-    """The layout that a mapping of names to rules says; InputError where it is none."""
+    """The layout in a mapping of names to rules; InputError if it is not valid."""
     if not isinstance(content, Mapping) or not content:
         raise InputError(
             f"{source} must map tensor names of the checkpoint to TransformerLens's names"
@@ -126,17 +127,17 @@ def fits(tensors: Mapping[str, Tensor], layout: Layout) -> bool:
 def rename(
     tensors: Mapping[str, Tensor], layout: Layout, axis_sizes: Mapping[str, int], source: str
 ) -> dict[str, Tensor]:
-    """The tensors under our names and in our shapes; those without a rule as they are.
+    """The tensors under our names and in our shapes; those without a rule are unchanged.
 
     Args:
-        tensors: theirs.
-        layout: of them.
+        tensors: of the checkpoint.
+        layout: of the checkpoint.
         axis_sizes: sizes of axes that no shape shows, such as `head`.
         source: for messages.
 
     Raises:
         InputError: the shapes contradict the layout, or heads are missing.
-        UnknownSizeError: a size that has to be given.
+        UnknownSizeError: a size must be set.
     """
     placed, strange = _assign(tensors, layout)
     try:
@@ -161,7 +162,7 @@ def rename(
 
 
 def _assign(tensors: Mapping[str, Tensor], layout: Layout) -> tuple[list[_Assigned], list[str]]:
-    """(tensors with their rules, names without one)."""
+    """Pair tensors with their rules; also return the names without a rule."""
     patterns = [(_compiled(name), rule) for name, rule in layout.items()]
     placed, strange = [], []
     for name, tensor in tensors.items():
@@ -191,15 +192,15 @@ def _filled(name: str, numbers: Mapping[str, str]) -> str:
 
 
 def _groups(axes: str) -> list[list[str]]:
-    """The left side of a pattern: for each axis of the tensor, the names it is made of."""
+    """The axes on the left side of a pattern, each as the names that it combines."""
     left = axes.partition("->")[0]
     return [(inner or single).split() for inner, single in _GROUP.findall(left)]
 
 
 def _sizes(placed: list[_Assigned], axis_sizes: Mapping[str, int]) -> dict[str, int]:
-    """The size of every named axis; InputError where two tensors disagree."""
+    """The size of every named axis; InputError if two tensors disagree."""
     sizes, with_axes = dict(axis_sizes), [one for one in placed if one.rule.axes is not None]
-    learned: dict[str, str] = {}  # from which of their tensors
+    learned: dict[str, str] = {}  # the tensor from which each size was determined
     while True:
         n_sizes = len(sizes)
         for one in with_axes:
@@ -218,7 +219,7 @@ def _sizes(placed: list[_Assigned], axis_sizes: Mapping[str, int]) -> dict[str, 
 def _solve(
     group: list[str], size: int, sizes: dict[str, int], learned: dict[str, str], one: _Assigned
 ) -> None:
-    """Learn the one size that is not known yet, or check that all agree."""
+    """Determine the one unknown size of an axis, or check that all sizes agree."""
     rest, open_ = 1, []
     for name in group:
         number = len(one.rule.to) if name == "parts" else sizes.get(name)
@@ -240,7 +241,7 @@ def _solve(
 
 
 def _parts(one: _Assigned, sizes: Mapping[str, int]) -> Iterator[tuple[str, Tensor]]:
-    """Our names and tensors for one of theirs."""
+    """The TransformerLens names and tensors for one tensor of the checkpoint."""
     tensor = one.tensor
     if one.rule.axes is not None and one.rule.to:
         groups = _groups(one.rule.axes)

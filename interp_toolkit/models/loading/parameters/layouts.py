@@ -1,10 +1,10 @@
 """Naming layouts that are recognized automatically: GPT-2, nanoGPT, old TransformerLens.
 
 GPT-2 as saved by transformers stores its matrices input-first (`Conv1D`); nanoGPT has the same
-names and stores them output-first (`nn.Linear`). Before TransformerLens multiplied from the right
-(October 2022), its predecessors had today's names with transposed matrices: EasyTransformer, and
-the code of "Progress measures for grokking" (Nanda et al. 2023), whose W_O is flat. A layout is
-used if every name has its place and the shapes fit no other.
+names and stores them output-first (`nn.Linear`). Predecessors of TransformerLens (before October
+2022) had today's names with transposed matrices: EasyTransformer, and the code of "Progress
+measures for grokking" (Nanda et al. 2023), whose W_O is flat. A layout is used if every name has a
+rule and the shapes fit no other layout.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _QKV_BIAS = tuple(f"{_BLOCK}attn.b_{part}" for part in "QKV")
 
 
 def _gpt2(matrix: str) -> Layout:
-    """GPT-2's names; `matrix` says how the axes IN and OUT of a matrix are stored."""
+    """GPT-2's layout; `matrix` gives the order of the axes IN and OUT of a matrix."""
 
     def axes(inputs: str, outputs: str, becomes: str) -> str:
         return f"{matrix.replace('IN', inputs).replace('OUT', outputs)} -> {becomes}"
@@ -79,7 +79,7 @@ def _gpt2(matrix: str) -> Layout:
 
 
 def _forebear(W_pos: str, W_O: str, W_U: str) -> Layout:
-    """Today's names, with matrices that multiplied from the left."""
+    """Today's names, with matrices that multiply from the left."""
     turned = {
         "embed.W_E": "d_model d_vocab -> d_vocab d_model",
         "pos_embed.W_pos": W_pos,
@@ -103,7 +103,7 @@ _FLAT = "d_model (head d_head) -> head d_head d_model"
 _TURNED = "d_vocab_out d_model -> d_model d_vocab_out"
 _STRAIGHT = "d_model d_vocab_out -> d_model d_vocab_out"
 
-#: the named layouts, each in the variants it came in
+#: the named layouts, each with its variants
 LAYOUTS: Mapping[str, tuple[Layout, ...]] = {
     "gpt2": (_gpt2("IN OUT"),),
     "nanogpt": (_gpt2("OUT IN"),),
@@ -113,7 +113,7 @@ LAYOUTS: Mapping[str, tuple[Layout, ...]] = {
         _forebear(_TURNED_POSITIONS, _PER_HEAD, _TURNED),
     ),
 }
-_ANCHOR = "wte.weight"  # what GPT-2's prefix is read off
+_ANCHOR = "wte.weight"  # shows GPT-2's prefix
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ class Named:
 
     Attributes:
         tensors: by name.
-        phrases: what was taken for granted, one phrase each.
-        unknown: axes of which the size must be given (`head`); the tensors are then provisional.
+        phrases: assumptions, one phrase each.
+        unknown: axes whose size must be set (`head`); the tensors are then provisional.
     """
 
     tensors: Mapping[str, Tensor]
@@ -132,7 +132,7 @@ class Named:
 
 
 def find_layout(tensors: Mapping[str, Tensor]) -> str | None:
-    """The name of the layout that these tensors are in by their names and shapes, if any is."""
+    """The name of the layout of these tensors by their names and shapes; None if unknown."""
     stripped = _without_prefix(tensors)
     if _ANCHOR in stripped and _has_blocks(stripped):
         candidates = [name for name in ("gpt2", "nanogpt") if _fits_any(stripped, name)]
@@ -148,13 +148,13 @@ def as_named(
     settings: Mapping[str, Any],
     source: str,
 ) -> Named:
-    """The tensors under TransformerLens' names, by a named layout, a file's or a mapping's.
+    """The tensors under TransformerLens' names, by a named layout, a file or a mapping.
 
     Args:
-        tensors: as they were saved.
-        keys: a key of `LAYOUTS`, a JSON file, or what such a file holds.
-        settings: settings; `n_heads` and `d_head` are the sizes of the axes `head` and `d_head`,
-            and with `normalization_type="LN"` norms that have no shift get zeros.
+        tensors: as saved.
+        keys: a key of `LAYOUTS`, a JSON file, or the content of such a file.
+        settings: `n_heads` and `d_head` are the sizes of the axes `head` and `d_head`; with
+            `normalization_type="LN"` norms without a shift get zeros.
         source: for messages.
 
     Raises:
@@ -184,7 +184,7 @@ def as_named(
 
 
 def could_be_turned(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether shapes leave open that matrices multiply from the left, as before TransformerLens."""
+    """Whether the shapes allow matrices that multiply from the left, as before TransformerLens."""
     return any(name.endswith(".attn.W_Q") for name in tensors) and _fits_any(
         tensors, "easytransformer"
     )
@@ -213,12 +213,12 @@ def _renamed(
             provisional = rename(tensors, layout, {**sizes, "head": 1}, source)
             return Named(with_zero_biases(provisional), unknown=("head",))
         except UnknownSizeError as error:
-            unknown = error  # it takes more than the number of heads
+            unknown = error  # other sizes than the number of heads are needed
     raise InputError(f"{source}: no shape determines the size of the axis {unknown}") from unknown
 
 
 def _without_prefix(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Without what stands before GPT-2's embedding (`transformer.`, `backbone.`)."""
+    """The tensors without the prefix of GPT-2's embedding (`transformer.`, `backbone.`)."""
     anchor = next((name for name in tensors if name.endswith(f".{_ANCHOR}")), "")
     prefix = anchor.removesuffix(_ANCHOR)
     return {without_prefix(name, prefix): tensor for name, tensor in tensors.items()}
@@ -239,7 +239,7 @@ def _by_orientation(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _is_straight(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether the shapes are those of today's TransformerLens."""
+    """Whether the shapes are those of current TransformerLens versions."""
     axes = {
         "embed.W_E": "d_vocab d_model",
         "pos_embed.W_pos": "n_ctx d_model",
@@ -255,7 +255,7 @@ def _is_straight(tensors: Mapping[str, Tensor]) -> bool:
 
 
 def _with_norm_shifts(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Zeros for the shifts of LayerNorms that have none: GPT-2's kin center all the same."""
+    """Add zero shifts to LayerNorms that have none, because GPT-2's kind centers regardless."""
     filled = dict(tensors)
     for name, tensor in tensors.items():
         inner = within_block(name)

@@ -1,9 +1,10 @@
 """Recognize a state dict's naming scheme, and convert a bridge's names to `HookedTransformer`'s.
 
-`HookedTransformer` (and this package's transformer) keeps `blocks.0.attn.W_Q [head, d_model,
-d_head]`, multiplied from the right. `TransformerBridge.state_dict()` keeps `blocks.0.attn.q.weight`
-with the heads side by side, multiplied from the left (`torch.nn.Linear`), except for the MLP of
-GPT-2, which is transposed (`Conv1D`). TransformerLens 3.9 and 4.3 write the same names.
+`HookedTransformer` (and this package's transformer) stores `blocks.0.attn.W_Q [head, d_model,
+d_head]`, multiplied from the right. `TransformerBridge.state_dict()` stores
+`blocks.0.attn.q.weight` with the heads concatenated, multiplied from the left (`torch.nn.Linear`),
+except for the MLP of GPT-2, which is transposed (`Conv1D`). TransformerLens 3.9 and 4.3 write the
+same names.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from interp_toolkit.errors import InputError
 
 Tensors = dict[str, Tensor]
 
-#: words of wrappers (parallel training, torch.compile, checkpointing), wherever they stand
+#: name parts from wrappers (parallel training, torch.compile, checkpointing), at any level
 _WRAPPERS = re.compile(
     r"(?<![^.])(module|_orig_mod|_forward_module|_(fsdp|checkpoint)_wrapped_module)\."
 )
-#: where a model begins behind a prefix (`model.`, `net.`, `ema_model.`), which is the first group
+#: start of a model's names after a prefix (`model.`, `net.`, `ema_model.`), the first group
 _PREFIXED = re.compile(
     r"(.*\.)?(embed\.(W_E|weight)|blocks\.\d+\.(attn|mlp|ln\d)\..+|transformer\.wte\.weight)"
 )
 _BUFFERS = re.compile(r"\.attn\.(mask|IGNORE|rotary_sin|rotary_cos)$")
 _BLOCK = re.compile(r"^blocks\.(\d+)\.")
 _ATTENTION = {"q": "Q", "k": "K", "v": "V"}
-#: names of a bridge that the toolkit's transformer has no place for, and what they are
+#: names in a bridge without a counterpart in the toolkit's transformer, with their meaning
 _FOREIGN = {
     "ln1_post": "norms after the attention",
     "ln2_post": "norms after the MLP",
@@ -46,9 +47,9 @@ _FOREIGN = {
 
 
 def unwrap_names(tensors: Mapping[str, Tensor], source: str) -> Tensors:
-    """The tensors without the words that wrappers put into names, and without a model's prefix.
+    """The tensors without the parts that wrappers add to names, and without a model's prefix.
 
-    Raises InputError where two names become one, or several models have a prefix each.
+    Raises InputError if two names become equal, or if several models have different prefixes.
     """
     named: Tensors = {}
     for name, tensor in tensors.items():
@@ -72,7 +73,7 @@ def unwrap_names(tensors: Mapping[str, Tensor], source: str) -> Tensors:
 
 
 def without_prefix(name: str, prefix: str) -> str:
-    """The name without a prefix, or without as many of its first words as the name begins with.
+    """The name without a prefix, or without as many leading parts of it as the name has.
 
     Examples:
         >>> without_prefix("base_model.model.lm_head.weight", "base_model.model.transformer.")
@@ -84,7 +85,7 @@ def without_prefix(name: str, prefix: str) -> str:
 
 
 def split_buffers(tensors: Mapping[str, Tensor]) -> tuple[Tensors, Tensors]:
-    """(parameters, buffers): masks and rotary tables say something but are no weights."""
+    """Separate parameters from buffers (masks and rotary tables)."""
     buffers = {name: t for name, t in tensors.items() if _BUFFERS.search(name)}
     return {name: t for name, t in tensors.items() if name not in buffers}, buffers
 
@@ -105,29 +106,29 @@ def is_hooked(names: Iterable[str]) -> bool:
 
 
 def block_number(name: str) -> int | None:
-    """The number of a tensor's block; None outside the blocks."""
+    """The index of a tensor's block; None outside the blocks."""
     match = _BLOCK.match(name)
     return int(match.group(1)) if match else None
 
 
 def within_block(name: str) -> str:
-    """The name without `blocks.N.`: what the tensor is called in its block."""
+    """The name without `blocks.N.`."""
     return _BLOCK.sub("", name)
 
 
 def provisional_heads(tensors: Mapping[str, Tensor]) -> int:
-    """A number of heads that divides queries and keys, until the right one is given."""
+    """A number of heads that divides queries and keys, used until the actual one is set."""
     rows = [t.shape[0] for n, t in tensors.items() if n.endswith("attn.q.weight") and t.ndim]
     rows += [t.shape[0] for n, t in tensors.items() if n.endswith("attn.k.weight") and t.ndim]
     return max(rows, default=1) // max(math.gcd(*rows), 1) or 1
 
 
 def bridge_to_hooked(tensors: Mapping[str, Tensor], n_heads: int, source: str) -> Tensors:
-    """A bridge's tensors with the names and shapes that `HookedTransformer` gives them.
+    """A bridge's tensors with the names and shapes of `HookedTransformer`.
 
-    Biases that the architecture does not have anywhere become zeros where others have them.
-    Raises InputError for parts that the toolkit's transformer does not have, or when the heads
-    do not divide the projections.
+    Biases that the architecture lacks become zeros if other parts have biases.
+    Raises InputError for parts that the toolkit's transformer lacks, or if the number of heads
+    does not divide the projections.
     """
     for name in tensors:
         foreign = next((what for part, what in _FOREIGN.items() if part in name), None)
@@ -225,20 +226,20 @@ class _BridgeNames:
 
 
 def mlp_is_square(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether a bridge's MLP matrices are square, so that their shapes show no order."""
+    """Whether a bridge's MLP matrices are square, so that shapes do not show their orientation."""
     matrices = [t for name, t in tensors.items() if name.endswith("mlp.in.weight") and t.ndim == 2]
     return any(t.shape[0] == t.shape[1] for t in matrices)
 
 
 def _is_conv1d(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether matrices are stored input-first (GPT-2's `Conv1D`), as the MLP's shape shows."""
+    """Whether matrices are stored input-first (GPT-2's `Conv1D`), by the MLP's shape."""
     width = tensors["embed.weight"].shape[-1] if "embed.weight" in tensors else None
     shapes = [t.shape for name, t in tensors.items() if name.endswith("mlp.in.weight")]
     return any(len(s) == 2 and s[0] == width and s[1] != width for s in shapes)
 
 
 def with_zero_biases(tensors: Tensors) -> Tensors:
-    """Zeros for the biases that the architecture has in no block, if it has others."""
+    """Add zeros for the biases that no block has, if the model has other biases."""
     if not any(re.search(r"\.b_\w+$", name) for name in tensors):
         return tensors
     inner = {within_block(name) for name in tensors}

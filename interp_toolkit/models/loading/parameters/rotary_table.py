@@ -1,9 +1,9 @@
 """Rotary settings read from a saved table: dimensions, pairing and base.
 
-`HookedTransformer` keeps the sines and cosines of every position as buffers. With pairs of
-frequency f_i = base^(-2i / rotary_dim), row p holds the angles p·f_i twice over: next to each
-other (adjacent pairs, GPT-J) or in two halves (GPT-NeoX, Llama). The base is read off row 1 and
-then checked by computing the whole table again; a table that no base gives (NTK, YaRN or linear
+`HookedTransformer` stores the sines and cosines of every position as buffers. With pairs of
+frequency f_i = base^(-2i / rotary_dim), row p holds each angle p·f_i twice: next to each other
+(adjacent pairs, GPT-J) or in two halves (GPT-NeoX, Llama). The base is determined from row 1 and
+then checked by recomputing the whole table; a table that no base reproduces (NTK, YaRN or linear
 scaling) is refused.
 """
 
@@ -25,11 +25,11 @@ class RotaryTable:
     """The parameters of a rotary table.
 
     Attributes:
-        dim: how many dimensions of each head turn.
+        dim: number of rotated dimensions per head.
         base: of the frequencies.
         adjacent_pairs: pairs (0, 1), (2, 3), ... rather than (0, dim/2), (1, dim/2 + 1), ...;
-            this and base are None where they make no difference: one pair, or one position.
-        n_ctx: how many positions the table holds.
+            this and `base` are None if they make no difference: one pair, or one position.
+        n_ctx: number of positions in the table.
     """
 
     dim: int
@@ -43,7 +43,7 @@ def read_rotary_table(
 ) -> RotaryTable:
     """Read the parameters of a rotary table; `name` is the tensor's, for messages.
 
-    Raises InputError for a table that no base gives.
+    Raises InputError for a table that no base reproduces.
     """
     n_ctx, dim = sin.shape
     if dim < 2 or dim % 2:
@@ -65,7 +65,7 @@ def read_rotary_table(
 
 
 def _candidates(frequencies: Float[Tensor, "half"]) -> list[float]:
-    """Bases to try, the roundest first."""
+    """Candidate bases, the roundest first."""
     half = len(frequencies)
     if half < 2:
         return [DEFAULT_BASE]

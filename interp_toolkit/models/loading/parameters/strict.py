@@ -1,4 +1,4 @@
-"""Weights go into a model whole, finite and of the right shape, or not at all."""
+"""Load weights into a model only if all are present, finite and of the right shape."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from interp_toolkit.models.model import Model
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 
-#: what a `Transformer` of some configuration has
+#: tensor names in a `Transformer` of any configuration
 _OWN_NAMES = re.compile(
     r"embed\.W_E|pos_embed\.W_pos|unembed\.[Wb]_U|ln_final\.[wb]|blocks\.\d+\.(ln[12]\.[wb]|"
     r"attn\._?[Wb]_[QKVO]|attn\.mixing|mlp\.[Wb]_(in|out|gate))"
 )
-_NAMED = 3  # how many tensors a message names before it counts the rest
+_NAMED = 3  # tensors that a message names before counting the rest
 
 
 def build_transformer(
@@ -28,10 +28,10 @@ def build_transformer(
 ) -> Transformer:
     """A `Transformer` with these weights, copied, in the configuration's dtype, in eval mode.
 
-    Raises InputError that lists the tensors that are missing, too many or misshapen.
+    Raises InputError with a list of the tensors that are missing, unexpected or misshapen.
     """
     _check_blocks(config.n_layers, tensors, source)
-    with torch.device("meta"):  # the model's names and shapes, without any memory
+    with torch.device("meta"):  # the model's names and shapes, without memory
         model = Transformer(config, init_weights=False)
     _check_shapes({name: t.shape for name, t in model.state_dict().items()}, tensors, source)
     check_floating(tensors, source)
@@ -42,7 +42,7 @@ def build_transformer(
 
 
 def check_floating(tensors: Mapping[str, Tensor], source: str) -> None:
-    """Raise InputError for weights of whole numbers or booleans: quantized ones, or no weights."""
+    """Raise InputError for integer or boolean weights: quantized, or not weights at all."""
     whole = {name: t.dtype for name, t in tensors.items() if not t.is_floating_point()}
     if whole:
         kinds = ", ".join(sorted({str(dtype).removeprefix("torch.") for dtype in whole.values()}))
@@ -53,7 +53,7 @@ def check_floating(tensors: Mapping[str, Tensor], source: str) -> None:
 
 
 def check_names(names: Iterable[str], source: str) -> None:
-    """Raise InputError for names that no transformer here has, whatever its configuration."""
+    """Raise InputError for names that no transformer here has in any configuration."""
     strange = [name for name in names if not _OWN_NAMES.fullmatch(name)]
     if strange:
         raise InputError(
@@ -65,7 +65,7 @@ def check_names(names: Iterable[str], source: str) -> None:
 def check_finite(tensors: Iterable[tuple[str, Tensor]], source: str) -> None:
     """Raise InputError that names the weights with NaN or infinite values, if there are any."""
     bad = [
-        name.replace("._original_component", "")  # bridges wrap each part, and PyTorch names both
+        name.replace("._original_component", "")  # bridges wrap modules, and PyTorch names both
         for name, tensor in tensors
         if tensor.is_floating_point() and not _finite(tensor)
     ]
@@ -74,7 +74,7 @@ def check_finite(tensors: Iterable[tuple[str, Tensor]], source: str) -> None:
 
 
 def _finite(tensor: Tensor) -> bool:
-    """Whether all of it is; a finite sum says so at once, any other may have overflowed."""
+    """Whether all entries are finite; a finite sum shows it, any other sum may have overflowed."""
     total = tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))
     return bool(torch.isfinite(total)) or bool(torch.isfinite(tensor).all())
 
@@ -82,7 +82,7 @@ def _finite(tensor: Tensor) -> bool:
 def model_weights(model: Model) -> Iterable[tuple[str, Tensor]]:
     """Tensors that must be finite, by name: parameters, and mixing matrices if any.
 
-    Other buffers need not be: HookedTransformer keeps -inf in one.
+    Other buffers are exempt: HookedTransformer stores -inf in one.
     """
     mixing = ((name, t) for name, t in model.named_buffers() if name.endswith(".attn.mixing"))
     return chain(model.named_parameters(), mixing)

@@ -6,10 +6,10 @@ Source: "Computation in superposition", section 1.4.
 
 The worst error over all inputs with at most l features on is exact: let t_Ix be the fraction of
 ∩ S_i that is connected to x. With all of I on and a set A of others, the readout is
-1 + Σ_{x∈A} t_Ix; with all but one on it is Σ_{x∈A} t_Ix; with fewer on it is the mean of
-max(0, n - 1 - ...), n of A's features being connected, which is at most the value of A minus one
-with all but one on. So the worst error is the sum of the l - k + 1 largest t_Ix, from (k + 1)-wise
-counts alone.
+1 + Σ_{x∈A} t_Ix. With all but one on it is Σ_{x∈A} t_Ix. With fewer on it is the mean of
+max(0, n - 1 - ...), n of A's features being connected, which is at most the value for A without one
+feature and with all but one of I on. So the worst error is the sum of the l - k + 1 largest t_Ix,
+from (k + 1)-wise counts alone.
 
 *Squares.* With the activation x -> x^2, products of readouts are readouts of squares. Features are
 random unit vectors f_i of r dimensions, many more than r. The AND of i and j on the sum v of the
@@ -51,7 +51,7 @@ from interp_toolkit.toys.superposition.layers.layer import (
     random_unit_features,
 )
 
-MOST_GATES = 500_000  # whose exact errors are computed at once without being asked for by name
+MOST_GATES = 500_000  # whose exact errors are computed by default
 CHUNK_ELEMENTS = 2**24  # gates times neurons held at once
 EMPTY_CHANCE = 1e-3  # of an empty intersection, at the least density
 
@@ -61,7 +61,7 @@ class WorstErrors:
     """The exact worst error of each gate over all inputs with at most l features on.
 
     Attributes:
-        worst: the largest |readoff - AND|.
+        worst: the largest |readout - AND|.
         after_offset: the same after the gate's best gain and bias.
         empty: gates whose features share no neuron; their error is 1.
     """
@@ -77,8 +77,8 @@ class FanInAND(ShortRepr):
 
     Attributes:
         layer: its weights.
-        connections: which features each neuron reads.
-        fan_in: features of a gate.
+        connections: the features that each neuron reads.
+        fan_in: number of features of a gate.
     """
 
     layer: FeatureLayer
@@ -90,7 +90,7 @@ class FanInAND(ShortRepr):
         return list(combinations(range(len(self.connections)), self.fan_in))
 
     def readoffs(self, gates: Sequence[Gate]) -> Float[Tensor, "gate neuron"]:
-        """The constructed readoffs.
+        """The constructed readouts.
 
         Raises InputError for gates of another fan-in or whose features share no neuron.
         """
@@ -98,9 +98,9 @@ class FanInAND(ShortRepr):
         return intersection_readoffs(self.connections, checked)
 
     def worst_errors(self, most_on: int, gates: Sequence[Gate] | None = None) -> WorstErrors:
-        """The exact worst errors of these gates (None: of all) at most `most_on` features on.
+        """The exact worst errors of these gates (None: all) with at most `most_on` features on.
 
-        Raises InputError where fewer than `fan_in` features are on, and for too many gates.
+        Raises InputError if fewer than `fan_in` features may be on, and for too many gates.
         """
         n_features, k = len(self.connections), self.fan_in
         if not k <= most_on <= n_features:
@@ -151,15 +151,14 @@ def fan_in_and(
     Args:
         n_features: of the input.
         n_neurons: of the layer.
-        fan_in: features of a gate, at least 2.
-        density: the chance p that a feature is connected to a neuron; see
+        fan_in: number of features of a gate, at least 2.
+        density: the probability p that a feature is connected to a neuron; see
             `choose_density` and `least_density`.
         seed: of the connections.
 
     Raises:
-        InputError: sizes that are not there, a density outside 0..1 (as the source's
-            log²(d0) / d^(1/k) is at sizes that fit a machine), or so low that some gate's features
-            are likely to share no neuron.
+        InputError: invalid sizes, a density outside 0..1 (as the source's log²(d0) / d^(1/k) is at
+            practical sizes), or one so low that some gate's features probably share no neuron.
     """
     check_sizes(n_features, n_neurons, fan_in)
     check_bytes(n_features, n_neurons, "weights")
@@ -189,9 +188,9 @@ def connected(connections: Bool[Tensor, "feature neuron"], fan_in: int) -> FanIn
 def least_density(
     n_features: int, n_neurons: int, fan_in: int, chance: float = EMPTY_CHANCE
 ) -> float:
-    """The density p, of order d^(-1/k), at which hardly any gate's features share no neuron.
+    """The density p, of order d^(-1/k), at which almost every gate's features share a neuron.
 
-    C(d0, k) (1 - p^k)^d, which bounds the chance that there is such a gate, is `chance`.
+    C(d0, k) (1 - p^k)^d, an upper bound of the chance that there is an exception, is `chance`.
     """
     check_sizes(n_features, n_neurons, fan_in)
     if not 0 < chance < 1:
@@ -213,9 +212,9 @@ def intersections(
 def intersection_readoffs(
     connections: Bool[Tensor, "feature neuron"], gates: Sequence[Gate]
 ) -> Float[Tensor, "gate neuron"]:
-    """The mean over the neurons that each gate's features share.
+    """The mean over the neurons that each gate's features share, as readouts.
 
-    Raises InputError where they share none.
+    Raises InputError if they share none.
     """
     shared = intersections(connections, gates)
     empty = [gate for gate, row in zip(gates, shared, strict=True) if not row.any()]
@@ -228,19 +227,19 @@ def intersection_readoffs(
 
 
 def check_sizes(n_features: int, n_neurons: int, fan_in: int) -> None:
-    """Raise InputError for a fan-in that is not there, or too few neurons to divide."""
+    """Raise InputError for an invalid fan-in, or too few neurons."""
     if not 2 <= fan_in <= n_features:
         raise InputError(f"a fan-in of {fan_in} is not between 2 and the {n_features} features")
     if n_neurons < fan_in - 1:
         raise InputError(f"{n_neurons} neurons are too few for fan-in {fan_in}")
 
 
-MOST_DIMENSIONS = 128  # of features whose squares are made as neurons: 8,256 of them
-MOST_ERROR = 0.5  # that is expected (rms) where a pair is on: 2 / sqrt(r), so 16 dimensions
+MOST_DIMENSIONS = 128  # for which the squares are built as neurons: 8,256 of them
+MOST_ERROR = 0.5  # expected (rms) error of a true AND: 2 / sqrt(r), so at least 16 dimensions
 
 
 class ClassError(NamedTuple):
-    """The errors of an AND's readoff on inputs of one class: the largest, and root mean square."""
+    """The errors of an AND's readout on inputs of one class: the largest, and root mean square."""
 
     worst: float
     rms: float
@@ -306,8 +305,8 @@ class QuadraticAND(ShortRepr):
         """Errors on random pairs with both, one or none of the pair among `most_on` features on.
 
         Args:
-            most_on: how many features are on, at least 2.
-            n: pairs, each with an input of its own in each class.
+            most_on: number of features that are on, at least 2.
+            n: number of pairs, each with its own input in each class.
             seed: of the sample.
 
         Raises:
@@ -345,12 +344,12 @@ def quadratic_and(n_features: int, dim: int, *, seed: int = 0) -> QuadraticAND:
 
     Args:
         n_features: m.
-        dim: r, the dimensions they share.
+        dim: r, the number of dimensions.
         seed: of the f-vectors.
 
     Raises:
-        InputError: no features or no dimensions, more than fit, or so few dimensions (below 16)
-            that an AND that is true is expected to be read off by more than 1/2.
+        InputError: no features or no dimensions, sizes too large, or so few dimensions (below 16)
+            that the expected error of a true AND is above 1/2.
     """
     if dim >= 1 and 2 / math.sqrt(dim) > MOST_ERROR:
         raise InputError(

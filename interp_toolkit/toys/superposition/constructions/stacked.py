@@ -1,19 +1,19 @@
 """A sparse boolean circuit executed in superposition, layer after layer, also as a transformer.
 
-Each layer of the circuit is boolean functions of one or two of the features before it (ANDs, XORs,
-copies). Their ANDs are computed by chosen neurons (`targeted`), and the readouts become the next
-layer's input: each function's readout times its own f-vector, random unit vectors of fewer
-dimensions than there are functions. All of this is one linear map from neurons and input to the
-next input, so the errors of one layer are carried into the next: the source ("Computation in
-superposition", section 1.3) leaves open how they grow, and `errors` measures it. With `rounded`
-every readout is rounded to 0 or 1 in between, which no linear map can do: it shows the errors that
-one layer adds to a clean input.
+Each layer of the circuit consists of boolean functions of one or two features of the previous layer
+(ANDs, XORs, copies). Their ANDs are computed by chosen neurons (`targeted`), and the readouts
+become the next layer's input: each function's readout times its own f-vector, random unit vectors
+of fewer dimensions than there are functions. All of this is one linear map from neurons and input
+to the next input, so the errors of one layer are carried into the next. The source ("Computation in
+superposition", section 1.3) leaves open how they grow, and `errors` measures it. With `rounded`,
+every readout is rounded to 0 or 1 between layers, which no linear map can do: it shows the errors
+that one layer adds to a clean input.
 
-As a transformer with one block per layer, the residual stream holds the input of every layer side
-by side, and the last layer's readouts. The first head adds up the f-vectors of the row of tokens at
-its last position (see `layers.layer`); no other head writes anything. Each MLP reads its layer's
-axes and writes the next one's. If functions weigh features themselves, two ReLU neurons for each
-axis, for x and -x, pass them on.
+As a transformer with one block per layer, the residual stream holds the input of every layer and
+the last layer's readouts, on separate axes. The first head adds up the f-vectors of the prompt's
+tokens at its last position (see `layers.layer`); other heads write nothing. Each MLP reads its
+layer's axes and writes to the next one's. If functions depend on features directly, two ReLU
+neurons for each axis, for x and -x, pass them on.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class LayerErrors:
     """The errors of a layer's functions over some inputs.
 
     Attributes:
-        written: of the readoffs from this layer.
-        read: of what the next layer reads along the functions' f-vectors; the last layer's are
-            read as they are written.
+        written: of the readouts of this layer.
+        read: of the next layer's input along the functions' f-vectors; for the last layer equal to
+            `written`.
     """
 
     written: Epsilon
@@ -65,10 +65,11 @@ class CircuitGroundTruth(ShortRepr):
     """The ground truth of a model of a stacked circuit.
 
     Attributes:
-        circuit: the functions of each layer, of the features before it; the last are the logits.
+        circuit: the functions of each layer, of the previous layer's features; the last are the
+            logits.
         features: the f-vectors of each layer's input.
-        hooks: where each layer's neurons are, the first of them where functions pass features on.
-        most_on: how many features of the input are on together, at most.
+        hooks: of each layer's neurons; neurons that pass features on come first.
+        most_on: largest number of input features that are on together.
     """
 
     circuit: tuple[tuple[BooleanFunction, ...], ...]
@@ -82,9 +83,9 @@ class StackedCircuit:
     """A circuit and the layers that execute it; see the module.
 
     Attributes:
-        circuit: the functions of each layer, of the features before it.
+        circuit: the functions of each layer, of the previous layer's features.
         layers: the neurons, and the f-vectors of the features that they read.
-        readoffs: of the functions, by layer.
+        readoffs: readouts of the functions, by layer.
     """
 
     circuit: tuple[tuple[BooleanFunction, ...], ...]
@@ -106,7 +107,7 @@ class StackedCircuit:
 
         Args:
             on: inputs.
-            rounded: take readoffs above 1/2 for 1 and others for 0 before the next layer.
+            rounded: round readouts to 0 or 1 before the next layer.
         """
         x = self.layers[0].input(torch.from_numpy(on))
         following = [layer.features for layer in self.layers[1:]]
@@ -134,8 +135,9 @@ class StackedCircuit:
     def inputs(self, n: int, most_on: int, *, seed: int = 0) -> Bool[np.ndarray, "input feature"]:
         """Random inputs on which functions of the last layer have a chance to be true.
 
-        Half of them have `most_on` random features on. The others have on what a random function
-        of the last layer depends on (a random part, if that is more), and random others.
+        Half of them have `most_on` random features on. In the others, the features on which a
+        random function of the last layer depends are on (a random subset, if there are more than
+        `most_on`), and random others.
 
         Raises InputError for more features than there are.
         """
@@ -185,7 +187,7 @@ class StackedCircuit:
         return model
 
     def _least_on(self) -> int:
-        """A bound: with fewer features on no function of the last layer is true."""
+        """A lower bound on the features that must be on for a function of the last layer."""
         least = [1] * len(self.layers[0].features)
         for depth, functions in enumerate(self.circuit):
             combine = max if depth else sum
@@ -223,14 +225,14 @@ def stacked_circuit(
         circuit: functions of one or two features, layer by layer.
         n_features: of the circuit's input.
         n_neurons: of each layer.
-        neurons_per_gate: that each AND is given.
+        neurons_per_gate: for each AND.
         dims: of the f-vectors of each layer's input; None: an axis for each feature.
-        spread: whether f-vectors are spread evenly, and not random.
+        spread: whether f-vectors are spread evenly instead of random.
         seed: of f-vectors and neurons.
 
     Raises:
-        InputError: functions of more features or of features that are not there, layers without
-            an AND, another number of `dims` than of layers, or sizes that cannot work (as
+        InputError: functions of more than two features or of unknown ones, layers without an AND,
+            a number of `dims` other than the number of layers, or sizes that cannot work (see
             `targeted_gates`).
     """
     if not circuit or len(dims) != len(circuit):
@@ -264,9 +266,9 @@ def stacked_circuit(
 def random_circuit(
     n_features: int, widths: Sequence[int], *, xor_share: float = 0.0, seed: int = 0
 ) -> list[list[BooleanFunction]]:
-    """Layers of ANDs (and a share of XORs) of random distinct pairs of the layer before.
+    """Layers of ANDs (and a fraction of XORs) of random distinct pairs of the previous layer.
 
-    Raises InputError for a share outside 0..1, or more functions than there are pairs.
+    Raises InputError for a fraction outside 0..1, or more functions than pairs.
     """
     if not 0 <= xor_share <= 1:
         raise InputError(f"the fraction of XORs must be between 0 and 1, not {xor_share}")
@@ -297,7 +299,7 @@ def supports(circuit: Circuit, n_features: int) -> list[tuple[int, ...]]:
 
 
 def _ands(functions: Sequence[BooleanFunction], n_features: int) -> list[Gate]:
-    """The pairs whose AND has a coefficient in some function."""
+    """The pairs whose AND has a nonzero coefficient in some function."""
     gates: dict[Gate, None] = {}
     for function in functions:
         check_function(function, n_features)
@@ -315,16 +317,16 @@ def stacked_model(
     most_on: int,
     name: str,
 ) -> Transformer:
-    """The layers as a model (see the module), in float64; its logits are the last readoffs.
+    """The layers as a model (see the module), in float64; its logits are the last readouts.
 
     Args:
-        layers: each reads the f-vectors of the functions before it.
-        readoffs: of each layer's functions.
+        layers: each reads the f-vectors of the previous layer's functions.
+        readoffs: readouts of each layer's functions.
         most_on: the largest number of features that are on together.
         name: of the model.
 
     Raises:
-        InputError: layers that do not follow each other, or are no ReLU layers; no features that
+        InputError: layers whose sizes do not match, or that are not ReLU layers; no features that
             are on together.
     """
     n_out = len(readoffs[-1].constant)

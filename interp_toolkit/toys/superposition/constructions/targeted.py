@@ -1,7 +1,7 @@
 """ANDs of features in superposition, ANDs of chosen sets, and ANDs with one neuron each.
 
 *Universal AND in superposition*: m > d0 features on d0 axes. The features are random unit
-f-vectors, the rows of F, and a neuron reads the sum of the f-vectors that it is connected to:
+f-vectors, the rows of F. A neuron reads the sum of the f-vectors that it is connected to:
 W = Ŵ F, with Ŵ of 0s and 1s as in `uand`, and the same readouts. Two f-vectors have inner products
 of about 1/sqrt(d0), so each feature that is on adds noise to all neurons, of standard deviation
 sqrt(c/d0) if c = p m features are connected to a neuron. Neurons misfire when that approaches 1,
@@ -11,12 +11,13 @@ already has an error of 1, nothing is built. Source: "Computation in superpositi
 
 *Chosen sets of features*, of any fan-in: each gate gets s random neurons, and each feature is
 connected to the union of its gates' neurons, so that neurons read few features and rarely misfire.
+connected to the union of its gates' neurons, so that neurons read few features and rarely misfire.
 A gate of fan-in k reads its features with weight K/k, where K is the largest fan-in, and every
-neuron has bias -K + 1: all of the gate on gives 1, all but one of it nothing. The readout is the
-mean of the gate's neurons. A feature with gates of several fan-ins on one neuron has the largest of
-their weights there. ε is sampled: gates that happen to share neurons disturb each other, so the
-worst error over all gates on all inputs is much larger than a gate's on inputs about it. Source:
-sections 1.3 (pairs) and 1.4 (mixed fan-in).
+neuron has bias -K + 1: the neuron is 1 with all of the gate on, and 0 with all but one. The readout
+is the mean of the gate's neurons. A feature with gates of several fan-ins on one neuron has the
+largest of their weights there. ε is sampled: gates that share neurons by chance disturb each other,
+so the worst error over all gates on all inputs is much larger than a gate's own on inputs about it.
+Source: sections 1.3 (pairs) and 1.4 (mixed fan-in).
 
 *One neuron per AND* is exact and without superposition, for comparison. The neuron of I adds up its
 features and subtracts |I| - 1, so it holds the AND itself. This takes as many neurons as ANDs:
@@ -57,7 +58,7 @@ from interp_toolkit.toys.superposition.layers.layer import (
     spread_features,
 )
 
-N_CHECKED = 200  # pairs on whose inputs a layer is tried, where no density was given
+N_CHECKED = 200  # pairs on whose inputs a layer is tested if the density is not set
 
 
 def superposed_and(
@@ -72,21 +73,21 @@ def superposed_and(
 ) -> UniversalAND:
     """A universal AND layer on random unit f-vectors; the other arguments are `universal_and`'s.
 
-    Noise grows with the density, so the default is the sparsest. A searched density is the best
-    without interference, and denser than is good here.
+    Noise grows with the density, so the default is the sparsest. A searched density is optimal
+    without interference, which makes it too dense here.
 
     Args:
         n_features: features.
         d_in: axes of the input.
         n_neurons: the width of the layer.
         density: of connections; None: "sparsest".
-        most_on: how many features are on together, where the density is searched for.
-        allow_empty: build it although some pairs have no neuron.
+        most_on: number of features that are on together, for the search of the density.
+        allow_empty: build it even if some pairs have no neuron.
         seed: of the connections and the f-vectors.
 
     Raises:
-        InputError: as `universal_and`, where the interference is 1 or more, and, unless a density
-            was given, where a readoff is off by 1 or more.
+        InputError: as `universal_and`; an interference of 1 or more; and, unless a density is set,
+            a readout error of 1 or more.
     """
     generator = torch.Generator().manual_seed(seed)
     connections, used, chosen = draw_connections(
@@ -118,7 +119,7 @@ def _check_readable(built: UniversalAND, most_on: int) -> None:
 
 
 def check_interference(per_neuron: float, d_in: int) -> None:
-    """Raise InputError where one feature's noise on a neuron is as large as its signal."""
+    """Raise InputError if one feature's noise on a neuron is as large as its signal."""
     if d_in < 1:
         raise InputError(f"d_in is {d_in}: the input needs at least one axis")
     noise = math.sqrt(per_neuron / d_in)
@@ -136,9 +137,9 @@ class TargetedANDs(ShortRepr):
 
     Attributes:
         layer: its weights, and the features it reads.
-        gates: which features each gate is the AND of.
-        neurons: which neurons were drawn for each gate.
-        connections: which neurons each feature is connected to.
+        gates: the features of each gate.
+        neurons: the neurons drawn for each gate.
+        connections: the neurons to which each feature is connected.
         seed: of the draw.
     """
 
@@ -149,7 +150,7 @@ class TargetedANDs(ShortRepr):
     seed: int
 
     def readoffs(self) -> Float[Tensor, "gate neuron"]:
-        """The readoffs of the gates, in order."""
+        """The readouts of the gates, in order."""
         return mean_readoffs(self.neurons)
 
     def sampled_epsilon(self, most_on: int, *, rounds: int = 1, seed: int = 0) -> SampledEpsilon:
@@ -161,9 +162,9 @@ class TargetedANDs(ShortRepr):
     def as_model(
         self, most_on: int, n_gates: int | None = None, name: str = "uand-targeted"
     ) -> Transformer:
-        """The layer as a model that writes the first `n_gates` readoffs, or all of them.
+        """The layer as a model that writes the first `n_gates` readouts, or all of them.
 
-        Raises InputError for gates that are not there, or never true with so few features on.
+        Raises InputError for unknown gates, or gates that cannot be true with so few features on.
         """
         if n_gates is not None and not 1 <= n_gates <= len(self.gates):
             raise InputError(f"{n_gates} gates to write: there are 1 to {len(self.gates)}")
@@ -187,27 +188,27 @@ def targeted_gates(
     """A layer that computes these gates.
 
     Args:
-        gates: sets of feature numbers, each once.
-        n_features: features that there are; most may be in no gate.
+        gates: sets of feature indices, without duplicates.
+        n_features: number of features; most may be in no gate.
         n_neurons: the width of the layer.
-        neurons_per_gate: random neurons that each gate is given.
+        neurons_per_gate: random neurons for each gate.
         d_in: axes of the input, for random unit f-vectors; None: an axis for each feature.
-        spread: whether the f-vectors are spread evenly (`spread_features`) and not random.
+        spread: whether the f-vectors are spread evenly (`spread_features`) instead of random.
         seed: of the neurons and the f-vectors.
 
     Raises:
-        InputError: gates that are not there or come twice, more neurons a gate than there are,
-            interference of 1 or more, or sizes that do not fit.
+        InputError: unknown or duplicate gates, more neurons per gate than there are, interference
+            of 1 or more, or sizes that do not fit.
     """
     checked = checked_gates(gates, n_features)
     if len(set(checked)) < len(checked):
-        raise InputError("a gate was given twice: give each set of features once")
+        raise InputError("a gate occurs twice: give each set of features once")
     if not 1 <= neurons_per_gate <= n_neurons:
         raise InputError(
             f"{neurons_per_gate} neurons a gate, of {n_neurons}: give 1 to {n_neurons}"
         )
     check_bytes(n_features, n_neurons, "weights")
-    check_bytes(len(checked), n_neurons, "readoffs")
+    check_bytes(len(checked), n_neurons, "readouts")
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.rand(len(checked), n_neurons, generator=generator).topk(neurons_per_gate).indices
     weights = _weights(checked, chosen, n_features, n_neurons)
@@ -253,7 +254,7 @@ class SeparateANDs:
     def readoffs(self, gates: Sequence[Gate]) -> Float[Tensor, "gate neuron"]:
         """The gates' own neurons.
 
-        Raises InputError for a gate that has none.
+        Raises InputError for a gate without a neuron.
         """
         neuron_of = {gate: neuron for neuron, gate in enumerate(self.gates)}
         checked = checked_gates(gates, len(self.layer.features))

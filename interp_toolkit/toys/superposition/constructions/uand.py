@@ -1,11 +1,11 @@
 """Universal AND: one ReLU layer from which the AND of every pair of features can be read.
 
 Each feature i is connected to a random set S_i of neurons, each with probability p; a neuron adds
-up its features and subtracts 1, so that it fires where at least two of them are on. The AND of i
-and j is read off as the mean of the neurons in S_i ∩ S_j. Where features have axes of their own,
-the worst error over all pairs and inputs follows from counting (see `layers.readouts`).
+up its features and subtracts 1, so that it fires if at least two of them are on. The AND of i
+and j is read out as the mean of the neurons in S_i ∩ S_j. If features have their own axes, the
+worst error over all pairs and inputs follows from counting (see `layers.readouts`).
 
-`superposed_and` is the same layer on features in superposition; there it is sampled.
+`superposed_and` is the same layer on features in superposition; its error is sampled.
 Source: "Computation in superposition", sections 1.1 to 1.3.
 """
 
@@ -53,9 +53,9 @@ from interp_toolkit.toys.superposition.layers.readouts import (
 
 Density = float | str  # a probability, or one of CHOICES
 CHOICES = ("search", "sparsest", "source")
-N_GATES = 8  # of a model, where none are named
-N_SAMPLED = 500  # gates that are measured, where none are named
-STEP = 1.05  # a searched density is raised by this until every pair can be read
+N_GATES = 8  # gates of a model by default
+N_SAMPLED = 500  # gates measured by default
+STEP = 1.05  # factor by which a searched density is raised until every pair can be read
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,9 +64,9 @@ class UniversalAND(ShortRepr):
 
     Attributes:
         layer: its weights, and the features it reads.
-        connections: which neurons each feature is connected to, the sets S_i.
+        connections: the neurons to which each feature is connected, the sets S_i.
         density: the probability of a connection.
-        chosen: how the density was: "given", or by "search", "sparsest" or "source".
+        chosen: how the density was chosen: "given", "search", "sparsest" or "source".
         seed: of the draw.
     """
 
@@ -101,7 +101,7 @@ class UniversalAND(ShortRepr):
 
     @property
     def interference(self) -> float:
-        """The standard deviation of what a feature that is on adds to a neuron that is not its own.
+        """Standard deviation of the input that a feature that is on adds to an unconnected neuron.
 
         sqrt(connections per neuron / d_in) for random f-vectors, 0 without superposition.
         """
@@ -116,19 +116,19 @@ class UniversalAND(ShortRepr):
         return count_empty(self.connections)
 
     def neurons_of(self, gates: Sequence[Sequence[int]]) -> Bool[Tensor, "gate neuron"]:
-        """The intersections S_i ∩ S_j of these pairs, one a row."""
+        """The intersections S_i ∩ S_j of these pairs, one per row."""
         pairs = torch.tensor(checked_gates(gates, self.n_features, fan_in=2))
         return self.connections[pairs[:, 0]] & self.connections[pairs[:, 1]]
 
     def readoffs(
         self, gates: Sequence[Sequence[int]] | None = None
     ) -> Float[Tensor, "gate neuron"]:
-        """The readoffs of these pairs; of all, in the order (0, 1), (0, 2), ..., where None.
+        """The readouts of these pairs; None: all, in the order (0, 1), (0, 2), ...
 
-        Raises InputError for gates that are no pairs of features, and where they do not fit.
+        Raises InputError for gates that are not pairs of features, or too many to fit in memory.
         """
         n_gates = math.comb(self.n_features, 2) if gates is None else len(gates)
-        check_bytes(n_gates, self.n_neurons, "readoffs")
+        check_bytes(n_gates, self.n_neurons, "readouts")
         return mean_readoffs(
             self.neurons_of(all_pairs(self.n_features) if gates is None else gates)
         )
@@ -136,7 +136,7 @@ class UniversalAND(ShortRepr):
     def epsilon(self, most_on: int) -> ExactEpsilon:
         """The exact worst errors over all pairs and all inputs with at most `most_on` on.
 
-        Raises InputError for features in superposition, where no count gives it.
+        Raises InputError for features in superposition, for which counting is not exact.
         """
         if self.in_superposition:
             raise InputError(
@@ -168,7 +168,7 @@ class UniversalAND(ShortRepr):
         gates: Sequence[Sequence[int]] | None = None,
         name: str = "uand",
     ) -> Transformer:
-        """The layer as a model that writes the readoffs of some pairs; `.ground_truth` says which.
+        """The layer as a model that writes the readouts of some pairs, with `.ground_truth`.
 
         `gates` None: the first N_GATES of the disjoint pairs (0, 1), (2, 3), ...
         """
@@ -201,22 +201,22 @@ def universal_and(
     allow_empty: bool = False,
     seed: int = 0,
 ) -> UniversalAND:
-    """A universal AND layer on features that have axes of their own.
+    """A universal AND layer on features that have their own axes.
 
     Args:
-        n_features: features, and the width of the input.
+        n_features: number of features, and the width of the input.
         n_neurons: the width of the layer.
-        density: the probability that a feature is connected to a neuron. "search", also where
-            None: the one that makes the worst error least in expectation; "sparsest": the least
-            with which it is expected below 1 (see `density`). Both are raised by 5 % at a time
-            until every pair has a neuron. "source": the source's.
-        most_on: how many features are on together, at most, where the density is searched for.
-        allow_empty: build it although some pairs have no neuron, so that their error is 1.
+        density: the probability that a feature is connected to a neuron. "search" or None: the one
+            that minimizes the expected worst error; "sparsest": the lowest at which it is expected
+            below 1 (see `density`). Both are raised by 5 % at a time until every pair has a
+            neuron. "source": the source's.
+        most_on: largest number of features that are on together, for the search of the density.
+        allow_empty: build it even if some pairs have no neuron, so that their error is 1.
         seed: of the connections; those of a higher density include those of a lower.
 
     Raises:
-        InputError: sizes that are none or do not fit, a density that is no probability, pairs
-            without neurons, or no density at which the worst error is expected below 1.
+        InputError: invalid sizes or sizes that do not fit, a density that is not a probability,
+            pairs without neurons, or no density at which the worst error is expected below 1.
     """
     connections, used, chosen = draw_connections(
         n_features,

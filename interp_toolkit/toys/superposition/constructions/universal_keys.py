@@ -1,12 +1,12 @@
-"""Universal keys: a head that attends where g(features) holds, and the query token chooses g.
+"""Universal keys: a head that attends where g(features) holds, with g chosen by the query token.
 
 A key token stands for a set of at most l of n features, a query token for a boolean function g of
-some of them. The first MLP computes ANDs of the key token's features, before any g is known: the
+some of them. The first MLP computes ANDs of the key token's features, before g is known, with the
 neurons of a construction of this package. The second layer's head has as its keys the features, the
-neurons and a constant, and as its query g's affine readoff of them: it scores a key token
-sharpness x (readoff - 1/2), so sharpness/2 where g holds and -sharpness/2 where it does not, up to
-the readoff's error, and any query token 0. So a query with no right key attends to itself.
-It copies the features of what it attends to, which are the logits.
+neurons and a constant, and as its query g's affine readout of them. It scores a key token
+sharpness x (readout - 1/2), so sharpness/2 where g holds and -sharpness/2 where it does not, up to
+the readout's error, and any query token 0. So a query without a right key attends to itself.
+The head copies the features of the attended token, which are the logits.
 Source: "Computation in superposition", section 1.6.
 """
 
@@ -41,11 +41,11 @@ class KeysGroundTruth(ShortRepr):
     """The ground truth of a model of universal keys.
 
     Attributes:
-        head: layer and head that attend where the query's function holds.
-        functions: that the query tokens, len(inputs) and after, ask for.
+        head: layer and head that attend to keys for which the query's function holds.
+        functions: of the query tokens, len(inputs) and after.
         inputs: the features of each key token.
-        truth: on which key tokens each function holds.
-        epsilon: of the readoffs, over all key tokens and functions.
+        truth: whether each function holds on each key token.
+        epsilon: errors of the readouts, over all key tokens and functions.
     """
 
     head: tuple[int, int]
@@ -60,11 +60,11 @@ class UniversalKeys(ShortRepr):
     """The head's parts; see the module.
 
     Attributes:
-        functions: what queries can ask for.
-        layer: what computes the ANDs, on features with an axis each.
-        readoffs: of the functions from the layer.
-        most_on: how many features a key token has at most.
-        sharpness: the score of a right key over a wrong one.
+        functions: of the query tokens.
+        layer: computes the ANDs, on features with an axis each.
+        readoffs: readouts of the functions from the layer.
+        most_on: largest number of features of a key token.
+        sharpness: difference in score between a right and a wrong key.
         inputs: the features of each key token.
     """
 
@@ -80,17 +80,17 @@ class UniversalKeys(ShortRepr):
         return function_values(self.functions, self.inputs)
 
     def scores(self) -> Float[np.ndarray, "key_token function"]:
-        """The readoff of each function on each key token."""
+        """The readout of each function on each key token."""
         return self.readoffs.scores(self.layer, torch.from_numpy(self.inputs)).numpy()
 
     def epsilon(self) -> Epsilon:
-        """The errors of the readoffs over all key tokens and functions."""
+        """The errors of the readouts over all key tokens and functions."""
         return epsilon(self.scores(), self.truth())
 
     def key_token(self, features: Sequence[int]) -> int:
         """The token of this set of features.
 
-        Raises InputError for a set that has none.
+        Raises InputError for a set without a token.
         """
         n_features = self.inputs.shape[1]
         if any(not 0 <= i < n_features for i in features):
@@ -103,9 +103,9 @@ class UniversalKeys(ShortRepr):
         return int(matches[0])
 
     def query_token(self, function: int) -> int:
-        """The token that asks for this function.
+        """The query token of this function.
 
-        Raises InputError for a function that is not there.
+        Raises InputError for an unknown function.
         """
         if not 0 <= function < len(self.functions):
             raise InputError(f"the function {function} is not among 0..{len(self.functions) - 1}")
@@ -114,12 +114,12 @@ class UniversalKeys(ShortRepr):
     def rows(
         self, n_rows: int, n_keys: int, *, seed: int = 0
     ) -> tuple[Int[np.ndarray, "row pos"], Bool[np.ndarray, "row pos"]]:
-        """Random rows of key tokens and a query, and where in them the query should attend.
+        """Random prompts of key tokens and a query, and the positions that it should attend to.
 
-        About half of a row's keys (at least one) are right for its function, if any key token is.
-        Where none is, the query should attend to itself.
+        About half of a prompt's keys (at least one) are right for its function, if any key token
+        is. If none is, the query should attend to itself.
 
-        Raises InputError for rows without keys.
+        Raises InputError for prompts without keys.
         """
         if n_keys < 1 or n_rows < 1:
             raise InputError(f"{n_rows} rows of {n_keys} keys: at least one of each")
@@ -138,7 +138,7 @@ class UniversalKeys(ShortRepr):
     def attention_on_right(
         self, n_rows: int, n_keys: int, *, seed: int = 0
     ) -> Float[np.ndarray, " row"]:
-        """Fraction of the model's attention on matching keys, in each of n random rows."""
+        """Fraction of the model's attention on matching keys, in each of n random prompts."""
         tokens, right = self.rows(n_rows, n_keys, seed=seed)
         model = self.as_model(n_ctx=n_keys + 1)
         attention: list[Tensor] = []
@@ -160,7 +160,7 @@ class UniversalKeys(ShortRepr):
             raise InputError(f"n_ctx is {n_ctx}: a model needs at least 1 position")
         n_keys, n_features = self.inputs.shape
         n_neurons, n_functions = len(self.layer.b_in), len(self.functions)
-        held = n_features + n_neurons + 1  # what a key holds: features, neurons, the constant
+        held = n_features + n_neurons + 1  # entries of a key: features, neurons, the constant
         config = TransformerConfig(
             n_layers=2,
             d_model=held + n_functions,
@@ -214,14 +214,14 @@ def universal_keys(
     """The parts of such a head.
 
     Args:
-        functions: what queries can ask for.
-        layer: the key tokens' MLP, as of `universal_and` or `fan_in_and`.
-        readoffs: of the functions from it: `function_readoffs` or `fitted_readoffs`.
-        most_on: how many features a key token has at most.
-        sharpness: the score of a right key over a wrong one.
+        functions: of the query tokens.
+        layer: the key tokens' MLP, as made by `universal_and` or `fan_in_and`.
+        readoffs: readouts of the functions: from `function_readoffs` or `fitted_readoffs`.
+        most_on: largest number of features of a key token.
+        sharpness: difference in score between a right and a wrong key.
 
     Raises:
-        InputError: features in superposition, squared neurons, too many key tokens, readoffs that
+        InputError: features in superposition, squared neurons, too many key tokens, readouts that
             do not fit the functions, or no functions.
     """
     n_features = len(layer.features)

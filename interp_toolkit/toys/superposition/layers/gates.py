@@ -25,14 +25,14 @@ MOST_FEATURES = 16
 
 
 class BooleanFunction(NamedTuple):
-    """A truth table and the features it is of, the most significant first."""
+    """A truth table and its features, the most significant first."""
 
     table: str
     features: tuple[int, ...]
 
 
 def function_of(formula: Callable[..., object], features: Sequence[int]) -> BooleanFunction:
-    """The function that a formula of bools gives, as `function_of(lambda a, b: a != b, (0, 3))`.
+    """The function defined by a formula, as in `function_of(lambda a, b: a != b, (0, 3))`.
 
     Raises InputError for more than 16 features.
     """
@@ -44,7 +44,7 @@ def function_of(formula: Callable[..., object], features: Sequence[int]) -> Bool
 
 
 def check_function(function: BooleanFunction, n_features: int) -> None:
-    """Raise InputError unless table and features fit, and the features differ and are there."""
+    """Raise InputError unless the table fits the features, which must be known and distinct."""
     table, features = function
     if set(table) - {"0", "1"} or len(table) != 2 ** len(features):
         raise InputError(
@@ -60,7 +60,7 @@ def check_function(function: BooleanFunction, n_features: int) -> None:
 def function_values(
     functions: Sequence[BooleanFunction], on: Bool[np.ndarray, "input feature"]
 ) -> Bool[np.ndarray, "input function"]:
-    """The functions on these inputs.
+    """The values of functions on these inputs.
 
     Raises InputError as `check_function`.
     """
@@ -84,7 +84,7 @@ def all_pairs(n_features: int) -> list[Gate]:
 def random_gates(n_features: int, n_gates: int, fan_in: int = 2, *, seed: int = 0) -> list[Gate]:
     """Distinct random gates of one fan-in, in order.
 
-    Raises InputError when there are not so many.
+    Raises InputError if there are not that many.
     """
     if not 1 <= fan_in <= n_features:
         raise InputError(
@@ -112,16 +112,15 @@ def checked_gates(
     """The gates as sorted tuples.
 
     Args:
-        gates: feature numbers, one gate an item.
-        n_features: numbers run from 0 to this.
-        fan_in: what every gate's must be; None: at least 2.
+        gates: feature indices of each gate.
+        n_features: number of features.
+        fan_in: required fan-in of every gate; None: at least 2.
 
     Raises:
-        InputError: a gate that names a feature twice, or one that is not there, or has another
-            fan-in; or no gate at all.
+        InputError: a gate with a repeated or unknown feature, or with another fan-in; or no gates.
     """
     if not len(gates):
-        raise InputError("no gates were given: give at least one, such as (0, 1)")
+        raise InputError("there are no gates: give at least one, such as (0, 1)")
     checked = [tuple(sorted(int(i) for i in gate)) for gate in gates]
     for gate in checked:
         if len(set(gate)) != len(gate) or len(gate) < 2 or fan_in not in (None, len(gate)):
@@ -135,7 +134,7 @@ def checked_gates(
 def gate_truth(
     on: Bool[np.ndarray, "input feature"], gates: Sequence[Gate]
 ) -> Bool[np.ndarray, "input gate"]:
-    """The rows in which all of a gate's features are on."""
+    """Whether all of a gate's features are on."""
     return np.stack([on[:, list(gate)].all(axis=1) for gate in gates], axis=1)
 
 
@@ -146,13 +145,13 @@ def inputs_about(
     n_on: int,
     rng: np.random.Generator,
 ) -> Bool[np.ndarray, "gate feature"]:
-    """An input for each gate: all its features but one are on, and random others up to `n_on`.
+    """An input for each gate: all its features except `missing` are on, and random others.
 
     Args:
-        gates: which gate each input is about.
-        missing: which of the gate's features is off, by its place in the gate; -1: none is.
+        gates: the gate of each input.
+        missing: index within the gate of the feature that is off; -1: none is.
         n_features: of the inputs.
-        n_on: how many features are on in all, at least the largest fan-in.
+        n_on: total number of features that are on, at least the largest fan-in.
         rng: draws the others.
     """
     on = np.zeros((len(gates), n_features), dtype=bool)
@@ -172,7 +171,7 @@ def inputs_about(
 def _past(
     others: Int[np.ndarray, "n size"], members: Int[np.ndarray, "n fan_in"]
 ) -> Int[np.ndarray, "n size"]:
-    """Numbers among the features that are no members, as numbers among all."""
+    """Indices among the features that are not members, as indices among all features."""
     for member in members.T:
         others = others + (others >= member[:, None])
     return others

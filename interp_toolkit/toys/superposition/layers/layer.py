@@ -2,8 +2,8 @@
 
 A layer computes `act(x W_in + b_in)` of `x`, the sum of the f-vectors of the features that are on;
 f-vectors are the rows of `features`, the identity if nothing is in superposition. As a model it
-reads `data.composites`' rows of tokens: one head attends uniformly and adds up the f-vectors of the
-row at its last position, the MLP is the layer, and it writes the gates' readouts, each along its
+reads the prompts of `data.composites`. One head attends uniformly and adds up the f-vectors of the
+prompt at its last position, and the MLP is the layer. It writes the gates' readouts, each along its
 own residual direction, which the unembedding reads as a logit.
 
 *Density.* Each of m features is connected to each of d neurons with probability p. From p alone:
@@ -11,18 +11,18 @@ own residual direction, which the unembedding reads as a logit.
 - a pair has no neuron in common with probability (1 - p^2)^d, and its AND then has error 1;
 - with l features on, the mean error of a readout is (l-2) p if both features of the pair are on,
   (l-1) p if one is, l p - 1 + (1-p)^l if none is;
-- the worst error over all pairs and inputs is near the M that one set of (pair, l-1 others) in all
-  is expected to reach, where a pair's neurons are Binomial(d, p^2) and the sum of the others'
-  fractions of n of them is Binomial((l-1) n, p) / n.
+- the worst error over all pairs and inputs is near the M that only one of all sets of (pair, l-1
+  others) is expected to reach, where a pair's neurons are Binomial(d, p^2) and the sum of the
+  others' fractions of n of them is Binomial((l-1) n, p) / n.
 
 At p = sqrt(1 - N^(-1/d)), N the number of pairs, one pair without neurons is expected. The source's
 p = log(m)^2 / sqrt(d) is above 1 at practical sizes, so p is chosen by search for the least such M.
 Source: "Computation in superposition", section 1.2.
 
-*ε by sampling*, for gates without an exact worst case by counting. The inputs for every gate: all
+*ε by sampling* is for gates without an exact worst case by counting. The inputs for every gate: all
 of it on, then all but one of its features on (each left out once), both filled with random other
-features to exactly l, and one input drawn from `data.composites`. A gate's own errors are its
-readout's on these; all gates' readouts on all of these inputs are measured too, and are often
+features to exactly l, and one input drawn from `data.composites`. A gate's own errors are those of
+its readout on these. All gates' readouts on all of these inputs are measured too, and are often
 worse, since gates that share neurons disturb each other. A sampled error is a lower bound of the
 worst case.
 """
@@ -57,7 +57,7 @@ from interp_toolkit.toys.superposition.layers.gates import (
 from interp_toolkit.toys.zeros import zeros
 
 Activation = Literal["relu", "square"]
-#: the place of a layer model's neurons
+#: hook point of a layer model's neurons
 HOOK = "blocks.0.mlp.hook_post"
 
 
@@ -66,9 +66,9 @@ class FeatureLayer(ShortRepr):
     """A layer that computes on boolean features; see the module.
 
     Attributes:
-        W_in: what each neuron reads of the input.
-        b_in: what is added.
-        features: f-vectors, one a row.
+        W_in: input weights of each neuron.
+        b_in: biases.
+        features: f-vectors, one per row.
         activation: "relu", or "square": x -> x^2.
     """
 
@@ -96,18 +96,18 @@ class FeatureLayer(ShortRepr):
 def layer_model(
     layer: FeatureLayer, readoffs: Float[Tensor, "gate neuron"], most_on: int, name: str
 ) -> Transformer:
-    """The layer as a model (see the module), in float64; its logits are the gates' readoffs.
+    """The layer as a model (see the module), in float64; its logits are the gates' readouts.
 
     A squared neuron is two neurons of a gated MLP: x^2 = relu(x) x + relu(-x) (-x).
 
     Args:
-        layer: what the MLP computes.
-        readoffs: of the gates that the model writes.
+        layer: of the MLP.
+        readoffs: readouts of the gates that the model writes.
         most_on: the largest number of features that are on together.
         name: of the model.
 
     Raises:
-        InputError: no gate, squares with a bias, which no gated MLP has, or no features that are
+        InputError: no gate, squares with a bias (which no gated MLP has), or no features that are
             on together.
     """
     (d_in, n_neurons), n_gates = layer.W_in.shape, len(readoffs)
@@ -142,13 +142,13 @@ def adding_model(
     n_layers: int = 1,
     gated: bool = False,
 ) -> Transformer:
-    """A model whose first head adds up a row's f-vectors at its last position; its MLPs are zero.
+    """A model whose first head adds up a prompt's f-vectors at its last position; MLPs are zero.
 
     Args:
         features: the f-vectors; they take the first residual directions.
         most_on: the largest number of features that are on together.
-        n_out: logits, each read along a residual direction of its own, the last ones.
-        width: how many residual directions are before these.
+        n_out: logits, each read along its own residual direction, the last ones.
+        width: number of residual directions before these.
         d_mlp: neurons of a block.
         name: of the model.
         n_layers: blocks; only the first one's head writes anything.
@@ -188,7 +188,7 @@ def adding_model(
 
 
 def layer_task(layer: FeatureLayer, most_on: int, **further: object) -> dict[str, object]:
-    """The task record of such a model: what `data.composites` needs to make its inputs."""
+    """The task record of such a model, from which `data.composites` makes its inputs."""
     return {
         "function": "uand",
         "n_features": len(layer.features),
@@ -199,12 +199,12 @@ def layer_task(layer: FeatureLayer, most_on: int, **further: object) -> dict[str
 
 N_DENSITIES = 80
 N_HALVINGS = 20
-TAIL = 12.0  # standard deviations of a pair's number of neurons that are summed over
+TAIL = 12.0  # standard deviations over which a pair's number of neurons is summed
 
 
 @dataclass(frozen=True)
 class ClassMeans:
-    """The mean error of a readoff with l features on, by how many of the pair are on."""
+    """The mean error of a readout with l features on, by how many of the pair are on."""
 
     both_on: float
     one_on: float
@@ -223,7 +223,7 @@ def empty_probability(density: float, n_neurons: int, fan_in: int = 2) -> float:
 
 
 def source_density(n_features: int, n_neurons: int) -> float:
-    """The source's log(m)^2 / sqrt(d), which is no probability where it is above 1."""
+    """The source's log(m)^2 / sqrt(d), which may exceed 1 and is then not a probability."""
     return math.log(n_features) ** 2 / math.sqrt(n_neurons)
 
 
@@ -236,11 +236,11 @@ def sparsest_density(n_features: int, n_neurons: int) -> float:
 def expected_worst(
     n_features: int, n_neurons: int, density: float, most_on: int = 2, *, fan_in: int = 2
 ) -> float:
-    """About how large the worst error over all pairs and inputs will be; see the module.
+    """Approximate worst error over all pairs and inputs; see the module.
 
-    The sets are taken as independent, which they nearly are where it matters; 1 where a pair
-    without neurons must be expected, and never more than `most_on`. With another fan-in k, of the
-    gates of k features (see `fan_in`), which share Binomial(d, p^k) neurons.
+    The sets are treated as independent, which they nearly are where it matters. It is 1 if a pair
+    without neurons is expected, and at most `most_on`. With another fan-in k, it is for gates of k
+    features (see `fan_in`), which share Binomial(d, p^k) neurons.
     """
     p, n_on = checked_density(density), checked_most_on(most_on)
     n_others = min(n_on - fan_in + 1, n_features - fan_in)
@@ -262,7 +262,7 @@ def expected_worst(
 def choose_density(n_features: int, n_neurons: int, most_on: int = 2, *, fan_in: int = 2) -> float:
     """The density with the least `expected_worst`, from a grid between d^(-1/k) and 0.9.
 
-    Raises InputError when the least is 1 or more: then no density makes a readoff that is right on
+    Raises InputError if the least is 1 or more: then no density makes a readout that is right on
     every pair and input.
     """
     densities = np.geomspace(min(n_neurons ** (-1 / fan_in), 0.9), 0.9, N_DENSITIES)
@@ -286,14 +286,14 @@ def counted(number: int, what: str) -> str:
 
 
 def checked_density(density: float) -> float:
-    """The density; raises InputError where it is no probability above 0."""
+    """The density; raises InputError if it is not a probability above 0."""
     if not 0 < density <= 1:
         raise InputError(f"a density is a probability above 0 and up to 1, not {density:.4g}")
     return float(density)
 
 
 def checked_most_on(most_on: int) -> int:
-    """The number; raises InputError where it is too small for an AND to be true."""
+    """The number; raises InputError if it is too small for an AND to be true."""
     if most_on < 2:
         raise InputError(f"at most {most_on} features on makes no AND true: give 2 or more")
     return most_on
@@ -302,7 +302,7 @@ def checked_most_on(most_on: int) -> int:
 def _sizes(
     n_neurons: int, chance: float
 ) -> tuple[Int[np.ndarray, " size"], Float[np.ndarray, " size"]]:
-    """Numbers of neurons a gate may have, except none, and their probabilities."""
+    """Possible numbers of neurons of a gate, except 0, and their probabilities."""
     mean = n_neurons * chance
     spread = TAIL * math.sqrt(mean) + TAIL
     sizes = np.arange(max(1, int(mean - spread)), min(n_neurons, int(mean + spread)) + 1)
@@ -316,16 +316,16 @@ MOST_SCORES = 2**27  # inputs x gates: 1 GiB of scores
 
 @dataclass(frozen=True)
 class SampledEpsilon:
-    """Errors of gates' readoffs on sampled inputs; see the module.
+    """Errors of gates' readouts on sampled inputs; see the module.
 
     Attributes:
-        own: of each gate's readoff on the inputs about it.
-        every: of every gate's readoff on all the inputs.
-        rms_on: of a gate's readoff where all of the gate is on.
-        rms_one_off: where all but one of its features are on.
+        own: of each gate's readout on the inputs about it.
+        every: of every gate's readout on all the inputs.
+        rms_on: of a gate's readout with all of the gate on.
+        rms_one_off: with all but one of its features on.
         rms_random: on random inputs.
         worst_after_common_offset: the worst own error after one gain and bias for all gates.
-        how: what was sampled, in words.
+        how: a description of the sample.
     """
 
     own: Epsilon
@@ -338,7 +338,7 @@ class SampledEpsilon:
 
     @property
     def rms_of_classes(self) -> float:
-        """The root mean square of a gate's own errors, each of the three kinds of input alike."""
+        """The root mean square of a gate's own errors, with equal weight for the three classes."""
         squares = self.rms_on**2 + self.rms_one_off**2 + self.rms_random**2
         return math.sqrt(squares / len(KINDS))
 
@@ -352,19 +352,19 @@ def sampled_epsilon(
     rounds: int = 1,
     seed: int = 0,
 ) -> SampledEpsilon:
-    """Measure the readoffs of these gates; see the module.
+    """Measure the readouts of these gates; see the module.
 
     Args:
-        layer: what computes.
-        readoffs: of the gates, in order.
-        gates: what they are to be true of.
+        layer: computes the neurons.
+        readoffs: readouts of the gates, in order.
+        gates: their features.
         most_on: the largest number of features that are on together.
-        rounds: how often the inputs about each gate are drawn.
-        seed: of what is drawn.
+        rounds: number of times that the inputs about each gate are drawn.
+        seed: of the draws.
 
     Raises:
-        InputError: gates that are not there, or that cannot be true with so few features on; more
-            inputs and gates than fit.
+        InputError: unknown gates, or gates that cannot be true with so few features on; more inputs
+            and gates than fit.
     """
     n_features = len(layer.features)
     checked = checked_gates(gates, n_features)
@@ -405,9 +405,9 @@ def sampled_epsilon(
 def _inputs(
     gates: Sequence[Gate], n_gates: int, n_features: int, most_on: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, Int[np.ndarray, " input"], Bool[np.ndarray, "input feature"]]:
-    """Each input's kind, the number of the gate it is about, and its features.
+    """Each input's class, the index of its gate, and its features.
 
-    `gates` are those of all rounds; their numbers repeat after `n_gates`.
+    `gates` are those of all rounds; their indices repeat after `n_gates`.
     """
     lacking = [(k, i) for k, gate in enumerate(gates) for i in range(len(gate))]
     every = np.arange(len(gates))
@@ -460,7 +460,7 @@ def _after_offset(
     return after_offset(*ranges)
 
 
-#: the most bytes that a construction's weights or its readoffs may take
+#: largest size of a construction's weights or readouts, in bytes
 MOST_BYTES = 2**31
 SPREAD_STEPS = 50
 
@@ -470,13 +470,13 @@ class GatesGroundTruth(ShortRepr):
     """The ground truth of a model of a layer of gates.
 
     Attributes:
-        hook: where its neurons are.
-        n_features: features of its inputs.
-        most_on: how many of them are on together, at most.
-        gates: in the order of the logits; logit g is the readoff of gate g.
-        connections: which features each neuron was made to read; None where neurons read axes.
-        readoffs: of the gates, from the neurons.
-        worst: each gate's worst |logit - AND| over all inputs; None where only sampling can tell.
+        hook: of its neurons.
+        n_features: number of input features.
+        most_on: largest number of features that are on together.
+        gates: in the order of the logits; logit g is the readout of gate g.
+        connections: the features that each neuron reads; None if neurons read axes.
+        readoffs: readouts of the gates, from the neurons.
+        worst: each gate's worst |logit - AND| over all inputs; None if it can only be sampled.
     """
 
     hook: str
@@ -501,9 +501,9 @@ def gate_model(
 ) -> Transformer:
     """The layer as a model (see `layer`), with `.ground_truth` and a task record.
 
-    `about` are gates that sampled inputs should turn on, where uniform ones hardly would.
+    `about` are gates for sampled inputs, because uniform inputs would rarely activate them.
 
-    Raises InputError where so few features are on together that a gate is never true.
+    Raises InputError if so few features are on together that a gate is never true.
     """
     fan_in = max(map(len, gates), default=0)
     if most_on < fan_in:
@@ -529,7 +529,7 @@ def gate_model(
 
 
 def mean_readoffs(neurons: Bool[Tensor, "gate neuron"]) -> Float[Tensor, "gate neuron"]:
-    """The mean over each gate's neurons; zero for a gate without any."""
+    """Readouts: the mean over each gate's neurons; zero for a gate without any."""
     counts = neurons.sum(dim=1, keepdim=True).clamp(min=1)
     return neurons.double() / counts
 
@@ -537,7 +537,7 @@ def mean_readoffs(neurons: Bool[Tensor, "gate neuron"]) -> Float[Tensor, "gate n
 def random_unit_features(
     n_features: int, d_in: int, generator: torch.Generator
 ) -> Float[Tensor, "feature d_in"]:
-    """Random f-vectors of length 1, one a row."""
+    """Random f-vectors of length 1, one per row."""
     check_bytes(n_features, d_in, "f-vectors")
     directions = torch.randn(n_features, d_in, generator=generator, dtype=torch.float64)
     return torch.nn.functional.normalize(directions, dim=1)
@@ -548,8 +548,8 @@ def spread_features(
 ) -> Float[Tensor, "feature d_in"]:
     """F-vectors of length 1 that interfere less than random ones: a nearly tight frame.
 
-    From random ones, the rows are made of one length and the columns orthonormal in turn; the mean
-    square of inner products comes to (m - d) / (d (m - 1)), the least there is (Welch), not 1/d.
+    Starting with random ones, rows are normalized and columns orthonormalized in turn. The mean
+    square of inner products becomes (m - d) / (d (m - 1)), the minimum (Welch), instead of 1/d.
 
     Raises InputError for more axes than features.
     """
@@ -563,13 +563,13 @@ def spread_features(
 
 
 def own_axes(n_features: int) -> Float[Tensor, "feature d_in"]:
-    """F-vectors with an axis each; InputError where they do not fit."""
+    """F-vectors with an axis each; InputError if they do not fit in memory."""
     check_bytes(n_features, n_features, "features with an axis each")
     return torch.eye(n_features, dtype=torch.float64)
 
 
 def check_bytes(rows: int, columns: int, what: str) -> None:
-    """Raise InputError where so many numbers are too many, or are none at all."""
+    """Raise InputError if a matrix of these sizes is too large, or a size is below 1."""
     if rows < 1 or columns < 1:
         raise InputError(f"{what} of {rows} x {columns}: give sizes of at least 1")
     if 8 * rows * columns > MOST_BYTES:

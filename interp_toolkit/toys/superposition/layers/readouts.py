@@ -3,10 +3,10 @@
 *Readouts* of any boolean function of a few features combine their ANDs and the features themselves.
 A truth table is a polynomial with integer coefficients (see `boolean_functions`): its readout is
 the same combination of AND readouts from the neurons, of the features' own readouts from the
-layer's input (f-vectors), and a constant. XOR is f_i + f_j - 2 AND_ij, of three features
-A + B + C - 2AB - 2AC - 2BC + 4ABC. The ANDs' errors add up with the coefficients' weights. At
-practical sizes the sum of the ANDs' errors often exceeds 1/2 from three features on.
-`fitted_readoffs` are the best of the same layer, without a claim that they follow the source.
+layer's input (f-vectors), and a constant. XOR is f_i + f_j - 2 AND_ij; that of three features is
+A + B + C - 2AB - 2AC - 2BC + 4ABC. The ANDs' errors add up, weighted by the coefficients. At
+practical sizes this sum often exceeds 1/2 from three features on. `fitted_readoffs` are the best
+readouts of the same layer, which do not follow the source's construction.
 Source: "Computation in superposition", sections 1.2 (universal XOR) and 1.4.
 
 *Measured ε* comes from running the layer: on every input with at most l features on if these are
@@ -60,18 +60,18 @@ from interp_toolkit.toys.superposition.layers.layer import (
     layer_model,
 )
 
-#: an AND's readoffs by its features, as a construction's `readoffs`
+#: a function from gates to readouts of their ANDs, such as a construction's `readoffs`
 ANDReadoffs = Callable[[Sequence[Gate]], Float[Tensor, "gate neuron"]]
 
 
 @dataclass(frozen=True, eq=False)
 class FunctionReadoffs:
-    """Affine readoffs of a layer's neurons and its features.
+    """Affine readouts of a layer's neurons and its features.
 
     Attributes:
         neurons: weight of each neuron.
-        features: weight of each feature's own readoff, `x @ f_i`.
-        constant: what is added.
+        features: weight of each feature's own readout, `x @ f_i`.
+        constant: the constant term.
     """
 
     neurons: Float[Tensor, "function neuron"]
@@ -99,17 +99,17 @@ class FunctionReadoffs:
         *,
         seed: int = 0,
     ) -> MeasuredEpsilon:
-        """The errors as readoffs of these functions, exact where the inputs are few.
+        """The errors as readouts of these functions, exact if the inputs are few.
 
         Args:
-            functions: what should be read off, in order.
-            layer: what is read.
-            most_on: how many features are on together, at most.
-            seed: of the inputs that are drawn where they are many.
+            functions: of each readout, in order.
+            layer: to read.
+            most_on: largest number of features that are on together.
+            seed: of the sample, if the inputs are many.
 
         Raises:
-            InputError: another number of functions than of readoffs, a bad table or features, or
-                sizes that are not there or do not fit.
+            InputError: a number of functions other than that of readouts, an invalid table or
+                features, or sizes that are invalid or do not fit.
         """
         if len(functions) != len(self.constant):
             raise InputError(f"{len(self.constant)} readouts for {len(functions)} functions")
@@ -137,15 +137,15 @@ class FunctionReadoffs:
 def function_readoffs(
     functions: Sequence[BooleanFunction], ands: ANDReadoffs, layer: FeatureLayer
 ) -> FunctionReadoffs:
-    """The readoffs of these functions.
+    """Readouts of functions, by combining the construction's readouts of ANDs.
 
     Args:
         functions: of the layer's features.
-        ands: the construction's `readoffs`; asked for every AND that has a coefficient.
+        ands: the construction's `readoffs`; called with every AND that has a coefficient.
         layer: the construction's layer.
 
     Raises:
-        InputError: a bad table or features, or an AND that the construction does not have.
+        InputError: an invalid table or features, or an AND that the construction lacks.
     """
     n_features, n_neurons = len(layer.features), layer.W_in.shape[1]
     neurons = torch.zeros(len(functions), n_neurons, dtype=torch.float64)
@@ -169,11 +169,11 @@ def fitted_readoffs(
     layer: FeatureLayer,
     on: Bool[np.ndarray, "input feature"],
 ) -> FunctionReadoffs:
-    """The affine readoffs of neurons and features with the least worst error on these inputs.
+    """The affine readouts of neurons and features with the least worst error on these inputs.
 
-    One linear program a function: the layer is fixed, only how it is read is fitted.
+    One linear program per function; the layer itself is unchanged.
 
-    Raises InputError for a bad table or features.
+    Raises InputError for an invalid table or features.
     """
     inside = torch.from_numpy(on)
     own = layer.input(inside) @ layer.features.T
@@ -185,8 +185,8 @@ def fitted_readoffs(
 
 
 def _minimax(
-    held: Float[np.ndarray, "input place"], values: Bool[np.ndarray, " input"]
-) -> Float[np.ndarray, " place_and_constant"]:
+    held: Float[np.ndarray, "input readout"], values: Bool[np.ndarray, " input"]
+) -> Float[np.ndarray, " readout_and_constant"]:
     """Weights and a constant that minimize max |held @ weights + constant - values|."""
     affine = np.hstack([held, np.ones((len(held), 1))])
     bound = -np.ones((len(held), 1))
@@ -202,8 +202,8 @@ def _minimax(
     return np.asarray(least.x[:-1])
 
 
-MOST_INPUTS = 20_000  # all are taken where there are no more; else so many are drawn
-MOST_SCORES = 2**27  # inputs x readoffs: 1 GiB of scores
+MOST_INPUTS = 20_000  # all inputs are used up to this number, else a sample of this size
+MOST_SCORES = 2**27  # inputs x readouts: 1 GiB of scores
 BLOCK = 2_048  # inputs that run through the layer at once
 
 Scores = Callable[[Bool[Tensor, "input feature"]], Float[Tensor, "input readoff"]]
@@ -212,13 +212,13 @@ Truth = Callable[[Bool[np.ndarray, "input feature"]], Bool[np.ndarray, "input re
 
 @dataclass(frozen=True, eq=False)
 class MeasuredEpsilon:
-    """The errors of readoffs on inputs with at most l features on.
+    """The errors of readouts on inputs with at most l features on.
 
     Attributes:
-        over_all: over all readoffs and inputs.
-        worst: each readoff's largest error.
+        over_all: over all readouts and inputs.
+        worst: each readout's largest error.
         exact: whether every input was run; otherwise `worst` is a lower bound.
-        how: what was run, in words.
+        how: a description of the inputs.
     """
 
     over_all: Epsilon
@@ -236,18 +236,18 @@ def measured_epsilon(
     *,
     seed: int = 0,
 ) -> MeasuredEpsilon:
-    """Run every input, or a sample.
+    """Measure the errors on every input, or on a sample.
 
     Args:
-        scores: what is read off.
-        truth: what should be.
-        about: the features that each readoff is of.
+        scores: computes the readouts.
+        truth: computes the functions.
+        about: the features of each readout.
         n_features: of the inputs.
-        most_on: how many of them are on together, at most.
+        most_on: largest number of features that are on together.
         seed: of a sample.
 
     Raises:
-        InputError: sizes that are not there or do not fit.
+        InputError: sizes that are invalid or do not fit.
     """
     inputs = f"with at most {most_on} of {n_features} features on"
     n_inputs = count_composites(n_features, most_on) if most_on <= n_features else 0
@@ -273,20 +273,20 @@ def measured_epsilon(
     )
 
 
-ROWS = 1_024  # pairs (i, j) of one feature i that are counted at once
+ROWS = 1_024  # pairs (i, j) with the same i that are counted at once
 
 
 @dataclass(frozen=True, eq=False)
 class ExactEpsilon:
-    """The worst errors of every pair's readoff over every input with at most l features on.
+    """The worst errors of every pair's readout over every input with at most l features on.
 
     Pairs are in the order (0, 1), (0, 2), ...; a pair without neurons has error 1.
 
     Attributes:
         most_on: l.
-        neurons: how many neurons each pair has.
-        both_on: each pair's worst error where both features are on.
-        one_on: the same where one is; where none is, it is never more.
+        neurons: number of neurons of each pair.
+        both_on: each pair's worst error with both features on.
+        one_on: the same with one on; with none on, it is never larger.
         mean_t: the mean of t over all pairs with neurons and all third features; NaN without.
     """
 
@@ -309,12 +309,12 @@ class ExactEpsilon:
 
     @property
     def worst(self) -> float:
-        """The largest error of all."""
+        """The largest error over all pairs."""
         return float(self.by_pair.max())
 
     @property
     def worst_after_offset(self) -> float:
-        """The largest over pairs after each pair's best gain and bias."""
+        """The largest error over pairs after each pair's best gain and bias."""
         return float(self.by_pair_after_offset.max())
 
     @property
@@ -324,9 +324,9 @@ class ExactEpsilon:
 
 
 def exact_epsilon(connections: Bool[Tensor, "feature neuron"], most_on: int) -> ExactEpsilon:
-    """The exact errors of the readoffs along intersections; see the module.
+    """The exact errors of the readouts along intersections; see the module.
 
-    Raises InputError for fewer than 2 features, and where `most_on` is below 2 or above them.
+    Raises InputError for fewer than 2 features, and if `most_on` is below 2 or above their number.
     """
     n_features = len(connections)
     if checked_most_on(most_on) > n_features:

@@ -215,7 +215,7 @@ def test_what_cannot_be_measured() -> None:
         built.sampled_epsilon(1)
     with pytest.raises(InputError, match="set of 2"):
         built.readoffs([(0, 1, 2)])
-    with pytest.raises(InputError, match=r"readoffs of 499,500 x 4,000 take"):
+    with pytest.raises(InputError, match=r"readouts of 499,500 x 4,000 take"):
         universal_and(1_000, 4_000, 0.2).readoffs()
 
 
