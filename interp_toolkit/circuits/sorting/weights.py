@@ -10,8 +10,8 @@ Entries of a value are means over the list's positions; entries of a separator a
 position. List lengths have equal weight. OV includes the output of b_V, but no term that does not
 depend on the head: b_O, b_U and the query's residual stream. Without an MLP, the logits are `direct
 + Σ attention x OV` (entries by position), divided by one number per list and item if there is a
-final norm. As a check, the logits of a reading are rebuilt in this way from its attention, before that
-division, and the unexplained fraction of their variance is reported. OV is divided by the mean
+final norm. As a check, the logits of a reading are rebuilt in this way from its attention, before
+that division, and the unexplained fraction of their variance is reported. OV is divided by the mean
 scale of the final norm.
 
 `copy_score` and `piecewise_fits` describe a head's OV table. Algorithm 2 sums `min(0, i - x)` over
