@@ -226,7 +226,7 @@ def head_views(
     views: list[HeadView] = []
     notes: list[str] = []
     empty: list[HeadView] = []
-    not_rotary = []
+    others = []
     for number in layers:
         try:
             rotary = view.layer(number).rotary is not None
@@ -244,18 +244,18 @@ def head_views(
                 turns = [min(NEAREST, n_ctx - 1)] if distances is None else distances
                 views += [HeadView(number, one, turn) for turn in turns]
             else:
-                not_rotary.append(head_name(number, one))
+                others.append(head_name(number, one))
                 views.append(HeadView(number, one, None))
     if not views and not empty:
         raise InputError(f"no head can be read: {notes[0]}")
-    if distances is not None and not_rotary:
-        if len(not_rotary) == len(views):
+    if distances is not None and others:
+        if len(others) == len(views):
             why = "this model learns positions: no" if view.W_pos is not None else "no"
             raise InputError(
                 f"{why} requested head depends on distance (rotary positions); leave distance out"
             )
         notes.append(
-            f"analyzed without a distance, since it makes no difference: {listed(not_rotary, NAMED)}"
+            f"analyzed without a distance, since it makes no difference: {listed(others, NAMED)}"
         )
     if empty and views:
         names = listed([one.name for one in empty], NAMED)
