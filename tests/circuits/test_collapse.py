@@ -232,7 +232,7 @@ def test_result_is_whole_and_the_model_left_alone() -> None:
     assert len(result.to_frame()) == 4
     for figure in result.figures():
         go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
-    assert "How alike hidden states are" in to_html([result])
+    assert "Similarity of hidden states" in to_html([result])
     again = it.analyze(model, "collapse", seed=1, reinitialisations=2)
     assert again.layers == result.layers
     assert COLLAPSE(model, reinitialisations=0).layers[1].reinitialised_cosine == []

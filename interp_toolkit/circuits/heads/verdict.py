@@ -337,7 +337,8 @@ def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
         "shared": f"; {smallest} together keep about 90 % or more of that",
         "one head": f"; {smallest} alone keeps about 90 % or more of that",
         "backed up": f"; {smallest} alone keeps about 90 % or more of that; the others back it up",
-        "spread": f"; at least {len(group.smallest)} heads are needed to keep about 90 % of that",
+        "spread": "; the smallest set tested that keeps about 90 % of that has "
+        f"{len(group.smallest)} heads",
         "none": "",
     }[group.structure]
     keeps = "" if group.structure == "shared" and len(group.smallest) > 3 else keeps
