@@ -1,14 +1,14 @@
-"""Rank collapse: whether the hidden states of different tokens become alike with depth.
+"""Rank collapse: whether the hidden states of different tokens become more similar with depth.
 
-At initialization deep transformers tend to map all tokens to one direction ("rank collapse", Dong
-et al. 2021, "Attention is not all you need"; Noci et al. 2022); table 6 of "Is random attention
+At initialization, deep transformers tend to map all tokens to one direction ("rank collapse", Dong
+et al. 2021, "Attention is not all you need"; Noci et al. 2022). Table 6 of "Is random attention
 sufficient for sequence modeling?" compares a random transformer with one of shaped mixing in this
-way. `circuits.similarity` measures it: mean cosines between the hidden states of different tokens
-of a prompt, and dimensions in use, from the embedding to the final norm.
+way. `circuits.similarity` measures mean cosines between the hidden states of different tokens of a
+prompt, and the dimensions in use, from the embedding to the final norm.
 
-The value after the last block is compared with the model's own embedding, prompt by prompt, and
-with copies of the model whose weight tensors have their entries shuffled: only a rise above theirs
-is a finding (`evidence`).
+The mean cosine after the last block is compared with that at the embedding, paired over prompts.
+The rise is compared with that of weight-shuffled copies of the model: only a larger rise is
+*detected* (`evidence`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from interp_toolkit.plots import CLASS_COLORS, NEUTRAL, translucent
 from interp_toolkit.results import Evidence, Figure
 from interp_toolkit.stats import Estimate, estimate
 
-RISE = 0.1  # in mean cosine from the embedding to the last block, to count as collapse
+RISE = 0.1  # smallest rise of the mean cosine that counts as collapse
 
 
 class CollapseOptions(Options):
@@ -59,7 +59,7 @@ def nanmean(values: Sequence[float | None] | np.ndarray) -> float | None:
 
 
 def without_missing(values: Float[np.ndarray, " value"]) -> Float[np.ndarray, " number"]:
-    """The values that are not NaN."""
+    """Values that are not NaN."""
     numbers: np.ndarray = values[~np.isnan(values)]
     return numbers
 
@@ -68,8 +68,11 @@ def without_missing(values: Float[np.ndarray, " value"]) -> Float[np.ndarray, " 
 class LayerSimilarity:
     """One site of the residual stream, compared with the same site in the shuffled copies.
 
-    `site_name` is "embedding", "block 0", ..., "final norm"; `low` and `high` are the 95 % CI of
-    `cosine` over prompts; `reinitialised_*` are the copies' values, or the means over copies.
+    Attributes:
+        site_name: "embedding", "block 0", ..., "final norm".
+        low, high: 95 % CI of `cosine` over prompts.
+        reinitialised_cosine: mean cosine of each copy; the other `reinitialised_*` are means over
+            copies.
     """
 
     site_name: str = column("site")
@@ -110,9 +113,10 @@ class CollapseFinding(Finding):
     """Similarity of different tokens' hidden states, by depth.
 
     Attributes:
-        layers: every site, from the embedding on.
-        rise: of the mean cosine from the embedding to the last block: "mean", "low" and "high".
-        independent_spread: 1/√d, the standard deviation of a cosine of independent directions.
+        layers: similarity at every site, from the embedding on.
+        rise: rise of the mean cosine from the embedding to the last block, with its 95 % CI:
+            "mean", "low" and "high".
+        independent_spread: standard deviation 1/√d of a cosine between independent directions.
     """
 
     evidence: CollapseEvidence
@@ -125,8 +129,8 @@ def analyze(run: Run[CollapseOptions]) -> CollapseFinding:
     """Compare the last block with the embedding, and the rise with that of shuffled copies.
 
     Raises:
-        InputError: no blocks, fewer than two prompts with two different tokens, hidden states that
-            are not finite.
+        InputError: the model has no blocks, fewer than two prompts have two different tokens, or
+            hidden states are not finite.
     """
     model, notes = run.model, []
     data = random_rows(model, seed=run.seed) if run.data is None else run.data
@@ -187,7 +191,7 @@ def sentences(
     last: LayerSimilarity,
     spread: float,
 ) -> list[str]:
-    """The findings: the rise, the copies' rise, both ends, dimensions."""
+    """Findings: the rise, the rise in copies, the values at both ends, and dimensions."""
     rises = evidence.rises_of_copies
     beside = "No copies with shuffled weights were compared."
     if rises:
@@ -217,7 +221,7 @@ def _interval(layer: LayerSimilarity) -> str:
 
 
 def layer_similarity(own: Similarity, copies: Sequence[Similarity], site: int) -> LayerSimilarity:
-    """A site of the model beside the same site in each of its copies."""
+    """Similarity at one site of the model, with that of the same site in each copy."""
     values = without_missing(own.cosines[site])
     cosine = estimate(values).within(1.0) if len(values) > 1 else None
     return LayerSimilarity(
@@ -235,7 +239,7 @@ def layer_similarity(own: Similarity, copies: Sequence[Similarity], site: int) -
 
 
 def cosine_figure(layers: Sequence[LayerSimilarity], spread: float) -> Figure:
-    """Mean cosine by depth with its CI, the copies', and that of one independent pair."""
+    """Plot the mean cosine by depth for the model and the copies, with a band for independence."""
     names, measured = [x.site_name for x in layers], [x for x in layers if x.low is not None]
     ends = [x.low for x in measured], [x.high for x in measured]
     band = plots.band([x.site_name for x in measured], *ends, translucent(CLASS_COLORS[0], 0.25))
@@ -250,15 +254,15 @@ def cosine_figure(layers: Sequence[LayerSimilarity], spread: float) -> Figure:
         data.append(line | plots.grouped("independent", listed=end > 0))
     axes = plots.axis("site", "category"), plots.axis("mean cosine of different tokens")
     caption = (
-        "Mean cosine between the hidden states of different tokens of a prompt; 1: all are one "
-        "direction. Dotted: one standard deviation of a single cosine of independent directions; "
-        "a mean over many pairs would stay far closer to 0."
+        "Mean cosine between the hidden states of different tokens of a prompt; 1: all have the "
+        "same direction. Dotted: one standard deviation of a single cosine of independent "
+        "directions; a mean over many pairs is far closer to 0."
     )
-    return Figure("How alike hidden states are", caption, data, plots.layout(*axes))
+    return Figure("Similarity of hidden states", caption, data, plots.layout(*axes))
 
 
 def dimension_figure(layers: Sequence[LayerSimilarity]) -> Figure:
-    """Participation ratios by depth."""
+    """Plot participation ratios by depth."""
     lines = [
         ("second moments", "dimensions", 0, "solid"),
         ("covariance", "centred_dimensions", 1, "solid"),
@@ -273,8 +277,8 @@ def dimension_figure(layers: Sequence[LayerSimilarity]) -> Figure:
     ]
     axes = plots.axis("site", "category"), plots.axis("dimensions in use", "log")
     caption = (
-        "Participation ratio of the hidden states' directions: how many equally used dimensions "
-        "would have the same. The covariance leaves out the direction that all share."
+        "Participation ratio of the hidden states' directions: the number of equally used "
+        "dimensions with the same ratio. The covariance leaves out the mean direction."
     )
     return Figure("Dimensions in use", caption, data, plots.layout(*axes))
 
@@ -286,7 +290,7 @@ def _line(
 
 
 def unfit(model: Any, data: FeatureData | None) -> str | None:
-    """Why the analysis cannot run on this model and data; None where it can."""
+    """Reason why the analysis cannot run on this model and data; None if it can."""
     try:
         sites_of(model)
         if data is None:
@@ -295,9 +299,9 @@ def unfit(model: Any, data: FeatureData | None) -> str | None:
         return str(error)
     longest = int(model.cfg.n_ctx) if data is None else int(np.median(data.lengths))
     if longest < SHORTEST:
-        return f"needs rows of {SHORTEST} positions or more to say much"
+        return f"needs prompts of {SHORTEST} tokens or more"
     if data is not None and sum(len(np.unique(row)) > 1 for row in data.tokens) < 2:
-        return "needs two rows of different tokens"
+        return "needs two prompts that each have different tokens"
     return None
 
 

@@ -1,8 +1,8 @@
 """Composition of heads with earlier heads, from weights alone: `--probe composition`.
 
-Every pair of heads is scored for Q-, K- and V-composition (`weights.composition`), against the
-same pair with the residual coordinates that the later head reads in random order and with random
-signs; p-values are adjusted over all pairs and the three kinds.
+Every pair of heads is scored for Q-, K- and V-composition (`weights.composition`). The null is the
+same pair with randomly permuted and sign-flipped residual coordinates of the later head. P-values
+are adjusted over all pairs and the three kinds.
 
 Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 LISTED = 100  # pairs in the JSON beyond the significant ones
 SHOWN = 20  # pairs in the table
-MOST_HEADS = 200  # drawn head by head; larger models are drawn layer by layer
+MOST_HEADS = 200  # heads up to which figures show heads; larger models are shown by layer
 READS = {"Q": "queries", "K": "keys", "V": "values"}
 NULL = "the residual coordinates that the reader reads, in random order and with random signs"
 ADJUSTED = "Holm, over all pairs and the three kinds of composition"
@@ -48,7 +48,7 @@ class CompositionOptions(Options):
 
 @dataclass(frozen=True)
 class Pair:
-    """A head and a later one that reads it with its queries, keys or values (`mode` Q, K or V)."""
+    """Composition of a head with a later head's queries, keys or values (`mode` Q, K or V)."""
 
     mode: str = column("kind")
     writer: str = column("writer")
@@ -70,7 +70,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class PairCount:
-    """Pairs of one kind of composition."""
+    """Counts of pairs for one kind of composition."""
 
     pairs: int = column("pairs")
     significant: int = column("significant")
@@ -94,9 +94,9 @@ class CompositionFinding(Finding):
     """Composition of all pairs of heads.
 
     Attributes:
-        pairs: those significant and the `LISTED` next by p-value.
-        counts: by kind of composition.
-        scores: of all pairs, as arrays.
+        pairs: the significant pairs and the `LISTED` next by p-value.
+        counts: counts of pairs by kind of composition.
+        scores: scores of all pairs, as arrays.
     """
 
     evidence: CompositionEvidence
@@ -122,7 +122,7 @@ class CompositionFinding(Finding):
     omit_from_json: ClassVar[frozenset[str]] = frozenset({"scores"})
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per pair and mode, all of them, the smallest p-values first."""
+        """Table with one row per pair and mode, sorted by p-value."""
         return self.scores.to_frame()
 
 
@@ -130,7 +130,7 @@ def analyze(run: Run[CompositionOptions]) -> CompositionFinding:
     """Score all pairs of heads of a model with two layers or more.
 
     Raises:
-        InputError: fewer than two layers whose attention weights can be read.
+        InputError: the attention weights of fewer than two layers can be read.
     """
     run.progress("composition of all pairs of heads")
     scores = composition_scores(run.model, run.memory)
@@ -173,13 +173,13 @@ def analyze(run: Run[CompositionOptions]) -> CompositionFinding:
 
 
 def strongest(pairs: Sequence[Pair]) -> Pair:
-    """The significant pair with the largest score; the smallest p-value where none is."""
+    """Significant pair with the largest score, or else the pair with the smallest p-value."""
     significant = [pair for pair in pairs if pair.p_adjusted <= LEVEL]
     return max(significant, key=lambda pair: pair.score, default=pairs[0])
 
 
 def headline(pairs: Sequence[Pair], significant: int, n_pairs: int) -> str:
-    """The headline: how many pairs compose, and the strongest of them."""
+    """Headline: number of significant compositions, and the strongest."""
     if not n_pairs:
         return "No pair of heads has weights that could be compared with permuted ones."
     if not significant:
@@ -193,7 +193,7 @@ def headline(pairs: Sequence[Pair], significant: int, n_pairs: int) -> str:
 
 
 def sentences(pairs: Sequence[Pair], counts: Mapping[str, PairCount], n_pairs: int) -> list[str]:
-    """Counts by kind, the strongest pair or that of the smallest p, what weights cannot say."""
+    """Findings: counts by kind, the strongest pair, and the limits of weights."""
     if not n_pairs:
         return ["Undecided: no comparison could be made."]
     by_mode = ", ".join(f"{mode} {count.significant:,}" for mode, count in counts.items())
@@ -209,7 +209,7 @@ def sentences(pairs: Sequence[Pair], counts: Mapping[str, PairCount], n_pairs: i
 
 
 def composition_map(scores: CompositionScores, mode: str) -> Figure:
-    """Writers by readers: heads or, in large models, the clearest pair of each two layers."""
+    """Plot writers by readers: heads or, in large models, the top pair of each pair of layers."""
     index = MODES.index(mode)
     n_layers, n_heads = scores.score.shape[1:3]
     by_head = n_layers * n_heads <= MOST_HEADS
@@ -220,7 +220,7 @@ def composition_map(scores: CompositionScores, mode: str) -> Figure:
     names = [head_name(layer, head) for layer in range(n_layers) for head in range(n_heads)]
     names = names if by_head else [str(layer) for layer in range(n_layers)]
     size = n_heads if by_head else 1
-    writers, readers = slice(None, -size), slice(size, None)  # the last layer feeds no head
+    writers, readers = slice(None, -size), slice(size, None)  # no head reads the last layer
     beside = np.stack([score, baseline, p_value, p_adjusted], -1)[writers, readers]
     ratio = (score / baseline)[writers, readers]
     trace = plots.heatmap(names[readers], names[writers], plots.rounded(ratio), "score / baseline")
@@ -244,7 +244,7 @@ def composition_map(scores: CompositionScores, mode: str) -> Figure:
 
 
 def _flat(values: np.ndarray, z: np.ndarray, by_head: bool) -> np.ndarray:
-    """[writer, reader]: heads, or layers with the value of the pair that has the largest z."""
+    """Matrix [writer, reader] of heads, or of layers with the value of the pair of largest z."""
     n_layers, n_heads = values.shape[:2]
     if by_head:
         heads: np.ndarray = values.reshape(n_layers * n_heads, -1)
@@ -256,7 +256,7 @@ def _flat(values: np.ndarray, z: np.ndarray, by_head: bool) -> np.ndarray:
 
 
 def unfit(model: Any, data: FeatureData | None) -> str | None:
-    """Why the analysis cannot run on this model; None where it can."""
+    """Reason why the analysis cannot run on this model; None if it can."""
     if int(model.cfg.n_layers) < 2:
         return "needs two layers"
     try:

@@ -1,11 +1,12 @@
-"""Direct logit attribution: which heads and MLPs write the answer's logit.
+"""Direct logit attribution: direct effects of heads and MLPs on the answer's logit.
 
 The residual stream at the answer position is a sum over embeddings, heads, attention biases and
-MLPs. With the final norm's scale held fixed at that of the actual forward pass, the logit before a
-soft cap is a sum over these and the biases of norm and unembedding. The metric is the logit
-difference, answer − wrong, or without wrong answers the answer's logit. The null is the component's
-effect on other prompts' answers (paired t, Holm over heads and MLPs). The logit lens reads the
-residual stream by depth through the final norm, with the scale it has there.
+MLPs. With the final norm's scale fixed to that of the forward pass, the logit before a soft cap is
+a sum over these and the biases of norm and unembedding. The metric is the logit difference, answer
+− wrong, or the answer's logit if there are no wrong answers. The null is the component's effect on
+other prompts' answers (paired t, Holm over heads and MLPs). The logit lens applies the final norm
+and the unembedding to the residual stream at each depth, with the norm's scale at that depth.
+
 Sources: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Wang et al. 2023,
 "Interpretability in the Wild", 3.1; nostalgebraist 2020, "interpreting GPT: the logit lens".
 """
@@ -53,7 +54,7 @@ class LogitAttributionOptions(Options):
 
 @dataclass(frozen=True)
 class Component:
-    """The output of one component; heads and MLPs are tested (`q_value`, `status`)."""
+    """Direct effect of one component; heads and MLPs are tested (`q_value`, `status`)."""
 
     name: str = column("component")
     kind: str = column()
@@ -70,7 +71,7 @@ class Component:
 
 @dataclass(frozen=True)
 class LensStep:
-    """The metric as read from the residual stream at one site."""
+    """Logit lens at one site: the metric read from the residual stream."""
 
     site: str = column("site")
     value: float = column("metric", unit="logits")
@@ -80,7 +81,7 @@ class LensStep:
 
 @dataclass(frozen=True)
 class LogitAttributionEvidence(Evidence):
-    """The metric, how exactly the components sum to it, and what counts as writing it."""
+    """Evidence: the metric, the error of the components' sum, and the effect-size threshold."""
 
     metric: str = column("metric")
     total: float = column("its mean", unit="logits")
@@ -94,7 +95,7 @@ class LogitAttributionEvidence(Evidence):
 
 @dataclass(frozen=True, kw_only=True)
 class LogitAttributionFinding(Finding):
-    """Direct effects of every component, the largest first, and the logit lens."""
+    """Direct effects of every component, largest first, and the logit lens."""
 
     evidence: LogitAttributionEvidence
     components: Sequence[Component] = records(
@@ -107,7 +108,12 @@ class LogitAttributionFinding(Finding):
 def attribute(
     model: Model, queries: Queries, memory: int | str | None = None
 ) -> tuple[dict[ResidualPart, Float[np.ndarray, "2 query"]], Float[np.ndarray, "site query"]]:
-    """Each component's effect on the metric and on that of other prompts; and the logit lens."""
+    """Direct effects of each component on the metric, and the logit lens.
+
+    Returns:
+        By component, its effects on the metric of each prompt and on that of other prompts'
+        answers, in logits; and the metric read at each site of the residual stream.
+    """
     view, others, shape = weights(model), other_queries(queries), (2, len(queries))
     metric = (queries.at_hand == queries.answer[:, None]).astype(float)
     metric -= 0 if queries.wrong is None else queries.at_hand == queries.wrong[:, None]
@@ -152,7 +158,7 @@ def analyze(run: Run[LogitAttributionOptions]) -> LogitAttributionFinding:
     components = []
     for part, values, other, q in zip(effects, own, null.mean(1), q_values.tolist(), strict=True):
         e, outcome = estimate(values), None
-        if not np.isnan(q):  # against the answer is for it with the other sign
+        if not np.isnan(q):  # negative effects are tested with reversed sign
             low, high = (e.low, e.high) if e.mean >= 0 else (-e.high, -e.low)
             p = q if (e.mean - other) * e.mean > 0 else 1.0
             control = control_of_p("answers of other prompts", p, LEVEL)
@@ -190,7 +196,7 @@ REASONS: dict[Status, str | None] = {  # the status is the first that a head or 
 
 
 def headline(components: Sequence[Component], e: LogitAttributionEvidence) -> str:
-    """The headline: the heads and MLPs that raise the metric, and those that lower it."""
+    """Headline: heads and MLPs that raise the metric, and those that lower it."""
     detected = [component for component in components if component.status == "detected"]
     names = [c.name if c.effect > 0 else f"{c.name} (against it)" for c in detected]
     if not names:
@@ -201,7 +207,7 @@ def headline(components: Sequence[Component], e: LogitAttributionEvidence) -> st
 def sentences(
     components: Sequence[Component], lens: Sequence[LensStep], e: LogitAttributionEvidence
 ) -> list[str]:
-    """The total, the two largest heads or MLPs, the logit lens, the task."""
+    """Findings: the metric, the two largest heads or MLPs, the logit lens, and the task."""
     tested = [component for component in components if component.status]
     return [
         f"The {e.metric} is {e.total:.2f} [{e.total_low:.2f}, {e.total_high:.2f}], n = {e.rows}.",
@@ -220,7 +226,7 @@ def sentences(
 
 
 def effects_figure(components: Sequence[Component]) -> Figure:
-    """Heads and MLPs by layer as a heatmap."""
+    """Plot direct effects of heads and MLPs by layer as a heatmap."""
     of = {(c.layer, "MLP" if c.head is None else str(c.head)): c for c in components if c.status}
     xs = sorted({name for _, name in of}, key=lambda name: (name == "MLP", len(name), name))
     ys = list(range(1 + max(component.layer or 0 for component in components)))
@@ -233,7 +239,7 @@ def effects_figure(components: Sequence[Component]) -> Figure:
 
 
 def lens_figure(lens: Sequence[LensStep]) -> Figure:
-    """The metric by depth with its CI."""
+    """Plot the logit lens by depth with its CI."""
     sites, values = [step.site for step in lens], [step.value for step in lens]
     ends = [step.low for step in lens], [step.high for step in lens]
     axes = plots.axis("residual stream after", "category"), plots.axis("metric (logits)")
@@ -245,7 +251,7 @@ def lens_figure(lens: Sequence[LensStep]) -> Figure:
 
 
 def unfit(model: Model, data: FeatureData | None) -> str | None:
-    """Why the analysis cannot run on this model and data; None where it can."""
+    """Reason why the analysis cannot run on this model and data; None if it can."""
     try:
         return roles.unfit(model, data or repeated_answers(model))
     except InputError as error:

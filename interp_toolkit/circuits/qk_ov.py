@@ -1,10 +1,10 @@
 """QK and OV circuits of heads, from weights alone: `--probe qk` and `--probe ov`.
 
-For every head: the effective rank of its circuit, and whether the circuit maps tokens to themselves
-more than with the head's residual coordinates in random order and with random signs
-(`weights.self_scores`: matching for QK, copying for OV). For a single head (`--layer N --head N`):
-its singular values, the tokens that its largest components read and write, and the token pairs with
-the largest scores (`weights.qk`, `weights.ov`).
+For every head, the analysis reports the effective rank of its circuit. It also tests whether the
+circuit maps tokens to themselves more than with randomly permuted and sign-flipped residual
+coordinates (`weights.self_scores`: matching for QK, copying for OV). For a single head (`--layer N
+--head N`), it reports the singular values, the tokens of the largest components, and the token
+pairs with the largest scores (`weights.qk`, `weights.ov`).
 
 Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
 """
@@ -46,11 +46,11 @@ from interp_toolkit.stats import LEVEL
 if TYPE_CHECKING:
     import pandas as pd
 
-COMPONENTS = 5  # listed of one head
-PAIRS = 20  # listed of one head
-TOKENS = 5  # listed at either end of a component
+COMPONENTS = 5  # components listed for one head
+PAIRS = 20  # token pairs listed for one head
+TOKENS = 5  # tokens listed at either end of a component
 AXIS = 12  # tokens on either axis of the figure of pairs
-BASIS = "weights alone: what a head would do, not whether the model makes use of it"
+BASIS = "weights alone: the computation of a head, not whether the model uses it"
 NULL = "the residual coordinates that the head reads, in random order and with random signs"
 
 
@@ -80,7 +80,7 @@ class HeadCircuitOptions(Options):
 
 @dataclass(frozen=True)
 class QKScores:
-    """Whether a head's QK circuit matches tokens with themselves; see `weight_scores`."""
+    """Matching scores of a head's QK circuit; see `weight_scores`."""
 
     name: str = column("head")
     layer: int = column()
@@ -95,7 +95,7 @@ class QKScores:
 
 @dataclass(frozen=True)
 class OVScores:
-    """Whether a head's OV circuit copies tokens; see `weight_scores`."""
+    """Copying scores of a head's OV circuit; see `weight_scores`."""
 
     name: str = column("head")
     layer: int = column()
@@ -110,7 +110,7 @@ class OVScores:
 
 @dataclass(frozen=True)
 class QKPair:
-    """A query token's score for a key token."""
+    """Attention score of a query token for a key token."""
 
     query: str = column("query")
     key: str = column("key")
@@ -121,7 +121,7 @@ class QKPair:
 
 @dataclass(frozen=True)
 class OVPair:
-    """The effect of attending to a source token on a token's logit."""
+    """Effect of attending to a source token on a token's logit."""
 
     source: str = column("source")
     logit: str = column("logit")
@@ -168,9 +168,10 @@ class HeadCircuitEvidence(Evidence):
 
 
 HEADS = (
-    "Effective rank: of the circuit's squared singular values. Eigenvalues: their sum over the "
-    "sum of their sizes. Diagonal: a token's own entry less the others, in root mean squares. z "
-    "and p test the trace against residual coordinates in random order, adjusted over all heads."
+    "Effective rank: participation ratio of the circuit's squared singular values. Eigenvalues: "
+    "their sum over the sum of their absolute values. Diagonal: mean diagonal entry minus mean "
+    "off-diagonal entry, over the root mean square of all entries. z and p test the trace against "
+    "residual coordinates in random order; p is adjusted over all heads."
 )
 PARTS = (
     "Singular components and their strongest tokens on either side; a component raises scores "
@@ -181,13 +182,13 @@ LARGEST = "The largest scores."
 
 @dataclass(frozen=True, kw_only=True)
 class HeadCircuitFinding(Finding):
-    """A circuit of every head and, with `layer` and `head`, the parts of one.
+    """Scores of every head's circuit and, for a selected head, the parts of its circuit.
 
     Attributes:
-        layer, head: the head that was taken apart; None: none was.
-        singular_values: of its circuit, the largest first.
-        pairs, components: of its circuit; none where no head was taken apart.
-        heads: every head of the model.
+        layer, head: the selected head; None if none was selected.
+        singular_values: singular values of its circuit, in descending order.
+        pairs, components: top token pairs and components of its circuit; empty without a selection.
+        heads: scores of every head of the model.
     """
 
     evidence: HeadCircuitEvidence
@@ -199,11 +200,11 @@ class HeadCircuitFinding(Finding):
     heads: Sequence[Any] = ()
 
     def tables(self) -> list[Table]:
-        """The heads; of one head, its pairs and components first."""
+        """Table of heads; for a selected head, tables of pairs and components come first."""
         return super().tables()[-1 if self.head is None else 0 :]
 
     def to_frame(self) -> pd.DataFrame:
-        """The heads; of one head, its components."""
+        """Table of heads, or of the components of a selected head."""
         import pandas as pd
 
         return pd.DataFrame(list(self.heads if self.head is None else self.components))
@@ -211,7 +212,7 @@ class HeadCircuitFinding(Finding):
 
 @dataclass(frozen=True, kw_only=True)
 class QKFinding(HeadCircuitFinding):
-    """QK circuits: the token pairs that heads would attend between."""
+    """QK circuits: attention scores between tokens, from weights."""
 
     pairs: Sequence[QKPair] = records(QKPair, "Token pairs", LARGEST)
     components: Sequence[QKComponent] = records(QKComponent, "Components", PARTS)
@@ -222,7 +223,7 @@ class QKFinding(HeadCircuitFinding):
 
 @dataclass(frozen=True, kw_only=True)
 class OVFinding(HeadCircuitFinding):
-    """OV circuits: the effect of attended tokens on the logits."""
+    """OV circuits: effects of attended tokens on the logits, from weights."""
 
     pairs: Sequence[OVPair] = records(OVPair, "Token pairs", LARGEST)
     components: Sequence[OVComponent] = records(OVComponent, "Components", PARTS)
@@ -236,7 +237,7 @@ class KindOfCircuit(NamedTuple):
 
     name: Literal["qk", "ov"]
     score: str
-    kind: str  # of the circuit of a head that has the score
+    kind: str  # kind of circuit with a significant score
     sides: tuple[str, str]
     head: type[Any]
     pair: type[Any]
@@ -252,20 +253,20 @@ OV_CIRCUIT = KindOfCircuit(
 
 
 def analyze_qk(run: Run[HeadCircuitOptions]) -> QKFinding:
-    """Analyze QK circuits; raises InputError as `analyze` does."""
+    """Analyze QK circuits; errors as in `analyze`."""
     return QKFinding(**analyze(run, QK_CIRCUIT))
 
 
 def analyze_ov(run: Run[HeadCircuitOptions]) -> OVFinding:
-    """Analyze OV circuits; raises InputError as `analyze` does."""
+    """Analyze OV circuits; errors as in `analyze`."""
     return OVFinding(**analyze(run, OV_CIRCUIT))
 
 
 def analyze(run: Run[HeadCircuitOptions], circuit: KindOfCircuit) -> dict[str, Any]:
-    """Fields of the finding: scores of all heads, and the parts of the one that options name.
+    """Fields of the finding: scores of all heads, and the parts of the selected head.
 
     Raises:
-        InputError: a head that is not there, or weights that cannot be given exactly.
+        InputError: the model has no such head, or its weights cannot be read exactly.
     """
     layer, head = run.options.layer, run.options.head
     run.progress(f"{circuit.name.upper()} scores of all heads")
@@ -312,7 +313,7 @@ def analyze(run: Run[HeadCircuitOptions], circuit: KindOfCircuit) -> dict[str, A
 
 @torch.no_grad()
 def effective_ranks(view: ModelWeights, circuit: Literal["qk", "ov"]) -> list[float]:
-    """`(sum s^2)^2 / sum s^4` over the singular values s of each head's circuit."""
+    """Effective rank `(sum s^2)^2 / sum s^4` over the singular values s of each head's circuit."""
     ranks: list[float] = []
     for layer in range(view.n_layers):
         try:
@@ -331,13 +332,13 @@ def effective_ranks(view: ModelWeights, circuit: Literal["qk", "ov"]) -> list[fl
     return ranks
 
 
-Ends = Mapping[Any, Sequence[int]]  # (component, sign) -> tokens that stand out at one end
+Ends = Mapping[Any, Sequence[int]]  # (component, sign) -> top tokens at that end
 
 
 def parts_of(
     circuit: KindOfCircuit, view: ModelWeights, head: tuple[int, int], run: Run[HeadCircuitOptions]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Singular values, components, pairs and figures of one head's circuit; and notes."""
+    """Singular values, components, pairs and figures of one head's circuit, and notes."""
     position = None if run.options.position == "all" else run.options.position
     parts = _qk_parts if circuit is QK_CIRCUIT else _ov_parts
     values, ends, scores, notes = parts(view, head, position)
@@ -378,11 +379,11 @@ def _ov_parts(view: ModelWeights, head: tuple[int, int], position: int | None) -
 
 
 def _qk_parts(view: ModelWeights, head: tuple[int, int], position: int | None) -> Parts:
-    """Keyword arguments for the position, or for the distance where attention has positions."""
+    """Parts of a QK circuit at a position, or at a distance for rotary and ALiBi heads."""
     qk, notes = qk_circuit(None, *head, view=view), list[str]()
     if qk.rotary is not None or qk.alibi is not None:
         qk = qk.at_distance(position or 0)
-        notes.append(f"the key stands {position or 0} positions before the query")
+        notes.append(f"the key is {position or 0} positions before the query")
         scores = qk.tokens()
     else:
         scores = qk.tokens(position, position)
@@ -397,17 +398,17 @@ SCALE = "1: all eigenvalues positive, 0: they cancel"
 
 
 def name_of(head: pd.Series) -> str:
-    """The name of the head in a row of scores."""
+    """Name of the head in a row of scores."""
     return head_name(int(head["layer"]), int(head["head"]))
 
 
 def sentences_of_all(circuit: KindOfCircuit, scores: pd.DataFrame) -> list[str]:
-    """Headline and findings: the heads beyond the null, the highest score first."""
+    """Headline and findings: heads with significant scores, highest score first."""
     scored = scores[scores.p_adjusted.notna()]
     if not len(scored):
         headline = f"No head's {circuit.score} score can be computed from weights alone."
         return [headline, "Undecided: no comparison could be made."]
-    # of scores that read alike, the largest diagonal first: rounding decides between no two
+    # scores that print alike are sorted by the diagonal score, so rounding does not decide
     scored = scored.assign(read=[float(f"{score:.3g}") for score in scored.score])
     scored = scored.sort_values(["read", "diagonal"], ascending=False, kind="stable")
     beyond = scored[scored.p_adjusted <= LEVEL]
@@ -432,7 +433,7 @@ def sentences_of_all(circuit: KindOfCircuit, scores: pd.DataFrame) -> list[str]:
 def sentences_of_one(
     circuit: KindOfCircuit, head: pd.Series, fields: Mapping[str, Any]
 ) -> list[str]:
-    """Headline and findings: the size of the circuit, its largest entry, its score."""
+    """Headline and findings for one head: effective rank, largest entry, and score."""
     what = f"The {circuit.name.upper()} circuit of {name_of(head)}"
     if math.isnan(head.effective_rank):
         return [f"{what} is zero."]
@@ -452,7 +453,7 @@ def sentences_of_one(
 
 
 def score_map(circuit: KindOfCircuit, scores: pd.DataFrame) -> Figure:
-    """Layers by heads, colored by the eigenvalue score."""
+    """Plot the eigenvalue score of every head as a map of layers by heads."""
     shape = scores["layer"].nunique(), scores["head"].nunique(), -1
     cells = scores["score"].to_numpy(float).reshape(shape[:2]).tolist()
     beside = scores[["effective_rank", "z", "p_adjusted"]].to_numpy(float).reshape(shape)
@@ -479,7 +480,7 @@ def pair_figure(
     words: Callable[[int], str],
     sides: tuple[str, str],
 ) -> Figure:
-    """The scores among the tokens of the top pairs."""
+    """Plot the scores among the tokens of the top pairs."""
     rows = list(dict.fromkeys(pair.row for pair in top))[:AXIS]
     columns = list(dict.fromkeys(pair.column for pair in top))[:AXIS]
     grid = torch.cartesian_prod(torch.tensor(rows), torch.tensor(columns))
@@ -496,7 +497,7 @@ def pair_figure(
 
 
 def distinct(tokens: Sequence[int], words: Callable[[int], str]) -> list[str]:
-    """Tokens as text, with their ids where two read the same."""
+    """Tokens as text, with ids if two have the same text."""
     texts = [words(token) for token in tokens]
     if len(set(texts)) == len(texts):
         return texts
@@ -504,14 +505,14 @@ def distinct(tokens: Sequence[int], words: Callable[[int], str]) -> list[str]:
 
 
 def spectrum(values: Sequence[float], what: str) -> Figure:
-    """The singular values of a circuit."""
+    """Plot the singular values of a circuit."""
     trace = plots.bars(range(len(values)), values, CLASS_COLORS[0]) | plots.NO_LEGEND
     layout = plots.layout(plots.axis("component"), plots.axis("singular value") | plots.FROM_ZERO)
     return Figure("Spectrum", f"Singular values of {what}, the largest first.", [trace], layout)
 
 
 def unfit(model: Any, data: FeatureData | None) -> str | None:
-    """Not part of a plain `interp analyze`: a table for those who ask."""
+    """Reason why a plain `interp analyze` does not run the analysis."""
     return "needs --layer and --head, or --probe with its name"
 
 

@@ -1,15 +1,16 @@
 """Similarity of hidden states by depth: cosines between tokens, and dimensions in use.
 
-At the embedding (with positions), after every block and after the final norm:
+Two measures are computed at the embedding (with positions), after every block and after the final
+norm:
 
-- the mean cosine between positions of a prompt that hold different tokens. Independent directions
-  in d dimensions have mean 0, and each cosine a standard deviation of 1/√d;
+- the mean cosine between positions of a prompt with different tokens. For independent directions in
+  d dimensions its mean is 0, and each cosine has a standard deviation of 1/√d.
 - the participation ratio (Σλ)²/Σλ² of the second moments of all directions (hidden states at unit
-  length), and of their covariance, which leaves out the direction that they share. Prompts that
-  each collapse to a direction of their own still take up many dimensions together.
+  length), and of their covariance, which leaves out the mean direction. Prompts that each collapse
+  to a direction of their own still use many dimensions together.
 
-A leading BOS token is excluded, whose state is like no other in many models. Prompts come in
-batches, and only sums are kept.
+A leading BOS token is excluded, since its hidden state differs from all others in many models.
+Prompts are run in batches, and only sums are stored.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from interp_toolkit.models.running.streaming import activations, numbers_stored
 from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import weights
 
-PROMPTS, LONGEST = 32, 128  # of random tokens, where no data are given
-STATES = 2**11  # hidden states that are compared at once, at most
-STATE_COPIES = 8  # of them: directions, those counted, in float64, ...
+PROMPTS, LONGEST = 32, 128  # number and length of random prompts without data
+STATES = 2**11  # hidden states per comparison, at most
+STATE_COPIES = 8  # copies of the hidden states in memory during a comparison
 
 
 @dataclass(frozen=True)
 class ResidualSite:
-    """A site of hidden states; `normed`: the final norm is applied to the activation."""
+    """A site of hidden states; if `normed`, the final norm is applied to the activation."""
 
     name: str
     hook: str
@@ -53,23 +54,25 @@ class Similarity(ShortRepr):
     """Similarity of hidden states by depth.
 
     Attributes:
-        places: from the embedding on.
-        cosines: mean cosine between positions of different tokens; NaN where a prompt has no two.
+        sites: the sites, from the embedding on.
+        cosines: mean cosine between positions of different tokens; NaN for prompts without such a
+            pair.
         dimensions: participation ratio of the directions' second moments.
-        centred_dimensions: the same of their covariance; NaN where all directions are one.
-        positions, pairs: hidden states at each site, and pairs of different tokens.
+        centred_dimensions: participation ratio of their covariance; NaN if all directions are
+            equal.
+        positions, pairs: number of hidden states at each site, and of pairs of different tokens.
     """
 
     sites: Sequence[ResidualSite]
-    cosines: Float[np.ndarray, "place row"]
-    dimensions: Float[np.ndarray, " place"]
-    centred_dimensions: Float[np.ndarray, " place"]
+    cosines: Float[np.ndarray, "site row"]
+    dimensions: Float[np.ndarray, " site"]
+    centred_dimensions: Float[np.ndarray, " site"]
     positions: int
     pairs: int
 
     @property
     def last(self) -> int:
-        """The site after the last block, before the final norm."""
+        """Index of the site after the last block, before the final norm."""
         return max(n for n, site in enumerate(self.sites) if not site.normed)
 
     @property
@@ -80,9 +83,10 @@ class Similarity(ShortRepr):
 
 
 def sites_of(model: Model) -> list[ResidualSite]:
-    """The embedding, the end of every block, and the final norm if the model has one.
+    """Sites: the embedding, the end of every block, and the final norm if the model has one.
 
-    Raises InputError for a model without blocks, or without the usual hook points.
+    Raises:
+        InputError: the model has no blocks, or lacks a hook point.
     """
     n_layers = int(model.cfg.n_layers)
     if n_layers < 1:
@@ -100,14 +104,15 @@ def sites_of(model: Model) -> list[ResidualSite]:
 def random_rows(model: Model, *, rows: int = PROMPTS, seed: int = 0) -> FeatureData:
     """Prompts of uniformly random tokens, after the BOS token if the model uses one.
 
-    Raises InputError for a context or vocabulary of less than two.
+    Raises:
+        InputError: the context or the vocabulary is too small for two different tokens.
     """
     bos = bos_token(model)
     ids = np.setdiff1d(plain_ids(model), [] if bos is None else [bos])
     n_pos = min(int(model.cfg.n_ctx), LONGEST)
     if len(ids) < 2 or n_pos - (bos is not None) < 2:
         raise InputError(
-            "the model's context or vocabulary is too small for a row of two different tokens"
+            "the model's context or vocabulary is too small for a prompt of two different tokens"
         )
     tokens = np.random.default_rng(seed).choice(ids, (rows, n_pos))
     if bos is not None:
@@ -129,20 +134,20 @@ def similarity_by_depth(
     Args:
         model: any TransformerLens model with blocks.
         data: prompts; their features and positions are not used.
-        memory: bound on what is held at once, such as "4GiB": smaller batches, and more passes
-            where the second moments of all sites are more than half of it.
-        progress: is told what is being done.
+        memory: memory limit, such as "4GiB". Less memory means smaller batches, and several passes
+            if the second moments of all sites exceed half of it.
+        progress: called with a description of each step.
 
     Raises:
-        InputError: hidden states that are not finite, no prompt with two different tokens, memory
-            below what the sums need.
+        InputError: hidden states are not finite, no prompt has two different tokens, or the memory
+            is too small for the sums.
 
     Examples:
         >>> import interp_toolkit as it
         >>> from interp_toolkit.data import FeatureData
         >>> data = FeatureData(np.array([[0, 1, 2], [2, 1, 0]]), np.zeros((2, 0), bool), ())
         >>> similarity = similarity_by_depth(it.load("toy:induction"), data)
-        >>> [place.name for place in similarity.places], similarity.cosines.shape
+        >>> [site.name for site in similarity.sites], similarity.cosines.shape
         (['embedding', 'block 0', 'block 1'], (3, 2))
     """
     sites, budget, bos = sites_of(model), parse_memory(memory), bos_token(model)
@@ -151,11 +156,11 @@ def similarity_by_depth(
     counts = [np.unique(row, return_counts=True)[1] for row in prefixes]
     pairs = sum(int(n.sum() ** 2 - (n**2).sum()) // 2 for n in counts)
     if not pairs:
-        raise InputError(f"{data.source}: no row has two different tokens to compare")
+        raise InputError(f"{data.source}: no prompt has two different tokens to compare")
     d_model, longest, itemsize = int(model.cfg.d_model), int(data.lengths.max()), itemsize_of(model)
     moment_bytes = 8 * d_model**2
     read = numbers_stored(model.cfg, [sites[0].hook], longest, longest)
-    site_bytes = moment_bytes + itemsize * read  # moments, and what is read of a prompt
+    site_bytes = moment_bytes + itemsize * read  # moments, and activations of a prompt
     states = max(1, min(STATES, budget // 4 // (STATE_COPIES * itemsize * d_model)))
     beside = STATE_COPIES * itemsize * d_model * states + moment_bytes  # and one being finished
     at_once = max(1, min(len(sites), (budget - beside) // 2 // site_bytes))
@@ -168,8 +173,8 @@ def similarity_by_depth(
         if sums >= budget:
             raise InputError(
                 f"sums over directions in {d_model} dimensions need about {format_size(sums)}, "
-                f"which leaves no row any of the {format_size(budget)} of memory allowed; raise "
-                "the limit"
+                f"which leaves none of the {format_size(budget)} of memory allowed for a prompt; "
+                "raise the limit"
             )
         filled = cosines[start : start + at_once]
         for moment in _read(model, data, group, counted, filled, budget - sums, states):
@@ -183,13 +188,13 @@ def _read(
     data: FeatureData,
     sites: Sequence[ResidualSite],
     counted: Sequence[Bool[np.ndarray, " _"]],
-    cosines: Float[np.ndarray, "place row"],
+    cosines: Float[np.ndarray, "site row"],
     memory: int,
     states: int,
 ) -> list[DirectionMoments]:
-    """Fill in the cosines of some sites, and return their moments: one pass over the prompts.
+    """Fill in the cosines of some sites and return their moments, in one pass over the prompts.
 
-    At most `states` hidden states of a batch are compared at once, or one prompt's.
+    At most `states` hidden states are compared at once, or those of one prompt.
     """
     hooks = list(dict.fromkeys(site.hook for site in sites))
     device, norm = device_of(model), _final_norm(model)
@@ -213,7 +218,7 @@ def _read(
 
 
 def _final_norm(model: Model) -> Callable[[Tensor], Tensor] | None:
-    """The final norm; None where there is none, or where it cannot be read."""
+    """Final norm; None if there is none, or if it cannot be read."""
     try:
         norm = weights(model).final_norm
     except InputError:
@@ -224,7 +229,7 @@ def _final_norm(model: Model) -> Callable[[Tensor], Tensor] | None:
 def directions(
     hidden: Float[Tensor, "*batch d"],
 ) -> tuple[Float[Tensor, "*batch d"], Bool[Tensor, "*batch"]]:
-    """Hidden states at unit length, and which have a direction at all (zero ones stay zero)."""
+    """Hidden states at unit length, and a mask of the nonzero ones (zero ones stay zero)."""
     hidden = at_least_single(hidden)
     hidden = hidden / hidden.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(hidden.dtype).tiny)
     norm = hidden.norm(dim=-1, keepdim=True)
@@ -246,7 +251,7 @@ def mean_cosines(
 
 
 class DirectionMoments:
-    """Running sums over directions, from which participation ratios follow, in float64."""
+    """Running sums over directions in float64, which determine the participation ratios."""
 
     def __init__(self, d: int, device: str | torch.device = "cpu"):
         self.count = 0
@@ -254,7 +259,7 @@ class DirectionMoments:
         self.products = torch.zeros(d, d, dtype=torch.float64, device=device)
 
     def add(self, units: Float[Tensor, "n d"]) -> None:
-        """Take in more directions."""
+        """Add directions to the sums."""
         self.count += len(units)
         self.total += units.double().sum(0)
         self.products += units.T @ units
@@ -266,6 +271,6 @@ class DirectionMoments:
             mean = self.total / self.count
             second.addr_(mean, mean, alpha=-1)
         trace = second.trace()
-        if not trace > 1e-12:  # directions are of length 1: this is rounding
+        if not trace > 1e-12:  # rounding, since directions have length 1
             return float("nan")
         return float((trace / torch.linalg.vector_norm(second)) ** 2)

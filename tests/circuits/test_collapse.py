@@ -232,7 +232,7 @@ def test_result_is_whole_and_the_model_left_alone() -> None:
     assert len(result.to_frame()) == 4
     for figure in result.figures():
         go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
-    assert "How alike hidden states are" in to_html([result])
+    assert "Similarity of hidden states" in to_html([result])
     again = it.analyze(model, "collapse", seed=1, reinitialisations=2)
     assert again.layers == result.layers
     assert COLLAPSE(model, reinitialisations=0).layers[1].reinitialised_cosine == []
@@ -255,14 +255,14 @@ def test_what_cannot_be_said() -> None:
 def test_what_does_not_fit() -> None:
     model = untrained("standard", 1)
     assert COLLAPSE.unfit(model, None) is None
-    assert "8 positions" in str(COLLAPSE.unfit(model, rows_of([1, 2], [2, 3])))
-    assert "8 positions" in str(COLLAPSE.unfit(random_model(0, n_ctx=3), None))
+    assert "8 tokens" in str(COLLAPSE.unfit(model, rows_of([1, 2], [2, 3])))
+    assert "8 tokens" in str(COLLAPSE.unfit(random_model(0, n_ctx=3), None))
     assert "different tokens" in str(COLLAPSE.unfit(model, rows_of([1] * 8, [2] * 8)))
     blockless = untrained("standard", 0)
     assert "no blocks" in str(COLLAPSE.unfit(blockless, None))
     with pytest.raises(InputError, match="no blocks"):
         sites_of(blockless)
-    with pytest.raises(InputError, match="too small for a row"):
+    with pytest.raises(InputError, match="too small for a prompt"):
         random_rows(random_model(0, n_ctx=1))
 
 

@@ -1,19 +1,19 @@
-"""Are the heads responsible? Each is taken out, and the behaviour measured again.
+"""Effects of ablating heads: alone, with the other heads of the group ablated, and jointly.
 
-The behaviour is the task's value (`metrics.task`): the share of the rows' answers that are right,
-or minus the loss in nats where rows repeat, a number a row, paired over rows. For every head:
+The metric is that of the task (`metrics.task`), one value per prompt: the fraction of answers that
+are right, or minus the loss in nats for prompts that repeat. Effects are paired over prompts. Each
+head has two effects:
 
-- its effect: the intact model's value less the value without the head;
-- what it restores: with all heads of the group taken out, and the rest of their kind with them, the
-  value that this one alone brings back. A head with a redundant twin has no effect by itself; here
-  it shows.
+- its single-head effect: the value of the intact model minus the value with the head ablated;
+- the restored value: all heads of the group and of the same type are ablated, and this head alone
+  is restored. A redundant head has no single-head effect, but restores a part of the metric.
 
-Both stand beside the effects of other heads, drawn at random. A head is taken out at `hook_z` by
-the mean of the other rows, another row's values, or zero (see `metrics.replacement`). Intervals
-are simultaneous, over both figures of all heads (Bonferroni); the causal word follows from them by
-the one rule of `metrics.causal_words`, each figure as a share of the metric. Where no head of the
-group contributes alone and the group together does, "no effect found" would mislead: undecided.
-Effects do not add up over heads: two heads in a row each have all of the effect.
+For comparison, other heads are drawn at random and ablated. A head is ablated at `hook_z`; the
+ablation value is the mean over the other prompts, another prompt's values, or zero (see
+`metrics.replacement`). Intervals are simultaneous over both effects of all heads (Bonferroni). The
+causal word follows from them by `metrics.causal_words`, with effects as fractions of the metric. If
+the group has an effect together, but no head alone, the word "negligible" becomes "undecided".
+Effects do not add up over heads: two heads in series can each have all of the effect.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ class HeadAblation:
     """The effect of ablating one head.
 
     Attributes:
-        layer, head: which.
-        effect, low, high: of the behaviour's value, lost without it, with its interval.
-        restored, restored_low, restored_high: what it alone brings back when the whole group and
-            heads of the same type are out; the effect itself where the head is the only one.
+        layer, head: layer and index of the head.
+        effect, low, high: drop of the metric when the head is ablated, with its interval.
+        restored, restored_low, restored_high: rise of the metric when the head alone is restored,
+            with the whole group and heads of the same type ablated; equal to the effect for a
+            single head.
         others_mean, others_max: effects of other heads drawn at random; NaN without any.
-        loss_intact, loss_ablated: nats at the asked places, with and without this head.
-        word: see the module's rule.
+        loss_intact, loss_ablated: loss in nats with and without this head.
+        word: causal word; see the module.
     """
 
     layer: int
@@ -72,16 +73,17 @@ class HeadAblation:
 
 @dataclass(frozen=True, eq=False)
 class Ablations:
-    """The causal check of a group of heads.
+    """Effects of ablating a group of heads.
 
     Attributes:
-        heads: one entry for each, in the order given.
-        task_check: what the whole model does on these rows.
-        intact: its value, row by row.
-        joint: effect of all heads of the group and of the same type together; None: an empty group.
-        others: effects of the other heads, nats.
-        how: what heads were replaced with.
-        notes: what limits the check, a sentence each.
+        heads: one entry per head, in the order of the arguments.
+        task_check: task performance of the intact model.
+        intact: metric of the intact model for each prompt.
+        joint: effect of ablating all heads of the group and of the same type; None for an empty
+            group.
+        others: effects of other heads drawn at random, in units of the metric.
+        how: ablation value: "mean", "resample" or "zero".
+        notes: limits of the test.
     """
 
     heads: Sequence[HeadAblation]
@@ -107,27 +109,26 @@ def ablation_effects(
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> Ablations:
-    """The effect on the metric of ablating each of these heads.
+    """Effects on the metric of ablating each of these heads.
 
     Args:
         model: any TransformerLens model.
-        prompts: rows with answers, or rows that repeat.
-        heads: (layer, query head) pairs, judged as one group.
-        task: what is measured on them; None: accuracy on the answers, or the loss where
-            rows repeat.
-        same_type: more heads of their kind, not judged, but taken out wherever the whole group is:
-            left in, they would do what a redundant head restores.
-        others: pool to draw other heads from, such as those that no detector found; None: all.
-            Heads of the group and those of the same type are left out of it.
-        how: replace with the "mean" of the other rows, "resample" another row's values, or "zero".
-        n_others: how many to draw, from the group's layers first.
-        seed: of the draws.
-        memory: bound for the run (see `models.running.memory`).
-        progress: told what is being done.
+        prompts: prompts with answers, or prompts that repeat.
+        heads: (layer, query head) pairs, tested as one group.
+        task: metric on the prompts; None: accuracy on the answers, or the loss if prompts repeat.
+        same_type: more heads of the same type. They have no verdict, but are ablated whenever the
+            whole group is, since they could do the work that a redundant head restores.
+        others: heads to draw from for comparison; None: all. Heads of the group and of the same
+            type are excluded.
+        how: ablation value: the "mean" over the other prompts, "resample" (another prompt's
+            values), or "zero".
+        n_others: number of other heads to draw, from the group's layers first.
+        seed: seed of the draws.
+        memory: memory limit (see `models.running.memory`).
+        progress: called with a description of each step.
 
     Raises:
-        InputError: the behaviour cannot be measured (see `task_of`), or heads the model does not
-            have.
+        InputError: the metric cannot be measured (see `task_of`), or the model lacks a head.
         InterventionError: the model ignores edits of its heads.
 
     Examples:
@@ -154,7 +155,7 @@ def ablation_effects(
 
 
 def require_how(how: str) -> None:
-    """Raises InputError for another way to replace a head than the three there are."""
+    """Raise InputError unless `how` is one of the three ablation values."""
     if how not in HOWS:
         raise InputError(f'how is {how!r}; it must be "mean", "zero" or "resample"')
 
@@ -169,7 +170,7 @@ def _pool(model: Model, others: Iterable[tuple[int, int]] | None) -> list[Head]:
 def _draw(
     pool: list[Head], group: list[Head], kind: frozenset[Head], n: int, seed: int
 ) -> list[Head]:
-    """At random, from the layers of the group first."""
+    """Draw heads at random, from the layers of the group first."""
     candidates = sorted(set(pool) - kind)
     order = np.random.default_rng(seed).permutation(len(candidates))
     shuffled = [candidates[i] for i in order]
@@ -180,7 +181,7 @@ def _draw(
 def _without(
     group: list[Head], kind: frozenset[Head], random_heads: list[Head]
 ) -> list[frozenset[Head]]:
-    """Every set of heads to take out; the empty one is the intact model."""
+    """Every set of heads to ablate; the empty set is the intact model."""
     sets = [frozenset[Head]()]
     sets += [frozenset([head]) for head in (*group, *random_heads)]
     sets += [kind - {head} for head in group]
@@ -190,7 +191,7 @@ def _without(
 
 @dataclass(frozen=True, eq=False)
 class _Measure:
-    """Runs a task's rows with sets of heads taken out."""
+    """Runs a task's prompts with sets of heads ablated."""
 
     model: Model
     task: CircuitTask
@@ -233,7 +234,7 @@ class _Measure:
         means: OtherRows | None,
         donors: Mapping[int, int],
     ) -> Iterator[tuple[frozenset[Head], Float[np.ndarray, "row column"]]]:
-        """Metric readings of these prompts; nothing else of a pass is stored."""
+        """Metric readings of one batch, for each set of ablated heads."""
         tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
         names = [*(hook_z(layer) for layer in layers), *(entry(layer) for layer in starts)]
         logits, z = capture(self.model, tokens, names)
@@ -253,7 +254,7 @@ class _Measure:
     def _run(
         self, tokens: Int[Tensor, "row pos"], first: int, start: Tensor | None
     ) -> Float[Tensor, "row pos d_vocab"]:
-        """The logits, from what enters a layer where that is known."""
+        """Logits, from the stored input of layer `first` if there is one."""
         if start is None:
             logits = run(self.model, tokens)
         else:
@@ -269,7 +270,7 @@ class _Measure:
         means: OtherRows | None,
         donors: Mapping[int, int],
     ) -> dict[int, Float[Tensor, "batch pos head d_head"]]:
-        """The ablation values of the heads for these prompts."""
+        """Ablation values of the heads of each layer for these prompts."""
         if means is not None:
             return {layer: means.mean(layer, z[hook_z(layer)]) for layer in layers}
         if self.how == "zero" or not layers:
@@ -331,7 +332,7 @@ def _conclude(
 def _words(
     task_check: TaskCheck, effects: list[Estimate], restored: list[Estimate], joint: Estimate | None
 ) -> list[CausalWord]:
-    """The causal words; see the module."""
+    """Causal words of the heads; see the module."""
     if not task_check.yes or joint is None:
         return ["not_tested"] * len(effects)
     words = [

@@ -1,18 +1,23 @@
 """The analysis of attention heads: `interp analyze MODEL --probe heads`, or one kind of head.
 
-Steps: make prompts on which the model shows in-context learning, or take the given ones, and test
-whether it performs its task there (`metrics`); score every head under every detector in one pass
-(`scores`); knock out the attention of all heads that may have a pattern, together and one by one
-(`rule`); ablate the heads that are detected or have a pattern (`ablation`); for induction heads,
-ablate the paths from earlier heads into their keys (`partner`); describe what every head attends to
-(`described`); read what weights alone say.
+Steps:
 
-Where the model performs a task, a head is *detected* by the head rule (`rule`) alone. Where there
-is no task to perform, or its attention could not be knocked out, only its attention is known: it is
-then named by the rule of `significance`, and the result is *described*, never detected.
-A large model (LARGE operations on the usual prompts) is run for a BUDGET of passes unless all is
-asked for (`--effort thorough`): on shorter and fewer prompts, of each kind first the heads that
-seem to cost most. Notes say what was left out.
+1. Make synthetic prompts on which the model shows in-context learning, or take the user's, and test
+   whether the model performs the task on them (`metrics`).
+2. Score every head under every detector in one pass (`scores`).
+3. Knock out the attention of all candidate heads of each pattern, together and one by one (`rule`).
+4. Ablate the heads that are detected or have a pattern (`ablation`).
+5. For induction heads, ablate the paths from earlier heads into their keys (`partner`).
+6. Split the attention of every head into named patterns (`described`).
+7. Compute copying and matching scores from weights.
+
+If the model performs the task, a head is *detected* by the head rule (`rule`) alone. If there is no
+task, or its attention could not be knocked out, only its attention is known. The head is then named
+by the rule of `significance`, and the result is *described*, never detected.
+
+A large model is run for a BUDGET of passes unless the effort is thorough (`--effort thorough`). It
+is run on fewer and shorter prompts, and heads with the largest apparent effect are tested first.
+Notes list the heads and tests that were left out.
 """
 
 from __future__ import annotations
@@ -91,16 +96,16 @@ from interp_toolkit.options import Flag, Options
 from interp_toolkit.registry import Analysis, names
 from interp_toolkit.results import head_name, jsonable
 
-MOST_ABLATED = 12  # detected heads, those with the largest excess: each costs two passes
-MOST_READERS = 4  # induction heads whose partners are looked for
-PARTNER_ROWS = 128  # that paths are ablated on, at most
-KNOCKOUT_ROWS = 64  # made rows that attention is knocked out on, at most
-BUDGET = 8.0  # passes of as many prompts of this length, for knockouts: of four kinds a head or two
-LEAST_PASSES = 2  # about what each pattern takes, however little of the budget is left
-LARGE_MEMBERS, LARGE_READERS = 3, 1  # as the numbers above, for a large model
-LARGE_RUNS = 1  # of these ablated paths, those that are measured on the task as well
-LARGE_TOKENS = 2**13  # of its vocabulary, that scores from weights are over
-LARGE_PARTNERS = 12  # earlier heads whose path is ablated, those with the most K-composition
+MOST_ABLATED = 12  # heads that are ablated, those with the largest excess (two passes each)
+MOST_READERS = 4  # induction heads whose partners are searched for
+PARTNER_ROWS = 128  # prompts on which paths are ablated, at most
+KNOCKOUT_ROWS = 64  # synthetic prompts on which attention is knocked out, at most
+BUDGET = 8.0  # passes for knockouts in a large model: one or two heads of each of four kinds
+LEAST_PASSES = 2  # passes that each pattern takes even if the budget is spent
+LARGE_MEMBERS, LARGE_READERS = 3, 1  # heads per pattern and induction heads, in a large model
+LARGE_RUNS = 1  # ablated paths that are also measured on the task, in a large model
+LARGE_TOKENS = 2**13  # tokens sampled for scores from weights, in a large model
+LARGE_PARTNERS = 12  # earlier heads with the most K-composition tested, in a large model
 
 
 def _as_bos(value: Any) -> Any:
@@ -143,21 +148,21 @@ class HeadsOptions(HeadKindOptions):
 
 
 def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFinding:
-    """Classify heads by attention pattern, with their certainty and their effect.
+    """Classify heads by attention pattern, with significance and causal effect.
 
     Args:
-        run: its prompts are looked at in place of synthetic ones; with answers, or where they
-            repeat, the effect of heads is tested there. Detectors are as `score_heads` takes them.
-        detectors: those to look for; None: the options'.
+        run: model, data and options. The data's prompts replace synthetic ones; effects of heads
+            are tested on them if they have answers or repeat.
+        detectors: detectors as in `score_heads`; None: those of the options.
 
     Raises:
-        InputError: a model without visible patterns, a context too short, unfit data, another way
-            to ablate.
+        InputError: attention patterns cannot be read, the context is too short, or the data do
+            not fit the model.
     """
     model, data, options, progress = run.model, run.data, run.options, run.progress
     if isinstance(options, HeadsOptions):
         detectors = options.detectors
-    if without_logits(model) is not None:  # attention is all that can be judged
+    if without_logits(model) is not None:  # only attention can be tested
         options = options.model_copy(update={"effort": "quick"})
         run = dataclasses.replace(run, options=options)
     large = is_large(model, data, options.effort, options.length)
@@ -242,13 +247,13 @@ NO_LOGITS = "heads were not knocked out, since the model has no logits to change
 
 
 def untested_note(model: Any) -> str:
-    """Why no head was knocked out, and what would test it."""
+    """Note why no head was knocked out, and how to test effects."""
     return QUICK_NOTE if without_logits(model) is None else NO_LOGITS
 
 
 @dataclasses.dataclass(frozen=True)
 class _Rows:
-    """The rows, the task on them (on more of them, where they are made), and notes."""
+    """Prompts, the task, and notes; with synthetic prompts, the task has more of them."""
 
     prompts: Prompts
     task: CircuitTask | None
@@ -270,8 +275,8 @@ def _rows(
         if quick:
             return _Rows(prompts, None, tuple(n for n in (copies, untested_note(model)) if n))
         task, reason = task_of(model, prompts)
-        asked = "give prompts with answers, or prompts that repeat"
-        untested = f"effects of heads are not tested: {reason}; {asked}" if task is None else None
+        advice = "give prompts with answers, or prompts that repeat"
+        untested = f"effects of heads are not tested: {reason}; {advice}" if task is None else None
         messages = (assumption_note(model, data), copies, untested)
         return _Rows(prompts, task, tuple(note for note in messages if note))
     prompts, prompt_format, note = synthetic_prompts(
@@ -298,7 +303,7 @@ def _rows(
 
 
 def _fitting(model: Any, prompts: Prompts) -> list[str]:
-    """Every registered detector that this model's attention can show, ours first."""
+    """Registered detectors that fit the model and the prompts, built-in ones first."""
     detector_names = [*OURS, *(name for name in names("detectors") if name not in OURS)]
     causal = is_causal(model)
     detectors = [as_detector(name) for name in detector_names]
@@ -327,7 +332,7 @@ def _knock_out(
     described: Sequence[Described],
     large: bool,
 ) -> _KnockoutResults:
-    """Ask whether the model is at home, then knock out what each detector's group attends to."""
+    """Check task performance, then knock out each attention pattern in its candidate heads."""
     task_check, groups, notes = None, list[Group](), list[str]()
     task = rows.task
     if task is not None:
@@ -355,7 +360,7 @@ def _judged(
     groups: Mapping[str, Group],
     task_check: TaskCheck | None,
 ) -> list[HeadVerdict]:
-    """Every head under every detector, with what is known of its effect."""
+    """Verdict of every head under every detector."""
     strict = rows.prompts.answers is not None and task_check is not None and task_check.yes
     return [
         _head(row, scores, groups, described, strict=strict)
@@ -383,20 +388,25 @@ def _knockout_runner(run: Run[Any], task: CircuitTask, scores: HeadScores) -> Kn
 def _groups(
     runner: KnockoutRunner, scores: HeadScores, task_check: TaskCheck, budget: float, seconds: float
 ) -> tuple[list[Group], list[str]]:
-    """The group of each detector that has one and whose pattern these prompts hold.
+    """Groups of heads for each detector with candidates and keys in the prompts, and notes.
 
-    One pass over the task's prompts took so many seconds: on a budget, the cost is told first.
+    Args:
+        runner: runner of the knockouts.
+        scores: scores of every head.
+        task_check: task performance of the intact model.
+        budget: prompts to run at most; infinite for no limit.
+        seconds: duration of one pass over the task's prompts, for the progress estimate.
     """
-    asked, notes = _asked(runner, scores)
-    if math.isfinite(budget) and asked:
-        passes = budget / LARGE_ROWS + LEAST_PASSES * len(asked)
+    heads_by_detector, notes = _heads_to_knock_out(runner, scores)
+    if math.isfinite(budget) and heads_by_detector:
+        passes = budget / LARGE_ROWS + LEAST_PASSES * len(heads_by_detector)
         runner.progress(
-            f"knockouts in heads with {len(asked)} attention patterns: about {passes:.0f} passes "
-            f"of {LARGE_ROWS} prompts, {in_words(passes * seconds)}"
+            f"knockouts in heads with {len(heads_by_detector)} attention patterns: about "
+            f"{passes:.0f} passes of {LARGE_ROWS} prompts, {in_words(passes * seconds)}"
         )
     groups: list[Group] = []
-    for number, (name, heads) in enumerate(asked.items()):
-        left = max(budget - runner.rows_run, 0.0) / (len(asked) - number)
+    for number, (name, heads) in enumerate(heads_by_detector.items()):
+        left = max(budget - runner.rows_run, 0.0) / (len(heads_by_detector) - number)
         most, until = MOST_MEMBERS, math.inf
         if math.isfinite(budget):
             most, until = LARGE_MEMBERS, runner.rows_run + left
@@ -411,9 +421,11 @@ def _groups(
     return groups, notes
 
 
-def _asked(runner: KnockoutRunner, scores: HeadScores) -> tuple[dict[str, list[Head]], list[str]]:
-    """By detector, the heads whose attention is knocked out; and why some detector has none."""
-    asked, notes = dict[str, list[Head]](), list[str]()
+def _heads_to_knock_out(
+    runner: KnockoutRunner, scores: HeadScores
+) -> tuple[dict[str, list[Head]], list[str]]:
+    """Heads to knock out for each detector, and notes on detectors that have none."""
+    heads_by_detector, notes = dict[str, list[Head]](), list[str]()
     for detector_scores in scores.scores:
         heads = candidates(detector_scores)
         name = detector_scores.detector
@@ -422,13 +434,17 @@ def _asked(runner: KnockoutRunner, scores: HeadScores) -> tuple[dict[str, list[H
         if not runner.targets[name](runner.task.rows).any():
             notes.append(f"no {name} pattern is in the prompts that attention was knocked out on")
             continue
-        asked[name] = heads
+        heads_by_detector[name] = heads
     try:
-        runner.check(dict.fromkeys(head for heads in asked.values() for head in heads))
+        runner.check(dict.fromkeys(head for heads in heads_by_detector.values() for head in heads))
     except InterventionError as error:
         notes.append(f"not all attention was knocked out: {error}")
-        asked = {name: heads for name, heads in asked.items() if _can_be_knocked_out(runner, heads)}
-    return asked, notes
+        heads_by_detector = {
+            name: heads
+            for name, heads in heads_by_detector.items()
+            if _can_be_knocked_out(runner, heads)
+        }
+    return heads_by_detector, notes
 
 
 def _can_be_knocked_out(runner: KnockoutRunner, heads: Sequence[Head]) -> bool:
@@ -447,7 +463,10 @@ def _head(
     *,
     strict: bool,
 ) -> HeadVerdict:
-    """One head under one detector: by the head rule or, unless `strict`, by attention alone."""
+    """Verdict of one head under one detector.
+
+    It follows the head rule; without a knockout, and unless `strict`, it follows attention alone.
+    """
     fields = {str(key): jsonable(value) for key, value in row.items()}
     attends = fields.pop("detected")
     at = fields["layer"], fields["head"]
@@ -532,7 +551,7 @@ def _prefixed(progress: Callable[[str], None], what: str) -> Callable[[str], Non
 def _readers(
     run: Run[Any], results: _KnockoutResults, large: bool
 ) -> tuple[list[Reader], list[str]]:
-    """Earlier heads that feed the keys of the detected induction heads."""
+    """Earlier heads that compose with the keys of the detected induction heads, and notes."""
     induction_heads = sorted(
         (
             h
@@ -580,7 +599,7 @@ def _readers(
                 composition=composition,
                 view=view,
                 memory=run.memory,
-                progress=_prefixed(run.progress, f"what feeds {head_name(*at)}"),
+                progress=_prefixed(run.progress, f"composition with {head_name(*at)}"),
             )
         except (InputError, InterventionError) as error:
             notes.append(f"composition was not tested: {error}")
@@ -601,7 +620,7 @@ def _from_weights(model: Any, sample: int | None) -> tuple[list[dict[str, Any]],
 
 
 def _unfit(model: Any, data: FeatureData | None) -> str | None:
-    """Why heads cannot be looked at; None when they can."""
+    """Reason why heads cannot be analyzed; None if they can."""
     cfg = model.cfg
     if int(cfg.n_layers) < 1:
         return "the model has no layers"
@@ -610,8 +629,8 @@ def _unfit(model: Any, data: FeatureData | None) -> str | None:
         return None if data.answers is not None else others
     if int(cfg.n_ctx) < SHORTEST + 1 or int(cfg.d_vocab) <= FEWEST_TOKENS:
         return (
-            "needs a longer context or a larger vocabulary, for prompts that repeat; or rows with "
-            "answers (--data)"
+            "needs a longer context or a larger vocabulary, for prompts that repeat; or prompts "
+            "with answers (--data)"
         )
     return None
 

@@ -1,22 +1,23 @@
-"""Attention knockouts: attention from queries to an attention pattern's keys, taken away.
+"""Attention knockouts: ablation of the attention from queries to an attention pattern's keys.
 
-A head that attends to something need not matter by it. Here only that attention is taken away, in
-one head or in several, and the metric is measured again (Geva et al. 2023, "Dissecting Recall of
-Factual Associations in Auto-Regressive Language Models"). What stands in its place matters, so
-there are three ways (see `rule` for what must hold in which):
+A head can attend to a key without any effect on the output. A knockout ablates only that attention,
+in one or several heads, and the metric is measured again (Geva et al. 2023, "Dissecting Recall of
+Factual Associations in Auto-Regressive Language Models"). The ablation value matters, so there are
+three ways (`rule` says which are required):
 
-- "renormalize": the rest of the head's attention is scaled up; where less than LEAST_LEFT of it
-  remains there is nothing to scale, and the mean value stands in;
-- "mean": the attention stays, but reads the head's mean value vector, over all rows and positions;
-- "resample": the attention stays, but reads what another row has at random positions.
+- "renormalize": the rest of the head's attention is scaled up to sum to 1. If less than LEAST_LEFT
+  of it remains, the mean value vector replaces the ablated part.
+- "mean": the ablated attention reads the head's mean value vector, over all prompts and positions.
+- "resample": the ablated attention reads another prompt's values at random positions.
 
-The control takes away as much attention, query by query, from other keys, in random order (all of
-it where there is less). `output` replaces all that a head writes, by its mean over the other rows
-or by another row's: attention whose output can be replaced at no cost does nothing.
-Edits are made at `hook_z`, at the queries that have such keys, so that bridges
-of both majors follow them; that `hook_z` is attention times values, and that edits there reach the
-output, is checked first. Where a bridge shows a layer's pattern only after its `hook_z`, it is
-taken from a pass of its own, with the edits of earlier layers made.
+The control ablates as much attention of each query to other keys, in random order (all of it if
+there is less). `output` replaces the whole output of a head by its mean over the other prompts, or
+by another prompt's: attention cannot matter if the whole output can be replaced without effect.
+
+Edits are made at `hook_z`, for the queries that have such keys; TransformerBridge models of both
+major versions support this. Two checks come first: `hook_z` must be attention times values, and
+edits there must reach the output. If a bridge exposes a layer's pattern only after its `hook_z`,
+the pattern comes from a separate pass that includes the edits of earlier layers.
 """
 
 from __future__ import annotations
@@ -58,21 +59,21 @@ from interp_toolkit.models.weights.read import visibility
 Way = Literal["renormalize", "mean", "resample"]
 WAYS: tuple[Way, ...] = ("renormalize", "mean", "resample")
 
-LEAST_LEFT = 1e-2  # of a head's attention: less is nothing that could be scaled up
-TOLERANCE = 1e-2  # of hook_z: how far attention times values may lie from it, as a share
-LARGE_VOCABULARY = 2**12  # logits of fewer tokens cost nothing beside the layers
+LEAST_LEFT = 1e-2  # smallest remaining attention that is scaled up
+TOLERANCE = 1e-2  # largest relative difference between hook_z and attention times values
+LARGE_VOCABULARY = 2**12  # vocabulary size from which computing fewer logits saves time
 
 
 @dataclass(frozen=True)
 class Knockout:
-    """One attention pattern knocked out in some heads, or all that some heads write replaced.
+    """Knockout of an attention pattern in some heads, or replacement of heads' whole output.
 
     Attributes:
-        heads: in which the pattern is knocked out.
+        heads: heads in which the pattern is knocked out.
         relation: name of the pattern.
-        way: what stands in for the attention, or for the output ("mean" or "resample").
-        control: as much attention to other keys, instead of the pattern's.
-        output: heads all of whose output is replaced.
+        way: ablation value of the attention, or of the output ("mean" or "resample").
+        control: whether as much attention to other keys is knocked out instead.
+        output: heads whose whole output is replaced.
     """
 
     heads: frozenset[Head] = frozenset()
@@ -83,7 +84,7 @@ class Knockout:
 
     @property
     def layers(self) -> list[int]:
-        """Layers that it edits, in order."""
+        """Layers that the knockout edits, in order."""
         return sorted({head.layer for head in self.heads | self.output})
 
 
@@ -92,20 +93,20 @@ INTACT = Knockout()
 
 @dataclass(eq=False)
 class KnockoutRunner:
-    """Runs a task's rows with knockouts.
+    """Runs a task's prompts with knockouts.
 
-    What hook points carry without edits is kept from one call to the next, as far as half the
-    memory goes; the rest is computed again. A pass begins at the first layer that is edited, and
-    where the vocabulary is large, logits are computed only where they are read.
+    Activations without edits are stored between calls in up to half the memory, and recomputed
+    otherwise. A pass starts at the first edited layer. With a large vocabulary, logits are computed
+    only at the positions that are read.
 
     Attributes:
         model: any TransformerLens model whose patterns are softmax.
-        task: the rows and what is measured.
-        targets: name of a pattern -> for some rows, its keys, [batch query key].
-        memory: bound for the run.
-        seed: of the controls.
-        progress: told what is being done.
-        rows_run: rows that were run so far; one that passes through half the layers counts half.
+        task: the prompts and their metric.
+        targets: functions from prompt indices to the keys of each pattern, [batch query key].
+        memory: memory limit.
+        seed: seed of the controls.
+        progress: called with a description of each step.
+        rows_run: number of prompts run so far; a pass through half the layers counts half.
     """
 
     model: Model
@@ -123,29 +124,29 @@ class KnockoutRunner:
 
     @cached_property
     def _intact(self) -> dict[tuple[int, ...], Float[np.ndarray, "row 2"]]:
-        """The value and the loss of rows without edits."""
+        """Metric and loss of prompts without edits."""
         return {}
 
     @cached_property
     def _checked(self) -> set[int]:
-        """Layers whose attention can be edited."""
+        """Layers whose attention was checked to be editable."""
         return set()
 
     @cached_property
     def _donors(self) -> dict[int, int]:
-        """The row whose values stand in for each row's."""
+        """Prompt whose values replace those of each prompt."""
         rows = self.task.rows.tolist()
         shift = int(np.random.default_rng(self.seed).integers(1, len(rows)))
         return dict(zip(rows, rows[shift:] + rows[:shift], strict=True))
 
     @cached_property
     def restarts(self) -> bool:
-        """Whether a pass can begin at the first layer that is edited."""
+        """Whether a pass can start at the first edited layer."""
         return can_restart(self.model)
 
     @cached_property
     def _entries(self) -> list[str]:
-        """Hook points that a pass can begin at."""
+        """Hook points at which a pass can start."""
         return [entry(n) for n in range(1, self._n_layers)] if self.restarts else []
 
     @property
@@ -154,17 +155,17 @@ class KnockoutRunner:
 
     @cached_property
     def _few_logits(self) -> bool:
-        """Whether logits are computed only where they are read."""
+        """Whether logits are computed only at the positions that are read."""
         large = int(self.model.cfg.d_vocab) >= LARGE_VOCABULARY
         return large and self.restarts and can_unembed_at(self.model)
 
     @cached_property
     def _totals(self) -> dict[str, Float[Tensor, "pos head d_head"]]:
-        """Sums over the task's rows of values and outputs, as far as they were needed."""
+        """Sums of values and outputs over the task's prompts, by hook point."""
         return {}
 
     def _total(self, name: str, layer: int) -> Float[Tensor, "pos head d_head"]:
-        """The sum at a hook point; those of all layers that `check` saw are read with it."""
+        """Sum over prompts at a hook point; sums of all checked layers come from one pass."""
         if name not in self._totals:
             layers = sorted(self._checked | {layer})
             names = [hook(n) for n in layers for hook in (hook_v, hook_z)]
@@ -179,18 +180,18 @@ class KnockoutRunner:
 
     @cached_property
     def _points(self) -> Mapping[str, Any]:
-        """The model's hook points; a bridge makes them again for each access."""
+        """Hook points of the model, cached because a bridge rebuilds them on each access."""
         return hook_points(self.model)
 
     @cached_property
     def late(self) -> bool:
-        """Whether patterns are shown after they were used, so that each layer takes a pass."""
+        """Whether patterns are exposed only after `hook_z`, so that each layer needs a pass."""
         return _Live(self.model, [0], self._points).late()
 
     def check(self, heads: Iterable[tuple[int, int]]) -> None:
-        """Raise InterventionError where these heads' attention cannot be edited at `hook_z`.
+        """Raise InterventionError if these heads' attention cannot be edited at `hook_z`.
 
-        A layer is looked at once.
+        Each layer is checked once.
         """
         new = [head for head in heads if head[0] not in self._checked]
         if not new:
@@ -210,11 +211,11 @@ class KnockoutRunner:
     def readings(
         self, knockouts: Sequence[Knockout], rows: Int[Tensor, " row"]
     ) -> dict[Knockout, Float[np.ndarray, "row column"]]:
-        """The value and the loss of each row, under each knockout (see `CircuitTask.read_at`).
+        """Metric and loss of each prompt under each knockout (see `CircuitTask.read_at`).
 
         Args:
-            knockouts: any; INTACT among them is the whole model.
-            rows: some of the task's.
+            knockouts: the knockouts; INTACT is the intact model.
+            rows: indices of some of the task's prompts.
         """
         layers = sorted({layer for knockout in knockouts for layer in knockout.layers})
         parts: dict[Knockout, list[np.ndarray]] = {knockout: [] for knockout in knockouts}
@@ -232,7 +233,7 @@ class KnockoutRunner:
         return {knockout: np.concatenate(pieces) for knockout, pieces in parts.items()}
 
     def _n_stored(self, layers: Collection[int]) -> int:
-        """How many numbers are stored per prompt when these layers are edited."""
+        """Number of values stored per prompt when these layers are edited."""
         cfg, n_pos = self.model.cfg, self.task.prompts.n_pos
         n_stored = len(self._entries) * n_pos * int(cfg.d_model) + 6 * int(cfg.n_heads) * n_pos**2
         return n_stored + 3 * len(layers) * n_pos * int(cfg.n_heads) * int(cfg.d_head)
@@ -240,9 +241,9 @@ class KnockoutRunner:
     def _batches(
         self, rows: Int[Tensor, " row"], n_stored: int
     ) -> tuple[Sequence[Int[Tensor, " _"]], int]:
-        """These rows in batches, and how many bytes are left to keep passes."""
+        """Batches of these prompts, and the number of bytes left to store activations."""
         bound, prompts = parse_memory(self.memory), self.task.prompts
-        with contextlib.suppress(InputError):  # half of it does not hold a row
+        with contextlib.suppress(InputError):  # half the memory is too little for a prompt
             return row_batches(self.model, prompts, rows, n_stored, bound // 2), bound // 2
         return row_batches(self.model, prompts, rows, n_stored, bound), 0
 
@@ -251,7 +252,7 @@ class KnockoutRunner:
         rows, names = self.task.rows, [*self._entries, *self._parts]
         try:
             batches, room = self._batches(rows, self._n_stored(range(self._n_layers)))
-        except InputError:  # a row fits, and nothing that is kept of it
+        except InputError:  # a prompt fits, but not its activations
             names, room = [], 0
             batches = row_batches(self.model, self.task.prompts, rows, 0, self.memory)
         readings = []
@@ -262,14 +263,14 @@ class KnockoutRunner:
 
     @cached_property
     def _parts(self) -> list[str]:
-        """Hook points of values and outputs, where every layer has them."""
+        """Hook points of values and outputs; empty unless every layer has them."""
         names = [hook(n) for n in range(self._n_layers) for hook in (hook_v, hook_z)]
         return names if set(names) <= set(self._points) else []
 
     def _run_whole(
         self, batch: Int[Tensor, " batch"], names: Sequence[str]
     ) -> Float[Tensor, "batch pos d_vocab"]:
-        """The logits without edits; what these hook points carry is kept."""
+        """Logits without edits; activations at these hook points are stored."""
         tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
         self.rows_run += len(batch)
         logits, values = capture(self.model, tokens, names)
@@ -306,7 +307,7 @@ class KnockoutRunner:
         return values
 
     def _trim(self, room: int) -> None:
-        """Drop kept passes, the oldest first, until what is left fits."""
+        """Drop stored activations, oldest first, until the rest fits."""
         sizes = {
             key: sum(t.nbytes for t in stored.values()) for key, stored in self._stored.items()
         }
@@ -319,7 +320,7 @@ class KnockoutRunner:
     def _reading(
         self, knockout: Knockout, batch: Int[Tensor, " batch"]
     ) -> Float[np.ndarray, "row 2"]:
-        """The value and the loss of these rows under a knockout."""
+        """Metric and loss of these prompts under a knockout."""
         layers = knockout.layers
         key = tuple(batch.tolist())
         if not layers:
@@ -342,7 +343,7 @@ class KnockoutRunner:
     def _go(
         self, batch: Int[Tensor, " batch"], first: int, hooks: list[tuple[Any, Any]]
     ) -> Float[np.ndarray, "row 2"]:
-        """The value and the loss of these rows, with hooks from this layer on."""
+        """Metric and loss of these prompts, with hooks from this layer on."""
         tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
         at = self.task.positions(batch) if self._few_logits else None
         start = None
@@ -368,7 +369,7 @@ class KnockoutRunner:
         targets: Bool[Tensor, "batch query key"] | None,
         batch: Int[Tensor, " batch"],
     ) -> Callable[..., Tensor]:
-        """The hook at `hook_z` that makes a knockout in this layer's heads."""
+        """Hook at `hook_z` that applies a knockout to this layer's heads."""
         heads = sorted(h.head for h in knockout.heads - knockout.output if h.layer == layer)
         replaced = sorted(h.head for h in knockout.output if h.layer == layer)
         ablation_values = self._output(knockout.way, layer, batch) if replaced else None
@@ -391,8 +392,8 @@ class KnockoutRunner:
                 if knockout.control:
                     where = self._elsewhere(pattern, where, visible, batch, (layer, head))
                 left, missing = _taken(pattern, where, knockout.way)
-                # made anew, not as a change to z: what rounding leaves of a difference could
-                # decide between logits that are otherwise equal
+                # computed from scratch, since rounding of a difference to z could break ties
+                # between logits
                 made = left.to(z) @ live.values(layer, head).to(z)
                 if values is not None:
                     other = values[:, :, head * values.shape[2] // live.n_heads]
@@ -408,7 +409,7 @@ class KnockoutRunner:
         return edit
 
     def _output(self, way: Way, layer: int, batch: Int[Tensor, " batch"]) -> Tensor:
-        """The ablation values of a layer's head outputs for these prompts."""
+        """Ablation values of a layer's head outputs for these prompts."""
         name = hook_z(layer)
         if way == "resample":
             return self._unedited(self._donors_of(batch), [name])[name]
@@ -416,14 +417,14 @@ class KnockoutRunner:
         return ((self._total(name, layer) - z.double()) / (len(self.task.rows) - 1)).to(z)
 
     def _mean_values(self, layer: int) -> Float[Tensor, "kv_head d_head"]:
-        """Each mean value vector of a layer, over all rows and positions of the intact model."""
+        """Mean value vectors of a layer, over all prompts and positions of the intact model."""
         total = self._total(hook_v(layer), layer)
         return total.sum(0) / (len(self.task.rows) * self.task.prompts.n_pos)
 
     def _donor_values(
         self, layer: int, batch: Int[Tensor, " batch"]
     ) -> Float[Tensor, "batch key kv_head d_head"]:
-        """Values of another row for each of these, its positions in random order."""
+        """Values of another prompt for each of these, with positions in random order."""
         name = hook_v(layer)
         values = self._unedited(self._donors_of(batch), [name])[name]
         n_pos = values.shape[1]
@@ -441,7 +442,7 @@ class KnockoutRunner:
         batch: Int[Tensor, " batch"],
         at: tuple[int, int],
     ) -> Bool[Tensor, "batch query key"]:
-        """Keys that are no targets, in random order, until they hold as much attention."""
+        """Other keys in random order, up to the attention on the target keys."""
         order = torch.stack([_order(self.seed, row, at, pattern.shape[1:]) for row in batch])
         return as_much_elsewhere(pattern, where, visible, order.to(pattern.device))
 
@@ -452,9 +453,10 @@ def as_much_elsewhere(
     visible: Bool[Tensor, "query key"],
     order: Float[Tensor, "batch query key"],
 ) -> Bool[Tensor, "batch query key"]:
-    """For every query with targets, other visible keys, by order, until they hold as much.
+    """Other visible keys of every query with targets, up to the attention on its targets.
 
-    The last key taken may go beyond; where all others hold less, all are taken.
+    Keys are taken in ascending `order`. The last key can exceed the attention on the targets. If
+    all other keys have less, all are taken.
     """
     target_attention = (pattern * targets).sum(-1, keepdim=True)
     others = visible & ~targets & targets.any(-1, keepdim=True)
@@ -470,7 +472,7 @@ def _taken(
     where: Bool[Tensor, "batch query key"],
     way: Way,
 ) -> tuple[Float[Tensor, "batch query key"], Float[Tensor, "batch query 1"]]:
-    """The attention that is left, and how much was taken without anything in its place."""
+    """Attention after the knockout, and the ablated attention without a replacement."""
     left = pattern.masked_fill(where, 0.0)
     remaining, whole = left.sum(-1, keepdim=True), pattern.sum(-1, keepdim=True)
     if way != "renormalize":
@@ -485,19 +487,19 @@ def _taken(
 def _order(
     seed: int, row: Tensor, at: tuple[int, ...], shape: Sequence[int]
 ) -> Float[Tensor, "..."]:
-    """Random numbers that belong to this row and head, whatever batch it runs in."""
+    """Random numbers that depend on the prompt and the head, but not on the batch."""
     state = np.random.SeedSequence([seed, int(row), *at]).generate_state(1)[0]
     generator = torch.Generator().manual_seed(int(state))
     return torch.rand(tuple(shape), generator=generator)
 
 
 def hook_v(layer: int) -> str:
-    """The hook point of a layer's values."""
+    """Name of the hook point of a layer's values."""
     return f"blocks.{layer}.attn.hook_v"
 
 
 class _Live:
-    """Attention patterns, values and outputs of some layers, as they pass by."""
+    """Attention patterns, values and outputs of some layers in the current pass."""
 
     def __init__(self, model: Model, layers: Sequence[int], points: Mapping[str, Any]):
         self._model, self._layers, self._points = model, layers, points
@@ -505,7 +507,7 @@ class _Live:
         self._captured: dict[tuple[str, int], Tensor] = {}
 
     def late(self) -> bool:
-        """Whether the first of the layers shows its pattern only after its output."""
+        """Whether the first of the layers exposes its pattern only after its output."""
         order: list[str] = []
         hooks = [
             (self._point(part, self._layers[0]), lambda value, hook, part=part: order.append(part))
@@ -519,7 +521,7 @@ class _Live:
         edits: Mapping[int, Callable[..., Tensor]] | None = None,
         only: Sequence[int] | None = None,
     ) -> list[tuple[Any, Any]]:
-        """Hooks that keep patterns and values, and outputs or edits of them."""
+        """Hooks that capture patterns and values, and capture or edit outputs."""
         hooks: list[tuple[Any, Any]] = []
         for layer in self._layers if only is None else only:
             for part in ("pattern", "v"):
@@ -529,11 +531,11 @@ class _Live:
         return hooks + self.edits(edits or {})
 
     def edits(self, edits: Mapping[int, Callable[..., Tensor]]) -> list[tuple[Any, Any]]:
-        """Hooks that edit outputs, of patterns seen before."""
+        """Hooks that edit outputs with the captured patterns."""
         return [(self._point("z", layer), edit) for layer, edit in edits.items()]
 
     def not_attention_times_values(self) -> int | None:
-        """The first layer whose output is something else; None where there is none."""
+        """First layer whose `hook_z` is not attention times values; None if there is none."""
         return next((n for n in self._layers if not self._agrees(n)), None)
 
     def _agrees(self, layer: int) -> bool:
@@ -548,13 +550,13 @@ class _Live:
         return bool(apart <= TOLERANCE * z.abs().max().clamp_min(1e-12))
 
     def pattern(self, layer: int) -> Float[Tensor, "batch head query key"]:
-        """The attention pattern of this pass."""
+        """Captured attention pattern of a layer."""
         pattern = self._captured["pattern", layer]
         values = self._captured["v", layer]
         return pattern.expand(len(values), -1, -1, -1) if len(pattern) == 1 else pattern
 
     def values(self, layer: int, head: int) -> Float[Tensor, "batch key d_head"]:
-        """A query head's values; several may share them."""
+        """Captured values of a query head, which other query heads may share."""
         values = self._captured["v", layer]
         return values[:, :, head * values.shape[2] // self.n_heads]
 

@@ -1,23 +1,24 @@
 """Attention patterns to detect, and their matched controls, as lists of (row, query, key).
 
-A set of (row, query, key) triples has a score, the mean over its queries of the attention that they
-pay to its keys. For every detector there is one target set and up to four families of controls,
-each of which keeps all but one thing:
+The score of a set of (row, query, key) triples is the mean over its queries of the attention to its
+keys. Every detector has one target set and up to four families of controls. Each family changes one
+property of the targets:
 
-- shifted: the same queries, keys a few steps away. Where all shifts go one way (detectors by
-  position) all sets have exactly the same queries. A window of keys scores there.
-- relabelled (detectors by token that can be applied to another token): as if the query held another
-  token, by permutations of the alphabet without fixed points. A head that relates tokens, but not
-  each to itself, scores there.
-- displaced (detectors by token): the same query and key positions where other tokens stand: in the
-  same row with its tokens shuffled or, for answers, in another row. A head that attends to a
-  position, or a distance, scores there.
-- other queries (but for answers, and for patterns that every query has): the same keys, seen from
-  the other queries of the row; for every target the mean over them. A head that attends to a
-  position, a separator or a class of tokens from everywhere scores there.
+- shifted: the same queries, with keys a few steps away. If all shifts go one way (detectors by
+  position), all sets have exactly the same queries. A head that attends to a window of keys has a
+  high score on this control.
+- relabelled (detectors by token that accept another token): keys as if the query had another token,
+  by permutations of the alphabet without fixed points. A head that relates tokens, but not each to
+  itself, has a high score.
+- displaced (detectors by token): the same query and key positions with other tokens: in the same
+  row with its tokens shuffled or, for answers, in another row. A head that attends to a position or
+  a distance has a high score.
+- other queries (except for answers, and for patterns that every query has): the same keys from the
+  other queries of the row; for every target the mean over them. A head that attends to a position,
+  a separator or a class of tokens from every query has a high score.
 
-Triples that are also targets are left out of controls. What uniform attention over the visible keys
-would give is known for every set and subtracted later.
+Triples that are also targets are left out of controls. The score of uniform attention over the
+visible keys is computed for every set and subtracted later.
 """
 
 from __future__ import annotations
@@ -35,30 +36,29 @@ from interp_toolkit.circuits.heads.detectors import Detector
 from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.errors import InputError
 
-SHIFTS = (4, 16)  # fewest and most shifted controls of a detector by position: a third of the row
-SHIFTS_BY_TOKEN = 6  # either way
+SHIFTS = (4, 16)  # bounds of the shifted controls of a detector by position (a third of the row)
+SHIFTS_BY_TOKEN = 6  # shifted controls in either direction, of a detector by token
 RELABELLINGS = 24
-FEWEST_SHUFFLED = 3  # positions; with fewer, those with answers are shuffled too
-SMALL_ALPHABET = 6  # up to here all permutations without fixed points are listed
-SHARED_ALPHABET = 0.5  # rows that hold this share of all tokens are relabelled alike
+FEWEST_SHUFFLED = 3  # positions; with fewer, positions with answers are shuffled too
+SMALL_ALPHABET = 6  # alphabet size up to which all permutations without fixed points are listed
+SHARED_ALPHABET = 0.5  # mean fraction of all tokens per row, from which rows share relabellings
 
-Held = Bool[np.ndarray, "row query key"]  # which places are targets
-Entries = Int[np.ndarray, "3 _"]  # of the patterns: row, query, key
+Held = Bool[np.ndarray, "row query key"]  # whether each triple is a target
+Entries = Int[np.ndarray, "3 _"]  # triples: row, query, key
 
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """The sets of one detector with one kind of control.
+    """Target and controls of one detector and one kind of control.
 
     Attributes:
-        detector: its name.
+        detector: name of the detector.
         kind: "shifted", "relabelled", "displaced" or "other queries".
-        target: number of the target's set.
-        controls: numbers of the controls' sets.
-        compared: of families that compare row by row, number of the set of those targets that have
-            a control each.
-        partner: for displaced controls, the row in which each row's control lies.
-        spread: factor on the controls' variance over heads (see `_relabelled`).
+        target: index of the target set.
+        controls: indices of the control sets.
+        compared: index of the set of targets that have a control, for paired comparisons by row.
+        partner: for displaced controls, the row of each row's control.
+        spread: factor on the variance of the controls (see `_relabelled`).
     """
 
     detector: str
@@ -72,16 +72,16 @@ class Family:
 
 @dataclass(frozen=True, eq=False)
 class MatchedControls:
-    """Every set of places of every detector, ready for the streaming pass.
+    """Target and control sets of every detector, as input of the streaming pass.
 
     Attributes:
-        tokens: rows to run, the prompts' and those with shuffled tokens for displaced controls.
-        entries: of all sets, sorted by row, then by set.
-        which_set: each place's set.
-        weights: each place's weight in its set's sum.
-        families: which sets are compared with which.
-        n_sets: how many there are.
-        n_queries: queries of each set in each row; of weighted sets the sum of weights.
+        tokens: rows to run: the prompts, and rows with shuffled tokens for displaced controls.
+        entries: triples of all sets, sorted by row, then by set.
+        which_set: index of each triple's set.
+        weights: weight of each triple in its set's sum.
+        families: targets with their controls.
+        n_sets: number of sets.
+        n_queries: number of queries of each set in each row; for weighted sets the sum of weights.
         causal: whether keys after the query are hidden.
     """
 
@@ -95,7 +95,7 @@ class MatchedControls:
     causal: bool
 
     def uniform(self, window: int | None = None) -> Float[np.ndarray, "row set"]:
-        """Uniform attention over the visible keys to each set, summed over queries."""
+        """Uniform attention over visible keys to each set, summed over queries."""
         row, query, key = self.entries
         n_pos = self.tokens.shape[1]
         n_visible = np.minimum(query + 1, window or n_pos) if self.causal else n_pos
@@ -113,17 +113,17 @@ def matched_controls(
     d_model: int,
     seed: int = 0,
 ) -> MatchedControls:
-    """The targets of these detectors on these prompts, and their matched controls.
+    """Target sets of these detectors on these prompts, and their matched controls.
 
     Args:
-        prompts: rows of tokens.
-        detectors: each must see some target, or its sets are empty and its scores missing.
+        prompts: prompts to search for the patterns.
+        detectors: detectors; one without targets in the prompts has no scores.
         causal: whether keys after the query are hidden.
-        d_model: width of the model, which says how alike tokens' embeddings are by chance.
-        seed: of the relabellings.
+        d_model: width of the model, which determines how similar embeddings are by chance.
+        seed: seed of the controls.
 
     Raises:
-        InputError: a detector whose mask does not fit the rows.
+        InputError: a detector's mask does not fit the prompts.
     """
     tokens, n_pos = prompts.tokens.numpy(), prompts.n_pos
     rng = np.random.default_rng(seed)
@@ -146,14 +146,14 @@ def matched_controls(
         collector.family(detector, "shifted", number, shifted)
         if detector.by_token and detector.seeks:
             other = relabelled[detector.sought]
-            asked = [
+            entries_by_label = [
                 _without(_target_entries(detector, tokens, r, causal), held) for r in other.rows
             ]
             spread = other.spread * (1 + other.n_tokens / d_model)
-            collector.family(detector, "relabelled", number, asked, spread=spread)
+            collector.family(detector, "relabelled", number, entries_by_label, spread=spread)
         if detector.by_token:
             partner = len(tokens) + np.arange(len(tokens))
-            if detector.sought == "answer":  # shuffled rows ask nothing
+            if detector.sought == "answer":  # shuffled rows have no answers
                 partner = _cycle(np.arange(len(tokens)), rng)
             moved = np.stack([partner[target[0]], target[1], target[2]])
             free = ~held[tuple(moved)]
@@ -171,7 +171,7 @@ def _add_other_queries(
     held: Held,
     causal: bool,
 ) -> None:
-    """The targets whose keys other queries see too, and those queries, a mean for each target."""
+    """Add the control "other queries": for each target, the mean over other queries of its key."""
     n_pos = held.shape[1]
     key_counts = np.zeros((len(held), n_pos))
     np.add.at(key_counts, (target[0], target[2]), 1)
@@ -180,11 +180,11 @@ def _add_other_queries(
         others &= np.tri(n_pos, dtype=np.bool_)
         others[:, 0] = False  # the first query has nothing else to attend to
     itself = np.eye(n_pos, dtype=np.bool_)
-    beside = others & ~itself  # a key's own query counts only where no other sees it
+    beside = others & ~itself  # a key's own query counts only if no other sees the key
     others = np.where(beside.any(1, keepdims=True), beside, others)
     n_others = others.sum(1)  # row key
     if not n_others.any():
-        return  # every query has the pattern: there is nothing else that it could be
+        return  # every query has the pattern, so there is no such control
     compared = target[:, n_others[target[0], target[2]] > 0]
     row, query, key = np.nonzero(others)
     weights = key_counts[row, key] / n_others[row, key]
@@ -193,7 +193,7 @@ def _add_other_queries(
 
 
 def sought_tokens(detector: Detector, prompts: Prompts) -> Int[np.ndarray, "row pos"]:
-    """The token that a detector seeks at every place; -1 for none."""
+    """Token that a detector seeks at every position; -1 for none."""
     tokens: np.ndarray = prompts.tokens.numpy()
     return prompts.sought_answers() if detector.sought == "answer" else tokens
 
@@ -201,7 +201,7 @@ def sought_tokens(detector: Detector, prompts: Prompts) -> Int[np.ndarray, "row 
 def targets_of(
     detector: Detector, prompts: Prompts, rows: Int[torch.Tensor, " batch"], causal: bool
 ) -> Held:
-    """The keys that a detector looks for in these prompts, without keys that a query cannot see."""
+    """Visible keys of a detector's pattern in these prompts, [row query key]."""
     at = rows.numpy()  # an index array: a tensor of one row would count as a number
     tokens = prompts.tokens.numpy()[at]
     entries = _target_entries(detector, tokens, sought_tokens(detector, prompts)[at], causal)
@@ -211,9 +211,10 @@ def targets_of(
 def displaced_targets(
     detector: Detector, prompts: Prompts, rows: Int[torch.Tensor, " batch"], causal: bool
 ) -> Held:
-    """Displaced keys, as many: by token those of the next prompt, by position one position on.
+    """Displaced keys of a detector's pattern in these prompts, [row query key].
 
-    Keys that are targets themselves, or that the query cannot see, are left out.
+    For patterns by token, these are the keys of the next prompt. For patterns by position, they are
+    the keys one position away. Targets and hidden keys are left out.
     """
     held = targets_of(detector, prompts, rows, causal)
     if detector.shifts == "both":
@@ -229,7 +230,7 @@ def displaced_targets(
 
 @dataclass(frozen=True)
 class _Sought:
-    """Relabelled tokens, an array like the tokens for each; how they spread, over how many ids."""
+    """Relabelled tokens for each relabelling, the variance factor, and the size of the alphabet."""
 
     rows: Sequence[Int[np.ndarray, "row pos"]]
     spread: float
@@ -237,7 +238,7 @@ class _Sought:
 
 
 class _Collector:
-    """Sets of places, numbered as they come."""
+    """Sets of triples, numbered in the order in which they are added."""
 
     def __init__(self, tokens: Int[np.ndarray, "row pos"]):
         self.tokens = tokens
@@ -246,7 +247,7 @@ class _Collector:
         self.families: list[Family] = []
 
     def add(self, entries: Entries, weights: Float[np.ndarray, " entry"] | None = None) -> int:
-        """A set's number; with weights its score is their mean, not a mean over queries."""
+        """Add a set and return its index; a set with weights is scored by the weighted mean."""
         self.parts.append(entries)
         self.weights.append(weights)
         return len(self.parts) - 1
@@ -267,7 +268,7 @@ class _Collector:
         partner: Int[np.ndarray, " row"] | None = None,
         weights: Float[np.ndarray, " entry"] | None = None,
     ) -> None:
-        """A family that compares some of the targets with a control for each of them."""
+        """Add a family with paired comparisons of some targets with one control each."""
         own = self.add(compared, np.ones(compared.shape[1]))
         number = self.add(control, np.ones(control.shape[1]) if weights is None else weights)
         self.families.append(
@@ -308,7 +309,7 @@ class _Collector:
 def _target_entries(
     detector: Detector, tokens: np.ndarray, sought: np.ndarray, causal: bool
 ) -> Entries:
-    """The keys that the detector looks for, without keys that a query cannot see."""
+    """Triples of a detector's pattern, without hidden keys."""
     n_pos = tokens.shape[1]
     masks = [detector.relation(t, s) for t, s in zip(tokens, sought, strict=True)]
     for mask in masks:
@@ -325,7 +326,7 @@ def _target_entries(
 
 
 def _steps(detector: Detector, n_pos: int) -> list[int]:
-    """The offsets of the shifted controls' keys from the target's."""
+    """Offsets of the shifted controls' keys from those of the targets."""
     if detector.shifts == "both":
         both = range(-SHIFTS_BY_TOKEN, SHIFTS_BY_TOKEN + 1)
         return [step for step in both if step != 0 and step not in detector.others]
@@ -336,14 +337,14 @@ def _steps(detector: Detector, n_pos: int) -> list[int]:
 
 
 def _shifted(target: Entries, step: int, held: Held, causal: bool) -> Entries:
-    """The targets' keys moved; without the query itself, without hidden keys and other targets."""
+    """Targets with shifted keys, without the query itself, hidden keys and other targets."""
     row, query, key = target[0], target[1], target[2] + step
     valid = (key >= 0) & (key != query) & (key <= (query if causal else held.shape[2] - 1))
     return _without(np.stack([row, query, key])[:, valid], held)
 
 
 def _same_queries(target: Entries, shifted: list[Entries]) -> tuple[Entries, list[Entries]]:
-    """Only the queries that every set has."""
+    """Restrict all sets to the queries that every set has."""
     n_pos = 1 + max(int(part[1].max(initial=0)) for part in (target, *shifted))
     codes = [part[0] * n_pos + part[1] for part in (target, *shifted)]
     common = codes[0]
@@ -369,18 +370,18 @@ def _without(entries: Entries, held: Held) -> Entries:
 def _shuffled_rows(
     tokens: Int[np.ndarray, "row pos"], prompts: Prompts, rng: np.random.Generator
 ) -> Int[np.ndarray, "row pos"]:
-    """The rows with their tokens in random order.
+    """Rows with their tokens in random order.
 
-    Positions that hold one token in all rows (BOS, separators of a layout) keep it; so do those
-    where answers are given, if other positions are left to shuffle.
+    Positions with the same token in all rows (BOS, separators) keep it. So do positions with
+    answers, if enough other positions are left to shuffle.
     """
     free = (tokens != tokens[0]).any(0)
     free[: prompts.first] = False
-    asked = np.zeros(tokens.shape, dtype=np.bool_)
+    has_answer = np.zeros(tokens.shape, dtype=np.bool_)
     if prompts.answer_positions is not None:
-        asked[np.arange(len(tokens))[:, None], prompts.answer_positions.numpy()] = True
+        has_answer[np.arange(len(tokens))[:, None], prompts.answer_positions.numpy()] = True
     shuffled = tokens.copy()
-    for row, own in zip(shuffled, asked, strict=True):
+    for row, own in zip(shuffled, has_answer, strict=True):
         where = np.flatnonzero(free & ~own)
         if len(where) < FEWEST_SHUFFLED:
             where = np.flatnonzero(free)
@@ -391,14 +392,14 @@ def _shuffled_rows(
 def _relabelled(
     tokens: np.ndarray, prompts: Prompts, rng: np.random.Generator
 ) -> dict[str, _Sought]:
-    """The detector's keys under permutations of the alphabet without fixed points; BOS stays.
+    """Sought tokens under permutations of the alphabet without fixed points; BOS stays.
 
-    An answer that its row does not hold is sought nowhere, under any name.
+    Answers that do not occur in their row are not relabelled.
 
-    Rows that share their alphabet are relabelled alike: the mean over rows then hides no more of a
-    head's chance preferences than the target's own mean does. Rows with tokens of their own are
-    relabelled each for itself, which averages over more pairs of tokens than the target has
-    tokens; `spread` is that ratio, by which the variance is to be raised.
+    Rows that share their alphabet have the same relabellings. The mean over rows then averages out
+    no more of a head's chance preferences than the mean of the targets does. Rows with different
+    tokens are relabelled separately, which averages over more pairs of tokens than the targets
+    have tokens. `spread` is this ratio, the factor by which the variance must be raised.
     """
     first = prompts.first
     alphabets = [np.unique(row[first:]) for row in tokens]
@@ -421,16 +422,16 @@ def _relabelled(
 def _mapped(
     tokens: np.ndarray, first: int, maps: Sequence[tuple[np.ndarray, np.ndarray]]
 ) -> np.ndarray:
-    """Each row's tokens under its map; what the map does not know becomes -1."""
-    asked = tokens.copy()
-    for row, (source, to) in zip(asked, maps, strict=True):
+    """Tokens of each row under its map; tokens outside the map become -1."""
+    mapped = tokens.copy()
+    for row, (source, to) in zip(mapped, maps, strict=True):
         at = np.searchsorted(source, row[first:]).clip(max=len(source) - 1)
         row[first:] = np.where(source[at] == row[first:], to[at], -1)
-    return asked
+    return mapped
 
 
 def _derangements(alphabet: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
-    """Permutations without fixed points: all of a small alphabet, random cycles of a larger one."""
+    """Permutations without fixed points: all for a small alphabet, else random cycles."""
     if len(alphabet) > SMALL_ALPHABET:
         return [_cycle(alphabet, rng) for _ in range(RELABELLINGS)]
     every = [np.array(p) for p in itertools.permutations(alphabet.tolist())]

@@ -1,13 +1,12 @@
-"""A head's attention, split into named patterns and an unexplained rest.
+"""Description of every head's attention by named patterns and an unexplained rest.
 
-Detectors test whether a head has a known pattern. Here every head is described by the patterns it
-does have, so that heads of no known type are not passed over. The patterns are the detectors' own,
-attention to the query itself, to positions a few steps back or ahead, to each position of a short
-prompt, and to token ids that are in most prompts (separators). Greedily, the pattern that holds
-most attention beyond uniform, over pairs that no earlier pattern covers, is reported with its
-share, until the next would add less than LEAST. This describes these prompts and is not a test: it
-has no p-value, and attention that two patterns share (the first position, where a separator
-stands) counts for the one reported first.
+Detectors test for known types of heads; a description covers every head. The patterns are those of
+the detectors, attention to the query itself, to positions a few steps back or ahead, to each
+position of a short prompt, and to token ids that occur in most prompts (separators). Patterns are
+selected greedily: the next is the one with most attention beyond uniform, over pairs that no
+earlier pattern covers. Selection stops when the next pattern would add less than LEAST. The result
+describes these prompts and is not a test: it has no p-value. Attention that belongs to two patterns
+(such as a separator at the first position) counts for the one selected first.
 """
 
 from __future__ import annotations
@@ -32,25 +31,25 @@ from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.weights.parts import visible_pairs
 from interp_toolkit.models.weights.read import visibility
 
-LEAST = 0.05  # of the attention: share beyond uniform of a relation that is told
+LEAST = 0.05  # smallest fraction of the attention beyond uniform of a reported pattern
 MOST_PATTERNS = 4
-ROWS, MOST_PAIRS = 32, 200_000  # rows that are looked at; pairs of query and key in all of them
-MOST_POSITIONS = 24  # rows longer than this are not described place by place
-COMMON = 0.9  # of the rows hold an id: it may be a separator
+ROWS, MOST_PAIRS = 32, 200_000  # prompts, and pairs of query and key in all of them, at most
+MOST_POSITIONS = 24  # prompt length up to which each position is a pattern
+COMMON = 0.9  # fraction of prompts that contain an id, from which it may be a separator
 MOST_IDS = 4
-NEAR = 3  # places back or ahead that are relations of their own
+NEAR = 3  # largest distance that is a pattern
 
 Mask = Bool[np.ndarray, "row query key"]
 
 
 @dataclass(frozen=True)
 class Explained:
-    """A relation and the attention it explains.
+    """A named pattern and the attention that it explains.
 
     Attributes:
-        relation: in words.
-        share: of the head's attention, on places that no relation told before holds.
-        uniform: what uniform attention would pay there.
+        relation: name of the pattern.
+        share: fraction of the head's attention on pairs that no earlier pattern covers.
+        uniform: that fraction under uniform attention.
     """
 
     relation: str
@@ -63,9 +62,9 @@ class Described:
     """The attention of one head, split into named patterns.
 
     Attributes:
-        head: which.
-        shares: relations, the one that explains most first.
-        rest: of the attention that none of them explains.
+        head: layer and index of the head.
+        shares: patterns in the order of selection, with their fractions of the attention.
+        rest: fraction of the attention that no pattern explains.
     """
 
     head: Head
@@ -73,7 +72,7 @@ class Described:
     rest: float
 
     def phrase(self) -> str:
-        """In a phrase."""
+        """Text such as "previous-token 80%, rest 20%"."""
         patterns = [f"{s.relation} {s.share:.0%}" for s in self.shares]
         return (
             ", ".join([*patterns, f"rest {self.rest:.0%}"])
@@ -93,21 +92,21 @@ def describe_heads(
     """Split the attention of every head on these prompts into named patterns.
 
     Args:
-        model: any TransformerLens model whose patterns can be seen.
-        prompts: the rows; the first ROWS are looked at, fewer of long ones.
-        detectors: kinds of head, whose relations are told by their names.
+        model: any TransformerLens model whose attention patterns can be read.
+        prompts: prompts, of which the first ROWS are used, or fewer long ones.
+        detectors: detectors whose patterns are included under their names.
         causal: whether later keys are hidden.
-        progress: told what is being done.
+        progress: called with a description of each step.
     """
     return Descriptions(model, prompts, detectors, causal=causal).of_all(progress)
 
 
 class Descriptions:
-    """Descriptions of heads whose patterns pass by; arguments as `describe_heads` takes them.
+    """Descriptions of heads, collected layer by layer; arguments as in `describe_heads`.
 
     Attributes:
-        n_rows: how many of the prompts are looked at, the first.
-        queries: which positions are; in long prompts every so many, as all pairs take minutes.
+        n_rows: number of prompts used, from the first on.
+        queries: query positions used; a regular subset in long prompts, to save time.
     """
 
     def __init__(
@@ -136,7 +135,7 @@ class Descriptions:
         ]
 
     def of_all(self, progress: Callable[[str], None] = lambda step: None) -> list[Described]:
-        """Every head, in order; the model is run where no patterns were shown."""
+        """Descriptions of every head in order; runs the model if `look` was never called."""
 
         def hook(layer: int) -> Callable[..., None]:
             return lambda value, hook: self.look(value.detach(), layer)
@@ -144,7 +143,7 @@ class Descriptions:
         if not self._descriptions:
             progress("attention patterns of heads")
             points = pattern_points(self._model)
-            with suppress(NoLogitsError):  # the layers have run all the same
+            with suppress(NoLogitsError):  # all layers have run
                 run(
                     self._model,
                     self._prompts.tokens[: self.n_rows],
@@ -159,7 +158,7 @@ def _described(
     relations: Sequence[tuple[str, Mask]],
     visible: Bool[np.ndarray, "query key"],
 ) -> Described:
-    """Greedily, the relations that hold most attention beyond uniform."""
+    """Description of one head by greedy selection of patterns; see the module."""
     flat = visible / visible.sum(-1, keepdims=True)
     n_queries = pattern.shape[0] * int((visible.sum(-1) > 1).sum())
     beyond = np.where((visible.sum(-1) > 1)[None, :, None], pattern - flat, 0.0)
@@ -183,7 +182,7 @@ def _described(
 def _relations(
     prompts: Prompts, detectors: Sequence[Detector], rows: torch.Tensor, *, causal: bool
 ) -> list[tuple[str, Mask]]:
-    """Every relation by name; of two that explain as much the first is told, so detectors lead."""
+    """All patterns by name; ties are resolved for the first, so detectors come first."""
     n_pos, tokens = prompts.n_pos, prompts.tokens[rows].numpy()
     visible = visible_pairs("causal" if causal else "bidirectional", None, n_pos).numpy()
     shape = (len(tokens), n_pos, n_pos)
@@ -199,7 +198,7 @@ def _relations(
     for position in range(n_pos) if n_pos <= MOST_POSITIONS else ():
         held = np.zeros((n_pos, n_pos), dtype=bool)
         held[:, position] = True
-        relations.append((f"place {position}", np.broadcast_to(held & visible, shape)))
+        relations.append((f"position {position}", np.broadcast_to(held & visible, shape)))
     ids, counts = np.unique(np.concatenate([np.unique(row) for row in tokens]), return_counts=True)
     common = ids[np.argsort(-counts, kind="stable")][:MOST_IDS]
     for token in common[np.isin(common, ids[counts >= COMMON * len(tokens)])]:

@@ -1,11 +1,11 @@
-"""Attention-head detectors: which keys a kind of head attends to, given the tokens of a row.
+"""Attention-head detectors: the keys that a kind of head attends to, given the tokens of a prompt.
 
-A detector is a relation between a query and keys of the same row, and nothing else; what is done
-with it (matched controls, one streaming pass, significance, knockouts) is the same for all. A
-relation that depends on tokens is asked about the token it seeks at every query: the query's own
-token, or the answer that the row asks for there, for the score itself; another one for a control
-("would the head attend so to any other token's place?"). Ours are registered under the entry-point
-group `interp_toolkit.detectors`, as another package's.
+A detector defines an attention pattern: a relation between a query and keys of the same prompt. All
+later steps (matched controls, one streaming pass, significance, knockouts) are the same for all
+detectors. A relation that depends on tokens takes a sought token at every query. For the score, the
+sought token is the query's own token or the answer at that position. For a control, it is another
+token, which tests whether the head would attend to any token in this way. Built-in detectors are
+registered under the entry-point group `interp_toolkit.detectors`, as are those of other packages.
 
 Sources: previous-token, duplicate-token and induction heads, Elhage et al. 2021, "A Mathematical
 Framework for Transformer Circuits", and Olsson et al. 2022, "In-context Learning and Induction
@@ -25,11 +25,11 @@ from jaxtyping import Bool, Int
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import find
 
-#: (tokens, sought) of one row -> [query key] booleans; keys that the mask hides are ignored
+#: (tokens, sought) of one prompt -> [query key] booleans; keys that the mask hides are ignored
 Relation = Callable[[Int[np.ndarray, " pos"], Int[np.ndarray, " pos"]], Bool[np.ndarray, "pos pos"]]
 
-#: least excess of a detected head: attention that falls off geometrically with distance puts at
-#: most a quarter on any one position; by position alone sharp random heads reach more, seldom this
+#: smallest excess of a detected head. Attention that decays geometrically with distance has at most
+#: 1/4 on any one position. Random heads with sharp attention seldom exceed 0.4 by position.
 FLOOR_BY_TOKEN, FLOOR_BY_POSITION = 0.3, 0.4
 
 Rows = Literal["repeats", "walks"]
@@ -40,19 +40,19 @@ class Detector:
     """A kind of head.
 
     Attributes:
-        name: as in results.
+        name: name in results.
         summary: one line for `interp list`.
-        relation: which keys it attends to.
-        by_token: whether the relation depends on tokens; if so it is also compared with relabelled
-            tokens and with the same places in other rows.
-        shifts: "back", "ahead" or "both": where the shifted controls lie, as steps of the key.
-        others: shifts that are detectors of their own, and so no controls.
-        rows: prompts it needs: "repeats", or "walks" over a small alphabet.
-        later: whether its keys come after the query, which only bidirectional attention sees.
-        seeks: whether the relation can be asked about other tokens than the query's own; one that
-            cannot is not compared with relabelled tokens.
-        sought: what token it seeks at a query: the query's "own", or the "answer" that the rows ask
-            for there (-1 where they ask nothing); without answers it has no targets.
+        relation: function that returns the keys of the pattern.
+        by_token: whether the relation depends on tokens. If so, it is also compared with relabelled
+            tokens and with the same positions in other prompts.
+        shifts: direction of the shifted controls' keys: "back", "ahead" or "both".
+        others: shifts that belong to other detectors and are no controls.
+        rows: prompts that the pattern needs: "repeats", or "walks" over a small alphabet.
+        later: whether keys come after the query, which only bidirectional attention sees.
+        seeks: whether the relation accepts other sought tokens than the query's own; if not, it is
+            not compared with relabelled tokens.
+        sought: token that the relation seeks at a query: the query's "own", or the prompt's
+            "answer" at that position (-1 elsewhere). Without answers there are no targets.
 
     Examples:
         >>> def two_back(tokens, sought):
@@ -74,28 +74,28 @@ class Detector:
 
     @property
     def floor(self) -> float:
-        """Least excess of a detected head (see `significance`)."""
+        """Smallest excess of a detected head (see `significance`)."""
         return FLOOR_BY_TOKEN if self.by_token else FLOOR_BY_POSITION
 
 
 def previous_token(
     tokens: Int[np.ndarray, " pos"], sought: Int[np.ndarray, " pos"]
 ) -> Bool[np.ndarray, "pos pos"]:
-    """The key one before the query."""
+    """Key one position before the query."""
     return np.eye(len(tokens), k=-1, dtype=np.bool_)
 
 
 def next_token(
     tokens: Int[np.ndarray, " pos"], sought: Int[np.ndarray, " pos"]
 ) -> Bool[np.ndarray, "pos pos"]:
-    """The key one after the query."""
+    """Key one position after the query."""
     return np.eye(len(tokens), k=1, dtype=np.bool_)
 
 
 def first_token(
     tokens: Int[np.ndarray, " pos"], sought: Int[np.ndarray, " pos"]
 ) -> Bool[np.ndarray, "pos pos"]:
-    """The first key of the row."""
+    """First key of the prompt."""
     mask = np.zeros((len(tokens), len(tokens)), dtype=np.bool_)
     mask[1:, 0] = True
     return mask
@@ -104,7 +104,7 @@ def first_token(
 def duplicate_token(
     tokens: Int[np.ndarray, " pos"], sought: Int[np.ndarray, " pos"]
 ) -> Bool[np.ndarray, "pos pos"]:
-    """Other places of the token sought."""
+    """Other positions of the sought token."""
     mask: np.ndarray = tokens[None, :] == sought[:, None]
     np.fill_diagonal(mask, False)
     return mask
@@ -113,7 +113,7 @@ def duplicate_token(
 def induction(
     tokens: Int[np.ndarray, " pos"], sought: Int[np.ndarray, " pos"]
 ) -> Bool[np.ndarray, "pos pos"]:
-    """The key after another place of the token sought."""
+    """Keys one position after other occurrences of the sought token."""
     mask = np.zeros((len(tokens), len(tokens)), dtype=np.bool_)
     mask[:, 1:] = duplicate_token(tokens, sought)[:, :-1]
     np.fill_diagonal(mask, False)
@@ -121,12 +121,13 @@ def induction(
 
 
 def hop(k: int) -> Relation:
-    """The relation of k hops.
+    """Relation of k induction hops.
 
-    A hop goes from a position to the one after the last earlier occurrence of its token; the first
-    goes from the token sought. Keys that a single hop or the same token reaches are left out.
+    A hop leads from a position to the one after the last earlier occurrence of its token. The first
+    hop starts from the sought token. Keys that induction or the same token reaches are left out.
 
-    Raises InputError for fewer than two hops (one is induction).
+    Raises:
+        InputError: `k` is below 2 (one hop is induction).
     """
     if k < 2:
         raise InputError(f"a k-hop head needs at least 2 hops, got {k}; one hop is induction")
@@ -134,7 +135,7 @@ def hop(k: int) -> Relation:
     def relation(
         tokens: Int[np.ndarray, " pos"], sought: Int[np.ndarray, " pos"]
     ) -> Bool[np.ndarray, "pos pos"]:
-        one = np.append(_after_last(tokens, tokens), -1)  # from -1, nowhere, hops lead nowhere
+        one = np.append(_after_last(tokens, tokens), -1)  # a hop from -1 (no position) leads to -1
         end = _after_last(tokens, sought)
         for _ in range(k - 1):
             end = one[end]
@@ -150,7 +151,7 @@ def hop(k: int) -> Relation:
 def _after_last(
     tokens: Int[np.ndarray, " pos"], sought: Int[np.ndarray, " pos"]
 ) -> Int[np.ndarray, " pos"]:
-    """For every query, the position after the last earlier one of the token sought; -1: none."""
+    """Position after the last earlier occurrence of each query's sought token; -1 for none."""
     earlier = tokens[None, :] == sought[:, None]
     earlier &= np.tri(len(tokens), k=-1, dtype=np.bool_)
     after: np.ndarray = len(tokens) - earlier[:, ::-1].argmax(1)
@@ -199,7 +200,7 @@ ANSWER = Detector(
     sought="answer",
 )
 
-#: in the order of results
+#: built-in detectors, in the order of results
 OURS = (
     "induction",
     "previous-token",
@@ -212,16 +213,16 @@ OURS = (
 
 
 def as_detector(spec: Any, hops: int = 2) -> Detector:
-    """A detector from its registered name, a `Detector`, a mask, or a function of tokens.
+    """Convert a registered name, a `Detector`, a mask, or a function of tokens to a detector.
 
     Args:
-        spec: a mask is [query key] booleans, for rows of that many positions; a function takes one
-            row's tokens, [pos] integers, and returns such a mask, which must depend on them. It
-            cannot be asked about other tokens; a `Detector` can, and is then held to more.
-        hops: of the k-hop detector.
+        spec: the detector. A mask has [query key] booleans, for prompts of that length. A function
+            takes one prompt's tokens, [pos] integers, and returns such a mask, which must depend on
+            them. Unlike a `Detector`, a function is not compared with relabelled tokens.
+        hops: number of hops of the k-hop detector.
 
     Raises:
-        InputError: an unknown name, or something that is none of these.
+        InputError: the name is unknown, or the type is none of these.
     """
     if isinstance(spec, str):
         if spec == "k-hop" and hops != 2:
@@ -245,7 +246,7 @@ def as_detector(spec: Any, hops: int = 2) -> Detector:
 
 
 def as_detectors(specs: Any, hops: int = 2) -> list[Detector]:
-    """One or several, as `as_detector` takes them; raises InputError when two have one name."""
+    """Convert one or several specs (see `as_detector`); raises InputError for repeated names."""
     several = specs if isinstance(specs, list | tuple) else (specs,)
     detectors = [as_detector(item, hops) for item in several]
     names = [detector.name for detector in detectors]

@@ -1,4 +1,4 @@
-"""Figures of the head analysis: the map of all heads, and the patterns of those detected."""
+"""Figures of the head analysis: the map of all heads, and attention patterns of detected heads."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.plots import CLASS_COLORS
 from interp_toolkit.results import Figure
 
-PER_ROW = 3  # maps beside each other
-MAP_SHARE = 0.62  # of a row's height; names and ticks stand in the rest
-MAP_HEIGHT, CELL_HEIGHT = 130, 22  # pixels: of a map's frame, of a layer
+PER_ROW = 3  # maps per row
+MAP_SHARE = 0.62  # fraction of a row's height that the map takes; the rest has names and ticks
+MAP_HEIGHT, CELL_HEIGHT = 130, 22  # pixels of a map's frame, and of a layer
 MOST_PATTERNS, PATTERNS_PER_ROW, PATTERN_HEIGHT = 4, 2, 420
-DIGITS = 3  # of attention, in a figure
-MOST_CELLS = 256  # a side of a pattern; of longer prompts a cell is a block of tokens
+DIGITS = 3  # digits of attention in a figure
+MOST_CELLS = 256  # cells per side of a pattern; for longer prompts a cell is a block of tokens
 
 
 def head_map(heads: Sequence[HeadVerdict]) -> Figure:
-    """Layers by heads, a map for each detector; hover tells score, null, p and effect."""
+    """Plot the excess attention of every head as one map per detector."""
     detectors = list(dict.fromkeys(head.detector for head in heads))
     n_layers = 1 + max(head.layer for head in heads)
     panels = plots.beside(len(detectors), PER_ROW, MAP_SHARE)
@@ -107,7 +107,7 @@ def _hover(head: HeadVerdict) -> str:
 def patterns(
     model: Any, prompts: Prompts, heads: Sequence[HeadVerdict], words: Callable[[int], str]
 ) -> list[Figure]:
-    """The attention of detected heads on one row, the clearest of each kind first, in a figure."""
+    """Plot attention of detected heads on one prompt, those with the largest excess per kind."""
     chosen = _clearest([head for head in heads if head.detected])
     if not chosen:
         return []
@@ -117,15 +117,15 @@ def patterns(
     tokens = [html.escape(words(token)) for token in prompts.tokens[row].tolist()]
     step = -(-len(tokens) // MOST_CELLS)
     labels = [f"{position}: {tokens[position]}" for position in range(0, len(tokens), step)]
-    of = "of tokens that repeat" if repeats else "of the prompts, the first"
+    which_prompt = "a prompt of tokens that repeat" if repeats else "the first prompt"
     caption = (
-        f"Attention of the heads with the clearest patterns on a prompt {of}; hover for query, "
-        "key and attention."
+        f"Attention of the heads with the largest excess on {which_prompt}; hover for query, key "
+        "and attention."
     )
     if step > 1:
         caption += (
-            f" Each cell is the largest attention in a block of {step} × {step} tokens, named by "
-            "its first."
+            f" Each cell is the largest attention in a block of {step} × {step} tokens, labeled "
+            "by its first token."
         )
         attention = {n: _largest_of_blocks(pattern, step) for n, pattern in attention.items()}
     return [_together(chosen, attention, labels, caption)]
@@ -138,7 +138,7 @@ def _largest_of_blocks(
 
 
 def _clearest(detected: Sequence[HeadVerdict]) -> list[HeadVerdict]:
-    """The best of every detector, then the second best, ..., each head once."""
+    """Heads ranked by excess within each detector: all first ranks, then second ranks, ..."""
     ranked = sorted(detected, key=lambda head: -(head.excess or 0.0))
     order = {
         id(head): [h.detector for h in ranked[:i]].count(head.detector)
@@ -174,7 +174,7 @@ def _together(
     labels: Sequence[str],
     caption: str,
 ) -> Figure:
-    """The patterns beside each other, queries from the top, places by number and token."""
+    """Figure of several patterns side by side, with positions labeled by number and token."""
     panels = plots.beside(len(heads), PATTERNS_PER_ROW)
     n_rows = -(-len(heads) // PATTERNS_PER_ROW)
     layout: plots.Part = {

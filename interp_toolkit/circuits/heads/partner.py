@@ -1,16 +1,17 @@
-"""The previous-token partner of an induction head: whose writing makes its keys.
+"""Previous-token partner of an induction head: the earlier head that its keys compose with.
 
-An induction head finds keys that follow its query's token. Its keys must therefore hold the token
-before, which an earlier head has written there (K-composition; Elhage et al. 2021, "A Mathematical
-Framework for Transformer Circuits"). For every head of earlier layers two independent figures:
+An induction head attends to keys that follow an occurrence of its query's token. Its keys must
+therefore contain the previous token, which an earlier head has written there (K-composition; Elhage
+et al. 2021, "A Mathematical Framework for Transformer Circuits"). Every head of earlier layers has
+two independent measures:
 
 - from weights: the K-composition score (see `composition`);
-- from the metric: the path from its output to the reader's keys is ablated (`edges.passes.paths`),
-  and the reader's induction attention and the task's value are measured again.
+- from path ablation: the path from its output to the induction head's keys is ablated
+  (`edges.passes.paths`), and the induction attention and the metric are measured again.
 
-The partner named is the candidate whose ablation costs most attention, if that is significant (t
-test over rows, Holm's correction over candidates, LEVEL) and at least EFFECT_THRESHOLD of what the
-reader has.
+The partner is the candidate whose ablation costs most attention. This drop must be significant (t
+test over prompts, Holm over candidates, LEVEL) and at least EFFECT_THRESHOLD of the intact
+attention.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ RUNS = 5  # candidates whose ablation is also measured on the task: a forward pa
 
 @dataclass(frozen=True)
 class Partner:
-    """A candidate: an earlier head, and what ablating its path to the reader's keys costs.
+    """A candidate: an earlier head, and the effect of ablating its path to the reader's keys.
 
     Attributes:
-        layer, head: which.
-        k_composition: the Frobenius ratio; NaN where it cannot be computed.
-        attention: the intact reader's induction attention, mean over rows.
-        attention_drop, low, high: how much of it is lost, with its 95 % confidence interval.
-        p_value, p_adjusted: t test of the drop against zero; Holm's over the candidates.
-        value_drop, value_low, value_high: of the task's value lost; None where not measured (only
-            RUNS candidates with the largest attention drops are).
-        named: whether this is the reader's partner by the module's rule; at most one is.
+        layer, head: layer and index of the earlier head.
+        k_composition: K-composition score (Frobenius ratio); NaN if it cannot be computed.
+        attention: induction attention of the intact reader, mean over prompts.
+        attention_drop, low, high: drop of that attention, with its 95 % CI.
+        p_value, p_adjusted: t test of the drop against zero; Holm-adjusted over the candidates.
+        value_drop, value_low, value_high: drop of the metric, with its 95 % CI; None if not
+            measured (only for the RUNS candidates with the largest attention drops).
+        named: whether this is the reader's partner; at most one candidate is.
     """
 
     layer: int
@@ -78,24 +79,24 @@ def partners(
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> list[Partner]:
-    """The candidates, those whose ablation costs most attention first.
+    """Candidate partners of an induction head, sorted by attention drop, largest first.
 
     Args:
         model: any TransformerLens model.
-        prompts: rows with answers, or rows that repeat.
-        head: the (layer, query head) whose keys are asked about.
-        task: what is measured on them; None: as `task_of`.
-        candidates: (layer, head) pairs of earlier layers; None: all of them, of which a head of
-            layer 0 has none.
-        most: how many of them, those with the most K-composition; None: all.
-        runs: candidates whose ablation is also measured on the task, the largest drops first.
-        composition: `composition_scores(model)`, if it is at hand; its null is not needed.
-        view: `weights(model)`, if it is at hand.
-        memory: bound for the run (see `models.running.memory`).
-        progress: told what is being done.
+        prompts: prompts with answers, or prompts that repeat.
+        head: (layer, query head) of the induction head.
+        task: metric on the prompts; None: that of `task_of`.
+        candidates: (layer, head) pairs of earlier layers; None: all.
+        most: number of candidates to test, those with the most K-composition; None: all.
+        runs: number of candidates whose ablation is also measured on the task, largest drops
+            first.
+        composition: `composition_scores(model)`, if already computed; its null is not needed.
+        view: `weights(model)`, if already computed.
+        memory: memory limit (see `models.running.memory`).
+        progress: called with a description of each step.
 
     Raises:
-        InputError: as `path_effects` and `composition_scores` do.
+        InputError: as in `path_effects` and `composition_scores`.
         InterventionError: the model ignores edits of the head.
 
     Examples:

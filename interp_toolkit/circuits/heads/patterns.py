@@ -1,9 +1,9 @@
-"""Attention patterns reduced as they appear: one streaming pass, nothing kept but sums.
+"""Attention summed over sets of pairs in one streaming pass, without storing patterns.
 
-For every layer, row and head, the attention paid to each set's places is summed inside the hook;
-no pattern outlives its layer. The pass stops at the last pattern: the last layer's values and MLP,
-and the unembedding, never run. Patterns that are no softmax (MixiT's mix with signs) are divided
-by the sum of their rows' absolute values, so that a share of 1 is still "all of it", and named.
+For every layer, prompt and head, the attention on each set's pairs is summed inside the hook. The
+pass stops at the last pattern, so the last layer's MLP and the unembedding never run. Patterns that
+are no softmax (as in MixiT, with signs) are divided by the sum of the absolute values of each row,
+so that 1 still means all attention; the result records them.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ COARSE_TOLERANCE = 3e-2  # half precision
 
 @dataclass(frozen=True, eq=False)
 class PatternSums(Brief):
-    """Attention paid to every set of places.
+    """Attention summed over every set of pairs.
 
     Attributes:
-        sums: attention summed over a row's places of a set, weighted.
-        kinds: of each layer's patterns: "softmax", or "signed" or "unnormalised" ones, which were
-            divided by the sum of their rows' absolute values.
+        sums: weighted sum of the attention over a prompt's pairs of a set.
+        kinds: kind of each layer's patterns: "softmax", or "signed" or "unnormalised" ones, which
+            were divided by the sum of the absolute values of each row.
     """
 
     sums: Float[np.ndarray, "layer row head set"]
@@ -61,12 +61,17 @@ def pattern_sums(
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> PatternSums:
-    """One pass over the prompts and the rows added to them.
+    """Sum attention over every set of pairs, in one pass.
 
-    `described` is shown the patterns of the first prompts, where it looks at no more than run at
-    once.
-    Raises InputError for a model whose patterns cannot be seen or are not finite, or too little
-    memory.
+    Args:
+        model: any TransformerLens model.
+        controls: the rows to run, and the sets of pairs.
+        described: receives the patterns of the first prompts, if they fit in the first batch.
+        memory: memory limit, such as "4GiB".
+        progress: called with a description of each step.
+
+    Raises:
+        InputError: patterns cannot be read or are not finite, or the memory is too small.
     """
     cfg = model.cfg
     n_layers, n_heads = int(cfg.n_layers), int(cfg.n_heads)
@@ -111,9 +116,10 @@ def pattern_sums(
 
 
 def pattern_points(model: Model) -> Mapping[int, Any]:
-    """Layer -> the hook point that carries its pattern.
+    """Hook point of the attention pattern of each layer.
 
-    Raises InputError where a layer has none.
+    Raises:
+        InputError: a layer has no such hook point, or the model has no layers.
     """
     points = hook_points(model)
     by_layer = {}
@@ -154,7 +160,7 @@ class _Indices:
     def reduce(
         self, pattern: Float[Tensor, "head query key"], row: int
     ) -> Float[np.ndarray, "head set"]:
-        """Sums over the row's places, by set."""
+        """Sums of the attention over a row's pairs, by set."""
         flat, lengths = (part[row].to(pattern.device) for part in (self.flat, self.lengths))
         values = pattern.flatten(1).index_select(1, flat)
         values = values if values.dtype == torch.float64 else values.float()
@@ -183,10 +189,11 @@ def _checked(
 def _shares(
     pattern: Float[Tensor, "row head query key"], layer: int
 ) -> tuple[Float[Tensor, "row head query key"], RowKind]:
-    """The pattern as shares of each query's attention, and what kind it was.
+    """Pattern as fractions of each query's attention, and its kind.
 
-    Raises InputError for a pattern that is not finite, or a head that is 0 all over a row:
-    TransformerLens writes 0 for what is not finite.
+    Raises:
+        InputError: a pattern is not finite, or is 0 for all queries of a prompt (TransformerLens
+            replaces values that are not finite by 0).
     """
     signed = bool(pattern.min() < 0)
     sums = pattern.sum(-1, dtype=torch.promote_types(pattern.dtype, torch.float32))

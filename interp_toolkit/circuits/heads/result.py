@@ -1,4 +1,4 @@
-"""The analysis of heads' finding: every head under every detector, groups, partners, tables."""
+"""Result of the head analysis: every head under every detector, groups, partners, tables."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_DESCRIBED = 24  # heads in the table of what heads attend to
-SHOWN = 12  # heads in the table of the best, where none is detected
-PARTNERS_SHOWN = 3  # earlier heads in the table, of each induction head
+SHOWN = 12  # heads in the table of heads, unless more are detected
+PARTNERS_SHOWN = 3  # earlier heads in the table, per induction head
 
 
 @dataclass(frozen=True)
 class HeadVerdict:
-    """One head under one detector.
+    """Verdict of one head under one detector.
 
     Attributes:
-        detector, layer, head: which.
-        score: mean fraction of a query's attention on the pattern's keys; None: no keys.
-        uniform: the same for uniform attention.
-        null_mean: the same for the closest controls, or uniform attention where that is more.
+        detector, layer, head: name of the detector, layer and index of the head.
+        score: mean fraction of a query's attention on the pattern's keys; None without keys.
+        uniform: score of uniform attention.
+        null_mean: score of the closest controls, or of uniform attention if that is larger.
         excess: (score - uniform) / (1 - uniform).
-        p_value: largest over the families of controls.
-        p_adjusted: Holm's, over all heads and detectors of the model.
-        q_value: Benjamini and Hochberg's, over the same.
-        detected: a head of that kind (see `analysis`).
+        p_value: largest p-value over the families of controls.
+        p_adjusted: Holm-adjusted p-value, over all heads and detectors of the model.
+        q_value: Benjamini-Hochberg q-value, over the same.
+        detected: whether the head is of that kind (see `analysis`).
         attends: whether its attention has the pattern, by the rule of `significance`.
-        reason: why it is not detected; None where it is.
-        knockout: effect of knocking out its attention to the pattern's keys; None: not knocked out.
-        control_effect: fraction of the metric that as much attention elsewhere costs, knocked out
-            in all heads that have the pattern; None where that was not measured.
-        ablation: effect of ablating the whole head; None where it was not ablated.
+        reason: why it is not detected; None if it is.
+        knockout: effect of knocking out its attention to the pattern's keys; None if not tested.
+        control_effect: effect of knocking out as much attention elsewhere, in all heads with the
+            pattern, as a fraction of the metric; None if not measured.
+        ablation: effect of ablating the whole head; None if not ablated.
     """
 
     detector: str
@@ -66,20 +66,20 @@ class HeadVerdict:
 
     @property
     def name(self) -> str:
-        """The head's name as papers write it, such as L1H0."""
+        """Name of the head, such as L1H0."""
         return head_name(self.layer, self.head)
 
     @property
     def causal(self) -> CausalWord:
-        """The causal word for its attention to the pattern's keys."""
+        """Causal word for the head's attention to the pattern's keys."""
         return "not_tested" if self.knockout is None else self.knockout.word
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON data, on one level.
+        """JSON data as a flat mapping.
 
-        `effect`, `effect_low`, `effect_high`: the fraction of the metric that its causal word rests
-        on, with its 95 % interval; `own` and `restored`, by way of knocking out, are [mean, low,
-        high] with intervals that are simultaneous within a pattern.
+        `effect`, `effect_low` and `effect_high` are the effect on which the causal word rests, as a
+        fraction of the metric, and its 95 % interval. `own` and `restored` map each way to [mean,
+        low, high], with intervals that are simultaneous within a pattern.
         """
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         ablated: HeadAblation | None = own.pop("ablation")
@@ -103,13 +103,13 @@ class HeadVerdict:
 
 
 def by_way(shares: Mapping[str, Share]) -> dict[str, list[float]]:
-    """Effects as JSON: by way of knocking out, mean and interval."""
+    """Effects as JSON data: [mean, low, high] by way."""
     return {way: [share.mean, share.low, share.high] for way, share in shares.items()}
 
 
 @dataclass(frozen=True)
 class Reader:
-    """An induction head and the earlier heads that could feed its keys, the strongest first."""
+    """An induction head and the earlier heads tested for composition, largest effect first."""
 
     layer: int
     head: int
@@ -117,7 +117,7 @@ class Reader:
 
     @property
     def partner(self) -> Partner | None:
-        """The one named, if any is."""
+        """The partner, if a candidate is named."""
         return next((p for p in self.partners if p.named), None)
 
 

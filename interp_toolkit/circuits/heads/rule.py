@@ -1,28 +1,29 @@
-"""The head rule: whether a head is of a kind, from knocking out its attention.
+"""The head rule, which decides from attention knockouts whether a head is of a kind.
 
-A head is named by an attention pattern where all of this holds; each part can fail by itself, and
-the first that does is the reason given:
+A head is of the kind of an attention pattern if all of the following hold. The first part that
+fails is the reported reason.
 
-(a) *pattern*: its attention to the pattern's keys is above every matched control (`significance`);
-(b) *effect*: knocking out this attention changes the metric: alone, or with the pattern knocked out
-    in the other heads of its layer, or of the model, that have it (what it then *restores* shows a
-    head that others back up). It must do so with the rest of the attention scaled up and with the
-    mean value in its place, and another prompt's value there must not do the opposite
-    (`attention_knockout`); replacing all that the head writes, in the same company, must cost
-    something too; and where heads of the group cancel each other, so that knocking out all of them
-    costs nothing, none is named;
-(c) *size and specificity*: knocked out in the head, or in its layer's heads (in all that have the
-    pattern, where no layer's alone count), it costs at least the task's least effect, and more than
-    as much attention elsewhere in the same heads (where there is less elsewhere, all of it), or
-    more than TIMES what knocking out displaced keys costs, as a head may need its other attention
-    too. A layer's heads may be specific as part of all that have the pattern.
+(a) *pattern*: its attention to the pattern's keys is above every matched control (`significance`).
+(b) *effect*: knocking out this attention changes the metric. The knockout is made in the head
+    alone, or with the pattern also knocked out in the other heads of its layer, or of the model,
+    that have it (which reveals redundant heads). The effect must appear both with renormalized
+    attention and with the mean value as ablation value, and another prompt's value must not have
+    the opposite effect (`attention_knockout`). Replacing the head's whole output, with the same
+    other knockouts, must lower the metric too. If heads of the group cancel each other, so that
+    knocking out all of them has no effect, no head is named.
+(c) *size and specificity*: the knockout in the head, or in all heads of its layer with the pattern
+    (in all heads with the pattern, if no layer's heads suffice), costs at least the task's
+    effect-size threshold. It must also cost more than knocking out as much attention elsewhere in
+    the same heads, or more than TIMES the cost of knocking out displaced keys, since a head may
+    need its other attention too. A layer's heads can be specific as part of all heads with the
+    pattern.
 
-Attention only proposes (`candidates`): knockouts decide, below any threshold of attention too, as
-three heads that share the work at 30 % of their attention each are no less its heads than one at
-90 %. Intervals are simultaneous within a pattern, over all heads, sets and looks (Bonferroni).
-Prompts are added, twice as many each time, until no head is undecided or there are none left. On a
-budget of passes (a large model) heads are knocked out one by one only of patterns that together
-have an effect, those that seem to cost most first, until it is spent.
+Attention only selects `candidates`, and knockouts decide. Candidates can have little attention to
+the pattern: three heads with 30 % each can do the same work as one head with 90 %. Intervals are
+simultaneous within a pattern, over all heads, sets and rounds (Bonferroni). Each round doubles the
+number of prompts, until no head is undecided or no prompts are left. With a budget of passes (a
+large model), single heads are knocked out only for patterns with a joint effect, those with the
+largest apparent effect first.
 """
 
 from __future__ import annotations
@@ -49,16 +50,16 @@ from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.models.model import Head
 from interp_toolkit.stats import COVERAGE, LEVEL, Share, rows_needed
 
-LEAST_EXCESS = 0.05  # of a candidate: half of what three heads that share the work have each
+LEAST_EXCESS = 0.05  # smallest excess attention of a candidate
 CANDIDATE_LEVEL = 0.2  # p-value of a candidate: in short prompts a sink may be one of few controls
-NO_CHANGE = 1e-5  # nats: a control that changes no prompt's loss by more takes nothing away
-TWICE = 2.0  # times uniform attention: least score of a candidate below its detector's threshold
-TIMES = 3.0  # the cost of displaced keys
+NO_CHANGE = 1e-5  # nats; a control that changes no prompt's loss by more has no effect
+TWICE = 2.0  # smallest score over uniform of a candidate below its detector's threshold
+TIMES = 3.0  # factor on the cost of displaced keys
 MOST_MEMBERS = 12  # heads of a group that are knocked out one by one, those with the largest excess
-FEW = 8  # prompts of the first look on a budget
-MOST_ROUNDS = 4  # each at twice as many prompts as the one before
-KEEPS = 0.9  # of the joint effect: what the smallest set of heads keeps
-WAYS: tuple[Way, ...] = ("renormalize", "mean")  # of which both must show an effect
+FEW = 8  # prompts of the first round with a budget
+MOST_ROUNDS = 4  # rounds, each with twice as many prompts as the one before
+KEEPS = 0.9  # fraction of the joint effect that the smallest set of heads keeps
+WAYS: tuple[Way, ...] = ("renormalize", "mean")  # both must show an effect
 OUTPUT_WAYS: tuple[Way, ...] = ("mean", "resample")
 
 DEPENDS = "its effect depends on the ablation value"
@@ -73,21 +74,21 @@ class MemberEffect:
     """The effect of knocking out one head's attention to a pattern's keys.
 
     Attributes:
-        head: which.
-        own: by way, knocked out in this head alone.
-        restored: by way, with the pattern knocked out in others already, of the larger company; the
-            own effect where that decides.
-        claim: that of the two which the word rests on.
-        output: by way, with all that the head writes replaced, in the same company; empty where the
-            word claims no effect.
-        word: the causal word.
-        named: whether the rule holds.
-        reason: why not; None where it does.
-        effect: of the claim that the word rests on, the way with the smallest effect, with its own
-            95 % interval; those above are wider, as words rest on all of them together.
-        rows: prompts that decided it.
-        is_open: whether more prompts might still decide that.
-        rows_needed: about how many prompts would decide it; None where it is decided, or cannot be
+        head: layer and index of the head.
+        own: single-head effect, by way.
+        restored: effect with the pattern already knocked out in other heads, by way; equal to `own`
+            if that decides.
+        claim: the effect (`own` or `restored`) on which the causal word rests.
+        output: effect of replacing the head's whole output, with the same other knockouts, by way;
+            empty if the word claims no effect.
+        word: causal word.
+        named: whether the head rule holds.
+        reason: why the rule does not hold; None if it does.
+        effect: smallest effect of `claim` over ways, with a single 95 % interval. The intervals
+            above are wider, since they are simultaneous.
+        rows: number of prompts used.
+        is_open: whether more prompts could change the verdict.
+        rows_needed: estimated number of prompts for a decision; None if decided, or if it cannot be
             estimated.
     """
 
@@ -107,22 +108,22 @@ class MemberEffect:
 
 @dataclass(frozen=True)
 class Group:
-    """The heads that have an attention pattern, knocked out together.
+    """Joint knockout of all heads that have an attention pattern.
 
     Attributes:
-        detector: of the pattern.
-        heads: all of them, knocked out one by one or not.
-        joint: by way, effect of knocking it out in all.
-        control: of as much attention elsewhere in the same heads; empty where not needed, and on a
-            budget.
-        specific, above_threshold: parts (c) of the rule, for all of them together; on a budget
-            specific is None, as it was not tested.
-        word: of the joint effect.
-        structure: how the heads share the work; "none" on a budget.
-        smallest: heads that keep KEEPS of the joint effect together; empty where there is none.
-        members: one entry for each head that was knocked out alone.
-        rows: prompts.
-        coverage: of each interval.
+        detector: name of the pattern's detector.
+        heads: all candidate heads, whether knocked out one by one or not.
+        joint: effect of knocking the pattern out in all heads, by way.
+        control: effect of knocking out as much attention elsewhere in the same heads; empty if not
+            tested (also with a budget).
+        specific, above_threshold: parts of (c) of the rule, for all heads together; with a budget,
+            specific is None (not tested).
+        word: causal word of the joint effect.
+        structure: how the heads share the work; "none" with a budget.
+        smallest: smallest set of heads that keeps KEEPS of the joint effect; may be empty.
+        members: one entry per head that was knocked out alone.
+        rows: number of prompts used.
+        coverage: coverage of each interval.
     """
 
     detector: str
@@ -140,14 +141,14 @@ class Group:
 
 
 def least(by_way: Effect) -> Share:
-    """The way with the smallest effect."""
+    """Smallest effect over ways, by absolute value."""
     return min(by_way.values(), key=lambda s: abs(s.mean))
 
 
 def candidates(scores: DetectorScores) -> list[Head]:
-    """The heads that may have a detector's pattern, the largest excess first.
+    """Heads that may have a detector's pattern, sorted by excess, largest first.
 
-    None where there were no controls to compare with.
+    The list is empty if there were no controls to compare with.
     """
     excess = scores.over_null
     with np.errstate(invalid="ignore"):
@@ -159,20 +160,20 @@ def candidates(scores: DetectorScores) -> list[Head]:
 
 
 def displaced_name(detector: str) -> str:
-    """The name that a pattern's displaced keys have among the runner's targets."""
+    """Name of a pattern's displaced keys in `KnockoutRunner.targets`."""
     return f"{detector}, displaced"
 
 
 class Knockouts:
-    """A pattern's knockouts on a task's prompts, made as they are needed.
+    """Knockouts of one pattern on a task's prompts, run when they are needed.
 
     Args:
-        runner: with the pattern's keys under the detector's name, and maybe its displaced keys
-            under `displaced_name`.
+        runner: runner with the pattern's keys under the detector's name and, optionally, its
+            displaced keys under `displaced_name`.
         detector: name of the pattern.
-        heads: that have it, the clearest first.
-        task_check: what the intact model does on these prompts; it must perform the task.
-        share: a loss, prompt by prompt, as a fraction of the metric with its interval.
+        heads: heads with the pattern, largest excess first.
+        task_check: task performance of the intact model, which must perform the task.
+        share: converts losses per prompt to a fraction of the metric with its interval.
     """
 
     def __init__(
@@ -192,11 +193,11 @@ class Knockouts:
         self.share = share
         self.all: Heads = frozenset(heads)
         self.rows = 0
-        #: what the task reads off the prompts under each knockout that was made
+        #: metric and loss of each prompt under each knockout that was run
         self.readings: dict[Knockout, Float[np.ndarray, "row column"]] = {}
 
     def values(self, knockouts: Sequence[Knockout]) -> list[Float[np.ndarray, " row"]]:
-        """The metric of the first `rows` prompts under each knockout."""
+        """Metric of the first `rows` prompts under each knockout."""
         self._make(knockouts)
         return [self.readings[knockout][: self.rows, 0] for knockout in knockouts]
 
@@ -212,7 +213,7 @@ class Knockouts:
                 self.readings[knockout] = np.concatenate(parts)
 
     def _takes_away(self, knockouts: Sequence[Knockout]) -> bool:
-        """Whether these knockouts take any attention away: some prompt's loss changes."""
+        """Whether each knockout changes the loss of some prompt."""
         self._make([INTACT, *knockouts])
         intact = self.readings[INTACT]
         return all(
@@ -222,7 +223,7 @@ class Knockouts:
 
     @cached_property
     def _has_displaced_keys(self) -> bool:
-        """Whether most prompts with the pattern have displaced keys, where a head could look."""
+        """Whether most prompts with the pattern have displaced keys."""
         name = displaced_name(self.detector)
         if name not in self.runner.targets:
             return False
@@ -231,11 +232,11 @@ class Knockouts:
         return bool((own & other).sum() >= 0.5 * max(own.sum(), 1))
 
     def layer(self, head: Head) -> Heads:
-        """The heads of its layer that have the pattern."""
+        """Heads of the same layer that have the pattern."""
         return frozenset(h for h in self.heads if h.layer == head.layer)
 
     def companies(self, head: Head) -> list[Heads]:
-        """The sets of other heads in which the pattern may be knocked out beside this one."""
+        """Sets of other heads in which the pattern is also knocked out."""
         sets = (self.layer(head) - {head}, self.all - {head})
         return [others for others in dict.fromkeys(sets) if others]
 
@@ -245,19 +246,25 @@ class Knockouts:
     def losses(
         self, heads: Heads, company: Heads = frozenset(), ways: Sequence[Way] = WAYS
     ) -> list[np.ndarray]:
-        """By way: what is lost when the pattern goes in these heads, after their company's."""
+        """Drop of the metric per prompt when these heads are knocked out after others, by way.
+
+        Args:
+            heads: heads to knock out.
+            company: other heads in which the pattern is knocked out before and after.
+            ways: ablation values.
+        """
         knockouts = [self._knockout(company, way) for way in ways]
         knockouts += [self._knockout(company | heads, way) for way in ways]
         values = self.values(knockouts)
         return [before - after for before, after in zip(values, values[len(ways) :], strict=False)]
 
     def effect(self, heads: Heads, company: Heads = frozenset()) -> Effect:
-        """By way: that loss, as a fraction of the metric."""
+        """Effect of knocking out these heads as a fraction of the metric, by way."""
         losses = self.losses(heads, company)
         return {way: self.share(lost) for way, lost in zip(WAYS, losses, strict=True)}
 
     def output_effect(self, head: Head, company: Heads = frozenset()) -> Effect:
-        """By way: what is lost when all that the head writes is replaced, in its company."""
+        """Effect of replacing the head's whole output as a fraction of the metric, by way."""
         effects: dict[str, Share] = {}
         for way in OUTPUT_WAYS:
             before = self._knockout(company, way)
@@ -267,15 +274,15 @@ class Knockouts:
         return effects
 
     def beyond_control(self, heads: Heads, company: Heads = frozenset()) -> dict[str, Effect]:
-        """The excess effect over equal attention elsewhere, and over displaced keys.
+        """Excess effect over as much attention elsewhere, and over displaced keys, by control.
 
-        By control; left out where the heads have no attention elsewhere, and where the prompts have
-        no displaced keys. They are made in the intact model, whatever the company.
+        A control is left out if the heads have no attention elsewhere, or the prompts no displaced
+        keys. Controls are run in the intact model, whatever the company.
         """
         return dict(self._controls(heads, company))
 
     def _controls(self, heads: Heads, company: Heads) -> Iterator[tuple[str, Effect]]:
-        """One control after the other, each made when it is asked for."""
+        """Iterate over the controls; each is run only when needed."""
         losses = dict(zip(WAYS, self.losses(heads, company), strict=True))
 
         def beyond(times: float, knockouts: Sequence[Knockout]) -> Effect:
@@ -293,7 +300,7 @@ class Knockouts:
             yield "displaced", beyond(TIMES, [Knockout(heads, name, way) for way in WAYS])
 
     def specific(self, heads: Heads) -> bool:
-        """Whether the pattern's attention costs more than attention elsewhere, if there is any."""
+        """Whether the effect significantly exceeds one of the controls, or there are none."""
         some = False
         for _, effect in self._controls(heads, frozenset()):
             if all(share.low > 0 for share in effect.values()):
@@ -302,17 +309,17 @@ class Knockouts:
         return not some
 
     def _as_much_elsewhere(self, heads: Heads) -> bool:
-        """Whether attention elsewhere certainly costs about as much."""
+        """Whether the excess effect over every control is below the equivalence bound."""
         effects = self.beyond_control(heads).values()
         return bool(effects) and all(any(s.high < NEGLIGIBLE for s in e.values()) for e in effects)
 
     def is_above_threshold(self, effect: Effect) -> bool:
-        """Whether an effect is certain, and as large as counts for the task."""
+        """Whether an effect is significant and reaches the task's effect-size threshold."""
         bound = self.runner.task.least(self.task_check.whole) / self.task_check.whole
         return all(share.low > 0 and share.mean >= bound for share in effect.values())
 
     def cancelled(self, head: Head) -> bool:
-        """Whether knocking the pattern out in all heads that have it costs certainly nothing."""
+        """Whether the joint effect of all heads with the pattern is below the equivalence bound."""
         if self.all <= {head}:
             return False
         return any(share.high < NEGLIGIBLE for share in self.effect(self.all | {head}).values())
@@ -320,10 +327,15 @@ class Knockouts:
     def members_within(
         self, heads: Sequence[Head], until: float, before: Sequence[MemberEffect]
     ) -> list[MemberEffect]:
-        """The rule for these heads on a budget, until the runner has run so many prompts.
+        """Head rule for these heads with a budget of prompts.
 
-        Heads that fewer prompts decided keep their verdict; of the others those that seem to cost
-        most when knocked out come first, and those that the budget does not reach are left out.
+        Heads decided in earlier rounds keep their verdict. The others are tested in the order of
+        their apparent effect; those beyond the budget are left out.
+
+        Args:
+            heads: heads to test.
+            until: number of prompts after which no further head is tested.
+            before: results of earlier rounds.
         """
         members = {member.head: member for member in before}
         undecided = [head for head in heads if head not in members or members[head].is_open]
@@ -334,7 +346,7 @@ class Knockouts:
         return list(members.values())
 
     def _apparent(self, heads: Sequence[Head]) -> dict[Head, float]:
-        """Loss of the metric when each head is knocked out, in one way, on half the prompts."""
+        """Mean drop of the metric for a knockout of each head, in one way, on half the prompts."""
         rows, self.rows = self.rows, self.rows // 2
         try:
             return {
@@ -345,9 +357,11 @@ class Knockouts:
             self.rows = rows
 
     def member(self, head: Head, until: float = math.inf) -> MemberEffect:
-        """The rule for one head; see the module.
+        """Head rule for one head; see the module.
 
-        No further company is tried once the runner has run `until` prompts.
+        Args:
+            head: the head.
+            until: number of prompts after which no further set of other heads is tried.
         """
         alone: Heads = frozenset([head])
         own, output = self.effect(alone), dict[str, Share]()
@@ -391,9 +405,9 @@ class Knockouts:
     def _supported(
         self, head: Head, effect: Effect, output: dict[str, Share], company: Heads = frozenset()
     ) -> tuple[CausalWord, str | None]:
-        """The word for an effect in some company, unless replacing the whole output contradicts it.
+        """Causal word of an effect, unless replacing the whole output contradicts it; the reason.
 
-        What that costs is put into `output` where the effect matters.
+        If the effect matters, the effect of replacing the output is stored in `output`.
         """
         word = causal_word([list(effect.values())])
         if not matters(word):
@@ -412,7 +426,7 @@ class Knockouts:
         return ("negligible" if within else "undecided"), reason
 
     def _why_not(self, head: Head, word: CausalWord, own: Effect) -> tuple[str | None, bool]:
-        """Why the head is not named, None where the rule holds; and whether that is still open."""
+        """Reason why the head is not named (None if it is), and whether that is undecided."""
         if word == "negligible":
             return f"knocking out that attention costs within {NEGLIGIBLE:.0%} of the metric", False
         if word == "suppresses":
@@ -448,12 +462,12 @@ class Knockouts:
         )
 
     def _too_small(self, effect: Effect) -> bool:
-        """Whether an effect is certainly smaller than what counts for the task."""
+        """Whether an effect is significantly below the task's effect-size threshold."""
         bound = self.runner.task.least(self.task_check.whole) / self.task_check.whole
         return any(share.high < bound for share in effect.values())
 
     def counting(self, head: Head) -> list[Heads]:
-        """The set in which it counts: its layer's heads; all, where no layer's alone do."""
+        """Sets of heads with a sufficient effect: the head's layer, or all if no layer suffices."""
         own = self.layer(head) | {head}
         if self.is_above_threshold(self.effect(own)):
             return [own]
@@ -471,7 +485,7 @@ class Knockouts:
         return len(heads) > 1 and heads != self.all and self.specific(self.all)
 
     def _needed(self, head: Head) -> int | None:
-        """Prompts for an interval of the bound's half-width."""
+        """Number of prompts for an interval as narrow as the equivalence bound."""
         task, bound = self.runner.task, NEGLIGIBLE * self.task_check.whole
         counts = [
             rows_needed(task.interval(lost, COVERAGE), bound)
@@ -480,9 +494,10 @@ class Knockouts:
         return max((n for n in counts if n is not None), default=None)
 
     def structure(self, members: Sequence[MemberEffect]) -> tuple[Structure, list[Head]]:
-        """The smallest set found that keeps KEEPS of the joint effect, clearest heads first.
+        """How the heads share the work, and the smallest set that keeps KEEPS of the joint effect.
 
-        Sets of those that were knocked out alone are tried; if none keeps as much, it is all heads.
+        Heads are added in the order of their single-head effects. If no set of tested heads keeps
+        as much, the set is all heads.
         """
         intact, bare = self.values([INTACT, self._knockout(self.all, "renormalize")])
         joint = float((intact - bare).mean())
@@ -517,13 +532,13 @@ def group_effects(
     """The effect of knocking out a group of heads' attention to a pattern's keys.
 
     Args:
-        runner: as `Knockouts` takes it.
+        runner: see `Knockouts`.
         detector: name of the pattern.
-        heads: that have it, the clearest first; at least one.
-        task_check: what the intact model does on these prompts; it must perform the task.
-        most: how many are knocked out one by one.
-        until: rows that the runner may have run (`KnockoutRunner.rows_run`) before no further
-            knockout is begun; then heads remain undecided, or are knocked out with the others only.
+        heads: heads with the pattern, largest excess first; at least one.
+        task_check: task performance of the intact model, which must perform the task.
+        most: maximal number of heads to knock out one by one.
+        until: number of prompts (`KnockoutRunner.rows_run`) after which no further knockout starts.
+            Remaining heads are undecided, or knocked out only together with the others.
     """
     task, members, limited = runner.task, list(heads)[:most], math.isfinite(until)
     round_sizes = _round_sizes(FEW if limited else task.first_look, len(task.rows))
@@ -546,13 +561,13 @@ def group_effects(
     joint = knockouts.effect(knockouts.all)
     word, above_threshold = causal_word([list(joint.values())]), knockouts.is_above_threshold(joint)
     if len(heads) == 1 and effects:
-        word = effects[0].word  # its output may contradict what its attention costs
+        word = effects[0].word  # replacing the whole output may contradict the knockout
     elif above_threshold and not any(matters(m.word) for m in effects):
         effects = [_only_together(m) for m in effects]
     structure: Structure = "none"
     smallest, control = list[Head](), dict[str, Share]()
     specific: bool | None = None if above_threshold else False
-    if above_threshold and not limited:  # what is said of the group beside its effect
+    if above_threshold and not limited:  # structure and specificity of the group
         structure, smallest = knockouts.structure(effects)
         specific = knockouts.specific(knockouts.all)
         intact, *elsewhere = knockouts.values(
@@ -578,7 +593,7 @@ def group_effects(
 
 
 def _round_sizes(size: int, n_rows: int) -> list[int]:
-    """The number of prompts in each round, from the size of the first round."""
+    """Number of prompts in each round, from that of the first round."""
     sizes: list[int] = []
     while size < n_rows and len(sizes) < MOST_ROUNDS - 1:
         sizes.append(size)
@@ -587,7 +602,7 @@ def _round_sizes(size: int, n_rows: int) -> list[int]:
 
 
 def _only_together(member: MemberEffect) -> MemberEffect:
-    """A member of a group that matters only as a whole: nothing is denied of it."""
+    """Change "negligible" to "undecided" for a head of a group with only a joint effect."""
     if member.word != "negligible" or member.output:
         return member
     reason = "the group has an effect together; no effect of this head alone is shown"

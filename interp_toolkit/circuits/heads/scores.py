@@ -1,8 +1,8 @@
 """Scores of every attention head under every detector, with their significance.
 
-Prompts are made for the model (or given), the places to look at are listed, one streaming pass sums
-the attention there, and the controls say what the sums mean: `prompts`, `controls`, `patterns` and
-`significance` are these four steps.
+Steps: make prompts (`prompts`), list the pairs of each pattern and its matched controls
+(`controls`), sum the attention on them in one streaming pass (`patterns`), and compare patterns
+with controls (`significance`).
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class HeadScores(Brief):
     """The scores of all heads, as `detect` returns them.
 
     Attributes:
-        scores: by detector.
-        p_adjusted, q_value, detected: over all heads and detectors together.
-        prompts: the rows, of made ones those that repeat.
-        detectors: those that were asked for.
-        kinds: of each layer's patterns (see `patterns`).
-        notes: what was left out or is not as usual.
+        scores: scores by detector.
+        p_adjusted, q_value, detected: results of the tests over all heads and detectors.
+        prompts: the prompts; of synthetic ones, those that repeat.
+        detectors: the requested detectors.
+        kinds: kind of each layer's patterns (see `patterns`).
+        notes: detectors without scores, and patterns that are no softmax.
     """
 
     scores: Sequence[DetectorScores]
@@ -64,13 +64,13 @@ class HeadScores(Brief):
     notes: tuple[str, ...] = ()
 
     def detected_heads(self, detector: str) -> list[Head]:
-        """The heads that a detector detected, by layer."""
+        """Heads that have a detector's pattern, sorted by layer."""
         names = [s.detector for s in self.scores]
         layers, heads = np.nonzero(self.detected[names.index(detector)])
         return [Head(*at) for at in zip(layers.tolist(), heads.tolist(), strict=True)]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a detector and head."""
+        """Table with one row per detector and head."""
         import pandas as pd
 
         rows = []
@@ -106,27 +106,28 @@ def score_heads(
     seed: int = 0,
     memory: int | str | None = None,
 ) -> pd.DataFrame:
-    """Every head's score under every detector, beside its null: one row a detector and head.
+    """Score of every head under every detector, with its null: one row per detector and head.
 
     Args:
         model: any TransformerLens model.
-        tokens: rows of token ids, [row pos]; default: repeated random tokens made for the model.
+        tokens: prompts of token ids, [row pos]; default: repeated random tokens.
         detectors: one or a list of: registered names, `Detector` objects, masks [query key], or
-            functions of a row's tokens that return one.
-        hops: of the k-hop detector.
-        bos: as `repeated_prompts` takes it.
-        seed: of prompts and controls.
-        memory: bound on activations held at once, such as "4GiB".
+            functions of a prompt's tokens that return one.
+        hops: number of hops of the k-hop detector.
+        bos: see `repeated_prompts`.
+        seed: seed of prompts and controls.
+        memory: memory limit for activations, such as "4GiB".
 
     Returns:
-        Columns detector, layer, head, score (mean share of a query's attention on its targets, 0 to
-        1), uniform (what uniform attention would give), null_mean (what the closest
-        controls pay, or uniform attention where that is more),
-        excess ((score - uniform) / (1 - uniform)), p_value, p_adjusted (Holm, over the model),
-        q_value (Benjamini-Hochberg), detected. NaN where the data has no targets.
+        Columns detector, layer, head, score (mean fraction of a query's attention on its targets, 0
+        to 1), uniform (score of uniform attention), null_mean (score of the closest controls, or of
+        uniform attention if that is larger), excess ((score - uniform) / (1 - uniform)), p_value,
+        p_adjusted (Holm, over the model), q_value (Benjamini-Hochberg), detected. NaN if the
+        prompts have no targets.
 
     Raises:
-        InputError: a model without visible patterns, unfit tokens, an unknown detector.
+        InputError: attention patterns cannot be read, tokens do not fit the model, or a detector is
+            unknown.
 
     Examples:
         >>> import interp_toolkit as it
@@ -150,10 +151,19 @@ def detect(
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> HeadScores:
-    """Like `score_heads`, with the prompts and the scores per prompt; raises the same errors.
+    """Scores as in `score_heads`, with the prompts and the scores per prompt; same errors.
 
-    `tokens` may be `Prompts`, whose answers the answer detector needs; `made` are repeated prompts
-    to use instead of making some. `described` is shown the patterns on them in the same pass.
+    Args:
+        model: any TransformerLens model.
+        tokens: prompts, also as `Prompts`, whose answers the answer detector needs.
+        detectors: see `score_heads`.
+        hops: see `score_heads`.
+        bos: see `score_heads`.
+        seed: see `score_heads`.
+        made: repeated prompts to use instead of new ones.
+        described: receives the patterns on the prompts in the same pass.
+        memory: see `score_heads`.
+        progress: called with a description of each step.
     """
     chosen = as_detectors(detectors, hops)
     causal = is_causal(model)
@@ -221,8 +231,8 @@ def _notes(
         layers = [str(i) for i, k in enumerate(kinds) if k == kind]
         if layers:
             notes.append(
-                f"patterns of layer {', '.join(layers)} are {kind}: shares are of the sum of a "
-                "row's absolute values"
+                f"patterns of layer {', '.join(layers)} are {kind}: fractions are of the sum of "
+                "each row's absolute values"
             )
     for s in scores:
         if np.isnan(s.score).all():

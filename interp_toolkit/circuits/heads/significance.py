@@ -1,37 +1,35 @@
-"""Does a head have an attention pattern? P-values from matched controls, and a rule.
+"""P-values of attention patterns from matched controls, and the rule for attention alone.
 
-Scores are compared as *excess*: (score - uniform) / (1 - uniform), where uniform is what uniform
-attention over the visible keys would give to the same keys, so that 0 means no preference and 1
-means all attention. Each family of controls (see `controls`) answers one way in which a head could
-score without having the pattern:
+Scores are compared as *excess*: (score - uniform) / (1 - uniform), where uniform is the score of
+uniform attention over the visible keys. An excess of 0 means no preference, 1 means all attention.
+Each family of controls (see `controls`) tests one other explanation of a high score:
 
-- shifted and relabelled controls: the target's excess x against the controls' c1 ... cC of the same
-  head. Where some control reaches x, the p-value is its rank, (1 + number reaching it) / (1 + C).
-  Beyond them the tail of a t distribution goes on: t = (x - mean c) / (s sqrt(1 + 1/C)) with
-  C - 1 degrees of freedom. s^2 is the larger of the head's own variance over controls and the
-  model's mean of it over heads, so that a head whose controls happen to be alike (all its attention
-  is elsewhere) gains nothing by it, and it is raised where the target's mean over tokens varies
-  more among random heads than a control's does (`Family.spread`).
-  Rows too short for FEWEST_CONTROLS shifts go without them where the other two families are there.
-- displaced controls and other queries: the difference to the control, row by row; a t test of its
-  mean over rows.
+- shifted and relabelled controls: the target's excess x is compared with the excess c1 ... cC of
+  the same head's controls. If some control reaches x, the p-value is its rank, (1 + number reaching
+  it) / (1 + C). Otherwise it follows the tail of a t distribution: t = (x - mean c) / (s sqrt(1 +
+  1/C)) with C - 1 degrees of freedom. s^2 is the larger of the head's own variance over controls
+  and the mean of this variance over heads, so that a head with similar controls (all its attention
+  is elsewhere) gains nothing. s^2 is raised if the target's mean over tokens varies more among
+  random heads than that of a control (`Family.spread`). Prompts too short for FEWEST_CONTROLS
+  shifts have no shifted family if the relabelled and displaced families exist.
+- displaced controls and other queries: t test over prompts of the difference to the control.
 
-A family in which the controls have EXPLAINED of the target's excess explains the attention, however
-significant the rest of it is: p = 1. A family that cannot be compared gives no p-value (NaN), and
-then the head has none. The p-value of a head is the *largest* over the families: every explanation
-must fail (Berger 1982, intersection-union). Then, over all heads and detectors of the model:
+If the controls of a family have at least EXPLAINED of the target's excess, they explain the
+attention, and p = 1. A family without a possible comparison has no p-value (NaN), and then the head
+has none. The p-value of a head is the *largest* over the families, since every other explanation
+must fail (Berger 1982, intersection-union). Over all heads and detectors of the model:
 
-- p_adjusted, Holm (1979): the chance that any head is wrongly detected *in a model* stays below
-  LEVEL, whatever the heads' dependence. `detected` rests on it.
-- q_value, Benjamini & Hochberg (1995): the false discovery rate, for reading long tables.
+- p_adjusted, Holm (1979): the probability that any head of the model is wrongly detected is at most
+  LEVEL, whatever the dependence between heads. `detected` uses it.
+- q_value, Benjamini & Hochberg (1995): the false discovery rate, for long tables.
 
-THE RULE, for attention alone: a head has a pattern when p_adjusted <= LEVEL and its excess, and
-that excess less the controls', are at least its detector's threshold, a convention: 0.3 for
-patterns by token and 0.4 for patterns by position. Random heads do have preferences, small ones,
-and enough data would make any of them significant; the threshold says how much attention makes a
-head of that kind. The tail beyond the controls is a model, not a theorem;
-`benchmarks/head_calibration.py` checks the error on random models of many shapes. So far out that
-no check reaches, at SMALLEST_P, it is clipped.
+THE RULE, for attention alone: a head has a pattern if p_adjusted <= LEVEL, and its excess, also
+minus that of the controls, is at least the detector's threshold. The threshold is a convention: 0.3
+for patterns by token and 0.4 for patterns by position. Random heads have small preferences, which
+enough data would make significant, so the threshold is needed beside the test. The tail beyond the
+controls is a model, not a theorem; `benchmarks/head_calibration.py` measures the error rate on
+random models of many shapes. P-values are clipped at SMALLEST_P, since no benchmark reaches
+further.
 """
 
 from __future__ import annotations
@@ -51,27 +49,27 @@ from interp_toolkit.stats import LEVEL, benjamini_hochberg, holm
 
 SMALLEST_P = 1e-9
 FEWEST_CONTROLS = 4
-FEWEST_ROWS = 2  # with target and control, for a comparison row by row
-EXPLAINED = 0.5  # of the target's excess: a family whose controls have it explains the attention
-COVERED = 0.2  # of the attention to the targets: a family that compares less says nothing of it
-SMALLEST_SPREAD = 1e-4  # of excesses among controls: below, differences are rounding
+FEWEST_ROWS = 2  # prompts with target and control needed for a paired comparison
+EXPLAINED = 0.5  # fraction of the target's excess from which controls explain the attention
+COVERED = 0.2  # smallest fraction of the attention to targets that a family must compare
+SMALLEST_SPREAD = 1e-4  # smaller differences of excess among controls count as rounding
 
 
 @dataclass(frozen=True, eq=False)
 class DetectorScores(Brief):
-    """One detector's scores on every head; NaN where the data has no target for it.
+    """Scores of every head under one detector; NaN if the prompts have no targets.
 
     Attributes:
-        detector: its name.
-        score: mean attention that a query pays to its targets.
-        uniform: what uniform attention would pay.
-        null_mean: what the closest controls pay, or uniform attention where that is more.
+        detector: name of the detector.
+        score: mean attention of a query to its targets.
+        uniform: score of uniform attention.
+        null_mean: score of the closest controls, or of uniform attention if that is larger.
         excess: (score - uniform) / (1 - uniform).
-        over_null: excess less the controls', of the family where that is smallest.
-        p_value: the largest over the families of controls.
-        weakest: the family it comes from.
-        by_row: the score in each row of the prompts.
-        floor: the detector's.
+        over_null: excess minus that of the controls, for the family where this is smallest.
+        p_value: largest p-value over the families of controls.
+        weakest: family with the largest p-value.
+        by_row: score in each prompt.
+        floor: the detector's threshold of excess.
     """
 
     detector: str
@@ -89,7 +87,7 @@ class DetectorScores(Brief):
 def detected(
     p_adjusted: Float[np.ndarray, "layer head"], scores: DetectorScores
 ) -> Bool[np.ndarray, "layer head"]:
-    """The rule (see the module)."""
+    """Whether heads have the pattern, by the rule for attention alone (see the module)."""
     with np.errstate(invalid="ignore"):
         is_detected: np.ndarray = (p_adjusted <= LEVEL) & (scores.over_null >= scores.floor)
     return is_detected
@@ -108,13 +106,13 @@ def score_families(
     sums: PatternSums,
     uniform: Float[np.ndarray, "layer row set"],
 ) -> list[DetectorScores]:
-    """Every detector's scores.
+    """Scores and p-values of every detector.
 
     Args:
-        detectors: those whose controls these are.
-        controls: the places and their controls.
-        sums: what the pass saw there.
-        uniform: what uniform attention would have given, by layer (windows differ).
+        detectors: the detectors.
+        controls: targets and matched controls of these detectors.
+        sums: attention to them.
+        uniform: uniform attention to them, by layer (windows differ).
     """
     return [
         _scores(d, [f for f in controls.families if f.detector == d.name], controls, sums, uniform)
@@ -141,7 +139,7 @@ def _scores(
     for family in families:
         usable = [c for c in family.controls if queries[c] > 0]
         if family.kind == "shifted" and len(usable) < FEWEST_CONTROLS and _others_can(families):
-            continue  # a short context: relabelled tokens and other rows say what there is to say
+            continue  # short prompts: the other families suffice
         own, others = excess[..., target], np.full(score.shape[:2], np.nan)
         if family.compared is not None:
             p, own, others = _paired(family, controls, sums, uniform)
@@ -173,7 +171,7 @@ def _scores(
 
 
 def _others_can(families: Sequence[Family]) -> bool:
-    """Whether tokens and places are held against controls of their own."""
+    """Whether there are relabelled and displaced controls."""
     return {"relabelled", "displaced"} <= {family.kind for family in families}
 
 
@@ -182,7 +180,7 @@ def tail_p_values(
     controls: Float[np.ndarray, "layer head control"],
     spread: float = 1.0,
 ) -> Float[np.ndarray, "layer head"]:
-    """Rank among the controls, and beyond them a t tail (see the module)."""
+    """P-values by rank among the controls, and by a t tail beyond them (see the module)."""
     count = controls.shape[-1]
     own = controls.var(-1, ddof=1)
     variance = np.maximum(own, own.mean()) * spread + SMALLEST_SPREAD**2
@@ -200,9 +198,9 @@ def _paired(
     sums: PatternSums,
     uniform: Float[np.ndarray, "layer row set"],
 ) -> tuple[Float[np.ndarray, "layer head"], ...]:
-    """A t test, over rows, of the targets' excess less the control's; and the means of both.
+    """P-values of a t test over prompts of target minus control, and the means of both.
 
-    NaN for heads whose attention to the targets lies mostly on those that have no control.
+    P-values are NaN for heads with most of their attention on targets without a control.
     """
     (control,) = family.controls
     assert family.compared is not None
@@ -212,7 +210,7 @@ def _paired(
         n_unpaired = target.shape[1] - len(family.partner)
         other = other[:, np.pad(family.partner, (0, n_unpaired))]
     difference = target - other
-    held = ~np.isnan(difference).any(axis=(0, 2))  # rows with both, the same for every head
+    held = ~np.isnan(difference).any(axis=(0, 2))  # prompts with both, the same for every head
     count = int(held.sum())
     if count < FEWEST_ROWS:
         missing = np.full(target.shape[::2], np.nan)
@@ -231,7 +229,7 @@ def _by_row(
     uniform: Float[np.ndarray, "layer row set"],
     index: int,
 ) -> Float[np.ndarray, "layer row head"]:
-    """A set's excess in each row; NaN where it has nothing there."""
+    """Excess of a set in each prompt; NaN if the prompt has no pair of the set."""
     queries = controls.n_queries[:, index][None, :, None]
     flat = uniform[..., index][:, :, None]
     with np.errstate(invalid="ignore", divide="ignore"):

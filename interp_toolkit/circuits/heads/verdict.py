@@ -1,9 +1,8 @@
 """Status, headline and findings of the analysis of heads.
 
-Whether the model performs the task on these prompts decides first: of a model that does not,
-nothing is claimed of what its heads do (*not tested*), and attention is only *described*. Labels
-come from the head rule (`rule`), causal words from `metrics.causal_words`; every finding has its
-interval.
+If the model does not perform the task on these prompts, effects of heads are *not tested*, and
+attention is only *described*. Labels come from the head rule (`rule`), causal words from
+`metrics.causal_words`. Every finding has its interval.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ from interp_toolkit.models.model import Head
 from interp_toolkit.results import Status, head_name
 from interp_toolkit.stats import LEVEL, Share
 
-NAMED = 4  # heads that a finding names by attention alone
-MOST_KINDS = 4  # of head, that a headline names
-#: the detector whose label says what the head does, not only where it attends
+NAMED = 4  # heads named in a finding by attention alone
+MOST_KINDS = 4  # kinds of head named in a headline
+#: the detector whose label refers to the head's effect, not only to its attention
 DEFINED_BY_EFFECT = "induction"
-ROUNDS_TO_ZERO = 0.0005  # of the metric: smaller effects are printed as 0.0 %
+ROUNDS_TO_ZERO = 0.0005  # fraction of the metric below which effects are printed as 0.0 %
 NULL = (
     "matched controls: shifted keys, relabeled tokens, the same positions with other tokens, "
     "the same keys from other queries"
 )
 ERROR = (
-    "any wrong detection by attention in a model: at most the level, by Holm; where the model "
-    "performs the task heads are named only where knocking out their attention costs it, by "
-    "intervals that are simultaneous within a pattern; both checked on untrained models"
+    "probability of any wrong detection by attention in a model: at most the level (Holm); if the "
+    "model performs the task, heads are named only if knocking out their attention lowers the "
+    "metric, by intervals that are simultaneous within a pattern; checked on untrained models"
 )
-#: what a family of controls that has as much attention could be
+#: other explanation of the attention, by family of controls
 RIVALS = {
     "shifted": "nearby keys (a window)",
     "relabelled": "other tokens (a class of tokens)",
@@ -57,7 +56,7 @@ def evidence_of(
     ablations: Ablations | None,
     untested: str = "",
 ) -> HeadsEvidence:
-    """Counts, controls and the task."""
+    """Evidence of the analysis: status, counts, controls and the task."""
     outcome = status(heads, task_check)
     return HeadsEvidence(
         status=outcome,
@@ -75,7 +74,7 @@ def evidence_of(
 
 
 def status(heads: Sequence[HeadVerdict], task_check: TaskCheck | None) -> Status:
-    """*Detected* only where the head rule names a head."""
+    """Status of the analysis; "detected" only if the head rule names a head."""
     if any(head.detected and head.knockout is not None for head in heads):
         return "detected"
     if any(head.detected for head in heads):
@@ -91,13 +90,13 @@ def status(heads: Sequence[HeadVerdict], task_check: TaskCheck | None) -> Status
 def reason_of(
     outcome: Status, heads: Sequence[HeadVerdict], task_check: TaskCheck | None, untested: str = ""
 ) -> str | None:
-    """Why no head is detected; None where one is.
+    """Reason why no head is detected; None if one is.
 
     Args:
         outcome: the status.
         heads: every head under every detector.
-        task_check: task performance; None where no task was tested.
-        untested: why not.
+        task_check: task performance; None if no task was tested.
+        untested: why no task was tested.
     """
     if outcome == "detected":
         return None
@@ -116,13 +115,13 @@ def reason_of(
 
 
 def _open(heads: Sequence[HeadVerdict]) -> list[HeadVerdict]:
-    """Heads whose knockouts leave open whether they are of a kind."""
+    """Heads whose knockouts are undecided."""
     tested = [h for h in heads if h.knockout is not None and not h.detected]
     return [h for h in tested if h.causal == "undecided" or (h.knockout and h.knockout.is_open)]
 
 
 def _decisive(heads: Sequence[HeadVerdict]) -> HeadVerdict:
-    """The head that says most of why none is detected."""
+    """Head whose reason explains best why none is detected."""
     not_knocked_out = [head for head in heads if _not_knocked_out(head)]
     return (_open(heads) or _uncompared(heads) or not_knocked_out or [nearest(heads)])[0]
 
@@ -135,14 +134,14 @@ NO_CONTROL = "too few matched controls in these prompts"
 
 
 def _not_knocked_out(head: HeadVerdict) -> bool:
-    """Whether it attends so, and that was not knocked out by itself."""
+    """Whether the head has the pattern, but was not knocked out alone."""
     return head.attends and not head.detected and head.knockout is None
 
 
 def _uncompared(heads: Sequence[HeadVerdict]) -> list[HeadVerdict]:
-    """Heads whose attention no control could be compared with, or that more prompts might decide.
+    """Heads without a comparison to controls, or that more prompts could decide.
 
-    All heads where no comparison was made at all.
+    If no comparison was possible at all, these are all heads.
     """
     if all(head.p_value is None for head in heads):
         return list(heads)
@@ -160,12 +159,12 @@ def _uncompared(heads: Sequence[HeadVerdict]) -> list[HeadVerdict]:
 
 
 def why_not(head: HeadVerdict, floor: float, rival: str | None = None) -> str | None:
-    """Why attention alone does not say that a head is of a kind; None where it does.
+    """Reason why a head does not have the pattern by attention alone; None if it does.
 
     Args:
-        head: with its scores.
-        floor: the detector's threshold.
-        rival: what else its attention could be (see `rival_of`).
+        head: the head with its scores.
+        floor: the detector's threshold of excess.
+        rival: rival explanation of its attention (see `rival_of`).
     """
     if head.attends:
         return None
@@ -192,13 +191,13 @@ def why_not(head: HeadVerdict, floor: float, rival: str | None = None) -> str | 
 
 
 def rival_of(scores: DetectorScores, at: Head, described: Described | None) -> str | None:
-    """The rival explanation of attention to a pattern's keys: the control that receives most of it.
+    """Rival explanation of attention to a pattern's keys, from the family with the largest p-value.
 
-    With the position, token or distance that most of the head's attention goes to, if any.
+    The text includes the position, token or distance with most of the head's attention, if any.
     """
     kind = RIVALS.get(scores.weakest[at.layer][at.head])
     shares = [] if described is None else list(described.shares)
-    for words in (("place", "token"), tuple("123")):
+    for words in (("position", "token"), tuple("123")):
         for share in shares:
             if kind is not None and share.relation.startswith(words):
                 return f"{kind}: {share.relation} has {share.share:.0%}"
@@ -211,7 +210,7 @@ def nearest(heads: Sequence[HeadVerdict]) -> HeadVerdict:
 
 
 def headline(heads: Sequence[HeadVerdict], task_check: TaskCheck | None, untested: str = "") -> str:
-    """The kinds of head and which heads are of them; at most 20 words."""
+    """Headline that lists the heads of each kind; at most 20 words."""
     detected = [head for head in heads if head.detected]
     detectors = list(dict.fromkeys(head.detector for head in heads))
     if task_check is None or not task_check.yes:
@@ -233,13 +232,13 @@ def headline(heads: Sequence[HeadVerdict], task_check: TaskCheck | None, unteste
 
 
 def _fitted(openings: Sequence[str], detected: Sequence[HeadVerdict]) -> str:
-    """The fullest list of the kinds that stays within a headline's length."""
+    """Most detailed list of heads by kind that fits into a headline."""
     by_kind: dict[str, list[HeadVerdict]] = {}
     for head in detected:
         by_kind.setdefault(head.detector, []).append(head)
     for kind in by_kind.values():
         kind.sort(key=lambda head: -_strength(head))
-    # the kinds in which most is known to rest first; sorted() keeps the detectors' order otherwise
+    # kinds with the strongest head first; ties keep the order of detectors
     kinds = sorted(by_kind.items(), key=lambda item: -max(map(_strength, item[1])))
     named = [f"{kind} {_several(len(of), 'head')} {_names(of, 3)}" for kind, of in kinds]
     best = [f"{kind} {_several(len(of), 'head')} {_names(of, 1)}" for kind, of in kinds]
@@ -311,7 +310,7 @@ def findings(
 
 
 def _explained(sentences: Sequence[str]) -> list[str]:
-    """The findings, the first that has a head's attention with the queries that it is about."""
+    """Findings, the first mention of a head's attention with the queries it refers to."""
     explained = list(sentences)
     for i, sentence in enumerate(explained):
         if ATTENTION in sentence:
@@ -321,7 +320,7 @@ def _explained(sentences: Sequence[str]) -> list[str]:
 
 
 def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
-    """The effect of knocking out one pattern: in its head, or in all heads that have it."""
+    """Finding on the effect of knocking out one pattern in all heads that have it."""
     detected = sorted((h for h in heads if h.detected), key=lambda h: -_strength(h))
     strongest = detected[0]
     rows = strongest.knockout.rows if strongest.knockout else group.rows
@@ -338,7 +337,8 @@ def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
         "shared": f"; {smallest} together keep about 90 % or more of that",
         "one head": f"; {smallest} alone keeps about 90 % or more of that",
         "backed up": f"; {smallest} alone keeps about 90 % or more of that; the others back it up",
-        "spread": f"; the fewest found that keep about 90 % of that are {len(group.smallest)}",
+        "spread": "; the smallest set tested that keeps about 90 % of that has "
+        f"{len(group.smallest)} heads",
         "none": "",
     }[group.structure]
     keeps = "" if group.structure == "shared" and len(group.smallest) > 3 else keeps
@@ -351,7 +351,7 @@ def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
 
 
 def _effect_words(head: HeadVerdict) -> str:
-    """The causal word with the effect that it rests on."""
+    """Causal word with the effect on which it rests."""
     if head.knockout is None:
         return "its effect was not tested"
     word, alone = head.causal, head.knockout.claim is head.knockout.own
@@ -405,7 +405,7 @@ def _attention(head: HeadVerdict) -> str:
 
 
 def _feeding(readers: Sequence[Reader], unit: str) -> list[str]:
-    """Each earlier head that feeds the keys of induction heads, that with most readers first."""
+    """Findings on K-composition, earlier heads with most readers first."""
     by_feeder: dict[tuple[int, int], list[tuple[Reader, Partner]]] = {}
     for reader in readers:
         if reader.partner is not None:

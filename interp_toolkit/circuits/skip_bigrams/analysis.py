@@ -1,15 +1,16 @@
 """Skip-bigrams of a model's heads, from weights alone, as `interp analyze --probe skip-bigrams`.
 
-The level bounds the false discovery rate within one head at one distance. When many heads are
-compared, some show a bigram by chance, so the status takes all of them together:
-- *detected*: together they show more than chance would (`beyond_chance`), counting only heads whose
-  bigrams stand out farther than those of copies with permuted residual coordinates (see `head`);
-- *uninformative*: they show more than chance, but the copies' bigrams stand out as far;
-- *undecided*: they do not show more than chance, or there were no copies, or too few;
+The level bounds the false discovery rate within one head at one distance. If many heads are
+compared, some show a bigram by chance, so the status combines all of them:
+
+- *detected*: the heads show more bigrams than expected by chance (`beyond_chance`), even if only
+  heads count whose scores exceed those of copies with permuted residual coordinates (see `head`);
+- *uninformative*: the heads show more than expected by chance, but so do the copies;
+- *undecided*: the heads show no more than expected by chance, or there were too few copies;
 - *not detected*: no head has a bigram.
 
-A head's figures are a histogram of its scores against chance, a graph of its bigrams and a heat
-map; a head without bigrams has the histogram alone.
+The figures of a head are a histogram of its scores against chance, a graph of its bigrams, and a
+heatmap. A head without bigrams has only the histogram.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ from interp_toolkit.stats import LEVEL, holm, simes
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_EDGES = 60  # drawn; more make a picture that shows nothing
+MOST_EDGES = 60  # bigrams drawn in a graph
 WIDEST, NARROWEST = 5.0, 1.0
-LEAST = 0.5  # of an expected count, that a logarithmic axis shows
-ROW = 18  # pixels of a feature's name
+LEAST = 0.5  # smallest expected count drawn on a logarithmic axis
+ROW = 18  # height of a feature's name in pixels
 
 
 def bigram_figures(head: HeadBigrams) -> list[Figure]:
-    """The pictures of one head; of one without bigrams the histogram alone."""
+    """Figures of one head; only the histogram if it has no bigrams."""
     name, figures = head.name, [_histogram(head, head.name)]
     if head.bigrams:
         figures += [_graph(head.bigrams, name), _heat(head, name)]
@@ -69,7 +70,7 @@ def _histogram(head: HeadBigrams, name: str) -> Figure:
     pairs = [n or None for n in head.histogram.pairs]
     chance = [float(n) if n >= LEAST else None for n in head.histogram.null]
     data = [
-        plots.bars(middles, pairs, CLASS_COLORS[0], "all pairs, before") | {"opacity": 0.6},
+        plots.bars(middles, pairs, CLASS_COLORS[0], "all pairs") | {"opacity": 0.6},
         plots.line(middles, chance, NEUTRAL, "random features"),
     ]
     if head.bigrams:
@@ -77,15 +78,15 @@ def _histogram(head: HeadBigrams, name: str) -> Figure:
             middles[marked > 0],
             marked[marked > 0],
             CLASS_COLORS[1],
-            "found, given the others",
+            "bigrams, others subtracted",
             symbol=CLASS_SYMBOLS[1],
             size=8,
         )
         data.append(marks)
     caption = (
-        "z of every pair of features against its own row and column, and the same for random "
-        "features. Detected bigrams are marked at their z after subtracting all others, or at the "
-        f"edge beyond {edges[-1]:g}."
+        "z of every pair of features relative to its own row and column, and that of random "
+        "features. Detected bigrams are marked at their z after all others are subtracted; values "
+        f"beyond {edges[-1]:g} are marked at the edge."
     )
     layout = plots.layout(plots.axis("z"), plots.axis("pairs", "log"))
     layout |= {"bargap": 0, "legend": {"orientation": "h"}}
@@ -119,7 +120,7 @@ def _graph(bigrams: Sequence[Bigram], name: str) -> Figure:
         data.append(marks | words | plots.hover("%{text}"))
     left_out = len(bigrams) - len(shown)
     caption = (
-        "Keys at the left, queries at the right; a line is a bigram, as wide as its strength."
+        "Keys at the left, queries at the right; each line is a bigram, its width its strength."
         + (" Orange: attends less." if any(b.z < 0 for b in shown) else "")
         + (f" The {left_out} with the smallest z are left out." if left_out else "")
     )
@@ -131,7 +132,10 @@ def _graph(bigrams: Sequence[Bigram], name: str) -> Figure:
 
 
 def _ordered(bigrams: Sequence[Bigram]) -> tuple[list[str], list[str]]:
-    """Features of either side in an order with few crossings: each at the mean of its partners."""
+    """Order the features of both sides by the mean position of their partners.
+
+    This keeps crossings in the graph few.
+    """
     keys = list(dict.fromkeys(b.key_feature for b in bigrams))
     queries = list(dict.fromkeys(b.query_feature for b in bigrams))
     for _ in range(8):
@@ -161,24 +165,24 @@ def _heat(head: HeadBigrams, name: str) -> Figure:
         plots.axis("key feature", "category") | plots.NO_GRID,
         plots.axis("query feature", "category") | plots.NO_GRID | plots.DOWNWARD,
     )
-    caption = "Scores between the features of the clearest bigrams, unit directions."
-    return Figure(f"Scores among the clearest of {name}", caption, [trace], layout)
+    caption = "Scores between the unit directions of the features of the strongest bigrams."
+    return Figure(f"Scores of the strongest bigrams of {name}", caption, [trace], layout)
 
 
 SOURCE = "Computation in superposition, section 3"
 SHOWN = 20  # rows of a table
-FEWEST_OF_HUB = 3  # bigrams that share a feature, for it to be listed
-NAMED = 3  # bigrams, and heads, that a sentence names
+FEWEST_OF_HUB = 3  # bigrams of a feature in the table of shared features
+NAMED = 3  # bigrams and heads named in a sentence
 NULL = (
-    "features drawn independently of the head's weights, row by row and column by column: the "
-    "larger of the two p-values counts"
+    "features drawn independently of the head's weights, for the row and for the column of a pair: "
+    "the larger p-value counts"
 )
 CONTROL = "copies of the head that read residual coordinates in random order"
 ADJUSTED = "Benjamini and Hochberg, over all pairs of a head"
-CAPACITY = "d_resid x d_head: the order of how many a head can check for"
+CAPACITY = "d_resid x d_head: order of magnitude of the number that a head can check for"
 EMPIRICAL = (
-    "features are less spread out than random directions: p-values use each row's and column's "
-    "own spread and a normal tail, and are approximate"
+    "features are less spread out than random directions: p-values are approximate, from the "
+    "spread of each row and column and a normal tail"
 )
 
 
@@ -208,9 +212,10 @@ class SkipBigramOptions(FeatureOptions, Options):
 
 @dataclass(frozen=True)
 class HeadRecord:
-    """A head at one distance; see `HeadBigrams`.
+    """Record of a head at one distance; see `HeadBigrams`.
 
-    `blocks` are the complete blocks of more than one bigram, `n_blocks` counts all.
+    Attributes:
+        blocks: complete blocks of more than one bigram; `n_blocks` counts all blocks.
     """
 
     name: str = column("head")
@@ -245,19 +250,20 @@ class HeadRecord:
 
 @dataclass(frozen=True)
 class SkipBigramEvidence(Evidence):
-    """Number of heads with bigrams, beyond chance over all heads and beyond their control.
+    """Evidence for skip-bigrams over all heads, with their null and control.
 
     Attributes:
-        level: of false discoveries, in each head and distance.
-        comparisons: heads and distances compared.
-        expected_by_chance: upper bound of those that would show a bigram by chance.
-        tail: "beta" or "empirical": where p-values come from (see `scores`); None: all scores are
-            0.
-        shared_cosine: the mean cosine of the features, whose shared direction is left out.
-        alike: bigrams with a feature so similar to another that the other may be meant.
+        level: false discovery rate for each head and distance.
+        comparisons: number of heads and distances.
+        expected_by_chance: upper bound of the expected number that show a bigram by chance.
+        tail: source of the p-values, "exact" or "empirical" (see `HeadBigrams.tail`); None if all
+            scores are 0.
+        shared_cosine: mean cosine of features whose common direction is projected out; None if it
+            is not.
+        alike: number of bigrams with a feature that cannot be distinguished from a similar one.
         copies: number of permuted copies that each head is compared with.
-        heads_with_bigrams: heads and distances with a bigram; `beyond_control` of them stand out
-            farther than the control.
+        heads_with_bigrams: number of heads and distances with a bigram.
+        beyond_control: how many of these exceed the control.
     """
 
     null: str = column("null")
@@ -277,7 +283,7 @@ class SkipBigramEvidence(Evidence):
 
 
 def clearest(heads: Sequence[Any]) -> list[Any]:
-    """Heads, or their records, with the most bigrams first."""
+    """Heads, or their records, sorted by their number of bigrams, largest first."""
     return sorted(heads, key=lambda head: -len(head.bigrams))
 
 
@@ -286,8 +292,8 @@ class SkipBigramFinding(Finding):
     """Skip-bigrams of a model's heads.
 
     Attributes:
-        heads: one for each head and distance.
-        head_bigrams: the same heads in full, for graphs and figures.
+        heads: one record per head and distance.
+        head_bigrams: full results of the same heads, with graphs and histograms.
     """
 
     evidence: SkipBigramEvidence
@@ -297,7 +303,7 @@ class SkipBigramFinding(Finding):
     omit_from_json: ClassVar[frozenset[str]] = frozenset({"head_bigrams"})
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per bigram, head by head."""
+        """Table with one row per bigram, sorted by head."""
         import pandas as pd
 
         columns = ["key_feature", "query_feature", "score", "strength", "z"]
@@ -314,15 +320,15 @@ class SkipBigramFinding(Finding):
         return pd.DataFrame(rows, columns=names)
 
     def tables(self) -> list[Table]:
-        """Heads, the clearest first; its bigrams and shared features, in titles that name it."""
+        """Tables of the heads, and of the bigrams of the head that has the most."""
         heads = table_of(
             HeadRecord,
             "Heads",
             clearest(self.heads)[:SHOWN],
-            "Capacity: d_resid x d_head, the order of how many bigrams a head can check for. "
-            "Blocks: complete bicliques of keys and queries that cover the bigrams, each "
-            "costing one rank of the head; found greedily, so fewer may suffice. Estimate: "
-            "number of pairs about as strong as the detected ones.",
+            "Capacity: d_resid x d_head, order of magnitude of the number of bigrams that a head "
+            "can check for. Blocks: complete bicliques of keys and queries that cover the bigrams, "
+            "each costing one rank of the head; a greedy upper bound. Estimate: number of pairs "
+            "about as strong as the detected ones.",
             lambda head: head.bigrams,
         )
         first = clearest(self.head_bigrams)[0]
@@ -330,11 +336,11 @@ class SkipBigramFinding(Finding):
 
 
 def bigram_tables(head: HeadBigrams) -> list[Table]:
-    """A head's strongest bigrams, and the features that several of them share, if any do."""
+    """Tables of a head's strongest bigrams, and of features that several bigrams share."""
     shown = head.bigrams[:SHOWN]
     caption = (
-        "Score: of unit directions, divided by the attention scale. Strength: the pair's "
-        "coefficient in a joint fit of all pairs. z: given all other pairs."
+        "Score: attention score of the unit directions, divided by the attention scale. Strength: "
+        "coefficient of the pair in a joint fit of all bigrams. z: after all others are subtracted."
     )
     if any(bigram.alternatives for bigram in shown):
         caption += " Or: features so similar that they cannot be distinguished."
@@ -350,7 +356,7 @@ def bigram_tables(head: HeadBigrams) -> list[Table]:
 
 
 def analyze(run: Run[SkipBigramOptions]) -> SkipBigramFinding:
-    """Skip-bigrams of a model's heads; `find_skip_bigrams` lists the errors."""
+    """Skip-bigrams of a model's heads; errors as in `find_skip_bigrams`."""
     options, distance = run.options, run.options.distance
     names = ("features", "query_features", "key_features")
     chosen = {name: options.read(getattr(options, name), run.model) for name in names}
@@ -385,7 +391,7 @@ def analyze(run: Run[SkipBigramOptions]) -> SkipBigramFinding:
 
 
 def evidence_of(heads: Sequence[HeadBigrams], copies: int) -> SkipBigramEvidence:
-    """The status over all heads and distances, and its evidence."""
+    """Status over all heads and distances, and its evidence."""
     tails = {head.tail for head in heads} - {"none"}
     cosines = [c for head in heads for c in head.shared if c is not None]
     status, reason = _status(heads, copies)
@@ -419,30 +425,34 @@ def _status(heads: Sequence[HeadBigrams], copies: int) -> tuple[Status, str | No
             return "not_detected", reason
         return "not_detected", "the scores match those of features independent of the weights"
     if not beyond_chance(heads):
-        reason = f"as no more pairs stand out than expected by chance in {len(heads)} comparisons"
+        reason = f"no more pairs stand out than expected by chance in {len(heads)} comparisons"
         return "undecided", reason
     if beyond_chance(beyond_control(heads), len(heads)):
         return "detected", None
     if not copies:
         return "undecided", f"heads were not compared with {CONTROL} (effort: quick)"
     if all(np.isnan(head.control_p) for head in with_bigrams):
-        return "undecided", f"with so many features no {CONTROL} were compared"
+        return "undecided", f"there are too many features to compare heads with {CONTROL}"
     if with_bigrams[0].level / len(with_bigrams) < 1 / (copies + 1):
         return "undecided", f"{copies} {CONTROL} are too few for so many heads"
     return "uninformative", f"{CONTROL} stand out as far"
 
 
 def beyond_control(heads: Sequence[HeadBigrams]) -> list[HeadBigrams]:
-    """Heads whose bigrams stand out farther than those of copies, at the level over all (Holm)."""
+    """Heads whose scores exceed those of their permuted copies (Holm over all heads)."""
     with_bigrams = [head for head in heads if head.bigrams]
     p = holm(np.array([1.0 if np.isnan(one.control_p) else one.control_p for one in with_bigrams]))
     return [head for head, adjusted in zip(with_bigrams, p, strict=True) if adjusted <= head.level]
 
 
 def beyond_chance(bigrams: Sequence[HeadBigrams], n_comparisons: int | None = None) -> bool:
-    """Whether these heads together show more than chance, given the number compared.
+    """Whether these heads together show more bigrams than expected by chance.
 
-    Simes' p-value of each head over its pairs, then Simes' p-value over the heads.
+    The test takes Simes' p-value of each head over its pairs, then Simes' p-value over the heads.
+
+    Args:
+        bigrams: the heads to count.
+        n_comparisons: number of heads and distances compared; None: `len(bigrams)`.
     """
     heads = []
     for head in bigrams:
@@ -454,7 +464,7 @@ def beyond_chance(bigrams: Sequence[HeadBigrams], n_comparisons: int | None = No
 
 
 def notes_of(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list[str]:
-    """Limits of the p-values, of the features, and of the comparison of several heads."""
+    """Notes on limits of the p-values, of the features, and of comparing several heads."""
     notes = []
     if evidence.status == "detected" and evidence.beyond_control < evidence.heads_with_bigrams:
         names = {head.name for head in beyond_control(heads)}
@@ -462,9 +472,8 @@ def notes_of(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list
         notes.append(f"{CONTROL} stand out as far in {', '.join(others)}")
     if len(heads) > 1:
         notes.append(
-            f"the level holds for each {_each(heads)}: without any real "
-            f"bigram, at most {evidence.expected_by_chance:.2g} of {evidence.comparisons} would "
-            "show one on average"
+            f"the level holds for each {_each(heads)}: without real bigrams, at most "
+            f"{evidence.expected_by_chance:.2g} of {evidence.comparisons} would show one on average"
         )
     if evidence.tail == "empirical":
         notes.append(EMPIRICAL)
@@ -490,7 +499,7 @@ def _each(heads: Sequence[HeadBigrams]) -> str:
 
 
 def headline(bigrams: Sequence[HeadBigrams], status: Status) -> str:
-    """The heads with the number of skip-bigrams each checks for, or that none is shown to."""
+    """Headline: the heads that check for skip-bigrams and their number, or that there are none."""
     n_heads, first = _n_heads(bigrams), bigrams[0]
     where = first.name
     if n_heads == 1 and len(bigrams) > 1 and first.layer is not None and first.head is not None:
@@ -515,11 +524,11 @@ def headline(bigrams: Sequence[HeadBigrams], status: Status) -> str:
 
 
 def sentences(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list[str]:
-    """The number of bigrams, the strongest ones, and their controls; or the reason for none."""
+    """Findings: number of bigrams, the strongest ones, and the control; or the reason for none."""
     n_heads = _n_heads(heads)
     each = f" for each {_each(heads)}" if len(heads) > 1 else ""
     level = f"false discovery rate {heads[0].level:.0%}{each}"
-    reason = (evidence.reason or "").removeprefix("as ")
+    reason = evidence.reason or ""
     with_bigrams = [head for head in clearest(heads) if head.bigrams]
     if not with_bigrams:
         return [f"{capital(reason)} ({heads[0].n_pairs:,} pairs, {level})."]
@@ -553,11 +562,11 @@ def sentences(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> lis
         facts.insert(0, f"Undecided: {reason}.")
     else:
         facts.insert(0, f"Not informative: {reason}.")
-    return [*facts, "What the model does with a pair is not tested."]
+    return [*facts, "Weights do not show whether the model uses a pair."]
 
 
 def unfit(model: Any, data: FeatureData | None) -> str | None:
-    """Why the analysis does not run unless it is named; None for models made of skip-bigrams."""
+    """Reason why the analysis runs only by name; None for models trained on skip-bigrams."""
     if (record_of(model).task or {}).get("function") == "skip-bigrams":
         return None
     return "every model with heads has such scores; run it with --probe skip-bigrams"

@@ -1,16 +1,16 @@
-"""Feature directions as they are scored: unit vectors without the direction that all of them share.
+"""Feature directions for scoring: unit vectors without their common direction.
 
-Embeddings and dictionary directions often have a mean: f = mu + e. A form is then large along mu,
-summed over all its bigrams, and this enters every score and every scale. It separates keys that all
-queries favor from other keys, not one pair from another. Where the mean cosine between two features
-of a side exceeds both chance and 1/d, the direction of their mean is therefore projected out of the
-features and of the form. Random features stay random: given their mean, what remains of uniformly
-random features is uniform over the remaining dimensions, one fewer.
+Embeddings and dictionary directions often have a nonzero mean mu: f = mu + e. Each bigram then adds
+a component along mu to the QK form, and the sum enters every score and every scale. It separates
+keys that all queries favor from other keys, but does not distinguish pairs. If the mean cosine
+between two features of a side exceeds both chance and 1/d, the direction of their mean is therefore
+projected out of the features and of the form. Uniformly random features stay uniform, over one
+dimension fewer.
 
-A form that contains one of two similar features (|cosine| above `ALIKE`) cannot tell which one;
-`alternatives` lists the others.
+If two features are similar (|cosine| above `ALIKE`), a form that contains one of them does not show
+which; `alternatives` lists the others.
 
-Input checks for `skip_bigrams_of` follow: the form, unit features, their names, memory.
+The module also checks the inputs of `skip_bigrams_of`: the form, features, names and memory.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from interp_toolkit.models.running.memory import format_size, parse_memory
 BEYOND = 4.0  # standard deviations of a mean cosine between random features
 ALIKE = 0.9
 MOST_NAMED = 8  # alternatives of a feature
-LEAST_LENGTH = 1e-6  # of what is left without the shared direction: below, it is rounding
+LEAST_LENGTH = 1e-6  # shorter remainders without the common direction count as rounding
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureSide:
-    """The features on one side of the head: those of queries, or those of keys.
+    """Features on one side of the head: those of queries, or those of keys.
 
     Attributes:
-        unit: as given, of length 1.
-        shared: unit vector along their mean, or None where that is no more than chance.
-        mean_cosine: between two different features.
-        scored: without the shared direction, of length 1 again.
-        length: of `unit` without the shared direction.
-        d: dimensions in which a random one of `scored` would point anywhere.
+        unit: features scaled to length 1.
+        shared: unit vector along their mean; None if the mean is no larger than by chance.
+        mean_cosine: mean cosine between two different features.
+        scored: features without the common direction, scaled to length 1 again.
+        length: length of `unit` without the common direction.
+        d: number of dimensions that `scored` can span.
     """
 
     unit: Float[Tensor, "feature d_model"]
@@ -56,29 +56,29 @@ class FeatureSide:
 
     @property
     def shared_cosine(self) -> float | None:
-        """The mean cosine, where there is a shared direction."""
+        """Mean cosine if there is a common direction, else None."""
         return None if self.shared is None else self.mean_cosine
 
     def drop(self, rows: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_model"]:
-        """Without the shared direction."""
+        """Project out the common direction."""
         return rows if self.shared is None else rows - torch.outer(rows @ self.shared, self.shared)
 
     def random(self, count: int, generator: torch.Generator) -> Float[Tensor, "random d_model"]:
-        """Random unit features in the dimensions that `scored` may point in."""
+        """Random unit features in the dimensions that `scored` can span."""
         d_model = self.unit.shape[1]
         rows = torch.randn((count, d_model), generator=generator, dtype=torch.float64)
-        if self.d + (self.shared is not None) < d_model:  # behind LN
+        if self.d + (self.shared is not None) < d_model:  # after LN's centering
             rows = rows - rows.mean(1, keepdim=True)
         return torch.nn.functional.normalize(self.drop(rows), dim=1)
 
 
 def side(unit: Float[Tensor, "feature d_model"], d: int) -> FeatureSide:
-    """Find the direction that unit features of d dimensions share, and project it out."""
+    """Project out the common direction of unit features that span d dimensions, if there is one."""
     m, total = len(unit), unit.sum(0)
     mean_cosine = float((total @ total - unit.square().sum()) / (m * (m - 1)))
     chance = math.sqrt(2 / (m * (m - 1) * d))
-    # without their mean, m random features have a mean cosine of -1 / (m - 1): no gain below that,
-    # nor where the mean holds no more of a feature than any direction does, 1 / d
+    # projecting out the mean of m random features leaves a mean cosine of -1 / (m - 1), so smaller
+    # means are kept, as are means that explain no more of a feature than any direction does (1 / d)
     if mean_cosine <= max(BEYOND * chance, 1 / (m - 1), 1 / d):
         return FeatureSide(unit, None, mean_cosine, unit, unit.norm(dim=1), d)
     shared = total / total.norm()
@@ -89,12 +89,12 @@ def side(unit: Float[Tensor, "feature d_model"], d: int) -> FeatureSide:
 
 
 def dimensions_of(query: FeatureSide, key: FeatureSide) -> int:
-    """The dimensions of both sides; the fewer give the larger p-values."""
+    """Smaller dimension of the two sides, which gives the larger p-values."""
     return min(query.d, key.d)
 
 
 def projected(form: Form, query: FeatureSide, key: FeatureSide) -> Form:
-    """The form without its part along the shared directions; zero where nothing else is left."""
+    """Form with the common directions projected out; zero if only rounding is left."""
     rest = Form(query.drop(form.left.T).T, key.drop(form.right.T).T)
     if rest.norm() > LEAST_LENGTH * form.norm():
         return rest
@@ -103,12 +103,12 @@ def projected(form: Form, query: FeatureSide, key: FeatureSide) -> Form:
 
 @dataclass(frozen=True)
 class Alternative:
-    """A feature that could be meant instead.
+    """A feature that cannot be distinguished from one of a bigram's features.
 
     Attributes:
         side: "key" or "query".
-        feature: its name.
-        cosine: with the one that is named.
+        feature: name of the feature.
+        cosine: cosine with the bigram's feature.
     """
 
     side: str
@@ -119,7 +119,7 @@ class Alternative:
 def alternatives(
     features: FeatureSide, numbers: Int[Tensor, " pair"], names: Sequence[str], what: str
 ) -> dict[int, list[Alternative]]:
-    """Features of the same side similar to each of these, the most similar first."""
+    """Similar features of the same side for each of these features, most similar first."""
     by_feature: dict[int, list[Alternative]] = {}
     for number in torch.unique(numbers).tolist():
         cosines = features.scored @ features.scored[number]
@@ -134,7 +134,7 @@ Directions = Tensor | np.ndarray
 
 
 def read_form(W: Directions | tuple[Directions, Directions]) -> tuple[Form, int]:
-    """The form and its rank at most."""
+    """Parse a bilinear form, and return it with the upper bound of its rank."""
     factors = W if isinstance(W, tuple) else (W, None)
     left = _matrix(factors[0], "W")
     right = torch.eye(len(left), dtype=left.dtype) if factors[1] is None else factors[1]
@@ -160,7 +160,7 @@ def _matrix(values: Directions, what: str) -> Float[Tensor, "row column"]:
 
 
 def read_unit(values: Directions, d_model: int, side: str) -> Float[Tensor, "feature d_model"]:
-    """Rows scaled to length 1; rows of zeros stay."""
+    """Parse features and scale them to length 1; features of zeros stay zero."""
     rows = _matrix(values, f"{side} features")
     if rows.shape[1] != d_model or len(rows) < 2:
         raise InputError(
@@ -171,7 +171,7 @@ def read_unit(values: Directions, d_model: int, side: str) -> Float[Tensor, "fea
 
 
 def read_names(names: Sequence[str] | None, features: Tensor, side: str) -> Sequence[str]:
-    """Names of the features, all different; by default f0, f1, ..."""
+    """Check that feature names are unique; by default f0, f1, ..."""
     if names is None:
         return [f"f{i}" for i in range(len(features))]
     if len(names) != len(features) or len(set(names)) < len(names):
@@ -180,7 +180,7 @@ def read_names(names: Sequence[str] | None, features: Tensor, side: str) -> Sequ
 
 
 def read_limit(memory: int | str | None, n_query: int, n_key: int) -> int:
-    """Bytes, enough for the smallest tile of scores."""
+    """Memory limit in bytes, checked to suffice for the smallest tile of scores."""
     limit, least = parse_memory(memory), least_memory(n_query, n_key)
     if limit < least:
         raise InputError(

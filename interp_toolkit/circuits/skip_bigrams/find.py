@@ -1,12 +1,12 @@
-"""Skip-bigrams of a model's heads, for features of any kind; and the score of one token pair.
+"""Skip-bigrams of a model's heads, for features of any kind, and the score of one pair of tokens.
 
-Each head's form is its QK circuit (`circuits.weights.qk`): the norm's centering and weights folded
-in, keys shared between heads given to each, divided by the attention scale. Features are taken as
-the norm sees them, centered behind LN, and as directions: their lengths make no difference. Biases
-and what learned positions add are left out; they favor a query or a key, not a pair. A rotary head
-is looked at from one distance, or from several. Without a norm in front of the head, each residual
-coordinate is measured in units of what the features write to it, so that rescaled coordinates give
-the same bigrams.
+The bilinear form of each head is its QK circuit (`circuits.weights.qk`), divided by the attention
+scale, with the norm's centering and weights folded in. With grouped-query attention, every query
+head has its own form. Features are centered if the norm is LN; their lengths make no difference.
+Biases and learned positions are left out, since they favor a query or a key, but no pair. A rotary
+head is analyzed at one or several distances. Without a norm before the head, each residual
+coordinate is measured in units of the features' writes to it, so that rescaling coordinates does
+not change the bigrams.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from interp_toolkit.stats import LEVEL
 
 TINY = 1e-300
 
-NEAREST = 1  # the distance where none is given
-NAMED = 5  # heads that a note names
+NEAREST = 1  # default distance
+NAMED = 5  # heads named in a note
 
 FeatureSpec = str | Path | FeatureSet | Tensor | np.ndarray
 
@@ -66,34 +66,34 @@ def find_skip_bigrams(
     seed: int = 0,
     progress: Callable[[str], None] = lambda step: None,
 ) -> list[HeadBigrams]:
-    """The skip-bigrams of one head, of a layer's or of all.
+    """Skip-bigrams of one head, of a layer's heads, or of all heads.
 
     Args:
         model: any TransformerLens model.
-        layer: None: all.
-        head: query head; None: all.
-        features: of both sides: directions [feature d_model], or what `read_features` takes;
-            None: the tokens' embeddings.
-        query_features: of queries, where they are others.
-        key_features: of keys, likewise.
-        distance: query position less key position, one or several, for heads that turn them
-            (rotary); None: 1. It makes no difference to other heads.
-        level: of false discoveries, for each head.
-        copies: with permuted coordinates, that each head is compared with.
-        memory: bound on what is held at once beside the weights, such as "4GiB".
-        seed: of the samples that give medians, and of the histogram's random features.
+        layer: layer of the heads; None: all.
+        head: index of the query head; None: all.
+        features: features of both sides: directions [feature d_model], or any argument of
+            `read_features`; None: token embeddings.
+        query_features: features of queries; None: `features`.
+        key_features: features of keys; None: `features`.
+        distance: query position minus key position, one or several, for rotary heads; None: 1. It
+            makes no difference to other heads.
+        level: false discovery rate for each head.
+        copies: number of copies with permuted coordinates that each head is compared with.
+        memory: memory limit beside the weights, such as "4GiB".
+        seed: seed of the samples for medians, the copies, and the histogram's random features.
         progress: called with a description of each step.
 
     Raises:
-        InputError: a head that is not there or cannot be read; features
-            without directions or of another width; a distance that no head looks across, beyond
-            the context or given twice; memory below what a few scores take.
+        InputError: a head does not exist or cannot be read; features have no directions or another
+            width; a distance is repeated, beyond the context, or irrelevant to all heads; or the
+            memory limit is too small.
 
     Examples:
         >>> import interp_toolkit as it
         >>> model = it.load("toy:skip-bigrams")
-        >>> [found] = find_skip_bigrams(model, layer=0, head=0, features="embeddings")
-        >>> len(found.bigrams)
+        >>> [result] = find_skip_bigrams(model, layer=0, head=0, features="embeddings")
+        >>> len(result.bigrams)
         64
     """
     progress("features")
@@ -111,10 +111,10 @@ def feature_sides(
     query_features: FeatureSpec | None,
     key_features: FeatureSpec | None,
 ) -> tuple[FeatureSet, FeatureSet]:
-    """The features of queries and of keys.
+    """Features of queries and features of keys.
 
     Raises:
-        InputError: as `find_skip_bigrams`.
+        InputError: as in `find_skip_bigrams`.
     """
     if features is not None and query_features is not None and key_features is not None:
         raise InputError("give either features, or features for both sides")
@@ -140,7 +140,7 @@ def search_view(
     """Skip-bigrams of one head at one distance.
 
     Raises:
-        InputError: as `find_skip_bigrams`.
+        InputError: as in `find_skip_bigrams`.
     """
     progress(head_view.name)
     circuit = qk_circuit(None, head_view.layer, head_view.head, view=view)
@@ -173,9 +173,9 @@ def units_of(
     queries: Float[Tensor, "query d_model"],
     keys: Float[Tensor, "key d_model"],
 ) -> tuple[Float[Tensor, " d_model"] | None, int]:
-    """Units of residual coordinates, None behind a norm, and the dimensions features may point in.
+    """Units of residual coordinates, and the number of dimensions that features can span.
 
-    Units are about 1: the root mean square of those that features write to is.
+    Units are None after a norm. Otherwise the root mean square of the nonzero units is 1.
     """
     if norm.kind is not None:
         return None, read_dimensions(norm, queries.shape[1])
@@ -185,14 +185,14 @@ def units_of(
 
 
 def _normalized(circuit: QKCircuit, features: FeatureSet) -> Tensor:
-    """Directions as the norm in front of the head lets them through."""
+    """Feature directions with the linear part of the norm before the head applied."""
     if features.directions is None:
         raise InputError(f"{features.source} have no directions, which skip-bigrams need")
     return normalized_by(circuit.norm, features.directions.detach().double())
 
 
 class HeadView(NamedTuple):
-    """A head from a distance (None: it makes no difference)."""
+    """A head at one distance; None if distance makes no difference."""
 
     layer: int
     head: int
@@ -200,7 +200,7 @@ class HeadView(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The circuit's name, such as L1H0 or L1H0 at distance 2."""
+        """Name of the head, such as L1H0 or L1H0 at distance 2."""
         at = "" if self.distance is None else f" at distance {self.distance}"
         return head_name(self.layer, self.head) + at
 
@@ -212,14 +212,13 @@ def head_views(
     head: int | None,
     distance: int | Sequence[int] | None,
 ) -> tuple[list[HeadView], list[str]]:
-    """The heads to look at, from which distances, and notes on what is left out.
+    """Heads and distances to analyze, and notes on what is left out.
 
     Heads that score every pair 0 are left out, unless there are no others.
 
     Raises:
-        InputError: no such head; a layer asked for by its number, or every layer, that cannot be
-            read; a distance beyond the context or given twice,
-            or that no head looks across.
+        InputError: the model has no such head; the requested layer, or every layer, cannot be
+            read; or a distance is repeated, beyond the context, or irrelevant to all heads.
     """
     layers, heads = _chosen("layer", layer, view.n_layers), _chosen("head", head, view.n_heads)
     n_ctx = int(model.cfg.n_ctx)
@@ -227,7 +226,7 @@ def head_views(
     views: list[HeadView] = []
     notes: list[str] = []
     empty: list[HeadView] = []
-    still = []
+    others = []
     for number in layers:
         try:
             rotary = view.layer(number).rotary is not None
@@ -245,18 +244,18 @@ def head_views(
                 turns = [min(NEAREST, n_ctx - 1)] if distances is None else distances
                 views += [HeadView(number, one, turn) for turn in turns]
             else:
-                still.append(head_name(number, one))
+                others.append(head_name(number, one))
                 views.append(HeadView(number, one, None))
     if not views and not empty:
         raise InputError(f"no head can be read: {notes[0]}")
-    if distances is not None and still:
-        if len(still) == len(views):
+    if distances is not None and others:
+        if len(others) == len(views):
             why = "this model learns positions: no" if view.W_pos is not None else "no"
             raise InputError(
                 f"{why} requested head depends on distance (rotary positions); leave distance out"
             )
         notes.append(
-            f"analyzed without a distance, since it makes no difference: {listed(still, NAMED)}"
+            f"analyzed without a distance, since it makes no difference: {listed(others, NAMED)}"
         )
     if empty and views:
         names = listed([one.name for one in empty], NAMED)
@@ -280,9 +279,9 @@ def _distances(distance: int | Sequence[int], n_ctx: int) -> list[int]:
     distances = [distance] if isinstance(distance, int) else list(distance)
     if not distances:
         raise InputError("no distance is given")
-    twice = [one for one in distances if distances.count(one) > 1]
-    if twice:
-        raise InputError(f"distance {twice[0]} is given more than once")
+    repeated = [one for one in distances if distances.count(one) > 1]
+    if repeated:
+        raise InputError(f"distance {repeated[0]} is given more than once")
     if max(distances) >= n_ctx:
         raise InputError(
             f"distance {max(distances)} is beyond the model's context of {n_ctx}; give up to "
@@ -302,19 +301,22 @@ def token_pair_score(
     memory: int | str | None = None,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """The t of one pair of tokens, as the embedding writes them, and its degrees of freedom.
+    """The t statistic of one pair of token embeddings, and its dimension for p-values.
 
     Args:
         model: any TransformerLens model.
-        head: which.
-        query: token id.
-        key: token id.
-        distance: query position less key position, for heads that turn them (rotary).
-        memory: bound for the run.
-        seed: of the samples that give medians.
+        head: head whose QK circuit is scored.
+        query: id of the query token.
+        key: id of the key token.
+        distance: query position minus key position, for rotary heads.
+        memory: memory limit, such as "4GiB".
+        seed: seed of the samples for medians.
+
+    Returns:
+        The t statistic, and the dimension `d` for `p_values`.
 
     Raises:
-        InputError: a head that cannot be read, or tokens without directions.
+        InputError: the head cannot be read, or the embedding has no directions.
     """
     features = read_features(EMBEDDINGS, model)
     if features.directions is None:

@@ -1,18 +1,26 @@
-"""The skip-bigrams of one head: pairs (key feature, query feature) that its QK form checks for.
+"""Skip-bigrams of one head: pairs (key feature, query feature) that its QK form checks for.
 
     score(q, k) = f_q W f_k^T,   W = W_Q W_K^T / attn_scale,   f unit vectors
 
 Source: "Computation in superposition", section 3: a head can check for about d_resid * d_head
-such pairs. Steps: scores of all pairs against their own row and column (`scores`); pursuit, which
-subtracts each detected pair (`pursuit`); their number and complete blocks; and the control: copies
-of the head that read the residual coordinates of keys in random order and with random signs. Sparse
-weights and features, as in hand-constructed models, give scores that stand out from their row and
-column wherever their entries fall. The copies keep the entries; if their largest scores stand out
-as far, the entries explain the bigrams, and not the matching of key and query features.
+such pairs.
 
-Assumption under the null: features are independent of the head's weights. Bigrams of features that
-are not given cannot be detected. A query that many keys share equally (n keys: t at most
-sqrt(d / n)) is not detected if n is near d/20.
+Steps:
+
+1. Score all pairs relative to their own row and column (`scores`).
+2. Detect pairs by pursuit, which subtracts each detected pair (`pursuit`).
+3. Estimate the number of bigrams, and split them into complete blocks (`pursuit`).
+4. Compare the head with copies whose key weights have randomly permuted residual coordinates and
+   random signs.
+
+The control is needed for sparse weights and features, as in hand-constructed models. Their scores
+stand out from the row and column wherever their entries fall. The copies keep the entries. If the
+largest scores of the copies are as large, the entries explain the bigrams, and not the matching of
+key and query features.
+
+The null assumes that features are independent of the head's weights. Bigrams of features outside
+the feature set cannot be detected. If n keys share a query equally, their t is at most sqrt(d / n),
+and the bigrams are not detected for n of about d/20 or more.
 """
 
 from __future__ import annotations
@@ -65,29 +73,29 @@ from interp_toolkit.options import Effort
 from interp_toolkit.results import head_name
 from interp_toolkit.stats import LEVEL
 
-WIDEST, BIN = 12.0, 0.25  # of the histogram of z
+WIDEST, BIN = 12.0, 0.25  # range and bin width of the histogram of z
 RANDOM = 1024  # random features on either side, for the histogram's null
-#: effort -> copies of a head that its largest scores are compared with
+#: effort -> number of permuted copies that a head is compared with
 COPIES: dict[Effort, int] = {"quick": 0, "standard": 199, "thorough": 9_999}
-ENOUGH = 20  # copies that reach the head, after which its p-value is known
-MOST_FEATURES = 1024  # of a side: with more, copies take too long to look at all pairs
-TIE = 1e-4  # relative: values so close are equal up to rounding
-HEAT = 16  # features on either side of the picture of the strongest
+ENOUGH = 20  # copies with scores as large as the head's, after which no more are drawn
+MOST_FEATURES = 1024  # features per side, above which copies take too long
+TIE = 1e-4  # relative difference up to which values count as equal
+HEAT = 16  # features on either side of the heatmap
 
 
 @dataclass(frozen=True)
 class Bigram:
-    """A discovery.
+    """A detected skip-bigram.
 
     Attributes:
-        key_feature, query_feature: names.
-        score: `f_q W f_k` of the unit directions, all other bigrams included; negative where the
+        key_feature, query_feature: names of the features.
+        score: `f_q W f_k` of the unit directions, with all other bigrams included; negative if the
             head attends less.
-        strength: its own part of the form, fitted with all others: `W = sum strength f_q f_k^T`,
-            apart from what W has along a direction that all features share.
-        z: of the score given all others, as a normal deviate of its p-value.
-        alternatives: features so much like its key or its query (|cosine| above 0.9) that one of
-            them may be meant; up to 8 of each, the most alike first.
+        strength: coefficient in the joint fit `W = sum strength f_q f_k^T`, without the part of W
+            along a common direction of all features.
+        z: z-score of the score after all other bigrams are subtracted.
+        alternatives: features too similar to the key or query feature (|cosine| above 0.9) to be
+            distinguished; up to 8 of each, most similar first.
     """
 
     key_feature: str = column("key")
@@ -101,17 +109,17 @@ class Bigram:
 
 
 def alternatives_text(alternatives: Sequence[Alternative]) -> str:
-    """Features that may be meant instead, such as "key f7 (cos 0.97)"."""
+    """Text that lists indistinguishable features, such as "key f7 (cos 0.97)"."""
     return ", ".join(f"{a.side} {a.feature} (cos {a.cosine:.2f})" for a in alternatives)
 
 
 class Histogram(NamedTuple):
-    """The numbers of pairs by z.
+    """Histogram of z over pairs of features.
 
     Attributes:
-        edges: of the bins.
-        pairs: counts of the features given.
-        null: counts expected of as many random features.
+        edges: edges of the bins.
+        pairs: counts for the features.
+        null: expected counts for as many random features.
     """
 
     edges: Sequence[float]
@@ -129,29 +137,29 @@ class Heat(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class HeadBigrams:
-    """The skip-bigrams of one head, or of one matrix; see the module.
+    """Skip-bigrams of one head, or of one matrix; see the module.
 
     Attributes:
-        layer, head: None for a matrix.
-        distance: query position less key position, for a head that turns them (rotary).
-        bigrams: the largest |z| first.
-        estimated_count: number of bigrams about as strong as those found; None where it cannot be
-            trusted.
-        interval: of that number, at 95 %.
-        count_note: why there is no number, or "".
-        capacity: `d_resid * d_head`, the order of what a head can check for.
-        n_pairs: of features that were looked at.
-        level: of the false discoveries among the bigrams, and of any discovery where none is true.
-        tail: which null: "exact" for features like random ones, "empirical" for others;
-            "none" where every score is 0.
-        shared: mean cosines of query and of key features, where these share a direction, which is
-            left out; None where they do not.
-        control_p: the share of copies with permuted residual coordinates that stand out as far
-            (see `permuted_p_value`); NaN where no bigram was found.
-        stopped: whether there was more to find than is looked for.
-        blocks: complete bipartite blocks of the bigrams, the largest first.
-        histogram: of the head as it is, before anything is taken out.
-        heat: scores between the features of the strongest.
+        layer, head: layer and index of the head; None for a matrix.
+        distance: query position minus key position, for a rotary head.
+        bigrams: detected bigrams, sorted by |z|, largest first.
+        estimated_count: estimated number of bigrams about as strong as the detected ones; None if
+            there is no reliable estimate.
+        interval: 95 % interval of that number.
+        count_note: why there is no estimate, or "".
+        capacity: `d_resid * d_head`, order of magnitude of the number a head can check for.
+        n_pairs: number of pairs of features.
+        level: false discovery rate among the bigrams; without real bigrams, probability of any.
+        tail: "exact" for p-values of random directions, "empirical" for those of a normal tail
+            (features unlike random ones), "none" if every score is 0.
+        shared: mean cosine of the query and of the key features, whose common direction is
+            projected out; None if there is none.
+        control_p: p-value of the comparison with permuted copies (see `permuted_p_value`); NaN
+            without bigrams or without a comparison.
+        stopped: whether the search ended at its limit, with more bigrams to find.
+        blocks: complete bipartite blocks of the bigrams, largest first.
+        histogram: histogram of z before any bigram is subtracted.
+        heat: scores between the features of the strongest bigrams.
     """
 
     layer: int | None
@@ -174,7 +182,7 @@ class HeadBigrams:
 
     @property
     def name(self) -> str:
-        """The head, such as L1H0, or L1H0 at distance 2."""
+        """Name of the head, such as L1H0 or L1H0 at distance 2."""
         assert self.layer is not None
         assert self.head is not None
         at = "" if self.distance is None else f" at distance {self.distance}"
@@ -208,32 +216,32 @@ def skip_bigrams_of(
     seed: int = 0,
     progress: Callable[[str], None] = lambda step: None,
 ) -> HeadBigrams:
-    """The skip-bigrams of a bilinear form `f_q W f_k`, on any directions.
+    """Skip-bigrams of a bilinear form `f_q W f_k`, for any directions.
 
     Args:
-        W: [d_model d_model], query first, or its factors (W_Q, W_K), each [d_model d_head].
+        W: matrix [d_model d_model], query first, or its factors (W_Q, W_K), each [d_model d_head].
         query_features: directions [feature d_model]; their lengths make no difference.
-        key_features: likewise; None: the same.
-        query_names: of the features; None: f0, f1, ...
-        key_names: likewise.
-        dimensions: in which features may point, where it is less than d_model (1 less behind LN).
-        units: of the coordinates, in which directions are compared (see `coordinate_units`); None:
-            all the same. Scores are of the directions as they are.
-        level: of false discoveries.
-        copies: with permuted coordinates, for the control.
-        memory: bound on what is held at once, such as "4GiB".
-        seed: of the samples that give medians, and of the histogram's random features.
+        key_features: directions of keys; None: those of queries.
+        query_names: names of the query features; None: f0, f1, ...
+        key_names: names of the key features, likewise.
+        dimensions: number of dimensions that features can span; None: d_model (LN: one less).
+        units: units of the residual coordinates for the statistics (see `coordinate_units`);
+            None: 1. Reported scores do not depend on them.
+        level: false discovery rate.
+        copies: number of copies with permuted coordinates, for the control.
+        memory: memory limit, such as "4GiB".
+        seed: seed of the samples for medians, the copies, and the histogram's random features.
         progress: called with a description of each step.
 
     Raises:
-        InputError: shapes or names that do not fit, numbers that are not finite, fewer than two
-            features, a level outside 0 to 1, or memory below what a few scores take.
+        InputError: shapes or names do not match, numbers are not finite, there are fewer than two
+            features, the level is not between 0 and 1, or the memory limit is too small.
 
     Examples:
         >>> features = torch.randn(40, 64, generator=torch.Generator().manual_seed(0))
         >>> W = torch.outer(features[3], features[7])  # query feature f3, key feature f7
-        >>> [found] = skip_bigrams_of(W, features).bigrams
-        >>> found.key_feature, found.query_feature
+        >>> [bigram] = skip_bigrams_of(W, features).bigrams
+        >>> bigram.key_feature, bigram.query_feature
         ('f7', 'f3')
     """
     factors, rank = read_form(W)
@@ -298,7 +306,7 @@ def _tail(pursuit: Pursuit) -> str:
 
 
 class Plain(NamedTuple):
-    """The form and the unit features as they were given, whatever the units of coordinates."""
+    """Form and unit features in the original coordinates, without units."""
 
     form: Form
     query: Float[Tensor, "query d_model"]
@@ -314,7 +322,7 @@ def _bigrams(
     key_names: Sequence[str],
     order: Int[np.ndarray, " pair"],
 ) -> list[Bigram]:
-    """Bigrams as they are reported: scores of the unit features as they were given."""
+    """Bigrams with scores and strengths in the original coordinates."""
     q, k = (torch.from_numpy(numbers[order]) for numbers in pursuit.pairs)
     scores = plain.form.at(plain.query[q], plain.key[k])
     strength = torch.from_numpy(pursuit.strength[order]) / (query.length[q] * key.length[k])
@@ -341,7 +349,7 @@ def _histogram(
     seed: int,
     memory: int,
 ) -> Histogram:
-    """Counts of z over all pairs, and over random features on the same head."""
+    """Histogram of z over all pairs, and over random features for the same head."""
     edges = np.arange(-WIDEST, WIDEST + BIN / 2, BIN)
     at = _t_edges(edges, pursuit.before.d)
     generator = torch.Generator().manual_seed(seed)
@@ -355,7 +363,7 @@ def _histogram(
 
 
 def _t_edges(z: Float[np.ndarray, " edge"], d: float) -> Float[np.ndarray, " edge"]:
-    """The t at which `z_scores` gives these z."""
+    """Inverse of `z_scores`: values of t that correspond to z."""
     p = 2 * stats.norm.sf(np.abs(z))
     return np.array([np.sign(at) * t_at(float(q), d) for at, q in zip(z, p, strict=True)])
 
@@ -383,18 +391,19 @@ def permuted_p_value(
     seed: int,
     memory: int,
 ) -> float:
-    """The share of copies whose largest |t| are as large, the head counted among them.
+    """P-value of the head's largest |t| among copies with permuted residual coordinates.
 
-    NaN, no comparison, without copies, and for more than MOST_FEATURES of a side: some of them
-    would favor the head, whose bigrams are the largest of all pairs.
+    The statistic is the mean of the largest |t| per query. The head is counted among the copies.
+    The result is NaN without copies, and for more than MOST_FEATURES features on a side. Scoring
+    only a sample of them would favor the head, whose bigrams are the largest of all pairs.
 
     Args:
-        form: the head's.
-        features: on both sides.
-        pairs: the bigrams found; their number is that of the largest |t| that are compared.
-        floor: as for `PairScores`.
-        copies: how many at most; after ENOUGH that reach the head there are no more.
-        seed: of the copies.
+        form: bilinear form of the head.
+        features: features on both sides.
+        pairs: detected bigrams; the statistic averages as many of the largest |t|.
+        floor: see `PairScores`.
+        copies: maximal number of copies; drawing stops after ENOUGH copies that reach the head.
+        seed: seed of the copies.
         memory: bytes for a tile.
     """
     if not copies or max(len(features.query), len(features.key)) > MOST_FEATURES:

@@ -1,44 +1,44 @@
-"""Bigrams of a head, found by repeated scoring and subtraction, and an estimate of their number.
+"""Search for the bigrams of a head by repeated scoring and subtraction, and their number.
 
 *Pursuit.* A bigram (q, k) of strength c adds c f_q f_k^T to the form. It thereby changes the score
 of every pair that shares a feature with it or resembles it: strong bigrams hide weak ones and
-create spurious ones. Rounds of two steps repeat until nothing new is significant:
+create spurious ones. Rounds of two steps repeat until no new pair is significant:
 
-1. Every pair is scored against its row and its column (`scores`). Of the significant pairs, those
-   are taken that are the largest of both their row and their column.
-2. The strengths of all pairs taken so far are fitted again by least squares on the form (the Gram
-   matrix of two bigrams is (f_q . f_q')(f_k . f_k')), and their sum is subtracted from it.
+1. Score every pair relative to its row and its column (`scores`). Take the significant pairs that
+   have the largest |t| of both their row and their column.
+2. Refit the strengths of all pairs taken so far by least squares on the form (the Gram matrix of
+   two bigrams is (f_q . f_q')(f_k . f_k')), and subtract their sum from the form.
 
-The remainder of a low-rank form varies more between features that are each in a bigram, but not
-with each other, than between others. The t of such pairs is divided by how much more: the smaller
-of the two signs' ratios of medians, so that bigrams still to be found, mostly of one sign, do not
-count as spread. Last, pairs that are not significant given all others are dropped, the weakest
-first (backward elimination).
+The remainder of a low-rank form varies more between features of different bigrams than between
+other features. The t of such pairs is divided by the ratio of the median |t| among these features
+to that elsewhere. The ratio is the smaller of those of the two signs, so that undetected bigrams,
+mostly of one sign, do not inflate it. Finally, backward elimination drops the pairs that are not
+significant given all others, weakest first.
 
-*Complete blocks.* A block K x Q, every key of K with every query of Q, costs a head one rank
-however many bigrams it holds ("Computation in superposition", section 3.2), so a set of bigrams
-that splits into few blocks is cheap. The minimum number of blocks is hard to find. The greedy
-split takes the largest block grown from the busiest feature among the remaining bigrams, so its
-number of blocks is an upper bound.
+*Complete blocks.* A block K x Q contains every key of K with every query of Q. It costs a head one
+rank, however many bigrams it has ("Computation in superposition", section 3.2), so a set of bigrams
+that splits into few blocks is cheap. The minimum number of blocks is hard to compute. The greedy
+split repeatedly takes the largest block grown from the feature with most remaining bigrams, and
+gives an upper bound.
 
-*Number of bigrams.* At most about a fraction `level` of the pairs found is false. Bigrams just
-below significance can be counted as the pairs beyond a threshold with the one sign, less those with
-the other, since chance is symmetric in sign. On planted heads, pursuit finds either nearly all
-bigrams or few, and many more then lie just below significance. (It finds nearly all up to about a
-tenth of d_resid * d_head equally strong bigrams of features that are not shared, at 4 d_resid
-features.) So `count` gives an interval only if
+*Number of bigrams.* The expected fraction of false pairs among the detected ones is at most about
+`level`. The number of bigrams just below significance is the number of pairs beyond a threshold
+with one sign minus those with the other, since chance is symmetric in sign. On planted heads,
+pursuit detects either nearly all bigrams, or few with many more just below significance. (It
+detects nearly all of up to about a tenth of d_resid * d_head equally strong bigrams without common
+features, for 4 d_resid features.) `count` therefore returns an interval only if
 
-- at least `FEWEST` bigrams were found, most of one sign;
-- no more than chance remains: the two signs differ by less than `BEYOND` standard errors, or by
-  less than a twentieth of the number found;
-- three quarters of those found lie well above the threshold of significance;
+- at least `FEWEST` bigrams were detected, most of one sign;
+- no more remain than expected by chance: the two signs differ by less than `BEYOND` standard
+  errors, or by less than a twentieth of the number detected;
+- three quarters of the detected bigrams lie well above the threshold of significance;
 - they are about equally strong: the interquartile range of |strength| is at most `SPREAD` of its
-  median, and nine of ten reach half the median. Where weaker ones are found, more are missed;
-- the remainder is smaller than one bigram, or spread over many directions: bigrams that share
+  median, and nine of ten reach half the median. Otherwise weaker ones are probably missed;
+- the remainder is smaller than one bigram, or spread over many directions. Bigrams that share
   features and hide each other (a query of many keys) leave few directions.
 
-The estimate covers bigrams of at least half the median strength of those found. Weaker ones cannot
-be told from none, and where none of them is found, nothing indicates that they exist.
+The estimate covers bigrams of at least half the median strength of the detected ones. Weaker ones
+cannot be distinguished from chance.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ from interp_toolkit.stats import COVERAGE, discovery_threshold
 
 MOST_BIGRAMS = 4096
 MOST_ROUNDS = 200
-FEWEST_SIGNED = 30  # t's of one sign, for a ratio of medians
-_RIDGE = 1e-9  # on a Gram matrix with ones on its diagonal: two features may be the same
+FEWEST_SIGNED = 30  # values of t of one sign needed for a ratio of medians
+_RIDGE = 1e-9  # added to the Gram matrix's unit diagonal, since two features may be equal
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,15 +77,16 @@ class Pursuit:
     """The result of a search.
 
     Attributes:
-        pairs: the bigrams.
-        strength: by least squares: the form is about `sum strength f_q f_k^T`.
-        t: of each, given all others.
-        rest: what remains of the form, on what the head reads.
-        before: scores of the head as it is.
+        pairs: detected bigrams.
+        strength: least-squares strengths: the form is about `sum strength f_q f_k^T`.
+        t: t of each bigram after all others are subtracted.
+        rest: remainder of the form, projected on the subspaces that the head reads.
+        before: scores of the form before pursuit.
         tally: counts of their t.
-        after: scores of what remains.
-        rounds: number of rounds that found something.
-        stopped: whether it stopped at `MOST_FOUND` or `MOST_ROUNDS` with more to find.
+        after: scores of the remainder.
+        rounds: number of rounds with new bigrams.
+        stopped: whether the search ended with more bigrams to find, at `MOST_ROUNDS` or at the
+            smaller of `MOST_BIGRAMS` and the capacity.
     """
 
     pairs: Pairs
@@ -109,7 +110,7 @@ def pursue(
     memory: int,
     progress: Callable[[str], None],
 ) -> Pursuit:
-    """The bigrams of a form, by the module's pursuit."""
+    """Search for the bigrams of a form by pursuit; see the module."""
     floor = FLOOR * form.norm() / features.d
     rest, taken, rounds = form, NONE, 0
     scores = before = PairScores(rest, features, floor, seed, memory)
@@ -141,7 +142,7 @@ def pursue(
 def _significant(
     scores: PairScores, taken: Pairs, n_pairs: int, most: int, level: float, tally: Tally | None
 ) -> Pairs:
-    """New significant pairs that are the largest of their row and column."""
+    """New significant pairs with the largest |t| of both their row and their column."""
     n_taken = len(taken.query)
     least = t_at(min(1.0, level * max(most, n_taken + 1) / n_pairs), scores.d)
     sweep = scores.sweep(least, taken, _echo(scores, taken), tally)
@@ -154,7 +155,7 @@ def _significant(
     query, key = query[chosen][order], key[chosen][order]
     alone = np.isin(np.arange(len(query)), np.unique(query, return_index=True)[1])
     alone &= np.isin(np.arange(len(key)), np.unique(key, return_index=True)[1])
-    return Pairs(query[alone], key[alone])  # equal features: the first of them
+    return Pairs(query[alone], key[alone])  # the first of equal features
 
 
 def _echo(scores: PairScores, taken: Pairs) -> float:
@@ -185,7 +186,7 @@ def _some(numbers: np.ndarray, rng: np.random.Generator, most: int = 512) -> np.
 
 
 def _fitted(form: Form, features: Features, pairs: Pairs) -> tuple[Form, np.ndarray]:
-    """The form less the pairs, at the strengths that least squares gives them."""
+    """Form minus the pairs at their least-squares strengths, and the strengths."""
     query, key = features.query[pairs.query], features.key[pairs.key]
     strength = torch.linalg.solve(_gram(query, key), form.at(query, key))
     return form.less(query, key, strength), strength.numpy()
@@ -199,7 +200,7 @@ def _gram(query: Tensor, key: Tensor) -> Float[Tensor, "pair pair"]:
 def _backward(
     form: Form, features: Features, pairs: Pairs, scores: PairScores, level: float
 ) -> tuple[Pairs, np.ndarray]:
-    """The pairs that are significant given all others, and their t."""
+    """Pairs that are significant given all others, and their t."""
     while len(pairs.query):
         t = _conditional_on_others(form, features, pairs, scores)
         p = p_values(t, scores.d)
@@ -214,10 +215,11 @@ def _backward(
 def _conditional_on_others(
     form: Form, features: Features, pairs: Pairs, scores: PairScores
 ) -> Float[np.ndarray, " pair"]:
-    """Each pair's t with all others taken out and not itself, without fitting each time.
+    """The t of each pair after all others are subtracted, without refitting for each.
 
-    With G the Gram matrix and c the strengths, taking pair b back into what remains, R, gives
-    `R + w_b sum_j (G^-1)_bj f_qj f_kj^T` with `w_b = c_b / (G^-1)_bb`, whose score at b is w_b.
+    With Gram matrix G, strengths c and remainder R, removing pair b from the fit changes the
+    remainder to `R + w_b sum_j (G^-1)_bj f_qj f_kj^T`, where `w_b = c_b / (G^-1)_bb`. Its score at
+    b is w_b.
     """
     query, key = features.query[pairs.query], features.key[pairs.key]
     inverse = torch.linalg.inv(_gram(query, key))
@@ -253,12 +255,12 @@ class CompleteBlock:
 
     @property
     def size(self) -> int:
-        """The number of bigrams."""
+        """Number of bigrams of the block."""
         return len(self.keys) * len(self.queries)
 
 
 def complete_blocks(edges: Iterable[tuple[int, int]]) -> list[tuple[list[int], list[int]]]:
-    """Splits (query, key) pairs into complete blocks (queries, keys), greedily; largest first."""
+    """Split (query, key) pairs greedily into complete blocks (queries, keys), largest first."""
     graph = nx.Graph()
     graph.add_edges_from((("q", q), ("k", k)) for q, k in edges)
     blocks = []
@@ -280,7 +282,7 @@ def _side(graph: nx.Graph, side: str) -> list[Node]:
 
 
 def _grown(graph: nx.Graph, start: Node) -> tuple[list[Node], list[Node]]:
-    """A block from one node's star, joined by like nodes while that makes it larger."""
+    """Largest block grown from one node's neighbors by adding nodes of its side greedily."""
     near, far = [start], set(graph[start])
     others = {other for node in far for other in graph[node]} - {start}
     best = (list(near), sorted(far))
@@ -297,25 +299,25 @@ def _grown(graph: nx.Graph, start: Node) -> tuple[list[Node], list[Node]]:
 
 
 FEWEST = 10
-ONE_SIGN = 0.8  # of those found, for the signs to tell what remains
-BEYOND = 3.0
-REMAINING = 0.05  # of those found
-CLEAR = 1.0  # of t, above the threshold of significance
-SPREAD = 0.4  # of |strength|, interquartile range over median
-WEAK = 0.5  # of the median |strength|, what nine of ten found reach
-FEW = 0.25  # of the head's rank
-MOST_FEW = 8.0  # directions, however large the rank
-QUARTER = 0.25  # chance pairs that are counted beside what was found, on either side
+ONE_SIGN = 0.8  # smallest fraction of detected bigrams with the same sign
+BEYOND = 3.0  # largest difference between signs of the rest, in standard errors
+REMAINING = 0.05  # the same, as a fraction of the detected bigrams
+CLEAR = 1.0  # smallest distance of t from the threshold of significance
+SPREAD = 0.4  # largest interquartile range of |strength| over its median
+WEAK = 0.5  # fraction of the median |strength| that nine of ten must reach
+FEW = 0.25  # smallest effective rank of the remainder, as a fraction of the head's rank
+MOST_FEW = 8.0  # upper bound of that smallest effective rank
+QUARTER = 0.25  # chance pairs of either sign that are counted, per detected bigram
 
 
 @dataclass(frozen=True)
 class Count:
-    """An estimated number of bigrams.
+    """Estimated number of bigrams.
 
     Attributes:
-        estimate: None where it cannot be trusted.
-        low, high: its interval, at `COVERAGE`; None likewise.
-        note: why there is none, or "".
+        estimate: estimated number; None if there is no reliable estimate.
+        low, high: interval of the number at `COVERAGE`; None without an estimate.
+        note: why there is no estimate, or "".
     """
 
     estimate: int | None
@@ -325,12 +327,12 @@ class Count:
 
 
 def count(pursuit: Pursuit, n_pairs: int, rank: int, level: float) -> Count:
-    """The number of bigrams, from those found and what remains."""
+    """Estimate the number of bigrams from the detected ones and the remaining scores."""
     t, after, n = pursuit.t, pursuit.after, len(pursuit.t)
     if pursuit.stopped:
-        return _none("the search ended before finding all")
+        return _none("the search reached its limit before all were detected")
     if n < FEWEST:
-        return _none(f"fewer than {FEWEST} were found")
+        return _none(f"fewer than {FEWEST} were detected")
     sign = 1.0 if (t > 0).mean() >= 0.5 else -1.0
     if (sign * t > 0).mean() < ONE_SIGN:
         return _none(
@@ -350,7 +352,7 @@ def count(pursuit: Pursuit, n_pairs: int, rank: int, level: float) -> Count:
     if upper - lower > SPREAD * middle or weakest < WEAK * middle:
         return _none("detected pairs differ in strength, so weaker ones may be missed")
     if pursuit.rest.norm() > middle and (pursuit.rest.effective_rank() < min(FEW * rank, MOST_FEW)):
-        return _none("the remainder is of low rank, as if bigrams were hidden behind each other")
+        return _none("the remainder has low rank, so bigrams may hide each other")
     tail = (1 - COVERAGE) / 2
     false = level * n
     low = n - int(stats.poisson.isf(tail, false))

@@ -1,21 +1,21 @@
-"""Scores f_q W f_k of all pairs of features against their own row and column, a tile at a time.
+"""Scores f_q W f_k of all pairs of features, relative to their own row and column.
 
 Each score is compared with its own row and its own column: t = (score - location) / scale. The
-scale of a row is |W^T f_q| / sqrt(d), as random keys would give, or 1.4826 times the median
-absolute deviation over keys if that is larger: real features are unlike random ones. The location
-is the row's median, so that a key favored by every query is not a bigram; the scale is raised for
-its error. The smaller of a pair's two t's counts (both explanations must fail), and 0 if their
-signs differ.
+scale of a row is |W^T f_q| / sqrt(d), the standard deviation over random keys. If 1.4826 times the
+median absolute deviation over keys is larger, it is used instead, since real features differ from
+random ones. The location is the row's median, so that a key favored by every query is not a bigram;
+the scale includes the error of the median. A pair's t is the smaller of its two t's, since neither
+the row nor the column may explain the score; it is 0 if their signs differ.
 
 P-values: fix a query feature f_q, and let a = W^T f_q. For a key feature drawn uniformly from the
 unit sphere of R^d, (f_k . a / |a|)^2 is Beta(1/2, (d-1)/2) distributed, exactly and for any W;
 t = sqrt(d) f_k . a / |a| has variance 1. If features are not like random directions, the normal
-tail is used, which is heavier. Discoveries are Benjamini & Hochberg's (1995) over all pairs. If no
-pair is a bigram, the probability of any discovery is then at most the level (for independent or
-positively dependent pairs; the benchmark `skip_bigram_levels` measures it on random heads).
+tail is used, which is heavier. Discoveries are those of Benjamini & Hochberg (1995) over all pairs.
+Without real bigrams, the probability of any discovery is at most the level, for independent or
+positively dependent pairs. The benchmark `skip_bigram_levels` measures it on random heads.
 
-Only one tile of the query x key matrix is held at a time, small enough for a processor's cache;
-locations come from a sample of columns and rows.
+Scores are computed in tiles of the query x key matrix that fit in a processor's cache. Locations
+come from a sample of columns and rows.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from jaxtyping import Bool, Float, Int
 from scipy import special, stats
 from torch import Tensor
 
-ROUNDING = 1e-9  # of the largest singular value: smaller ones are none
+ROUNDING = 1e-9  # singular values below this fraction of the largest count as zero
 
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """A bilinear form of query and key, `left @ right.T`, kept in factors.
+    """A bilinear form of query and key, `left @ right.T`, stored as two factors.
 
     Attributes:
         left, right: factors, float64.
@@ -49,7 +49,7 @@ class Form:
     def at(
         self, query: Float[Tensor, "pair d_model"], key: Float[Tensor, "pair d_model"]
     ) -> Float[Tensor, " pair"]:
-        """The form's value for each query with its key."""
+        """Value of the form for each pair of query and key."""
         return ((query @ self.left) * (key @ self.right)).sum(1)
 
     def less(
@@ -58,19 +58,19 @@ class Form:
         key: Float[Tensor, "pair d_model"],
         strength: Float[Tensor, " pair"],
     ) -> Form:
-        """Without these bigrams, each `strength * query key^T`."""
+        """Form minus these bigrams, each `strength * query key^T`."""
         left = torch.cat([self.left, -query.T * strength], dim=1)
         return Form(left, torch.cat([self.right, key.T], dim=1))
 
     def factors(self) -> tuple[Float[Tensor, "d_model k"], Float[Tensor, "d_model k"]]:
-        """Factors of the same form with no more columns than dimensions."""
+        """Factors of the form with at most d_model columns."""
         d, r = self.left.shape
         if r <= d:
             return self.left, self.right
         return self.left @ self.right.T, torch.eye(d, dtype=self.left.dtype)
 
     def within(self, other: Form) -> Form:
-        """The part of the form on what the other reads of queries and keys."""
+        """Projection of the form on the query and key subspaces that another form reads."""
         sides = []
         for own, read in zip(self.factors(), other.factors(), strict=True):
             U, sizes, _ = torch.linalg.svd(read, full_matrices=False)
@@ -84,30 +84,30 @@ class Form:
         return float(((left.T @ left) * (right.T @ right)).sum().clamp_min(0).sqrt())
 
     def effective_rank(self) -> float:
-        """`(sum s^2)^2 / sum s^4` over the singular values s; 0 for a form of zeros."""
+        """Effective rank `(sum s^2)^2 / sum s^4` over the singular values s; 0 if all are 0."""
         left, right = self.factors()
         both = (left.T @ left) @ (right.T @ right)
         fourth = float((both * both.T).sum())
         return self.norm() ** 4 / fourth if fourth > 0 else 0.0
 
 
-SAMPLE = 1024  # columns of a row, and rows of a column, that give its median and deviation
-MAD = 1.4826  # of a normal distribution: sd over median absolute deviation
-FLOOR = 1e-4  # of the root mean square score before anything is taken out: below, it is rounding
-ALIKE = 1.25  # mean squared cosine between features, over 1/d: up to it they are like random ones
-TILE = 512  # features on either side: such a tile stays in a processor's cache
-LEAST_TILE = 64  # below, most of the time goes into beginning a tile
-CELLS, REACH = 1024, 16  # of a tally: cells for each unit of t, and the largest |t| told apart
-_COPIES = 8  # of a tile, that its making holds
+SAMPLE = 1024  # sampled entries per row and column for its median and deviation
+MAD = 1.4826  # standard deviation over median absolute deviation of a normal distribution
+FLOOR = 1e-4  # smallest scale, as a fraction of the root mean square score before pursuit
+ALIKE = 1.25  # mean squared cosine times d, up to which features count as random directions
+TILE = 512  # features on either side of a tile, which then fits in a processor's cache
+LEAST_TILE = 64  # below this size, overhead per tile dominates
+CELLS, REACH = 1024, 16  # cells of a tally per unit of t, and the largest |t| it resolves
+_COPIES = 8  # copies of a tile in memory while it is computed
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Unit directions on both sides.
+    """Unit feature directions on both sides.
 
     Attributes:
-        query, key: one a row.
-        d: dimensions in which a random one would point anywhere.
+        query, key: features, one per row.
+        d: number of dimensions that features can span.
     """
 
     query: Float[Tensor, "query d_model"]
@@ -116,7 +116,7 @@ class Features:
 
     @property
     def n_pairs(self) -> int:
-        """The number of pairs of a query and a key feature."""
+        """Number of pairs of a query and a key feature."""
         return len(self.query) * len(self.key)
 
     @cached_property
@@ -126,7 +126,7 @@ class Features:
 
 
 class Pairs(NamedTuple):
-    """Pairs of features by their numbers."""
+    """Pairs of features by index."""
 
     query: Int[np.ndarray, " pair"]
     key: Int[np.ndarray, " pair"]
@@ -137,12 +137,12 @@ NONE = Pairs(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 @dataclass(frozen=True, eq=False)
 class ScoreScale:
-    """Location and scale of one side's features: queries' rows or keys' columns.
+    """Location and scale of the scores in each row (query) or in each column (key).
 
     Attributes:
-        location: the median of its scores.
-        scale: see the module.
-        widened: scale over that of random features.
+        location: median score.
+        scale: scale of the scores; see the module.
+        widened: ratio of the scale to that for random features.
     """
 
     location: Float[Tensor, " feature"]
@@ -151,11 +151,11 @@ class ScoreScale:
 
 
 class Sweep(NamedTuple):
-    """Result of a pass over all pairs: those with a large |t|, and the best of rows and columns.
+    """Result of a pass over all pairs.
 
     Attributes:
-        pairs, t: those beyond the least |t| asked for.
-        row_best, column_best: largest |t| of each query and each key.
+        pairs, t: pairs with |t| above the threshold, and their t.
+        row_best, column_best: largest |t| of each query and of each key.
     """
 
     pairs: Pairs
@@ -165,7 +165,7 @@ class Sweep(NamedTuple):
 
 
 def least_memory(n_query: int, n_key: int) -> int:
-    """Bytes that the smallest tile takes."""
+    """Memory of the smallest tile, in bytes."""
     return _COPIES * 4 * min(n_query, LEAST_TILE) * min(n_key, LEAST_TILE)
 
 
@@ -176,16 +176,12 @@ class Tally:
         self.counts = torch.zeros(2 * REACH * CELLS, dtype=torch.int64)
 
     def add(self, t: Float[Tensor, "row column"]) -> None:
-        """Count a tile of them."""
+        """Add the t of a tile to the counts."""
         cells = (t + REACH).mul_(CELLS).clamp_(0, len(self.counts) - 1).int()
         self.counts += torch.bincount(cells.flatten(), minlength=len(self.counts))
 
     def between(self, edges: Float[np.ndarray, " edge"]) -> Int[np.ndarray, " bin"]:
-        """Counts between edges, which move to the nearest cell boundary; outer bins are open.
-
-        Args:
-            edges: ascending.
-        """
+        """Counts between ascending edges, rounded to cell boundaries; outer bins are open."""
         at = np.rint((np.clip(edges[1:-1], -REACH, REACH) + REACH) * CELLS).astype(np.int64)
         below = np.concatenate([[0], np.cumsum(self.counts.numpy())])
         bins: np.ndarray = np.diff(below[np.concatenate([[0], at, [len(self.counts)]])])
@@ -206,20 +202,20 @@ class PairScores:
         self._pairs = max(1, min(memory // (_COPIES * 4), TILE**2))
         self.row = self._side(self._left, self._right[columns], queries @ right.T, features.d)
         self.column = self._side(self._right, self._left[rows], keys @ left.T, features.d)
-        #: dimensions for p-values: infinite, the normal's, where features are not like random ones
+        #: dimension for p-values; infinite (normal tail) for features unlike random directions
         self.d = float(features.d) if features.alike else math.inf
 
     def block(self, rows: Tensor | slice, columns: Tensor | slice) -> Float[Tensor, "row column"]:
-        """The t of these queries with these keys."""
+        """The t statistics of these queries with these keys."""
         scores = self._left[rows] @ self._right[columns].T
         t = (scores - self.row.location[rows, None]).div_(self.row.scale[rows, None])
         other = scores.sub_(self.column.location[columns]).div_(self.column.scale[columns])
-        # the smaller where both are positive, or both negative; else both terms are 0
+        # the t of smaller size if the signs agree, else 0
         above = torch.minimum(t, other).clamp_min_(0)
         return torch.maximum(t, other, out=t).clamp_max_(0).add_(above)
 
     def tiles(self) -> Iterator[tuple[slice, slice, Float[Tensor, "row column"]]]:
-        """All t, a tile at a time, with its queries and its keys."""
+        """Iterate over tiles of t, each with the slices of its queries and keys."""
         side = max(1, math.isqrt(self._pairs))
         for rows in _batches(self.n_query, max(side, self._pairs // self.n_key)):
             for columns in _batches(self.n_key, max(side, self._pairs // self.n_query)):
@@ -232,28 +228,28 @@ class PairScores:
         through: Float[Tensor, "feature d_model"],
         d: int,
     ) -> ScoreScale:
-        """Location and scale of features whose scores with a sample are `own @ others.T`."""
+        """Location and scale of each feature from its scores with a sample, `own @ others.T`."""
         location, deviation = torch.empty(len(own)), torch.empty(len(own))
         for some in _batches(len(own), max(1, self._pairs // len(others))):
             scores = own[some] @ others.T
             location[some] = _median(scores)
             deviation[some] = MAD * _median(scores.sub_(location[some, None]).abs_())
-        least = max(self.floor, torch.finfo(torch.float32).tiny)  # where all is 0, t is 0
+        least = max(self.floor, torch.finfo(torch.float32).tiny)  # t is 0 if all scores are 0
         exact = (through.norm(dim=1) / math.sqrt(d)).float().clamp_min(least)
-        error = math.sqrt(1 + math.pi / (2 * len(others)))  # of the median, added to the variance
+        error = math.sqrt(1 + math.pi / (2 * len(others)))  # error of the median
         widened = (deviation / exact).clamp_min(1.0) * error
         return ScoreScale(location, exact * widened, widened)
 
     def sweep(
         self, least: float, taken: Pairs, echo: float = 1.0, tally: Tally | None = None
     ) -> Sweep:
-        """One pass over all pairs.
+        """Score all pairs once.
 
         Args:
-            least: |t| of the pairs to keep.
-            taken: pairs that are left out.
-            echo: t of pairs both of whose features are in a taken pair is divided by this.
-            tally: counts every t as it is, taken or not.
+            least: pairs with |t| above this are returned.
+            taken: pairs to leave out.
+            echo: divisor of t for pairs whose two features both occur in taken pairs.
+            tally: counts of t to update, before these changes.
         """
         in_query, divisor = np.zeros(self.n_query, bool), torch.ones(self.n_key)
         in_query[taken.query] = True
@@ -272,7 +268,7 @@ class PairScores:
             best = size.amax(1)
             torch.maximum(row_best[rows], best, out=row_best[rows])
             torch.maximum(column_best[columns], size.amax(0), out=column_best[columns])
-            some = (best > least).nonzero()[:, 0]  # few: looking through all would take longest
+            some = (best > least).nonzero()[:, 0]  # few rows, which saves time
             row, column = (size[some] > least).nonzero(as_tuple=True)
             row = some[row]
             numbers = ((row + rows.start).numpy(), (column + columns.start).numpy())
@@ -296,14 +292,14 @@ def _batches(n: int, size: int) -> Iterator[slice]:
 
 
 def _squared_cosine(directions: Float[Tensor, "feature d_model"]) -> float:
-    """The mean between two different features: 1/d for random ones."""
+    """Mean squared cosine between two different features; 1/d for random directions."""
     m = len(directions)
     total = (directions.T @ directions).square().sum()
     return float((total - directions.norm(dim=1).pow(4).sum()) / (m * (m - 1)))
 
 
 def _median(x: Float[Tensor, "row n"]) -> Float[Tensor, " row"]:
-    """The mean of the two middle values where n is even, unlike torch's."""
+    """Median of each row; unlike torch's, the mean of the two middle values for even n."""
     return torch.from_numpy(np.median(x.numpy(), axis=1))
 
 
@@ -311,7 +307,7 @@ SMALLEST_P = 1e-300
 
 
 def p_values(t: Float[np.ndarray, "*pair"], d: float) -> Float[np.ndarray, "*pair"]:
-    """Two-sided p-values of t, for unit vectors in d dimensions; d infinite: the normal's."""
+    """Two-sided p-values of t for unit vectors in d dimensions (infinite d: normal)."""
     p: np.ndarray
     if np.isinf(d):
         p = 2 * stats.norm.sf(np.abs(t))
@@ -324,7 +320,7 @@ def p_values(t: Float[np.ndarray, "*pair"], d: float) -> Float[np.ndarray, "*pai
 
 
 def t_at(p: float, d: float) -> float:
-    """The |t| that has this p-value."""
+    """Inverse of `p_values`: the |t| with this two-sided p-value."""
     if np.isinf(d):
         return float(stats.norm.isf(p / 2))
     if d <= 1:
@@ -333,6 +329,6 @@ def t_at(p: float, d: float) -> float:
 
 
 def z_scores(t: Float[np.ndarray, "*pair"], d: float) -> Float[np.ndarray, "*pair"]:
-    """The normal quantile of the same two-sided p-value, with the sign of t."""
+    """Z-scores with the same two-sided p-value and sign as t."""
     z: np.ndarray = np.sign(t) * stats.norm.isf(p_values(t, d) / 2)
     return z

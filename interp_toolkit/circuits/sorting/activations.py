@@ -1,25 +1,25 @@
 """A sorting model's activations on lists: attention, form of the logits, outputs after a swap.
 
-`read` runs the model on rows of the layout and keeps logits and attention patterns where the sorted
-list's items are read. From such a reading:
+`read` runs the model on prompts of the layout and records logits and attention patterns at the
+positions where the items of the sorted list are read. Measures of such a reading:
 
-- `above_scores`: attention to values above the previous output, relative to uniform attention;
-  whether those get more than the others (*filter*), and the smallest of them the most (algorithm 1,
-  min{> previous}, for outputs that follow the list);
-- `separator_line`: attention to the first separator over that to the values but the largest, by
-  output item: `exp(mean ln(separator / value))` (algorithm 2);
-- `logit_line`: whether logits are algorithm 2's, `β_k f(x) + γ_k x` with `f(x) = Σ_i min(0, a_i -
-  x)` and `γ_k / β_k = k + 0.5`, whose maximum is the k-th item of the sorted list. The logits of
-  many lists, centered over x, are regressed on f and x with β_k >= 0. Any model that sorts has its
-  largest logit at the right item, which draws γ/β towards k + 0.5: the line without the R² shows
-  little. Item 0, which the source found computed in another way, is left out of the line. Logits
-  are taken before a final norm's division;
+- `above_scores` (algorithm 1, min{> previous}, for models whose sorted list is in the prompt):
+  attention to values above the previous output, relative to uniform attention. It also scores
+  whether these values get more attention than the others (*filter*), and the smallest of them most.
+- `separator_line` (algorithm 2): attention to the first separator over attention to all values
+  except the largest, by output item: `exp(mean ln(separator / value))`.
+- `logit_line`: whether logits have the form of algorithm 2, `β_k f(x) + γ_k x` with `f(x) = Σ_i
+  min(0, a_i - x)` and `γ_k / β_k = k + 0.5`, whose maximum is the k-th item of the sorted list. The
+  logits of many lists, centered over x, are regressed on f and x with β_k >= 0. Any model that
+  sorts has its largest logit at the right item, which pulls γ/β towards k + 0.5: the line means
+  little without its R². Item 0 is left out of the line, since the source reports that it is
+  computed in another way. Logits are taken before the division by a final norm.
 - `swap_previous`: whether the output follows the previous token (algorithm 1) or the position
-  (algorithm 2). On sorted prefixes the two agree. So the token where item k is read is replaced by
-  the item before another one, j, of the same list: a neighbor, or the next but one, as farther ones
-  make prefixes that no sorted list has. With repeats, algorithm 1 is the source's refined one: stay
-  at the previous value t unless at least `n - k` items are above it. For one head of several, the
-  head's output alone is taken from the changed row (activation patching at hook_z).
+  (algorithm 2). The two agree on sorted prefixes. The token at which item k is read is therefore
+  replaced by the item before another item j of the same list, at most two items away. Larger
+  distances make prefixes that no sorted list has. With repeats, algorithm 1 is the source's refined
+  one: repeat the previous value t unless at least `n - k` items are above it. To test one of
+  several heads, only the output of that head is patched from the changed prompt (at hook_z).
 
 Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023).
 """
@@ -54,16 +54,16 @@ HOOK_Z = "blocks.0.attn.hook_z"
 
 @dataclass(frozen=True, eq=False)
 class ListReading:
-    """A model's answers to some lists.
+    """Logits and attention patterns of a model on some lists.
 
     Attributes:
-        layout, lists, rows: what was asked.
-        logits: of the values, at each item.
-        undivided: the logits before a final norm's division, without the biases behind it; without
-            such a norm, the logits. Sums over attention are sums here.
-        scale: what that norm divides by; 1 without one.
-        pattern: attention paid where each item is read.
-        outside: the largest logit of a token that is no value; None where all are.
+        layout, lists, rows: the layout, the lists, and the prompts made of them.
+        logits: logits of the values at each item.
+        undivided: logits before the division by a final norm and without the biases after it;
+            equal to `logits` without such a norm. They are linear in the attention pattern.
+        scale: divisor of the final norm; 1 without one.
+        pattern: attention pattern at the position where each item is read.
+        outside: largest logit of a token that is not a value; None if all tokens are values.
     """
 
     layout: ListLayout
@@ -76,14 +76,14 @@ class ListReading:
     outside: Float[Tensor, "row item"] | None = None
 
     @property
-    def at_list(self) -> Float[Tensor, "row head item place"]:
-        """Attention to the list's own places, in the list's order."""
+    def at_list(self) -> Float[Tensor, "row head item list_pos"]:
+        """Attention to the positions of the list, in the order of the list."""
         start = len(self.layout.before)
         return self.pattern[..., start : start + self.layout.longest]
 
     @property
     def answers(self) -> Int[Tensor, "row item"]:
-        """The value with the largest logit; n_values where another token has a larger one."""
+        """Value with the largest logit; `n_values` where a token that is not a value has it."""
         best, answers = self.logits.max(-1)
         if self.outside is None:
             return answers
@@ -100,10 +100,10 @@ def require_one_layer(model: Model) -> None:
 
 @torch.no_grad()
 def read(model: Model, layout: ListLayout, lists: Lists) -> ListReading:
-    """One reading of these lists, a batch at a time, on the CPU in float64 afterwards.
+    """Run the model on these lists in batches; the result is on the CPU in float64.
 
     Raises:
-        InputError: for a model of several layers, or whose attention patterns cannot be seen.
+        InputError: the model has several layers, or its attention patterns cannot be read.
     """
     require_one_layer(model)
     view = weights(model)
@@ -126,7 +126,7 @@ def read(model: Model, layout: ListLayout, lists: Lists) -> ListReading:
 
 
 class _Passes(NamedTuple):
-    """Readings of one batch; `outside` has an axis with one entry or none."""
+    """Reading of one batch; the last axis of `outside` has one entry, or none."""
 
     logits: Float[Tensor, "row item value"]
     scale: Float[Tensor, "row item"]
@@ -162,21 +162,22 @@ def _pass(model: Model, view: ModelWeights, layout: ListLayout, rows: ListRows) 
     )
 
 
-QUERIES = 2**12  # scored at once: more leave a CPU's caches
-SMALLEST_SHARE = 1e-30  # of attention: softmax underflows; below it, ln is cut off
+QUERIES = 2**12  # queries per batch; larger batches do not fit in a CPU's cache
+SMALLEST_SHARE = 1e-30  # lower bound of attention before ln, since softmax underflows
 
 
 @dataclass(frozen=True)
 class AboveScores:
-    """Attention of a head relative to the previous output.
+    """Attention to values above the previous output.
 
     Attributes:
-        above, above_uniform: share of attention to the list on values above the previous one, and
-            what uniform attention would put there.
-        filter_score: chance that a value above the previous one gets more than one that is not.
+        above, above_uniform: fraction of the attention to the list that goes to values above the
+            previous one, and that fraction under uniform attention.
+        filter_score: probability that a value above the previous one gets more attention than a
+            value that is not (AUROC).
         smallest_first, smallest_chance: how often the smallest value above gets the most attention
-            of those above, and how often a value picked at random is the smallest; None where
-            there never are two to choose from.
+            of those above, and how often a random one of these values is the smallest; None if no
+            query has two different values above.
     """
 
     above: float
@@ -187,12 +188,12 @@ class AboveScores:
 
     @property
     def above_lift(self) -> float:
-        """`above` from 0 (uniform) to 1 (all)."""
+        """`above` rescaled: 0 for uniform attention, 1 for all attention."""
         return _lift(self.above, self.above_uniform)
 
     @property
     def smallest_lift(self) -> float | None:
-        """`smallest_first` from 0 (chance) to 1 (always)."""
+        """`smallest_first` rescaled: 0 for chance, 1 for always."""
         if self.smallest_first is None or self.smallest_chance is None:
             return None
         return _lift(self.smallest_first, self.smallest_chance)
@@ -200,23 +201,23 @@ class AboveScores:
 
 def above_scores(
     reading: ListReading,
-    attention: Float[Tensor, "row item place"],
+    attention: Float[Tensor, "row item list_pos"],
     previous: range | None = None,
 ) -> AboveScores | None:
-    """Scores of attention to the list's places; None where no output follows another.
+    """Scores of attention to the list's positions; None if no output follows another.
 
     Args:
-        reading: the lists.
-        attention: to their places.
-        previous: count the outputs behind these values only; None: behind all.
+        reading: the lists and the model's reading of them.
+        attention: attention to the list's positions.
+        previous: previous values whose next output is counted; None: all.
     """
     if not reading.layout.autoregressive or reading.layout.longest < 2:
         return None
-    asked = reading.rows.present[:, 1:]
+    selected = reading.rows.present[:, 1:]
     if previous is not None:
         before = reading.rows.answer[:, :-1]
-        asked = asked & (before >= previous.start) & (before < previous.stop)
-    at = torch.nonzero(asked)
+        selected = selected & (before >= previous.start) & (before < previous.stop)
+    at = torch.nonzero(selected)
     tallies = [
         _tally(reading, attention, *at[start : start + QUERIES].T)
         for start in range(0, len(at), QUERIES)
@@ -234,12 +235,12 @@ def above_scores(
 
 
 class _Tally(NamedTuple):
-    """Sums over queries, which come from several batches of them."""
+    """Sums over the queries of a batch."""
 
     queries: float
     share: float
     uniform: float
-    won: float  # pairs that the value above wins, less those that it loses
+    won: float  # pairs in which the value above gets more attention, minus those with less
     pairs: float
     several: float  # queries with several values above
     first: float
@@ -248,17 +249,17 @@ class _Tally(NamedTuple):
 
 def _tally(
     reading: ListReading,
-    attention: Float[Tensor, "row item place"],
+    attention: Float[Tensor, "row item list_pos"],
     row: Int[Tensor, " query"],
     item: Int[Tensor, " query"],
 ) -> _Tally:
-    """Sums over the items after these, those with values both above and not above them."""
+    """Sums over the queries that have both values above the previous one and others."""
     previous, key = reading.rows.answer[row, item], reading.lists.values[row]
     paid = attention[row, item + 1, : key.shape[1]]
     held = key < reading.layout.n_values
     above = held & (key > previous[:, None])
-    asked = above.any(1) & (held & ~above).any(1)
-    key, paid, above, held = key[asked], paid[asked], above[asked], held[asked]
+    selected = above.any(1) & (held & ~above).any(1)
+    key, paid, above, held = key[selected], paid[selected], above[selected], held[selected]
     n_above, n_held = above.sum(1), held.sum(1)
     share = (paid * above).sum(1) / (paid * held).sum(1).clamp(min=SMALLEST_SHARE)
     return _Tally(
@@ -272,14 +273,14 @@ def _tally(
 
 
 def _won(
-    paid: Float[Tensor, "query place"],
-    above: Bool[Tensor, "query place"],
-    below: Bool[Tensor, "query place"],
+    paid: Float[Tensor, "query list_pos"],
+    above: Bool[Tensor, "query list_pos"],
+    below: Bool[Tensor, "query list_pos"],
 ) -> int:
-    """Pairs that those above win less those they lose, counted along the order of attention."""
+    """Pairs (above, not above) with more attention on the first, minus those with less."""
     order = paid.masked_fill(~(above | below), torch.inf).argsort(dim=1)
     paid, above, below = (part.gather(1, order) for part in (paid, above, below))
-    starts = torch.ones_like(above)  # of a run of equal attention
+    starts = torch.ones_like(above)  # starts of runs of equal attention
     starts[:, 1:] = paid[:, 1:] != paid[:, :-1]
     first = (starts * torch.arange(paid.shape[1])).cummax(1).values
     won = (_earlier(below).gather(1, first) * above).sum()
@@ -287,17 +288,22 @@ def _won(
     return int(won - lost)
 
 
-def _earlier(counted: Bool[Tensor, "query place"]) -> Int[Tensor, "query place"]:
-    """The number of entries at earlier positions."""
+def _earlier(counted: Bool[Tensor, "query list_pos"]) -> Int[Tensor, "query list_pos"]:
+    """Number of counted entries at earlier positions."""
     return counted.cumsum(1) - counted.long()
 
 
 def _smallest_first(
-    key: Int[Tensor, "query place"],
-    paid: Float[Tensor, "query place"],
-    above: Bool[Tensor, "query place"],
+    key: Int[Tensor, "query list_pos"],
+    paid: Float[Tensor, "query list_pos"],
+    above: Bool[Tensor, "query list_pos"],
 ) -> tuple[int, float, float]:
-    """Queries with several values above; where the smallest has most attention; as by chance."""
+    """Number of queries with several values above, and how many attend most to the smallest.
+
+    Returns:
+        Number of such queries; how many attend most to the smallest value; the number expected by
+        chance.
+    """
     if not len(key):
         return 0, 0.0, 0.0
     largest = int(key.max()) + 1
@@ -315,13 +321,13 @@ def _smallest_first(
 
 @dataclass(frozen=True, eq=False)
 class SeparatorLine:
-    """Attention to the first separator, relative to the list's values but the largest.
+    """Attention to the first separator, relative to the list's values except the largest.
 
     Attributes:
-        ratio: by output item; NaN where no list has such an item.
-        r2: of a straight line through the ratios of items 1 and on, None for fewer than three.
-        slope: of that line.
-        rising: share of steps from one item to the next that go up.
+        ratio: ratio by output item; NaN if no list has the item.
+        r2: R² of a straight line through the ratios from item 1 on; None for fewer than three.
+        slope: slope of that line.
+        rising: fraction of steps from one item to the next that go up.
     """
 
     ratio: Float[np.ndarray, " item"]
@@ -333,7 +339,7 @@ class SeparatorLine:
 def separator_line(
     reading: ListReading, pattern: Float[Tensor, "row item pos"]
 ) -> SeparatorLine | None:
-    """The line of one head's pattern; None for a layout without a separator before the list."""
+    """Separator line of one head's pattern; None without a separator before the list."""
     layout = reading.layout
     if not layout.before:
         return None
@@ -343,9 +349,11 @@ def separator_line(
     width = values.shape[1]
     counted = (values < layout.n_values - 1)[:, None, :] & reading.rows.present[..., None]
     mean = (logs[..., start : start + width] * counted).sum(-1) / counted.sum(-1)
-    asked = counted.any(-1)
-    gap = torch.where(asked, logs[..., 0] - mean, 0.0)
-    ratio = torch.where(asked.any(0), (gap.sum(0) / asked.sum(0)).exp(), torch.nan).numpy()
+    selected = counted.any(-1)
+    difference = torch.where(selected, logs[..., 0] - mean, 0.0)
+    ratio = torch.where(
+        selected.any(0), (difference.sum(0) / selected.sum(0)).exp(), torch.nan
+    ).numpy()
     fit = straight_line(np.arange(len(ratio))[1:], ratio[1:])
     steps = np.diff(ratio[1:])
     return SeparatorLine(
@@ -361,7 +369,7 @@ def straight_line(
 ) -> tuple[float, float, float] | None:
     """Slope, intercept and R² of the least-squares line; None for fewer than three points.
 
-    R² is 0 where y is constant: there is nothing to explain.
+    R² is 0 if y is constant. Points with non-finite y are left out.
     """
     finite = np.isfinite(y)
     x, y = x[finite].astype(np.float64), y[finite]
@@ -380,14 +388,14 @@ def _lift(share: float, chance: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class LogitLine:
-    """The regression by output item.
+    """Regression of the logits on f(x) and x, by output item.
 
     Attributes:
-        ratio: γ_k / β_k; NaN where it cannot be determined, as where β_k is 0.
-        r2: share of the logits' variance over x that the form explains; NaN likewise.
-        fit: the median R² over items 1 and on (of all, if there is only one).
-        slope, intercept: of the line of the ratios; None for fewer than three of them.
-        line_r2: how straight it is.
+        ratio: γ_k / β_k; NaN if undetermined, for instance if β_k is 0.
+        r2: fraction of the logits' variance over x that the form explains; NaN if undetermined.
+        fit: median R² from item 1 on (of item 0 if it is the only one).
+        slope, intercept: line through the ratios; None for fewer than three of them.
+        line_r2: R² of that line.
     """
 
     ratio: Float[np.ndarray, " item"]
@@ -399,16 +407,16 @@ class LogitLine:
 
 
 def concave_sum(lists: Lists) -> Float[Tensor, "row value"]:
-    """f(x) of each list, for every value x."""
+    """The function f(x) = Σ_i min(0, a_i - x) of each list, for every value x."""
     x = torch.arange(lists.n_values, dtype=torch.float64)
     total = torch.zeros(len(lists), lists.n_values, dtype=torch.float64)
-    for item in lists.values.T:  # what is beyond a list's end is n_values, which adds 0
+    for item in lists.values.T:  # entries beyond a list's end are n_values, which adds 0
         total += (item[:, None] - x).clamp(max=0.0)
     return total
 
 
 def logit_line(reading: ListReading, logits: Float[Tensor, "row item value"]) -> LogitLine:
-    """The regression of these logits (the model's, or what one head adds to them)."""
+    """Regression of logits (the model's, or the contribution of one head) on f(x) and x."""
     n_items, n_values = logits.shape[1:]
     f = concave_sum(reading.lists)
     f = f - f.mean(1, keepdim=True)
@@ -435,7 +443,10 @@ def logit_line(reading: ListReading, logits: Float[Tensor, "row item value"]) ->
 def _regress(
     y: Float[Tensor, "row value"], f: Float[Tensor, "row value"], x: Float[Tensor, " value"]
 ) -> tuple[float, float]:
-    """γ/β and R² of y = β f + γ x, β >= 0; NaN if f is a multiple of x, or y is constant."""
+    """Ratio γ/β and R² of y = β f + γ x with β >= 0; NaN if undetermined.
+
+    Both are NaN if f is a multiple of x or if y is constant; γ/β is also NaN if β is 0.
+    """
     ff, fx, xx = (f * f).sum(), (f @ x).sum(), len(f) * (x @ x)
     determinant = float(ff * xx - fx * fx)
     spread = float((y * y).sum())
@@ -449,18 +460,18 @@ def _regress(
     return gamma / beta, (beta * float(yf) + gamma * float(yx)) / spread
 
 
-FEWEST_SWAPS = 30  # below this a share means nothing
-OFFSETS = (-2, -1, 1, 2)  # of j from k
+FEWEST_SWAPS = 30  # fewer swaps give no fractions
+OFFSETS = (-2, -1, 1, 2)  # j - k
 
 
 @dataclass(frozen=True)
 class Swaps:
-    """The model's answers where the algorithms disagree.
+    """Outputs after swaps for which the two algorithms predict different outputs.
 
     Attributes:
-        n: how many such swaps.
-        token: share of answers that follow the swapped token (algorithm 1).
-        position: share that follow the position (algorithm 2); the rest follow neither.
+        n: number of such swaps.
+        token: fraction of outputs that follow the swapped token (algorithm 1).
+        position: fraction that follow the position (algorithm 2); the rest follow neither.
     """
 
     n: int
@@ -469,17 +480,17 @@ class Swaps:
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """Clopper-Pearson intervals of both shares at 95 %, by metric; swaps are of other lists."""
+        """Clopper-Pearson 95 % intervals of both fractions, by metric; one swap per list."""
         shares = {"follows_token": self.token, "follows_position": self.position}
         return {name: clopper_pearson(share * self.n, self.n) for name, share in shares.items()}
 
 
 class SwapAnswers(NamedTuple):
-    """The model's outputs after every swap that distinguishes the algorithms.
+    """Outputs after every swap for which the two algorithms predict different outputs.
 
     Attributes:
-        swapped: the value that was put in place of the previous one.
-        token, position: whether the answer follows it, or the position.
+        swapped: value that replaced the previous one.
+        token, position: whether the output follows that value, or the position.
     """
 
     swapped: Int[Tensor, " swap"]
@@ -487,29 +498,33 @@ class SwapAnswers(NamedTuple):
     position: Bool[Tensor, " swap"]
 
     def summary(self, swapped: range | None = None) -> Swaps | None:
-        """The shares, of swaps to these values or to all; None of too few."""
-        asked = torch.ones_like(self.token)
+        """Fractions over swaps to these values (None: all); None for too few swaps."""
+        selected = torch.ones_like(self.token)
         if swapped is not None:
-            asked = (self.swapped >= swapped.start) & (self.swapped < swapped.stop)
-        if int(asked.sum()) < FEWEST_SWAPS:
+            selected = (self.swapped >= swapped.start) & (self.swapped < swapped.stop)
+        if int(selected.sum()) < FEWEST_SWAPS:
             return None
         return Swaps(
-            n=int(asked.sum()),
-            token=float(self.token[asked].double().mean()),
-            position=float(self.position[asked].double().mean()),
+            n=int(selected.sum()),
+            token=float(self.token[selected].double().mean()),
+            position=float(self.position[selected].double().mean()),
         )
 
 
 def swap_previous(
     model: Model, reading: ListReading, *, head: int | None = None, seed: int = 0
 ) -> SwapAnswers | None:
-    """Swap the previous output in each list once; None where no output follows another.
+    """Swap the previous output in each list once, and compare the outputs with both algorithms.
 
     Args:
-        model: the model that was read.
-        reading: its lists.
-        head: change what this head adds only; None: the token itself.
-        seed: of the items that are swapped.
+        model: the model of the reading.
+        reading: reading of the lists.
+        head: head whose output is patched; None: replace the token itself.
+        seed: seed of the choice of items.
+
+    Returns:
+        The outputs; None if no output follows another, lists are shorter than three, or no swap
+        distinguishes the algorithms.
     """
     layout, rows = reading.layout, reading.rows
     if not layout.autoregressive or layout.longest < 3:
@@ -525,16 +540,18 @@ def swap_previous(
     previous = answer.gather(1, other[:, None] - 1)[:, 0]
     by_position = answer.gather(1, item[:, None])[:, 0]
     by_token = _by_token(reading, usable, previous, item)
-    tells = (by_token != by_position) & (by_token < layout.n_values)
-    if not bool(tells.any()):
+    distinguishes = (by_token != by_position) & (by_token < layout.n_values)
+    if not bool(distinguishes.any()):
         return None
-    usable, item, previous = usable[tells], item[tells], previous[tells]
+    usable, item, previous = usable[distinguishes], item[distinguishes], previous[distinguishes]
     positions = rows.read[usable].gather(1, item[:, None])
     ids = torch.tensor(layout.values)
     changed = rows.tokens[usable].scatter(1, positions, ids[previous][:, None])
     answers = _answers(model, rows.tokens[usable], changed, positions, head)
     return SwapAnswers(
-        previous, answers == ids[by_token[tells]], answers == ids[by_position[tells]]
+        previous,
+        answers == ids[by_token[distinguishes]],
+        answers == ids[by_position[distinguishes]],
     )
 
 
@@ -544,7 +561,7 @@ def _by_token(
     previous: Int[Tensor, " swap"],
     item: Int[Tensor, " swap"],
 ) -> Int[Tensor, " swap"]:
-    """Outputs of algorithm 1; n_values where no item exceeds the previous value."""
+    """Outputs of algorithm 1; `n_values` where it has none."""
     n_values = reading.layout.n_values
     values = reading.lists.values[rows]
     above = (values > previous[:, None]) & (values < n_values)
@@ -561,7 +578,7 @@ def _answers(
     positions: Int[Tensor, "swap 1"],
     head: int | None,
 ) -> Int[Tensor, " swap"]:
-    """The token with the largest logit, be it a value or not."""
+    """Token with the largest logit at each position, over the whole vocabulary."""
     device = device_of(model)
     clean, changed, positions = clean.to(device), changed.to(device), positions.to(device)
     if head is None:

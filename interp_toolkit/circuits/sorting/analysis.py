@@ -1,10 +1,16 @@
 """Identify a one-layer model's sorting algorithm: `--probe sorting`, `sorting_fingerprint`.
 
-Steps: find out which lists the model sorts (`evaluation`); read its logits and attention on lists
-(`activations`); measure the criteria of both algorithms on it, on each head, and on copies with
-shuffled weights (`measures`, `weights`); decide (`criteria`); follow the same numbers along
-training where there are checkpoints; draw weights and attention (`figures`). Source: "How do tiny
-transformers sort lists of small integers?" (Qi and Zhong 2023).
+Steps:
+
+1. Test which lists the model sorts (`evaluation`).
+2. Read its logits and attention on lists (`activations`).
+3. Measure the criteria of both algorithms on the model, on each head, and on weight-shuffled copies
+   (`measures`, `weights`).
+4. Decide between the algorithms (`criteria`).
+5. Measure the same metrics on checkpoints of training, if there are any.
+6. Plot weights and attention (`figures`).
+
+Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023).
 """
 
 from __future__ import annotations
@@ -71,10 +77,10 @@ from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.options import Flag, Options, Words
 from interp_toolkit.results import Evidence, Figure, Table, head_name
 
-MOST_HEADS = 4  # whose weights and patterns are drawn
+MOST_HEADS = 4  # heads whose weights and patterns are plotted
 NULLS = 20  # weight-shuffled models to compare with
 LISTS = 2_000
-EXAMPLES = 4  # lists kept for pictures
+EXAMPLES = 4  # lists kept for plots
 SOURCE = "How do tiny transformers sort lists of small integers? (Qi and Zhong 2023)"
 
 
@@ -98,13 +104,13 @@ class SortingOptions(Options):
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """The curves against the output item.
+    """Curves against the output item.
 
     Attributes:
-        gamma_over_beta: of the logits; algorithm 2 has k + 0.5.
-        fit_r2: of the logits' regression.
-        separator_ratio: each head's attention to the first separator over that to values; None
-            without a separator before the list.
+        gamma_over_beta: ratio γ/β of the logits' regression; k + 0.5 in algorithm 2.
+        fit_r2: R² of that regression.
+        separator_ratio: each head's attention to the first separator over its attention to values;
+            None without a separator before the list.
     """
 
     gamma_over_beta: Float[np.ndarray, " item"]
@@ -114,14 +120,14 @@ class Lines:
 
 @dataclass(frozen=True)
 class SortingEvidence(Evidence):
-    """The evidence of a sorting model's status.
+    """Evidence for a sorting model's status.
 
     Attributes:
-        null: what every number is compared with; None without any.
-        nulls: how many of them.
-        nulls_alike: how many of these have criteria that name the same algorithm.
+        null: description of the null; None if no weight-shuffled models were compared.
+        nulls: number of weight-shuffled models.
+        nulls_alike: how many of them meet the criteria of the same algorithm.
         causal: the interventions.
-        weights_residual: share of the logits' variance that tables of weights do not rebuild.
+        weights_residual: fraction of the logits' variance that the weight tables do not explain.
     """
 
     null: str | None = column()
@@ -148,25 +154,26 @@ LISTS_CAPTION = "Token ids; loss: nats per item, given the correct prefix."
 
 @dataclass(frozen=True, kw_only=True)
 class SortingFinding(Finding):
-    """The sorting algorithm of a model.
+    """Sorting algorithm of a model.
 
     Attributes:
-        algorithm: that the criteria name: "min_greater_than_previous", "argmax_piecewise_linear",
-            "mixed" or "neither"; the status says whether that is informative.
-        metrics: the numbers by name (see `measures.measure`); None where one cannot be determined.
-        null: mean and extreme of each over weight-shuffled models.
-        criteria: the evidence for either algorithm.
-        accuracy: by set of test lists (see `evaluation.accuracies`).
-        input_list: the list that was asked for, and what the model makes of it.
-        heads: each head's part.
-        regions: attention and swaps by halves of the previous values.
-        positions: how much positions matter to each head's weights.
-        hardest: the test lists with the greatest loss, of the sets or of lists of two values.
-        distinct: whether the lists were of distinct values.
-        layout: of the rows, in words.
-        lines: what is drawn against the output item.
-        evolution: the metrics at checkpoints along training, if there were any.
-        weights: the tables of weights; not in the JSON.
+        algorithm: algorithm whose criteria are met: "min_greater_than_previous",
+            "argmax_piecewise_linear", "mixed" or "neither". The status says how strong the evidence
+            is.
+        metrics: metrics by name (see `measures.measure`); None where undetermined.
+        null: mean and extreme of each metric over weight-shuffled models.
+        criteria: evidence for either algorithm.
+        accuracy: accuracy by set of test lists (see `evaluation.accuracies`).
+        input_list: the list passed as `--list`, and the model's output for it.
+        heads: metrics and criteria of each head.
+        regions: attention and swaps, for the lower and the upper half of the previous values.
+        positions: effects of tokens and positions on each head's scores and outputs.
+        hardest: the test lists with the greatest loss (see `evaluation.hard_lists`).
+        distinct: whether the lists had distinct values.
+        layout: layout of the prompts, as text.
+        lines: curves against the output item.
+        evolution: metrics at checkpoints of training, if there were any.
+        weights: weight tables; not in the JSON.
     """
 
     evidence: SortingEvidence
@@ -178,24 +185,24 @@ class SortingFinding(Finding):
         "Criteria of the two algorithms",
         "Algorithm 1: the smallest value above the previous one. Algorithm 2: the argmax of f(x) + "
         "(k + 0.5) x. Null: the weight-shuffled model nearest to the strong threshold. Where "
-        "strong is below weak, small values meet the criterion; low and high: the 95 % interval of "
-        "shares of swaps, both of whose ends a strong or absent criterion takes. γ/β being a line "
-        "of slope 1 is no evidence without the other criteria.",
+        "strong is below weak, small values meet the criterion. Low and high: 95 % interval of "
+        "fractions of swaps; a criterion is strong or absent only if both ends are. γ/β being a "
+        "line of slope 1 is no evidence without the other criteria.",
         lambda criterion: criterion.state == "strong",
     )
     accuracy: Mapping[str, ListAccuracy] = records(
         ListAccuracy,
         "Accuracy",
-        "Low and high: the 95 % interval of whole lists right. Loss: nats per item.",
+        "Low and high: 95 % interval of the fraction of whole lists right. Loss: nats per item.",
         key="lists",
     )
     input_list: SortedList | None = records(SortedList, "The list", LISTS_CAPTION, least=1)
     heads: Sequence[HeadFingerprint] = records(
         HeadFingerprint,
         "Heads",
-        "Each head by its own attention and direct effect on the logits; without it: its output "
-        'replaced by its mean. "neither" includes heads that the model can sort without; their '
-        "criteria still describe them.",
+        "Metrics of each head's own attention and direct effect on the logits. Without it: its "
+        'output is replaced by its mean. "neither" includes heads that the model can sort '
+        "without; their criteria still describe them.",
         least=2,
         cells={
             "head": lambda head: head_name(0, head.head),
@@ -251,7 +258,7 @@ class SortingFinding(Finding):
         return self.criteria
 
     def tables(self) -> list[Table]:
-        """The records' tables, and all numbers: of these, outside code reads the two mappings."""
+        """Tables of the records, and one table of all metrics with their null."""
         rows = [
             [name, value, *self.null.get(name, (None, None))]
             for name, value in self.metrics.items()
@@ -265,8 +272,8 @@ def analyze(run: Run[SortingOptions]) -> SortingFinding:
     """Identify the algorithm by which a one-layer model sorts, with the evidence for each.
 
     Raises:
-        InputError: data; a model of several layers; no layout, or one that does not fit; a folder
-            without checkpoints.
+        InputError: data were passed; the model has several layers; the layout is missing or does
+            not fit the model; or the checkpoint folder has no checkpoints.
     """
     if run.data is not None:
         raise InputError("the sorting analysis draws its own lists; give --layout and no --data")
@@ -285,21 +292,22 @@ def sorting_fingerprint(
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> SortingFinding:
-    """Which of the two algorithms a one-layer model sorts by, or a mix, or neither.
+    """Identify the algorithm by which a one-layer model sorts: either of two, a mix, or neither.
 
     Args:
         model: any one-layer TransformerLens model.
-        layout: its rows, as `data.lists.layout` reads them; None: what its task record says.
-        distinct: whether lists have distinct values; None: what the record says, or else what the
-            model sorts.
-        lists: how many lists to measure on; fewer where they are long.
-        nulls: weight-shuffled models to compare with.
-        seed: of lists, swaps and weight-shuffled models.
-        memory: bound for batches of the accuracy, such as "4GiB".
+        layout: layout of its prompts, as `data.lists.layout` parses it; None: that of its task
+            record.
+        distinct: whether lists have distinct values; None: as in the task record, or else as the
+            accuracy shows.
+        lists: number of lists to measure on; fewer if they are long.
+        nulls: number of weight-shuffled models to compare with.
+        seed: seed of lists, swaps and weight-shuffled models.
+        memory: memory limit for batches of the accuracy, such as "4GiB".
         progress: called with a description of each step.
 
     Raises:
-        InputError: a model of several layers, no layout, or one that does not fit the model.
+        InputError: the model has several layers, or the layout is missing or does not fit it.
 
     Examples:
         >>> import interp_toolkit as it
@@ -372,7 +380,7 @@ def _fingerprint(run: Run[SortingOptions], n_lists: int, n_nulls: int) -> Sortin
         )
     notes = [tables.note] if tables.note else []
     if layout.autoregressive and measured.swaps is None:
-        notes.append("too few swaps of the previous token tell the algorithms apart")
+        notes.append("too few swaps of the previous token distinguish the algorithms")
     evidence = SortingEvidence(
         status,
         "the same numbers of weight-shuffled models" if controls.models else None,
@@ -417,7 +425,7 @@ def _fingerprint(run: Run[SortingOptions], n_lists: int, n_nulls: int) -> Sortin
 
 
 def one_list(words: Sequence[str], layout: ListLayout) -> Lists:
-    """The one list that the words are; raises InputError where the layout has no such list."""
+    """Parse one list; raises InputError if it does not fit the layout."""
     values = dict(zip(map(layout.token_name, layout.values), range(layout.n_values), strict=True))
     unknown = [word for word in words if word not in values]
     if unknown:
@@ -464,18 +472,19 @@ KINDS = {  # by the name of a test set, and whether its lists are distinct
 
 
 def headline(algorithm: Algorithm, evidence: SortingEvidence, swaps: Swaps | None) -> str:
-    """Which algorithm it is, as far as the status allows."""
+    """Headline that names the algorithm as strongly as the status allows."""
     if evidence.status == "not_tested":
         return "The model does not sort, so no algorithm is named."
     if evidence.status == "not_detected":
         return "The model sorts by neither of the two algorithms that were tested."
     if evidence.status == "uninformative":
         return (
-            "The model sorts; its algorithm is not identified: weight-shuffled models do as much."
+            "The model sorts; its algorithm is not identified: weight-shuffled models score as "
+            "high."
         )
     if evidence.status == "undecided":
         if algorithm == "neither":
-            return "The model sorts; by which algorithm is undecided."
+            return "The model sorts; its algorithm is undecided."
         if algorithm == "mixed":
             return "The model sorts, perhaps by a mix of two algorithms: undecided."
         return f"The model sorts, perhaps by {PHRASES[algorithm]}: undecided."
@@ -509,8 +518,8 @@ def sentences(
         right, guess = metrics["items_right"] or 0.0, metrics["items_guessed"] or 0.0
         return [
             sorted_lists,
-            f"It gets {right:.1%} of items right and a guess {guess:.1%}; a model sorts if it "
-            "closes half of the gap between a guess and all right.",
+            f"It gets {right:.1%} of items right, a guess {guess:.1%}; a model counts as sorting "
+            "if it closes half of the gap between the guess and 100 %.",
         ]
     listed = []
     if evidence.status in ("undecided", "uninformative"):
@@ -575,7 +584,7 @@ def _plots(
 
 
 def unfit(model: Any, data: FeatureData | None) -> str | None:
-    """Why the analysis cannot run without further options; None when it can."""
+    """Reason why the analysis cannot run without further options; None if it can."""
     if int(model.cfg.n_layers) != 1:
         return "needs a one-layer model"
     task = record_of(model).task or {}

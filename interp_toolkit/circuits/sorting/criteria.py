@@ -1,30 +1,30 @@
-"""The evidence for each sorting algorithm, and the rule that turns it into a status.
+"""Evidence for each sorting algorithm, and the rule that turns it into a status.
 
-Each *criterion* is a number that an algorithm must show, with two thresholds and the closest value
-among weight-shuffled models (the same weights, each tensor's entries shuffled). The thresholds are
-conventions, set between the values of trained models of the source's three experiments and those of
-weight-shuffled ones: every trained model with the algorithm reaches `strong`. Two criteria are no
-evidence alone, since weight-shuffled models can show them strongly: that γ/β is a line, and its
-slope. With few values, or a layout far from the source's, they can show others too, so every
-criterion must be read with its null.
+A *criterion* compares one metric of an algorithm with two thresholds, weak and strong, and with the
+closest value among weight-shuffled models (the entries of each weight tensor shuffled). The
+thresholds are conventions, set between the values of trained models of the source's three
+experiments and those of weight-shuffled models: every trained model with the algorithm reaches
+`strong`. Two criteria are no evidence alone, since weight-shuffled models can meet them: that γ/β
+is a line, and its slope. With few values or an unusual layout, weight-shuffled models can meet
+others too, so every criterion must be read with its null.
 
     algorithm 1 (min{> previous}): attention goes to values above the previous output, most to the
-        smallest of them; heads copy what they attend to; the output follows a swapped token.
+        smallest of them; heads copy the attended tokens; the output follows a swapped token.
     algorithm 2 (argmax of f_k): logits have the form β f(x) + γ x, with γ/β a line in k of slope 1;
         each value's OV output has a kink at the value; swapped tokens do not change the output.
 
-An algorithm is *shown* if all its criteria are strong. It is *there* if the causal one among them
-(what the output follows when the previous token is swapped) and at least one more are weak or
-strong, and beyond every weight-shuffled model; copying does not count for that, since the second
-algorithm's heads copy as well. Criteria that cannot be measured, as on lists of two, are left out
-if enough remain. A criterion with an interval (for swaps, over a few hundred outputs) is strong or
-absent only if both ends are: one that reaches from weak to strong is weak, and one that reaches
-below weak is undecided, which counts as no evidence.
+An algorithm is *shown* if all its criteria are strong. It is *there* if its causal criterion (the
+output after the previous token is swapped) and at least one more are weak or strong, and beyond
+every weight-shuffled model. Copying does not count as that other criterion, since the heads of
+algorithm 2 copy as well. Criteria that cannot be measured, as on lists of two, are left out if
+enough remain. A criterion with an interval (for swaps, over a few hundred outputs) is strong or
+absent only if both ends are. It is weak if its interval reaches from weak to strong, and undecided
+if it reaches below weak; undecided criteria count as no evidence.
 
-The algorithm: if one is shown and not the other, that one; if both are shown, or both are there,
-mixed; otherwise, or if the model does not sort, neither. `status_of` gives the strength of that
-answer. A model sorts if it closes half the gap between the better of two guesses (the most frequent
-value at each position; the previous output again) and all items right.
+The verdict is one algorithm if it is shown and the other is not. It is "mixed" if both are shown or
+both are there. Otherwise, or if the model does not sort, it is "neither". `status_of` gives the
+strength of that verdict. A model sorts if it closes half the gap between the better of two guesses
+(the most frequent value at each position; the previous output again) and 100 % of items right.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ State = Literal["strong", "weak", "undecided", "absent", "unknown"]
 Interval = tuple[float, float]
 MIN_GREATER: Algorithm = "min_greater_than_previous"
 ARGMAX: Algorithm = "argmax_piecewise_linear"
-NUMBERS = {MIN_GREATER: "1", ARGMAX: "2"}  # of the algorithms, in tables
+NUMBERS = {MIN_GREATER: "1", ARGMAX: "2"}  # numbers of the algorithms in tables
 CAUSAL = {MIN_GREATER: "follows_token", ARGMAX: "follows_position"}
-SHARED = "copy_score"  # which the other algorithm's heads show too
-FEWEST = {MIN_GREATER: 3, ARGMAX: 2}  # known criteria; of the first's, copying is the second's too
-CLOSED = 0.5  # of the gap between a guess and all items right, to be called sorting
+SHARED = "copy_score"  # criterion of algorithm 1 that heads of algorithm 2 meet too
+FEWEST = {MIN_GREATER: 3, ARGMAX: 2}  # measurable criteria needed for a verdict
+CLOSED = 0.5  # fraction of the gap between a guess and all items right that counts as sorting
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule of a criterion.
+    """Thresholds of a criterion.
 
     Attributes:
-        algorithm: whose criterion it is.
-        name: of the metric.
-        weak, strong: thresholds; where `strong` is below `weak`, small is good.
-        needs_previous: whether it exists only where outputs follow one another.
-        says: the criterion in a phrase.
+        algorithm: algorithm that the criterion supports.
+        name: name of the metric.
+        weak, strong: thresholds; if `strong` is below `weak`, small values meet the criterion.
+        needs_previous: whether the criterion requires the sorted list to be in the prompt.
+        says: short description of the criterion.
     """
 
     algorithm: Algorithm
@@ -70,7 +70,7 @@ class Rule:
     needs_previous: bool = False
 
     def shown_by(self, value: float | None, interval: Interval | None = None) -> State:
-        """The score of a criterion for this value, considering both ends of its interval."""
+        """State of the criterion for this value, or for both ends of its interval."""
         if interval is None:
             return self.state(value)
         ends = {self.state(end) for end in interval}
@@ -79,7 +79,7 @@ class Rule:
         return "undecided" if "absent" in ends else "weak"
 
     def state(self, value: float | None) -> State:
-        """The score of a criterion for this value, 0 to 1."""
+        """State of the criterion for this value alone."""
         if value is None:
             return "unknown"
         sign = 1 if self.strong >= self.weak else -1
@@ -106,14 +106,14 @@ class Criterion:
     """One criterion of an algorithm.
 
     Attributes:
-        algorithm: for which.
-        name: of the metric.
-        says: the criterion in a phrase.
-        value: on this model; None where it cannot be determined.
-        low, high: the value's interval at 95 %; None where it has none.
-        null: the weight-shuffled models' value that is nearest to `strong`; None without any.
+        algorithm: algorithm that the criterion supports.
+        name: name of the metric.
+        says: short description of the criterion.
+        value: value for this model; None if undetermined.
+        low, high: 95 % interval of the value; None if it has none.
+        null: value nearest to `strong` among weight-shuffled models; None without such models.
         weak, strong: the thresholds.
-        state: which of them is reached.
+        state: the threshold that is reached.
     """
 
     algorithm: Algorithm = column("algorithm", format=lambda name: NUMBERS[name])
@@ -129,9 +129,9 @@ class Criterion:
 
     @property
     def beyond_null(self) -> bool:
-        """Whether it is nearer to strong than in every weight-shuffled model, its interval too.
+        """Whether the value, with its interval, exceeds that of every weight-shuffled model.
 
-        Where there are none to compare with, nothing is beyond them.
+        Exceeding means being nearer to `strong`. The answer is False without such models.
         """
         if self.value is None or self.null is None:
             return False
@@ -150,10 +150,10 @@ def criteria_of(
     """All criteria that apply to this kind of layout.
 
     Args:
-        metrics: the numbers by name.
-        null: the same of weight-shuffled models.
-        autoregressive: whether outputs follow one another.
-        intervals: of those metrics that have one.
+        metrics: metrics of the model by name.
+        null: values of each metric for weight-shuffled models.
+        autoregressive: whether the sorted list is in the prompt.
+        intervals: 95 % intervals of the metrics that have one.
     """
     criteria = []
     for rule in RULES:
@@ -181,13 +181,13 @@ def criteria_of(
 
 
 def shown(criteria: Sequence[Criterion], algorithm: Algorithm) -> bool:
-    """Whether all criteria of the algorithm that are known, and enough of them, are strong."""
+    """Whether all measurable criteria of the algorithm are strong, and there are enough."""
     states = _with_state(criteria, algorithm)
     return len(states) >= FEWEST[algorithm] and all(state == "strong" for state in states)
 
 
 def there(criteria: Sequence[Criterion], algorithm: Algorithm) -> bool:
-    """Whether its causal criterion and another of its own are there, beyond the null."""
+    """Whether the algorithm's causal criterion and one other are met, beyond the null."""
     own = [
         m.name
         for m in criteria
@@ -200,12 +200,12 @@ def there(criteria: Sequence[Criterion], algorithm: Algorithm) -> bool:
 
 
 def count_there(criteria: Sequence[Criterion], algorithm: Algorithm) -> int:
-    """The number of its criteria that are weak or strong."""
+    """Number of the algorithm's criteria that are weak or strong."""
     return sum(state in ("strong", "weak") for state in _with_state(criteria, algorithm))
 
 
 def sorts(items_right: float, guess: float) -> bool:
-    """Whether a model that gets so many items right, where a guess gets so many, sorts."""
+    """Whether this fraction of items right counts as sorting, compared with that of a guess."""
     return items_right >= guess + CLOSED * (1 - guess)
 
 
@@ -225,7 +225,7 @@ def _with_state(criteria: Sequence[Criterion], algorithm: Algorithm) -> list[Sta
 
 
 class Controls(NamedTuple):
-    """Weight-shuffled models: how many, and how many whose criteria name the same algorithm."""
+    """Numbers of weight-shuffled models: those that meet the same criteria (`alike`), and all."""
 
     alike: int
     models: int
@@ -234,11 +234,12 @@ class Controls(NamedTuple):
 def status_of(
     algorithm: Algorithm, criteria: Sequence[Criterion], sorting: bool, controls: Controls
 ) -> tuple[Status, str | None]:
-    """The status by the rule of evidence, and why it is not "detected".
+    """Status of the verdict, and the reason if it is not "detected".
 
-    An algorithm is *detected* where weight-shuffled models' criteria do not name it and outputs
-    follow a swap as it says, certainly more often than theirs. That there is neither is said only
-    where swaps could have shown either, and both shares certainly lie below the weak thresholds.
+    An algorithm is *detected* if two conditions hold: weight-shuffled models do not meet its
+    criteria, and outputs follow swaps as it predicts, significantly more often than theirs. The
+    status of "neither" is "not_detected" only if swaps were possible and the 95 % intervals of both
+    fractions lie below the weak thresholds.
     """
     if not sorting:
         return "not_tested", "the model does not sort"
@@ -250,11 +251,11 @@ def status_of(
     p_value = (1 + controls.alike) / (1 + controls.models)
     compared = [control_of_p(name, p_value, LEVEL, smallest)]
     if controls.alike and p_value > LEVEL:
-        reason = f"{controls.alike} of {controls.models} {name} meet the criteria of it too"
+        reason = f"{controls.alike} of {controls.models} {name} meet the same criteria"
         compared = [Control(name, "failed", reason)]
     for swap in swaps:
         if algorithm in ("mixed", swap.algorithm) and swap.null is not None:
-            # beyond all of them is as likely by chance as that the criteria of none are alike
+            # p-value of exceeding all weight-shuffled models: 1 / (1 + their number)
             reason = f"after a swap the outputs of {name} follow as often as the model's own"
             passed = control_of_p("swaps", smallest, LEVEL, smallest)
             compared.append(passed if swap.beyond_null else Control("swaps", "failed", reason))
@@ -264,7 +265,7 @@ def status_of(
 def _status_of_neither(
     criteria: Sequence[Criterion], swaps: Sequence[Criterion], controls: Controls
 ) -> tuple[Status, str | None]:
-    """The status of a model that sorts by an algorithm that its criteria do not name."""
+    """Status of a model that sorts, but meets the criteria of neither algorithm."""
     if not swaps:
         return "undecided", "too few criteria are strong, and the previous token cannot be swapped"
     if not controls.models:
@@ -273,10 +274,11 @@ def _status_of_neither(
         return "not_detected", "outputs follow neither the swapped token nor the position"
     followed = [swap for swap in swaps if swap.low is not None and swap.low >= swap.weak]
     if not followed:
-        return "undecided", "how many outputs follow the swapped token or the position is not sure"
+        return "undecided", "whether outputs follow the swapped token or the position is undecided"
     most = max(followed, key=lambda swap: swap.value or 0.0)
     missing = [c.says for c in criteria if c.algorithm == most.algorithm and c.state != "strong"]
     return "undecided", (
         f"after a swap {most.value:.1%} of outputs follow as in algorithm "
-        f"{NUMBERS[most.algorithm]}, but not strong are: {', '.join(missing) or 'enough criteria'}"
+        f"{NUMBERS[most.algorithm]}, but these criteria are not strong: "
+        f"{', '.join(missing) or 'too few could be measured'}"
     )

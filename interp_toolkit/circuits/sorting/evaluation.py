@@ -1,16 +1,16 @@
 """Sorting accuracy: how often a model sorts, and the lists on which it fails.
 
 A list is sorted correctly if every item of its sorted order has the largest logit at its position.
-If the sorted list is part of the row, it is given to the model (teacher forcing), and one forward
-pass reads all items. For a causal model this also determines the greedy output: up to the first
-wrong item both have seen the same tokens, so a whole list is right in both or in neither. The wrong
-items that follow can differ, so the outputs shown are the greedy ones.
+If the sorted list is part of the prompt, the model sees the correct items (teacher forcing), and
+one forward pass reads all outputs. For a causal model, a whole list is right under teacher forcing
+if and only if it is right under greedy decoding, since both see the same tokens up to the first
+wrong item. Later items can differ, so the outputs shown are greedy ones.
 
 If it is not specified whether lists have repeats, both kinds are tested (`accuracies`): lists of
-distinct values, and those of the uniform lists that have a repeat. The model's kind is distinct
+distinct values, and uniform lists with at least one repeat. The model counts as made for distinct
 lists if it sorts more of them, with 95 % intervals at least DISTINCT_ACCURACY_MARGIN apart.
-(Unfiltered uniform lists would not work: five of 64 values repeat in one list of seven, so a model
-that sorts no repeats at all seems to lose little.) Both accuracies are reported.
+Unfiltered uniform lists would not work: with five items of 64 values, only one list in seven has a
+repeat, so a model that sorts no repeats would lose little. Both accuracies are reported.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, ro
 from interp_toolkit.models.transformer.collapsed import read_logits
 from interp_toolkit.stats import clopper_pearson
 
-MESSAGES = 10  # that a search says on its way
+MESSAGES = 10  # progress messages per search
 
 
 @dataclass(frozen=True)
 class ListAccuracy:
-    """The accuracy of a model on some lists.
+    """Accuracy of a model on some lists.
 
     Attributes:
-        n: how many lists.
-        lists_right: share of lists with every item right.
-        low, high: its Clopper-Pearson interval at 95 %.
-        items_right: share of right items, the items before given as they should be.
-        loss: mean cross-entropy of an item, in nats.
+        n: number of lists.
+        lists_right: fraction of lists with every item right.
+        low, high: Clopper-Pearson 95 % interval of that fraction.
+        items_right: fraction of items right, with teacher forcing.
+        loss: mean cross-entropy per item, in nats, with teacher forcing.
     """
 
     n: int = column("number")
@@ -69,12 +69,12 @@ def _as_text(ids: Sequence[int]) -> str:
 
 @dataclass(frozen=True)
 class SortedList:
-    """A list and what a model makes of it, as token ids.
+    """A list and the model's output for it, as token ids.
 
     Attributes:
-        input_list, output, correct: the list, the model's own output, the sorted list.
-        right: whether every item is.
-        loss: mean cross-entropy of an item, in nats, the items before given as they should be.
+        input_list, output, correct: the list, the model's greedy output, the sorted list.
+        right: whether every item of the output is right.
+        loss: mean cross-entropy per item, in nats, with teacher forcing.
     """
 
     input_list: tuple[int, ...] = column("list", format=_as_text)
@@ -85,7 +85,7 @@ class SortedList:
 
 
 class Counterexample(NamedTuple):
-    """A list that a model sorts wrongly, its output, and the right one, all as token ids."""
+    """A list that a model sorts wrongly, the output, and the sorted list, as token ids."""
 
     input_list: tuple[int, ...]
     output: tuple[int, ...]
@@ -97,10 +97,11 @@ class Counterexamples:
     """The result of a search for wrongly sorted lists.
 
     Attributes:
-        searched: lists drawn, not necessarily different.
-        failed: how many were sorted wrongly.
-        rate: their share; low, high: its Clopper-Pearson interval at 95 %.
-        examples: the first of them.
+        searched: number of lists drawn, not necessarily different.
+        failed: number of lists sorted wrongly.
+        rate: fraction of lists sorted wrongly.
+        low, high: Clopper-Pearson 95 % interval of the rate.
+        examples: the first lists sorted wrongly.
     """
 
     searched: int
@@ -114,16 +115,16 @@ class Counterexamples:
 def list_accuracy(
     model: Model, layout: ListLayout, lists: Lists, memory: int | str | None = None
 ) -> ListAccuracy:
-    """The accuracy of a model on these lists.
+    """Accuracy of a model on these lists.
 
     Args:
         model: any TransformerLens model.
-        layout: of its rows.
-        lists: to sort.
-        memory: bound for a batch, such as "4GiB".
+        layout: layout of its prompts.
+        lists: lists to sort.
+        memory: memory limit for a batch, such as "4GiB".
 
     Raises:
-        InputError: there are no lists, or they, the layout and the model do not fit together.
+        InputError: there are no lists, or the layout does not fit the lists or the model.
     """
     if not len(lists):
         raise InputError("there are no lists to sort")
@@ -159,20 +160,21 @@ def counterexamples(
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Counterexamples:
-    """The lists, among `n` drawn ones, that a model sorts wrongly.
+    """Search `n` random lists for lists that a model sorts wrongly.
 
     Args:
         model: any TransformerLens model.
-        layout: of its rows.
-        source: draws the lists, on the model's device.
-        n: how many to draw.
-        keep: how many of the failures to show.
-        seed: of the draws; none gives the lists that a recipe of that seed trains on.
-        memory: bound for a batch, such as "4GiB".
-        progress: is told from time to time how far the search is.
+        layout: layout of its prompts.
+        source: distribution of the lists.
+        n: number of lists to draw.
+        keep: maximal number of failures to return.
+        seed: seed of the draws; the lists differ from those that a recipe of this seed trains on.
+        memory: memory limit for a batch, such as "4GiB".
+        progress: called with a description of the progress.
 
     Raises:
-        InputError: nothing is to be drawn, or source, layout and model do not fit together.
+        InputError: `n` is below 1, `keep` is below 0, or the layout does not fit the source or the
+            model.
     """
     if n < 1 or keep < 0:
         raise InputError(f"a search needs n of at least 1 and keep of at least 0, got {n}, {keep}")
@@ -206,17 +208,17 @@ def hardest(
     keep: int = 10,
     memory: int | str | None = None,
 ) -> list[SortedList]:
-    """The lists with the greatest loss an item, the worst first.
+    """Lists with the greatest mean loss per item, in descending order of loss.
 
     Args:
         model: any TransformerLens model.
-        layout: of its rows.
-        lists: to sort.
-        keep: how many of them.
-        memory: bound for a batch, such as "4GiB".
+        layout: layout of its prompts.
+        lists: lists to sort.
+        keep: maximal number of lists to return.
+        memory: memory limit for a batch, such as "4GiB".
 
     Raises:
-        InputError: lists, layout and model do not fit together.
+        InputError: the layout does not fit the lists or the model.
     """
     _check_model(model, layout)
     size = _batch_size(model, layout, memory)
@@ -234,17 +236,17 @@ def hardest(
 
 
 def greedy_outputs(model: Model, layout: ListLayout, lists: Lists) -> Int[Tensor, "row item"]:
-    """The token ids that a model answers, its own answers fed back; -1 beyond a list's length.
+    """Token ids of a model's greedy output; -1 beyond a list's length.
 
     Raises:
-        InputError: lists, layout and model do not fit together.
+        InputError: the layout does not fit the lists or the model.
     """
     _check_model(model, layout)
     rows = layout.rows(lists.to(device_of(model)))
     if not layout.autoregressive:
         return _answers(model, rows.tokens, rows.read).masked_fill(~rows.present, -1)
     slots = rows.read + 1
-    tokens = rows.tokens.scatter(1, slots, layout.values[0])  # no right answer is left to see
+    tokens = rows.tokens.scatter(1, slots, layout.values[0])  # hides the sorted list
     outputs = torch.full_like(rows.answer, -1)
     for item in range(layout.longest):
         here, slot, read = rows.present[:, item], slots[:, item, None], rows.read[:, item, None]
@@ -262,7 +264,7 @@ class _Judged(NamedTuple):
 
 
 def _judge(model: Model, layout: ListLayout, rows: ListRows) -> _Judged:
-    """Correctness of items and lists, given the sorted items before."""
+    """Correctness and loss of items and lists, with teacher forcing."""
     logits = read_logits(model, rows.tokens, rows.read)
     answer = torch.tensor(layout.values, device=logits.device)[rows.answer]
     right = logits.argmax(dim=-1) == answer
@@ -294,7 +296,7 @@ def _shown(model: Model, layout: ListLayout, lists: Lists) -> Iterator[Counterex
 
 
 def _batch_size(model: Model, layout: ListLayout, memory: int | str | None) -> int:
-    """The number of rows of a whole forward pass, loss included, that fit."""
+    """Number of prompts per forward pass that fit in memory, including the loss."""
     parameter = next(iter(model.parameters()), None)
     itemsize = 4 if parameter is None else parameter.element_size()
     n_stored = 3 * layout.longest * _n_logits(model)  # logits read, and two copies in float64
@@ -308,7 +310,7 @@ def _n_logits(model: Model) -> int:
 
 
 def _check_model(model: Model, layout: ListLayout) -> None:
-    """Raise InputError unless the model takes rows of this layout and cannot see the answers."""
+    """Raise InputError unless the layout fits the model and attention hides the answers."""
     d_vocab, n_ctx, n_logits = int(model.cfg.d_vocab), int(model.cfg.n_ctx), _n_logits(model)
     pad = () if layout.pad is None else (layout.pad,)
     largest = max(itertools.chain(layout.values, layout.before, layout.between, layout.after, pad))
@@ -320,7 +322,8 @@ def _check_model(model: Model, layout: ListLayout) -> None:
         raise InputError(f"the layout {layout} has value {layout.values[-1]}, which has no logit")
     if layout.n_positions > n_ctx:
         raise InputError(
-            f"the layout {layout} has rows of {layout.n_positions} tokens, the model takes {n_ctx}"
+            f"the layout {layout} has prompts of {layout.n_positions} tokens; the model takes "
+            f"at most {n_ctx}"
         )
     if layout.autoregressive and getattr(model.cfg, "attention_dir", None) == "bidirectional":
         raise InputError(
@@ -333,41 +336,44 @@ def _check_model(model: Model, layout: ListLayout) -> None:
         )
 
 
-#: between the intervals: a model made for repeats can do a few points worse on them (the source's
-#: first experiment sorts 98.6 % of uniform lists and 96.8 % of hard ones)
+#: minimal distance between the intervals: a model trained on repeats can be a few points worse on
+#: them (the source's first experiment sorts 98.6 % of uniform lists and 96.8 % of hard ones)
 DISTINCT_ACCURACY_MARGIN = 0.05
 
 
 def with_repeats(lists: Lists) -> Lists:
-    """The lists in which a value occurs twice or more."""
+    """Lists in which some value occurs at least twice."""
     ordered = lists.sorted()
     equal = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] < lists.n_values)
     return lists.take(equal.any(1))
 
 
 def distinct_only(apart: ListAccuracy, repeating: ListAccuracy) -> bool:
-    """Whether a model sorts distinct lists so much better that they are its kind."""
+    """Whether a model sorts lists of distinct values better by DISTINCT_ACCURACY_MARGIN."""
     return apart.low - repeating.high > DISTINCT_ACCURACY_MARGIN
 
 
 def accuracies(
     model: Model, layout: ListLayout, distinct: bool | None, memory: int | str | None = None
 ) -> tuple[bool, Mapping[str, ListAccuracy]]:
-    """Whether the lists are distinct, and how well a model sorts the test sets.
+    """Accuracy of a model on each test set, and whether its lists have distinct values.
 
-    Of lists with repeats, every multiset of two values is a set of its own ("two_values"): the
-    source's causal model fails there.
-    Where that was not known, one figure of the other kind of list is added: "repeats" (uniform
-    lists that have some) beside the sets of distinct lists, "distinct" beside the others.
+    With repeats, lists of two values are a test set of their own ("two_values"), on which the
+    source's causal model fails. If `distinct` is None, the accuracy on the other kind of list is
+    added: "repeats" (uniform lists with repeats) beside the sets of distinct lists, "distinct"
+    beside the others.
 
     Args:
         model: any TransformerLens model.
-        layout: of its rows.
-        distinct: whether lists have distinct values; None: find out.
-        memory: bound for a batch, such as "4GiB".
+        layout: layout of its prompts.
+        distinct: whether lists have distinct values; None: decide by the accuracies.
+        memory: memory limit for a batch, such as "4GiB".
+
+    Returns:
+        Whether lists have distinct values, and the accuracy by name of the test set.
 
     Raises:
-        InputError: the layout and the model do not fit together, or it has no distinct lists.
+        InputError: the layout does not fit the model, or has no lists of distinct values.
     """
 
     def right(lists: Lists) -> ListAccuracy:
@@ -387,9 +393,10 @@ def accuracies(
 
 
 def hard_lists(layout: ListLayout, distinct: bool) -> Lists:
-    """The test lists to look for the greatest loss among: sets, or multisets of two values.
+    """Test lists among which to search for the greatest loss.
 
-    Where these are too many to list: the hard lists, or the random ones.
+    These are all sets (distinct values) or all multisets of two values. If those are too many to
+    list, they are the hard lists, or else the random lists.
     """
     by_name = standard_sets(layout, distinct) | _two_values(layout, distinct)
     names = ("sets", "two_values", "hard", "random")
@@ -397,6 +404,6 @@ def hard_lists(layout: ListLayout, distinct: bool) -> Lists:
 
 
 def _two_values(layout: ListLayout, distinct: bool) -> dict[str, Lists]:
-    """The multisets of two values, by name, where there are some."""
+    """Test set of all multisets of two values; empty if there is none."""
     lists = None if distinct else two_valued_sets(layout)
     return {} if lists is None else {"two_values": lists}

@@ -16,13 +16,13 @@ from interp_toolkit.circuits.sorting.weights import WeightTables, shared_part
 from interp_toolkit.plots import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL, shade
 from interp_toolkit.results import Figure, head_name
 
-MOST_MAPS, PER_ROW = 6, 3  # of QK, one an output item
-FAINTEST = -10.0  # nats below the row's best key: e^-10 of its attention
-MOST_CURVES = 15  # of OV; more values than that are drawn in steps
+MOST_MAPS, PER_ROW = 6, 3  # QK maps per figure and per row of panels
+FAINTEST = -10.0  # lower end of the color scale: e^-10 of the best key's attention
+MOST_CURVES = 15  # OV curves per figure; with more values, a subset is drawn
 
 
 def qk_by_item(tables: WeightTables, head: int = 0) -> Figure:
-    """Scores of values against keys for some output items, each row's best key at 0."""
+    """Plot QK scores of values against keys for some output items, relative to the best key."""
     n_items = tables.qk.shape[1]
     items: list[int | None] = [*_some(n_items, MOST_MAPS - 1), None]
     panels = plots.beside(len(items), PER_ROW)
@@ -50,24 +50,24 @@ def qk_by_item(tables: WeightTables, head: int = 0) -> Figure:
         cells |= plots.SILENT_HOLES | {"showscale": panel.number == 0}
         data.append(cells | panel.trace)
     caption = (
-        "From the weights: attention scores by output item, each row less its largest; last "
-        "their average over items. Filtering for values above the previous one is a bright "
-        "upper triangle, brightest next to the diagonal; equal attention to all values is a "
-        "uniform color."
+        "Attention scores from the weights by output item, minus the largest of each row; last "
+        "panel: average over items. Filtering for values above the previous one shows as a bright "
+        "upper triangle, brightest next to the diagonal; equal attention to all values shows as "
+        "a uniform color."
     )
     return Figure(f"QK by position of {head_name(0, head)}", caption, data, layout)
 
 
 def ov_map(tables: WeightTables, head: int = 0) -> Figure:
-    """A map of each source's contribution to the values' logits."""
+    """Plot the effect of each source on the values' logits as a heatmap."""
     ov = tables.ov[head]
     n = ov.shape[1]
-    centred = ov - ov.mean(1, keepdim=True)
-    size = float(centred[:n].abs().max()) or 1.0
+    centered = ov - ov.mean(1, keepdim=True)
+    size = float(centered[:n].abs().max()) or 1.0
     trace = plots.heatmap(
         tables.query_names,
         tables.source_names,
-        plots.rounded(centred),
+        plots.rounded(centered),
         "logit",
         low=-size,
         high=size,
@@ -79,21 +79,21 @@ def ov_map(tables: WeightTables, head: int = 0) -> Figure:
     )
     layout |= {"height": 460}
     caption = (
-        "From the weights: what each source adds to the logits if it alone is attended to, each "
-        "row less its mean. A head that copies is brightest on the diagonal."
+        "Effect of each source on the logits if it alone is attended to, from the weights, minus "
+        "the mean of each row. A head that copies is brightest on the diagonal."
     )
     return Figure(f"OV of {head_name(0, head)}", caption, [trace], layout)
 
 
 def ov_curves(tables: WeightTables, head: int = 0) -> Figure:
-    """The same as curves over the output value: values at the left, separators at the right."""
+    """Plot OV outputs as curves over the output value: values left, separators right."""
     n = tables.ov.shape[2]
     ov = tables.ov[head] - shared_part(tables.ov[head, :n])
     panels = plots.beside(2, 2)
     titles = [p.heading(t) for p, t in zip(panels, ("values", "separators"), strict=True)]
     layout: plots.Part = {"annotations": titles, "height": 420}
     for panel in panels:
-        up = plots.axis("logit, less the row's mean" if panel.leftmost else "")
+        up = plots.axis("logit, minus the row's mean" if panel.leftmost else "")
         layout |= panel.layout(plots.axis("logit of") | plots.NO_ZERO_LINE, up | plots.NO_ZERO_LINE)
     values = [int(name) for name in tables.query_names]
     data: list[plots.Part] = []
@@ -108,16 +108,16 @@ def ov_curves(tables: WeightTables, head: int = 0) -> Figure:
         )
         data.append(curve | panels[0 if inner else 1].trace)
     caption = (
-        "The same by output value, less a vector that all sources write alike, which changes "
-        "nothing that the model computes. Algorithm 2 sums min(0, i − x) over the list: each "
-        "value's curve then has a kink at the value, all with one change of slope, and a "
-        "separator's is a line."
+        "Effect of each source by output value, minus a vector common to all sources, which "
+        "changes nothing that the model computes. Algorithm 2 sums min(0, i − x) over the list: "
+        "each value's curve then has a kink at the value, with the same change of slope, and a "
+        "separator's curve is a line."
     )
     return Figure(f"OV curves of {head_name(0, head)}", caption, data, layout)
 
 
 def pattern(example: ListReading, head: int = 0, row: int = 0) -> Figure:
-    """Attention where each item of one list is read, the list's own keys sorted."""
+    """Plot attention at the position of each output item of one list, keys sorted by value."""
     layout, length = example.layout, int(example.lists.lengths[row])
     start = len(layout.before)
     tokens = example.rows.tokens[row].tolist()
@@ -145,7 +145,7 @@ def pattern(example: ListReading, head: int = 0, row: int = 0) -> Figure:
     text = " ".join(map(str, tokens[start : start + length]))
     caption = (
         f"Attention from each output item on the list {text}, whose items are sorted here; "
-        "further right: all other tokens of the row. Items hidden by the causal mask are 0."
+        "further right: all other tokens of the prompt. Keys hidden by the causal mask are 0."
     )
     title = f"Pattern of {head_name(0, head)}"
     return Figure(title, caption, [trace], axes | {"height": 420})
@@ -156,7 +156,7 @@ def separator_lines(
     from_weights: Float[Tensor, "head separator item"],
     names: Sequence[str],
 ) -> Figure:
-    """Attention to separators over that to the values, by output item."""
+    """Plot attention to separators over attention to values, by output item."""
     items = list(range(from_weights.shape[2]))
     data: list[plots.Part] = []
     for head in range(len(from_weights)):
@@ -179,16 +179,16 @@ def separator_lines(
         plots.axis("attention relative to values") | plots.NO_ZERO_LINE | plots.FROM_ZERO,
     )
     caption = (
-        "Attention to a separator relative to the values but the largest. Algorithm 2 needs one "
-        "or more that rise with the output item in a straight line (item 0 may differ); models "
-        "without it can draw one too, so it is no evidence alone. From weights: the unweighted "
-        "mean over all previous tokens, likely or not."
+        "Attention to a separator relative to all values except the largest. Algorithm 2 needs at "
+        "least one ratio that rises linearly with the output item (item 0 may differ). Models "
+        "without it can show this too, so it is no evidence alone. From weights: unweighted mean "
+        "over all possible previous tokens."
     )
     return Figure("Attention to separators", caption, data, layout)
 
 
 def logit_line(ratio: Float[np.ndarray, " item"], r2: Float[np.ndarray, " item"]) -> Figure:
-    """γ/β of the logits against the output item, with the theory's line, and how well they fit."""
+    """Plot γ/β of the logits and R² of the fit against the output item."""
     items = list(range(len(ratio)))
     above = plots.Panel(0, (0.0, 1.0), (0.42, 1.0))
     below = plots.Panel(1, (0.0, 1.0), (0.0, 0.28))
@@ -213,20 +213,20 @@ def logit_line(ratio: Float[np.ndarray, " item"], r2: Float[np.ndarray, " item"]
 
 
 def _whole(n: int) -> plots.Part:
-    """Ticks of an axis of items: whole numbers."""
+    """Integer ticks of an axis of items."""
     return {"dtick": 1 if n <= 20 else max(n // 10, 5)}
 
 
 def _some(n: int, most: int) -> list[int]:
-    """The numbers below n, or so many of them, the first and last among them, evenly."""
+    """At most `most` evenly spaced integers from 0 to n - 1, both ends included."""
     if n <= most:
         return list(range(n))
     return sorted({round(i * (n - 1) / (most - 1)) for i in range(most)})
 
 
-LOW, HIGH = -1.0, 2.0  # of the criteria's scale; what lies beyond is drawn at the end
+LOW, HIGH = -1.0, 2.0  # ends of the criteria's scale; values beyond are drawn at the end
 
-#: drawn against the step: the metric, its name, and of which algorithm it is a criterion
+#: curves against the training step: metric, label, index of the algorithm it supports
 CURVES = (
     ("items_right", "items right", None),
     ("above_lift", "attention above the previous", 0),
@@ -241,7 +241,7 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 def criteria_scale(criteria: Sequence[Criterion]) -> Figure:
-    """All criteria on scales between their thresholds, with weight-shuffled models."""
+    """Plot all criteria on scales between their thresholds, with weight-shuffled models."""
     names = [_name(criterion) for criterion in criteria]
     data: list[plots.Part] = []
     for side, algorithm in enumerate(dict.fromkeys(criterion.algorithm for criterion in criteria)):
@@ -279,15 +279,15 @@ def criteria_scale(criteria: Sequence[Criterion]) -> Figure:
     )
     layout |= {"height": 120 + 34 * len(criteria)}
     caption = (
-        "Each criterion of the two algorithms on a scale of its own, from its weak to its strong "
-        "threshold: right of strong, it is met; left of weak, it is not. Strokes are the "
-        "weight-shuffled models that come nearest."
+        "Each criterion of the two algorithms on its own scale from its weak to its strong "
+        "threshold: right of strong, it is met; left of weak, it is not. Strokes: the nearest "
+        "weight-shuffled models."
     )
     return Figure("Criteria of the two algorithms", caption, data, layout)
 
 
 def evolution(steps: Sequence[EvolutionStep]) -> Figure:
-    """The criteria along training, a curve for each and each seed."""
+    """Plot the criteria along training, one curve per criterion and seed."""
     seeds = sorted({step.seed for step in steps})
     first = min((step.step for step in steps if step.step > 0), default=1)
     data: list[plots.Part] = []
@@ -307,11 +307,11 @@ def evolution(steps: Sequence[EvolutionStep]) -> Figure:
             data.append(curve | words | plots.grouped(metric, listed=seed == seeds[0]))
     layout = plots.layout(
         plots.axis("step", "log") | plots.NO_ZERO_LINE,
-        plots.axis("share, or R²") | plots.NO_ZERO_LINE,
+        plots.axis("fraction, or R²") | plots.NO_ZERO_LINE,
     )
     layout |= {"height": 460, "margin": {"t": 96}}
     caption = (
-        "The numbers behind the status at checkpoints along training"
+        "Metrics behind the status at checkpoints along training"
         + (f", of {len(seeds)} seeds" if len(seeds) > 1 else "")
         + ". Blue: criteria of algorithm 1; orange: of algorithm 2"
         + (f". Step 0 is drawn at {first / 2:g}." if any(s.step == 0 for s in steps) else ".")
@@ -320,7 +320,7 @@ def evolution(steps: Sequence[EvolutionStep]) -> Figure:
 
 
 def qk_along_training(steps: Sequence[EvolutionStep]) -> Figure:
-    """Average QK maps of the first seed at some checkpoints, each row's best key at 0."""
+    """Plot average QK maps of the first seed at some checkpoints, relative to the best key."""
     seed = min(step.seed for step in steps)
     own = [step for step in steps if step.seed == seed and step.qk]
     count = min(MOST_MAPS, len(own))
@@ -339,20 +339,20 @@ def qk_along_training(steps: Sequence[EvolutionStep]) -> Figure:
         across = plots.axis("key value" if panel.lowest else "")
         layout |= panel.layout(across | plots.BARE, down | plots.BARE)
     caption = (
-        "From the weights of head 0, averaged over output items, each row less its largest. An "
-        "upper triangle is algorithm 1's filter; a uniform color is algorithm 2's equal "
-        "attention."
+        "Attention scores from the weights of head 0, averaged over output items, minus the "
+        "largest of each row. An upper triangle is algorithm 1's filter; a uniform color is "
+        "algorithm 2's equal attention."
     )
     return Figure("QK along training", caption, data, layout)
 
 
 def _name(criterion: Criterion) -> str:
-    """The criterion in a phrase, with its algorithm: both can have one of the same metric."""
+    """Label of the criterion with its algorithm's number, which makes labels unique."""
     return f"{criterion.says} ({1 if criterion.algorithm == MIN_GREATER else 2})"
 
 
 def _placed(criterion: Criterion, value: float | None) -> float | None:
-    """A value's position between the thresholds: 0 at weak, 1 at strong."""
+    """Position of a value on the criterion's scale: 0 at weak, 1 at strong."""
     if value is None:
         return None
     share = (value - criterion.weak) / (criterion.strong - criterion.weak)

@@ -1,10 +1,11 @@
-"""All numbers that identify a sorting algorithm: of a model, of each head, along training.
+"""Metrics that identify a sorting algorithm, for a model, for each head, and along training.
 
-The same numbers are taken of the model, of each head alone, of weight-shuffled models and of
-checkpoints. Of several heads together, attention and OV are averaged with the sizes of what the
-heads write as weights; of one head alone, the logits are what it adds to them.
-Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023), whose evidence
-that a causal model takes the slow route is that algorithm 1's triangular pattern comes early.
+The same metrics are measured for the model, for each head alone, for weight-shuffled models and for
+checkpoints. For a model with several heads, attention and OV are averaged over heads, weighted by
+the norm of the heads' outputs. For one head alone, the logits are its contribution to them.
+
+Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023). It reads an
+early triangular pattern of algorithm 1 as evidence that a causal model learns by the slow route.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.models.transformer.collapsed import at_positions, read_logits
 from interp_toolkit.models.weights.view import weights
 
-ABOVE = (  # of `AboveScores`
+ABOVE = (  # attributes of `AboveScores`
     *("above", "above_uniform", "above_lift", "filter_score"),
     *("smallest_first", "smallest_chance", "smallest_lift"),
 )
@@ -60,12 +61,13 @@ ABOVE = (  # of `AboveScores`
 
 @dataclass(frozen=True)
 class Region:
-    """Behavior where the previous value belongs to a chosen set.
+    """Attention and swaps for a range of previous values.
 
     Attributes:
-        lowest, highest: these values.
-        above_lift: of its attention there (see `AboveScores`); None where it cannot be determined.
-        swaps: what the output follows when one of them is put there; None of too few.
+        lowest, highest: the range, both included.
+        above_lift: see `AboveScores`; None if undetermined.
+        swaps: outputs after the previous token is replaced by a value of the range; None for too
+            few swaps.
     """
 
     lowest: int
@@ -76,14 +78,15 @@ class Region:
 
 @dataclass(frozen=True, eq=False)
 class Measures:
-    """The measurements of a model or of one head.
+    """Measurements of a model or of one head.
 
     Attributes:
-        metrics: the numbers by name; None where one cannot be determined.
-        line: of the logits.
+        metrics: metrics by name; None where undetermined.
+        line: regression of the logits.
         separator: attention to the separator before the list, if there is one.
-        swaps: what the output follows, for outputs that follow the list.
-        regions: attention and swaps by halves of the previous values; none where nothing follows.
+        swaps: outputs after swaps of the previous token; None if none were possible.
+        regions: attention and swaps for the lower and upper half of the previous values; empty if
+            no swap was possible.
     """
 
     metrics: Mapping[str, float | None]
@@ -109,11 +112,11 @@ def measure(
     """Measure a model, or one head of it, on the lists of a reading.
 
     Args:
-        model: the model that was read.
-        reading: its answers and attention.
-        tables: its weight tables, if they are at hand.
-        head: one head alone; None: the model.
-        seed: of the swaps.
+        model: the model of the reading.
+        reading: logits and attention of the model.
+        tables: weight tables of the model, if already computed.
+        head: head to measure alone; None: the model.
+        seed: seed of the swaps.
     """
     tables = weight_tables(model, reading.layout, reading) if tables is None else tables
     share = _shares(tables, head)
@@ -155,10 +158,10 @@ def measure(
 
 def _regions(
     reading: ListReading,
-    attention: Float[Tensor, "row item place"],
+    attention: Float[Tensor, "row item list_pos"],
     answers: SwapAnswers | None,
 ) -> tuple[Region, ...]:
-    """The lower and the upper half of the previous values, apart."""
+    """Attention and swaps for the lower and the upper half of the previous values."""
     if answers is None:
         return ()
     n = reading.layout.n_values
@@ -170,7 +173,7 @@ def _regions(
 
 
 def _shares(tables: WeightTables, head: int | None) -> Float[Tensor, " head"]:
-    """Weights of the heads: by the size of their output, or one head alone."""
+    """Weights of the heads in averages: norms of their outputs, or 1 for a single head."""
     n_heads = len(tables.ov)
     if head is not None:
         return torch.eye(n_heads, dtype=torch.float64)[head]
@@ -182,9 +185,9 @@ def _shares(tables: WeightTables, head: int | None) -> Float[Tensor, " head"]:
 
 @torch.no_grad()
 def head_logits(model: Model, reading: ListReading, head: int) -> Float[Tensor, "row item value"]:
-    """The contribution of one head to the values' logits at the read positions.
+    """Contribution of one head to the values' logits at the positions where items are read.
 
-    A final norm's division, one number for each position, is left out.
+    The division by a final norm, one number per position, is left out.
     """
     view = weights(model)
     z = collect(model, reading.rows.tokens, HOOK_Z, "all")[HOOK_Z][:, :, head].double()
@@ -195,13 +198,14 @@ def head_logits(model: Model, reading: ListReading, head: int) -> Float[Tensor, 
 
 @dataclass(frozen=True, eq=False)
 class HeadFingerprint:
-    """The numbers of one head.
+    """Metrics and criteria of one head.
 
     Attributes:
-        head: its number.
-        algorithm: by the head's own criteria; "neither" for a head whose ablation costs nothing.
-        metrics, criteria: of the head alone.
-        lists_right_without: share of lists sorted when the head's output is replaced by its mean.
+        head: index of the head.
+        algorithm: verdict from the head's own criteria; "neither" for a head whose ablation does
+            not reduce the fraction of lists sorted.
+        metrics, criteria: metrics and criteria of the head alone.
+        lists_right_without: fraction of lists sorted with the head's output replaced by its mean.
     """
 
     head: int
@@ -224,16 +228,19 @@ def head_parts(
     seed: int,
     progress: Callable[[str], None],
 ) -> tuple[list[HeadFingerprint], list[Measures]]:
-    """Each head's part, and what was measured of it.
+    """Metrics, criteria and mean ablation of each head.
 
     Args:
-        model: the model that was read.
-        reading: its answers and attention.
-        tables: its weight tables.
-        whole: algorithm, criteria and measures of the model, which are a single head's too; and
-            whether it sorts.
-        seed: of the swaps.
-        progress: told which head is measured.
+        model: the model of the reading.
+        reading: logits and attention of the model.
+        tables: weight tables of the model.
+        whole: algorithm, criteria and measurements of the model, which also hold for the only head
+            of a one-head model; and whether the model sorts.
+        seed: seed of the swaps.
+        progress: called with a description of each step.
+
+    Returns:
+        The fingerprint and the measurements of each head.
     """
     algorithm, criteria, measured, sorting = whole
     rows, layout, n_heads = reading.rows, reading.layout, int(model.cfg.n_heads)
@@ -263,20 +270,20 @@ def head_parts(
     return heads, measures
 
 
-MOST_NUMBERS = 20_000_000  # attention weights held at once: fewer lists where they are long
+MOST_NUMBERS = 20_000_000  # attention weights in memory, which limits the number of long lists
 LISTS = 500
 CHECKPOINT = re.compile(r"seed-(\d+)-step-(\d+)\.(safetensors|pt)")
 
 
 @dataclass(frozen=True)
 class EvolutionStep:
-    """The numbers at one checkpoint.
+    """Metrics at one checkpoint.
 
     Attributes:
-        seed: of the training run.
-        step: updates done.
-        metrics: by name, as `measure` gives them; None where one cannot be determined.
-        qk: of head 0, scores from each value to each value, the mean over output items.
+        seed: seed of the training run.
+        step: number of updates.
+        metrics: metrics by name (see `measure`); None where undetermined.
+        qk: scores of head 0 from each value to each value, averaged over output items.
     """
 
     seed: int
@@ -294,19 +301,20 @@ def sorting_evolution(
     seed: int = 0,
     progress: Callable[[str], None] = lambda step: None,
 ) -> list[EvolutionStep]:
-    """The numbers behind the verdict at every checkpoint, by seed and step.
+    """Metrics of every checkpoint along training, sorted by seed and step.
 
     Args:
         checkpoints: a folder of files named as in `seed-0-step-000100.safetensors`, or pairs of a
             step and a model (of one run).
-        layout: of the rows; None: what the checkpoints' task record says.
-        distinct: whether lists have distinct values; None: what the record says, else they repeat.
-        lists: how many to measure on, the same at every checkpoint.
-        seed: of the lists.
+        layout: layout of the prompts; None: that of the checkpoints' task record.
+        distinct: whether lists have distinct values; None: as in the task record, else False.
+        lists: number of lists to measure on, the same at every checkpoint.
+        seed: seed of the lists and swaps.
         progress: called with a description of each step.
 
     Raises:
-        InputError: a folder without such files, models of several layers, no layout or another's.
+        InputError: the folder has no such files, a model has several layers, or the layout is
+            missing or does not fit a model.
 
     Examples:
         >>> import interp_toolkit as it
@@ -330,7 +338,7 @@ def sorting_evolution(
 def _models(
     checkpoints: str | Path | Iterable[tuple[int, Any]],
 ) -> Iterator[tuple[int, int, Any]]:
-    """Seed, step and model, one at a time."""
+    """Iterate over seed, step and model of the checkpoints."""
     if not isinstance(checkpoints, str | Path):
         for step, model in checkpoints:
             yield 0, step, model
@@ -342,7 +350,7 @@ def _models(
 def checkpoint_files(folder: str | Path) -> list[tuple[int, int, Path]]:
     """Seed, step and file of every checkpoint in a folder.
 
-    Raises InputError when it is none or has none.
+    Raises InputError if there is no such folder, or no checkpoint in it.
     """
     folder = Path(folder).expanduser()
     if not folder.is_dir():
@@ -360,10 +368,10 @@ def checkpoint_files(folder: str | Path) -> list[tuple[int, int, Path]]:
 
 
 def find_layout(model: Model, layout: str | Sequence[str] | ListLayout | None) -> ListLayout:
-    """The layout that is given, or else what the model's task record says.
+    """Layout passed by the caller, or else that of the model's task record.
 
     Raises:
-        InputError: there is neither, or it does not fit the model.
+        InputError: there is neither, or the layout does not fit the model.
     """
     if isinstance(layout, ListLayout):
         return layout
@@ -383,7 +391,7 @@ def find_layout(model: Model, layout: str | Sequence[str] | ListLayout | None) -
 def read_lists(
     model: Model, layout: ListLayout, distinct: bool, lists: int, seed: int
 ) -> ListReading:
-    """A reading of random lists, of the kind that the model was made for."""
+    """Run the model on random lists, with or without distinct values."""
     size = int(model.cfg.n_heads) * layout.longest * layout.n_positions
     n = max(min(lists, MOST_NUMBERS // size), 1)
     source = ListSource(
@@ -393,7 +401,10 @@ def read_lists(
 
 
 def guessed(reading: ListReading) -> float:
-    """Share of items that the better guess gets: each place's most frequent value, or the last."""
+    """Fraction of items right for the better of two guesses.
+
+    The guesses are the most frequent value at each position, and the previous output.
+    """
     answer, present = reading.rows.answer, reading.rows.present
     counts = torch.stack([((answer == v) & present).sum(0) for v in range(reading.layout.n_values)])
     guesses = [int(counts.amax(0).sum())]

@@ -1,28 +1,31 @@
-"""Weights of a one-layer sorting model: QK and OV tables, their form, their positions.
+"""Weights of a one-layer sorting model: QK and OV tables, their form, and effects of positions.
 
-`weight_tables` gives two tables a head, as the source draws them:
-- QK: attention scores by output item, from each value as the previous token (or as the token where
-  the item is read) to each value of the list and to each separator;
-- OV: what each of these, attended to alone, adds to the logits of the values.
-A value's entries are means over the list's positions, whether or not the query stands at one of
-them; a separator's are at its own. Lengths of lists count alike. Rows of OV hold what b_V writes,
-but not what does not depend on the head: b_O, b_U and the query's own residual stream. Without an
-MLP the logits are `direct + Σ attention x OV` (entries by position), divided by one number for each
-list and item where there is a final norm. The logits of a reading, before that division, are
-rebuilt in this way from its attention, and what is missing is reported. OV is given at the norm's
-mean scale.
+`weight_tables` returns two tables per head, as in the source's figures:
+
+- QK: attention scores by output item, from each value at the query position to each value of the
+  list and to each separator.
+- OV: effect of attending to each value or separator alone on the logits of the values.
+
+Entries of a value are means over the list's positions; entries of a separator are those at its own
+position. List lengths have equal weight. OV includes the output of b_V, but no term that does not
+depend on the head: b_O, b_U and the query's residual stream. Without an MLP, the logits are `direct
++ Σ attention x OV` (entries by position), divided by one number per list and item if there is a
+final norm. As a check, the logits of a reading are rebuilt in this way from its attention, before
+that division, and the unexplained fraction of their variance is reported. OV is divided by the mean
+scale of the final norm.
 
 `copy_score` and `piecewise_fits` describe a head's OV table. Algorithm 2 sums `min(0, i - x)` over
-the list's values i, and softmax and separators leave room for any shift and multiple of x in each
-row: the table is fitted by least squares as `v(x) + c_i + b_i x + s min(0, i - x)` with one slope
-s >= 0. Lines alone explain most of many a table (nine tenths of the source's experiment 3), so the
-kinks' own part is reported apart. A vector v(x) that all rows share changes nothing that a model
-computes, since attention sums to 1: it is taken off first, which the source's formula does not do.
+the list's values i, and softmax and separators allow any shift and any multiple of x in each row.
+The table is therefore fitted by least squares as `v(x) + c_i + b_i x + s min(0, i - x)` with one
+slope s >= 0. Lines alone explain most of the variance of many tables (90 % in the source's
+experiment 3), so the contribution of the kinks is reported separately. A vector v(x) common to all
+rows changes nothing that the model computes, since attention sums to 1. It is subtracted first,
+which the source's formula does not do.
 
-`position_shares` splits the variance of scores, exactly and in this order, into what depends on the
-key's token alone, on the query's token as well, on the query's position as well, and on the key's
-position; what all keys of a query share does not reach the pattern and is taken out first. What
-values write to the logits, less what all logits share, is split into token and position.
+`position_shares` splits the variance of scores exactly into sequential effects: of the key token,
+of the query token, of the query's position, and of the key's position. The mean score over all keys
+of a query does not change the pattern and is subtracted first. The output of values to the logits,
+minus its mean over logits and over sources, is split into effects of token and position.
 
 Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023).
 """
@@ -56,10 +59,10 @@ class Source:
     """A value of the list, a separator or the padding.
 
     Attributes:
-        name: on axes; separators of one id are distinguished by their order, as "[10] 2nd".
-        token: its id.
-        positions: those where it can stand, for each length of the list from the shortest;
-            none for padding that a length does not need.
+        name: name on axes; separators with the same id are numbered, as in "[10] 2nd".
+        token: token id.
+        positions: possible positions for each length of the list, from the shortest; empty for a
+            length that needs no padding.
     """
 
     name: str
@@ -68,7 +71,7 @@ class Source:
 
 
 def sources(layout: ListLayout) -> tuple[Source, ...]:
-    """The values at the list's positions, then the separators in their order, then the padding."""
+    """Sources of a layout: values at the list's positions, then separators, then padding."""
     lengths = range(layout.shortest, layout.longest + 1)
     start = len(layout.before)
     listed = tuple(tuple(range(start, start + length)) for length in lengths)
@@ -88,7 +91,7 @@ def sources(layout: ListLayout) -> tuple[Source, ...]:
 
 
 def _separator_positions(layout: ListLayout, length: int) -> list[int]:
-    """The position of each separator in a row whose list has this length."""
+    """Position of each separator in a prompt whose list has this length."""
     between = len(layout.before) + length
     after = _row_length(layout, length) - len(layout.after)
     return [
@@ -105,7 +108,7 @@ def _row_length(layout: ListLayout, length: int) -> int:
 
 
 def _name(layout: ListLayout, separators: list[int], number: int) -> str:
-    """A separator's name, with its order where another has the same id."""
+    """Name of a separator, numbered if another has the same id."""
     token = separators[number]
     name = layout.token_name(token)
     if separators.count(token) == 1:
@@ -114,29 +117,29 @@ def _name(layout: ListLayout, separators: list[int], number: int) -> str:
     return f"{name} {order}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(order, 'th') }"
 
 
-EXACT = 1e-6  # share of the logits' variance; rounding in float32 leaves 1e-12
+EXACT = 1e-6  # fraction of the logits' variance; rounding in float32 leaves 1e-12
 MOST_ROWS = 256  # lists of the reading whose logits are rebuilt
-MOST_NUMBERS = 8_000_000  # held at once for it: fewer lists where they are long
+MOST_NUMBERS = 8_000_000  # numbers in memory while rebuilding, which limits the number of lists
 
 
 @dataclass(frozen=True, eq=False)
 class WeightTables(ShortRepr):
-    """The tables; see the module.
+    """QK and OV tables of every head; see the module.
 
     Attributes:
         qk: attention scores, divided by the attention scale; -inf where the mask hides the key.
-            Item 0 may be read at a separator in front of the sorted list; its rows are then all
-            that separator's.
-        ov: what each source adds to the logits of the values.
-        ov_posted: of the values alone, as the source's formula has it: without position
-            embeddings, b_O and b_U included.
-        query_names: of the queries, the values.
-        first_query: of the separator where item 0 is read; None where it is read at a value.
-        source_names: of keys and sources: the values, then separators, then padding.
-        exact: whether the rebuilt logits are the model's, and no norm divides them.
-        residual: share of the logits' variance over the values, before a final norm's division,
-            that the tables do not explain.
-        note: why they are not exact, "" where they are.
+            If item 0 is read at the separator before the sorted list, all queries of item 0 have
+            the scores of that separator.
+        ov: effect of each source on the logits of the values.
+        ov_posted: effect of each value by the source's formula: without position embeddings, and
+            with b_O and b_U.
+        query_names: names of the queries (the values).
+        first_query: name of the separator at which item 0 is read; None if it is read at a value.
+        source_names: names of the keys: values, then separators, then padding.
+        exact: whether the rebuilt logits equal the model's and no final norm divides them.
+        residual: fraction of the logits' variance over the values, before the division by a final
+            norm, that the tables do not explain.
+        note: why the tables are not exact; "" if they are.
     """
 
     qk: Float[Tensor, "head item query source"]
@@ -150,7 +153,7 @@ class WeightTables(ShortRepr):
     note: str
 
     def average_qk(self, head: int) -> Float[Tensor, "query source"]:
-        """A head's scores from each value, the mean over the items that are read at values."""
+        """Scores of a head from each value, averaged over the items that are read at values."""
         first = 0 if self.first_query is None else 1
         scores = self.qk[head, first:] if self.qk.shape[1] > first else self.qk[head]
         return scores.mean(0)
@@ -158,15 +161,16 @@ class WeightTables(ShortRepr):
 
 @torch.no_grad()
 def weight_tables(model: Model, layout: ListLayout, reading: ListReading) -> WeightTables:
-    """The tables of a one-layer model.
+    """QK and OV tables of a one-layer model.
 
     Args:
         model: any one-layer TransformerLens model.
-        layout: of its rows.
-        reading: what it does on lists, to check the tables against.
+        layout: layout of its prompts.
+        reading: logits and attention on lists, against which the tables are checked.
 
     Raises:
-        InputError: weights that cannot be given exactly, or heads that do not add up.
+        InputError: the weights cannot be read exactly, or a norm after the addition rescales the
+            residual stream.
     """
     view = weights(model)
     listed = sources(layout)
@@ -197,10 +201,10 @@ def weight_tables(model: Model, layout: ListLayout, reading: ListReading) -> Wei
 def separator_line_of_weights(
     tables: WeightTables, layout: ListLayout
 ) -> Float[Tensor, "head separator item"]:
-    """Attention to each separator over that to the values but the largest, as the source draws it.
+    """Attention to each separator over attention to all values except the largest, from QK.
 
-    `exp(mean over queries of (QK to the separator - mean QK to values 0 to n - 2))`, from the
-    scores alone; 0 where the mask hides the separator.
+    The ratio is `exp(mean over queries of (QK to the separator - mean QK to values 0 to n - 2))`,
+    as in the source's figures; 0 where the mask hides the separator.
     """
     n = layout.n_values
     values = tables.qk[..., : n - 1].mean(-1, keepdim=True)
@@ -211,7 +215,7 @@ def separator_line_of_weights(
 def _scores(
     view: ModelWeights, layout: ListLayout, listed: tuple[Source, ...]
 ) -> Float[Tensor, "head item query source"]:
-    """Mean scores over the lengths that have the item, and over a source's visible places."""
+    """Scores, averaged over the lengths that have the item and a source's visible positions."""
     n, longest = layout.n_values, layout.longest
     lengths = range(layout.shortest, longest + 1)
     visible = view.layer(0).visible(layout.n_positions).cpu()
@@ -220,12 +224,12 @@ def _scores(
     keys = view.embed(cells.tokens, cells.positions)
     total = torch.zeros(view.n_heads, longest, n, len(listed), dtype=torch.float64)
     count = torch.zeros(longest, len(listed))
-    asked: dict[tuple[int, tuple[int, ...]], list[tuple[int, int]]] = {}
+    uses_of_query: dict[tuple[int, tuple[int, ...]], list[tuple[int, int]]] = {}
     for number, length in enumerate(lengths):
         for item, read in enumerate(layout.read_positions(length)):
             stands = _standing(layout, item)
-            asked.setdefault((read, stands), []).append((item, number))
-    for (read, stands), uses in asked.items():
+            uses_of_query.setdefault((read, stands), []).append((item, number))
+    for (read, stands), uses in uses_of_query.items():
         at = torch.full((len(stands),), read)
         queries = view.embed(torch.tensor(stands), at)
         scores = torch.stack([c.score(queries, keys, at, cells.positions) for c in circuits])
@@ -242,7 +246,7 @@ def _scores(
 
 
 def _standing(layout: ListLayout, item: int) -> tuple[int, ...]:
-    """The tokens that can stand where an item is read."""
+    """Possible tokens at the position where an item is read."""
     if layout.autoregressive and item == 0 and layout.between:
         return layout.between[-1:]
     return layout.values
@@ -253,7 +257,7 @@ def _last_name(layout: ListLayout) -> str:
 
 
 class _Keys(NamedTuple):
-    """Every source at each of its positions, with the list lengths (from the shortest) there."""
+    """Every source at each of its positions; `stands` says for which lengths it can be there."""
 
     tokens: Int[Tensor, " cell"]
     positions: Int[Tensor, " cell"]
@@ -272,7 +276,7 @@ def _keys(listed: tuple[Source, ...]) -> _Keys:
 
 
 def _written(view: ModelWeights, layout: ListLayout) -> Float[Tensor, "head pos token value"]:
-    """Each token's contribution to the undivided logits by position; 0 where it never occurs."""
+    """Effect of each token on the undivided logits by position; 0 where it never occurs."""
     cells = layout.key_cells()
     x = view.embed(cells.tokens, cells.positions).double()
     norm = view.layer(0).norm
@@ -293,7 +297,7 @@ def _direct(
     positions: Int[Tensor, "row item"],
     values: Int[Tensor, " value"],
 ) -> Float[Tensor, "row item value"]:
-    """The contribution of the query's residual stream and b_O, before a final norm's division."""
+    """Effect of the query's residual stream and b_O, before the division by a final norm."""
     x = (view.embed(tokens, positions) + _bias(view.layer(0))).double()
     return (x @ read_through(view.final_norm, view.W_U[:, values]).double()).cpu()
 
@@ -304,7 +308,7 @@ def _residual(
     reading: ListReading,
     written: Float[Tensor, "head pos token value"],
 ) -> float:
-    """Share of the variance of the undivided logits, centered over values, that is not rebuilt."""
+    """Unexplained fraction of the variance of the undivided logits, centered over values."""
     n_heads, n_pos, _, n_values = written.shape
     n_rows = max(1, min(MOST_ROWS, MOST_NUMBERS // (n_heads * n_pos * n_values)))
     tokens, read, _, present = (part[:n_rows] for part in reading.rows)
@@ -315,14 +319,14 @@ def _residual(
     pattern = reading.pattern[:n_rows]
     for head in range(n_heads):
         rebuilt = rebuilt + pattern[:, head] @ written[head, torch.arange(n_pos), tokens]
-    asked, rebuilt_scores = reading.undivided[:n_rows][present], rebuilt[present]
-    asked, rebuilt_scores = (y - y.mean(-1, keepdim=True) for y in (asked, rebuilt_scores))
-    missing, spread = float(((asked - rebuilt_scores) ** 2).sum()), float((asked**2).sum())
+    logits, rebuilt = reading.undivided[:n_rows][present], rebuilt[present]
+    logits, rebuilt = (y - y.mean(-1, keepdim=True) for y in (logits, rebuilt))
+    missing, spread = float(((logits - rebuilt) ** 2).sum()), float((logits**2).sum())
     return missing / spread if spread > 0 else 0.0
 
 
 def _posted(view: ModelWeights, values: Int[Tensor, " value"]) -> Float[Tensor, "head value value"]:
-    """`((W_E W_V + b_V) W_O + b_O) W_U + b_U` of the values, norms as far as they are linear."""
+    """Table `((W_E W_V + b_V) W_O + b_O) W_U + b_U` of the values, without the final division."""
     w = view.layer(0)
     x = view.embed_norm(view.W_E[values.to(view.W_E.device)]).double()
     x = NormWeights(w.norm.kind, eps=w.norm.eps)(x)
@@ -338,14 +342,14 @@ def _posted(view: ModelWeights, values: Int[Tensor, " value"]) -> Float[Tensor, 
 
 
 def _bias(w: LayerWeights) -> Float[Tensor, " d_model"]:
-    """b_O as it reaches the residual stream."""
+    """Bias b_O with the linear part of a norm after attention applied."""
     return written_through(w.post_norm, w.b_O[None])[0]
 
 
 def _note(view: ModelWeights, residual: float) -> str:
     reasons = []
     if view.final_norm.kind is not None:
-        reasons.append("a final norm divides the logits: OV is given at its mean")
+        reasons.append("a final norm divides the logits: OV is divided by its mean scale")
     if view.layer(0).post_norm.kind is not None:
         reasons.append("the norm after the heads is left out")
     if view.mlp(0) is not None:
@@ -356,28 +360,29 @@ def _note(view: ModelWeights, residual: float) -> str:
         reasons.append(f"the model rounds to {str(view.W_U.dtype).removeprefix('torch.')}")
     reasons = reasons or ["the model computes something that its weights do not show"]
     return (
-        f"tables of weights are approximate ({'; '.join(reasons)}); checked against activations, "
-        f"{residual:.1g} of the variance of the undivided logits is not in them"
+        f"weight tables are approximate ({'; '.join(reasons)}): they leave {residual:.1g} of the "
+        "variance of the undivided logits unexplained"
     )
 
 
-FLAT = 1e-24  # of a table's sum of squares: less variance than rounding leaves
-FEWEST_VALUES = 4  # with three, a line and a shared vector leave nothing to tell a kink by
+FLAT = 1e-24  # fraction of a table's sum of squares that counts as rounding
+FEWEST_VALUES = 4  # with three, lines and a common vector fit every table
 
 
 @dataclass(frozen=True, eq=False)
 class PiecewiseFits:
-    """A table fitted by lines with kinks.
+    """Fit of an OV table by lines with kinks.
 
     Attributes:
-        r2: share of each row's variance over x, without the shared vector, that the fit explains;
-            NaN for a row that has none.
-        slope: s, common to all rows.
-        kink: for each row, the inner value whose kink fits it best; NaN where s is 0, and for the
-            first and last row, where `min(0, i - x)` is a line.
-        mean_r2: of all rows together; None for fewer than four values, or a table without variance.
-        kink_r2: of what is left without kinks (s = 0), the share that they explain; None likewise.
-        kink_at_value: share of inner rows whose best kink is their own value; None likewise.
+        r2: explained fraction of each row's variance over x, without the common vector; NaN for a
+            row without variance.
+        slope: change of slope s at the kinks, common to all rows.
+        kink: the inner value whose kink fits each row best; NaN if s is 0, and for the first and
+            last row, where `min(0, i - x)` is a line.
+        mean_r2: explained fraction over all rows; None for fewer than four values, or a table
+            without variance.
+        kink_r2: fraction of the residual of lines alone (s = 0) that kinks explain; None likewise.
+        kink_at_value: fraction of inner rows whose best kink is at their own value; None likewise.
     """
 
     r2: Float[np.ndarray, " value"]
@@ -389,11 +394,11 @@ class PiecewiseFits:
 
 
 def copy_score(ov: Float[Tensor, "value value"], *, centre: bool = True) -> float:
-    """Share of values whose own logit is the largest that they write; a tie is not.
+    """Fraction of values whose largest effect is on their own logit; ties do not count.
 
     Args:
-        ov: what each value writes to every value's logit.
-        centre: take off what all values write alike; False for a table as it is.
+        ov: effect of each value on every value's logit.
+        centre: whether to subtract the mean over values first.
     """
     table = _square(ov)
     table = table - table.mean(0) if centre else table
@@ -402,13 +407,13 @@ def copy_score(ov: Float[Tensor, "value value"], *, centre: bool = True) -> floa
 
 
 def piecewise_fits(ov: Float[Tensor, "value value"]) -> PiecewiseFits:
-    """Fit the table by lines with kinks; see the module."""
+    """Fit an OV table by lines with kinks; see the module."""
     table = _square(ov)
     n = len(table)
     x = np.arange(n, dtype=np.float64)
     line = np.linalg.qr(np.stack([np.ones(n), x], axis=1))[0]
     own = table - table.mean(0)
-    bent = own - own @ line @ line.T  # what no line explains
+    bent = own - own @ line @ line.T  # residual of lines
     kinks = np.minimum(0.0, x[:, None] - x)
     kinks = kinks - kinks @ line @ line.T
     shared = kinks.mean(0)
@@ -435,7 +440,7 @@ def piecewise_fits(ov: Float[Tensor, "value value"]) -> PiecewiseFits:
 
 
 def shared_part(ov: Float[Tensor, "value value"]) -> Float[Tensor, " value"]:
-    """v(x) as the fit has it: what all values write alike, beside lines and kinks of their own."""
+    """Vector v(x) of the fit: the output common to all values, beside their lines and kinks."""
     slope = piecewise_fits(ov).slope
     x = torch.arange(len(ov), dtype=ov.dtype, device=ov.device)
     return (ov - slope * (x[:, None] - x).clamp(max=0)).mean(0)
@@ -444,7 +449,7 @@ def shared_part(ov: Float[Tensor, "value value"]) -> Float[Tensor, " value"]:
 def _best_kinks(
     bent: Float[np.ndarray, "value value"], kinks: Float[np.ndarray, "value value"]
 ) -> Float[np.ndarray, " value"]:
-    """The inner value of each row whose kink, with its own slope, explains most of the row."""
+    """Inner value whose kink, with a free slope, explains most of each row."""
     inner = kinks[1:-1]
     along = np.maximum(bent @ inner.T, 0.0)
     best: np.ndarray = 1.0 + (along**2 / (inner**2).sum(1)).argmax(1)
@@ -460,7 +465,7 @@ def _square(ov: Tensor) -> Float[np.ndarray, "value value"]:
     return table
 
 
-ROUNDING = 1e-9  # of the largest score: keys that differ by less are alike
+ROUNDING = 1e-9  # scores that differ by less than this fraction of the largest count as equal
 
 
 def _percent(share: float) -> float:
@@ -469,14 +474,15 @@ def _percent(share: float) -> float:
 
 @dataclass(frozen=True)
 class PositionShares:
-    """Shares of variance of one head; each group adds up to 1.
+    """Fractions of variance of one head by effect; the QK and the OV group each add up to 1.
 
     Attributes:
-        head: which.
-        qk_key, qk_query, qk_query_position, qk_key_position: of the scores; see the module.
-        order_preserved: of two keys' order for a query, on average over the places where the query
-            stands, how often it is that of the average over these places.
-        ov_token, ov_position: of what is written.
+        head: index of the head.
+        qk_key, qk_query, qk_query_position, qk_key_position: fractions of the variance of scores;
+            see the module.
+        order_preserved: how often the order of two keys for a query agrees with their order in the
+            average over query positions.
+        ov_token, ov_position: fractions of the variance of outputs to the logits.
     """
 
     head: int = column("head", format=lambda head: head_name(0, head))
@@ -491,7 +497,7 @@ class PositionShares:
 
 @torch.no_grad()
 def position_shares(model: Model, layout: ListLayout) -> list[PositionShares]:
-    """The shares of every head, for lists of the longest length."""
+    """Effects of tokens and positions for every head, for lists of the longest length."""
     view = weights(model)
     positions = _read_positions(layout)
     read = layout.read_positions(layout.longest)
@@ -507,18 +513,18 @@ def position_shares(model: Model, layout: ListLayout) -> list[PositionShares]:
 
 
 def split_scores(
-    scores: Float[Tensor, "place query key_place key"],
+    scores: Float[Tensor, "query_pos query key_pos key"],
 ) -> tuple[tuple[float, float, float, float], float]:
-    """The four shares, and how often two keys' order is kept."""
-    centred = scores - scores.mean((2, 3), keepdim=True)
-    by_position = centred.mean(2)  # place, query, key
+    """Four fractions of the variance of scores, and how often the order of keys is preserved."""
+    centered = scores - scores.mean((2, 3), keepdim=True)
+    by_position = centered.mean(2)  # place, query, key
     by_query = by_position.mean(0)
     by_key = by_query.mean(0)
-    sizes = [float((part**2).mean()) for part in (centred, by_position, by_query, by_key)]
+    sizes = [float((part**2).mean()) for part in (centered, by_position, by_query, by_key)]
     total = sizes[0] or 1.0
     parts = [sizes[3], sizes[2] - sizes[3], sizes[1] - sizes[2], sizes[0] - sizes[1]]
     shares = tuple(max(0.0, part) / total for part in parts)
-    same = ROUNDING * float(centred.abs().max())
+    same = ROUNDING * float(centered.abs().max())
     average = by_query[:, :, None] - by_query[:, None]
     each = by_position[:, :, :, None] - by_position[:, :, None]
     apart = average.abs() > same
@@ -529,11 +535,11 @@ def split_scores(
     return (shares[0], shares[1], shares[2], shares[3]), order_fraction
 
 
-def split_written(written: Float[Tensor, "place token value"]) -> tuple[float, float]:
-    """The shares of token and place; what all sources write alike is neither."""
-    centred = written - written.mean(-1, keepdim=True)
-    centred = centred - centred.mean((0, 1), keepdim=True)
-    total, token = float((centred**2).mean()), float((centred.mean(0) ** 2).mean())
+def split_written(written: Float[Tensor, "pos token value"]) -> tuple[float, float]:
+    """Fractions of variance due to token and position, without the mean over all sources."""
+    centered = written - written.mean(-1, keepdim=True)
+    centered = centered - centered.mean((0, 1), keepdim=True)
+    total, token = float((centered**2).mean()), float((centered.mean(0) ** 2).mean())
     if total == 0:
         return 1.0, 0.0
     return token / total, max(0.0, total - token) / total
@@ -546,8 +552,8 @@ def _read_positions(layout: ListLayout) -> list[int]:
 
 def _scores_by_position(
     view: ModelWeights, layout: ListLayout, head: int, read: list[int], positions: list[int]
-) -> Float[Tensor, "place query key_place key"]:
-    """The head's scores, whatever the mask hides."""
+) -> Float[Tensor, "query_pos query key_pos key"]:
+    """Scores of the head, regardless of the mask."""
     circuit = qk_circuit(view, 0, head, view=view)
     values = torch.tensor(layout.values)
     keys, key_at = (

@@ -1,5 +1,5 @@
 """Universal keys: the boolean function of key features that each query token attends to.
 
-- `analysis`: the steps, with held-out sets and a null; the finding, its sentences and figures
-- `scores`: prompts, scores of key features, and functions of them
+- `analysis`: the analysis, with held-out feature sets and a null, and its result
+- `scores`: prompts, attention scores of sets of key features, and functions that fit them
 """

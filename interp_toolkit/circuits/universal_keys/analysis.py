@@ -1,11 +1,15 @@
 """`--probe universal-keys`: the boolean function of the key's features that heads attend by.
 
-For each head and query token: the scores of the keys' feature sets in two groups (`function`); the
-boolean function of the fewest features that separates the groups; its accuracy on held-out feature
-sets, a fifth each time; how often a function of as few features fits shuffled sets, corrected for
-all heads and query tokens (Holm 1979); and whether attention, on prompts not used before, goes to
-keys where it holds (`scores`): the excess over their share of the keys has an interval over prompts
-(Student's t, Bonferroni), and has to be LEAST_GAIN of what is left above that share.
+Steps for each head and query token (`scores`):
+
+1. Split the scores of the keys' feature sets into two groups.
+2. Find the boolean function of the fewest features that separates the groups.
+3. Measure its accuracy on held-out feature sets (5-fold cross-validation).
+4. Compute how often a function of as few features fits shuffled sets, corrected for all heads and
+   query tokens (Holm 1979).
+5. Test on new prompts whether attention goes to keys where the function holds. The excess over the
+   fraction of such keys has an interval over prompts (Student's t, Bonferroni). It must be at least
+   LEAST_GAIN of the largest possible excess.
 
 Source: "Computation in superposition", section 1.6.
 """
@@ -51,13 +55,13 @@ from interp_toolkit.stats import LEVEL, holm
 
 SOURCE = "Computation in superposition, section 1.6"
 TASK = "universal-keys"
-FOLDS = 5  # of the feature sets, each held out once
-RIGHT = 0.95  # of held-out feature sets, for a function to be said to select
+FOLDS = 5  # folds of the feature sets
+RIGHT = 0.95  # smallest held-out accuracy of a function that selects keys
 
 Outcome = Literal[
     "selects", "by_chance", "not_attended", "fails_held_out", "no_function", "no_split", "constant"
 ]
-#: why no head selects, the outcome that comes nearest first
+#: reasons why no head selects, in the order in which one is reported
 REASONS: dict[Outcome, str] = {
     "by_chance": "functions of as few features fit shuffled sets too",
     "not_attended": "the scores separate, but attention hardly follows them",
@@ -79,30 +83,32 @@ class UniversalKeysOptions(FeatureOptions, Options):
 
 @dataclass(frozen=True)
 class QueryFunction:
-    """The function of one head for one query token.
+    """Boolean function of one head for one query token.
+
+    A key is *right* if the function holds for its features.
 
     Attributes:
-        outcome: "selects": it attends where a function holds; "constant": the one score is no
-            function of features; "no_split": the scores do not form two groups; "no_function": no
-            function of few features fits them; "fails_held_out": one fits, and is wrong on held-out
-            sets; "not_attended": the scores separate, and attention is not shown to go where the
-            function holds; "by_chance": it does, and as simple a function fits shuffled sets too.
-        features: of the function, by name, the first the most significant digit of the table.
-        table: its truth table; "?" where no key shows the value.
-        others: other choices of as many features that fit as well.
-        error: the worst error of the scores as a readout of high and low, after the best gain and
+        outcome: "selects": attention goes to right keys; "constant": all keys have the same score;
+            "no_split": the scores do not form two groups; "no_function": no function of few
+            features fits them; "fails_held_out": a function fits, but is wrong on held-out sets;
+            "not_attended": a function fits, but attention does not follow it measurably;
+            "by_chance": attention follows a function, but as simple a function fits shuffled sets.
+        features: names of the function's features, the most significant digit of the table first.
+        table: truth table of the function; "?" where no key shows the value.
+        others: number of other choices of as many features that fit as well.
+        error: worst error of the scores as a readout of high and low, after the best gain and
             bias; None without two groups.
         held_out_accuracy: accuracy on held-out feature sets whose combination occurs in the fit.
-        right_sets: on how many feature sets it holds.
-        chance: of shuffled feature sets, the share that a function of as few features fits, at
-            most.
-        p_value: the same, corrected for all heads and query tokens.
-        on_right: mean attention on keys where it holds, on prompts of the second part that have
-            some; `on_right_least` is the least of these.
-        uniform: the share of such prompts' keys that are right.
-        excess_low, excess_high: interval of the mean of `on_right` less that share, over prompts;
-            all heads and query tokens together hold at 95 %. None of fewer than two prompts.
-        on_wrong: mean attention on keys in prompts that have no right one; None without such.
+        right_sets: number of feature sets on which the function holds.
+        chance: upper bound of the fraction of shuffles that a function of as few features fits.
+        p_value: `chance` corrected for all heads and query tokens.
+        on_right: mean attention on right keys, over prompts of the second part that have any;
+            `on_right_least` is the smallest over these prompts.
+        uniform: fraction of right keys in such prompts.
+        excess_low, excess_high: interval of the mean of `on_right` minus that fraction, over
+            prompts, simultaneous at 95 % over all heads and query tokens. None for fewer than two
+            prompts.
+        on_wrong: mean attention on keys in prompts without right keys; None if there are none.
     """
 
     name: str = column("head")
@@ -133,7 +139,7 @@ class QueryFunction:
 
 @dataclass(frozen=True)
 class HeadOutcomes:
-    """The numbers of query tokens of one head by outcome."""
+    """Numbers of query tokens of one head by outcome."""
 
     name: str = column("head")
     selects: int = column("selects")
@@ -147,14 +153,14 @@ class HeadOutcomes:
 
 @dataclass(frozen=True)
 class KeysEvidence(Evidence):
-    """The head that selects for most query tokens, and how surely.
+    """Evidence for the head that selects keys for most query tokens.
 
     Attributes:
-        head: layer and head; None where none selects.
-        functions: different functions among its query tokens.
-        sets: different feature sets among the keys.
-        on_right: mean attention on right keys over these queries, on prompts not used before.
-        p_value: the largest of the functions', corrected for all heads and query tokens.
+        head: layer and head; None if no head selects.
+        functions: number of different functions over its query tokens.
+        sets: number of different feature sets among the keys.
+        on_right: mean attention on right keys over these queries, on new prompts.
+        p_value: largest p-value of the functions, corrected for all heads and query tokens.
     """
 
     head: tuple[int, int] | None = column("head")
@@ -168,12 +174,12 @@ class KeysEvidence(Evidence):
 
 @dataclass(frozen=True, kw_only=True)
 class UniversalKeysFinding(Finding):
-    """The boolean function of key features that each query token attends to.
+    """Boolean functions of key features by which heads attend, for each query token.
 
     Attributes:
-        functions: of every head and query token.
-        heads: their outcomes, counted.
-        source: of the prompts and the features.
+        functions: the function of every head and query token.
+        heads: numbers of outcomes by head.
+        source: description of the prompts and the features.
     """
 
     evidence: KeysEvidence
@@ -181,17 +187,17 @@ class UniversalKeysFinding(Finding):
         QueryFunction,
         "What each query attends to",
         "Table: the first feature is the most significant digit; ? where no key shows the value. "
-        "Holds on: feature sets. p: a function of as few features fits shuffled sets, corrected "
-        "for all heads and queries. On right: attention on keys where it holds; uniform: their "
-        "share of keys; excess: the interval of the first less the second. Least: on right. On "
-        "wrong: attention on keys where none is right.",
+        "Holds on: number of feature sets. p: a function of as few features fits shuffled sets, "
+        "corrected for all heads and queries. On right: attention on keys where the function "
+        "holds (right keys); uniform: fraction of such keys; excess: interval of the difference; "
+        "least: smallest on right. On wrong: attention on keys in prompts without right keys.",
         select=lambda functions: [one for one in functions if one.selects],
     )
     heads: Sequence[HeadOutcomes] = records(
         HeadOutcomes,
         "Heads",
-        "Query tokens by outcome. Not attended: the scores separate, and attention is not shown to "
-        "go where the function holds. No split: the scores do not form two groups.",
+        "Query tokens by outcome. Not attended: a function fits the scores, but attention does not "
+        "follow it measurably. No split: the scores do not form two groups.",
     )
     source: str
 
@@ -199,10 +205,11 @@ class UniversalKeysFinding(Finding):
 def analyze(run: Run[UniversalKeysOptions]) -> UniversalKeysFinding:
     """Find every head's function for every query token.
 
-    Without data the prompts are those of the task that the model records.
+    Without data, the prompts are those of the task that the model records.
 
     Raises:
-        InputError: no data and no record of universal keys, or what `rows` and `scores` refuse.
+        InputError: there are neither data nor a record of universal keys; the data or the features
+            do not fit (see `data_rows`); or scores cannot be read (see `key_scores`).
     """
     model, data, options = run.model, run.data, run.options
     features = options.read(options.features, model)
@@ -210,18 +217,18 @@ def analyze(run: Run[UniversalKeysOptions]) -> UniversalKeysFinding:
     task = dict(record_of(model).task or {})
     if data is None:
         if options.position is not None:
-            raise InputError("--position needs --data; the model's own rows have their position")
+            raise InputError("--position needs --data; synthetic prompts have a fixed position")
         if task.get("function") != TASK:
             raise InputError(
-                "no data: this model records no universal keys, so give rows of tokens (--data "
-                "FILE) and features of tokens (--features FILE)"
+                "no data: this model records no universal keys, so give prompts (--data FILE) and "
+                "features of tokens (--features FILE)"
             )
         rows = made_rows(task, int(model.cfg.n_ctx), vocabulary, run.seed)
     elif features is None:
         raise InputError("universal keys are about features of tokens: give --features FILE")
     else:
         rows = data_rows(data, features, vocabulary, options.position, run.seed)
-    run.progress(f"attention of {len(rows.tokens):,} rows")
+    run.progress(f"attention on {len(rows.tokens):,} prompts")
     fitted: list[QueryFunction] = []
     for scores in key_scores(model, rows, run.memory):
         n_queries, n_sets = len(scores.queries), len(scores.sets)
@@ -233,7 +240,7 @@ def analyze(run: Run[UniversalKeysOptions]) -> UniversalKeysFinding:
                     function_of_query(scores, rows, (at, head), query, run.seed, n_tests)
                     for query in range(n_queries)
                 ]
-        del scores  # before the next layers are
+        del scores  # frees memory for the next layers
     functions = corrected(fitted)
     evidence = evidence_of(functions, n_queries, n_sets)
     figures = []
@@ -262,15 +269,15 @@ def analyze(run: Run[UniversalKeysOptions]) -> UniversalKeysFinding:
 def function_of_query(
     scores: KeyScores, rows: KeyRows, head: tuple[int, int], query: int, seed: int, n_tests: int
 ) -> QueryFunction:
-    """The function of one head and query token, not yet corrected for the others.
+    """Function of one head and query token, without correction for multiple comparisons.
 
     Args:
-        scores: of some layers.
+        scores: scores and attention of some layers.
         rows: the prompts.
-        head: index of its layer among those of `scores`, and the head.
+        head: index of the layer in `scores`, and the head.
         query: index of the query token.
-        seed: of the folds.
-        n_tests: heads times query tokens of the model.
+        seed: seed of the folds.
+        n_tests: number of heads times query tokens of the model.
     """
     at = (*head, query)
     observed = ~np.isnan(scores.mean[at])
@@ -309,9 +316,9 @@ def function_of_query(
 def held_out_accuracy(
     on: Bool[np.ndarray, "set feature"], split: TwoGroups, rng: np.random.Generator
 ) -> float:
-    """Accuracy on held-out feature sets, a fifth each time, of the function fitted to the others.
+    """Cross-validated accuracy of the least function on held-out feature sets.
 
-    Counted are sets whose combination of the function's features the others have; 0 without any.
+    Only sets count whose combination of the function's features occurs in the fit; 0 without any.
     """
     order = rng.permutation(len(on))
     right = n_predicted = 0
@@ -328,9 +335,9 @@ def held_out_accuracy(
 
 
 def corrected(functions: Sequence[QueryFunction]) -> list[QueryFunction]:
-    """Correct p-values for all heads and query tokens; functions that may be chance are dropped.
+    """Correct p-values for all heads and query tokens, and set the outcome "by_chance".
 
-    Where no function fits, p is 1.
+    Query tokens without a function count as p = 1.
     """
     p_values = holm(np.array([1.0 if one.chance is None else one.chance for one in functions]))
     results = []
@@ -342,12 +349,12 @@ def corrected(functions: Sequence[QueryFunction]) -> list[QueryFunction]:
 
 
 def selecting(functions: Sequence[QueryFunction], head: tuple[int, int]) -> list[QueryFunction]:
-    """The functions by which a head attends."""
+    """Functions of a head whose outcome is "selects"."""
     return [one for one in functions if one.selects and (one.layer, one.head) == head]
 
 
 def evidence_of(functions: Sequence[QueryFunction], n_queries: int, n_sets: int) -> KeysEvidence:
-    """The head that selects for most query tokens, and how surely; or why none does."""
+    """Evidence for the head that selects for most query tokens, or the reason if none does."""
     counts = Counter((one.layer, one.head) for one in functions if one.selects)
     if not counts:
         nearest = next(why for why in REASONS if why in {one.outcome for one in functions})
@@ -377,7 +384,7 @@ def evidence_of(functions: Sequence[QueryFunction], n_queries: int, n_sets: int)
 
 
 def may_be_equal(one: QueryFunction, other: QueryFunction) -> bool:
-    """Whether two functions are of the same features, and their tables nowhere differ."""
+    """Whether two functions have the same features and compatible truth tables."""
     if list(one.features) != list(other.features):
         return False
     cells = zip(one.table or "", other.table or "", strict=True)
@@ -385,7 +392,7 @@ def may_be_equal(one: QueryFunction, other: QueryFunction) -> bool:
 
 
 def headline(evidence: KeysEvidence) -> str:
-    """The headline: the head that attends by functions of the key's features."""
+    """Headline that names the head that attends by functions of the key's features."""
     if evidence.head is None:
         return "No head is shown to attend by a boolean function of the key's features."
     name = head_name(*evidence.head)
@@ -398,7 +405,7 @@ def headline(evidence: KeysEvidence) -> str:
 
 
 def sentences(functions: Sequence[QueryFunction], evidence: KeysEvidence) -> list[str]:
-    """The functions and their accuracy, the attention they get, chance; or why there are none."""
+    """Findings: functions and their accuracy, attention, and the null; or the reason for none."""
     if evidence.head is None:
         reason = evidence.reason or ""
         heads = len({one.name for one in functions})
@@ -414,7 +421,7 @@ def sentences(functions: Sequence[QueryFunction], evidence: KeysEvidence) -> lis
     which = f"one function of {largest} features"
     if evidence.functions > 1:
         which = f"{evidence.functions} different functions of up to {largest} features"
-    on_right = evidence.on_right or 0.0  # near 1 with the digits that tell it from 1
+    on_right = evidence.on_right or 0.0  # more digits near 1
     attention = f"{100 * on_right:.4f}" if on_right > 0.999 else f"{100 * on_right:.1f}"
     excess = min((one.excess_low for one in of_head if one.excess_low is not None), default=None)
     above = (
@@ -423,15 +430,15 @@ def sentences(functions: Sequence[QueryFunction], evidence: KeysEvidence) -> lis
     return [
         f"{evidence.selecting} of {evidence.queries} query tokens select keys by {which}, right on "
         f"{100 * least:.0f} % or more of held-out feature sets.",
-        f"On prompts not used to find them, {attention} % of its attention is on keys where the "
-        f"function holds, {100 * uniform:.0f} % of the keys there{above}.",
+        f"On new prompts, {attention} % of its attention is on keys where the function holds, "
+        f"which are {100 * uniform:.0f} % of the keys{above}.",
         f"Functions of as few features fit shuffled feature sets with p ≤ {evidence.p_value:.1g} "
         "(Holm over heads and query tokens).",
     ]
 
 
 def score_figure(scores: KeyScores, of_head: Sequence[QueryFunction]) -> Figure:
-    """A head's mean score of every feature set, by query token, colored by its function."""
+    """Plot a head's mean score of every feature set by query token, colored by the function."""
     layer, head = of_head[0].layer, of_head[0].head
     points: dict[bool, list[tuple[int, float]]] = {False: [], True: []}
     for one in of_head:
@@ -454,31 +461,33 @@ def score_figure(scores: KeyScores, of_head: Sequence[QueryFunction]) -> Figure:
     ]
     layout = plots.layout(plots.axis("query token", "category"), plots.axis("score of a key"))
     caption = (
-        f"{head_name(layer, head)}: the score of every set of key features for each query token "
-        "that selects, by whether the function found there holds."
+        f"{head_name(layer, head)}: mean score of every set of key features for each query token "
+        "that selects, by whether the query token's function holds."
     )
     return Figure("Scores by query token", caption, data, layout)
 
 
 def attention_figure(of_head: Sequence[QueryFunction]) -> Figure:
-    """Attention on right keys beside what uniform attention would put there."""
+    """Plot attention on right keys beside uniform attention."""
     names = [f"{one.query_token}: {', '.join(one.features)}" for one in of_head]
     on_right = [one.on_right or 0.0 for one in of_head]
     uniform = [one.uniform or 0.0 for one in of_head]
     data = [
         plots.bars(names, on_right, CLASS_COLORS[1], "on right keys"),
-        plots.bars(names, uniform, NEUTRAL, "their share of keys"),
+        plots.bars(names, uniform, NEUTRAL, "their fraction of the keys"),
     ]
-    layout = plots.layout(plots.axis("query token: features"), plots.axis("share"))
-    caption = "On prompts that were not used to find the functions."
+    layout = plots.layout(plots.axis("query token: features"), plots.axis("fraction"))
+    caption = "Attention on new prompts, which were not used to find the functions."
     return Figure("Attention on right keys", caption, data, layout)
 
 
 def unfit(model: Any, data: FeatureData | None) -> str | None:
-    """Why the analysis does not run unless it is named; None where it does."""
+    """Reason why the analysis runs only by name; None if it runs by default."""
     if data is None and (record_of(model).task or {}).get("function") != TASK:
         return "needs --data and --features of tokens"
-    return None if data is None else "needs --features of tokens: ask for it by name"
+    return (
+        None if data is None else "needs --features of tokens: run it with --probe universal-keys"
+    )
 
 
 UNIVERSAL_KEYS = analysis(

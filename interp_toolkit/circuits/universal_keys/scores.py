@@ -1,30 +1,28 @@
-"""Attention scores of sets of key features, and the boolean functions that they select.
+"""Attention scores of sets of key features, and boolean functions that separate the scores.
 
-*Prompts.* Rows of keys and a query, with the features of every token. A model that records the task
-"universal-keys" defines them itself: key token i is the i-th set of at most l of n features
-(`data.composites`), and query tokens follow. Any other model is run on rows of `--data` with
-`--features` of tokens: the query is the token at the row's position, and all earlier tokens are
-keys. Rows are split in two: the first part to find functions, the second to measure attention.
+*Prompts.* A prompt has keys and a query, and every token has features. For a model that records the
+task "universal-keys", key token i is the i-th set of at most l of n features (`data.composites`),
+and query tokens follow. Other models run on prompts of `--data` with `--features` of tokens: the
+query is the token at the prompt's position, and all earlier tokens are keys. Prompts are split in
+two parts: the first is used to find functions, the second to measure attention.
 
-*Functions.* Scores of feature sets form two groups if the largest gap between them is wider than
-either group, so that the worst error after the best gain and bias is below 1/4, which no affine
-function of two bits attains for their AND (see `boolean_functions`). The function is the smallest
-set of features that determines high and low, with its truth table; combinations that no key has are
-"?". The null counts assignments of the same values to the sets: for k given features a function
-fits if all sets of a combination agree, so the number of fits is the number of ways to choose
-combinations that together contain as many sets as are high. The sum over all choices of k features,
-divided by the number of assignments, bounds the p-value.
+*Functions.* Scores of feature sets form two groups if the worst error of the scores as a readout of
+high and low, after the best gain and bias, is below 1/4. No affine function of two bits attains
+this for their AND (see `boolean_functions`). The function is the smallest set of features that
+determines high and low, with its truth table; combinations that no key has are "?". The null is a
+random assignment of the same values to the feature sets. For k given features, a function fits if
+all sets with the same combination agree. The number of fitting assignments is therefore the number
+of ways to choose combinations that together contain as many sets as are high. The sum over all
+choices of k features, divided by the number of assignments, bounds the p-value.
 
-*Attention.* One pass over the prompts records, for the first part, the lowest, highest and mean
-score before the softmax for each head, query token and feature set (distinct rows of the tokens'
-features), and for the second part, the attention itself, to be summed over matching keys once
-functions are known. As many layers are read at a time as the memory allows; the pass ends at the
-last of them.
+*Attention.* One pass records two kinds of numbers. For the first part of the prompts, it records
+the lowest, highest and mean score before the softmax for each head, query token and feature set.
+For the second part, it records the attention pattern at the query. As many layers are read at a
+time as fit in memory.
 
-Attention follows a function (`is_attended`) if its excess over the fraction of matching keys, which
-uniform attention has, is significantly at least LEAST_GAIN of the way from that fraction to 1
-(Student's interval over prompts not used before). A small gap between scores does not show this,
-however exact it is.
+Attention follows a function (`is_attended`) if its excess over uniform attention, the fraction of
+matching keys, is significantly above LEAST_GAIN of the largest possible excess (Student's interval
+over new prompts). A small gap between scores does not show this, however exact it is.
 """
 
 from __future__ import annotations
@@ -55,22 +53,22 @@ from interp_toolkit.models.running.memory import (
 )
 from interp_toolkit.stats import mean_interval
 
-MOST_KEYS = 24  # of a row that is made
-ROUNDS = 2  # how often every query is shown every key, in each part
+MOST_KEYS = 24  # keys per synthetic prompt
+ROUNDS = 2  # how often every query meets every key, in each part
 LEAST_ROWS = 10
 
 
 @dataclass(frozen=True, eq=False)
 class KeyRows:
-    """Rows to show.
+    """Prompts of keys and a query, with features of tokens.
 
     Attributes:
-        tokens: one row each, of one length.
-        positions: of the query in each row; keys are before it.
-        second: whether the row is of the second part.
-        features: which features each token of the vocabulary stands for.
-        names: of the features.
-        source: in words.
+        tokens: prompts, all of one length.
+        positions: position of the query in each prompt; keys are before it.
+        second: whether the prompt belongs to the second part.
+        features: features of each token of the vocabulary.
+        names: names of the features.
+        source: description of prompts and features.
     """
 
     tokens: Int[np.ndarray, "row pos"]
@@ -82,9 +80,12 @@ class KeyRows:
 
 
 def made_rows(task: Mapping[str, Any], n_ctx: int, vocabulary: int, seed: int) -> KeyRows:
-    """Rows of a model that records universal keys: every query with every key, in random order.
+    """Synthetic prompts for a model that records universal keys, with keys in random order.
 
-    Raises InputError for a record that does not fit the vocabulary.
+    Every query meets every key `ROUNDS` times in each part.
+
+    Raises:
+        InputError: the record does not fit the vocabulary.
     """
     n_features, most_on = int(task["key_features"]), int(task["features_on"])
     sets = all_composites(n_features, most_on)
@@ -118,27 +119,28 @@ def made_rows(task: Mapping[str, Any], n_ctx: int, vocabulary: int, seed: int) -
 def data_rows(
     data: FeatureData, features: FeatureSet, vocabulary: int, position: int | None, seed: int
 ) -> KeyRows:
-    """Rows of a user, with features of tokens.
+    """Prompts from the user's data, with features of tokens.
 
-    Raises InputError for features that tokens do not tell, rows of several lengths, too few of
-    them, and a query that is outside them or has nothing before it.
+    Raises:
+        InputError: the features are not functions of tokens; prompts differ in length or are too
+            few; the query's position is outside the prompts; or no query has keys before it.
     """
     if features.reads != TOKENS:
         raise InputError(f"{features.source}: universal keys need features of tokens")
     lengths = {len(row) for row in data.tokens}
     if len(lengths) > 1:
-        raise InputError(f"{data.source}: rows of one length are needed, got {sorted(lengths)}")
+        raise InputError(f"{data.source}: prompts of one length are needed, got {sorted(lengths)}")
     [length] = lengths
     if len(data) < LEAST_ROWS:
-        raise InputError(f"{data.source}: {len(data)} rows; at least {LEAST_ROWS} are needed")
+        raise InputError(f"{data.source}: {len(data)} prompts; at least {LEAST_ROWS} are needed")
     if position is not None:
         if not -length <= position < length:
-            raise InputError(f"--position {position} is outside rows of {length} tokens")
+            raise InputError(f"--position {position} is outside prompts of {length} tokens")
         positions = np.full(len(data), position % length)
     else:
         positions = data.positions if data.positions is not None else np.full(len(data), length - 1)
     if not np.asarray(positions).any():
-        raise InputError("the query is each row's first token: there is no key before it")
+        raise InputError("the query is the first token of each prompt: there is no key before it")
     labels = features.label(torch.arange(vocabulary)).cpu().numpy()
     columns = np.flatnonzero(labels.any(axis=0))
     order = np.random.default_rng(seed).permutation(len(data))
@@ -154,17 +156,17 @@ def data_rows(
     )
 
 
-MOST_FEATURES = 5  # of a function
-MOST_SETS = 20_000  # sets of features that are tried at each size
+MOST_FEATURES = 5  # features of a function
+MOST_SETS = 20_000  # choices of features tried for each number of features
 
 
 @dataclass(frozen=True, eq=False)
 class TwoGroups:
-    """Scores in two groups.
+    """Scores of feature sets, split into two groups.
 
     Attributes:
-        high: whether each set's score is in the upper one.
-        error: the worst error after the best gain and bias, as a readout of `high`.
+        high: whether each set's score is in the upper group.
+        error: worst error of the scores as a readout of `high`, after the best gain and bias.
     """
 
     high: Bool[np.ndarray, " set"]
@@ -176,9 +178,9 @@ class KeyFunction:
     """A boolean function of key features.
 
     Attributes:
-        features: by number, the first the most significant digit of the table.
-        table: 0, 1, and ? where no key says.
-        others: other sets of as many features that would do too.
+        features: indices of the features, the most significant digit of the table first.
+        table: truth table of 0, 1, and "?" where no key shows the value.
+        others: number of other choices of as many features that fit as well.
     """
 
     features: tuple[int, ...]
@@ -186,11 +188,11 @@ class KeyFunction:
     others: int
 
     def values(self, on: Bool[np.ndarray, "set feature"]) -> Bool[np.ndarray, " set"]:
-        """The function's values; false where it is undefined."""
+        """Values of the function; false where undefined."""
         return np.asarray(np.array([bit == "1" for bit in self.table])[_codes(on, self.features)])
 
     def decides(self, on: Bool[np.ndarray, "set feature"]) -> Bool[np.ndarray, " set"]:
-        """The rows on which the table is defined."""
+        """Feature sets for which the table is defined."""
         return np.asarray(np.array([bit != "?" for bit in self.table])[_codes(on, self.features)])
 
 
@@ -199,7 +201,7 @@ def split_scores(
     high: Float[np.ndarray, " set"],
     mean: Float[np.ndarray, " set"],
 ) -> TwoGroups | None:
-    """The two groups about the widest gap between means; None without two different ones."""
+    """Split sets at the widest gap between mean scores; None if all mean scores are equal."""
     order = np.argsort(mean, kind="stable")
     gaps = np.diff(mean[order])
     if not len(gaps) or gaps.max() <= 0:
@@ -217,9 +219,9 @@ def split_scores(
 def least_function(
     on: Bool[np.ndarray, "set feature"], value: Bool[np.ndarray, " set"]
 ) -> KeyFunction | None:
-    """The function of the fewest features that has these values; None where it takes too many.
+    """Function of the fewest features that fits these values; None if it needs too many.
 
-    Of several sets of as many features the first is named, and how many others there are.
+    If several choices of as many features fit, the first is returned, with the number of others.
     """
     n_features = on.shape[1]
     for size in range(min(MOST_FEATURES, n_features) + 1):
@@ -242,9 +244,9 @@ def least_function(
 def chance_to_fit(
     on: Bool[np.ndarray, "set feature"], value: Bool[np.ndarray, " set"], size: int
 ) -> float:
-    """Upper bound of the chance that a function of `size` features fits shuffled values.
+    """Upper bound of the probability that a function of `size` features fits shuffled values.
 
-    Exact for each choice of features, summed over the choices (see the module); 1 at most.
+    The probability is exact for each choice of features, and summed over the choices.
     """
     n_high = min(int(value.sum()), len(value) - int(value.sum()))
     ways = 0.0
@@ -272,7 +274,7 @@ def _codes(on: Bool[np.ndarray, "set feature"], chosen: tuple[int, ...]) -> np.n
 
 
 BATCH = 256
-NUMBERS = 6  # of 8 bytes for a head, query and set: low, high, sum, mean and what they are made in
+NUMBERS = 6  # numbers of 8 bytes in memory per head, query and set
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,13 +282,14 @@ class KeyScores:
     """Scores and attention of some layers.
 
     Attributes:
-        layers: one an entry.
-        queries: query tokens, one an entry.
-        sets: the distinct sets of features among the keys.
-        set_of: the number of each row's keys' sets; -1 at and after the query.
-        query_of: the number of each row's query.
-        low, high, mean: of the scores in the first part; NaN where the two never met.
-        attention: of each query to each place, in all rows.
+        layers: the layers.
+        queries: ids of the query tokens.
+        sets: distinct sets of features among the keys.
+        set_of: index of the set of each key; -1 at and after the query.
+        query_of: index of the query token of each prompt.
+        low, high, mean: lowest, highest and mean score in the first part; NaN if the query token
+            never meets the set.
+        attention: attention of each prompt's query to each position.
     """
 
     layers: tuple[int, ...]
@@ -303,17 +306,16 @@ class KeyScores:
 def key_scores(
     model: Model, rows: KeyRows, memory: int | str | None, layers: Sequence[int] | None = None
 ) -> Iterator[KeyScores]:
-    """Run the prompts: the scores of as many layers at a time as the memory holds.
+    """Iterate over scores and attention, for as many layers at a time as fit in memory.
 
     Args:
-        model: whose attention scores can be seen.
+        model: any TransformerLens model with hooks for attention scores.
         rows: the prompts.
-        memory: bound on what is kept, and on each pass.
-        layers: to look at; None: all.
+        memory: memory limit for the scores and for each pass.
+        layers: layers to read; None: all.
 
     Raises:
-        InputError: models whose scores or patterns cannot be seen; a layer's scores that are more
-            than the memory.
+        InputError: scores or patterns cannot be read, or one layer's scores exceed the memory.
     """
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
     chosen_layers, limit = list(range(n_layers) if layers is None else layers), parse_memory(memory)
@@ -330,8 +332,8 @@ def key_scores(
     if a_layer > limit // 2:
         raise InputError(
             f"{len(queries):,} query tokens and {len(sets):,} sets of key features "
-            f"take {format_size(a_layer)} a layer, more than half of the {format_size(limit)} of "
-            "memory allowed: raise --memory, or show fewer of them"
+            f"take {format_size(a_layer)} per layer, more than half of the {format_size(limit)} "
+            "of memory allowed: raise --memory, or use fewer tokens or features"
         )
     row, pos = np.nonzero(is_key & ~rows.second[:, None])
     count = np.zeros((len(queries), len(sets)))
@@ -363,7 +365,7 @@ def key_scores(
 def scores_and_patterns(
     model: Model, rows: KeyRows, part: slice, layers: Sequence[int]
 ) -> list[Float[np.ndarray, "layer head row pos"]]:
-    """Attention scores and patterns of the prompts' queries in these layers."""
+    """Attention scores and patterns of these layers at the queries of some prompts."""
     positions = torch.from_numpy(rows.positions[part])
     points, recorded, hooks = hook_points(model), dict[str, np.ndarray](), list[tuple[Any, Any]]()
     kinds = ("hook_attn_scores", "hook_pattern")
@@ -392,7 +394,7 @@ def scores_and_patterns(
     return [np.stack([recorded[n] for n in of_kind]).transpose(0, 2, 1, 3) for of_kind in names]
 
 
-LEAST_GAIN = 0.1  # of the way from uniform attention to all of it on keys where a function holds
+LEAST_GAIN = 0.1  # smallest excess over uniform attention, as a fraction of the largest possible
 
 
 def attention_on(
@@ -403,7 +405,7 @@ def attention_on(
     right: Bool[np.ndarray, " set"],
     coverage: float,
 ) -> dict[str, Any]:
-    """Attention on right keys in the second part's rows, and on keys where none is right."""
+    """Attention on right keys in prompts of the second part, and on keys in prompts without any."""
     of_query = np.flatnonzero((scores.query_of == query) & rows.second)
     sets = scores.set_of[of_query]
     keys = sets >= 0
@@ -430,13 +432,13 @@ def _mean(values: Sequence[float] | np.ndarray) -> float | None:
 
 
 def is_attended(attention: Mapping[str, Any]) -> bool:
-    """Whether the whole interval of the excess is above LEAST_GAIN of the way to all of it."""
+    """Whether the interval of the excess lies above LEAST_GAIN of the largest possible excess."""
     least, uniform = attention["excess_low"], attention["uniform"]
     return least is not None and uniform is not None and least > LEAST_GAIN * (1 - uniform)
 
 
 def may_be_attended(attention: Mapping[str, Any]) -> bool:
-    """Whether only a part of the interval is; true where nothing is known."""
+    """Whether only part of the interval lies above that threshold; true without an interval."""
     most, uniform = attention["excess_high"], attention["uniform"]
     if most is None or uniform is None:
         return True

@@ -1,32 +1,36 @@
 """Q-, K- and V-composition of all pairs of heads.
 
-With `x @ W` as everywhere in TransformerLens, an earlier head writes `x W_V W_O` and a later head
-scores `x_q W_Q W_K^T x_k^T`, so that (Elhage et al. 2021, "A Mathematical Framework for Transformer
-Circuits", section "Three kinds of composition")
+TransformerLens multiplies as `x @ W`: an earlier head writes `x W_V W_O`, and a later head scores
+`x_q W_Q W_K^T x_k^T`. The scores are (Elhage et al. 2021, "A Mathematical Framework for
+Transformer Circuits", section "Three kinds of composition")
 
     Q: ||W_OV W_QK|| / (||W_OV|| ||W_QK||)        K: ||W_OV W_QK^T|| / (||W_OV|| ||W_QK||)
     V: ||W_OV W_OV'|| / (||W_OV|| ||W_OV'||)      W_OV = W_V W_O, W_QK = W_Q W_K^T, Frobenius norms.
 
-Norms are folded in where they are linear (see `weights.token_scores`): scores are those of the
-model after TransformerLens's `fold_ln` and `center_writing_weights`, whether or not that was done.
-Scales are left out, which no such ratio sees: the attention scale, and a norm's division. Rotary
-heads are taken without the turn, which depends on the distance: W_QK is then that of distance 0.
-Grouped-query heads are taken per query head.
+The linear part of each norm is folded into the weights (see `weights.token_scores`). The scores are
+therefore those of the model after TransformerLens's `fold_ln` and `center_writing_weights`, whether
+or not these were applied. Positive scale factors cancel in the ratios and are left out: the
+attention scale, and the division in a norm. Rotary heads are compared without their rotation, which
+depends on the distance: W_QK is that of distance 0. With grouped-query attention, each query head
+is scored separately.
 
-Each pair is compared with the same two heads where the reader has the residual coordinates in
-random order and with random signs (see `weights.permutations`): z-scores and one-sided p-values of
-`tr((L^T L)^1/2 (M M^T)^1/2)`, with L what the writer writes and M what the reader reads. There a
-direction counts by its singular value; in the score it counts by the square, and one large
-direction hides the others. In a model without norms each coordinate is measured in units of what
-embeddings, heads and MLPs write to it, so that rescaled coordinates leave z and p as they are.
-P-values are adjusted over all pairs and all three kinds of the model: Holm (the chance of any
-false one), and Benjamini and Hochberg. The score's baseline is 1/sqrt(d), d the dimensions of the
-stream that are written and that the reader sees.
-That a pair composes more than chance says that the reader looks where the writer writes; whether
-the model makes use of it, only an intervention can say.
+Null: each pair is compared with the same two heads after a random permutation and random sign flips
+of the reader's residual coordinates (see `weights.permutations`). The z-scores and one-sided
+p-values are those of `tr((L^T L)^1/2 (M M^T)^1/2)`, where L is the writer's output matrix and M the
+reader's input matrix. This statistic weights a direction by its singular value. The score weights
+it by the square, so that one large direction hides the others. In a model without norms, each
+coordinate is measured in units of the writes of embeddings, heads and MLPs to it, so that rescaling
+coordinates does not change z and p. P-values are adjusted over all pairs and all three modes:
+Holm (family-wise error rate), and Benjamini and Hochberg (false discovery rate). The baseline of
+the score is 1/sqrt(d), where d counts the residual dimensions that are written and that the reader
+sees.
 
-Steps: all matrices are of rank d_head, so that with `W_V = Q R` and `Y = Q' R'` (QR) the norm of
-`W_V W_O X Y^T` is that of `(R W_O) (X R'^T)`, [d_head d_head]; no [d_model d_model] is ever made.
+Composition above chance means that the reader reads the subspace that the writer writes to. Only
+an intervention can show that the model uses it.
+
+Implementation: all matrices have rank d_head. With the QR decompositions `W_V = Q R` and
+`Y = Q' R'`, the norm of `W_V W_O X Y^T` is that of `(R W_O) (X R'^T)`, [d_head d_head]. No
+[d_model d_model] matrix is formed.
 """
 
 from __future__ import annotations
@@ -68,26 +72,26 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MODES = ("Q", "K", "V")
-ROUNDING = 1e-13  # of the largest squared singular value: smaller ones are none
+ROUNDING = 1e-13  # squared singular values below this fraction of the largest count as zero
 Pairs = Float[np.ndarray, "mode writer_layer writer_head reader_layer reader_head"]
 
 
 @dataclass(frozen=True, eq=False)
 class CompositionScores:
-    """Composition of every head with every later head; see the module.
+    """Composition scores of every head with every later head; see the module.
 
-    Arrays are [mode, writer layer, writer head, reader layer, reader head], modes in the order of
-    `MODES`; NaN where the writer is not in an earlier layer, where a layer could not be read, and
-    where a head is zero.
+    Arrays are [mode, writer layer, writer head, reader layer, reader head], with modes in the order
+    of `MODES`. Entries are NaN if the writer is not in an earlier layer, if a layer could not be
+    read, or if a head's weights are zero.
 
     Attributes:
-        score: the Frobenius ratio, 0 to 1.
+        score: ratio of Frobenius norms, 0 to 1.
         baseline: root mean square of the score under permutations of coordinates, 1/sqrt(d).
-        z: of the overlap of writer and reader, in standard deviations under such permutations.
-        p_value: the chance that such a permutation overlaps as much.
-        p_adjusted: Holm's, over all pairs and modes.
-        q_value: Benjamini and Hochberg's, over all pairs and modes.
-        notes: layers that were left out, and what is approximate.
+        z: z-score of the overlap of writer and reader under such permutations.
+        p_value: probability of at least this overlap under such permutations.
+        p_adjusted: Holm-adjusted p-values, over all pairs and modes.
+        q_value: Benjamini-Hochberg q-values, over all pairs and modes.
+        notes: layers that were left out, and approximations.
     """
 
     score: Pairs
@@ -99,10 +103,10 @@ class CompositionScores:
     notes: Sequence[str]
 
     def mode(self, mode: str) -> Float[np.ndarray, "layer head layer head"]:
-        """The scores of one mode, [writer layer, writer head, reader layer, reader head].
+        """Scores of one mode, [writer layer, writer head, reader layer, reader head].
 
         Raises:
-            InputError: a mode that is not Q, K or V.
+            InputError: the mode is not Q, K or V.
         """
         if mode not in MODES:
             raise InputError(f"composition is Q, K or V, not {mode!r}")
@@ -110,7 +114,7 @@ class CompositionScores:
         return scores
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per pair and mode that has a score, the smallest p-values first."""
+        """Table with one row per pair and mode that has a score, sorted by p-value."""
         import pandas as pd
 
         where = np.nonzero(~np.isnan(self.score))
@@ -134,19 +138,19 @@ def composition_scores(
     null: bool = True,
     view: ModelWeights | None = None,
 ) -> CompositionScores:
-    """Q-, K- and V-composition of all pairs of heads, against permuted coordinates.
+    """Q-, K- and V-composition scores of all pairs of heads, with a permutation null.
 
     Args:
         model: any TransformerLens model with two layers or more.
-        memory: bound on what is held at once beside the weights, such as "4GiB".
-        reader_layers: whose heads are taken as readers; None: all. Scores of others are NaN.
-        modes: those that are computed; scores of others are NaN.
-        null: whether scores are compared with permuted coordinates; z and p are NaN otherwise.
-        view: `weights(model)`, if it is at hand.
+        memory: memory limit beside the weights, such as "4GiB".
+        reader_layers: layers whose heads are scored as readers; None: all. Others are NaN.
+        modes: modes to compute; scores of others are NaN.
+        null: whether to compare scores with permuted coordinates; if not, z and p are NaN.
+        view: `weights(model)`, if already computed.
 
     Raises:
-        InputError: fewer than two layers whose attention weights can be read; a reader layer that
-            the model does not have.
+        InputError: the model has fewer than two layers whose attention weights can be read, or
+            lacks one of the reader layers.
 
     Examples:
         >>> import interp_toolkit as it
@@ -170,7 +174,7 @@ def composition_scores(
                 continue
             w = view.layer(layer)
             d = read_dimensions(w.norm, view.d_model) if scale is None else int((scale > 0).sum())
-            readers = _readers(w, _centred_after(view, norms, layer), scale)
+            readers = _readers(w, _centered_after(view, norms, layer), scale)
             for earlier in (writer for writer in block if writer < layer):
                 writer = writers[earlier].normalized_by(w.norm)
                 for mode, reader in enumerate(readers):
@@ -197,11 +201,11 @@ class _Side:
     """One layer's heads as writers or as readers of the residual stream.
 
     Attributes:
-        factor: what they write, or transposed what they read.
-        in_units: the same in the coordinates' units; None: the factor.
-        size: its squared norm.
-        root: `S^1/2 V^T` of its singular value decomposition, with coordinates in their units.
-        moments: of the root, for the null.
+        factor: output weights of a writer, or transposed input weights of a reader.
+        in_units: the factor with coordinates in their units; None if the units are 1.
+        size: squared Frobenius norm of the factor.
+        root: `S^1/2 V^T` of the singular value decomposition of `in_units`.
+        moments: moments of the root, for the null.
     """
 
     factor: Float[Tensor, "head k d_model"]
@@ -222,7 +226,7 @@ class _Side:
 
 
 def _root(factor: Float[Tensor, "head k d"]) -> Float[Tensor, "head k d"]:
-    """`S^1/2 V^T` with the factor `U S V^T`, from the eigenvectors U of the small Gram matrix."""
+    """`S^1/2 V^T` of the factor `U S V^T`, from the eigenvectors U of its [k k] Gram matrix."""
     squares, U = torch.linalg.eigh(factor.double() @ factor.double().mT)
     positive = squares > ROUNDING * squares[:, -1:]
     scale = torch.where(positive, squares.clamp(min=0) ** -0.25, 0)
@@ -233,7 +237,7 @@ def _root(factor: Float[Tensor, "head k d"]) -> Float[Tensor, "head k d"]:
 def _units(
     view: ModelWeights, norms: Mapping[int, NormWeights]
 ) -> Float[Tensor, " d_model"] | None:
-    """Units of the coordinates by what is written to them; None where a norm sets their scale."""
+    """Units of the coordinates from all writes to them; None if a norm sets their scale."""
     if any(norm.kind is not None for norm in norms.values()):
         return None
     written = [view.W_E, view.W_pos]
@@ -255,7 +259,7 @@ def _against_permutations(
     n_pairs: int,
     n_heads: int,
 ) -> tuple[Float[np.ndarray, "writer reader"], Float[np.ndarray, "writer reader"]]:
-    """Z and p of the overlaps of two layers."""
+    """Z-scores and p-values of the overlaps between the heads of two layers."""
     null = overlap_null(writer.moments.column(), reader.moments, d)
     L, M = writer.root, reader.root
     coordinates = L.shape[2]
@@ -280,10 +284,13 @@ def _against_permutations(
 
 
 def composable_layers(view: ModelWeights) -> tuple[list[str], dict[int, NormWeights]]:
-    """Notes, and the layers that composition can be asked of, with the norms they read through.
+    """Layers whose composition can be scored, with their input norms, and notes on the others.
+
+    Returns:
+        The notes, and the norm before attention of each such layer.
 
     Raises:
-        InputError: fewer than two layers.
+        InputError: fewer than two layers can be scored.
     """
     notes: list[str] = []
     norms: dict[int, NormWeights] = {}
@@ -310,13 +317,13 @@ def composable_layers(view: ModelWeights) -> tuple[list[str], dict[int, NormWeig
     if after:
         notes.append(
             f"layers {', '.join(map(str, after))} have a norm after attention: its weights are "
-            "folded into W_O, its division is left out"
+            "folded into W_O, and its division is left out"
         )
     return notes, norms
 
 
 def _blocks(view: ModelWeights, layers: Sequence[int], memory: int) -> Iterator[Sequence[int]]:
-    """Runs of layers whose writers fit in memory together, at least one a run."""
+    """Consecutive layers whose writers fit in memory together, at least one per block."""
     size = view.n_heads * view.d_head * view.d_model * max(view.W_E.element_size(), 4)
     count = max(memory // size, 1)
     for start in range(0, len(layers), count):
@@ -324,7 +331,7 @@ def _blocks(view: ModelWeights, layers: Sequence[int], memory: int) -> Iterator[
 
 
 class _Writer:
-    """`R W_O` with `W_V = Q R`: all that a later head's norm and weights see of `W_V W_O`."""
+    """Output factor `R W_O` with `W_V = Q R`, which determines the norm of `W_V W_O X`."""
 
     def __init__(self, w: LayerWeights, scale: Float[Tensor, " d_model"] | None):
         W_V, W_O = read_through(w.norm, w.W_V), written_through(w.post_norm, w.W_O)
@@ -335,19 +342,19 @@ class _Writer:
         self._sides: dict[str | None, _Side] = {}
 
     def normalized_by(self, norm: NormWeights) -> _Side:
-        """The writer through the reader's norm."""
+        """Writer with the linear part of the reader's norm applied."""
         if norm.kind not in self._sides:
             self._sides[norm.kind] = _Side(normalized_by(norm, self._factor), self._in_units)
         return self._sides[norm.kind]
 
 
 def _readers(
-    w: LayerWeights, centred_after: bool, scale: Float[Tensor, " d_model"] | None
+    w: LayerWeights, centered_after: bool, scale: Float[Tensor, " d_model"] | None
 ) -> list[_Side]:
     """Reader factors `R X^T` for Q, K and V, where the reader is `X Y^T` and `Y = Q R`."""
     W_Q, W_K, W_V = (read_through(w.norm, W) for W in (w.W_Q, w.W_K, w.W_V))
     W_O = written_through(w.post_norm, w.W_O)
-    W_O = W_O - W_O.mean(-1, keepdim=True) if centred_after else W_O
+    W_O = W_O - W_O.mean(-1, keepdim=True) if centered_after else W_O
     factors = [_factor(W_K, W_Q.mT), _factor(W_Q, W_K.mT), _factor(W_O.mT, W_V.mT)]
     if scale is None:
         return [_Side(factor, None) for factor in factors]
@@ -363,7 +370,7 @@ def _readers(
 def _factor(
     Y: Float[Tensor, "head d_model d_head"], X: Float[Tensor, "head d_head d_model"]
 ) -> Float[Tensor, "head k d_model"]:
-    """`R X` with `Y = Q R`, of the same norm and row space as `Y X`."""
+    """Product `R X` with `Y = Q R`, which has the norm and row space of `Y X`."""
     R: Tensor = torch.linalg.qr(Y, mode="r").R
     return R @ X
 
@@ -378,8 +385,8 @@ def _written(W: Float[Tensor, "head d_head d_model"], scale: Float[Tensor, " d_m
     return written
 
 
-def _centred_after(view: ModelWeights, norms: Mapping[int, NormWeights], layer: int) -> bool:
-    """Whether the mean over the stream of what a layer writes is lost on all that reads it."""
+def _centered_after(view: ModelWeights, norms: Mapping[int, NormWeights], layer: int) -> bool:
+    """Whether every later reader centers, and so ignores the mean of a layer's output."""
     later = [norm for at, norm in norms.items() if at > layer]
     try:
         return all(norm.kind == "LN" for norm in (*later, view.final_norm))
@@ -390,7 +397,7 @@ def _centred_after(view: ModelWeights, norms: Mapping[int, NormWeights], layer: 
 def _products(
     L: Float[Tensor, "writer i d_model"], M: Float[Tensor, "reader j d_model"], memory: int
 ) -> Float[np.ndarray, "writer reader"]:
-    """`||L_w M_r^T||^2` of all pairs, as many writers at once as fit."""
+    """Squared norms `||L_w M_r^T||^2` of all pairs, in chunks of writers that fit in memory."""
     together = M.reshape(-1, M.shape[2]).T
     per_writer = 2 * L.shape[1] * together.shape[1] * L.element_size()
     rows = []

@@ -1,18 +1,18 @@
-"""A head's OV circuit, factored: its output for the token that it attends to.
+"""OV circuit of a head as two factors: its output for each token that it attends to.
 
-With `x @ W` as everywhere in TransformerLens, a head that attends to a source adds `n W_OV` to the
-residual stream, `W_OV = W_V W_O` of rank d_head and n the source as the layer's norm leaves it
-(Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"). Norms are folded in where
-they are linear (see `token_scores`), in front of the head, behind it (Gemma 2), and before the
-unembedding. What is exact and what is not:
+A head that attends to a source token adds `n W_OV` to the residual stream. Here `W_OV = W_V W_O`
+has rank d_head, and n is the normalized residual vector at the source (Elhage et al. 2021, "A
+Mathematical Framework for Transformer Circuits"). The linear part of each norm is folded into the
+weights (see `token_scores`): the norms before the head, after it (Gemma 2), and before the
+unembedding. Approximations:
 
-- source: exact at layer 0; deeper, the direct path, where only embeddings have written. Learned
-  positions enter as asked for, or as their mean.
-- logits: the direct path, up to one positive number per position, which the final norm (and a norm
-  behind the head) divides by, and up to a constant per source, which no softmax sees: rows are
-  centered over targets. Before a soft cap of the logits.
-- biases: attention sums to 1, so b_V and the norm's bias write the same whatever the source is:
-  `constant`, which scores leave out. b_O belongs to the layer, not to a head.
+- Source: exact at layer 0. At deeper layers only the direct path from the embeddings is included.
+  Learned positions enter as one requested position or as the mean position embedding.
+- Logits: only the direct path is included, before any soft cap of the logits. The division by the
+  final norm (and by a norm after the head) is left out: one positive factor per position. Logits
+  are centered over target tokens, which no softmax sees.
+- Biases: attention sums to 1, so b_V and the norm's bias add the same vector for every source. It
+  is `constant`, and the scores leave it out. b_O belongs to the layer, not to a head.
 """
 
 from __future__ import annotations
@@ -48,19 +48,20 @@ from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.results import head_name
 
-CHUNK = 4096  # tokens whose inputs are made at once
+CHUNK = 4096  # tokens per batch of residual vectors
 
 
 @dataclass(frozen=True)
 class Copying:
-    """The copying of a head: its effect on the logit of the attended token.
+    """Copying scores of a head: its effect on the logit of the attended token.
 
     Attributes:
-        eigenvalue: sum of the circuit's eigenvalues over the sum of their sizes, -1 to 1.
-        diagonal: mean own logit less the mean of others, in root mean squares of all entries.
-        z: of the trace, in standard deviations under signed permutations (see `weight_scores`).
-        p_value: the chance of so large a trace under such permutations, one-sided.
-        rank: where tokens' own logits stand among all.
+        eigenvalue: sum of the circuit's eigenvalues over the sum of their absolute values, -1 to 1.
+        diagonal: mean diagonal entry minus mean off-diagonal entry, over the root mean square of
+            all entries.
+        z: z-score of the trace under signed permutations (see `weight_scores`).
+        p_value: one-sided probability of so large a trace under such permutations.
+        rank: rank of each token's own logit among all logits.
     """
 
     eigenvalue: float
@@ -72,14 +73,15 @@ class Copying:
 
 @dataclass(frozen=True, eq=False)
 class OVDecomposition(ShortRepr):
-    """`W_OV = reads diag(singular_values) writes`, what each component reads and writes.
+    """Singular value decomposition `W_OV = reads^T diag(singular_values) writes`, with readouts.
 
     Attributes:
-        singular_values: the largest first.
-        reads: unit directions of the normed source, one a row.
-        writes: unit directions of the residual stream, one a row.
-        source_readout: each token's projection on `reads`; its sign goes with `logit_readout`'s.
-        logit_readout: what a unit along `writes` adds to each logit, centered over tokens.
+        singular_values: in descending order.
+        reads: unit input directions in the normalized residual stream, one per row.
+        writes: unit output directions in the residual stream, one per row.
+        source_readout: projection of each source token on `reads`. The signs of a component's
+            `source_readout` and `logit_readout` are arbitrary, but tied to each other.
+        logit_readout: effect of a unit step along `writes` on each logit, centered over tokens.
     """
 
     singular_values: Float[Tensor, " component"]
@@ -89,22 +91,23 @@ class OVDecomposition(ShortRepr):
     logit_readout: Float[Tensor, "component d_vocab_out"]
 
     def effective_rank(self) -> float:
-        """The number of equal singular values with the same sum and sum of squares."""
+        """Effective rank: participation ratio of the squared singular values."""
         squares = self.singular_values.double() ** 2
         return float(squares.sum() ** 2 / (squares**2).sum())
 
 
 @dataclass(frozen=True, eq=False)
 class OVCircuit(ShortRepr):
-    """One head's OV circuit; see the module.
+    """OV circuit of one head; see the module.
 
     Attributes:
-        layer: of the head.
-        head: query head (its values may be shared with others).
-        W_V: what it reads, norm folded in: `n @ W_V`, with n normed and without the norm's weights.
-        W_O: what it writes to the residual stream, a norm behind it folded in.
-        constant: what its biases write, whatever it attends to.
-        notes: what is approximate for this head in this model.
+        layer: layer of the head.
+        head: index of the query head (with grouped-query attention, heads share values).
+        W_V: value weights with the norm's weights folded in; they act on the unweighted norm's
+            output.
+        W_O: output weights, with the weights of a norm after attention folded in.
+        constant: output of the biases, which does not depend on the attended token.
+        notes: approximations for this head in this model.
     """
 
     layer: int
@@ -117,13 +120,13 @@ class OVCircuit(ShortRepr):
 
     @torch.no_grad()
     def tokens(self, position: int | None = None) -> TokenScores:
-        """The contribution of attending to each source token to each logit, factored.
+        """Effect of each attended source token on each logit, as factors.
 
         Args:
-            position: of the source, for learned positions; None takes their mean.
+            position: source position, for learned positions; None takes their mean.
 
         Raises:
-            InputError: a position that is not there, or an unembedding that cannot be read.
+            InputError: the position does not exist, or the unembedding cannot be read.
         """
         notes = list(self.notes)
         if self._view.W_pos is not None and position is None:
@@ -134,15 +137,15 @@ class OVCircuit(ShortRepr):
     def top(
         self, k: int = 10, position: int | None = None, memory: int | str | None = None
     ) -> list[TokenPair]:
-        """The k largest scores: source token, target token, score. See `tokens`."""
+        """The k largest entries of `tokens`: source token, target token, score."""
         return self.tokens(position).top(k, memory)
 
     @torch.no_grad()
     def svd(self, position: int | None = None) -> OVDecomposition:
-        """Singular directions, with the tokens that each reads and the logits that each raises.
+        """Singular value decomposition of W_OV, with projections of tokens and effects on logits.
 
         Raises:
-            InputError: a position that is not there, or an unembedding that cannot be read.
+            InputError: the position does not exist, or the unembedding cannot be read.
         """
         Q_in, R_in = torch.linalg.qr(self.W_V)
         Q_out, R_out = torch.linalg.qr(self.W_O.T)
@@ -161,7 +164,8 @@ class OVCircuit(ShortRepr):
         """Eigenvalue, diagonal and rank scores of the circuit from source token to logits.
 
         Raises:
-            InputError: fewer than two ids that are both input and output.
+            InputError: fewer than two token ids are both inputs and outputs, a norm after the
+                addition blocks the direct path, or the unembedding cannot be read.
         """
         limit = parse_memory(memory)
         moments = TokenMomentsCache(self._view, limit)
@@ -184,7 +188,7 @@ class OVCircuit(ShortRepr):
     def _sources(
         self, position: int | None, reads: Float[Tensor, "d_model rank"] | None = None
     ) -> Float[Tensor, "d_vocab rank"]:
-        """Every token's input, without its constant part, read by W_V or other directions."""
+        """Normalized embedding of every token, projected by W_V or other directions."""
         norm = self._view.ov(self.layer).norm
         bare = NormWeights(norm.kind, eps=norm.eps)
         tokens: Int[Tensor, " token"] = torch.arange(self._view.d_vocab, device=self.W_V.device)
@@ -198,7 +202,7 @@ class OVCircuit(ShortRepr):
     def _logits(
         self, writes: Float[Tensor, "rank d_model"] | None = None
     ) -> Float[Tensor, "d_vocab_out rank"]:
-        """The contribution of W_O, or other directions, to every logit, centered over tokens."""
+        """Effect of W_O, or of other directions, on every logit, centered over tokens."""
         W = self.W_O if writes is None else writes
         logits = (W @ read_through(self._view.final_norm, self._view.W_U)).T
         return logits - logits.mean(0)
@@ -207,17 +211,17 @@ class OVCircuit(ShortRepr):
 @takes(layer=Integral, head=Integral)
 @torch.no_grad()
 def ov_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None = None) -> OVCircuit:
-    """The OV circuit of one head.
+    """OV circuit of one head.
 
     Args:
         model: any TransformerLens model.
-        layer: of the head.
-        head: query head.
-        view: `weights(model)`, if it is at hand.
+        layer: layer of the head.
+        head: index of the query head.
+        view: `weights(model)`, if already computed.
 
     Raises:
-        InputError: a head that is not there, a layer whose weights cannot be given exactly, or one
-            that does not add to the residual stream (BERT's norm behind the addition).
+        InputError: the model has no such head, the layer's weights cannot be read exactly, or a
+            norm after the addition rescales the residual stream (BERT).
 
     Examples:
         >>> import interp_toolkit as it

@@ -1,22 +1,23 @@
-"""Agreement by chance: a head's residual coordinates in random order and with random signs.
+"""Null model for overlaps of weights: random permutations and sign flips of residual coordinates.
 
-Whether a head reads what is written to the residual stream shows in sums over its coordinates. The
-null gives the coordinates of one side to the other in random order, each with a random sign (a
-signed permutation P). Weights keep their entries, and so their sparsity, which rotations do not:
-a head that reads one coordinate meets a head that writes one in 1 of d permutations. Entries are
-compared with coordinates in the same units: see `coordinate_units`.
+Statistics of whether a head reads what another component writes are sums over residual coordinates.
+The null permutes the coordinates of one side at random and flips their signs at random (a signed
+permutation P). Unlike rotations, signed permutations keep the entries of the weights and so their
+sparsity: a head that reads one coordinate overlaps with a head that writes one in 1 of d
+permutations. Coordinates are first brought to the same units (see `coordinate_units`).
 
 - Trace `T = tr(P B)`: mean 0, variance ||B||^2 / d, normal tail.
-- Overlap `S = ||L P M||^2`, with C = L^T L and K = M M^T: `S = Y + X`, Y the part of the diagonals
-  and X that of signs' products, so that mean, variance and skewness are exact sums (the Y of random
-  permutations: Hoeffding 1951, "A combinatorial central limit theorem"); tail: Pearson's type III.
-- Tails fitted to moments are too light where few entries count. So the p-values at most `LEVEL` are
-  held against drawn permutations, as many as keep the chance that none of them reaches a value of
-  the null in any comparison at 1 in `PER_TEST`, or as `WORK` allows; of the two p-values the larger
-  counts (on fitted tails beyond the draws: Knijnenburg et al. 2009).
+- Overlap `S = ||L P M||^2`, with C = L^T L and K = M M^T: `S = Y + X`, where Y sums over the
+  diagonals and X over products of signs. Mean, variance and skewness are exact sums (for Y:
+  Hoeffding 1951, "A combinatorial central limit theorem"). The tail is Pearson's type III.
+- Tails fitted to moments are too light if only few entries matter. P-values of at most `LEVEL` are
+  therefore checked against random permutations, and the larger of the two p-values is reported (on
+  fitted tails beyond the draws: Knijnenburg et al. 2009). Their number is `PER_TEST` per
+  comparison, within `MOST_DRAWS` and `WORK`: then the probability is 1 in `PER_TEST` that a null
+  value in any comparison exceeds all draws.
 
-A p-value's exactness rests on coordinates that are exchangeable, as they are where weights are
-drawn or shuffled independently of each other; trained embeddings make it approximate.
+P-values are exact if coordinates are exchangeable, as they are when weights are drawn or shuffled
+independently of each other. For trained embeddings they are approximate.
 """
 
 from __future__ import annotations
@@ -32,42 +33,42 @@ from torch import Tensor
 
 from interp_toolkit.stats import LEVEL
 
-SMALLEST_SPREAD = 1e-6  # of the overlap, over its mean: below it every permutation gives the same
+SMALLEST_SPREAD = 1e-6  # SD over mean of the overlap, below which it counts as constant
 PER_TEST = 40  # draws for each comparison of the model
 MOST_DRAWS = 20_000
-FEWEST_DRAWS = 200  # fewer say nothing about a tail
+FEWEST_DRAWS = 200  # fewer do not constrain a tail
 WORK = 4e9  # multiplications for all draws of a model
-ENOUGH = 10  # draws as large as the observed value, after which its p-value is known
-BATCH = 50  # draws between two looks at which comparisons are decided
-TIE = 1e-4  # relative: values so close are equal up to rounding
-ROUNDING = 1e-12  # of the largest sum of squares: a coordinate below it is not written
+ENOUGH = 10  # draws at least as large as the observed value, after which drawing stops
+BATCH = 50  # draws between two checks of which comparisons are decided
+TIE = 1e-4  # relative difference up to which values count as equal
+ROUNDING = 1e-12  # fraction of the largest sum of squares, below which a coordinate is unwritten
 
 
 def coordinate_units(squares: Float[Tensor, " d_model"]) -> Float[Tensor, " d_model"]:
-    """Units of residual coordinates: roots of the sums of squares written to them; 0 where nothing.
+    """Units of residual coordinates: square roots of their sums of squares; 0 if unwritten.
 
-    In a model without norms, coordinates may be scaled when written and unscaled when read, which
-    changes no logit. What is written is divided by these units, and what reads is multiplied,
-    before coordinates are compared, so that nothing depends on that scale.
+    In a model without norms, scaling a coordinate in all writes and unscaling it in all reads
+    changes no logit. Output weights are therefore divided by these units and input weights
+    multiplied by them before coordinates are compared. No comparison then depends on that scale.
     """
     return torch.where(squares > ROUNDING * squares.max(), squares, 0).sqrt()
 
 
 def reciprocal(scale: Float[Tensor, " d_model"]) -> Float[Tensor, " d_model"]:
-    """1 over the scale, and 0 where that is 0."""
+    """Elementwise `1 / scale`, and 0 where the scale is 0."""
     return torch.where(scale > 0, 1 / scale, 0)
 
 
 @dataclass(frozen=True, eq=False)
 class OverlapMoments:
-    """Sums over the entries of `C = L^T L` that the overlap's null depends on.
+    """Sums over the entries of `C = L^T L` that determine the moments of the overlap's null.
 
     Attributes:
         trace: sum of C_ii.
-        diagonal: sums of the second and third powers of C_ii less their mean.
+        diagonal: sums of the second and third powers of C_ii minus its mean.
         rest: sum over i ≠ j of C_ij^2.
-        mixed: the same, weighed with C_ii less the mean.
-        triangles: sum over different i, j, k of C_ij C_jk C_ki.
+        mixed: sum over i ≠ j of C_ij^2, weighted by C_ii minus its mean.
+        triangles: sum over distinct i, j, k of C_ij C_jk C_ki.
     """
 
     trace: Float[np.ndarray, "..."]
@@ -77,7 +78,7 @@ class OverlapMoments:
     triangles: Float[np.ndarray, "..."]
 
     def column(self) -> OverlapMoments:
-        """The same with an axis for what they are compared with."""
+        """The same moments with a second axis, to broadcast against those of readers."""
         second, third = self.diagonal
         return OverlapMoments(
             self.trace[:, None],
@@ -89,17 +90,17 @@ class OverlapMoments:
 
 
 def overlap_moments(L: Float[Tensor, "head k d"]) -> OverlapMoments:
-    """The sums for every head, without making C, from what it writes or, transposed, reads."""
+    """Moments of every head from its output weights or transposed input weights, without C."""
     L = L.double()
     gram = L @ L.mT
     c, square = L.square().sum(1), ((gram @ L) * L).sum(1)  # C_ii, sum over j of C_ij^2
-    centred = c - c.mean(1, keepdim=True)
+    centered = c - c.mean(1, keepdim=True)
     sums = (
         c.sum(1),
-        centred.square().sum(1),
-        centred.pow(3).sum(1),
+        centered.square().sum(1),
+        centered.pow(3).sum(1),
         (square - c.square()).sum(1),
-        (centred * (square - c.square())).sum(1),
+        (centered * (square - c.square())).sum(1),
         torch.einsum("hij,hjk,hki->h", gram, gram, gram) - (3 * c * square - 2 * c.pow(3)).sum(1),
     )
     trace, second, third, rest, mixed, triangles = (one.cpu().numpy() for one in sums)
@@ -115,14 +116,14 @@ class OverlapNull:
     skew: Float[np.ndarray, "..."]
 
     def z(self, overlap: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-        """Standard deviations above the mean; NaN where every permutation gives the same."""
+        """Z-scores; NaN where every permutation gives the same overlap."""
         varies = self.sd > SMALLEST_SPREAD * self.mean
         with np.errstate(invalid="ignore", divide="ignore"):
             z: np.ndarray = np.where(varies, (overlap - self.mean) / self.sd, np.nan)
         return z
 
     def p_value(self, overlap: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-        """The chance of so large an overlap, by the fitted tail; NaN where `z` is."""
+        """One-sided p-values from the fitted tail; NaN where `z` is NaN."""
         z = self.z(overlap)
         defined = ~np.isnan(z)
         p = np.full(z.shape, np.nan)
@@ -131,12 +132,12 @@ class OverlapNull:
 
 
 def overlap_null(a: OverlapMoments, b: OverlapMoments, d: int) -> OverlapNull:
-    """The null of `||L P M||^2` from the sums of both sides, which broadcast against each other.
+    """Null of `||L P M||^2` from the moments of both sides, which broadcast against each other.
 
     Args:
-        a: of what is written, L.
-        b: of what reads, M transposed.
-        d: coordinates that are permuted, at least 3.
+        a: moments of the writer's L.
+        b: moments of the reader's transposed M.
+        d: number of permuted coordinates, at least 3.
     """
     pairs, triples = d * (d - 1), d * (d - 1) * (d - 2)
     variance = a.diagonal[0] * b.diagonal[0] / (d - 1) + 2 * a.rest * b.rest / pairs
@@ -151,7 +152,7 @@ def overlap_null(a: OverlapMoments, b: OverlapMoments, d: int) -> OverlapNull:
     return OverlapNull(a.trace * b.trace / d, sd, skew)
 
 
-#: numbers of the comparisons, an order of coordinates, signs -> their values
+#: (indices of comparisons, order of coordinates, signs) -> the statistic of each comparison
 Statistic = Callable[
     [Int[np.ndarray, " test"], Int[Tensor, " d"], Float[Tensor, " d"]], Float[np.ndarray, " test"]
 ]
@@ -167,19 +168,19 @@ def held_against_draws(
     work: float,
     cost: int,
 ) -> Float[np.ndarray, " test"]:
-    """Fitted p-values, raised to those of drawn signed permutations where these are larger.
+    """Fitted p-values, raised to those of random signed permutations where these are larger.
 
     Args:
-        p: by a fitted tail; NaN where there is none.
-        observed: values of the statistic.
-        statistic: its values under one permutation.
-        d: coordinates that are permuted.
-        n_tests: comparisons that are made of the model altogether.
-        work: multiplications that may be spent on these.
+        p: p-values from a fitted tail; NaN where undefined.
+        observed: observed values of the statistic.
+        statistic: function that returns the statistic under one permutation.
+        d: number of permuted coordinates.
+        n_tests: number of comparisons in the whole model.
+        work: number of multiplications to spend on these comparisons.
         cost: multiplications for one comparison under one permutation.
     """
     p, running = p.copy(), np.flatnonzero(p <= LEVEL)
-    if not len(running):  # also where no coordinate is written, and a comparison costs nothing
+    if not len(running):  # includes models in which no coordinate is written, where cost is 0
         return p
     draws = int(min(PER_TEST * n_tests, MOST_DRAWS, work / (cost * len(running))))
     if draws < FEWEST_DRAWS:

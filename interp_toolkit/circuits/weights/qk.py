@@ -1,20 +1,21 @@
 """QK circuits: attention scores from weights, and their singular vectors.
 
-A head scores a query against a key by
+The attention score of a query and a key is
 
     score = cap((n_q W_Q + b_Q) T (n_k W_K + b_K)^T / attn_scale) + bias
 
-(Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", whose W_QK is the bilinear
-term), with n the residual stream after the layer's norm, T the rotation between the two positions
-and the bias ALiBi's. The linear part of the norm (LN's centering, `w`) and its constant `b` are
-folded into W and b, see `token_scores`; what remains is a division by one number per vector, which
-`score`, `terms` and `tokens` include exactly and `matrix` and `svd` leave out.
+Here n is the residual stream after the layer's norm, T the rotation between the two positions, and
+the bias is that of ALiBi. The bilinear term is W_QK of Elhage et al. 2021, "A Mathematical
+Framework for Transformer Circuits". The linear part of the norm (LN's centering, `w`) and its
+constant `b` are folded into W and b (see `token_scores`). The rest of the norm divides each vector
+by one number: `score`, `terms` and `tokens` include this division exactly, `matrix` and `svd` leave
+it out.
 
-Singular vectors: `W_Q W_K^T = Q_q R_q R_k^T Q_k^T` by two thin QR decompositions; the SVD of the
-small `R_q R_k^T` [d_head d_head] gives that of the whole. Each component is a direction of queries
-and the direction that they match in keys. The sign of a pair is arbitrary, so both ends are shown:
-tokens at the positive end on the query side attend to those at the positive end on the key side,
-and negative to negative.
+Singular vectors: two thin QR decompositions give `W_Q W_K^T = Q_q R_q R_k^T Q_k^T`, so the SVD of
+the small `R_q R_k^T` [d_head d_head] gives the SVD of the product. Each component pairs a query
+direction with the key direction it attends to. The sign of a pair is arbitrary, so tables show both
+ends: query tokens at the positive end attend to key tokens at the positive end, and query tokens at
+the negative end to key tokens at the negative end.
 """
 
 from __future__ import annotations
@@ -43,19 +44,19 @@ if TYPE_CHECKING:
 
     from interp_toolkit.models.transformer.hooks import FactoredMatrix
 
-#: directions [d_model r] -> every token's projection on them [d_vocab r]
+#: directions [d_model r] -> projections of every token [d_vocab r]
 Readout = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class QKDecomposition(ShortRepr):
-    """`W_Q W_K^T / attn_scale = query_directions diag(singular_values) key_directions^T`.
+    """SVD `W_Q W_K^T / attn_scale = query_directions diag(singular_values) key_directions^T`.
 
     Attributes:
-        singular_values: the largest first.
-        query_directions: unit directions of the normalized residual stream, one a column; the
-            entry of largest size is positive.
-        key_directions: what each looks for in keys.
+        singular_values: in descending order.
+        query_directions: unit directions in the normalized residual stream, one per column. The
+            entry of largest absolute value is positive.
+        key_directions: the key direction that each query direction attends to, one per column.
     """
 
     singular_values: Float[Tensor, " component"]
@@ -64,29 +65,28 @@ class QKDecomposition(ShortRepr):
     _readout: Readout
 
     def spectrum(self) -> Float[Tensor, " component"]:
-        """The share of the squared size that the first 1, 2, ... components hold."""
+        """Cumulative fraction of the squared Frobenius norm in the first 1, 2, ... components."""
         squares = self.singular_values.double() ** 2
         total = squares.sum()
         return (squares.cumsum(0) / total if float(total) else torch.ones_like(squares)).float()
 
     @torch.no_grad()
     def top_tokens(self, k: int = 10, components: int = 5) -> pd.DataFrame:
-        """The tokens at both ends of the first components, on the query and on the key side.
+        """Tokens with the largest projections of either sign, on the query and on the key side.
 
-        Tokens are taken as `QKCircuit.tokens` takes them without positions: the normalized
-        embedding, with the mean position embedding where positions are learned.
+        Each token enters as its normalized embedding, with the mean position embedding if
+        positions are learned, as in `QKCircuit.tokens` without positions.
 
         Args:
-            k: tokens per end; all of them where there are not so many.
-            components: how many components, likewise.
+            k: number of tokens per end, at most all.
+            components: number of components, at most all.
 
         Returns:
             One row per token: component, side ("query" or "key"), end ("+" or "-"), rank from 0,
             token, projection.
 
         Raises:
-            InputError: no token or no component asked for, or an embedding that the model's
-                weights do not give exactly.
+            InputError: `k` or `components` is below 1, or the embedding cannot be read exactly.
         """
         return self._ends(self._readout, "token", k, components)
 
@@ -115,7 +115,7 @@ class QKDecomposition(ShortRepr):
 def decompose(
     W_Q: Float[Tensor, "d_model d_head"], W_K: Float[Tensor, "d_model d_head"], readout: Readout
 ) -> QKDecomposition:
-    """The SVD of `W_Q @ W_K.T` through its factors."""
+    """SVD of `W_Q @ W_K.T`, computed from the factors."""
     Q_query, R_query = torch.linalg.qr(W_Q)
     Q_key, R_key = torch.linalg.qr(W_K)
     U, S, Vh = torch.linalg.svd(R_query @ R_key.T)
@@ -125,18 +125,22 @@ def decompose(
     return QKDecomposition(S, query * sign, key * sign, readout)
 
 
-CHUNK = 4096  # tokens whose inputs are made at once
+CHUNK = 4096  # tokens per batch of residual vectors
 
 
 @dataclass(frozen=True, eq=False)
 class QKTerms(ShortRepr):
-    """A score before soft cap and ALiBi, in its four parts, which sum to it.
+    """Four terms of a score, which sum to the score before soft cap and ALiBi.
+
+    All are divided by `attn_scale`.
 
     Attributes:
-        both: `n_q W_Q W_K^T n_k^T`: query against key.
-        query: `n_q W_Q b_K^T`: the query alone; no softmax sees it.
-        key: `b_Q W_K^T n_k^T`: the key alone, the same for every query but for the rotary turn.
-        constant: `b_Q b_K^T`, the same for all but for the rotary turn.
+        both: `n_q W_Q W_K^T n_k^T`, the bilinear term of query and key.
+        query: `n_q W_Q b_K^T`, the term of the query alone. Without rotation, softmax cancels it.
+        key: `b_Q W_K^T n_k^T`, the term of the key alone. Without rotation, it is the same for all
+            queries.
+        constant: `b_Q b_K^T`, the term of the biases. Without rotation, it is the same for all
+            pairs.
     """
 
     both: Float[Tensor, "query key"]
@@ -147,22 +151,22 @@ class QKTerms(ShortRepr):
 
 @dataclass(frozen=True, eq=False)
 class QKCircuit(ShortRepr):
-    """One head's QK circuit; see the module and `qk_circuit`.
+    """QK circuit of one head; see the module and `qk_circuit`.
 
     Attributes:
-        layer: of the head.
-        head: query head (its keys may be shared with others).
-        W_Q, W_K: what query and key read of the normalized residual stream, norm folded in.
-        b_Q, b_K: what is added, the norm's own bias included.
-        attn_scale: scores are divided by this.
-        soft_cap: `soft_cap * tanh(score / soft_cap)`, if not None.
-        norm: what remains of the norm in front: its division (and centering, which is also folded).
-        norm_note: in words, what of the norm is not linear.
-        rotary: how query and key are turned before they meet, if not None.
-        alibi: what is added for distance, of this head alone, if not None.
-        direction, window: which keys a query sees, as in `LayerWeights`; scores are those before
-            the mask.
-        distance: query position less key position, in a circuit from `at_distance`.
+        layer: layer of the head.
+        head: index of the query head (with grouped-query attention, heads share keys).
+        W_Q, W_K: query and key weights, with the linear part of the norm folded in.
+        b_Q, b_K: query and key biases, with the norm's bias folded in.
+        attn_scale: divisor of the scores.
+        soft_cap: if not None, scores become `soft_cap * tanh(score / soft_cap)`.
+        norm: the norm before attention without its weights: its division and its centering, which
+            is also folded into the weights.
+        norm_note: description of the norm's nonlinear part.
+        rotary: rotary embedding of queries and keys, if any.
+        alibi: ALiBi bias of this head, if any.
+        direction, window: attention mask, as in `LayerWeights`; scores are those before the mask.
+        distance: query position minus key position, in a circuit from `at_distance`.
     """
 
     layer: int
@@ -184,9 +188,9 @@ class QKCircuit(ShortRepr):
 
     @property
     def matrix(self) -> FactoredMatrix:
-        """The bilinear form `W_Q W_K^T / attn_scale` on normalized vectors, as two factors.
+        """Bilinear form `W_Q W_K^T / attn_scale` on normalized vectors, as two factors.
 
-        Of a rotary head without a distance: that of distance 0.
+        For a rotary head without a distance, the form is that of distance 0.
         """
         from interp_toolkit.models.transformer.hooks import FactoredMatrix
 
@@ -197,20 +201,21 @@ class QKCircuit(ShortRepr):
         self,
         x_query: Float[Tensor, "query d_model"],
         x_key: Float[Tensor, "key d_model"],
-        query_pos: int | Int[Tensor, " query_places"] | None = None,
-        key_pos: int | Int[Tensor, " key_places"] | None = None,
+        query_pos: int | Int[Tensor, " query_positions"] | None = None,
+        key_pos: int | Int[Tensor, " key_positions"] | None = None,
     ) -> Float[Tensor, "query key"]:
-        """Attention scores of residual vectors, as they enter the layer, each query with each key.
+        """Attention scores of each query with each key, from residual vectors entering the layer.
 
         Args:
-            x_query: residual vectors at the queries.
-            x_key: residual vectors at the keys.
-            query_pos: where the queries stand: one position for all or one each. Only rotary and
-                ALiBi heads need positions, and those not after `at_distance`.
-            key_pos: where the keys stand, likewise.
+            x_query: residual vectors of the queries, before the norm.
+            x_key: residual vectors of the keys, before the norm.
+            query_pos: positions of the queries: one for all, or one each. Required for rotary and
+                ALiBi heads, unless the circuit comes from `at_distance`.
+            key_pos: positions of the keys, likewise.
 
         Raises:
-            InputError: positions that are missing, negative, or one too many or few.
+            InputError: positions are missing, negative, wrong in number, or passed to a circuit
+                from `at_distance`.
         """
         query, key = self._positions(query_pos, len(x_query)), self._positions(key_pos, len(x_key))
         q, k = self._query(x_query) + self.b_Q, self._key(x_key) + self.b_K
@@ -222,10 +227,10 @@ class QKCircuit(ShortRepr):
         self,
         x_query: Float[Tensor, "query d_model"],
         x_key: Float[Tensor, "key d_model"],
-        query_pos: int | Int[Tensor, " query_places"] | None = None,
-        key_pos: int | Int[Tensor, " key_places"] | None = None,
+        query_pos: int | Int[Tensor, " query_positions"] | None = None,
+        key_pos: int | Int[Tensor, " key_positions"] | None = None,
     ) -> QKTerms:
-        """The terms of a score, before soft cap and ALiBi; arguments and errors as `score`."""
+        """Terms of a score before soft cap and ALiBi; arguments and errors as in `score`."""
         query, key = self._positions(query_pos, len(x_query)), self._positions(key_pos, len(x_key))
         q, k = self._turned(self._query(x_query), query), self._turned(self._key(x_key), key).T
         b_Q = self._turned(self.b_Q.expand(len(x_query), -1), query)
@@ -235,21 +240,20 @@ class QKCircuit(ShortRepr):
 
     @torch.no_grad()
     def tokens(self, query_pos: int | None = None, key_pos: int | None = None) -> TokenScores:
-        """Scores between all tokens, the query at one position and the key at another; factored.
+        """Scores between all pairs of tokens at one query and one key position, as factors.
 
-        Exact at layer 0. Deeper they are the direct path: the embeddings alone, without what
-        earlier layers write; `exact` and `note` of the result say so.
+        Scores are exact at layer 0. At deeper layers they cover the direct path from the
+        embeddings, without outputs of earlier layers. The result's `exact` and `note` record this.
 
         Args:
-            query_pos: where the query stands. None takes the mean position embedding of models
-                that learn positions, which is exact for no position; rotary and ALiBi heads need
-                positions, or none and a circuit from `at_distance`.
-            key_pos: where the key stands, likewise.
+            query_pos: position of the query. None takes the mean of learned position embeddings,
+                which is exact for no position. Rotary and ALiBi heads require positions, unless
+                the circuit comes from `at_distance`.
+            key_pos: position of the key, likewise.
 
         Raises:
-            InputError: positions that are missing or not there, a key that the query does not see
-                (after it, or beyond its window), or an embedding that the model's
-                weights do not give exactly.
+            InputError: positions are missing or do not exist, the mask or window hides the key
+                from the query, or the embedding cannot be read exactly.
         """
         query, key = self._positions(query_pos, 1), self._positions(key_pos, 1)
         if query_pos is not None and key_pos is not None:
@@ -268,15 +272,19 @@ class QKCircuit(ShortRepr):
 
     @torch.no_grad()
     def at_distance(self, distance: int) -> QKCircuit:
-        """The circuit between a query and a key this many positions before it.
+        """Circuit between a query and a key at a fixed distance.
 
-        The rotary turn goes into W_Q and b_Q, and ALiBi becomes `-slope * distance`; where the
-        model counts ALiBi from the first position (Bloom), its own scores lie `slope * query_pos`
-        higher, which no softmax sees. Without positions in attention nothing changes.
+        The rotation is folded into W_Q and b_Q, and ALiBi becomes `-slope * distance`. If the model
+        counts ALiBi from the first position (Bloom), the model's scores are `slope * query_pos`
+        higher, which no softmax sees. Heads without positional terms are unchanged.
+
+        Args:
+            distance: query position minus key position.
 
         Raises:
-            InputError: a model with learned positions, whose scores depend on both positions; a
-                distance that the head never looks across; a circuit at a distance already.
+            InputError: the model learns absolute positions, so that scores depend on both
+                positions; the mask or window excludes the distance; or the circuit already has a
+                distance.
         """
         if self._view.W_pos is not None:
             raise InputError(
@@ -294,9 +302,9 @@ class QKCircuit(ShortRepr):
 
     @torch.no_grad()
     def svd(self) -> QKDecomposition:
-        """Singular values and directions of `matrix`, through its factors.
+        """Singular value decomposition of `matrix`, computed from its factors.
 
-        Of a rotary head without a distance: those of distance 0.
+        For a rotary head without a distance, the decomposition is that of distance 0.
         """
         return decompose(self._scaled_query(), self.W_K, self._vocabulary)
 
@@ -305,38 +313,42 @@ class QKCircuit(ShortRepr):
         return W_Q if self.rotary is None else W_Q @ self._relative_turn(0)
 
     def _relative_turn(self, distance: int) -> Tensor:
-        """Rotation from query to key; in scaled variants (YaRN) it is not 1 even at distance 0."""
+        """Rotation from query to key; scaled variants (YaRN) differ from 1 even at distance 0."""
         assert self.rotary is not None
         d_head = self.W_Q.shape[1]
         turn = self.rotary.matrix(distance, d_head) @ self.rotary.matrix(0, d_head).T
         return turn.to(self.W_Q)
 
     def _query(self, x: Tensor) -> Tensor:
-        return self._normalised(x) @ self.W_Q
+        return self._normalized(x) @ self.W_Q
 
     def _key(self, x: Tensor) -> Tensor:
-        return self._normalised(x) @ self.W_K
+        return self._normalized(x) @ self.W_K
 
-    def _normalised(self, x: Tensor) -> Tensor:
+    def _normalized(self, x: Tensor) -> Tensor:
         return self.norm(at_least_single(x.to(self.W_Q.device))).to(self.W_Q)
 
     def _vocabulary(
         self, W: Float[Tensor, "d_model r"], position: int | None = None
     ) -> Float[Tensor, "d_vocab r"]:
-        """Every token's normalized embedding, read by these weights."""
+        """Normalized embeddings of every token, times these weights."""
         tokens = torch.arange(self._view.d_vocab, device=W.device)
         chunks = torch.split(tokens, CHUNK)
         residual = (token_residual(self._view, chunk, position) for chunk in chunks)
-        return torch.cat([self._normalised(x) @ W for x in residual])
+        return torch.cat([self._normalized(x) @ W for x in residual])
 
     def _check_distance(self, distance: int) -> None:
-        """Raise InputError where no query sees a key this many positions before it."""
+        """Raise InputError if the mask or window hides keys at this distance."""
         if self.direction == "causal" and not 0 <= distance < (self.window or distance + 1):
             reach = "keys after it" if distance < 0 else f"{distance} positions back"
             raise InputError(f"a query of {head_name(self.layer, self.head)} does not see {reach}")
 
     def _positions(self, positions: int | Tensor | None, n: int) -> Int[Tensor, " n"] | None:
-        """One position for each vector; None if the head does not depend on positions."""
+        """Positions of `n` vectors; None if scores do not depend on positions.
+
+        Raises:
+            InputError: positions are missing, superfluous, negative, or wrong in number.
+        """
         if positions is None:
             if self.distance is None and (self.rotary is not None or self.alibi is not None):
                 raise InputError(
@@ -380,7 +392,7 @@ class QKCircuit(ShortRepr):
                 "of the embedding"
             )
         if self._view.W_pos is not None and None in (query_pos, key_pos):
-            notes.append("positions that were not given use the mean position embedding")
+            notes.append("unspecified positions use the mean position embedding")
         if self.alibi is not None and self.distance is not None and not self.alibi.from_query:
             notes.append("up to a constant per query: the model counts ALiBi from position 0")
         return "; ".join(notes)
@@ -389,16 +401,16 @@ class QKCircuit(ShortRepr):
 @takes(layer=Integral, head=Integral)
 @torch.no_grad()
 def qk_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None = None) -> QKCircuit:
-    """The QK circuit of one head.
+    """QK circuit of one head.
 
     Args:
         model: any TransformerLens model.
-        layer: of the head.
-        head: query head.
-        view: `weights(model)`, if it is at hand.
+        layer: layer of the head.
+        head: index of the query head.
+        view: `weights(model)`, if already computed.
 
     Raises:
-        InputError: a head that is not there, or a layer whose weights cannot be given exactly.
+        InputError: the model has no such head, or the layer's weights cannot be read exactly.
 
     Examples:
         >>> import interp_toolkit as it
@@ -440,6 +452,6 @@ def _norm_note(w: LayerWeights) -> str:
         return "no norm precedes the head: scores are bilinear in the residual stream"
     by = "standard deviation" if w.norm.kind == "LN" else "root mean square"
     return (
-        f"each vector is divided by its own {by}, which is not linear: score, terms and tokens do "
-        "it exactly, matrix and svd act on the divided vectors"
+        f"each vector is divided by its own {by}, which is not linear: score, terms and tokens "
+        "apply the division, matrix and svd act on divided vectors"
     )

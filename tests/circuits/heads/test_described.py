@@ -68,7 +68,7 @@ def test_each_relation_is_told_with_its_share():
     names = [[share.relation for share in head.shares] for head in found]
     assert names[0] == ["previous-token"]
     assert names[1][0] == "2 back"
-    assert names[2][0] == "place 4"
+    assert names[2][0] == "position 4"
     assert set(names[3][:2]) == {"first-token", "previous-token"}
     assert names[4] == []
     assert names[5] == ["itself"]

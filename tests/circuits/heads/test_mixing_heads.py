@@ -29,7 +29,8 @@ def test_random_mixing_is_no_kind_of_head(variance):
         assert not scores.detected.any()
         assert scores.kinds == ("signed", "signed")
         assert scores.notes == (
-            "patterns of layer 0, 1 are signed: shares are of the sum of a row's absolute values",
+            "patterns of layer 0, 1 are signed: fractions are of the sum of each row's absolute "
+            "values",
         )
         for kind in scores.scores:
             assert np.abs(kind.score).max() < 0.15

@@ -87,7 +87,7 @@ def test_the_planted_head_is_the_one_that_shows(options, head) -> None:
     assert sum(bool(one.bigrams) for one in by_place.values()) <= 1
     assert result.headline.startswith("From weights alone, ")
     assert "L1H2" in result.headline
-    assert result.findings[-1] == "What the model does with a pair is not tested."
+    assert result.findings[-1] == "Weights do not show whether the model uses a pair."
     assert result.status == "detected"
 
 

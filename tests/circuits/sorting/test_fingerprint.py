@@ -131,7 +131,7 @@ def test_lists_of_two_do_not_tell_how_they_are_sorted(build) -> None:
     states = {m.name: m.state for m in found.criteria}
     assert states["smallest_lift"] == states["follows_token"] == "unknown"
     assert found.algorithm == "neither"
-    assert found.headline == "The model sorts; by which algorithm is undecided."
+    assert found.headline == "The model sorts; its algorithm is undecided."
     assert found.findings[0].startswith("Undecided: too few criteria are strong")
 
 

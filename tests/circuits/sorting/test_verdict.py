@@ -58,7 +58,7 @@ LOW, HIGH = (0.02, 0.05), (0.94, 0.97)
         (HIGH, LOW, Controls(0, 20), "undecided", "95.5% of outputs follow as in algorithm 1"),
         (LOW, HIGH, Controls(0, 20), "undecided", "95.5% of outputs follow as in algorithm 2"),
         (LOW, LOW, Controls(0, 20), "not_detected", "neither the swapped token nor the position"),
-        ((0.1, 0.4), LOW, Controls(0, 20), "undecided", "not sure"),
+        ((0.1, 0.4), LOW, Controls(0, 20), "undecided", "or the position is undecided"),
         (LOW, LOW, Controls(0, 0), "undecided", "no weight-shuffled models"),
     ],
 )
@@ -70,7 +70,7 @@ def test_neither_is_said_only_where_swaps_show_neither(token, position, controls
     assert says in found[1]
     text = words("neither", None, controls, criteria)
     assert ("by neither of the two algorithms" in text) == (status == "not_detected")
-    assert ("by which algorithm is undecided" in text) == (status == "undecided")
+    assert ("its algorithm is undecided" in text) == (status == "undecided")
     if "as in algorithm 1" in says:
         assert "attention goes to values above the previous" in found[1]
     assert status_of("neither", criteria, False, controls)[0] == "not_tested"
@@ -140,7 +140,7 @@ def test_models_that_are_the_same_when_weight_shuffled_are_counted(monkeypatch) 
     found = sorting_fingerprint(sort_min_greater(9, 5), "9 list5 10 sorted5", lists=300, nulls=2)
     assert found.algorithm == MIN_GREATER
     assert (found.evidence.nulls_alike, found.evidence.nulls) == (2, 2)
-    assert "2 of 2 weight-shuffled models meet the criteria of it too" in found.verdict
+    assert "2 of 2 weight-shuffled models meet the same criteria" in found.verdict
 
 
 def test_a_sorter_is_detected_with_models_enough_to_compare_with() -> None:

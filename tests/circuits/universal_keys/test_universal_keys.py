@@ -210,7 +210,7 @@ def test_places_that_are_none_are_refused() -> None:
     model = random_model()
     data = FeatureData([np.array([1, 2, 3])] * 20, np.zeros((20, 0), dtype=bool), ())
     for place in (3, -4):
-        with pytest.raises(InputError, match="outside rows of 3 tokens"):
+        with pytest.raises(InputError, match="outside prompts of 3 tokens"):
             UNIVERSAL_KEYS(model, data=data, features="embeddings", position=place)
     with pytest.raises(InputError, match="no key before it"):
         UNIVERSAL_KEYS(model, data=data, features="embeddings", position=0)
