@@ -133,7 +133,7 @@ def _input(features: np.ndarray) -> torch.Tensor:
         (lambda: targeted_gates([(0, 1)], 4, 8, 2).as_model(2, -1), "-1 gates to write: .* 1 to 1"),
         (lambda: targeted_gates([(0, 1)], 4, 8, 2).as_model(2, 2), "2 gates to write"),
         (lambda: targeted_gates([(0, 1)], 10**5, 8, 2), "74.5 GiB"),
-        (lambda: targeted_gates([(0, 1), (1, 0)], 4, 8, 2), "given twice"),
+        (lambda: targeted_gates([(0, 1), (1, 0)], 4, 8, 2), "occurs twice"),
         (lambda: targeted_gates([(0, 1)], 4, 8, 9), "give 1 to 8"),
         (lambda: targeted_gates([(0, 7)], 4, 8, 2), "outside 0..3"),
         (lambda: targeted_gates(random_gates(40, 600), 40, 20, 5, 8), "neurons misfire"),
