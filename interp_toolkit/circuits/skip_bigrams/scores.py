@@ -106,7 +106,7 @@ class Features:
     """Unit directions on both sides.
 
     Attributes:
-        query, key: one a row.
+        query, key: one feature per row.
         d: dimensions in which a random one would point anywhere.
     """
 

@@ -76,8 +76,8 @@ class OVDecomposition(ShortRepr):
 
     Attributes:
         singular_values: the largest first.
-        reads: unit directions of the normed source, one a row.
-        writes: unit directions of the residual stream, one a row.
+        reads: unit directions of the normed source, one per row.
+        writes: unit directions of the residual stream, one per row.
         source_readout: each token's projection on `reads`; its sign goes with `logit_readout`'s.
         logit_readout: what a unit along `writes` adds to each logit, centered over tokens.
     """

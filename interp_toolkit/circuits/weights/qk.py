@@ -53,8 +53,8 @@ class QKDecomposition(ShortRepr):
 
     Attributes:
         singular_values: the largest first.
-        query_directions: unit directions of the normalized residual stream, one a column; the
-            entry of largest size is positive.
+        query_directions: unit directions of the normalized residual stream, one per column,
+            signed so that its largest-magnitude entry is positive.
         key_directions: what each looks for in keys.
     """
 
