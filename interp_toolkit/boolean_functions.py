@@ -45,7 +45,7 @@ def mobius(table: str) -> dict[tuple[int, ...], int]:
     """
     n_inputs = len(table).bit_length() - 1
     if len(table) != 2**n_inputs or set(table) - {"0", "1"}:
-        raise InputError(f"a truth table is 2^k bits, like 0110, not {table!r}")
+        raise InputError(f"a truth table must be 2^k bits, like 0110, not {table!r}")
     values = [int(bit) for bit in table]
     for k in range(n_inputs):  # for one input after the other, subtract the value without it
         bit = 1 << (n_inputs - 1 - k)
@@ -112,7 +112,7 @@ def threshold_degree(table: str) -> ThresholdDegree:
 
 def _n_bits(table: str) -> int:
     if not isinstance(table, str) or set(table) - {"0", "1"} or len(table).bit_count() != 1:
-        raise InputError(f"a truth table is 2^n zeros and ones, like 0110, not {table!r}")
+        raise InputError(f"a truth table must be 2^n zeros and ones, like 0110, not {table!r}")
     n = len(table).bit_length() - 1
     if n > MOST_BITS:
         raise InputError(

@@ -55,7 +55,7 @@ def notes() -> tuple[str, ...]:
 
 
 def modules_of(model: Any) -> list[nn.Module]:
-    """Every module of a model, each once; empty for an object without modules."""
+    """Every module of a model, each once; an empty list for an object without modules."""
     if isinstance(model, type) or not callable(getattr(model, "modules", None)):
         return []
     wrapped = getattr(model, "original_model", None)

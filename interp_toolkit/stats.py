@@ -345,7 +345,7 @@ def simes(p: Float[np.ndarray, " test"], n: int) -> float:
 
 
 def benjamini_hochberg(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
-    """Benjamini & Hochberg's (1995) q-values: rejecting those <= alpha bounds the FDR.
+    """Benjamini & Hochberg's (1995) q-values: rejecting q <= alpha keeps the FDR at most alpha.
 
     Valid for tests that are independent or positively dependent. NaN stays NaN and is not counted.
 

@@ -19,7 +19,7 @@ from interp_toolkit.results import Figure, Table
 
 SEEDS = 3
 
-Rows = Mapping[str, Sequence[Mapping[str, Any]]]  # by name, one a seed
+Rows = Mapping[str, Sequence[Mapping[str, Any]]]  # by name, one per seed
 
 
 def _median(rows: Rows, name: str, of: str) -> float:

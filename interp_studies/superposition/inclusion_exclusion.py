@@ -141,7 +141,7 @@ def coefficients(fan_in: int, density: float = 0.0) -> tuple[float, ...]:
     if not 2 <= fan_in <= MOST_FAN_IN:
         raise InputError(f"fan_in must be 2 to {MOST_FAN_IN}, got {fan_in}")
     if not 0 <= density < 1:
-        raise InputError(f"the density is a probability below 1, not {density}")
+        raise InputError(f"the density must be a probability below 1, not {density}")
     sizes = range(2, fan_in + 1)
     if density == 0:
         return tuple((-1.0) ** size for size in sizes)

@@ -149,7 +149,7 @@ def grid(plan: Plan) -> Grid:
     }
 
 
-ByKind = Mapping[str, Mapping[float, Sequence[Values]]]  # by kind and size, one a seed
+ByKind = Mapping[str, Mapping[float, Sequence[Values]]]  # by kind and size, one per seed
 
 
 def _medians(by_size: Mapping[float, Sequence[Values]], key: str) -> dict[float, float]:

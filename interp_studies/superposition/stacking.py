@@ -93,7 +93,7 @@ def stacked_grid(plan: Plan, neurons: Sequence[int]) -> Grid:
 
 
 def rms_at(values: Sequence[Values], arm: str, n_neurons: int, how: str, depth: int) -> list[float]:
-    """The rms of the layer at this depth, one a seed."""
+    """The rms of the layer at this depth, one per seed."""
     kept = [v for v in values if v["arm"] == arm and v["n_neurons"] == n_neurons]
     return [float(v[how][depth - 1]) for v in kept]
 

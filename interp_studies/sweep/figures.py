@@ -82,7 +82,7 @@ def _placed(point: Mean, key: str, scale: float) -> _Placed:
 def _of_seeds(points: Sequence[Mean]) -> str:
     """How many seeds a point is of, and what its bar is."""
     if not any(point.interval for point in points):
-        return "Each point is one point of the grid, one seed a point"
+        return "Each point is one point of the grid, with one seed"
     without = "" if all(point.interval for point in points) else "; one without a bar is one seed"
     return (
         "Each point is the mean over seeds at one point of the grid, its bar the "

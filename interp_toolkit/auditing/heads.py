@@ -240,7 +240,7 @@ class _HeadAudit:
 
     @cached_property
     def _readings_cache(self) -> dict[Any, Any]:
-        """Measured knockouts, for any coverage of the intervals."""
+        """Cache of measured knockouts, shared by all coverages of the intervals."""
         return {}
 
     @cached_property

@@ -4,7 +4,7 @@ A claim is split into questions, each with its own answer:
 
     there    is the pattern or component there (against matched nulls)?
     matters  does the metric depend on it (interventions)?
-    all      is it all (what remains without it, or what it does alone)?
+    all      is it complete (what remains without it, or what it does alone)?
     special  do random claims of the same shape do as well?
     stable   does it hold on resampled prompts, and in every group of them?
     sentence is the wording supported by the tests?
@@ -47,7 +47,7 @@ Method = Literal["observed", "intervened", "computed"]
 QUESTIONS: dict[Question, str] = {
     "there": "is it there?",
     "matters": "does it matter?",
-    "all": "is it all?",
+    "all": "is it complete?",
     "special": "is it special?",
     "stable": "is it stable?",
     "sentence": "is the wording supported?",

@@ -204,7 +204,8 @@ def sentences(
         f"embedding to the last block, n = {rise.n}; {RISE:g} counts as a rise.",
         beside,
         f"The mean cosine is {_interval(last)} after the last block and {_interval(first)} at the "
-        f"embedding; of independent directions it is 0, with single cosines of ± {spread:.2f}.",
+        f"embedding; for independent random directions its expectation is 0, and single cosines "
+        f"have a standard deviation of {spread:.2f}.",
     ]
     if first.dimensions is not None and last.dimensions is not None:
         parts.append(

@@ -38,7 +38,7 @@ LISTED = 100  # pairs in the JSON beyond the significant ones
 SHOWN = 20  # pairs in the table
 MOST_HEADS = 200  # heads up to which figures show heads; larger models are shown by layer
 READS = {"Q": "queries", "K": "keys", "V": "values"}
-NULL = "the residual coordinates that the reader reads, in random order and with random signs"
+NULL = "the residual coordinates that the reader reads, randomly permuted and with random signs"
 ADJUSTED = "Holm, over all pairs and the three kinds of composition"
 
 
@@ -104,9 +104,9 @@ class CompositionFinding(Finding):
         Pair,
         "Pairs",
         "Writer and reader: the earlier head, and the later one that reads it with its queries "
-        "(Q), keys (K) or values (V). Baseline: root mean square of the score with residual "
-        "coordinates in random order; z and p test the overlap of the writer's output with the "
-        "reader's input.",
+        "(Q), keys (K) or values (V). Baseline: root mean square of the score with "
+        "randomly permuted residual coordinates; z and p test the overlap of the writer's output "
+        "with the reader's input.",
         lambda pair: pair.p_adjusted <= LEVEL,
         select=lambda pairs: pairs[:SHOWN],
     )
@@ -200,11 +200,11 @@ def sentences(pairs: Sequence[Pair], counts: Mapping[str, PairCount], n_pairs: i
     pair = strongest(pairs)
     which = "Largest score" if pair.p_adjusted <= LEVEL else "Smallest p"
     return [
-        f"Of {n_pairs:,} pairs and kinds of composition, these exceed residual coordinates in "
-        f"random order: {by_mode} (p ≤ {LEVEL:g}, Holm).",
+        f"Of {n_pairs:,} combinations of head pair and kind, significant against randomly permuted "
+        f"residual coordinates: {by_mode} (p ≤ {LEVEL:g}, Holm).",
         f"{which}: {pair}, score {pair.score:.3g}, chance {pair.baseline:.3g}, "
         f"adjusted p = {pair.p_adjusted:.2g}.",
-        "Weights do not show whether the model uses a composition.",
+        "Weights alone do not show whether the model uses a composition.",
     ]
 
 
@@ -236,7 +236,7 @@ def composition_map(scores: CompositionScores, mode: str) -> Figure:
     )
     caption = (
         f"How much the {READS[mode]} of later heads read from the outputs of earlier heads; 1 is "
-        "the baseline, residual coordinates in random order."
+        "the baseline, with randomly permuted residual coordinates."
     )
     if not by_head:
         caption += " Each cell shows the pair of heads with the largest z."

@@ -199,6 +199,8 @@ def headline(components: Sequence[Component], e: LogitAttributionEvidence) -> st
     """Headline: heads and MLPs that raise the metric, and those that lower it."""
     detected = [component for component in components if component.status == "detected"]
     names = [c.name if c.effect > 0 else f"{c.name} (against it)" for c in detected]
+    if e.status == "not_tested":
+        return f"Direct effects on the {e.metric} are not tested: {e.reason}."
     if not names:
         return f"No direct effect on the {e.metric} is shown: {e.reason}."
     return f"Direct effects on the {e.metric}: {listed(names, 4)}."
@@ -212,8 +214,8 @@ def sentences(
     return [
         f"The {e.metric} is {e.total:.2f} [{e.total_low:.2f}, {e.total_high:.2f}], n = {e.rows}.",
         *(
-            f"{c.name} writes {c.effect:.2f} [{c.low:.2f}, {c.high:.2f}], n = {e.rows}; for the "
-            f"answers of other prompts {c.null_mean:.2f}."
+            f"{c.name} contributes {c.effect:.2f} [{c.low:.2f}, {c.high:.2f}], n = {e.rows}; for "
+            f"other prompts' answers it contributes {c.null_mean:.2f}."
             for c in sorted(tested, key=lambda c: c.status != "detected")[:2]
         ),
         *(

@@ -24,7 +24,7 @@ from torch import Tensor
 from interp_toolkit import plots
 from interp_toolkit.circuits.weights.ov import ov_circuit
 from interp_toolkit.circuits.weights.qk import qk_circuit
-from interp_toolkit.circuits.weights.self_scores import weight_scores
+from interp_toolkit.circuits.weights.self_scores import shared_tokens, weight_scores
 from interp_toolkit.circuits.weights.token_scores import (
     TokenPair,
     TokenScores,
@@ -51,7 +51,7 @@ PAIRS = 20  # token pairs listed for one head
 TOKENS = 5  # tokens listed at either end of a component
 AXIS = 12  # tokens on either axis of the figure of pairs
 BASIS = "weights alone: the computation of a head, not whether the model uses it"
-NULL = "the residual coordinates that the head reads, in random order and with random signs"
+NULL = "the residual coordinates that the head reads, randomly permuted and with random signs"
 
 
 class HeadCircuitOptions(Options):
@@ -171,7 +171,8 @@ HEADS = (
     "Effective rank: participation ratio of the circuit's squared singular values. Eigenvalues: "
     "their sum over the sum of their absolute values. Diagonal: mean diagonal entry minus mean "
     "off-diagonal entry, over the root mean square of all entries. z and p test the trace against "
-    "residual coordinates in random order; p is adjusted over all heads."
+    "randomly permuted residual coordinates; p is adjusted over the OV and QK circuits of all "
+    "heads."
 )
 PARTS = (
     "Singular components and their strongest tokens on either side; a component raises scores "
@@ -279,6 +280,8 @@ def analyze(run: Run[HeadCircuitOptions], circuit: KindOfCircuit) -> dict[str, A
         scores[name.replace(circuit.score, "score")] = frame[f"{circuit.name}_{name}"]
     p_values = scores.p_adjusted.dropna().to_numpy(float)
     status, reason = comparisons_status(p_values, LEVEL)
+    if not len(p_values):
+        reason = reason_of_no_score(circuit, view, notes)
     counts = BASIS, NULL, LEVEL, len(p_values), int((p_values <= LEVEL).sum())
     heads = [
         circuit.head(head_name(*at), *at, *map(jsonable, values))
@@ -291,7 +294,7 @@ def analyze(run: Run[HeadCircuitOptions], circuit: KindOfCircuit) -> dict[str, A
     ]
     fields: dict[str, Any] = {"pairs": [], "components": [], "plots": [score_map(circuit, scores)]}
     if layer is None or head is None:
-        sentences = sentences_of_all(circuit, scores)
+        sentences = sentences_of_all(circuit, scores, reason)
     else:
         run.progress(head_name(layer, head))
         status, reason = "described", None
@@ -301,7 +304,7 @@ def analyze(run: Run[HeadCircuitOptions], circuit: KindOfCircuit) -> dict[str, A
         sentences = sentences_of_one(circuit, own, fields)
     return fields | {
         "headline": sentences[0],
-        "findings": [*sentences[1:], "Weights do not show whether the model uses these circuits."],
+        "findings": [*sentences[1:], *([USE] if len(p_values) else [])],
         "evidence": HeadCircuitEvidence(status, *counts, reason=reason),
         "provenance": run.provenance(),
         "layer": layer,
@@ -395,6 +398,7 @@ def _qk_parts(view: ModelWeights, head: tuple[int, int], position: int | None) -
 
 
 SCALE = "1: all eigenvalues positive, 0: they cancel"
+USE = "Weights alone do not show whether the model uses such a circuit."
 
 
 def name_of(head: pd.Series) -> str:
@@ -402,12 +406,24 @@ def name_of(head: pd.Series) -> str:
     return head_name(int(head["layer"]), int(head["head"]))
 
 
-def sentences_of_all(circuit: KindOfCircuit, scores: pd.DataFrame) -> list[str]:
+def reason_of_no_score(circuit: KindOfCircuit, view: ModelWeights, notes: Sequence[str]) -> str:
+    """Why no head has a score: weights that cannot be read, too few tokens, or zero circuits."""
+    for note in notes:
+        if note.startswith((f"no {circuit.score} scores", "layer ")):
+            return note.partition(": ")[2]
+    if (view.d_vocab if circuit is QK_CIRCUIT else shared_tokens(view)) < 2:
+        return "there are fewer than two tokens to compare"
+    if circuit is QK_CIRCUIT:
+        return "every head's attention scores between token embeddings are zero"
+    return "every head's direct path from token embeddings to logits is zero"
+
+
+def sentences_of_all(circuit: KindOfCircuit, scores: pd.DataFrame, reason: str | None) -> list[str]:
     """Headline and findings: heads with significant scores, highest score first."""
     scored = scores[scores.p_adjusted.notna()]
     if not len(scored):
         headline = f"No head's {circuit.score} score can be computed from weights alone."
-        return [headline, "Undecided: no comparison could be made."]
+        return [headline, f"Undecided: {reason}."]
     # scores that print alike are sorted by the diagonal score, so rounding does not decide
     scored = scored.assign(read=[float(f"{score:.3g}") for score in scored.score])
     scored = scored.sort_values(["read", "diagonal"], ascending=False, kind="stable")
@@ -422,11 +438,13 @@ def sentences_of_all(circuit: KindOfCircuit, scores: pd.DataFrame) -> list[str]:
     best = (beyond if names else scored).iloc[0]
     return [
         headline,
-        f"{len(names)} of {len(scored)} heads map{'s' if len(names) == 1 else ''} tokens to "
-        "themselves more than with residual coordinates in random order "
-        f"(p ≤ {LEVEL:g}, Holm over heads and both circuits).",
+        f"{len(names)} of {len(scored)} head{'s' if len(scored) > 1 else ''} "
+        f"map{'s' if len(names) == 1 or len(scored) == 1 else ''} tokens to themselves more than "
+        "with randomly permuted residual coordinates "
+        f"(p ≤ {LEVEL:g}, Holm over the OV and QK circuits of all heads).",
         f"Highest {circuit.score} score: {best.score:.3g} in {name_of(best)} ({SCALE}), "
-        f"z = {best.z:.1f}, adjusted p = {best.p_adjusted:.2g}.",
+        f"z = {best.z:.1f}, adjusted p = {best.p_adjusted:.2g}"
+        f"{'' if names else '; not significant against permuted coordinates'}.",
     ]
 
 
@@ -447,7 +465,7 @@ def sentences_of_one(
     if not math.isnan(head.score):
         sentences.append(
             f"Its {circuit.score} score is {head.score:.3g} ({SCALE}), z = {head.z:.1f}, "
-            f"adjusted p = {head.p_adjusted:.2g} (Holm over heads and both circuits)."
+            f"adjusted p = {head.p_adjusted:.2g} (Holm over the OV and QK circuits of all heads)."
         )
     return sentences
 

@@ -128,7 +128,7 @@ def audit(
 
     A claim is a file, a sentence about heads, or flags.
 
-    Tests: is it there, does it matter, is it all, is it special, is it stable?
+    Tests: is it there, does it matter, is it complete, is it special, is it stable?
     """
     flagged, named = by_flags.claim(), list(claim or [])
     read = {"the claim": named[0] if named else None, "--data": prompts.data}

@@ -72,7 +72,8 @@ def data_of_arrays(
     if isinstance(tokens, list):
         if "lengths" in arrays:
             raise InputError(
-                f"{path}: lengths are only for padded rows; these tokens are not padded"
+                f"{path}: lengths are only for padded rows, and these tokens are not padded: "
+                "remove lengths"
             )
     elif tokens.ndim != 2 or tokens.dtype.kind not in "iu":
         raise InputError(f"{path}: tokens must be integers [row position], not {_form(tokens)}")

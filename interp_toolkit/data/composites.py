@@ -34,7 +34,7 @@ def count_composites(n_features: int, most_on: int) -> int:
 def all_composites(n_features: int, most_on: int) -> Bool[np.ndarray, "input feature"]:
     """Every input with at most `most_on` features on, the empty one first, then by size.
 
-    Raises InputError for invalid sizes, or more inputs than fit.
+    Raises InputError for invalid sizes, or more inputs than fit in memory.
     """
     _check(n_features, most_on)
     n = count_composites(n_features, most_on)
@@ -55,7 +55,7 @@ def sample_composites(
 ) -> Bool[np.ndarray, "input feature"]:
     """Random inputs: a uniform number of features in 0..most_on, then a uniform set of that size.
 
-    Raises InputError for invalid sizes, or more inputs than fit.
+    Raises InputError for invalid sizes, or more inputs than fit in memory.
     """
     _check(n_features, most_on)
     if n < 0:

@@ -174,7 +174,9 @@ def _json(path: Path) -> tuple[Mapping[str, Sequence[Any]], str, int]:
     if isinstance(content, list) and content and _are_records(content):
         return _columns_of(path, content, "record"), "record", 1
     if not isinstance(content, dict) or not all(isinstance(v, list) for v in content.values()):
-        raise InputError(f"{path}: give a list of records, or a record of lists")
+        raise InputError(
+            f"{path}: give a list of objects (one per row) or an object of lists (one per column)"
+        )
     _check_lengths(path, content)
     return content, "record", 1
 

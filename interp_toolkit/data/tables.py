@@ -268,8 +268,8 @@ def _booleans(
             value = value.item()
         if not isinstance(value, bool | int) or value not in (0, 1):
             raise InputError(
-                f"{path}: {unit} {number}, column {name!r}: {short(value)} is not a boolean; "
-                "leave the column out or choose the features to read"
+                f"{path}: {unit} {number}, column {name!r}: {short(value)} is not a boolean "
+                "(true, false, 0 or 1); correct it, drop the column, or name the features to read"
             )
         column.append(bool(value))
     return np.array(column, dtype=bool)

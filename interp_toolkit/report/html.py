@@ -105,7 +105,7 @@ def to_json(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def dumps(results: Sequence[Result]) -> str:
-    """The document as indented text, in ASCII, with each list of numbers on one line."""
+    """The results as indented JSON in ASCII, with each list of numbers on one line."""
     text = json.dumps(to_json(results), allow_nan=False, indent=2)
     return _SPREAD_OUT_NUMBERS.sub(lambda match: f"[{' '.join(match[1].split())}]", text)
 
@@ -286,7 +286,7 @@ def is_identifier(value: Any) -> bool:
 
 
 def prose(text: str) -> Markup:
-    """Escaped text with hook names in a monospaced font and unbreakable numbers."""
+    """Escaped text, with hook names in a monospaced font and no line breaks inside numbers."""
     pieces = _IN_PROSE.split(text)
     pieces[1::2] = [(_NAME if "_" in piece else _NUMBER).format(piece) for piece in pieces[1::2]]
     return Markup("").join(pieces)

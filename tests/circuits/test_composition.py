@@ -42,7 +42,7 @@ def test_the_planted_pair_is_the_verdict(planted) -> None:
     result = COMPOSITION(planted)
     assert result.status == "detected"
     assert result.headline.endswith("from weights alone: L0H2 → L2H1 (K).")
-    assert result.findings[0].startswith("Of 81 pairs and kinds of composition")
+    assert result.findings[0].startswith("Of 81 combinations of head pair and kind")
     assert "Q 0, K 1, V 0" in result.findings[0]
     assert "do not show whether the model uses" in result.findings[-1]
     assert result.counts["K"].significant == 1

@@ -49,7 +49,9 @@ def test_the_planted_head_is_the_verdict_over_all(circuit, place, planted) -> No
     assert result.status == "detected"
     assert result.headline.endswith(f" circuit, from weights alone: {place}.")
     assert result.findings[0].startswith("1 of 6 heads maps")
-    assert result.findings[-1] == "Weights do not show whether the model uses these circuits."
+    assert result.findings[-1] == (
+        "Weights alone do not show whether the model uses such a circuit."
+    )
     table = result.tables()[0]
     assert [table.rows[i][0] for i in table.highlight] == [place]
     assert len(result.to_frame()) == 6

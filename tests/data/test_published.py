@@ -207,7 +207,11 @@ def test_a_feature_under_such_a_name_stays_a_feature(tmp_path):
         ("data.csv", "text,text\na,b\n", "two columns have the same name"),
         ("data.csv", 'text\n"a\n', "this cannot be read as a table"),
         ("data.tsv", "text\n", "no rows below the header"),
-        ("data.json", "[1, 2]", "a list of records, or a record of lists"),
+        (
+            "data.json",
+            "[1, 2]",
+            r"a list of objects \(one per row\) or an object of lists \(one per column\)",
+        ),
         ("data.json", '{"text": ["a"], "answer": []}', "'answer' has 0 values, 'text' has 1"),
         ("data.json", "[{]", "it is not JSON"),
         ("data.json", '[{"text": "a"}, {"body": "a"}]', "record 2 has no 'text'"),

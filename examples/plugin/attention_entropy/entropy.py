@@ -58,7 +58,7 @@ def analyze(run: Run[EntropyOptions]) -> EntropyFinding:
     axes = layout(axis("head"), axis("spread")) | {"shapes": [at_y(level), at_y(min(sharpest))]}
     return EntropyFinding(
         headline=f"Sharp attention: {', '.join(found) or 'no head'}.",
-        findings=[f"The sharpest head of {COPIES} shuffled copies has {min(sharpest):.2f}."],
+        findings=[f"Smallest spread in {COPIES} weight-shuffled copies: {min(sharpest):.2f}."],
         evidence=Evidence("detected" if found else "not_detected", reason=reason),
         provenance=run.provenance(data),
         heads=heads,

@@ -1,4 +1,4 @@
-"""A detector: heads that attend to the token two before."""
+"""A detector: heads that attend to the token two positions before."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from interp_toolkit.circuits import Detector
 
 
 def two_back(tokens: np.ndarray, sought: np.ndarray) -> np.ndarray:
-    """The key two before the query: of tokens [pos], booleans [query key]."""
+    """Whether a key stands two positions before a query, [query key], for tokens [pos]."""
     return np.eye(len(tokens), k=-2, dtype=np.bool_)
 
 

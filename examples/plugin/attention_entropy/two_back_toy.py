@@ -1,7 +1,7 @@
 """A toy: one layer whose head 0 attends two tokens back, and whose head 1 does nothing.
 
-From position q > 1 head 0 gives A/(A + q) to position q - 2 and 1/(A + q) to each other, with
-A = exp(SCORE); it names the token there. Head 1, of zero weights, is uniform.
+From position q > 1 head 0 gives A/(A + q) to position q - 2 and 1/(A + q) to every other position,
+with A = exp(SCORE); it predicts the token at q - 2. Head 1 has zero weights and attends uniformly.
 """
 
 from __future__ import annotations

@@ -370,7 +370,7 @@ def path_figure(kind: str, drawn: Drawn, sizes: CovarianceSizes) -> Figure:
     layout = plots.layout(plots.axis("τ = depth / width"), plots.axis("Tr Φ / m"))
     caption = (
         f"Mixing: {kind}. Lines: exact means; shaded: one standard deviation on either side, of "
-        "a single draw. Points: means of draws, one a seed."
+        "a single draw. Points: means of draws, one per seed."
     )
     return Figure(f"The tokens' mean square along τ, {kind}", caption, data, layout)
 

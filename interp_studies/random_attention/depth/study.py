@@ -124,7 +124,7 @@ def grid(plan: Plan) -> Grid:
     return {**untrained_jobs, **on_text.grid(plan)}
 
 
-ByStart = Mapping[tuple[str, Variant], Sequence[Values]]  # by start and variant, one a seed
+ByStart = Mapping[tuple[str, Variant], Sequence[Values]]  # by start and variant, one per seed
 
 
 def medians(

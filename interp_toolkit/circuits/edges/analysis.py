@@ -444,7 +444,7 @@ def headline(circuit: Circuit) -> str:
     status, name, edges = status_of(circuit)[0], circuit.metric.name, circuit.included
     if circuit.nothing is not None:
         return {
-            "not_tested": "No circuit is tested: the model is not shown to perform the task.",
+            "not_tested": "Circuits are not tested: the model is not shown to perform the task.",
             "undecided": "Whether there is a circuit is undecided.",
         }.get(status, "No circuit: the edges make no difference here.")
     held_out = circuit.held_out

@@ -359,6 +359,6 @@ def _weights_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         ["head", *columns],
         cells,
         "Circuits from embeddings: OV, whether the head copies the token it attends to; QK, "
-        "whether it attends to its own token. Eigenvalue scores, -1 to 1; p: against residual "
-        "coordinates in random order.",
+        "whether it attends to its own token. Eigenvalue scores, -1 to 1; p: against "
+        "randomly permuted residual coordinates.",
     )

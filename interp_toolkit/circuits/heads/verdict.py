@@ -273,11 +273,12 @@ def findings(
             why = f"the model is not shown to perform the task ({task_check.summary})"
         attending = [head for head in heads if head.detected][:NAMED]
         shown = _listed([f"{h.name} as {h.detector} ({_attention(h)})" for h in attending], "and")
+        if not attending:  # the headline has the reason, without the task's numbers
+            most = "No head's attention matches a tested pattern."
+            return [most] if task_check is None else [f"{capital(why)}.", most]
         return [
-            f"What heads do is not tested: {why}.",
-            f"Most attention to a pattern's keys: {shown}."
-            if attending
-            else "By attention alone no head is of a tested kind.",
+            f"Effects of heads are not tested: {why}.",
+            f"Most attention to a pattern's keys: {shown}.",
         ]
     working = [g for g in groups if any(h.detected and h.detector == g.detector for h in heads)]
     working.sort(key=lambda group: -least(group.joint).mean)

@@ -104,8 +104,9 @@ class AnswerMetric(Metric):
         """The mean over each row's answers; raises InputError for logits at other positions."""
         if logits.shape[:2] != (len(rows), self.answers.shape[1]):
             raise InputError(
-                f"the {self.name} reads {self.answers.shape[1]} positions of {len(rows)} rows, got "
-                f"logits of shape {list(logits.shape)}; select them (from_full_logits)"
+                f"the {self.name} takes logits at the answer positions, [{len(rows)}, "
+                f"{self.answers.shape[1]}, d_vocab], not {list(logits.shape)}; for logits at all "
+                "positions use from_full_logits"
             )
         return self.by_answer(logits, rows).double().mean(1)
 

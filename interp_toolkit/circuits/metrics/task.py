@@ -232,7 +232,7 @@ class AnswerTask(CircuitTask):
         chance = float(guesses.mean())
         text = (
             f"{value.mean:.1%} [{value.low:.1%}, {value.high:.1%}] of the answers are right (n = "
-            f"{len(readings)}); the best guess without reading the prompt gets {chance:.1%}"
+            f"{len(readings)}); always giving the best fixed answer gets {chance:.1%}"
         )
         yes = self.interval(above, COVERAGE).low > 0
         loss = float(readings[:, 1].mean())

@@ -319,7 +319,9 @@ class _Recorder:
     def check_values(self, at: slice) -> None:
         """Raise InputError if attention times values is not the heads' `hook_z`."""
         if not bool(self.final[at].isfinite().all()):
-            raise InputError("the model's residual stream is not finite on these prompts")
+            raise InputError(
+                "the model's residual stream has NaN or infinite values on these prompts"
+            )
         for layer, w in enumerate(self.layers):
             if not agrees(self.summed[layer, at], self.z[layer, at], w.W_V.dtype):
                 raise InputError(

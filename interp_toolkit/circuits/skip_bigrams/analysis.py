@@ -177,7 +177,7 @@ NULL = (
     "features drawn independently of the head's weights, for the row and for the column of a pair: "
     "the larger p-value counts"
 )
-CONTROL = "copies of the head that read residual coordinates in random order"
+CONTROL = "copies of the head that read randomly permuted residual coordinates"
 ADJUSTED = "Benjamini and Hochberg, over all pairs of a head"
 CAPACITY = "d_resid x d_head: order of magnitude of the number that a head can check for"
 EMPIRICAL = (
@@ -423,7 +423,7 @@ def _status(heads: Sequence[HeadBigrams], copies: int) -> tuple[Status, str | No
         if any(head.tail == "empirical" for head in heads):
             reason = "no score is an outlier in its row and column"
             return "not_detected", reason
-        return "not_detected", "the scores match those of features independent of the weights"
+        return "not_detected", "the scores are not distinguishable from those of random features"
     if not beyond_chance(heads):
         reason = f"no more pairs stand out than expected by chance in {len(heads)} comparisons"
         return "undecided", reason
@@ -547,16 +547,20 @@ def sentences(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> lis
     )
     alike = sum(bool(bigram.alternatives) for bigram in first.bigrams)
     up_to = f"; {alike:,} pairs up to features that are alike (|cos| > {ALIKE})" if alike else ""
+    units = _each(heads)
+    if len(with_bigrams) > 1:
+        units = "heads" if units == "head" else "heads and distances"
     facts = [
-        f"Discoveries in {_n_heads(with_bigrams)} of {n_heads} heads: {names} ({level}).",
+        f"Discoveries in {_n_heads(with_bigrams)} of {n_heads} head{'s' if n_heads > 1 else ''}: "
+        f"{names} ({level}).",
         f"{estimate}; the head's capacity is about {first.capacity:,}.",
         f"Strongest in {first.name}, key → query: {strongest}{up_to}.",
     ]
     if evidence.status == "detected":
         facts.append(
-            f"{evidence.beyond_control} of {evidence.heads_with_bigrams} stand out more than "
-            f"{evidence.copies:,} copies with permuted residual coordinates (Holm, "
-            f"{heads[0].level:.0%})."
+            f"In {evidence.beyond_control} of {len(with_bigrams)} {units} with discoveries, scores "
+            f"exceed those of {evidence.copies:,} copies with randomly permuted residual "
+            f"coordinates (Holm, {heads[0].level:.0%})."
         )
     elif evidence.status == "undecided":
         facts.insert(0, f"Undecided: {reason}.")

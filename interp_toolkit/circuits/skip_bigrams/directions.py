@@ -73,7 +73,7 @@ class FeatureSide:
 
 
 def side(unit: Float[Tensor, "feature d_model"], d: int) -> FeatureSide:
-    """Project out the common direction of unit features that span d dimensions, if there is one."""
+    """The query or key side: unit features with their shared direction, if any, projected out."""
     m, total = len(unit), unit.sum(0)
     mean_cosine = float((total @ total - unit.square().sum()) / (m * (m - 1)))
     chance = math.sqrt(2 / (m * (m - 1) * d))
@@ -141,8 +141,8 @@ def read_form(W: Directions | tuple[Directions, Directions]) -> tuple[Form, int]
     right = _matrix(right, "W_K")
     if left.shape != right.shape:
         raise InputError(
-            f"W is [d_model d_model] or (W_Q, W_K), both [d_model d_head]; got {tuple(left.shape)} "
-            f"and {tuple(right.shape)}"
+            f"W must be [d_model d_model] or (W_Q, W_K), both [d_model d_head]; got "
+            f"{tuple(left.shape)} and {tuple(right.shape)}"
         )
     return Form(left, right), left.shape[1]
 

@@ -532,15 +532,15 @@ def sentences(
             )
         )
         listed.append(
-            f"With the previous token swapped, {token} of outputs follow the token and {position} "
-            f"the position, n = {swaps.n:,}."
+            f"With the previous token swapped, {token} of outputs follow the swapped-in token and "
+            f"{position} the position in the list, n = {swaps.n:,}."
         )
     tallies = []
     for name, short in SHORT.items():
         states = [c.state for c in criteria if c.algorithm == name and c.state != "unknown"]
         if states:
             strong, weak = states.count("strong"), states.count("weak")
-            tallies.append(f"{short}, {strong} strong and {weak} weak of {len(states)}")
+            tallies.append(f"for {short}, {strong} of {len(states)} strongly and {weak} weakly")
     listed.append(f"Criteria met: {'; '.join(tallies)}.")
     if evidence.nulls and evidence.status == "detected":
         listed.append(

@@ -109,7 +109,7 @@ class CompositionScores:
             InputError: the mode is not Q, K or V.
         """
         if mode not in MODES:
-            raise InputError(f"composition is Q, K or V, not {mode!r}")
+            raise InputError(f"composition must be Q, K or V, not {mode!r}")
         scores: np.ndarray = self.score[MODES.index(mode)]
         return scores
 

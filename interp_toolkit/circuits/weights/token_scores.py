@@ -236,7 +236,7 @@ class TokenScores(ShortRepr):
     def _checked(self, ids: TokenIds, end: int, what: str) -> Int[Tensor, "..."]:
         index = torch.as_tensor(ids)
         if index.is_floating_point() or index.dtype == torch.bool:
-            raise InputError(f"a {what} is an integer id, not {index.dtype}")
+            raise InputError(f"a {what} must be an integer id, not {index.dtype}")
         if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < end:
             raise InputError(
                 f"the {what} is out of range; these scores have {what}s 0 to {end - 1}"

@@ -185,7 +185,9 @@ class ListSource:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise InputError(f"lists are {', '.join(KINDS)}, not {self.kind!r}")
+            raise InputError(
+                f"lists must be {', '.join(KINDS[:-1])} or {KINDS[-1]}, not {self.kind!r}"
+            )
         if self.n_values < 1:
             raise InputError(f"lists need one value or more, got {self.n_values}")
         if not 1 <= self.shortest <= self.longest:

@@ -196,7 +196,7 @@ def _shapes_in(path: Path) -> list[list[int]]:
 
 
 def size_in_words(n_params: int, dtype: torch.dtype) -> str:
-    """`135M parameters, about 0.5 GiB in float32`."""
+    """The size of a model as text, such as `135M parameters, about 0.5 GiB in float32`."""
     unit, letter = next(
         (u, n) for u, n in ((1e9, "B"), (1e6, "M"), (1, "")) if n_params >= u or u == 1
     )

@@ -138,10 +138,10 @@ def head_means(
         model: any TransformerLens model.
         heads: (layer, query head) pairs.
         reference: tokens or data, as `activations` takes them.
-        memory: bound for the run.
+        memory: limit on memory for the run, such as "4GiB".
 
     Raises:
-        InputError: heads the model does not have.
+        InputError: heads that the model does not have.
     """
     by_layer = _by_layer(model, heads)
     hooks = _hooks_z(model, by_layer)

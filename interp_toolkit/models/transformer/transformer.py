@@ -411,10 +411,10 @@ class Transformer(HookedRootModule, StackedWeights):
         d_model, n_ctx = self.cfg.d_model, self.cfg.n_ctx
         shape = list(resid.shape) if isinstance(resid, Tensor) else type(resid).__name__
         if not isinstance(resid, Tensor) or not resid.is_floating_point():
-            raise InputError("with start_at_layer the input is a residual stream of floats")
+            raise InputError("with start_at_layer the input must be a residual stream of floats")
         if resid.ndim != 3 or resid.shape[2] != d_model or not 0 < resid.shape[1] <= n_ctx:
             raise InputError(
-                f"with start_at_layer the input is [batch, pos, {d_model}] with at most "
+                f"with start_at_layer the input must be [batch, pos, {d_model}] with at most "
                 f"{n_ctx} positions, got {shape}"
             )
         return resid

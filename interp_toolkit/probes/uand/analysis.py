@@ -128,8 +128,8 @@ def random_layers(sites: Sequence[SiteSummary]) -> Figure:
     )
     layout |= {"height": 180 + 40 * len(sites)}
     caption = (
-        "Smaller is better. Random layers have the layer's own weights in random order; a layer "
-        "has learned something only if it lies left of nearly all of them."
+        "Smaller is better. Random layers are weight-shuffled copies of the layer; it has learned "
+        "something only if it lies left of nearly all of them."
     )
     return Figure("Against random layers", caption, data, layout)
 

@@ -99,7 +99,7 @@ class UANDEvidence(Evidence):
     input: str | None = column("its input")
     counts: Mapping[str, int] = column("pairs")
     shuffled_read: int = column("readable pairs with shuffled labels")
-    random_layers: int = column("layers with the same weights in random order")
+    random_layers: int = column("weight-shuffled layers")
     p_better: float | None = column("p that one reads the pairs as well")
     behind_attention: bool = column("attention may have brought them")
     positions: int = column("positions in rows")
@@ -292,7 +292,7 @@ def _random_layers(site: SiteSummary, n_layers: int) -> Control:
     Its p is a rank, and therefore discrete. The layer must also lie beyond the prediction limit for
     one more random layer, at half the level, since better and worse are both tested.
     """
-    name = "layers with the same weights in random order"
+    name = "weight-shuffled layers"
     smallest = n_layers / (1 + len(site.random_mean_worst))
     p_value = float(np.minimum(1, site.p_better * n_layers))
     rank = control_of_p(name, p_value, LEVEL, smallest)
@@ -432,22 +432,22 @@ def _random(site: SiteSummary, n_layers: int) -> str:
         f"mean worst error {site.mean_worst:.3f} against {span} in {len(values)} of them, "
         f"p = {site.p_better:.2g}"
     )
-    layers, control = "ayers with the same weights in random order", _random_layers(site, n_layers)
+    control = _random_layers(site, n_layers)
     if control.outcome == "passed":
-        return f"L{layers} read them less well: {numbers}."
+        return f"Weight-shuffled layers read them less well: {numbers}."
     if site.p_worse <= LEVEL:
-        return f"L{layers} read them better: {numbers}."
+        return f"Weight-shuffled layers read them better: {numbers}."
     if control.outcome == "powerless":
         more = "compare more (--reinitialisations)"
-        return f"Whether l{layers} read them as well is undecided: {numbers}; {more}."
+        return f"Whether weight-shuffled layers read them as well is undecided: {numbers}; {more}."
     if site.p_better * n_layers <= LEVEL:
-        return f"One more of the l{layers} may read them as well: {numbers}."
+        return f"One more weight-shuffled layer may read them as well: {numbers}."
     if site.p_better <= LEVEL:
         return (
-            f"L{layers} read them less well ({numbers} for this layer alone), but of {n_layers} "
-            "layers one may do so by chance."
+            f"Weight-shuffled layers read them less well ({numbers} for this layer alone), but one "
+            f"of {n_layers} layers may do so by chance."
         )
-    return f"L{layers} read them as well: {numbers}."
+    return f"Weight-shuffled layers read them as well: {numbers}."
 
 
 def _construction(record: Record) -> str:

@@ -524,7 +524,7 @@ class Memorization(FiniteTask):
 
     @property
     def d_vocab(self) -> int:
-        """The keys of both kinds; values share the ids of the first."""
+        """Number of token ids: the keys of both kinds; values share the ids of the first kind."""
         return 2 * self.side
 
     @property

@@ -248,7 +248,7 @@ def _alike(pairs: Sequence[tuple[int, int]]) -> list[tuple[tuple[int, ...], tupl
 
 def _check_rank(d_head: int, d_model: int) -> None:
     if not 1 <= d_head <= d_model:
-        raise InputError(f"d_head is between 1 and d_model = {d_model}, not {d_head}")
+        raise InputError(f"d_head must be between 1 and d_model = {d_model}, not {d_head}")
 
 
 N_CTX = 32

@@ -134,7 +134,7 @@ def test_a_decoy_alone_carries_no_behaviour():
 def test_a_model_that_does_not_do_what_its_rows_ask_has_no_circuit():
     data = asked(toys.induction(n_ctx=32), wrong=True)
     result = CIRCUIT(toys.induction(n_ctx=32), data=data)
-    assert result.headline == "No circuit is tested: the model is not shown to perform the task."
+    assert result.headline == "Circuits are not tested: the model is not shown to perform the task."
     assert result.findings[0].startswith("Not tested: the model is not shown to perform the task")
     assert result.status == "not_tested"
     assert (result.tables(), result.figures(), list(result.to_frame()["edge"])) == ([], [], [])

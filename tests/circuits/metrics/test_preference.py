@@ -278,5 +278,5 @@ def test_a_metric_of_answers_needs_answers():
 def test_logits_at_other_positions_are_refused():
     model = induction()
     prompts = prompts_from_data(pairs(model), model)
-    with pytest.raises(InputError, match=r"reads 2 positions of 2 rows, got .*\[2, 23, 5\]"):
+    with pytest.raises(InputError, match=r"answer positions, \[2, 2, d_vocab\], not \[2, 23, 5\]"):
         LogitDifference(prompts)(torch.zeros(2, 23, 5), torch.arange(2))

@@ -171,7 +171,7 @@ def test_a_small_memory_gives_the_same(planted) -> None:
         (np.eye(4), np.ones((1, 4)), {}, "two or more"),
         (np.eye(4), np.full((5, 4), np.nan), {}, "finite"),
         ((np.ones((4, 2)), np.ones((4, 3))), np.ones((5, 4)), {}, "both [d_model d_head]"),
-        (np.ones((4, 3)), np.ones((5, 4)), {}, "W is [d_model d_model]"),
+        (np.ones((4, 3)), np.ones((5, 4)), {}, "W must be [d_model d_model]"),
         (np.eye(4), np.ones((5, 4)), {"level": 1.0}, "between 0 and 1"),
         (np.eye(4), np.ones((5, 4)), {"query_names": ["a"] * 5}, "different names"),
     ],

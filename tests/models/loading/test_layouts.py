@@ -404,7 +404,7 @@ THREE = "(head d_head groups) a -> groups d_head"
     [
         ("gpt3", "neither a layout's name .* nor a .json file; did you mean gpt2"),
         ("missing.json", "No such file"),
-        ({}, "must map tensor names"),
+        ({}, "must be a non-empty object that maps the checkpoint's tensor names"),
         ({"a": 3}, 'a needs "to"'),
         ({"a": {"to": "b", "turn": True}}, 'a needs "to"'),
         ({"a": {"to": "b", "axes": "sideways"}}, "must be a pattern"),

@@ -75,10 +75,7 @@ def verdict(constructed):
 
 def test_the_construction_is_read_here_and_no_better_than_random(verdict):
     assert verdict.status == "uninformative"
-    assert (
-        "not significant against layers with the same weights in random order"
-        in verdict.evidence.reason
-    )
+    assert "not significant against weight-shuffled layers" in verdict.evidence.reason
     site = verdict.layers[0]
     assert site.counts["computed"] >= 60
     assert site.counts["before"] == 0
@@ -92,7 +89,7 @@ def test_the_construction_is_read_here_and_no_better_than_random(verdict):
         f"The ANDs of {n} of 66 feature pairs are readable at blocks.0.mlp.hook_post, but no "
         "better than in random layers."
     )
-    assert "Layers with the same weights in random order read them as well" in verdict.findings[0]
+    assert "Weight-shuffled layers read them as well" in verdict.findings[0]
     assert "The weights are the construction of universal AND" in verdict.verdict
 
 
@@ -361,7 +358,7 @@ def test_several_layers_need_more_draws(constructed):
     status, first, words = judged(19, 0.05, 1)
     assert status == "computed"
     assert "are computed at" in first
-    assert words.startswith("Layers with the same weights in random order read them less well: ")
+    assert words.startswith("Weight-shuffled layers read them less well: ")
     for draws, p, n_layers in ((19, 0.05, 2), (3, 0.25, 1), (0, math.nan, 1)):
         status, first, words = judged(draws, p, n_layers)
         assert status == "undecided"
@@ -370,10 +367,10 @@ def test_several_layers_need_more_draws(constructed):
     status, first, words = judged(19, 0.05, 1, mean_worst=0.389)
     assert status == "uninformative"
     assert "no better than in random layers" in first
-    assert words.startswith("One more of the layers with the same weights in random order may")
+    assert words.startswith("One more weight-shuffled layer may")
     status, first, words = judged(40, 2 / 41, 2)
     assert status == "uninformative"
-    assert "of 2 layers one may do so by chance" in words
+    assert "but one of 2 layers may do so by chance" in words
 
 
 def test_the_best_of_several_layers_is_held_against_more_random_ones():
@@ -503,7 +500,7 @@ def test_a_trained_layer_is_held_against_its_own_re_initialisations():
     assert len(site.random_mean_worst) == 19
     assert site.p_better == 0.05
     assert site.mean_worst < min(site.random_mean_worst)
-    assert "Layers with the same weights in random order read them less well" in found.verdict
+    assert "Weight-shuffled layers read them less well" in found.verdict
     assert site.intersections is None
 
 

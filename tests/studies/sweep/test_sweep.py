@@ -185,7 +185,7 @@ def test_a_figure_has_the_intervals_where_there_are_seeds() -> None:
     assert "its bar the 95 % interval" in figure.caption
     [alone] = result([[0.5], [0.9]]).figures()
     assert "error_y" not in alone.data[0]
-    assert "one seed a point" in alone.caption
+    assert "with one seed" in alone.caption
     [mixed] = result([[0.5, 0.51], [0.9, 0.91]], missing={1: [1]}).figures()
     assert "one without a bar is one seed" in mixed.caption
     assert mixed.data[0]["error_y"]["array"][1] == 0

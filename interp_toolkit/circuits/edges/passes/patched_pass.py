@@ -199,7 +199,7 @@ def _wide(parts: Parts) -> Parts:
 
 
 def _wide_tensor(values: Tensor) -> Tensor:
-    """A detached copy in float32 or float64."""
+    """The values detached, in at least single precision."""
     return at_least_single(values).detach()
 
 

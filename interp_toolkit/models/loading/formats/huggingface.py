@@ -265,8 +265,9 @@ def _quantization(folder: Path, config: dict[str, Any]) -> str | None:
         method = str(quantization.get("quant_method") or "bitsandbytes")
         if method not in AUTO_QUANTIZATION_CONFIG_MAPPING:
             raise InputError(
-                f"{folder} is quantized by {method!r}, which this transformers does not know: "
-                "save it dequantized, or remove quantization_config if its weights are plain"
+                f"{folder} is quantized by {method!r}, which the installed transformers does not "
+                "support: save it dequantized, or remove quantization_config if the weights are "
+                "not quantized"
             )
         return method
     kinds = stored_kinds(folder)

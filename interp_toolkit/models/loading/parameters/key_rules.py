@@ -87,7 +87,8 @@ def layout_of(content: Any, source: str) -> dict[str, KeyRule]:
     """The layout in a mapping of names to rules; InputError if it is not valid."""
     if not isinstance(content, Mapping) or not content:
         raise InputError(
-            f"{source} must map tensor names of the checkpoint to TransformerLens's names"
+            f"{source} must be a non-empty object that maps the checkpoint's tensor names to "
+            "TransformerLens's names"
         )
     return {str(name): _rule(name, rule, source) for name, rule in content.items()}
 

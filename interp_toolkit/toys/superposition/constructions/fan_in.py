@@ -163,7 +163,7 @@ def fan_in_and(
     check_sizes(n_features, n_neurons, fan_in)
     check_bytes(n_features, n_neurons, "weights")
     if not 0 < density < 1:
-        raise InputError(f"the density is a probability between 0 and 1, not {density}")
+        raise InputError(f"the density must be a probability between 0 and 1, not {density}")
     empty = math.comb(n_features, fan_in) * (1 - density**fan_in) ** n_neurons
     if empty > 1:
         raise InputError(
@@ -194,7 +194,9 @@ def least_density(
     """
     check_sizes(n_features, n_neurons, fan_in)
     if not 0 < chance < 1:
-        raise InputError(f"the chance of an empty intersection is between 0 and 1, not {chance}")
+        raise InputError(
+            f"the chance of an empty intersection must be between 0 and 1, not {chance}"
+        )
     missing = (chance / math.comb(n_features, fan_in)) ** (1 / n_neurons)
     return float((1 - missing) ** (1 / fan_in))
 

@@ -236,7 +236,9 @@ def stacked_circuit(
             `targeted_gates`).
     """
     if not circuit or len(dims) != len(circuit):
-        raise InputError(f"{len(dims)} dims for {len(circuit)} layers: give one to each")
+        raise InputError(
+            f"dims has {len(dims)} entries for {len(circuit)} layers; give one per layer"
+        )
     layers, readoffs, n_in = [], [], n_features
     for i, functions in enumerate(circuit):
         ands = _ands(functions, n_in)

@@ -38,7 +38,7 @@ def function_of(formula: Callable[..., object], features: Sequence[int]) -> Bool
     """
     k = len(features)
     if k > MOST_FEATURES:
-        raise InputError(f"a truth table takes up to {MOST_FEATURES} features, not {k}")
+        raise InputError(f"a truth table must have at most {MOST_FEATURES} features, not {k}")
     rows = ([bool(index >> (k - 1 - i) & 1) for i in range(k)] for index in range(2**k))
     return BooleanFunction("".join("01"[bool(formula(*row))] for row in rows), tuple(features))
 

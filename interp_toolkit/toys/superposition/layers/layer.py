@@ -288,7 +288,9 @@ def counted(number: int, what: str) -> str:
 def checked_density(density: float) -> float:
     """The density; raises InputError if it is not a probability above 0."""
     if not 0 < density <= 1:
-        raise InputError(f"a density is a probability above 0 and up to 1, not {density:.4g}")
+        raise InputError(
+            f"the density must be a probability above 0 and at most 1, not {density:.4g}"
+        )
     return float(density)
 
 

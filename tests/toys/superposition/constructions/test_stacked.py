@@ -134,7 +134,7 @@ def test_random_circuits_are_of_distinct_pairs(xor_share: float) -> None:
     ("make", "message"),
     [
         (lambda: stacked_circuit([], 3, 8, 1, []), "0 layers"),
-        (lambda: stacked_circuit(HALF_ADDERS, 3, 8, 1, [None]), "1 dims for 3 layers"),
+        (lambda: stacked_circuit(HALF_ADDERS, 3, 8, 1, [None]), "dims has 1 entries for 3 layers"),
         (
             lambda: stacked_circuit([[BooleanFunction("01", (0,))]], 3, 8, 1, [None]),
             "no AND or XOR",
