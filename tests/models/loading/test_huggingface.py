@@ -337,7 +337,7 @@ def test_a_folder_of_checkpoints_names_them(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("method", "words"), [("somethingnew", "does not know"), ("gptq", r"quantized: gptq\)")]
+    ("method", "words"), [("somethingnew", "does not support"), ("gptq", r"quantized: gptq\)")]
 )
 def test_a_quantized_folder_without_its_library_says_how_it_is_quantized(folder, method, words):
     path, _ = folder("Llama")

@@ -151,5 +151,5 @@ def test_too_many_ands_are_refused() -> None:
         separate_ands(64, 4)
     with pytest.raises(InputError, match="fan-in of 6"):
         separate_ands(5, 6)
-    with pytest.raises(InputError, match="up to 16"):
+    with pytest.raises(InputError, match="at most 16"):
         function_of(lambda *bits: any(bits), range(17))
