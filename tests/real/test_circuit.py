@@ -82,7 +82,7 @@ def test_attribution_finds_the_largest_of_these(asked):
         engine,
         engine.whole(prompts.tokens),
         reference,
-        lambda logits: judged.of_asked(logits, rows),
+        lambda logits: judged(logits, rows),
         prompts.answer_positions,
         steps=5,
     ).mean(0)
