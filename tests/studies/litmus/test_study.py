@@ -192,7 +192,7 @@ def test_texts_are_settings_too_and_the_first_seed_is_one(tmp_path: Path) -> Non
         ({"settings": {"d_modl": 8}}, "no setting 'd_modl'; did you mean d_model"),
         ({"settings": {"variant": "mixit"}}, "variant is not a setting of the litmus test"),
         ({"settings": {"seeds": 3}}, "seeds is not a setting of the litmus test: give --seeds"),
-        ({"settings": {"d_model": 30, "heads": 4}}, "cannot share out a d_model of 30"),
+        ({"settings": {"d_model": 30, "heads": 4}}, "do not divide a d_model of 30"),
     ],
 )
 def test_a_slip_is_said_before_anything_is_trained(
