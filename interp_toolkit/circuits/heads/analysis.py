@@ -616,7 +616,7 @@ def _from_weights(model: Any, sample: int | None) -> tuple[list[dict[str, Any]],
     return [
         {str(key): jsonable(value) for key, value in row.items()}
         for row in frame.to_dict("records")
-    ], []
+    ], [] if sample is None else frame.attrs["notes"]
 
 
 def _unfit(model: Any, data: FeatureData | None) -> str | None:

@@ -134,7 +134,11 @@ def patterns(
 def _largest_of_blocks(
     pattern: Float[Tensor, "head query key"], step: int
 ) -> Float[Tensor, "head query_block key_block"]:
-    return torch.nn.functional.max_pool2d(pattern[None], step, ceil_mode=True)[0]
+    most, least = (
+        sign * torch.nn.functional.max_pool2d(sign * pattern[None], step, ceil_mode=True)[0]
+        for sign in (1, -1)
+    )
+    return torch.where(most >= -least, most, least)  # signed patterns: the largest magnitude
 
 
 def _clearest(detected: Sequence[HeadVerdict]) -> list[HeadVerdict]:

@@ -274,7 +274,7 @@ def findings(
         attending = [head for head in heads if head.detected][:NAMED]
         shown = _listed([f"{h.name} as {h.detector} ({_attention(h)})" for h in attending], "and")
         if not attending:  # the headline has the reason, without the task's numbers
-            most = "No head's attention matches a tested pattern."
+            most = "No head's attention is shown to match a tested pattern."
             return [most] if task_check is None else [f"{capital(why)}.", most]
         return [
             f"Effects of heads are not tested: {why}.",

@@ -108,8 +108,7 @@ class CompositionScores:
         Raises:
             InputError: the mode is not Q, K or V.
         """
-        if mode not in MODES:
-            raise InputError(f"composition must be Q, K or V, not {mode!r}")
+        _check_mode(mode)
         scores: np.ndarray = self.score[MODES.index(mode)]
         return scores
 
@@ -125,6 +124,11 @@ class CompositionScores:
             columns[name] = getattr(self, name)[where]
         frame = pd.DataFrame(columns)
         return frame.sort_values(["p_value", "z"], ascending=[True, False], ignore_index=True)
+
+
+def _check_mode(mode: str) -> None:
+    if mode not in MODES:
+        raise InputError(f"composition must be Q, K or V, not {mode!r}")
 
 
 @takes(model=check_model)
@@ -157,6 +161,9 @@ def composition_scores(
         >>> composition_scores(it.load("toy:induction")).score.shape
         (3, 2, 2, 2, 2)
     """
+    modes = tuple(dict.fromkeys(modes))
+    for mode in modes:
+        _check_mode(mode)
     view, limit = weights(model) if view is None else view, parse_memory(memory)
     notes, norms = composable_layers(view)
     readable = list(norms)

@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Complex, Float
+from jaxtyping import Complex, Float, Int
 from scipy import stats
 from torch import Tensor
 
@@ -103,29 +103,16 @@ class TokenMomentsCache:
     Args:
         view: the model's weights.
         memory: bytes for a chunk of tokens.
-        sample: at most so many tokens, drawn at random from those that are input and output; None:
-            all.
+        sample: at most so many tokens, drawn at random; None: all.
     """
 
     def __init__(self, view: ModelWeights, memory: int, sample: int | None = None):
         self._view = view
-        self._sample: Tensor | None = None
-        if sample is not None and sample < view.d_vocab:
-            count = view.d_vocab
-            with suppress(InputError):  # without an unembedding there are no copying scores
-                count = shared_tokens(view)
-            chosen_tokens = torch.randperm(count, generator=torch.Generator().manual_seed(0))[
-                :sample
-            ]
-            self._sample = chosen_tokens.sort().values.to(view.W_E.device)
+        #: how many tokens are drawn; None where the moments are over all
+        self.sample = sample if sample is not None and sample < view.d_vocab else None
         rows = memory // (6 * 8 * view.d_model)
         self._chunk = max(min(rows, view.d_vocab), 1)
         self._made: dict[tuple[str | None, float, bool], TokenMoments] = {}
-
-    @property
-    def n_sampled(self) -> int | None:
-        """How many tokens were drawn; None where the moments are over all."""
-        return None if self._sample is None else len(self._sample)
 
     def __call__(self, norm: NormWeights, unembedding: bool) -> TokenMoments:
         """The moments of the tokens as this norm leaves them, its weights apart.
@@ -135,9 +122,7 @@ class TokenMomentsCache:
             unembedding: also the moments with the unembedding, over the tokens both have.
         """
         with_it = norm.kind, norm.eps, True
-        if with_it in self._made and (
-            self._sample is not None or shared_tokens(self._view) == self._view.d_vocab
-        ):
+        if with_it in self._made and shared_tokens(self._view) == self._view.d_vocab:
             return self._made[with_it]  # those without the unembedding are among them
         key = norm.kind, norm.eps, unembedding
         if key not in self._made:
@@ -145,17 +130,19 @@ class TokenMomentsCache:
             self._made[key] = self._make(bare, unembedding)
         return self._made[key]
 
+    def _tokens(self, count: int) -> Int[Tensor, " token"]:
+        """The first so many ids, or a sample of them."""
+        tokens = torch.arange(count)
+        if self.sample is not None and self.sample < count:
+            order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+            tokens = order[: self.sample].sort().values
+        return tokens.to(self._view.W_E.device)
+
     def _make(self, norm: NormWeights, unembedding: bool) -> TokenMoments:
         view = self._view
-        tokens = self._sample
-        if tokens is None:
-            count = shared_tokens(view) if unembedding else view.d_vocab
-            tokens = torch.arange(count, device=view.W_E.device)
+        tokens = self._tokens(shared_tokens(view) if unembedding else view.d_vocab)
         count = len(tokens)
-        U = None
-        if unembedding:
-            W_U = view.W_U[:, :count] if self._sample is None else view.W_U[:, tokens]
-            U = read_through(view.final_norm, W_U).T
+        U = read_through(view.final_norm, view.W_U[:, tokens]).T if unembedding else None
         mean = torch.zeros(view.d_model, dtype=torch.float64, device=tokens.device)
         for chunk in torch.split(tokens, self._chunk):
             mean += at_least_single(norm(token_residual(view, chunk))).sum(0, dtype=torch.float64)
@@ -232,9 +219,9 @@ def weight_scores(
     view = weights(model) if view is None else view
     moments = TokenMomentsCache(view, parse_memory(memory), sample)
     notes = unreadable(view)
-    if moments.n_sampled is not None:
+    if moments.sample is not None:
         notes.append(
-            f"scores from weights are over {moments.n_sampled} of {view.d_vocab} tokens, drawn at "
+            f"scores from weights are over {moments.sample} of {view.d_vocab} tokens, drawn at "
             "random"
         )
     rows = []

@@ -116,7 +116,7 @@ def test_an_untrained_model_has_none():
         "Not tested: the model is not shown to perform the task; no head stands out by attention "
         "alone."
     )
-    assert "No head's attention matches a tested pattern." in result.findings
+    assert "No head's attention is shown to match a tested pattern." in result.findings
     assert result.readers == []
     assert all(h.ablation is None for h in result.heads)
     assert result.tables()[0].title == "Nearest heads; none is detected"

@@ -64,7 +64,7 @@ def test_a_matrix_that_moves_every_token_one_on_is_a_previous_token_head():
 def test_the_heads_analysis_runs_and_says_that_there_is_none():
     result = HEADS(model_of())
     assert result.status == "not_tested"
-    assert "No head's attention matches a tested pattern." in result.findings
+    assert "No head's attention is shown to match a tested pattern." in result.findings
     assert not any(head.detected for head in result.heads)
 
 

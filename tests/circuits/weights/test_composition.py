@@ -279,6 +279,8 @@ def test_what_cannot_be_asked_is_refused() -> None:
         composition_scores(random_model(7, n_layers=1))
     with pytest.raises(InputError, match="Q, K or V"):
         composition_scores(random_model(7)).mode("O")
+    with pytest.raises(InputError, match="Q, K or V, not 'k'"):
+        composition_scores(random_model(7), modes=["k"])
 
 
 def test_norms_behind_the_addition_are_refused_by_name(zoo) -> None:

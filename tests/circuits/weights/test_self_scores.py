@@ -201,6 +201,13 @@ def test_a_sample_of_tokens_stands_for_a_vocabulary() -> None:
     pd.testing.assert_frame_equal(weight_scores(model, sample=4000), whole)
 
 
+def test_queries_and_keys_are_sampled_from_all_inputs() -> None:
+    model = random_model(3, d_vocab=400, d_vocab_out=2, normalization_type=None)
+    whole, sampled = weight_scores(model), weight_scores(model, sample=300)
+    np.testing.assert_allclose(sampled.qk_matching, whole.qk_matching, atol=0.1)
+    np.testing.assert_allclose(sampled.ov_copying, whole.ov_copying)
+
+
 def test_fewer_outputs_than_inputs_are_compared_where_both_are() -> None:
     model = random_model(3, d_vocab_out=20, normalization_type=None)
     frame = weight_scores(model)

@@ -122,7 +122,11 @@ def test_one_point_is_not_points_and_refusals_stand_alone(call, made_up, tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "text", "says"),
     [
-        ([], "recipe: retrieval\ngrid: {heads: [3]}", "the point heads=3: retrieval: 3 heads do not divide"),
+        (
+            [],
+            "recipe: retrieval\ngrid: {heads: [3]}",
+            "the point heads=3: retrieval: 3 heads do not divide",
+        ),
         ([], "recipe: retrieval\ngird: {}", "there is no key 'gird'; did you mean grid?"),
         (["--engine", "dusk"], MADE_UP, "no engine is called 'dusk'; did you mean dask?"),
         (["--address", "tcp://a:1"], MADE_UP, "give --engine dask"),
