@@ -162,8 +162,8 @@ def composition_scores(
         (3, 2, 2, 2, 2)
     """
     modes = tuple(dict.fromkeys(modes))
-    for mode in modes:
-        _check_mode(mode)
+    for name in modes:
+        _check_mode(name)
     view, limit = weights(model) if view is None else view, parse_memory(memory)
     notes, norms = composable_layers(view)
     readable = list(norms)
