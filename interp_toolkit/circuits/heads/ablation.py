@@ -31,7 +31,7 @@ from interp_toolkit.circuits.metrics.repetition import row_batches
 from interp_toolkit.circuits.metrics.replacement import OtherRows, capture, hook_z
 from interp_toolkit.circuits.metrics.task import CircuitTask, TaskCheck, task_of
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import Countdown
+from interp_toolkit.formatting import ProgressEstimate
 from interp_toolkit.models.model import Head, Model
 from interp_toolkit.models.running.forward import device_of, run
 from interp_toolkit.models.running.interventions import HOWS, put_heads, require_heads
@@ -218,7 +218,7 @@ class _Measure:
         n_stored += len(starts) * int(cfg.d_model) * self.task.prompts.n_pos
         batches = row_batches(self.model, self.task.prompts, rows, n_stored, self.memory)
         self.progress("ablation")
-        count = Countdown(self.progress, len(batches) * len(without), "ablation")
+        count = ProgressEstimate(self.progress, len(batches) * len(without), "ablation")
         for batch in batches:
             for out, read in self._of_batch(batch, without, layers, starts, means, donors):
                 parts[out].append(read)

@@ -27,7 +27,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
+from functools import cache, partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -192,9 +192,10 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
         results = _knock_out(run, rows, scores, descriptions, large)
         ablations, ablation_notes = _ablate(run, results, large)
         results = dataclasses.replace(results, heads=_with_ablations(results.heads, ablations))
-        readers, reader_notes = _readers(run, results, large)
+        view = cache(partial(weights, model))  # checks the weights against a forward pass
+        readers, reader_notes = _readers(run, results, large, view)
         progress("scores from weights alone")
-        from_weights, weight_notes = _from_weights(model, LARGE_TOKENS if large else None)
+        from_weights, weight_notes = _from_weights(model, LARGE_TOKENS if large else None, view)
         progress("figures")
         more = [*ablation_notes, *reader_notes, *weight_notes]
         return finding(results, untested, ablations, readers, from_weights, more)
@@ -549,7 +550,7 @@ def _prefixed(progress: Callable[[str], None], what: str) -> Callable[[str], Non
 
 
 def _readers(
-    run: Run[Any], results: _KnockoutResults, large: bool
+    run: Run[Any], results: _KnockoutResults, large: bool, view: Callable[[], ModelWeights]
 ) -> tuple[list[Reader], list[str]]:
     """Earlier heads that compose with the keys of the detected induction heads, and notes."""
     induction_heads = sorted(
@@ -578,16 +579,14 @@ def _readers(
             f"only the {LARGE_PARTNERS} earlier heads with the most K-composition were tested"
         )
     composition: CompositionScores | None = None
-    view: ModelWeights | None = None
     for head in induction_heads[:most]:
         at = head.layer, head.head
         try:
             if composition is None:
                 run.progress("composition of pairs of heads")
                 layers = [h.layer for h in induction_heads[:most]]
-                view = weights(run.model)
                 composition = composition_scores(
-                    run.model, run.memory, layers, modes=["K"], null=False, view=view
+                    run.model, run.memory, layers, modes=["K"], null=False, view=view()
                 )
             feeding = partners(
                 run.model,
@@ -597,7 +596,7 @@ def _readers(
                 most=LARGE_PARTNERS if large else None,
                 runs=LARGE_RUNS if large else RUNS,
                 composition=composition,
-                view=view,
+                view=view(),
                 memory=run.memory,
                 progress=_prefixed(run.progress, f"composition with {head_name(*at)}"),
             )
@@ -608,9 +607,11 @@ def _readers(
     return readers, notes
 
 
-def _from_weights(model: Any, sample: int | None) -> tuple[list[dict[str, Any]], list[str]]:
+def _from_weights(
+    model: Any, sample: int | None, view: Callable[[], ModelWeights]
+) -> tuple[list[dict[str, Any]], list[str]]:
     try:
-        frame = weight_scores(model, sample=sample)
+        frame = weight_scores(model, sample=sample, view=view())
     except InputError as error:
         return [], [f"no scores from weights: {error}"]
     return [

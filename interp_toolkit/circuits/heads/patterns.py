@@ -20,7 +20,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.heads.controls import MatchedControls
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.models.running.hooks import hook_points
@@ -40,7 +40,7 @@ COARSE_TOLERANCE = 3e-2  # half precision
 
 
 @dataclass(frozen=True, eq=False)
-class PatternSums(Brief):
+class PatternSums(ShortRepr):
     """Attention summed over every set of pairs.
 
     Attributes:

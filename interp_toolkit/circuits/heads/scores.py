@@ -31,7 +31,7 @@ from interp_toolkit.circuits.metrics.prompts import (
     walks,
 )
 from interp_toolkit.errors import InputError, takes
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.model import Head, Model, check_model
 from interp_toolkit.models.weights.read import visibility
 
@@ -42,7 +42,7 @@ DEFAULT_DETECTORS = ("induction", "previous-token", "duplicate-token")
 
 
 @dataclass(frozen=True, eq=False)
-class HeadScores(Brief):
+class HeadScores(ShortRepr):
     """The scores of all heads, as `detect` returns them.
 
     Attributes:

@@ -44,7 +44,7 @@ from scipy import stats
 from interp_toolkit.circuits.heads.controls import Family, MatchedControls
 from interp_toolkit.circuits.heads.detectors import Detector
 from interp_toolkit.circuits.heads.patterns import PatternSums
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.stats import LEVEL, benjamini_hochberg, holm
 
 SMALLEST_P = 1e-9
@@ -56,7 +56,7 @@ SMALLEST_SPREAD = 1e-4  # smaller differences of excess among controls count as 
 
 
 @dataclass(frozen=True, eq=False)
-class DetectorScores(Brief):
+class DetectorScores(ShortRepr):
     """Scores of every head under one detector; NaN if the prompts have no targets.
 
     Attributes:

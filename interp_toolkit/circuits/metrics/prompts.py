@@ -21,7 +21,7 @@ from torch import Tensor
 
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError, takes
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.model import Model, sizes
 
 ROWS = 16
@@ -34,7 +34,7 @@ FEWEST_TOKENS = 3  # with two, neighbours that differ leave one sequence only
 
 
 @dataclass(frozen=True, eq=False)
-class Prompts(Brief):
+class Prompts(ShortRepr):
     """Prompts as token ids, with their answers and the periods of their repetition.
 
     Attributes:

@@ -181,13 +181,11 @@ def composition_scores(
                 continue
             w = view.layer(layer)
             d = read_dimensions(w.norm, view.d_model) if scale is None else int((scale > 0).sum())
-            readers = _readers(w, _centered_after(view, norms, layer), scale)
+            readers = _readers(w, _centered_after(view, norms, layer), scale, modes)
             for earlier in (writer for writer in block if writer < layer):
                 writer = writers[earlier].normalized_by(w.norm)
-                for mode, reader in enumerate(readers):
-                    if MODES[mode] not in modes:
-                        continue
-                    at = (mode, earlier, slice(None), layer)
+                for mode, reader in readers.items():
+                    at = (MODES.index(mode), earlier, slice(None), layer)
                     product = _products(writer.factor, reader.factor, limit // 2)
                     with np.errstate(invalid="ignore", divide="ignore"):
                         score[at] = np.sqrt(product / np.outer(writer.size, reader.size))
@@ -356,22 +354,26 @@ class _Writer:
 
 
 def _readers(
-    w: LayerWeights, centered_after: bool, scale: Float[Tensor, " d_model"] | None
-) -> list[_Side]:
-    """Reader factors `R X^T` for Q, K and V, where the reader is `X Y^T` and `Y = Q R`."""
+    w: LayerWeights,
+    centered_after: bool,
+    scale: Float[Tensor, " d_model"] | None,
+    modes: Collection[str],
+) -> dict[str, _Side]:
+    """Reader factors `R X^T` by mode, where the reader is `X Y^T` and `Y = Q R`."""
     W_Q, W_K, W_V = (read_through(w.norm, W) for W in (w.W_Q, w.W_K, w.W_V))
     W_O = written_through(w.post_norm, w.W_O)
     W_O = W_O - W_O.mean(-1, keepdim=True) if centered_after else W_O
-    factors = [_factor(W_K, W_Q.mT), _factor(W_Q, W_K.mT), _factor(W_O.mT, W_V.mT)]
+
+    def factors(W_Q: Tensor, W_K: Tensor, W_V: Tensor, W_O: Tensor) -> dict[str, Tensor]:
+        parts = {"Q": (W_K, W_Q.mT), "K": (W_Q, W_K.mT), "V": (W_O.mT, W_V.mT)}
+        return {mode: _factor(*parts[mode]) for mode in modes}
+
+    plain = factors(W_Q, W_K, W_V, W_O)
     if scale is None:
-        return [_Side(factor, None) for factor in factors]
+        return {mode: _Side(factor, None) for mode, factor in plain.items()}
     W_Q, W_K, W_V = (_read(W, scale) for W in (W_Q, W_K, W_V))
-    W_O = _written(W_O, scale)
-    in_units = [_factor(W_K, W_Q.mT), _factor(W_Q, W_K.mT), _factor(W_O.mT, W_V.mT)]
-    return [
-        _Side(factor, other[..., scale > 0])
-        for factor, other in zip(factors, in_units, strict=True)
-    ]
+    in_units = factors(W_Q, W_K, W_V, _written(W_O, scale))
+    return {mode: _Side(factor, in_units[mode][..., scale > 0]) for mode, factor in plain.items()}
 
 
 def _factor(

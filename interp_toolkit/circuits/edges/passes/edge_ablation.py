@@ -31,7 +31,7 @@ from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Node, Stage
 from interp_toolkit.circuits.metrics.metrics import Metric
 from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import Countdown
+from interp_toolkit.formatting import ProgressEstimate
 from interp_toolkit.models.running.memory import format_size, rows_that_fit
 
 Stream = Float[Tensor, "row pos d_model"]
@@ -295,7 +295,7 @@ class EdgeAblation:
         """A first-order estimate of the loss of the metric when each edge is ablated."""
         self._held = None  # gradients need the room
         parts = []
-        count = Countdown(progress, len(self.rows), "attribution to edges", "rows")
+        count = ProgressEstimate(progress, len(self.rows), "attribution to edges", "rows")
         for rows in torch.split(self.rows, self._graded_at_once):
             parts.append(self._attributed(rows, steps))
             count.step(len(rows))
@@ -325,7 +325,7 @@ class EdgeAblation:
         values = np.empty((len(self.rows), n))
         at_once = len(self.rows) if self._held is not None else self._at_once
         starts = range(0, len(self.rows), at_once)
-        count = Countdown(progress if n > 1 else lambda step: None, n * len(starts), what)
+        count = ProgressEstimate(progress if n > 1 else lambda step: None, n * len(starts), what)
         for part in (slice(start, start + at_once) for start in starts):
             for i, value in enumerate(self._of_part(part, n, logits)):
                 values[part, i] = value

@@ -31,7 +31,7 @@ from interp_toolkit.circuits.metrics.repetition import row_batches
 from interp_toolkit.circuits.metrics.replacement import OtherRows, capture, hook_z
 from interp_toolkit.circuits.metrics.task import CircuitTask, RepeatTask, task_of
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import Brief
+from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.forward import probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points
@@ -43,7 +43,7 @@ from interp_toolkit.models.weights.view import ModelWeights, weights
 
 
 @dataclass(frozen=True, eq=False)
-class PathEffects(Brief):
+class PathEffects(ShortRepr):
     """Effects on one reader of ablating the path from each of several writers.
 
     Attributes:
