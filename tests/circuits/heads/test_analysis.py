@@ -14,7 +14,7 @@ from interp_toolkit.circuits.heads import analysis as head_analysis
 from interp_toolkit.circuits.heads import figures, verdict
 from interp_toolkit.circuits.heads.analysis import HEADS
 from interp_toolkit.circuits.heads.result import HeadVerdict
-from interp_toolkit.circuits.heads.rule import MemberEffect, least
+from interp_toolkit.circuits.heads.rule import FEW, MemberEffect, least
 from interp_toolkit.circuits.metrics import task_check
 from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.data import FeatureData
@@ -395,8 +395,17 @@ def test_a_large_model_is_given_fewer_prompts_and_names_the_same_head(monkeypatc
         {(h.detector, h.name): h.causal for h in r.heads if h.detected} for r in (before, after)
     ]
     assert words[0] == words[1]
-    assert all(group.rows <= task_check.LARGE_ROWS for group in after.groups)
+    assert {group.rows for group in after.groups} <= {FEW, task_check.LARGE_ROWS}
     assert any("whole heads were not ablated" in note for note in after.notes)
+
+
+def test_heads_of_a_large_model_are_ranked_on_half_the_prompts_and_decided_on_all(monkeypatch):
+    monkeypatch.setattr(task_check, "LARGE", 0.0)
+    result = HEADS(it.load("toy:induction-decoy"), detectors=["induction"])
+    assert [head.name for head in result.heads if head.detected] == ["L1H0"]
+    [group] = result.groups
+    assert len(group.heads) == 2
+    assert {member.rows for member in group.members} <= {FEW, task_check.LARGE_ROWS}
 
 
 def test_patterns_of_long_prompts_are_drawn_in_blocks(monkeypatch):
