@@ -23,8 +23,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from functools import wraps
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -33,6 +35,7 @@ from torch import nn
 from interp_toolkit.errors import InputError, refuse_missing_part
 
 Undo = Callable[[], None]
+ValueT = TypeVar("ValueT")
 
 #: attributes in which a module holds hooks and interventions
 _HOOK_ATTRIBUTES = (
@@ -47,6 +50,9 @@ _ABSENT = object()
 _one_at_a_time = threading.RLock()
 _notes: ContextVar[tuple[str, ...]] = ContextVar("notes", default=())
 _pending: ContextVar[list[Undo] | None] = ContextVar("pending", default=None)
+_tests: ContextVar[WeakKeyDictionary[Any, dict[str, Any]] | None] = ContextVar(
+    "tests", default=None
+)
 
 
 def notes() -> tuple[str, ...]:
@@ -84,6 +90,7 @@ def preserve_state(model: Any) -> Iterator[None]:
         _refuse_weights(modules)
         record = _SavedState(modules)
         with _Interrupts() as interrupts:
+            tests = _tests.set(WeakKeyDictionary())
             try:
                 record.set_aside()
                 interrupts.heed()
@@ -93,6 +100,7 @@ def preserve_state(model: Any) -> Iterator[None]:
                 raise
             finally:
                 interrupts.held = True
+                _tests.reset(tests)
                 record.put_back()
 
 
@@ -115,6 +123,26 @@ def undoing(undo: Undo) -> Iterator[None]:
             interrupts.held = True
             undo()
             pending.remove(undo)
+
+
+def once(test: Callable[[Any], ValueT]) -> Callable[[Any], ValueT]:
+    """Decorate a test of a model, which takes passes, to run once per model in `preserve_state`.
+
+    Elsewhere it runs at each call, since the model may have changed in between.
+    """
+
+    @wraps(test)
+    def remembered(model: Any) -> ValueT:
+        tests = _tests.get()
+        if tests is None or not isinstance(model, nn.Module):
+            return test(model)
+        results = tests.setdefault(model, {})
+        if test.__qualname__ not in results:
+            results[test.__qualname__] = test(model)
+        value: ValueT = results[test.__qualname__]
+        return value
+
+    return remembered
 
 
 class _Interrupts:

@@ -28,7 +28,7 @@ import interp_toolkit as it
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.interventions import reinitialised
-from interp_toolkit.state import notes, preserve_state, undoing
+from interp_toolkit.state import notes, once, preserve_state, undoing
 
 MODELS = ("own", "hooked", "gpt2")
 #: with options that keep them short; one of each kind of reading
@@ -182,6 +182,27 @@ def test_weights_without_values_are_refused_in_a_line(kind) -> None:
         with pytest.raises(InputError, match="on PyTorch's meta device") as refused:
             call()
         assert "\n" not in str(refused.value)
+
+
+def test_a_test_of_a_model_runs_once_per_model_in_an_analysis_and_never_outlives_it() -> None:
+    one, other, tested = nn.Linear(2, 2), nn.Linear(2, 2), []
+
+    @once
+    def width(model: nn.Linear) -> int | None:
+        tested.append(model)
+        return model.out_features if model is one else None
+
+    with preserve_state(one):
+        assert [width(one), width(other), width(one), width(other)] == [2, None, 2, None]
+        assert tested == [one, other]
+        with preserve_state(other):
+            assert width(one) == 2
+        assert len(tested) == 3
+        assert width(one) == 2
+        assert len(tested) == 3
+    one.out_features = 3
+    assert [width(one), width(one)] == [3, 3]
+    assert len(tested) == 5
 
 
 def test_after_an_error_all_is_as_it_was(zoo) -> None:

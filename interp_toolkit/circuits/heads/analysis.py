@@ -41,7 +41,6 @@ from interp_toolkit.circuits.heads.detectors import OURS, as_detector, as_detect
 from interp_toolkit.circuits.heads.partner import RUNS, partners
 from interp_toolkit.circuits.heads.result import HeadsFinding, HeadVerdict, Reader
 from interp_toolkit.circuits.heads.rule import (
-    FEW,
     MOST_MEMBERS,
     Group,
     candidates,
@@ -100,11 +99,12 @@ MOST_ABLATED = 12  # heads that are ablated, those with the largest excess (two 
 MOST_READERS = 4  # induction heads whose partners are searched for
 PARTNER_ROWS = 128  # prompts on which paths are ablated, at most
 KNOCKOUT_ROWS = 64  # synthetic prompts on which attention is knocked out, at most
-BUDGET = 8.0  # passes for knockouts in a large model: one or two heads of each of four kinds
+BUDGET = 10.0  # passes for knockouts in a large model, after which no single head is tested
 LEAST_PASSES = 2  # passes that each pattern takes even if the budget is spent
 LARGE_MEMBERS, LARGE_READERS = 3, 1  # heads per pattern and induction heads, in a large model
+LARGE_PARTNER_ROWS = 8  # prompts on which paths are ablated, in a large model
 LARGE_RUNS = 1  # ablated paths that are also measured on the task, in a large model
-LARGE_TOKENS = 2**13  # tokens sampled for scores from weights, in a large model
+LARGE_TOKENS = 2**12  # tokens sampled for scores from weights, in a large model
 LARGE_PARTNERS = 12  # earlier heads with the most K-composition tested, in a large model
 
 
@@ -411,7 +411,9 @@ def _groups(
         most, until = MOST_MEMBERS, math.inf
         if math.isfinite(budget):
             most, until = LARGE_MEMBERS, runner.rows_run + left
-        group = group_effects(runner, name, heads, task_check, most=most, until=until)
+        group = group_effects(
+            runner, name, heads, task_check, most=most, until=until, budget=budget
+        )
         groups.append(group)
         if alone := len(heads) - len(group.members):
             notes.append(
@@ -569,7 +571,7 @@ def _readers(
     ):
         return [], []
     most = LARGE_READERS if large else MOST_READERS
-    task = first_rows(results.task, FEW if large else PARTNER_ROWS)
+    task = first_rows(results.task, LARGE_PARTNER_ROWS if large else PARTNER_ROWS)
     readers, notes = [], list[str]()
     if len(induction_heads) > most:
         clearest = f"{most} clearest induction heads" if most > 1 else "clearest induction head"

@@ -22,8 +22,8 @@ Attention only selects `candidates`, and knockouts decide. Candidates can have l
 the pattern: three heads with 30 % each can do the same work as one head with 90 %. Intervals are
 simultaneous within a pattern, over all heads, sets and rounds (Bonferroni). Each round doubles the
 number of prompts, until no head is undecided or no prompts are left. With a budget of passes (a
-large model), single heads are knocked out only for patterns with a joint effect, those with the
-largest apparent effect first.
+large model) there is one round. Single heads are knocked out only for patterns with a joint effect,
+those with the largest apparent effect first, and layers' heads only in the layers of these heads.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ NO_CHANGE = 1e-5  # nats; a control that changes no prompt's loss by more has no
 TWICE = 2.0  # smallest score over uniform of a candidate below its detector's threshold
 TIMES = 3.0  # factor on the cost of displaced keys
 MOST_MEMBERS = 12  # heads of a group that are knocked out one by one, those with the largest excess
-FEW = 8  # prompts of the first round with a budget
+RANKED_ROWS = 4  # prompts on which heads are ranked by their apparent effect, with a budget
 MOST_ROUNDS = 4  # rounds, each with twice as many prompts as the one before
 KEEPS = 0.9  # fraction of the joint effect that the smallest set of heads keeps
 WAYS: tuple[Way, ...] = ("renormalize", "mean")  # both must show an effect
@@ -174,6 +174,7 @@ class Knockouts:
         heads: heads with the pattern, largest excess first.
         task_check: task performance of the intact model, which must perform the task.
         share: converts losses per prompt to a fraction of the metric with its interval.
+        by_layer: heads whose layers' heads are knocked out together; None: all.
     """
 
     def __init__(
@@ -183,6 +184,7 @@ class Knockouts:
         heads: Sequence[Head],
         task_check: TaskCheck,
         share: Callable[[Float[np.ndarray, " row"]], Share],
+        by_layer: Sequence[Head] | None = None,
     ):
         self.runner, self.detector, self.heads, self.task_check = (
             runner,
@@ -192,6 +194,7 @@ class Knockouts:
         )
         self.share = share
         self.all: Heads = frozenset(heads)
+        self.layers = {self.layer(head) for head in (heads if by_layer is None else by_layer)}
         self.rows = 0
         #: metric and loss of each prompt under each knockout that was run
         self.readings: dict[Knockout, Float[np.ndarray, "row column"]] = {}
@@ -263,6 +266,17 @@ class Knockouts:
         losses = self.losses(heads, company)
         return {way: self.share(lost) for way, lost in zip(WAYS, losses, strict=True)}
 
+    def joint_effect(self) -> Effect:
+        """Effect of knocking out all heads with the pattern, by way.
+
+        Further ways are left out where the first is undecided, since an effect must hold in all.
+        """
+        losses = self.losses(self.all, ways=WAYS[:1])
+        first: Effect = {WAYS[0]: self.share(losses[0])}
+        if causal_word([list(first.values())]) == "undecided":
+            return first
+        return self.effect(self.all)
+
     def output_effect(self, head: Head, company: Heads = frozenset()) -> Effect:
         """Effect of replacing the head's whole output as a fraction of the metric, by way."""
         effects: dict[str, Share] = {}
@@ -325,29 +339,27 @@ class Knockouts:
         return any(share.high < NEGLIGIBLE for share in self.effect(self.all | {head}).values())
 
     def members_within(
-        self, heads: Sequence[Head], until: float, before: Sequence[MemberEffect]
+        self, heads: Sequence[Head], until: float, budget: float
     ) -> list[MemberEffect]:
-        """Head rule for these heads with a budget of prompts.
-
-        Heads decided in earlier rounds keep their verdict. The others are tested in the order of
-        their apparent effect; those beyond the budget are left out.
+        """Head rule for these heads with a budget of prompts, largest apparent effect first.
 
         Args:
             heads: heads to test.
-            until: number of prompts after which no further head is tested.
-            before: results of earlier rounds.
+            until: number of prompts after which no second head is tested.
+            budget: number of prompts after which no head is tested.
         """
-        members = {member.head: member for member in before}
-        undecided = [head for head in heads if head not in members or members[head].is_open]
-        seem = self._apparent(undecided)
-        for head in sorted(undecided, key=lambda head: -seem[head]):
-            if not members or self.runner.rows_run < until:
-                members[head] = self.member(head, until)
-        return list(members.values())
+        members: list[MemberEffect] = []
+        if self.runner.rows_run >= budget:
+            return members
+        seem = self._apparent(heads)
+        for head in sorted(heads, key=lambda head: -seem[head]):
+            if self.runner.rows_run < (until if members else budget):
+                members.append(self.member(head, until))
+        return members
 
     def _apparent(self, heads: Sequence[Head]) -> dict[Head, float]:
-        """Mean drop of the metric for a knockout of each head, in one way, on half the prompts."""
-        rows, self.rows = self.rows, self.rows // 2
+        """Mean drop of the metric for a knockout of each head, in one way, on a few prompts."""
+        rows, self.rows = self.rows, min(RANKED_ROWS, self.rows)
         try:
             return {
                 head: float(self.losses(frozenset([head]), ways=WAYS[:1])[0].mean())
@@ -450,6 +462,8 @@ class Knockouts:
         if not kinds:
             sets = (alone, self.layer(head) | alone)
             small = all(self._too_small(self.effect(heads)) for heads in sets)
+            if small and not self._all_layers:
+                return "its effect, also with its layer's heads, is below the threshold", True
             certain = "the pattern's effect is below the threshold"
             return (certain, False) if small else ("its effect may be below the threshold", True)
         if any(self.specific(heads) or self._whole_is(heads) for heads in kinds):
@@ -472,13 +486,18 @@ class Knockouts:
         if self.is_above_threshold(self.effect(own)):
             return [own]
         others = dict.fromkeys(self.layer(other) for other in self.heads)
-        if not self.is_above_threshold(self.effect(self.all)):
+        if not self._all_layers or not self.is_above_threshold(self.effect(self.all)):
             return []
         return (
             []
             if any(self.is_above_threshold(self.effect(heads)) for heads in others)
             else [self.all]
         )
+
+    @property
+    def _all_layers(self) -> bool:
+        """Whether the heads of every layer may be knocked out together."""
+        return self.layers >= {self.layer(head) for head in self.heads}
 
     def _whole_is(self, heads: Heads) -> bool:
         """Whether a layer's heads are part of a group that is specific as a whole."""
@@ -528,6 +547,7 @@ def group_effects(
     *,
     most: int = MOST_MEMBERS,
     until: float = math.inf,
+    budget: float = math.inf,
 ) -> Group:
     """The effect of knocking out a group of heads' attention to a pattern's keys.
 
@@ -537,28 +557,36 @@ def group_effects(
         heads: heads with the pattern, largest excess first; at least one.
         task_check: task performance of the intact model, which must perform the task.
         most: maximal number of heads to knock out one by one.
-        until: number of prompts (`KnockoutRunner.rows_run`) after which no further knockout starts.
-            Remaining heads are undecided, or knocked out only together with the others.
+        until: number of prompts (`KnockoutRunner.rows_run`) after which no second head is knocked
+            out alone. With such a limit there is one round, with all prompts.
+        budget: number of prompts after which heads are knocked out only together.
     """
     task, members, limited = runner.task, list(heads)[:most], math.isfinite(until)
-    round_sizes = _round_sizes(FEW if limited else task.first_look, len(task.rows))
-    layers = {head.layer for head in heads}
-    figures = (3 if len(layers) == 1 else 4) * len(members) + 3 * (1 + len(layers))
+    n_rows = len(task.rows)
+    round_sizes = [n_rows] if limited else _round_sizes(task.first_look, n_rows)
+    by_layer = members if limited else heads
+    layers = {head.layer for head in by_layer}
+    by_head = 3 if len({head.layer for head in heads}) == 1 else 4
+    figures = by_head * len(members) + 3 * (1 + len(layers))
     coverage = 1 - (1 - COVERAGE) / (len(round_sizes) * figures)
     knockouts = Knockouts(
-        runner, detector, heads, task_check, lambda lost: task_check.fraction(lost, coverage)
+        runner,
+        detector,
+        heads,
+        task_check,
+        lambda lost: task_check.fraction(lost, coverage),
+        by_layer,
     )
     effects: list[MemberEffect] = []
     for n_rows in round_sizes:
         knockouts.rows = n_rows
         if not limited:
             effects = [knockouts.member(head) for head in members]
-        elif len(heads) == 1 or knockouts.is_above_threshold(knockouts.effect(knockouts.all)):
-            effects = knockouts.members_within(members, until, effects)
-        settled = bool(effects) and not any(member.is_open for member in effects)
-        if settled or runner.rows_run >= until:
+        elif len(heads) == 1 or knockouts.is_above_threshold(knockouts.joint_effect()):
+            effects = knockouts.members_within(members, until, budget)
+        if not any(member.is_open for member in effects):
             break
-    joint = knockouts.effect(knockouts.all)
+    joint = knockouts.joint_effect() if limited else knockouts.effect(knockouts.all)
     word, above_threshold = causal_word([list(joint.values())]), knockouts.is_above_threshold(joint)
     if len(heads) == 1 and effects:
         word = effects[0].word  # replacing the whole output may contradict the knockout

@@ -27,6 +27,7 @@ from interp_toolkit.models.running.memory import (
     parse_memory,
     rows_that_fit,
 )
+from interp_toolkit.state import once
 from interp_toolkit.stats import estimate
 
 LEAST_ADVANTAGE = 0.01  # nats; less is no task that a head could be responsible for
@@ -103,6 +104,12 @@ def why_not_measurable(model: Model, prompts: Prompts) -> str | None:
     n_rows = len(repeating_rows(prompts))
     if n_rows < 2:
         return f"{n_rows} of the prompts repeat; the in-context advantage needs at least 2"
+    return _why_not_predicting(model)
+
+
+@once
+def _why_not_predicting(model: Model) -> str | None:
+    """Why the model's outputs are not predictions of the next token; None if they are."""
     if getattr(model.cfg, "attention_dir", "causal") == "bidirectional":
         return _AHEAD
     d_vocab = int(model.cfg.d_vocab)

@@ -39,6 +39,7 @@ not.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -259,7 +260,8 @@ def copying(view: ModelWeights, w: OVWeights, moments: TokenMomentsCache) -> Sel
         _product(writes, norm_moments.crossed),
         writes @ norm_moments.unembedding @ writes.mT,
     )
-    size = _trace(reads.mT @ norm_moments.embedding @ reads, unembedding)
+    embedding = _by_group(lambda heads: heads.mT @ norm_moments.embedding @ heads, reads)
+    size = _trace(embedding, unembedding)
     return _self_scores(view, w.norm, reads, crossed, size, norm_moments)
 
 
@@ -270,7 +272,7 @@ def matching(view: ModelWeights, w: LayerWeights, moments: TokenMomentsCache) ->
     norm_moments = moments(w.norm, unembedding=False)
     queries = read_through(w.norm, w.W_Q).double()
     keys = read_through(w.norm, w.W_K).double()
-    crossed = _product(keys.mT, norm_moments.embedding)
+    crossed = _by_group(lambda heads: _product(heads.mT, norm_moments.embedding), keys)
     size = _trace(queries.mT @ norm_moments.embedding @ queries, crossed @ keys)
     return _self_scores(view, w.norm, queries, crossed, size, norm_moments)
 
@@ -381,6 +383,16 @@ def _product(a: Float[Tensor, "head i j"], b: Float[Tensor, "*head j k"]) -> Ten
     largest = b.norm(dim=-2).amax(-1)[..., None, None]  # b may hold the rounding already
     rounding = a.norm(dim=-1)[..., None] * largest * ROUNDING
     return torch.where(product.abs() > rounding, product, 0)
+
+
+def _by_group(
+    function: Callable[[Tensor], Tensor], weights: Float[Tensor, "head d_model d_head"]
+) -> Tensor:
+    """A function of the weights of heads, computed once for query heads that share them."""
+    n_heads = len(weights)
+    sizes = (size for size in range(n_heads, 1, -1) if n_heads % size == 0)
+    size = next((n for n in sizes if torch.equal(weights, weights[::n].repeat_interleave(n, 0))), 1)
+    return function(weights[::size]).repeat_interleave(size, dim=0)
 
 
 def _trace(a: Float[Tensor, "head k k"], b: Float[Tensor, "head k k"]) -> Float[Tensor, " head"]:

@@ -90,14 +90,15 @@ def _connected(model: Model, marks: dict[str, tuple[Any, Mark]]) -> set[str]:
         return hook_fn
 
     hooks = [(point, tap(name, mark)) for name, (point, mark) in marks.items()]
-    with torch.enable_grad(), evaluating(model), attached(model, hooks):
-        output = model(probe_tokens(model))
-    logits = getattr(output, "logits", output)
-    if not leaves or not logits.requires_grad:
-        return set()
-    names = list(leaves)
-    try:
-        gradients = torch.autograd.grad(logits.sum(), [leaves[n] for n in names], allow_unused=True)
-    except RuntimeError:  # a part is not differentiable
-        return set()
+    with torch.enable_grad():
+        with evaluating(model), attached(model, hooks):
+            output = model(probe_tokens(model))
+        logits = getattr(output, "logits", output)
+        if not leaves or not logits.requires_grad:
+            return set()
+        names, inputs = list(leaves), list(leaves.values())
+        try:
+            gradients = torch.autograd.grad(logits.sum(), inputs, allow_unused=True)
+        except RuntimeError:  # a part is not differentiable
+            return set()
     return {name for name, gradient in zip(names, gradients, strict=True) if gradient is not None}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model, sizes
 from interp_toolkit.models.running.hooks import has_hooks
-from interp_toolkit.state import modules_of
+from interp_toolkit.state import modules_of, once
 
 #: large enough to involve all position-dependent parts, small enough to be cheap
 PROBE_ROWS, PROBE_POSITIONS = 2, 8
@@ -107,6 +107,7 @@ def unembedded_at(model: Model, at: Int[Tensor, " position"] | None) -> Iterator
         handle.remove()
 
 
+@once
 def can_unembed_at(model: Model) -> bool:
     """Whether logits computed at some positions equal those of a full pass, on a tiny input."""
     if not isinstance(getattr(model, "unembed", None), nn.Module):

@@ -31,8 +31,10 @@ from interp_toolkit.models.running.forward import (
     run,
 )
 from interp_toolkit.models.running.hooks import hook_points, store_in
+from interp_toolkit.state import once
 
 
+@once
 def can_restart(model: Model) -> bool:
     """Whether passes started at the second and at the last layer give a full pass's logits."""
     points, last = hook_points(model), int(model.cfg.n_layers) - 1

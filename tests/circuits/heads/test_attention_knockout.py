@@ -1,6 +1,5 @@
 """Knocking out a relation: against the same arithmetic done by hand, on every kind of model."""
 
-import dataclasses
 import math
 from functools import partial
 
@@ -29,7 +28,7 @@ from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.running.restart import can_restart, entry, run_from
-from interp_toolkit.stats import COVERAGE
+from interp_toolkit.stats import COVERAGE, Share
 from interp_toolkit.toys.hand_set.induction import induction, induction_gqa
 
 PREVIOUS = as_detector("previous-token")
@@ -283,26 +282,77 @@ def test_on_a_budget_heads_without_an_effect_together_are_not_knocked_out_one_by
     assert not any(member.named for member in whole.members)
 
 
-def test_on_a_budget_prompts_are_added_for_undecided_heads_alone(monkeypatch):
-    """A head that eight prompts decide keeps that verdict, with their number."""
+def test_on_a_budget_heads_are_tested_on_all_prompts_until_it_is_spent(monkeypatch):
     model = induction_gqa()
     runner = runner_of(model, rows=16)
-    rule = Knockouts.member
-    tested = []
+    rule, tested = Knockouts.member, []
 
     def member(self, head, until=math.inf):
         tested.append((head, self.rows))
-        found = rule(self, head, until)
-        return dataclasses.replace(found, is_open=head == Head(0, 1))
+        return rule(self, head, until)
 
     monkeypatch.setattr(Knockouts, "member", member)
-    heads = [Head(0, 0), Head(0, 1)]
-    group = group_effects(runner, "previous-token", heads, runner.check_task(), until=1e9)
-    assert sorted(tested) == [(Head(0, 0), 8), (Head(0, 1), 8), (Head(0, 1), 16)]
-    assert {member.head: member.rows for member in group.members} == {heads[0]: 8, heads[1]: 16}
+    heads, task_check = [Head(0, 0), Head(0, 1)], runner.check_task()
+    group_effects(runner, "previous-token", heads, task_check, until=1e9, budget=1e9)
+    assert sorted(tested) == [(heads[0], 16), (heads[1], 16)]
     tested.clear()
-    spent = group_effects(runner, "previous-token", heads, runner.check_task(), until=0.0)
-    assert len(spent.members) == len(tested) == 1
+    one = group_effects(runner, "previous-token", heads, task_check, until=0.0, budget=1e9)
+    assert len(one.members) == len(tested) == 1
+    none = group_effects(runner, "previous-token", heads, task_check, until=0.0, budget=0.0)
+    assert list(none.members) == []
+    assert len(tested) == 1
+    assert none.above_threshold
+    assert none.joint == one.joint
+
+
+def test_intervals_are_no_wider_than_what_a_budget_allows_to_be_tested():
+    """Of three layers with the pattern, those of the tested heads are knocked out by layer."""
+    runner = runner_of(induction_gqa(), rows=8)
+    task_check = runner.check_task()
+    heads = [Head(0, 0), Head(0, 1), Head(1, 2)]
+    few = group_effects(runner, "previous-token", heads, task_check, most=1, until=1e9)
+    every = group_effects(runner, "previous-token", heads, task_check, most=1)
+    assert 1 - few.coverage == pytest.approx((1 - COVERAGE) / (4 + 3 * 2))
+    assert 1 - every.coverage == pytest.approx((1 - COVERAGE) / (4 + 3 * 3))
+    knockouts = Knockouts(
+        runner,
+        "previous-token",
+        heads,
+        task_check,
+        lambda lost: task_check.fraction(lost, COVERAGE),
+        heads[2:],
+    )
+    knockouts.rows = 8
+    assert knockouts.counting(heads[2]) == []  # another layer may have the effect alone
+    small = {way: Share(0.001, 0.0005, 0.002) for way in WAYS}
+    reason, undecided = knockouts._why_not(heads[2], "contributes", small)
+    assert undecided
+    assert "with its layer's heads, is below the threshold" in reason
+
+
+def test_a_joint_effect_that_one_way_leaves_undecided_is_not_measured_another_way(monkeypatch):
+    runner = runner_of(induction_gqa(), rows=8)
+    task_check, heads = runner.check_task(), [Head(0, 0), Head(0, 1)]
+    ways = []
+    readings = KnockoutRunner.readings
+
+    def watch(self, knockouts, rows):
+        ways.extend(knockout.way for knockout in knockouts if knockout.heads)
+        return readings(self, knockouts, rows)
+
+    monkeypatch.setattr(KnockoutRunner, "readings", watch)
+    for share, expected in (
+        (Share(0.5, -0.5, 1.5), ["renormalize"]),
+        (Share(0.9, 0.8, 1.0), ["renormalize", "mean"]),
+        (Share(0.0, -0.01, 0.01), ["renormalize", "mean"]),
+    ):
+        ways.clear()
+        knockouts = Knockouts(
+            runner, "previous-token", heads, task_check, lambda lost, share=share: share
+        )
+        knockouts.rows = 8
+        assert list(knockouts.joint_effect()) == expected
+        assert ways == expected
 
 
 def test_on_a_spent_budget_no_company_of_a_head_is_tried(monkeypatch):

@@ -5,7 +5,8 @@ import torch
 
 import interp_toolkit as it
 from interp_toolkit.errors import InputError, InterventionError
-from interp_toolkit.models.running import interventions
+from interp_toolkit.models.running import effect, interventions
+from interp_toolkit.models.running.effect import everything
 from interp_toolkit.models.running.interventions import ablate, edit, head_means, reinitialised
 
 
@@ -183,6 +184,15 @@ def test_a_head_that_writes_nothing_is_edited_all_the_same(zoo, tokens, logits):
     finally:
         with torch.no_grad():
             W_O.copy_(saved)
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_that_edits_take_effect_is_read_off_one_pass(model, gradients, monkeypatch):
+    """Also where the caller has turned gradients off: replacing by NaN takes a pass for each."""
+    marks = {f"blocks.{layer}.attn.hook_z": everything for layer in range(model.cfg.n_layers)}
+    monkeypatch.setattr(effect, "_spoils", lambda *args: pytest.fail("a pass for one hook point"))
+    with torch.set_grad_enabled(gradients):
+        effect.require_effect(model, marks)
 
 
 def test_a_hook_that_never_fires_cannot_be_edited(zoo):
