@@ -121,6 +121,8 @@ class Descriptions:
             (name, mask[:, self.queries])
             for name, mask in _relations(prompts, detectors, rows, causal=causal)
         ]
+        masks = [np.broadcast_to(mask, self._relations[0][1].shape) for _, mask in self._relations]
+        self._masks = np.array([mask.ravel() for mask in masks], dtype=float)
         self._descriptions: list[Described] = []
 
     def look(self, pattern: Float[Tensor, "row head query key"], layer: int) -> None:
@@ -130,7 +132,7 @@ class Descriptions:
         visible = visible_pairs(*visibility(self._model, layer), self._prompts.n_pos).numpy()
         visible = visible[self.queries]
         self._descriptions += [
-            _described(Head(layer, head), values[:, head], self._relations, visible)
+            _described(Head(layer, head), values[:, head], self._relations, self._masks, visible)
             for head in range(values.shape[1])
         ]
 
@@ -156,6 +158,7 @@ def _described(
     head: Head,
     pattern: Float[np.ndarray, "row query key"],
     relations: Sequence[tuple[str, Mask]],
+    masks: Float[np.ndarray, "relation row_query_key"],
     visible: Bool[np.ndarray, "query key"],
 ) -> Described:
     """Description of one head by greedy selection of patterns; see the module."""
@@ -166,14 +169,14 @@ def _described(
     free = np.ones(pattern.shape, dtype=bool)
     shares: list[Explained] = []
     while len(shares) < MOST_PATTERNS and n_queries:
-        gains = [float((beyond * (mask & free)).sum()) / n_queries for _, mask in relations]
-        best = int(np.argmax(gains)) if gains else 0
-        if not gains or gains[best] < LEAST:
+        gains = masks @ (beyond * free).ravel() / n_queries
+        best = int(np.argmax(gains))
+        if gains[best] < LEAST:
             break
         name, mask = relations[best]
         held = mask & free
         share = float((weight * held).sum()) / n_queries
-        shares.append(Explained(name, share, share - gains[best]))
+        shares.append(Explained(name, share, share - float(gains[best])))
         free &= ~mask
     rest = float((weight * free).sum()) / max(n_queries, 1)
     return Described(head, tuple(shares), rest)

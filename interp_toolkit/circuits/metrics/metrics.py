@@ -82,6 +82,14 @@ class Metric(ABC):
             return self(logits, rows, reference)
         return self(logits_at(logits, positions), rows)
 
+    def _check(self, logits: Logits, rows: Rows, where: str, count: int) -> None:
+        """Raise InputError unless the logits can be those at so many positions of each row."""
+        if logits.ndim != 3 or logits.shape[:2] != (len(rows), count):
+            raise InputError(
+                f"the {self.name} takes logits at {where}, [{len(rows)}, {count}, d_vocab], not "
+                f"{list(logits.shape)}; for logits at all positions use from_full_logits"
+            )
+
 
 @dataclass(frozen=True, eq=False)
 class AnswerMetric(Metric):
@@ -102,12 +110,7 @@ class AnswerMetric(Metric):
 
     def __call__(self, logits: Logits, rows: Rows, reference: Logits | None = None) -> Values:
         """The mean over each row's answers; raises InputError for logits at other positions."""
-        if logits.shape[:2] != (len(rows), self.answers.shape[1]):
-            raise InputError(
-                f"the {self.name} takes logits at the answer positions, [{len(rows)}, "
-                f"{self.answers.shape[1]}, d_vocab], not {list(logits.shape)}; for logits at all "
-                "positions use from_full_logits"
-            )
+        self._check(logits, rows, "the answer positions", self.answers.shape[1])
         return self.by_answer(logits, rows).double().mean(1)
 
     @abstractmethod
@@ -200,8 +203,9 @@ class RepeatedTokens(Metric):
         return positions.repeat(len(rows), 1)
 
     def __call__(self, logits: Logits, rows: Rows, reference: Logits | None = None) -> Values:
-        """In single precision at least."""
+        """In single precision at least; raises InputError for logits at other positions."""
         positions = self.positions(rows)
+        self._check(logits, rows, "the positions before repeated tokens", positions.shape[1])
         repeated = self.prompts.repeated()[rows].gather(1, positions)
         following = self.prompts.tokens[rows].gather(1, positions + 1)
         return -token_losses(logits, following, repeated, torch.float32, "mean")
@@ -217,7 +221,8 @@ class InContextAdvantage(Metric):
     unit = "nats"
 
     def __call__(self, logits: Logits, rows: Rows, reference: Logits | None = None) -> Values:
-        """In double precision."""
+        """In double precision; raises InputError for logits that are not at all positions."""
+        self._check(logits, rows, "all positions", self.prompts.n_pos)
         following = self.prompts.tokens[rows, 1:]
         losses = token_losses(
             logits[:, :-1], following, torch.ones_like(following, dtype=torch.bool)

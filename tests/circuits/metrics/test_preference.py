@@ -11,9 +11,11 @@ from scipy.stats import binomtest
 
 from interp_toolkit.circuits.metrics.metrics import (
     METRICS,
+    InContextAdvantage,
     KLDivergence,
     LogitDifference,
     LogProbability,
+    RepeatedTokens,
 )
 from interp_toolkit.circuits.metrics.prompts import prompts_from_data, repeated_prompts
 from interp_toolkit.circuits.metrics.task import (
@@ -280,3 +282,15 @@ def test_logits_at_other_positions_are_refused():
     prompts = prompts_from_data(pairs(model), model)
     with pytest.raises(InputError, match=r"answer positions, \[2, 2, d_vocab\], not \[2, 23, 5\]"):
         LogitDifference(prompts)(torch.zeros(2, 23, 5), torch.arange(2))
+
+
+def test_losses_of_logits_at_other_positions_are_refused():
+    prompts = repeated_prompts(model := induction(), rows=3, n_pos=12)
+    rows, logits = torch.arange(3), torch.randn(3, 12, model.cfg.d_vocab)
+    metric = RepeatedTokens(prompts)
+    count = metric.positions(rows).shape[1]
+    assert metric.from_full_logits(logits, rows).shape == (3,)
+    with pytest.raises(InputError, match=rf"repeated tokens, \[3, {count}, d_vocab\], not"):
+        metric(logits, rows)
+    with pytest.raises(InputError, match=r"at all positions, \[3, 12, d_vocab\], not \[3, 5, "):
+        InContextAdvantage(prompts)(logits[:, :5], rows)
