@@ -121,13 +121,15 @@ class SubcircuitPass:
             return [self._blocks.mlp(stage.layer, x.expand_as(self._embedded), None)]
         heads = [int(node.head or 0) for node in writers]
         plain = self._reference_projections(stage.layer, read)
-        writes = []
+        writes, reads = [], dict[tuple[int, ...], Tensor]()  # readers often have equal sources
         for c, channel in enumerate(CHANNELS):
-            own = [inputs.get((node, channel)) for node in writers]
+            own = [tuple(sorted(inputs.get((node, channel), ()))) for node in writers]
             out = plain[c][:, :, heads]
             here = [i for i, sources in enumerate(own) if sources]
             if here:
-                x = torch.stack([self._read(read, own[i], changes) for i in here])
+                for sources in {own[i] for i in here} - reads.keys():
+                    reads[sources] = self._read(read, sources, changes)
+                x = torch.stack([reads[own[i]] for i in here])
                 projected = self._blocks.project(stage.layer, c, x, [heads[i] for i in here])
                 out = out.expand(len(self._embedded), -1, -1, -1)
                 out = out.index_copy(2, torch.tensor(here, device=out.device), projected)
@@ -141,12 +143,16 @@ class SubcircuitPass:
         return self._blocks.unembed(at_positions(x, self._positions))
 
     def _read(
-        self, read: Tensor, sources: list[int] | None, changes: dict[int, Stream]
+        self, read: Tensor, sources: Collection[int] | None, changes: dict[int, Stream]
     ) -> Float[Tensor, "*row pos d_model"]:
         """A reader's input: the reference values, and the changes of its included sources."""
-        for source in sorted(sources or ()):  # sets have no order, and sums of floats have one
-            read = read + changes[source]
-        return read
+        first, *others = sorted(sources) if sources else [None]
+        if first is None:
+            return read
+        total = read + changes[first]
+        for source in others:  # in order, since sums of floats depend on it
+            total += changes[source]
+        return total
 
     def _reference_projections(self, layer: int, read: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if layer not in self._projected:
