@@ -3,10 +3,11 @@
 A bare pass is the model on 16 rows of 64 random tokens (of `heads` and `audit`) or on all 64 rows
 of the task, the median of 5 in the same process. The processor time of each analysis is reported as
 a ratio to that, by phase as its progress names them, with the peak of memory above what the loaded
-model holds. Processor time, so that other programs on the machine count little (on a GPU: elapsed
-time); run with OMP_NUM_THREADS=1.
+model holds: of several runs, the one with the median ratio. Processor time, so that other programs
+on the machine count little (on a GPU: elapsed time). A toy is analyzed first, so that imports do
+not count. Run with OMP_NUM_THREADS=1.
 Run: python benchmarks/language_model_price.py [MODEL] [--task NAME] [--only NAME ...]
-     [--claim TEXT] [--device DEVICE] [--json FILE]
+     [--repeats N] [--claim TEXT] [--device DEVICE] [--json FILE]
 MODEL: a folder or file that `load` takes, or `random-gpt2`: GPT-2 small with random weights, which
 has no tokenizer and so no task; default: SmolLM2-135M where it is installed (make real).
 """
@@ -125,6 +126,7 @@ def main() -> None:
     parser.add_argument("model", nargs="?")
     parser.add_argument("--task", default="indirect-object")
     parser.add_argument("--only", nargs="*", choices=list(GOAL_PASSES), default=list(GOAL_PASSES))
+    parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--claim")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--json", type=Path)
@@ -151,13 +153,19 @@ def main() -> None:
         ),
         "audit": (made, lambda told: it.audit(model, claim, progress=told)),
     }
+    it.analyze("toy:induction", "heads")
     found = {}
     for name, (tokens, run) in analyses.items():
         if name not in options.only or (is_random and name in OF_TASK):
             continue
-        bare = bare_pass(model, tokens.to(options.device), options.device)
-        cost = found[name] = price(run, bare, options.device) | {"bare pass, s": bare}
-        memory = cost["memory above the model"]
+        costs = []
+        for _ in range(options.repeats):
+            bare = bare_pass(model, tokens.to(options.device), options.device)
+            costs.append(price(run, bare, options.device) | {"bare pass, s": bare})
+        costs.sort(key=lambda cost: cost["passes"])
+        found[name] = cost = costs[len(costs) // 2]
+        cost["passes of each run"] = [other["passes"] for other in costs]
+        bare, memory = cost["bare pass, s"], cost["memory above the model"]
         print(f"{name}: {cost['passes']:.1f} passes of {bare:.1f} s (goal {GOAL_PASSES[name]}),")
         print(f"  {memory / 2**30:.2f} GiB above the model (goal {GOAL_MEMORY / 2**30:.1f})")
         for phase, passes in cost["by phase"].items():
