@@ -50,7 +50,7 @@ _ABSENT = object()
 _one_at_a_time = threading.RLock()
 _notes: ContextVar[tuple[str, ...]] = ContextVar("notes", default=())
 _pending: ContextVar[list[Undo] | None] = ContextVar("pending", default=None)
-_tests: ContextVar[WeakKeyDictionary[Any, dict[str, Any]] | None] = ContextVar(
+_tests: ContextVar[WeakKeyDictionary[Any, dict[Any, Any]] | None] = ContextVar(
     "tests", default=None
 )
 
@@ -90,7 +90,8 @@ def preserve_state(model: Any) -> Iterator[None]:
         _refuse_weights(modules)
         record = _SavedState(modules)
         with _Interrupts() as interrupts:
-            tests = _tests.set(WeakKeyDictionary())
+            tests = _tests.get()
+            _tests.set(WeakKeyDictionary())
             try:
                 record.set_aside()
                 interrupts.heed()
@@ -100,7 +101,7 @@ def preserve_state(model: Any) -> Iterator[None]:
                 raise
             finally:
                 interrupts.held = True
-                _tests.reset(tests)
+                _tests.set(tests)
                 record.put_back()
 
 
@@ -137,9 +138,9 @@ def once(test: Callable[[Any], ValueT]) -> Callable[[Any], ValueT]:
         if tests is None or not isinstance(model, nn.Module):
             return test(model)
         results = tests.setdefault(model, {})
-        if test.__qualname__ not in results:
-            results[test.__qualname__] = test(model)
-        value: ValueT = results[test.__qualname__]
+        if test not in results:
+            results[test] = test(model)
+        value: ValueT = results[test]
         return value
 
     return remembered

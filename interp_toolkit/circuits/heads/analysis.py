@@ -416,10 +416,14 @@ def _groups(
         )
         groups.append(group)
         if alone := len(heads) - len(group.members):
+            which, more = (
+                ("", "; --effort thorough tests more")
+                if math.isfinite(budget)
+                else (" (those with the least attention)", "")
+            )
             notes.append(
-                f"{alone} of {len(heads)} heads with the pattern {name} (those with the least "
-                "attention) were knocked out only together with the others"
-                + ("; --effort thorough tests more" if math.isfinite(budget) else "")
+                f"{alone} of {len(heads)} heads with the pattern {name}{which} were knocked out "
+                f"only together with the others{more}"
             )
     return groups, notes
 

@@ -37,6 +37,7 @@ ROWS, MOST_PAIRS = 32, 200_000  # prompts, and pairs of query and key in all of 
 MOST_POSITIONS = 24  # prompt length up to which each position is a pattern
 COMMON = 0.9  # fraction of prompts that contain an id, from which it may be a separator
 MOST_IDS = 4
+ROUNDING = 1e-9  # of the attention: gains that differ by less are equal
 NEAR = 3  # largest distance that is a pattern
 
 Mask = Bool[np.ndarray, "row query key"]
@@ -170,7 +171,7 @@ def _described(
     shares: list[Explained] = []
     while len(shares) < MOST_PATTERNS and n_queries:
         gains = masks @ (beyond * free).ravel() / n_queries
-        best = int(np.argmax(gains))
+        best = int(np.argmax(gains >= gains.max() - ROUNDING))  # of equal patterns the first
         if gains[best] < LEAST:
             break
         name, mask = relations[best]

@@ -113,7 +113,8 @@ class Group:
     Attributes:
         detector: name of the pattern's detector.
         heads: all candidate heads, whether knocked out one by one or not.
-        joint: effect of knocking the pattern out in all heads, by way.
+        joint: effect of knocking the pattern out in all heads, by way; with a budget only the first
+            way if that is undecided.
         control: effect of knocking out as much attention elsewhere in the same heads; empty if not
             tested (also with a budget).
         specific, above_threshold: parts of (c) of the rule, for all heads together; with a budget,
@@ -269,11 +270,12 @@ class Knockouts:
     def joint_effect(self) -> Effect:
         """Effect of knocking out all heads with the pattern, by way.
 
-        Further ways are left out where the first is undecided, since an effect must hold in all.
+        With several heads further ways are left out where the first is undecided, since an effect
+        must hold in all.
         """
         losses = self.losses(self.all, ways=WAYS[:1])
         first: Effect = {WAYS[0]: self.share(losses[0])}
-        if causal_word([list(first.values())]) == "undecided":
+        if len(self.all) > 1 and causal_word([list(first.values())]) == "undecided":
             return first
         return self.effect(self.all)
 
@@ -346,9 +348,12 @@ class Knockouts:
         Args:
             heads: heads to test.
             until: number of prompts after which no second head is tested.
-            budget: number of prompts after which no head is tested.
+            budget: number of prompts after which no head is tested, unless it is the only one with
+                the pattern.
         """
         members: list[MemberEffect] = []
+        if len(self.all) == 1:
+            return [self.member(head, until) for head in heads]
         if self.runner.rows_run >= budget:
             return members
         seem = self._apparent(heads)
@@ -559,7 +564,7 @@ def group_effects(
         most: maximal number of heads to knock out one by one.
         until: number of prompts (`KnockoutRunner.rows_run`) after which no second head is knocked
             out alone. With such a limit there is one round, with all prompts.
-        budget: number of prompts after which heads are knocked out only together.
+        budget: number of prompts after which several heads are knocked out only together.
     """
     task, members, limited = runner.task, list(heads)[:most], math.isfinite(until)
     n_rows = len(task.rows)

@@ -408,6 +408,15 @@ def test_heads_of_a_large_model_are_ranked_on_few_prompts_and_decided_on_all(mon
     assert {member.rows for member in group.members} == {task_check.LARGE_ROWS}
 
 
+def test_a_single_head_with_a_pattern_is_tested_even_if_the_budget_is_spent(monkeypatch):
+    monkeypatch.setattr(task_check, "LARGE", 0.0)
+    monkeypatch.setattr(head_analysis, "BUDGET", 0.0)
+    result = HEADS(it.load("toy:induction"), detectors=["induction", "previous-token"])
+    assert [len(group.heads) for group in result.groups] == [1, 1]
+    assert sorted(head.name for head in result.heads if head.detected) == ["L0H1", "L1H0"]
+    assert not any("together" in note for note in result.notes)
+
+
 def test_patterns_of_long_prompts_are_drawn_in_blocks(monkeypatch):
     model = toys.induction(d_vocab=40, n_ctx=32)
     whole = HEADS(model, detectors=["induction"]).figures()[-1]

@@ -284,17 +284,24 @@ def test_on_a_budget_heads_without_an_effect_together_are_not_knocked_out_one_by
 
 def test_on_a_budget_heads_are_tested_on_all_prompts_until_it_is_spent(monkeypatch):
     model = induction_gqa()
-    runner = runner_of(model, rows=16)
-    rule, tested = Knockouts.member, []
+    runner = runner_of(model, rows=24)
+    rule, readings, tested, ranked = Knockouts.member, KnockoutRunner.readings, [], []
 
     def member(self, head, until=math.inf):
         tested.append((head, self.rows))
         return rule(self, head, until)
 
+    def watch(self, knockouts, rows):
+        if not tested:
+            ranked.extend((k.heads, k.way, len(rows)) for k in knockouts if len(k.heads) == 1)
+        return readings(self, knockouts, rows)
+
     monkeypatch.setattr(Knockouts, "member", member)
+    monkeypatch.setattr(KnockoutRunner, "readings", watch)
     heads, task_check = [Head(0, 0), Head(0, 1)], runner.check_task()
     group_effects(runner, "previous-token", heads, task_check, until=1e9, budget=1e9)
-    assert sorted(tested) == [(heads[0], 16), (heads[1], 16)]
+    assert sorted(tested) == [(heads[0], 24), (heads[1], 24)]
+    assert ranked == [(frozenset([head]), "renormalize", 4) for head in heads]
     tested.clear()
     one = group_effects(runner, "previous-token", heads, task_check, until=0.0, budget=1e9)
     assert len(one.members) == len(tested) == 1
@@ -303,6 +310,23 @@ def test_on_a_budget_heads_are_tested_on_all_prompts_until_it_is_spent(monkeypat
     assert len(tested) == 1
     assert none.above_threshold
     assert none.joint == one.joint
+    alone = group_effects(runner, "previous-token", heads[:1], task_check, until=0.0, budget=0.0)
+    assert [member.head for member in alone.members] == heads[:1]
+    assert alone.word == alone.members[0].word
+
+
+@pytest.mark.parametrize("limited", [True, False])
+def test_all_heads_count_together_only_where_no_layer_is_known_to_suffice(limited, monkeypatch):
+    runner = runner_of(induction_gqa(), rows=8)
+    heads = [Head(0, 0), Head(0, 1), Head(1, 2)]
+    task_check, by_layer = runner.check_task(), heads[2:] if limited else None
+    knockouts = Knockouts(runner, "previous-token", heads, task_check, lambda lost: None, by_layer)
+    large, small = Share(0.5, 0.4, 0.6), Share(0.0, -0.1, 0.1)
+    monkeypatch.setattr(
+        knockouts, "effect", lambda some: {"mean": large if some == knockouts.all else small}
+    )
+    monkeypatch.setattr(knockouts, "is_above_threshold", lambda effect: effect["mean"] is large)
+    assert knockouts.counting(heads[2]) == ([] if limited else [knockouts.all])
 
 
 def test_intervals_are_no_wider_than_what_a_budget_allows_to_be_tested():
@@ -353,6 +377,10 @@ def test_a_joint_effect_that_one_way_leaves_undecided_is_not_measured_another_wa
         knockouts.rows = 8
         assert list(knockouts.joint_effect()) == expected
         assert ways == expected
+    undecided = {"renormalize": Share(0.5, -0.5, 1.5)}
+    monkeypatch.setattr(Knockouts, "joint_effect", lambda self: undecided)
+    group = group_effects(runner, "previous-token", heads, task_check, until=1e9)
+    assert (group.joint, group.word, list(group.members)) == (undecided, "undecided", [])
 
 
 def test_on_a_spent_budget_no_company_of_a_head_is_tried(monkeypatch):

@@ -106,3 +106,18 @@ def test_long_prompts_are_described_by_some_of_their_queries(monkeypatch):
         assert [e.relation for e in own.shares] == [e.relation for e in other.shares]
         for part, whole in zip(own.shares, other.shares, strict=True):
             assert part.share == pytest.approx(whole.share, abs=0.1)
+
+
+@pytest.mark.parametrize("n_pos", [32, 40])
+def test_of_equal_patterns_the_detectors_is_named(n_pos):
+    """Whatever a matrix product makes of equal rows: "1 back" holds the same keys."""
+    model = induction(n_ctx=n_pos)
+    prompts = repeated_prompts(model, rows=8, n_pos=n_pos)
+    detectors = [as_detector(name) for name in ("induction", "previous-token", "duplicate-token")]
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        scores = rng.normal(size=(8, 1, n_pos, n_pos)) + 6 * np.eye(n_pos, k=-1)
+        scores[..., ~np.tri(n_pos, dtype=bool)] = -np.inf
+        descriptions = Descriptions(model, prompts, detectors, causal=True)
+        descriptions.look(torch.from_numpy(scores).softmax(-1), 0)
+        assert "1 back" not in {s.relation for s in descriptions.of_all()[0].shares}
