@@ -89,7 +89,7 @@ def test_the_construction_is_read_here_and_no_better_than_random(verdict):
         f"The ANDs of {n} of 66 feature pairs are readable at blocks.0.mlp.hook_post, but no "
         "better than in random layers."
     )
-    assert "Weight-shuffled layers read them as well" in verdict.findings[0]
+    assert "Random (weight-shuffled) layers read the ANDs as well" in verdict.findings[0]
     assert "The weights are the construction of universal AND" in verdict.verdict
 
 
@@ -358,7 +358,7 @@ def test_several_layers_need_more_draws(constructed):
     status, first, words = judged(19, 0.05, 1)
     assert status == "computed"
     assert "are computed at" in first
-    assert words.startswith("Weight-shuffled layers read them less well: ")
+    assert words.startswith("Random (weight-shuffled) layers read the ANDs less well: ")
     for draws, p, n_layers in ((19, 0.05, 2), (3, 0.25, 1), (0, math.nan, 1)):
         status, first, words = judged(draws, p, n_layers)
         assert status == "undecided"
@@ -500,7 +500,7 @@ def test_a_trained_layer_is_held_against_its_own_re_initialisations():
     assert len(site.random_mean_worst) == 19
     assert site.p_better == 0.05
     assert site.mean_worst < min(site.random_mean_worst)
-    assert "Weight-shuffled layers read them less well" in found.verdict
+    assert "Random (weight-shuffled) layers read the ANDs less well" in found.verdict
     assert site.intersections is None
 
 
