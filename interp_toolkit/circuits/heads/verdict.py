@@ -378,7 +378,7 @@ def _effect_words(head: HeadVerdict) -> str:
     if word == "suppresses":
         gain = head.knockout.effect
         turned = Share(-gain.mean, -gain.high, -gain.low)
-        return f"suppresses: the metric rises by {_range(turned)} of itself without it"
+        return f"suppresses: without this attention the metric rises by {_range(turned)}"
     if word == "undecided":
         more = head.knockout.rows_needed
         prompts_needed = f"; about {more} prompts would decide" if more else ""

@@ -64,7 +64,7 @@ Outcome = Literal[
 #: reasons why no head selects, in the order in which one is reported
 REASONS: dict[Outcome, str] = {
     "by_chance": "functions of as few features fit shuffled sets too",
-    "not_attended": "the scores separate, but attention hardly follows them",
+    "not_attended": "the scores separate, but attention hardly follows the scores",
     "fails_held_out": "the functions that fit are wrong on sets of features left out",
     "no_function": "no function of few features fits the scores",
     "no_split": "the scores do not form two groups",

@@ -221,11 +221,15 @@ class SiteVerdict:
             copies = self.held_out.reinitialised_balanced_accuracy
             if math.isnan(own) or math.isnan(copies):
                 return Control(name, "powerless", f"{name}: none was read")
-            reason = f"weight-shuffled models read it as well ({copies:.3g} against {own:.3g})"
+            reason = (
+                "weight-shuffled models read the function as well (balanced accuracy "
+                f"{copies:.3g} against {own:.3g})"
+            )
             return Control(name, "failed" if copies >= own - AS_WELL else "passed", reason)
         null = self.reinitialised
         if null is not None and null.separable == null.tried >= LEAST_COPIES:
-            return Control(name, "failed", f"all {null.tried} weight-shuffled models show it")
+            reason = f"the function is separable in all {null.tried} weight-shuffled models"
+            return Control(name, "failed", reason)
         return Control(name, "powerless")
 
     @property
@@ -602,7 +606,7 @@ def _held_out_words(site: SiteVerdict) -> str:
         return "One class has too few rows for held-out data."
     accuracy = f"Held out, the probe's balanced accuracy is {figures.balanced_accuracy:.3g}"
     if math.isnan(figures.p_value):
-        text = f"{accuracy}; no labels were shuffled to compare it with"
+        text = f"{accuracy}; it was not compared with shuffled labels"
     else:
         beats = "above" if figures.p_value <= LEVEL else "not above"
         text = (

@@ -101,7 +101,7 @@ class UANDEvidence(Evidence):
     shuffled_read: int = column("readable pairs with shuffled labels")
     random_layers: int = column("weight-shuffled layers")
     p_better: float | None = column("p that one reads the pairs as well")
-    behind_attention: bool = column("attention may have brought them")
+    behind_attention: bool = column("attention may have brought ANDs")
     positions: int = column("positions in rows")
     held_out: int = column("one in this many positions is held out")
 
@@ -409,7 +409,7 @@ def _readable(site: SiteSummary, main: Claim) -> str:
     if main == "computed":
         where = site.input or "input"
         if site.behind_attention:
-            where += ", at this position (attention may have brought it from another)"
+            where += ", at this position (attention may have brought ANDs from another)"
         return f"The worst error on held-out rows is {BELOW} for {n}, but not at {where}{rest}."
     if main == "before":
         return f"At {site.input} the worst error on held-out rows is {BELOW} for {n}{rest}."

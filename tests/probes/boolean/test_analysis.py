@@ -284,7 +284,7 @@ def test_what_re_initialised_models_show_as_well_is_uninformative() -> None:
         assert site.held_out.p_value <= 0.05
         assert result.status in ("uninformative", "not_separable")
         if site.status == "separable":
-            assert "weight-shuffled models read it as well" in result.verdict
+            assert "weight-shuffled models read the function as well" in result.verdict
 
 
 def test_a_hyperplane_that_nothing_supports_is_not_separable() -> None:

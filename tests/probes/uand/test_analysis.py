@@ -339,7 +339,7 @@ def test_quantiles_are_of_the_pairs_that_were_seen():
 
 def test_what_attention_may_have_brought_is_said():
     found = UAND(it.load("toy:uand"), hooks="resid_post", reinitialisations=0)
-    assert "attention may have brought it" in found.verdict
+    assert "attention may have brought ANDs" in found.verdict
     assert found.evidence.behind_attention
 
 
@@ -367,10 +367,10 @@ def test_several_layers_need_more_draws(constructed):
     status, first, words = judged(19, 0.05, 1, mean_worst=0.389)
     assert status == "uninformative"
     assert "no better than in random layers" in first
-    assert words.startswith("One more weight-shuffled layer may")
+    assert words.startswith("One more random (weight-shuffled) layer may")
     status, first, words = judged(40, 2 / 41, 2)
     assert status == "uninformative"
-    assert "but one of 2 layers may do so by chance" in words
+    assert "but one of 2 layers may read the ANDs better than its random layers by chance" in words
 
 
 def test_the_best_of_several_layers_is_held_against_more_random_ones():
