@@ -87,8 +87,8 @@ def claims_table(findings: Sequence[JudgedClaim]) -> Table:
     ]
     columns = ["claim", "kind", "outcome", "found", "low", "high", "over", "overturned by"]
     caption = (
-        "Intervals hold together at 95 %. A claim is confirmed where its whole interval is. Checks "
-        "hold by a theorem or by construction."
+        "The 95 % intervals are simultaneous. A claim is confirmed if its whole interval lies in "
+        "the claimed range. Checks hold by a theorem or by construction."
     )
     return Table("Claims", columns, rows, caption)
 

@@ -143,16 +143,17 @@ def test_the_numbers_of_circuits_are_those_of_the_code() -> None:
         f"with {gradients} gradients",
         f"between them keep {screened.NODES_KEEP:.0%}".replace("%", " %"),
         f"until they keep {screened.EDGES_KEEP:.0%}".replace("%", " %"),
-        f"a block of {screened.BLOCK} has none that matters (or {standard.ablated} are ablated)",
-        f"then {standard.sample} drawn from all the others",
-        f"thorough` ablates {search.THOROUGH.ablated} and {search.THOROUGH.sample}",
-        f"({standard.tested} in a model with more than {search.MANY:,} edges)",
+        f"the {standard.ablated} with the largest estimates, and {standard.sample} drawn from all",
+        f"in blocks of {screened.BLOCK} until a block has none that matters, or "
+        f"{search.THOROUGH.ablated} are ablated, and draws {search.THOROUGH.sample}",
+        f"how many of {checks.TESTED} removals ({standard.tested} in a model with more than "
+        f"{search.MANY:,} edges) change the metric by more than the {100 * checks.UNUSUAL:.0f}th "
+        "percentile",
         f"within {1 - checks.EQUAL:.0%} to {1 + checks.EQUAL:.0%}".replace("%", " %"),
-        f"how many of {checks.TESTED} change more than {checks.UNUSUAL:.0%}".replace("%", " %"),
         f"on {checks.DRAWS} bootstraps",
         f"at most {checks.MOST:.0%} of the edges".replace("%", " %"),
-        f"in fewer than {checks.STABLE:.0%}".replace("%", " %"),
-        f"how many of {checks.RIVALS} keep as much",
+        f"in at least {checks.STABLE:.0%} of the bootstraps".replace("%", " %"),
+        f"how many of {checks.RIVALS} rivals keep as much",
         f"its {figures.MOST_EDGES} largest edges",
     ):
         assert words in said, words

@@ -219,8 +219,8 @@ def sentences(
             for c in sorted(tested, key=lambda c: c.status != "detected")[:2]
         ),
         *(
-            f"The mean logit lens first reaches half of it at {step.site}, where it is "
-            f"{step.value:.2f} [{step.low:.2f}, {step.high:.2f}], n = {e.rows}."
+            f"The mean logit lens first reaches half of the {e.metric} at {step.site}, where the "
+            f"lens reads {step.value:.2f} [{step.low:.2f}, {step.high:.2f}], n = {e.rows}."
             for step in [s for s in lens if s.value >= e.total / 2 > 0][:1]  # none if < 0
         ),
         f"Task: {e.task.rstrip('.')}.",

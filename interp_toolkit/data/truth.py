@@ -84,7 +84,10 @@ def parse_tokens(text: str) -> dict[str, int]:
 
 def _token_ids(tokens: Any) -> dict[str, int]:
     if not isinstance(tokens, Mapping):
-        raise InputError('the task has no tokens; give ids for "0", "1" and "query"')
+        raise InputError(
+            "the model's recorded task does not say which tokens are the bits 0 and 1 and the "
+            "query; give their ids (--tokens 0=0,1=1,query=2) or labeled prompts (--data)"
+        )
     ids = {str(name): value for name, value in tokens.items()}
     for name, value in ids.items():
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:

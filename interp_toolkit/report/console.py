@@ -28,7 +28,6 @@ from interp_toolkit.report import format
 from interp_toolkit.report.format import (
     MISSING,
     PLAIN_SIGN,
-    SIGNS,
     deciding,
     format_column,
     format_value,
@@ -95,7 +94,7 @@ def first_stage(result: Result) -> str:
 
 
 def _print_legend(results: Sequence[Result], console: Console) -> None:
-    parts = [f"{SIGNS[tone]} {text}" for tone, text in legend(results)]
+    parts = [f"{sign} {text}" for sign, _, text in legend(results)]
     if parts:
         console.print(Text(_plain("; ".join(parts), console), style="dim"))
 

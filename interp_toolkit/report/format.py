@@ -79,6 +79,7 @@ LEGEND: Mapping[Tone, str] = {
     "against": "contradicts a claim",
 }
 PLAIN_SIGN = "•"
+DESCRIBED = "described: no claim"  # meaning of the plain sign of a result that is described
 BOUNDS = ("_low", "_high")  # suffixes of the names of an estimate's bounds
 SHOWN_ITEMS = 6
 _PATH = re.compile(r"\w[./:]\w")
@@ -102,10 +103,15 @@ def sign_of_status(status: str | None) -> str:
     return SIGNS[tone] if tone else PLAIN_SIGN
 
 
-def legend(results: Sequence[Result]) -> list[tuple[Tone, str]]:
-    """The signs that these results use, each with its meaning."""
+def legend(results: Sequence[Result]) -> list[tuple[str, Tone | None, str]]:
+    """The signs that these results use, each with its tone and meaning."""
     used = {tone_of(result.status) for result in results}
-    return [(tone, text) for tone, text in LEGEND.items() if tone in used]
+    signs: list[tuple[str, Tone | None, str]] = [
+        (SIGNS[tone], tone, text) for tone, text in LEGEND.items() if tone in used
+    ]
+    if any(result.status == "described" for result in results):
+        signs.append((PLAIN_SIGN, None, DESCRIBED))
+    return signs
 
 
 def words(name: str) -> str:

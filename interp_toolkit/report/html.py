@@ -44,7 +44,6 @@ from interp_toolkit.files import replacing
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.report import format
 from interp_toolkit.report.format import (
-    SIGNS,
     deciding,
     evidence_of,
     format_column,
@@ -216,7 +215,6 @@ def to_html(results: Sequence[Result]) -> str:
             figures=[{"data": f["data"], "layout": f["layout"]} for f in figures],
             colors=[*CLASS_COLORS, NEUTRAL],
             legend=legend(results),
-            signs=SIGNS,
             document=to_json(results),
         )
     )

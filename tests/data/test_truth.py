@@ -38,7 +38,7 @@ def test_a_letter_that_names_a_token_is_that_token():
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ({}, "the task has no tokens"),
+        ({}, "does not say which tokens are the bits"),
         ({"tokens": {"0": 5, "query": 9}}, "tokens: '1' is missing"),
         ({"tokens": {"0": 5, "1": 5, "query": 9}}, "0 and 1 are both token 5"),
         ({"tokens": {"0": 5, "1": 7}}, "tokens: 'query' is missing"),

@@ -110,8 +110,14 @@ def test_signs_follow_the_strength_of_the_claim(separable: Result, status, sign)
 
 
 def test_the_legend_explains_the_signs_that_are_used(separable, not_separable):
-    assert [tone for tone, _ in legend([separable, not_separable])] == ["yes", "no"]
-    assert [tone for tone, _ in legend([not_separable])] == ["no"]
+    assert [tone for _, tone, _ in legend([separable, not_separable])] == ["yes", "no"]
+    assert [tone for _, tone, _ in legend([not_separable])] == ["no"]
+
+
+def test_the_legend_explains_the_sign_of_a_description(separable: Result, not_separable: Result):
+    object.__setattr__(separable, "evidence", Evidence("described"))
+    assert legend([separable]) == [("•", None, "described: no claim")]
+    assert [sign for sign, _, _ in legend([separable, not_separable])] == ["✗", "•"]
 
 
 def test_missing_evidence_is_left_out_and_notes_are_said(not_separable):

@@ -42,7 +42,8 @@ def single(claims: Sequence[BaseClaim]) -> list[BaseClaim]:
     singles = [one for claim in claims for one in claim.each()]
     if len(singles) > MOST_CLAIMS:
         raise InputError(
-            f"these are {len(singles)} claims, one for each head; the limit is {MOST_CLAIMS}"
+            f"these are {len(singles)} claims (a claim about several heads counts once per head); "
+            f"the limit is {MOST_CLAIMS}"
         )
     return singles
 

@@ -123,7 +123,7 @@ class ReadingAudit(DirectionAudit):
             worst_class(right_by_class(scores[:, i], labels, train, test)) >= self.bound
             for i in range(scores.shape[1])
         )
-        text = f"{good} of {RANDOM} random directions of these activations read it as well"
+        text = f"{good} of {RANDOM} random directions of these activations read the feature as well"
         return share_of_random(good, RANDOM, text, "observed", self.context.coverage(1))
 
     def _elsewhere(

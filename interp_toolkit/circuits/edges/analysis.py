@@ -133,7 +133,7 @@ class CircuitEvidence(Evidence):
     edges_chosen_again: int | None = column("edges chosen again", default=None)
     rivals: int | None = column("other circuits", default=None)
     rivals_as_good: int | None = column("other circuits as good", default=None)
-    best_rival_keeps: float | None = column("the best of them keeps", default=None)
+    best_rival_keeps: float | None = column("the best of these rivals keeps", default=None)
     runner_up_keeps: float | None = column("the runner-up keeps", default=None)
     keeps_with: Mapping[str, float] | None = column("the circuit keeps with", default=None)
     jaccard_with: Mapping[str, float] | None = column("Jaccard with", default=None)
@@ -486,14 +486,14 @@ def sentences(circuit: Circuit) -> list[str]:
         return first
     if not _is_uncertain(held_out):
         first.append(
-            f"Alone, with all other edges replaced by {WORDS[circuit.ablation_kind]}, they keep "
-            f"{_with_interval(held_out)} of what is lost when all edges are ablated, n = "
+            f"Alone, with all other edges replaced by {WORDS[circuit.ablation_kind]}, these edges "
+            f"keep {_with_interval(held_out)} of what is lost when all edges are ablated, n = "
             f"{held_out.n_rows} held-out prompts."
         )
     compared = []
     if checks is not None and not _is_uncertain(held_out):
         if not math.isinf(checks.rest.low):
-            compared.append(f"without them the model keeps {_with_interval(checks.rest)}")
+            compared.append(f"without these edges the model keeps {_with_interval(checks.rest)}")
         n_rivals, as_good = (
             len(checks.exchanged) + len(checks.random),
             checks.as_good(held_out.share),

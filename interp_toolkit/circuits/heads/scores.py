@@ -238,5 +238,8 @@ def _notes(
         if np.isnan(s.score).all():
             notes.append(f"{s.detector}: these prompts have no keys for this pattern")
         elif np.isnan(s.p_value).all():
-            notes.append(f"{s.detector}: too few controls in these prompts, so it is undecided")
+            notes.append(
+                f"{s.detector}: these prompts yield too few matched controls to test attention to "
+                "this pattern"
+            )
     return notes

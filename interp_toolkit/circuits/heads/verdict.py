@@ -191,9 +191,11 @@ def why_not(head: HeadVerdict, floor: float, rival: str | None = None) -> str | 
 
 
 def rival_of(scores: DetectorScores, at: Head, described: Described | None) -> str | None:
-    """Rival explanation of attention to a pattern's keys, from the family with the largest p-value.
+    """Rival explanation of attention to a pattern's keys.
 
-    The text includes the position, token or distance with most of the head's attention, if any.
+    It is the one that the family of matched controls with the largest p-value tests (see
+    `controls`). The text includes the first position or token pattern of the head's description,
+    with its fraction of the attention; without one, the first distance, if any.
     """
     kind = RIVALS.get(scores.weakest[at.layer][at.head])
     shares = [] if described is None else list(described.shares)
@@ -376,7 +378,7 @@ def _effect_words(head: HeadVerdict) -> str:
     if word == "suppresses":
         gain = head.knockout.effect
         turned = Share(-gain.mean, -gain.high, -gain.low)
-        return f"suppresses: the metric rises by {_range(turned)} of itself without it"
+        return f"suppresses: without this attention the metric rises by {_range(turned)}"
     if word == "undecided":
         more = head.knockout.rows_needed
         prompts_needed = f"; about {more} prompts would decide" if more else ""

@@ -45,6 +45,8 @@ class RepetitionLosses:
         loss_others: of the prompt's other tokens, where the context determines the next token.
         accuracy_repeated: fraction of determined tokens that get the largest logit.
         losses: of the next token at each position where the context determines it; else NaN.
+        rounding: bound of the rounding error of a difference of two losses, from the precision of
+            the logits; a loss is the logarithm of a sum minus a logit, and both are rounded.
     """
 
     loss_repeated: Float[np.ndarray, " row"]
@@ -52,6 +54,7 @@ class RepetitionLosses:
     loss_others: Float[np.ndarray, " row"]
     accuracy_repeated: Float[np.ndarray, " row"]
     losses: Float[np.ndarray, "row pos"] = field(repr=False)
+    rounding: Float[np.ndarray, " row"] = field(repr=False)
 
     @property
     def advantage(self) -> Float[np.ndarray, " row"]:
@@ -103,7 +106,10 @@ def why_not_measurable(model: Model, prompts: Prompts) -> str | None:
     """Why the in-context advantage cannot be measured here; None where it can."""
     n_rows = len(repeating_rows(prompts))
     if n_rows < 2:
-        return f"{n_rows} of the prompts repeat; the in-context advantage needs at least 2"
+        return (
+            f"{n_rows} of the prompts contain a repeated sequence; measuring the in-context "
+            "advantage (lower loss on repeated tokens) needs at least 2 such prompts"
+        )
     return _why_not_predicting(model)
 
 
@@ -169,6 +175,7 @@ def losses_of_batch(
         mask[rows, :-1].to(logits.device) for mask in (prompts.repeated(), prompts.unrepeated())
     )
     means, losses = [], torch.full(prompts.tokens[rows].shape, torch.nan, dtype=torch.float64)
+    eps = torch.finfo(logits.dtype).eps
     for i, row in enumerate(rows.tolist()):
         tokens = prompts.tokens[row].to(logits.device)
         segment = torch.unique(tokens[prompts.first : prompts.first + int(prompts.periods[row])])
@@ -179,8 +186,11 @@ def losses_of_batch(
         of_segment = total[scored][:, None] - own[scored][:, segment]
         of_others = of_segment[segment != targets[scored][:, None]]
         right = (own[scored].argmax(-1) == targets[scored]).to(loss)
-        each = (loss[scored], loss[unrepeated[i]], of_others, right)
+        # each of the two losses is rounded in both of its terms
+        rounding = 2 * eps * (total.abs() + (total - loss).abs())
+        each = (loss[scored], loss[unrepeated[i]], of_others, right, rounding.max())
         means.append(torch.stack([values.mean() for values in each]).double())
         losses[i, :-1][scored.cpu()] = loss[scored].double().cpu()
-    of_repeated, of_unrepeated, of_other, accuracy = torch.stack(means, dim=1).cpu().numpy()
-    return RepetitionLosses(of_repeated, of_unrepeated, of_other, accuracy, losses.numpy())
+    columns = torch.stack(means, dim=1).cpu().numpy()
+    *of_losses, accuracy, roundings = columns
+    return RepetitionLosses(*of_losses, accuracy, losses.numpy(), roundings)

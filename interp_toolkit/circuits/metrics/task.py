@@ -324,16 +324,22 @@ class RepeatTask(CircuitTask):
     def read(
         self, logits: Float[Tensor, "batch pos d_vocab"], rows: Int[Tensor, " batch"]
     ) -> Float[np.ndarray, "batch column"]:
-        """Metric, loss on repeated tokens, loss before, and loss of the prompt's other tokens."""
+        """Metric, loss on repeated tokens, before, and of the prompt's other tokens; rounding.
+
+        The last column bounds the rounding error of a difference of two of these losses.
+        """
         require_finite(logits)
         losses = losses_of_batch(logits, self.prompts, rows)
         repeated = losses.loss_repeated
-        columns = [-repeated, repeated, losses.loss_unrepeated, losses.loss_others]
+        columns = [-repeated, repeated, losses.loss_unrepeated, losses.loss_others, losses.rounding]
         return np.stack(columns, axis=1)
 
     def check(self, readings: Float[np.ndarray, "row column"]) -> TaskCheck:
-        """Whether repeated tokens are likelier than before, and than the prompt's other tokens."""
-        repeated, unrepeated, others = readings[:, 1:].T
+        """Whether repeated tokens are likelier than before, and than the prompt's other tokens.
+
+        An advantage that is no larger than the rounding error of the losses is not reported as one.
+        """
+        repeated, unrepeated, others, rounding = readings[:, 1:].T
         advantage = self.interval(unrepeated - repeated, COVERAGE)
         preferred = self.interval(others - repeated, COVERAGE)
         yes = all(e.low > 0 and e.mean >= LEAST_ADVANTAGE for e in (advantage, preferred))
@@ -342,14 +348,23 @@ class RepeatTask(CircuitTask):
         of_guess = "before repetition"
         if LEAST_ADVANTAGE <= float(np.log(n_ids)) - float(repeated.mean()) < float(above.mean()):
             guess = float(np.log(n_ids))
-            above, of_guess = guess - repeated, "of a uniform guess among the prompts' tokens"
+            above, of_guess = guess - repeated, "for a uniform guess among the prompts' tokens"
+        is_rounding = max(-advantage.low, advantage.high) <= rounding.mean()
+        if is_rounding and not yes:
+            effect = "repetition changes the loss on the next token by no more than rounding "
+            effect += f"({rounding.mean():.1g} nats, n = {len(readings)})"
+        else:
+            effect = f"repetition makes the next token likelier by {advantage.mean:.3g} nats "
+            effect += f"[{advantage.low:.3g}, {advantage.high:.3g}] (n = {len(readings)})"
         text = (
-            f"repetition makes the next token likelier by {advantage.mean:.3g} nats "
-            f"[{advantage.low:.3g}, {advantage.high:.3g}] (n = {len(readings)}); the "
-            f"model's loss is then {repeated.mean():.3g} nats, that {of_guess} {guess:.3g}"
+            f"{effect}; the loss on repeated tokens is {repeated.mean():.3g} nats, against "
+            f"{guess:.3g} {of_guess}"
         )
-        if not yes and advantage.low > 0:
-            text += ", and it is not significantly likelier than the prompt's other tokens"
+        if not yes and not is_rounding and advantage.low > 0:
+            text += (
+                ", and the repeated token is not significantly likelier than the prompt's other "
+                "tokens"
+            )
         value = self.interval(readings[:, 0], COVERAGE)
         loss = float(repeated.mean())
         return TaskCheck(yes, value, -guess, loss, text, self.metric.unit, above)

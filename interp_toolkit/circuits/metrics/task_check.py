@@ -212,7 +212,10 @@ def synthetic_prompts(
     plain = PromptFormat(first, min(int(model.cfg.n_ctx), longest) if length is None else length)
     shortest = SHORTEST + (plain.first is not None)
     if length is None and plain.n_pos < shortest:
-        note = f"a context of {plain.n_pos} holds no repeats: rows are random tokens"
+        note = (
+            f"a context of {plain.n_pos} tokens is too short for repeated sequences (at least "
+            f"{shortest} are needed), so the prompts are random tokens"
+        )
         return random_prompts(model, plain.n_pos, seed=seed), plain, note
     prompts = prompts_in(model, plain, rows=rows, seed=seed)
     if not search or why_not_measurable(model, prompts) is not None:

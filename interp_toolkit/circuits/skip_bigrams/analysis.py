@@ -419,7 +419,8 @@ def _status(heads: Sequence[HeadBigrams], copies: int) -> tuple[Status, str | No
     with_bigrams = [head for head in heads if head.bigrams]
     if not with_bigrams:
         if all(head.tail == "none" for head in heads):
-            return "not_detected", "every pair of features scores 0"
+            of_heads = " in all analyzed heads" if len(heads) > 1 else ""
+            return "not_detected", f"every pair of features scores 0{of_heads}"
         if any(head.tail == "empirical" for head in heads):
             reason = "no score is an outlier in its row and column"
             return "not_detected", reason
@@ -472,8 +473,9 @@ def notes_of(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list
         notes.append(f"{CONTROL} stand out as far in {', '.join(others)}")
     if len(heads) > 1:
         notes.append(
-            f"the level holds for each {_each(heads)}: without real bigrams, at most "
-            f"{evidence.expected_by_chance:.2g} of {evidence.comparisons} would show one on average"
+            f"the level applies to each {_each(heads)} separately: without real bigrams, at most "
+            f"{evidence.expected_by_chance:.2g} of {evidence.comparisons} would be expected to "
+            "show one by chance"
         )
     if evidence.tail == "empirical":
         notes.append(EMPIRICAL)

@@ -259,7 +259,7 @@ def head_views(
         )
     if empty and views:
         names = listed([one.name for one in empty], NAMED)
-        notes.append(f"left out, since every pair scores 0 (W_Q W_K^T = 0): {names}")
+        notes.append(f"heads without a QK circuit (W_Q W_K^T = 0) are left out: {names}")
     if view.W_pos is not None:
         notes.append("learned positions are left out: scores are between features alone")
     return views or empty, notes

@@ -237,9 +237,10 @@ def status_of(
     """Status of the verdict, and the reason if it is not "detected".
 
     An algorithm is *detected* if two conditions hold: weight-shuffled models do not meet its
-    criteria, and outputs follow swaps as it predicts, significantly more often than theirs. The
-    status of "neither" is "not_detected" only if swaps were possible and the 95 % intervals of both
-    fractions lie below the weak thresholds.
+    criteria, and outputs respond to swaps as it predicts significantly more often than the outputs
+    of these models do. The status of "neither" is "not_detected" only if swaps were possible and
+    the 95 % intervals of both swap fractions (outputs that follow the swapped-in token; outputs
+    that follow the position) lie below their weak thresholds.
     """
     if not sorting:
         return "not_tested", "the model does not sort"

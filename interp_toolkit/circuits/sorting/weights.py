@@ -169,8 +169,8 @@ def weight_tables(model: Model, layout: ListLayout, reading: ListReading) -> Wei
         reading: logits and attention on lists, against which the tables are checked.
 
     Raises:
-        InputError: the weights cannot be read exactly, or a norm after the addition rescales the
-            residual stream.
+        InputError: the weights cannot be read exactly, or a norm rescales the residual stream after
+            the heads' output is added to it (post-norm, as in BERT).
     """
     view = weights(model)
     listed = sources(layout)

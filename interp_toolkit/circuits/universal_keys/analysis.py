@@ -64,7 +64,7 @@ Outcome = Literal[
 #: reasons why no head selects, in the order in which one is reported
 REASONS: dict[Outcome, str] = {
     "by_chance": "functions of as few features fit shuffled sets too",
-    "not_attended": "the scores separate, but attention hardly follows them",
+    "not_attended": "the scores separate, but attention hardly follows the scores",
     "fails_held_out": "the functions that fit are wrong on sets of features left out",
     "no_function": "no function of few features fits the scores",
     "no_split": "the scores do not form two groups",
@@ -220,8 +220,8 @@ def analyze(run: Run[UniversalKeysOptions]) -> UniversalKeysFinding:
             raise InputError("--position needs --data; synthetic prompts have a fixed position")
         if task.get("function") != TASK:
             raise InputError(
-                "no data: this model records no universal keys, so give prompts (--data FILE) and "
-                "features of tokens (--features FILE)"
+                "no data: this model does not record the task universal-keys, so give prompts "
+                "(--data FILE) and features of tokens (--features FILE)"
             )
         rows = made_rows(task, int(model.cfg.n_ctx), vocabulary, run.seed)
     elif features is None:
@@ -425,15 +425,19 @@ def sentences(functions: Sequence[QueryFunction], evidence: KeysEvidence) -> lis
     attention = f"{100 * on_right:.4f}" if on_right > 0.999 else f"{100 * on_right:.1f}"
     excess = min((one.excess_low for one in of_head if one.excess_low is not None), default=None)
     above = (
-        "" if excess is None else f", an excess of {100 * excess:.0f} % or more in every 95 % CI"
+        ""
+        if excess is None
+        else "; for every query token, the 95 % CI of attention above uniform starts at "
+        f"{100 * excess:.0f} points or more"
     )
     return [
         f"{evidence.selecting} of {evidence.queries} query tokens select keys by {which}, right on "
         f"{100 * least:.0f} % or more of held-out feature sets.",
-        f"On new prompts, {attention} % of its attention is on keys where the function holds, "
-        f"which are {100 * uniform:.0f} % of the keys{above}.",
-        f"Functions of as few features fit shuffled feature sets with p ≤ {evidence.p_value:.1g} "
-        "(Holm over heads and query tokens).",
+        f"On new prompts, {attention} % of the head's attention is on keys where the function "
+        f"holds, which are {100 * uniform:.0f} % of the keys on average{above}.",
+        "The probability that a function of so few features fits randomly shuffled feature sets is "
+        f"at most {evidence.p_value:.1g} for each query token (p adjusted by Holm over heads and "
+        "query tokens).",
     ]
 
 

@@ -304,7 +304,10 @@ def composable_layers(view: ModelWeights) -> tuple[list[str], dict[int, NormWeig
         try:
             w = view.layer(layer)
             if w.residual_norm.kind is not None:
-                raise InputError("a norm after the addition rescales the whole residual stream")
+                raise InputError(
+                    "a norm rescales the residual stream after the heads' output is added to it "
+                    "(post-norm, as in BERT)"
+                )
         except InputError as error:
             notes.append(f"layer {layer} is left out: {error}")
             continue

@@ -221,7 +221,8 @@ def ov_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None =
 
     Raises:
         InputError: the model has no such head, the layer's weights cannot be read exactly, or a
-            norm after the addition rescales the residual stream (BERT).
+            norm rescales the residual stream after the heads' output is added to it (post-norm, as
+            in BERT).
 
     Examples:
         >>> import interp_toolkit as it

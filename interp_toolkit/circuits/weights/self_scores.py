@@ -284,7 +284,8 @@ def unreadable(view: ModelWeights) -> list[str]:
     try:
         if view.W_U.shape[1] != view.d_vocab:
             notes.append(
-                f"copying scores use the {shared_tokens(view)} ids that are both input and output"
+                f"OV copying scores, which count in the Holm correction, use only the "
+                f"{shared_tokens(view)} ids that are both input and output"
             )
     except InputError as error:
         notes.append(f"no copying scores: {error}")
@@ -296,8 +297,8 @@ def unreadable(view: ModelWeights) -> list[str]:
             continue
         if w.residual_norm.kind is not None:
             notes.append(
-                f"no copying scores of layer {layer}: a norm after the addition rescales the "
-                "whole residual stream"
+                f"no copying scores of layer {layer}: a norm rescales the residual stream after "
+                "the heads' output is added to it (post-norm)"
             )
         try:
             view.layer(layer)

@@ -220,10 +220,11 @@ def data_from_texts(
 def data_from_prose(
     text: str, tokenizer: Tokenizer | None, length: int, source: str = "a text"
 ) -> FeatureData:
-    """Split a text into pieces of `length` tokens, each with the tokenizer's leading tokens.
+    """Split a text into pieces of `length` tokens.
 
-    The remainder at the end is not used, nor is text after the first `MOST_PIECES`. Pieces of one
-    text are not independent: `source` records that they are pieces.
+    The `length` includes the tokenizer's leading tokens (such as BOS). The remainder at the end is
+    not used, nor is text after the first `MOST_PIECES`. Pieces of one text are not independent:
+    `source` records that they are pieces.
 
     Raises:
         InputError: no tokenizer, fewer tokens than in a piece, or no room in a piece besides the

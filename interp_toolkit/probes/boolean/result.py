@@ -209,7 +209,8 @@ class SiteVerdict:
         if not null.explains(sampled=self.held_out is not None):
             return Control(name, "passed")
         if null.separable == null.tried:
-            return Control(name, "failed", "any labels of these points would be separable")
+            others = f"all {null.tried} other labelings tested, with the same class sizes,"
+            return Control(name, "failed", f"{others} are separable too")
         share = f"{null.separable} of {null.tried}"
         return Control(name, "failed", f"{share} other labelings of these points are separable too")
 
@@ -220,11 +221,15 @@ class SiteVerdict:
             copies = self.held_out.reinitialised_balanced_accuracy
             if math.isnan(own) or math.isnan(copies):
                 return Control(name, "powerless", f"{name}: none was read")
-            reason = f"weight-shuffled models read it as well ({copies:.3g} against {own:.3g})"
+            reason = (
+                "weight-shuffled models read the function as well (balanced accuracy "
+                f"{copies:.3g} against {own:.3g})"
+            )
             return Control(name, "failed" if copies >= own - AS_WELL else "passed", reason)
         null = self.reinitialised
         if null is not None and null.separable == null.tried >= LEAST_COPIES:
-            return Control(name, "failed", f"all {null.tried} weight-shuffled models show it")
+            reason = f"the function is separable in all {null.tried} weight-shuffled models"
+            return Control(name, "failed", reason)
         return Control(name, "powerless")
 
     @property
@@ -475,9 +480,9 @@ def headline(site: SiteVerdict, heads: Sequence[HeadEffect]) -> str:
         return f"{function} is not linearly separable {where}."
     separable = f"{function} is linearly separable {where}"
     if site.outcome == "uninformative":
-        return f"{separable}, but that is not informative here."
+        return f"{separable}, but its separability is not informative here."
     if site.outcome == "undecided":
-        return f"{separable}; whether that is informative is undecided."
+        return f"{separable}; whether its separability is informative is undecided."
     needed = [head_name(h.layer, h.head) for h in heads if h.status_ablated == "not_separable"]
     if not needed:
         return f"{separable}."
@@ -519,7 +524,10 @@ def findings(sites: Sequence[SiteVerdict], heads: Sequence[HeadEffect], focus: i
     needed = [head_name(h.layer, h.head) for h in heads if h.status_ablated == "not_separable"]
     if needed:
         any_of = "any one of " if len(needed) > 1 else ""
-        listed.append(f"With {any_of}{', '.join(needed)} replaced by its mean it is not separable.")
+        listed.append(
+            f"With {any_of}{', '.join(needed)} replaced by its mean, {_subject(site)} is not "
+            "separable."
+        )
     if site.held_out is not None:
         listed.append(_held_out_words(site))
     if site.status == "separable":
@@ -568,9 +576,15 @@ def _null_words(site: SiteVerdict) -> list[str]:
     kind = "Shuffled" if site.held_out else "Other"
     text = f"{kind} labelings that are separable too: {null.separable} of {null.tried}"
     if null.contradictory:
-        text += f" ({null.contradictory} give one activation both labels)"
+        text += (
+            f" ({null.contradictory} of them put inputs with the same activation in different "
+            "classes, which no hyperplane can separate)"
+        )
     if copies is not None:
-        text += f"; weight-shuffled models in which it is: {copies.separable} of {copies.tried}"
+        text += (
+            f"; weight-shuffled models in which {_subject(site)} is separable: {copies.separable} "
+            f"of {copies.tried}"
+        )
     return [f"{text}."]
 
 
@@ -592,7 +606,7 @@ def _held_out_words(site: SiteVerdict) -> str:
         return "One class has too few rows for held-out data."
     accuracy = f"Held out, the probe's balanced accuracy is {figures.balanced_accuracy:.3g}"
     if math.isnan(figures.p_value):
-        text = f"{accuracy}; no labels were shuffled to compare it with"
+        text = f"{accuracy}; it was not compared with shuffled labels"
     else:
         beats = "above" if figures.p_value <= LEVEL else "not above"
         text = (

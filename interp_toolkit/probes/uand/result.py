@@ -101,7 +101,7 @@ class UANDEvidence(Evidence):
     shuffled_read: int = column("readable pairs with shuffled labels")
     random_layers: int = column("weight-shuffled layers")
     p_better: float | None = column("p that one reads the pairs as well")
-    behind_attention: bool = column("attention may have brought them")
+    behind_attention: bool = column("attention may have brought ANDs")
     positions: int = column("positions in rows")
     held_out: int = column("one in this many positions is held out")
 
@@ -409,7 +409,7 @@ def _readable(site: SiteSummary, main: Claim) -> str:
     if main == "computed":
         where = site.input or "input"
         if site.behind_attention:
-            where += ", at this position (attention may have brought it from another)"
+            where += ", at this position (attention may have brought ANDs from another)"
         return f"The worst error on held-out rows is {BELOW} for {n}, but not at {where}{rest}."
     if main == "before":
         return f"At {site.input} the worst error on held-out rows is {BELOW} for {n}{rest}."
@@ -425,29 +425,35 @@ def _random(site: SiteSummary, n_layers: int) -> str:
     """A sentence: whether random layers of the same weights read the pairs as well."""
     values = sorted(site.random_mean_worst)
     if not values:
-        return "No random layers were compared, so whether the layer computes them is undecided."
+        return (
+            "No random layers were compared, so whether the layer computes the ANDs is undecided."
+        )
     low, high = f"{values[0]:.3f}", f"{values[-1]:.3f}"
     span = low if low == high else f"{low} to {high}"
     numbers = (
-        f"mean worst error {site.mean_worst:.3f} against {span} in {len(values)} of them, "
-        f"p = {site.p_better:.2g}"
+        f"worst error, averaged over pairs, {site.mean_worst:.3f} here and {span} in {len(values)} "
+        f"such layers, p = {site.p_better:.2g}"
     )
     control = _random_layers(site, n_layers)
     if control.outcome == "passed":
-        return f"Weight-shuffled layers read them less well: {numbers}."
+        return f"Random (weight-shuffled) layers read the ANDs less well: {numbers}."
     if site.p_worse <= LEVEL:
-        return f"Weight-shuffled layers read them better: {numbers}."
+        return f"Random (weight-shuffled) layers read the ANDs better: {numbers}."
     if control.outcome == "powerless":
         more = "compare more (--reinitialisations)"
-        return f"Whether weight-shuffled layers read them as well is undecided: {numbers}; {more}."
+        return (
+            "Whether random (weight-shuffled) layers read the ANDs as well is undecided: "
+            f"{numbers}; {more}."
+        )
     if site.p_better * n_layers <= LEVEL:
-        return f"One more weight-shuffled layer may read them as well: {numbers}."
+        return f"One more random (weight-shuffled) layer may read the ANDs as well: {numbers}."
     if site.p_better <= LEVEL:
         return (
-            f"Weight-shuffled layers read them less well ({numbers} for this layer alone), but one "
-            f"of {n_layers} layers may do so by chance."
+            f"Random (weight-shuffled) layers read the ANDs less well ({numbers} for this layer "
+            f"alone), but one of {n_layers} layers may read the ANDs better than its random layers "
+            "by chance."
         )
-    return f"Weight-shuffled layers read them as well: {numbers}."
+    return f"Random (weight-shuffled) layers read the ANDs as well: {numbers}."
 
 
 def _construction(record: Record) -> str:
@@ -455,19 +461,17 @@ def _construction(record: Record) -> str:
     kind = "the construction of universal AND" if record["universal"] else "a construction"
     pairs = "targeted pairs" if record["targeted"] else "pairs that share a neuron"
     text = (
-        f"The weights are {kind} by intersections: levels 0 and {record['level']:.3g}, "
+        f"The weights are {kind} by intersections, with levels 0 and {record['level']:.3g}: "
         f"{record['named_count']:,} {pairs}"
     )
     if record["worst"] is None:
-        return f"{text}, none on together in held-out rows."
-    but = "but" if 2 * record["separated"] < record["named_seen"] else "and"
-    only = "only " if but == "but" else ""
+        return f"{text}. None of these pairs is on together in held-out rows."
+    only = "only " if 2 * record["separated"] < record["named_seen"] else ""
     return (
-        f"{text}, {but} the readouts along shared neurons "
-        f"separate {only}{record['separated']:,} of "
-        f"the {record['named_seen']:,} seen (worst error {record['worst']:.3g}, "
-        f"{record['worst_after_offset']:.3g} after offset; below 1/2 separates a pair, below 1/4 "
-        "reads it)."
+        f"{text}. The mean of a pair's shared neurons separates {only}{record['separated']:,} of "
+        f"the {record['named_seen']:,} pairs that are on together in held-out rows (worst error "
+        f"{record['worst']:.3g}, or {record['worst_after_offset']:.3g} after the best gain and "
+        "bias; an error below 1/2 separates a pair, one below 1/4 reads it)."
     )
 
 
@@ -478,15 +482,16 @@ def higher_words(record: Mapping[str, Any]) -> str:
     if sampled is not None:
         sets = f"about {sets}, counted on {sampled:,} drawn"
     text = (
-        f"The weights are the construction for ANDs of {k} features, not of two: levels 0 "
-        f"and {record['level']:.3g} under a bias of {record['bias']:.3g}, and {sets}"
+        f"The weights are the construction for ANDs of {k} features, not of two, with levels 0 "
+        f"and {record['level']:.3g} and a bias of {record['bias']:.3g}: {sets}"
     )
     if not record["measured"]:
-        return f"{text}, none of those tested on together in held-out rows."
+        return f"{text}. None of the sets tested is on together in held-out rows."
     return (
-        f"{text}; the readouts along shared neurons separate {record['separated']:,} of the "
-        f"{record['measured']:,} measured (worst error {record['worst']:.3g}, "
-        f"{record['worst_after_offset']:.3g} after offset; below 1/2 separates)."
+        f"{text}. The mean of a set's shared neurons separates {record['separated']:,} of the "
+        f"{record['measured']:,} sets measured (worst error {record['worst']:.3g}, or "
+        f"{record['worst_after_offset']:.3g} after the best gain and bias; an error below 1/2 "
+        "separates a set)."
     )
 
 

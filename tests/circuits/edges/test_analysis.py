@@ -318,7 +318,7 @@ def test_the_analysis_says_it(induction):
     assert result.headline.startswith("5 of 29 edges alone carry the in-context advantage, through")
     assert {"L0H1", "L1H0"} <= set(result.headline.replace(",", "").rstrip(".").split())
     assert (
-        "they keep 100.0 % [100.0, 100.0] of what is lost when all edges are ablated"
+        "these edges keep 100.0 % [100.0, 100.0] of what is lost when all edges are ablated"
         in result.findings[0]
     )
     assert "against" not in result.verdict

@@ -236,7 +236,7 @@ def test_a_head_that_suppresses_the_behaviour_is_not_said_to_have_no_effect():
     assert "L1H1 has the induction pattern (100 % of its attention), but its effect is" in (
         result.verdict
     )
-    assert "suppresses: the metric rises by" in result.verdict
+    assert "suppresses: without this attention the metric rises by" in result.verdict
 
 
 def checked(yes=True):

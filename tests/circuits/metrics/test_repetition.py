@@ -77,8 +77,9 @@ def test_an_advantage_that_the_context_does_not_give_is_none():
     rng = np.random.default_rng(0)
     later, earlier = 2 + 0.1 * rng.random(16), 3 + 0.1 * rng.random(16)
     accuracy, losses = np.zeros(16), later[:, None]
-    assert not RepetitionLosses(later, earlier, later + 0.001, accuracy, losses).uses_repetition()
-    assert RepetitionLosses(later, earlier, earlier, accuracy, losses).uses_repetition()
+    rest = accuracy, losses, np.zeros(16)
+    assert not RepetitionLosses(later, earlier, later + 0.001, *rest).uses_repetition()
+    assert RepetitionLosses(later, earlier, earlier, *rest).uses_repetition()
 
 
 def test_rows_that_do_not_repeat_are_left_out(zoo):
@@ -116,8 +117,8 @@ def test_why_there_is_none(zoo):
     assert why_not_measurable(model, prompts) is None
     assert "bidirectional" in why_not_measurable(zoo("own-bare"), prompts)
     still = Prompts(prompts.tokens, 0, np.zeros(4, dtype=np.int64), "none repeats")
-    assert "0 of the prompts repeat" in why_not_measurable(model, still)
-    with pytest.raises(InputError, match="0 of the prompts repeat"):
+    assert "0 of the prompts contain a repeated sequence" in why_not_measurable(model, still)
+    with pytest.raises(InputError, match="0 of the prompts contain a repeated"):
         repetition_losses(model, still)
 
 

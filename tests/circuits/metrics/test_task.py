@@ -160,3 +160,44 @@ def test_an_answer_that_the_model_cannot_give_is_one_line():
 def test_answers_that_do_not_fit_their_rows(given, said):
     with pytest.raises(InputError, match=said):
         FeatureData([np.array([1, 2]), np.array([3, 4])], np.zeros((2, 0), bool), (), **given)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_an_advantage_that_is_only_rounding_is_not_reported_as_one(dtype):
+    """The loss of a model with equal logits is the same everywhere, up to rounding."""
+    model = decoy()
+    task, _ = task_of(model, repeated_prompts(model, rows=64))
+    rng = np.random.default_rng(0)
+    eps = torch.finfo(dtype).eps
+    shape = (len(task.rows), task.prompts.n_pos, int(model.cfg.d_vocab))
+    # logits that are equal up to one rounding step, and more so on repeated tokens
+    logits = 1 + eps * torch.from_numpy(rng.random(shape)).round()
+    logits = logits.to(dtype)
+    readings = task.read(logits, task.rows)
+    step = eps * np.abs(rng.normal(1, 0.1, len(readings)))
+    readings[:, 2] = readings[:, 1] + step  # a significant advantage of one rounding step
+    found = task.check(readings)
+    assert "by no more than rounding" in found.summary
+    assert "likelier" not in found.summary
+    assert not found.yes or dtype == torch.bfloat16
+    readings[:, 2] = readings[:, 1] + 100 * readings[:, 4] + step
+    assert "repetition makes the next token likelier by" in task.check(readings).summary
+
+
+def test_the_rounding_of_a_loss_follows_from_the_precision_and_the_size_of_the_logits():
+    model = decoy()
+    task, _ = task_of(model, repeated_prompts(model, rows=4))
+    logits = torch.zeros(4, task.prompts.n_pos, int(model.cfg.d_vocab), dtype=torch.float64)
+    eps, guess = torch.finfo(torch.float64).eps, np.log(int(model.cfg.d_vocab))
+    np.testing.assert_allclose(task.read(logits, task.rows)[:, 4], 2 * eps * guess)
+    np.testing.assert_allclose(task.read(logits + 100, task.rows)[:, 4], 2 * eps * (200 + guess))
+    single = task.read(logits.float(), task.rows)[:, 4]
+    np.testing.assert_allclose(single, 2 * torch.finfo(torch.float32).eps * guess, rtol=1e-6)
+
+
+def test_the_decoy_has_no_advantage_but_rounding():
+    model = decoy()
+    task, _ = task_of(model, repeated_prompts(model, rows=64))
+    found = check_task(model, task)
+    assert not found.yes
+    assert "by no more than rounding (2e-15 nats, n = 64)" in found.summary

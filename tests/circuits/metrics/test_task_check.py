@@ -106,7 +106,7 @@ def test_a_context_without_room_gives_random_rows():
     prompts, _, note = synthetic_prompts(random_model(1, d_vocab=20, n_ctx=4))
     assert prompts.n_pos == 4
     assert (prompts.periods == 0).all()
-    assert "holds no repeats" in note
+    assert "is too short for repeated sequences" in note
 
 
 def test_ids_can_be_kept_out():

@@ -177,7 +177,7 @@ def test_the_result_is_shown_in_every_form(head) -> None:
     assert len(result.figures()) == 3
     for figure in result.figures():
         go.Figure(data=list(figure.data), layout=dict(figure.layout))
-    assert any("holds for each head" in note for note in result.notes)
+    assert any("applies to each head separately" in note for note in result.notes)
 
 
 def test_a_head_without_bigrams_says_so(head) -> None:
@@ -301,7 +301,9 @@ def test_a_head_that_scores_nothing_is_left_out(head) -> None:
         *((0, 0), (0, 3)),
         *((1, n) for n in range(4)),
     ]
-    assert "every pair scores 0 (W_Q W_K^T = 0): L0H1, L0H2" in "; ".join(result.notes)
+    assert "heads without a QK circuit (W_Q W_K^T = 0) are left out: L0H1, L0H2" in "; ".join(
+        result.notes
+    )
     alone = SKIP_BIGRAMS(model, layer=0, head=1)
     assert alone.headline == "No skip-bigram stands out in L0H1."
     assert alone.findings[0].startswith("Every pair of features scores 0")

@@ -217,7 +217,7 @@ def test_places_that_are_none_are_refused() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(InputError, match="records no universal keys"):
+    with pytest.raises(InputError, match="does not record the task universal-keys"):
         UNIVERSAL_KEYS(random_model())
     data = FeatureData([np.array([1, 2])] * 20, np.zeros((20, 0), dtype=bool), ())
     with pytest.raises(InputError, match="give --features FILE"):

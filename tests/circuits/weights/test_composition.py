@@ -284,5 +284,5 @@ def test_what_cannot_be_asked_is_refused() -> None:
 
 
 def test_norms_behind_the_addition_are_refused_by_name(zoo) -> None:
-    with pytest.raises(InputError, match="norm after the addition"):
+    with pytest.raises(InputError, match="a norm rescales the residual stream"):
         composition_scores(zoo("bert"))

@@ -281,7 +281,7 @@ def test_norms_behind_the_addition_leave_matching_only(zoo) -> None:
     frame = weight_scores(zoo("bert"))
     assert frame.ov_copying.isna().all()
     assert frame.qk_matching.notna().all()
-    assert any("norm after the addition" in note for note in frame.attrs["notes"])
+    assert any("a norm rescales the residual stream" in note for note in frame.attrs["notes"])
 
 
 def test_a_head_that_reads_nothing_but_rounding_has_no_score():

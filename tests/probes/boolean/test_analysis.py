@@ -284,7 +284,7 @@ def test_what_re_initialised_models_show_as_well_is_uninformative() -> None:
         assert site.held_out.p_value <= 0.05
         assert result.status in ("uninformative", "not_separable")
         if site.status == "separable":
-            assert "weight-shuffled models read it as well" in result.verdict
+            assert "weight-shuffled models read the function as well" in result.verdict
 
 
 def test_a_hyperplane_that_nothing_supports_is_not_separable() -> None:
@@ -478,8 +478,10 @@ def test_what_any_labels_would_show_is_uninformative() -> None:
     assert (site.status, site.outcome) == ("separable", "uninformative")
     assert site.labelings == LabelingNull(separable=3, tried=3, contradictory=0)
     assert result.status == "uninformative"
-    assert result.evidence.reason == "any labels of these points would be separable"
-    assert result.headline.endswith("but that is not informative here.")
+    assert result.evidence.reason == (
+        "all 3 other labelings tested, with the same class sizes, are separable too"
+    )
+    assert result.headline.endswith("but its separability is not informative here.")
     assert result.to_dict()["sites"][0]["explained_by_null"] is True
 
 
@@ -488,7 +490,7 @@ def test_what_other_labels_do_not_show_is_no_matter_of_the_null() -> None:
     assert result.status == "separable"
     assert result.evidence.reason is None
     assert result.evidence.labelings.contradictory == 4
-    assert "(4 give one activation both labels)" in result.verdict
+    assert "(4 of them put inputs with the same activation in different classes," in result.verdict
     no = it.analyze("toy:xor-1head", "xor")  # no null makes a certificate worth less
     assert (no.status, no.sites[0].explained_by_null) == ("not_separable", False)
 

@@ -304,7 +304,9 @@ class QuadraticAND(ShortRepr):
         return gate_model(self.layer(), readoffs, checked, None, most_on, "uand-quadratic")
 
     def sampled_errors(self, most_on: int, n: int, seed: int = 0) -> Mapping[str, ClassError]:
-        """Errors on random pairs with both, one or none of the pair among `most_on` features on.
+        """Errors of random pairs on inputs of which both, one or none of the pair are on.
+
+        Every input has `most_on` features on.
 
         Args:
             most_on: number of features that are on, at least 2.

@@ -236,7 +236,10 @@ def universal_keys(
             f"(more than {MOST_TOKENS})"
         )
     if not functions or len(functions) != len(readoffs.constant):
-        raise InputError(f"{len(readoffs.constant)} readouts for {len(functions)} functions")
+        raise InputError(
+            f"{len(readoffs.constant)} readouts but {len(functions)} functions: "
+            "give one function per readout"
+        )
     inputs = all_composites(n_features, most_on)
     return UniversalKeys(tuple(functions), layer, readoffs, most_on, sharpness, inputs)
 

@@ -112,7 +112,10 @@ class FunctionReadoffs:
                 features, or sizes that are invalid or do not fit.
         """
         if len(functions) != len(self.constant):
-            raise InputError(f"{len(self.constant)} readouts for {len(functions)} functions")
+            raise InputError(
+                f"{len(self.constant)} readouts but {len(functions)} functions: "
+                "give one function per readout"
+            )
         for function in functions:
             check_function(function, len(layer.features))
         return measured_epsilon(

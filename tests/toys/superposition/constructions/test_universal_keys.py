@@ -127,9 +127,9 @@ def test_parts_that_do_not_fit_are_refused() -> None:
     ands = separate_ands(10, 2)
     both = [function_of(lambda a, b: a and b, (0, 3))]
     readoffs = function_readoffs(both, ands.readoffs, ands.layer)
-    with pytest.raises(InputError, match="readouts for"):
+    with pytest.raises(InputError, match="one function per readout"):
         universal_keys([], ands.layer, readoffs, 3)
-    with pytest.raises(InputError, match="readouts for 2"):
+    with pytest.raises(InputError, match="readouts but 2"):
         universal_keys(FUNCTIONS, ands.layer, readoffs, 3)
     with pytest.raises(InputError, match="one axis for each key feature"):
         universal_keys(both, quadratic_and(10, 16).layer(), readoffs, 3)

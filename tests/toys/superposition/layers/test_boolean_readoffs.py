@@ -84,7 +84,7 @@ def test_epsilon_is_exact_where_inputs_are_few(n_features: int, exact: bool) -> 
         assert (measured.worst <= worst + 1e-9).all()
         assert (measured.worst > 0.7 * worst).all()
         assert measured.over_all.worst == measured.worst.max()
-    with pytest.raises(InputError, match="2 readouts for 1 functions"):
+    with pytest.raises(InputError, match="2 readouts but 1 functions"):
         readoffs.epsilon(functions[:1], layer.layer, 3)
     with pytest.raises(InputError, match="on at once"):
         readoffs.epsilon(functions, layer.layer, n_features + 1)
