@@ -131,6 +131,7 @@ QUICK = "heads were not knocked out (effort: quick)"
 ATTENTION = "% of its attention"
 WHERE = "at queries that have such a key"
 NO_CONTROL = "too few matched controls in these prompts"
+CHANCE = "these prompts cannot tell it from chance"
 
 
 def _not_knocked_out(head: HeadVerdict) -> bool:
@@ -152,7 +153,7 @@ def _uncompared(heads: Sequence[HeadVerdict]) -> list[HeadVerdict]:
         and not h.detected
         and h.reason is not None
         and (
-            "cannot tell" in h.reason
+            h.reason.endswith(CHANCE)
             or (h.reason == NO_CONTROL and (h.excess or 0.0) >= LEAST_EXCESS)
         )
     ]
@@ -183,9 +184,7 @@ def why_not(head: HeadVerdict, floor: float, rival: str | None = None) -> str | 
     if head.p_adjusted is None or head.p_adjusted > LEVEL:
         threshold = f"adjusted p above {LEVEL:g}"
         if over_null >= LEAST_EXCESS and head.p_value <= LEVEL:
-            return (
-                f"{threshold}, {head.p_value:.2g} alone: these prompts cannot tell it from chance"
-            )
+            return f"{threshold}, {head.p_value:.2g} alone: {CHANCE}"
         reasons.append(threshold)
     return " and ".join(reasons) or None
 

@@ -191,6 +191,9 @@ def losses_of_batch(
         each = (loss[scored], loss[unrepeated[i]], of_others, right, rounding.max())
         means.append(torch.stack([values.mean() for values in each]).double())
         losses[i, :-1][scored.cpu()] = loss[scored].double().cpu()
-    columns = torch.stack(means, dim=1).cpu().numpy()
-    *of_losses, accuracy, roundings = columns
-    return RepetitionLosses(*of_losses, accuracy, losses.numpy(), roundings)
+    of_repeated, of_unrepeated, of_other, accuracy, roundings = (
+        torch.stack(means, dim=1).cpu().numpy()
+    )
+    return RepetitionLosses(
+        of_repeated, of_unrepeated, of_other, accuracy, losses.numpy(), roundings
+    )

@@ -146,11 +146,11 @@ class SubcircuitPass:
         self, read: Tensor, sources: Collection[int] | None, changes: dict[int, Stream]
     ) -> Float[Tensor, "*row pos d_model"]:
         """A reader's input: the reference values, and the changes of its included sources."""
-        first, *others = sorted(sources) if sources else [None]
-        if first is None:
+        if not sources:
             return read
+        first, *others = sorted(sources)  # in order, since sums of floats depend on it
         total = read + changes[first]
-        for source in others:  # in order, since sums of floats depend on it
+        for source in others:
             total += changes[source]
         return total
 
