@@ -91,7 +91,7 @@ def child(folder: Path, how: str, draw: random.Random) -> None:
     try:
         whole_run(folder)
     except InputError as error:
-        if "has ended" not in str(error):  # it was killed when all was done
+        if "holds a finished run" not in str(error):  # it was killed when all was done
             os._exit(3 if "cannot be written" in str(error) else 4)
     os._exit(0)
 
