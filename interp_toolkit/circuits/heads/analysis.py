@@ -416,11 +416,9 @@ def _groups(
         )
         groups.append(group)
         if alone := len(heads) - len(group.members):
-            which, more = (
-                ("", "; --effort thorough tests more")
-                if math.isfinite(budget)
-                else (" (those with the least attention)", "")
-            )
+            limited = math.isfinite(budget)
+            which = "" if limited else " (those with the least attention)"
+            more = "; --effort thorough tests more" if limited else ""
             notes.append(
                 f"{alone} of {len(heads)} heads with the pattern {name}{which} were knocked out "
                 f"only together with the others{more}"

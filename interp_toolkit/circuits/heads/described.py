@@ -122,8 +122,7 @@ class Descriptions:
             (name, mask[:, self.queries])
             for name, mask in _relations(prompts, detectors, rows, causal=causal)
         ]
-        masks = [np.broadcast_to(mask, self._relations[0][1].shape) for _, mask in self._relations]
-        self._masks = np.array([mask.ravel() for mask in masks], dtype=float)
+        self._masks = np.array([mask.ravel() for _, mask in self._relations], dtype=float)
         self._descriptions: list[Described] = []
 
     def look(self, pattern: Float[Tensor, "row head query key"], layer: int) -> None:

@@ -195,7 +195,10 @@ class Knockouts:
         )
         self.share = share
         self.all: Heads = frozenset(heads)
-        self.layers = {self.layer(head) for head in (heads if by_layer is None else by_layer)}
+        #: whether the heads of every layer may be knocked out together
+        self.all_layers = by_layer is None or (
+            {head.layer for head in by_layer} == {head.layer for head in heads}
+        )
         self.rows = 0
         #: metric and loss of each prompt under each knockout that was run
         self.readings: dict[Knockout, Float[np.ndarray, "row column"]] = {}
@@ -467,7 +470,7 @@ class Knockouts:
         if not kinds:
             sets = (alone, self.layer(head) | alone)
             small = all(self._too_small(self.effect(heads)) for heads in sets)
-            if small and not self._all_layers:
+            if small and not self.all_layers:
                 return "its effect, also with its layer's heads, is below the threshold", True
             certain = "the pattern's effect is below the threshold"
             return (certain, False) if small else ("its effect may be below the threshold", True)
@@ -491,18 +494,13 @@ class Knockouts:
         if self.is_above_threshold(self.effect(own)):
             return [own]
         others = dict.fromkeys(self.layer(other) for other in self.heads)
-        if not self._all_layers or not self.is_above_threshold(self.effect(self.all)):
+        if not self.all_layers or not self.is_above_threshold(self.effect(self.all)):
             return []
         return (
             []
             if any(self.is_above_threshold(self.effect(heads)) for heads in others)
             else [self.all]
         )
-
-    @property
-    def _all_layers(self) -> bool:
-        """Whether the heads of every layer may be knocked out together."""
-        return self.layers >= {self.layer(head) for head in self.heads}
 
     def _whole_is(self, heads: Heads) -> bool:
         """Whether a layer's heads are part of a group that is specific as a whole."""

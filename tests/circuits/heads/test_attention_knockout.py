@@ -42,6 +42,14 @@ def runner_of(model, rows=5, **options):
     return KnockoutRunner(model, task, targets, **options)
 
 
+def knockouts_of(runner, heads, task_check, **options):
+    """Knockouts of previous-token attention on eight prompts."""
+    share = options.pop("share", lambda lost: task_check.fraction(lost, COVERAGE))
+    knockouts = Knockouts(runner, "previous-token", heads, task_check, share, **options)
+    knockouts.rows = 8
+    return knockouts
+
+
 def by_hand(model, runner, layer, head, way):
     """Attention to the previous token taken away, through TransformerLens' own hooks."""
     tokens, seen = runner.task.prompts.tokens, {}
@@ -320,7 +328,7 @@ def test_all_heads_count_together_only_where_no_layer_is_known_to_suffice(limite
     runner = runner_of(induction_gqa(), rows=8)
     heads = [Head(0, 0), Head(0, 1), Head(1, 2)]
     task_check, by_layer = runner.check_task(), heads[2:] if limited else None
-    knockouts = Knockouts(runner, "previous-token", heads, task_check, lambda lost: None, by_layer)
+    knockouts = knockouts_of(runner, heads, task_check, by_layer=by_layer)
     large, small = Share(0.5, 0.4, 0.6), Share(0.0, -0.1, 0.1)
     monkeypatch.setattr(
         knockouts, "effect", lambda some: {"mean": large if some == knockouts.all else small}
@@ -338,15 +346,7 @@ def test_intervals_are_no_wider_than_what_a_budget_allows_to_be_tested():
     every = group_effects(runner, "previous-token", heads, task_check, most=1)
     assert 1 - few.coverage == pytest.approx((1 - COVERAGE) / (4 + 3 * 2))
     assert 1 - every.coverage == pytest.approx((1 - COVERAGE) / (4 + 3 * 3))
-    knockouts = Knockouts(
-        runner,
-        "previous-token",
-        heads,
-        task_check,
-        lambda lost: task_check.fraction(lost, COVERAGE),
-        heads[2:],
-    )
-    knockouts.rows = 8
+    knockouts = knockouts_of(runner, heads, task_check, by_layer=heads[2:])
     assert knockouts.counting(heads[2]) == []  # another layer may have the effect alone
     small = {way: Share(0.001, 0.0005, 0.002) for way in WAYS}
     reason, undecided = knockouts._why_not(heads[2], "contributes", small)
@@ -371,10 +371,7 @@ def test_a_joint_effect_that_one_way_leaves_undecided_is_not_measured_another_wa
         (Share(0.0, -0.01, 0.01), ["renormalize", "mean"]),
     ):
         ways.clear()
-        knockouts = Knockouts(
-            runner, "previous-token", heads, task_check, lambda lost, share=share: share
-        )
-        knockouts.rows = 8
+        knockouts = knockouts_of(runner, heads, task_check, share=lambda lost, share=share: share)
         assert list(knockouts.joint_effect()) == expected
         assert ways == expected
     undecided = {"renormalize": Share(0.5, -0.5, 1.5)}
@@ -395,14 +392,7 @@ def test_on_a_spent_budget_no_company_of_a_head_is_tried(monkeypatch):
 
     monkeypatch.setattr(KnockoutRunner, "readings", watch)
     task_check = runner.check_task()
-    knockouts = Knockouts(
-        runner,
-        "previous-token",
-        heads,
-        task_check,
-        lambda lost: task_check.fraction(lost, COVERAGE),
-    )
-    knockouts.rows = 8
+    knockouts = knockouts_of(runner, heads, task_check)
     monkeypatch.setattr(knockouts, "_why_not", lambda *judgement: ("not asked here", True))
     weak = min(heads, key=lambda head: abs(knockouts.losses(frozenset([head]))[0].mean()))
     tried.clear()

@@ -35,8 +35,8 @@ from interp_toolkit.formatting import ProgressEstimate
 from interp_toolkit.models.running.memory import format_size, rows_that_fit
 
 Stream = Float[Tensor, "row pos d_model"]
-#: the sources of the kept edges into each reader
-Inputs = dict[tuple[Node, str | None], list[int]]
+#: the sources of the kept edges into each reader, in order, since sums of floats depend on it
+Inputs = dict[tuple[Node, str | None], tuple[int, ...]]
 
 
 class SubcircuitPass:
@@ -86,10 +86,11 @@ class SubcircuitPass:
         self, edges: Collection[Edge], changes: dict[int, Stream], first: int
     ) -> Float[Tensor, "row position d_vocab"]:
         """The logits, computed from a stage on; adds the nodes' changed outputs to `changes`."""
-        inputs: Inputs = {}
+        into: dict[tuple[Node, str | None], list[int]] = {}
         for edge in edges:
-            sources = inputs.setdefault((edge.target, edge.channel), [])
+            sources = into.setdefault((edge.target, edge.channel), [])
             sources.append(self._wiring.index[edge.source])
+        inputs: Inputs = {reader: tuple(sorted(sources)) for reader, sources in into.items()}
         needed = {edge.source for edge in edges}
         if Node("input") in needed and 0 not in changes:
             changes[0] = self._embedded - self._reference[0]
@@ -117,13 +118,13 @@ class SubcircuitPass:
     ) -> list[Stream]:
         """The outputs of these nodes of a stage."""
         if stage.kind == "mlp":
-            x = self._read(read, inputs.get((writers[0], None)), changes)
+            x = self._read(read, inputs.get((writers[0], None), ()), changes)
             return [self._blocks.mlp(stage.layer, x.expand_as(self._embedded), None)]
         heads = [int(node.head or 0) for node in writers]
         plain = self._reference_projections(stage.layer, read)
         writes, reads = [], dict[tuple[int, ...], Tensor]()  # readers often have equal sources
         for c, channel in enumerate(CHANNELS):
-            own = [tuple(sorted(inputs.get((node, channel), ()))) for node in writers]
+            own = [inputs.get((node, channel), ()) for node in writers]
             out = plain[c][:, :, heads]
             here = [i for i, sources in enumerate(own) if sources]
             if here:
@@ -138,19 +139,18 @@ class SubcircuitPass:
         return list(self._blocks.attend(stage.layer, q, k, v, heads).unbind(0))
 
     def _unembedded(self, read: Tensor, inputs: Inputs, changes: dict[int, Stream]) -> Tensor:
-        x = self._read(read, inputs.get((Node("logits"), None)), changes)
+        x = self._read(read, inputs.get((Node("logits"), None), ()), changes)
         x = x.expand_as(self._embedded)
         return self._blocks.unembed(at_positions(x, self._positions))
 
     def _read(
-        self, read: Tensor, sources: Collection[int] | None, changes: dict[int, Stream]
+        self, read: Tensor, sources: Sequence[int], changes: dict[int, Stream]
     ) -> Float[Tensor, "*row pos d_model"]:
         """A reader's input: the reference values, and the changes of its included sources."""
         if not sources:
             return read
-        first, *others = sorted(sources)  # in order, since sums of floats depend on it
-        total = read + changes[first]
-        for source in others:
+        total = read + changes[sources[0]]
+        for source in sources[1:]:
             total += changes[source]
         return total
 
