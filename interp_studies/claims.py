@@ -102,8 +102,8 @@ class SeedClaim:
         values: by seed; of a contrast, what `shares` and `less` come to.
         above, below: the claim is that the mean lies above the first and below the second.
         overturned_by: what a reader would have to see to give it up.
-        examples: of the test that the seeds share, where values are shares of it or a contrast of
-            such; None: they are neither.
+        examples: examples of the test that the seeds share, where values are shares of it or a
+            contrast of such; None: they are neither.
         shares, less: by seed, the shares that the values are the sum of and those taken off it;
             none, where the values are shares themselves.
         check: whether it holds by a theorem or by construction.
@@ -153,9 +153,9 @@ def contrast(
 
     Args:
         claim: in words, with its bound.
-        shares: of a test, each by seed.
+        shares: fractions of a test set, by seed.
         less: the same, to be taken off.
-        examples: of the test.
+        examples: examples of the test.
         above: the claim is that the mean lies above this.
         below: and below this.
         overturned_by: what a reader would have to see to give it up.
@@ -265,7 +265,7 @@ def measured(
     """The claims with their measures.
 
     Args:
-        claims: of the study.
+        claims: claims of the study.
         measures: each by seed.
         unit: what a seed is called, in the plural, such as "draws"; "": a seed.
     """

@@ -38,7 +38,7 @@ class Made:
     """An artefact that was asked for.
 
     Attributes:
-        name: of the artefact.
+        name: name of the artefact.
         preset: that was run.
         result: None where it could not be made.
         why_not: in a line; "" where it was.
@@ -62,7 +62,7 @@ def reproduce_all(
     """Make every artefact and keep what came out.
 
     Args:
-        names: of the artefacts.
+        names: names of the artefacts.
         preset: to run; of an artefact that has none of this name, its first.
         folder: where jobs and results are kept.
         runner_for: the runner of the jobs that are kept in this folder, and the artefact's first

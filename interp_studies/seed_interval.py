@@ -62,8 +62,8 @@ def over_seeds(
 
     Args:
         values: one a seed.
-        examples: of the test that the seeds share, where the values are shares of it; None: they
-            are no shares, and only the spread between seeds is known.
+        examples: examples of the test that the seeds share, where the values are shares of it;
+            None: they are no shares, and only the spread between seeds is known.
         level: how often the interval covers the truth; a higher one where many are compared.
 
     Raises:
@@ -96,9 +96,9 @@ def over_seeds_contrast(
     off each other err together where a row is hard for both, and then it is too wide.
 
     Args:
-        shares: of a test, each one a seed.
+        shares: fractions of a test set, one per seed.
         less: the same, to be taken off.
-        examples: of the test.
+        examples: examples of the test.
         level: how often the interval covers the truth.
 
     Raises:

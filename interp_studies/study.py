@@ -48,9 +48,9 @@ class Plan:
     Attributes:
         study: what is run.
         preset: its name.
-        seeds: of the preset, or as many as the user wants.
+        seeds: seeds of the preset, or as many as the user wants.
         n_seeds: that the user wants; None: the preset's.
-        runner: of the jobs.
+        runner: runner of the jobs.
     """
 
     study: Study
@@ -72,11 +72,11 @@ class Plan:
         """A job for each seed, called `name` and the seed.
 
         Args:
-            name: of the point.
-            function: of the job (see `Job`).
-            cost: of one job, beside the others'.
+            name: name of the point.
+            function: function of the job (see `Job`).
+            cost: cost of one job, relative to the others.
             seeds: in place of the plan's.
-            arguments: of the function, beside the seed.
+            arguments: arguments of the function, other than the seed.
         """
         return [
             Job(f"{name}-seed-{seed}", function, {**arguments, "seed": seed}, cost)
@@ -192,7 +192,7 @@ class Study:
         Args:
             preset: a key of `presets`.
             seeds: how many; None: the preset's.
-            runner: of the jobs.
+            runner: runner of the jobs.
 
         Raises:
             InputError: what a job raises, or what is given does not fit the study.

@@ -26,7 +26,7 @@ def train_seed(
     Args:
         recipe: its name.
         settings: what differs from its defaults.
-        seed: of the model and its batches.
+        seed: random seed of the model and its batches.
         device: where to train.
         folder: for the run's files: metrics, checkpoints of chosen steps, the state to go on from.
         log: is given every measurement.

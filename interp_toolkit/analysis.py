@@ -1,6 +1,6 @@
 """`analyze(model, name)`: look up an analysis by name and run it with its options.
 
-This module knows no analysis: the registry holds the names, built in and from plugins.
+The registry holds the names of all analyses, built in and from plugins; none is named here.
 """
 
 from __future__ import annotations

@@ -6,12 +6,12 @@ XOR is a + b - 2 ab ("Computation in superposition", sections 1.2 and 1.4). The 
 the least degree of a polynomial with the function's signs.
 
 A readout is ε-accurate if it lies within ε of 1 on every input on which the function is true,
-and within ε of 0 on every other (same source, notation). The worst error is one measure. A second
-measure allows each gate its best gain and bias, which the next layer can supply. Let the on-scores
+and within ε of 0 on every other input (same source, notation). The worst error is one measure. A
+second measure allows each gate its best gain and bias, which the next layer can supply. Let the on-scores
 lie in an interval of width s_on and the off-scores in one of width s_off. With
 D = max(s_on, s_off) and the gap g = min(on) - max(off) (negative if they overlap), the minimal
 worst error over gains and biases is D / (2 (g + D)). It is 1/2, the error of a constant, if that
-is larger or g + D <= 0. A readout that is affine in the two features has 1/4.
+is larger or g + D <= 0. For AND, the best readout that is affine in the two features has 1/4.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from interp_toolkit.formatting import ShortRepr
 
 
 def mobius(table: str) -> dict[tuple[int, ...], int]:
-    """The nonzero coefficients, by set of inputs, small sets first.
+    """The nonzero coefficients of the polynomial, keyed by set of inputs, small sets first.
 
     Args:
         table: 2^k bits, the first input most significant.

@@ -152,12 +152,11 @@ def read_json(path: Path, source: str) -> Any:
     """The content of a UTF-8 file of JSON.
 
     Args:
-        path: of the file.
+        path: path of the file.
         source: the file's name in error messages, such as `--config cfg.json`.
 
     Raises:
         InputError: it cannot be read, is too large, or is not JSON.
-        InputError: it cannot be read, is too large, or is no JSON.
     """
     try:
         text = read_whole(path)

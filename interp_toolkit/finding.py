@@ -139,10 +139,10 @@ def column(
     """A field of a record, or of evidence, that tables show under this heading.
 
     Args:
-        heading: of the table's column; None: only in the JSON and in `to_frame`.
+        heading: heading of the table's column; None: only in the JSON and in `to_frame`.
         unit: appended to the heading.
         format: makes the table's cell from the value; None: the value itself.
-        default: of the field.
+        default: default of the field.
     """
     heading = f"{heading} ({unit})" if heading and unit else heading
     return field(default=default, metadata={"heading": heading, "format": format})
@@ -167,7 +167,7 @@ def records(
 
     Args:
         record: the records' class, a dataclass with `column` fields.
-        title: of the table.
+        title: title of the table.
         caption: below the title.
         highlight: selects the records that the headline is about.
         key: heading of a mapping's keys.

@@ -389,10 +389,10 @@ class TaskRecord:
     """The task of a model; fields that a record lacks are None, and recipes add fields.
 
     Attributes:
-        name: of the task, such as "sorting".
+        name: name of the task, such as "sorting".
         function: the computed function: a truth table such as "0110", "uand", "skip-bigrams".
         tokens: token ids by name, among them "0" and "1".
-        layout: of a prompt: a list of words, or a sorting layout in one string.
+        layout: layout of a prompt: a list of words, or a sorting layout in one string.
         distinct: whether lists have no repeats.
         n_features: number of sparse boolean inputs.
         most_on: largest number of inputs that are on at once.

@@ -170,8 +170,8 @@ class Provenance:
             of the model or of PyTorch overridden by the analysis (see `state.preserve_state`).
         data: source, number of rows, hash of tokens and labels.
         settings: the analysis' own options, as run.
-        seed: of every random draw in the analysis.
-        versions: of this package, torch, transformer_lens, numpy, Python.
+        seed: seed of every random draw in the analysis.
+        versions: versions of this package, torch, transformer_lens, numpy, Python.
     """
 
     model: Mapping[str, Any]

@@ -51,7 +51,7 @@ class Estimate:
     """A mean over prompts with its confidence interval.
 
     Attributes:
-        mean: over prompts.
+        mean: mean over prompts.
         low, high: ends of the t interval at COVERAGE.
         p_value: two-sided, against a mean of zero.
         n: number of prompts.
@@ -297,8 +297,9 @@ def sign_flip_p_values(
 
     Args:
         contrasts: one number per test and prompt; contrasts that are only rounding must be 0.
-        draws: of signs. The smallest p-value is about 1 / draws, or 2 / 2^prompts if that is more.
-        seed: of the draws.
+        draws: number of sign draws. The smallest p-value is about 1 / draws, or 2 / 2^prompts if
+            that is more.
+        seed: random seed of the draws.
 
     Examples:
         >>> p = sign_flip_p_values(np.array([[1.0] * 12, [1.0, -1.0] * 6]))
@@ -340,7 +341,7 @@ def holm(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
 
 
 def simes(p: Float[np.ndarray, " test"], n: int) -> float:
-    """Simes' (1986) p-value for the joint null of n tests, from the smallest p-values."""
+    """Simes' (1986) p-value for the joint null of n tests; `p` needs only the smallest p-values."""
     return float(min(1.0, *(n * np.sort(p) / np.arange(1, len(p) + 1)))) if len(p) else 1.0
 
 
@@ -364,7 +365,7 @@ def discovery_threshold(
         p: the small p-values; the others only count in `n_tests`.
         n_taken: number of further tests that are discoveries already.
         n_tests: total number of tests.
-        level: of the false discovery rate.
+        level: level of the false discovery rate.
     """
     ordered = np.sort(p)
     rank = n_taken + np.arange(1, len(p) + 1)

@@ -40,7 +40,7 @@ class KnownDirection:
 
     Attributes:
         hook, position: where; positions count from the end where negative.
-        vector: of length 1.
+        vector: vector of length 1.
         features, table: the function that a threshold on the component along it reads; both empty
             where it reads none.
         reads: whether it does.
@@ -87,7 +87,8 @@ class Truth:
         relations: by detector (see `circuits.heads.detectors`): the heads whose attention to that
             relation the answers rest on; heads that attend so and do nothing are not among them.
         attends: by detector: heads that attend so, whether or not anything rests on it.
-        edges: of the circuit, in EAP-IG's names (see `circuits.edges.wiring`); None: not known.
+        edges: edges of the circuit, in EAP-IG's names (see `circuits.edges.wiring`); None: not
+            known.
         readouts, directions, pairs: see there; what is false of the model is among them.
         algorithm: its name among `algorithms`; None: not asked.
         algorithms: what a tool may answer.
@@ -114,7 +115,7 @@ class Case:
     Attributes:
         family: such as "compiled".
         variant: how it was made, in a phrase, such as "sort, two heads".
-        strength: of what was planted, among noise of 1; None where that has no meaning.
+        strength: strength of what was planted, among noise of 1; None where that has no meaning.
         seed: that it was made from.
         model: a live model.
         data: rows with answers (and wrong ones and corrupted rows, and features, where it has

@@ -31,9 +31,9 @@ def disguised(
 
     Args:
         model: without norms, grouped heads and rotary positions.
-        seed: of the rotation, the bases and the orders.
-        width: of its residual stream, at least the model's; None: the model's.
-        dtype: of its parameters; None: the model's.
+        seed: random seed of the rotation, the bases and the orders.
+        width: width of its residual stream, at least the model's; None: the model's.
+        dtype: dtype of its parameters; None: the model's.
 
     Returns:
         The new model; where each head is in it; and the turn: what was the row `x` of a residual

@@ -33,7 +33,7 @@ class Program:
         causal: the attention's direction.
         asked: the symbol's place that is asked.
         draw: a row's symbols.
-        answer: of a row, as a value of the output.
+        answer: answer of a row, as a value of the output.
         relations: by detector, which `Aggregate` attends to that relation.
     """
 

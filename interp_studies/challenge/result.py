@@ -69,7 +69,7 @@ class ChallengeResult(Result):
         by_family: the same in each family of models.
         by_variant: the same in each variant of a family.
         by_strength: the same by what was planted, where that is graded.
-        weak_spots: of each tool, the worst first.
+        weak_spots: the weak spots of each tool, worst first.
         bins: reliability of stated probabilities.
         failures: tool, question, what it raised.
         answers: each one; not in the JSON.

@@ -61,7 +61,8 @@ def run_challenge(
     Args:
         tools: names as `find_tool` takes them, or what `as_tool` takes; in a mapping they have
             names of your own.
-        seed: of the models and the questions; PUBLIC_SEED is the one that the docs' card has.
+        seed: random seed of the models and the questions; PUBLIC_SEED is the one that the docs'
+            card has.
         models: how many.
         families: some of `suite.FAMILIES`; None: all, but for those of programs without tracr.
         progress: called with a description of each step.

@@ -32,11 +32,11 @@ class Scored:
         tool: its name.
         family, variant, strength, seed: of the model.
         kind, about: of the question.
-        truths: of its items.
+        truths: truths of its items.
         stated: probabilities; None where it abstained.
         failed: why there is no answer, where it raised; None where it did not.
-        seconds: of processor time.
-        rows: of tokens that went through the model.
+        seconds: seconds of processor time.
+        rows: rows of tokens that went through the model.
     """
 
     tool: str
@@ -66,7 +66,7 @@ class Score:
         recall: share of the true ones that it claims; precision: of its claims that are true. None
             where there are none.
         recall_interval, precision_interval: 95 %.
-        auc: of what it answered; None where all of it is true, or none.
+        auc: AUC of what it answered; None where all of it is true, or none.
         brier: mean squared difference of stated probability and truth; reference: see the module.
         failures: questions that it raised on.
         seconds, rows: in all.

@@ -49,9 +49,10 @@ class Compiled:
     Attributes:
         model: its weights, in float64.
         places: where the head of each `Aggregate` and `SelectorWidth` is, by the expression's `id`.
-        nodes: of the program, as EAP-IG names them: its heads, and the MLPs that hold some of it.
+        nodes: nodes of the program, as EAP-IG names them: its heads, and the MLPs that hold some of
+            it.
         decoys: heads that attend as a head of the program does, and do nothing: which one.
-        axes: of the residual stream, by tracr's names; others are the decoys' and idle heads'.
+        axes: axes of the residual stream, by tracr's names; others are the decoys' and idle heads'.
     """
 
     model: Transformer
@@ -71,8 +72,8 @@ def compile_program(program: Program, seed: int, beside: int = 2) -> Compiled:
     """A program's model.
 
     Args:
-        program: of `programs.LIBRARY`.
-        seed: of the order of heads, and of what stands beside them.
+        program: program of `programs.LIBRARY`.
+        seed: random seed of the order of heads, and of what stands beside them.
         beside: further heads a layer.
     """
     rng = np.random.default_rng([seed, 0xC0])

@@ -67,7 +67,7 @@ class JobFlags:
             say: reports progress.
             resume: in place of --resume.
             given: settings by recipe.
-            first_seed: of the study.
+            first_seed: first seed of the study.
         """
         from interp_studies.jobs.engines import JobEngine
         from interp_studies.jobs.runner import Runner

@@ -45,8 +45,8 @@ class Job:
 
     Attributes:
         name: unique in the study; also the name of its files.
-        function: of a module, so that another process finds it; takes `folder`, a place for files
-            of its own that is there again after a kill, and the arguments.
+        function: a module-level function, so that another process can import it; takes the
+            arguments and `folder`, a place for its own files that persists after a kill.
         arguments: JSON data; they settle, with the function, what comes out.
         beside: further arguments, that settle nothing of it.
         cost: how long it takes, roughly, beside the others: the longest are started first.
@@ -72,7 +72,7 @@ class Attempt:
     """How a try at a job went.
 
     Attributes:
-        name: of the job.
+        name: name of the job.
         values: what it found, as plain data; None where it did not come to an end.
         checkpoint: the bytes of its model's `.safetensors`, if it has one.
         error: what it raised, or `ProcessKilledError`; None where it came to an end.
@@ -129,7 +129,7 @@ def attempt_in_worker(name: str, data: bytes, study: Path) -> Attempt:
     """Try a pickled job in a worker, where an error of a class that cannot be sent is put in words.
 
     Args:
-        name: of the job.
+        name: name of the job.
         data: the job, pickled.
         study: the folder of the study; without it here, the job's own files are temporary.
     """

@@ -58,8 +58,8 @@ class JobEngine:
 
     Attributes:
         name: "local", for processes of this machine, or "dask".
-        address: of a Dask scheduler, such as `tcp://host:8786`; None: a cluster of this machine
-            is started, and ended afterwards.
+        address: address of a Dask scheduler, such as `tcp://host:8786`; None: a cluster of this
+            machine is started, and ended afterwards.
 
     Raises:
         InputError: no such engine, or Dask is not installed; or an address without Dask.

@@ -113,7 +113,7 @@ def litmus_result(
         standard: its seeds.
         mixit: its seeds.
         settings: all settings of each variant's first seed, by variant.
-        preset: of the recipe.
+        preset: preset of the recipe.
         given: settings on top of it.
         margin: see `rules`.
     """

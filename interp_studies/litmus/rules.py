@@ -52,7 +52,7 @@ class Trained:
     """What one seed of a variant reached.
 
     Attributes:
-        seed: of model and batches.
+        seed: random seed of model and batches.
         measured: the figure, at the end.
         steps, curve: the same figure along training, as far as the recipe measures it.
     """
@@ -78,7 +78,7 @@ class Seeds:
     """The seeds of one variant.
 
     Attributes:
-        name: of the variant, as a sentence has it.
+        name: name of the variant, as a sentence has it.
         runs: one a seed.
     """
 

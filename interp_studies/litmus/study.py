@@ -68,9 +68,9 @@ def litmus(
 
     Args:
         task: the recipe's name.
-        preset: of the recipe.
-        seeds: of each variant; the first is the setting `seed`.
-        settings: of the recipe, for both variants, on top of the preset.
+        preset: preset of the recipe.
+        seeds: seeds of each variant; the first is the setting `seed`.
+        settings: settings of the recipe, for both variants, on top of the preset.
         margin: what counts as a gap, in the figure's unit; None: the convention.
         runner: where and how to train; None: on the CPU, a process a processor, nothing kept.
 

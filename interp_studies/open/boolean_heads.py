@@ -100,9 +100,9 @@ class Layers:
 
     Args:
         n_models: how many.
-        n_bits: of their inputs.
-        n_heads: of each.
-        seed: of their weights.
+        n_bits: number of bits of their inputs.
+        n_heads: number of heads of each.
+        seed: random seed of their weights.
     """
 
     def __init__(self, n_models: int, n_bits: int, n_heads: int, seed: int):

@@ -167,9 +167,9 @@ def partly_frozen_job(
 
     Args:
         folder: not used: a training of this size is done again rather than gone on with.
-        settings: of the retrieval recipe.
+        settings: settings of the retrieval recipe.
         condition: the fields of a `Condition`.
-        seed: of the model and its batches.
+        seed: random seed of the model and its batches.
     """
     chosen = Condition(**{**condition, "trained": tuple(condition["trained"])})
     config = settings_of(settings, chosen)

@@ -49,7 +49,7 @@ class TableCell:
 
     Attributes:
         group: what is compared with each other: the task, or the task at a depth or a size.
-        member: of the group: the variant, or its number of heads.
+        member: member of the group: the variant, or its number of heads.
         recipe, variant: that train it.
         theirs: the source's figure of merit, as the recipe measures it; None: it gives none.
         better, unit: of that figure.
@@ -126,9 +126,9 @@ def train_variant(
 
     Args:
         folder: for the training run's files.
-        recipe: of the task.
+        recipe: recipe of the task.
         settings: what differs from the recipe's defaults.
-        seed: of the model and its batches.
+        seed: random seed of the model and its batches.
         device: where to train.
         look: on how many test rows to say how alike hidden states are, before and after; of a
             task's recipe.

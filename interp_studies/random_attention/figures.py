@@ -57,12 +57,12 @@ def lines(
     """Ours against a size, a line each; theirs dashed; further lines in gray.
 
     Args:
-        entries: of the table.
+        entries: entries of the table.
         size: where on the axis an entry lies.
         line: which line it is of.
-        title: of the figure.
+        title: title of the figure.
         axis: what sizes are of.
-        caption: of the figure.
+        caption: caption of the figure.
         logarithmic: whether sizes stand on a logarithmic axis.
         beside: name, sizes and shares of further lines.
     """

@@ -56,7 +56,7 @@ class Claim:
     """What the source says of two models.
 
     Attributes:
-        group: of both.
+        group: group of both.
         first, second: the first is better, unless they are alike.
         alike: whether they are.
         theirs: both figures, in words.
@@ -78,7 +78,7 @@ class Judged:
     """A claim, and what is the case here.
 
     Attributes:
-        claim: of the source.
+        claim: claim of the source.
         outcome: by the module's rule.
         by_seed: whether each seed, for itself, does as the source's.
         ours: both figures, in words.
@@ -117,7 +117,7 @@ def claims_of(
         group: its name.
         theirs: the source's figures, by model.
         better: which way is better.
-        unit: of the figures.
+        unit: unit of the figures.
         guess: what guessing reaches here; None: not known.
     """
     sign = 1 if better == "higher" else -1

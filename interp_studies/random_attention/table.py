@@ -84,7 +84,7 @@ class TableStudy:
     """What a table shows and how it is made again.
 
     Attributes:
-        name: of the artefact.
+        name: name of the artefact.
         summary: one line for `interp list`.
         where: in the source.
         cells: by preset.

@@ -41,7 +41,7 @@ class Experiment:
         algorithm: what the source says it does; None where it does not.
         wrong_per_million: the source's count of wrongly sorted hard lists.
         remark: how it differs from the source's, or what the source leaves open.
-        cost: of a step, beside the others'.
+        cost: cost of a step, relative to the others.
     """
 
     name: str
@@ -99,7 +99,7 @@ def sorting_model(
         folder: for the training run's files.
         recipe: "sort-causal" or one of its kin.
         settings: what differs from the recipe's defaults.
-        seed: of the model and its batches.
+        seed: random seed of the model and its batches.
         device: where to compute.
         searched: lists, drawn as in training, among which wrongly sorted ones are looked for.
     """

@@ -326,7 +326,7 @@ class CapacityEvidence(Evidence):
     Attributes:
         growth: slopes of N against d, with a ReLU and without, by power.
         tight_frames: whether the vectors found are tight frames.
-        laws: of N at p = 2 with a ReLU: by law, its constants and the scatter (see `laws`).
+        laws: laws of N at p = 2 with a ReLU: by law, its constants and the scatter (see `laws`).
         alike: dimensions at which two powers keep as many, with the powers.
     """
 

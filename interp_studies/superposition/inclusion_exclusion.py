@@ -93,11 +93,11 @@ def inclusion_exclusion_and(
     """A universal AND layer of fan-in 2, to be read for ANDs of every fan-in.
 
     Args:
-        n_features: of the input.
-        n_neurons: of the layer.
+        n_features: number of features of the input.
+        n_neurons: number of neurons of the layer.
         density: the chance that a feature is connected to a neuron.
         corrected: whether readoffs take the density into account; otherwise they are the source's.
-        seed: of the connections.
+        seed: random seed of the connections.
 
     Raises:
         InputError: as `fan_in_and`.
@@ -115,10 +115,10 @@ def inclusion_exclusion(
     """Readoffs of gates of any fan-in from 2 for a layer of bias -1 with these connections.
 
     Args:
-        connections: of the layer, as `fan_in_and`'s with fan-in 2.
+        connections: connections of the layer, as `fan_in_and`'s with fan-in 2.
         gates: the features of each.
-        density: of connections, to take the mean interference within a gate into account; 0 is the
-            source's readoff.
+        density: density of connections, to take the mean interference within a gate into account; 0
+            is the source's readoff.
 
     Raises:
         InputError: fan-ins out of range, or features that share no neuron.

@@ -115,12 +115,13 @@ def partitioned_and(
     """All fan-ins from 2 to `fan_in`, on neurons divided evenly.
 
     Args:
-        n_features: of the input.
-        n_neurons: of the layer, all groups together.
+        n_features: number of features of the input.
+        n_neurons: number of neurons of the layer, all groups together.
         fan_in: the largest.
         most_on: how many features are on together, where densities are searched for.
-        densities: of the groups, from fan-in 2 on; None: by search (`density.choose_density`).
-        seed: of the connections.
+        densities: densities of the groups, from fan-in 2 on; None: by search
+            (`density.choose_density`).
+        seed: random seed of the connections.
 
     Raises:
         InputError: as `fan_in_and`, another number of densities than of fan-ins, and sizes at which

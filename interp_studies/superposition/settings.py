@@ -45,12 +45,12 @@ class Setting:
         name: in tables.
         slug: in file names.
         function: builds and measures one seed.
-        arguments: of the function, beside the seed.
+        arguments: arguments of the function, other than the seed.
         expected: what it should find.
         seeded: whether anything is random.
-        fan_in: of its gates.
+        fan_in: fan-in of its gates.
         exact: whether its worst error is over all gates and inputs, or over a sample of them.
-        cost: of a job, beside the others.
+        cost: cost of a job, relative to the others.
         remark: what else must be known.
     """
 

@@ -69,7 +69,7 @@ class Row(NamedTuple):
     """A construction's median errors, beside an affine readout's.
 
     Attributes:
-        name: of the setting.
+        name: name of the setting.
         exact: whether the worst errors are over all gates and inputs, or over a sample of them.
         worst, rms: of its readoffs.
         worst_after_offset: after each gate's best gain and bias; None where it was not measured.

@@ -47,8 +47,8 @@ class SweepFile(BaseModel):
 
     Attributes:
         recipe: its name.
-        preset: of the recipe.
-        settings: of the recipe, the same at all points.
+        preset: preset of the recipe.
+        settings: settings of the recipe that are equal at all points.
         grid: the values of each setting that is varied; `variant` may be one.
         seeds: trained at each point.
         name: in the result; the file's own name if it is not given.

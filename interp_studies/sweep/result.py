@@ -50,7 +50,7 @@ class PointResult:
         values: the figure of each seed that came to an end, by seed.
         mean, lowest, highest: over them; None where there are none.
         low, high: the 95 % interval of the mean; None where nothing is known.
-        seconds: of its runs, together.
+        seconds: seconds of its runs, together.
         missing: why the others did not come to an end, by seed.
     """
 
@@ -101,7 +101,7 @@ class SweepEvidence(Evidence):
     """What the verdict on a sweep rests on.
 
     Attributes:
-        points: of the grid.
+        points: points of the grid.
         complete: points with all their runs.
         runs_missing: over all points.
         best, second: settings and mean of the two best points; None where there are none.
@@ -218,8 +218,8 @@ def sweep_result(
     """The result of the runs there are.
 
     Args:
-        file: of the sweep.
-        points: of its grid.
+        file: file of the sweep.
+        points: points of its grid.
         runs: what each finished run found, by point and seed.
         missing: why the others did not come to an end, by point and seed.
         device: that they were trained on.

@@ -41,7 +41,7 @@ def train_point(
         folder: for the training run's files.
         recipe: its name.
         settings: what differs from its defaults.
-        seed: of the model and its batches.
+        seed: random seed of the model and its batches.
         device: where to train.
         log: where measurements are sent: `to`, `folder` and `name` of `tracked`.
     """

@@ -67,7 +67,7 @@ class RandomLayers:
 
     Attributes:
         name: in tables.
-        changes: of the configuration.
+        changes: changes of the configuration.
         hook, position: where it is read.
         expected: whether the theorem says that none separates XOR; None where it says nothing.
     """

@@ -68,8 +68,8 @@ def audit(
             as "L5H1 is an induction head", or the path of a file of claims.
         data: prompts, as `analyze` takes them; None: synthetic repeated tokens, for claims about
             heads or a circuit.
-        seed: of every draw.
-        level: of error: an upper bound on the probability that any false claim is confirmed, and
+        seed: random seed of every draw.
+        level: error level: an upper bound on the probability that any false claim is confirmed, and
             on the probability that any true claim is refuted, if the intervals have their nominal
             coverage.
         sealed: a sealed audit (see `auditing.claims.seal`); its claims are tested with its seed and

@@ -39,8 +39,8 @@ class AuditContext:
     Attributes:
         model: any TransformerLens model.
         data: distinct prompts, at most MOST_ROWS of them; None: synthetic prompts.
-        seed: of every draw.
-        level: of error for the whole audit.
+        seed: random seed of every draw.
+        level: error level for the whole audit.
         claims: number of claims that are tested together.
         memory: bound for the run.
         progress: called with a description of each step.

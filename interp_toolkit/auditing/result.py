@@ -52,7 +52,7 @@ class AuditEvidence(Evidence):
 
     Attributes:
         confirmed, refuted, undecided, not_testable: number of claims with each answer.
-        level: of error, for all claims together.
+        level: error level, for all claims together.
         correction: the correction for multiple claims.
         task_performance: the model's performance on these prompts; None if it was not tested.
         seal: SHA-256 of the sealed audit; None if it was not sealed.
@@ -75,7 +75,7 @@ class AuditFinding(Finding):
     """Claims about a model, tested.
 
     Attributes:
-        claims: in the given order; a claim about several heads is one claim per head.
+        claims: the claims in the given order; a claim about several heads is one claim per head.
     """
 
     evidence: AuditEvidence

@@ -38,7 +38,7 @@ class VectorSite:
     Attributes:
         context: the audit's.
         hook: its name.
-        positions: of each prompt, counted from its start.
+        positions: positions of each prompt, counted from its start.
         head: at a hook with one entry per head; None: all heads.
     """
 
@@ -141,7 +141,7 @@ def site_of(
     """The site of a claim.
 
     Args:
-        context: with prompts.
+        context: the audit's context, with prompts.
         hook: a name, or an alias.
         position: negative positions count from the end; None: the data's own, or the last.
         head: at a hook with one entry per head.

@@ -93,7 +93,7 @@ class TaskFlags:
 
         Args:
             model: its performance on a task is tested first.
-            seed: of a task's prompts.
+            seed: random seed of a task's prompts.
             memory: bound on memory used at once.
             say: called with progress messages.
             quiet: print nothing about the task.

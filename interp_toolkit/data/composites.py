@@ -183,7 +183,7 @@ def task_data(
     Args:
         task: a model's task record; "n_features" and "most_on" define the inputs, and "gates", if
             present, the gates on which a sample is centered.
-        seed: of the sample.
+        seed: random seed of the sample.
         most: largest number of inputs.
 
     Raises:

@@ -74,7 +74,7 @@ class FeatureData(ShortRepr):
         tokens: one integer array per row. An array [n pos] or a sequence of rows is converted to a
             tuple of rows, so that rows of different lengths need no padding.
         features: [n k] booleans.
-        names: of the k features.
+        names: names of the k features.
         positions: [n], the position to read in each row; None: the caller's choice. Negative
             positions count from the row's end, and are converted to count from its start.
         groups: [n], groups of rows that must not be split (such as a row's document), or None.

@@ -83,7 +83,7 @@ def doctor(
         original: the Hugging Face model that it represents: a folder, or a live model. By default
             that of a bridge is rebuilt from its own tensors, if they were not processed.
         progress: called with a description of each step.
-        load_options: for `load`.
+        load_options: options for `load`.
 
     Raises:
         InputError: from `load`, or for a model whose logits are not finite.

@@ -85,11 +85,11 @@ class Bench:
         """The logits of a pass, in float64 on the CPU if they are kept for comparison.
 
         Args:
-            model: to run.
+            model: the model to run.
             tokens: the rows; default: the probe.
             at: hook points, with the hooks to attach during the pass.
             through: called with the tokens in place of the model, such as one of its methods.
-            options: for the call.
+            options: options for the call.
 
         Raises:
             InputError: no logits came back.
@@ -110,9 +110,9 @@ class Recorded:
     """The activations and logits of a recorded pass.
 
     Attributes:
-        values: by hook point's name, from its last firing.
+        values: the tensor of each hook point's last firing, by name.
         fired: number of times each hook point fired.
-        logits: of the pass.
+        logits: logits of the pass.
     """
 
     values: dict[str, Tensor] = field(default_factory=dict)
@@ -160,7 +160,7 @@ def record(
 
     Args:
         bench: counts the pass.
-        model: to run.
+        model: the model to run.
         points: its hook points.
         edits: name -> a function of the value, whose result is stored and returned instead.
         tokens: the rows; default: the probe.

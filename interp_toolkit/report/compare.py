@@ -112,9 +112,9 @@ class Difference:
     """A word or a number that differs between the files.
 
     Attributes:
-        probe, model: of the result.
+        probe, model: analysis and model of the result.
         of: the entry; "" for the result itself.
-        field: of the entry.
+        field: field of the entry.
         first, second: the words or numbers; None: missing in that file.
         low, high: the interval of second - first, if both have intervals.
         beyond: whether the interval excludes 0; None without one.
@@ -164,7 +164,7 @@ class ComparisonFinding(Finding):
 
     Attributes:
         verdicts: analysis, model, and the status in each file.
-        differences: in entries and evidence, those beyond their intervals first.
+        differences: differences in entries and evidence; those beyond their intervals first.
         alone: entries in one file only: analysis, model, entry, and the file.
     """
 

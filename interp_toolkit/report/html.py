@@ -162,8 +162,8 @@ def write_report(results: Sequence[Result], path: str | os.PathLike[str]) -> Non
     """Write the HTML page, atomically.
 
     Args:
-        results: in order; of one model or of several.
-        path: of the HTML file.
+        results: the results to show, in order; of one model or of several.
+        path: path of the HTML file.
 
     Raises:
         InputError: there are no results, or the file cannot be written.

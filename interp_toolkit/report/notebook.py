@@ -32,7 +32,7 @@ def html_of(result: Result, plotly: str = "cdn") -> str:
     """A result as an HTML fragment with everything escaped, for `_repr_html_`.
 
     Args:
-        result: of any analysis.
+        result: result of any analysis.
         plotly: address of plotly.js, ending in `.js`, or "cdn".
     """
     parts = [_verdict(result)]

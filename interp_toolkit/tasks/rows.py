@@ -145,7 +145,7 @@ def sample_rows(draw: Draw, templates: int, rows: int, seed: int, source: str) -
         draw: makes a prompt from a template.
         templates: number of templates.
         rows: number of prompts.
-        seed: of the sampling.
+        seed: random seed of the sampling.
         source: name of the set.
 
     Raises:
@@ -238,7 +238,7 @@ def task(model: Any, name: str, *, rows: int = ROWS, seed: int = 0) -> FeatureDa
         model: any TransformerLens model with a tokenizer.
         name: the task, as `interp list tasks` shows it.
         rows: number of prompts, all of one length.
-        seed: of the draw; the same seed gives the same prompts.
+        seed: random seed of the draw; the same seed gives the same prompts.
 
     Raises:
         InputError: an unknown name; an invalid seed or number of prompts; a model without a

@@ -57,7 +57,7 @@ class InductionGroundTruth:
         previous_token_share: its attention from each position but the first to the previous one;
             the minimum, which is at the last position of the context.
         induction_share: its attention to the token after the single earlier occurrence; likewise.
-        loss: in nats, on a next token that followed the current token once before.
+        loss: loss in nats on a next token that followed the current token once before.
     """
 
     previous_token: tuple[int, int]
@@ -74,7 +74,8 @@ class SortingGroundTruth:
     """The ground truth of the tiny sorting model.
 
     Attributes:
-        layout: of its prompts: token ids of separators and padding, and the position of the list.
+        layout: layout of its prompts: token ids of separators and padding, and the position of the
+            list.
         algorithm: "argmax": item k is argmax_x Σ_i min(0, a_i - x) + (k + 0.5) x.
         distinct: whether lists have no repeats.
         n_values: values are the token ids from 0 to n_values - 1.
@@ -109,7 +110,8 @@ class UANDGroundTruth:
         most_on: largest number of features that are on together.
         nothing, read: token ids that fill a prompt after the features that are on, and end it:
             `most_on + 1` tokens in all.
-        pairs: in the order of the logits; logit p is the readout of the AND of pair p.
+        pairs: the pairs of features, in the order of the logits; logit p is the readout of the AND
+            of pair p.
         neurons: for each feature, the neurons that read it with weight 1; each neuron's bias is -1.
         shared: number of neurons that the two features of each pair share; their mean is the
             pair's readout.

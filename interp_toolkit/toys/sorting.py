@@ -44,7 +44,7 @@ class ListModel:
 
     Attributes:
         model: zero weights except for the embeddings (one-hot) and the unembedding.
-        layout: of its prompts.
+        layout: layout of its prompts.
         values: axis of each value's token, and its column among the logits.
         others: axes of the separators and of padding.
         items: axis of the position of each item of the list.
@@ -85,7 +85,7 @@ def blank(
         n_values: values are the lowest token ids that are neither separator nor padding.
         shares: fraction of the output that each head will write; they sum to 1.
         gain: scale of the logits; logits of tokens that are not values are -gain n_values.
-        dtype: of the parameters.
+        dtype: dtype of the parameters.
     """
     if not shares or not math.isclose(sum(shares), 1.0, abs_tol=1e-12):
         raise InputError(f"the heads' fractions must sum to 1, got {list(shares)}")
@@ -234,13 +234,13 @@ def sort_min_greater(
     Args:
         n_values: size of the alphabet.
         length: number of items of a list; a layout overrides it.
-        layout: of the prompts, with the sorted list after a separator; None: BOS, list, MOS,
+        layout: layout of the prompts, with the sorted list after a separator; None: BOS, list, MOS,
             sorted list.
         shares: fractions of the output, by head; they sum to 1.
         filter_score: F, the score of values greater than the previous item.
         prefer: s, the difference in score between a value and the next greater one.
         gain: scale of the logits.
-        dtype: of the parameters.
+        dtype: dtype of the parameters.
     """
     target = autoregressive(
         layout or default_layout(n_values, length), n_values, shares, gain=gain, dtype=dtype
@@ -282,11 +282,11 @@ def sort_refined(
     Args:
         n_values: size of the alphabet.
         length: number of items of a list; a layout overrides it.
-        layout: of the prompts, with the sorted list after a separator; None: BOS, list, MOS,
+        layout: layout of the prompts, with the sorted list after a separator; None: BOS, list, MOS,
             sorted list.
         excluded: score of excluded keys below that of an item.
         gain: scale of the logits.
-        dtype: of the parameters.
+        dtype: dtype of the parameters.
     """
     text = layout or default_layout(n_values, length)
     target = autoregressive(text, n_values, (0.4, 0.3, 0.3), gain=gain, dtype=dtype)
@@ -352,13 +352,13 @@ def sort_argmax(
         longest: items of the longest list.
         bidirectional: whether lists of 1 to `longest` items are sorted in place, with padding; else
             lists of one length are followed by their outputs, in a causal model.
-        layout: of the prompts, with a separator that every query sees; it overrides the lengths and
-            the direction. None: as described, with BOS first.
+        layout: layout of the prompts, with a separator that every query sees; it overrides the
+            lengths and the direction. None: as described, with BOS first.
         shares: fractions of the output, by head; they sum to 1.
         tilt: t, at least 0.
         excluded: score of excluded keys below that of an item.
         gain: scale of the logits.
-        dtype: of the parameters.
+        dtype: dtype of the parameters.
     """
     padded_layout = f"{n_values} list1-{longest} {n_values + 1} pad{n_values + 2}"
     text = layout or (padded_layout if bidirectional else default_layout(n_values, longest))
@@ -407,14 +407,14 @@ def sort_mixed(
     Args:
         n_values: size of the alphabet.
         length: number of items of a list; a layout overrides it.
-        layout: of the prompts, with the sorted list after a separator; None: BOS, list, MOS,
+        layout: layout of the prompts, with the sorted list after a separator; None: BOS, list, MOS,
             sorted list.
         shares: fractions of the output, by head; they sum to 1.
         relative_attention: w, 0 to 1: attention to an item up to the query, relative to one above
             it.
         excluded: score of excluded keys below that of an item.
         gain: scale of the logits.
-        dtype: of the parameters.
+        dtype: dtype of the parameters.
     """
     if not 0 <= relative_attention <= 1:
         raise InputError(f"relative_attention lies between 0 and 1, got {relative_attention}")

@@ -58,7 +58,7 @@ class SortTraining(TrainingSettings):
         distinct: whether lists have no repeats.
         bidirectional: the output is read at the list's own positions, not written after the list.
         d_model, d_head: widths; d_head is d_model by default.
-        heads: of the single layer.
+        heads: heads of the single layer.
         normalization: "LN" or "RMS" before the layer and the unembedding; the source has none.
         batch: lists per step.
         loss_floor: lower bound on each item's loss (nats), so that items that are already right

@@ -56,7 +56,7 @@ class UandTraining(TrainingSettings):
 
     Attributes:
         n_features: boolean features; the model has a logit for every pair of them.
-        n_neurons: of the single ReLU layer.
+        n_neurons: number of neurons of the single ReLU layer.
         d_in: width of the input, in which the features are random unit vectors. None: one-hot.
         most_on: the largest number of features that are on together.
         power: p of the loss; 2 is the mean squared error, a high one approaches the worst error.

@@ -33,7 +33,7 @@ class XorTraining(TrainingSettings):
 
     Attributes:
         table: truth table over (a, b), "0110" for XOR.
-        heads, d_model, d_head: of the single layer.
+        heads, d_model, d_head: sizes of the single layer.
         positions: whether there are learned positions.
         d_mlp: neurons of a ReLU MLP after the heads; 0: none.
         normalization: "LN" for LayerNorm before the layer and before the unembedding.

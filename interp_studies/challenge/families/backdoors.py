@@ -35,7 +35,7 @@ def backdoor_case(present: bool, variant: str, seed: int) -> Case:
     Args:
         present: whether a trigger sets the head off; else it comes to nothing.
         variant: the case's, which the program's name is added to.
-        seed: of the program, its weights and rows.
+        seed: random seed of the program, its weights and rows.
     """
     rng = np.random.default_rng([seed, 54])
     program = LIBRARY[str(rng.choice(HOSTS))](rng)

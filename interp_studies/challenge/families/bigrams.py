@@ -37,8 +37,8 @@ def bigram_case(amount: str, seed: int) -> Case:
     """A head with bigrams and a random head of its size, in random order.
 
     Args:
-        amount: of bigrams, one of SHARES.
-        seed: of features, pairs and weights.
+        amount: number of bigrams, one of SHARES.
+        seed: random seed of features, pairs and weights.
     """
     rng = np.random.default_rng([seed, 32])
     d_model, d_head = int(rng.choice([32, 48, 64])), int(rng.choice([8, 12, 16]))

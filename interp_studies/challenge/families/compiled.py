@@ -30,8 +30,8 @@ def compiled_case(name: str, seed: int) -> Case:
     """One program's model.
 
     Args:
-        name: of the library.
-        seed: of everything about it.
+        name: name of the library.
+        seed: random seed of everything about it.
     """
     program = LIBRARY[name](np.random.default_rng([seed, 2]))
     made = compile_program(program, seed)

@@ -61,10 +61,10 @@ def imitated_case(name: str, seed: int, *, forced: bool, steps: int | None = Non
     """One model.
 
     Args:
-        name: of the program, one of PROGRAMS.
-        seed: of the program, the weights and the rows.
+        name: name of the program, one of PROGRAMS.
+        seed: random seed of the program, the weights and the rows.
         forced: whether the program's circuit is.
-        steps: of training; None: STEPS.
+        steps: number of training steps; None: STEPS.
     """
     program = LIBRARY[name](np.random.default_rng([seed, 62]))
     imitation = _Imitation(program, seed)

@@ -64,8 +64,8 @@ def planted_case(variant: str, layout: str, seed: int) -> Case:
 
     Args:
         variant: one of VARIANTS.
-        layout: of its rows, one of LAYOUTS.
-        seed: of everything else.
+        layout: layout of its rows, one of LAYOUTS.
+        seed: random seed of everything else.
     """
     work = _draw_work(variant, layout, seed)
     source = shared_work(work)

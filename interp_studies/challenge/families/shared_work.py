@@ -60,7 +60,7 @@ class Work:
     """Who does what in a model.
 
     Attributes:
-        layout: of the rows.
+        layout: layout of the rows.
         n: work heads.
         sharing: how their outputs add up (see the module).
         attention: share that each pays to the relation; None: 1 / n for "sum", else 1.
@@ -68,7 +68,7 @@ class Work:
         across: work heads stand in layers of their own.
         decoys, sinks, idle: how many of each.
         noise: standard deviation of random logits, as a share of GAIN.
-        seed: of the places and of what is random.
+        seed: random seed of the places and of what is random.
     """
 
     layout: Layout
@@ -133,7 +133,7 @@ def shared_work(work: Work, dtype: torch.dtype = torch.float64) -> Transformer:
 
     Args:
         work: who does what.
-        dtype: of the parameters.
+        dtype: dtype of the parameters.
 
     Examples:
         >>> model = shared_work(Work(Layout("pointer", 5, 8), n=2, attention=0.5))

@@ -79,7 +79,7 @@ def superposed_case(variant: str, seed: int) -> Case:
 
     Args:
         variant: one of VARIANTS.
-        seed: of everything about it.
+        seed: random seed of everything about it.
     """
     rng = np.random.default_rng([seed, 42])
     if variant in ("U-AND", "no AND"):
@@ -96,7 +96,7 @@ class _Parts:
         disconnected: beside which features, vectors that nothing reads.
         readers: the direction that finds each feature.
         asked: t, and u where there is an AND.
-        n_axes: of the features' own vectors, the first of the stream.
+        n_axes: number of the features' own vectors, the first of the stream.
         most_on: features of a row, at most.
     """
 
@@ -113,7 +113,7 @@ class _Told:
     """A model that says whether something is on, in the axes it was written in.
 
     Attributes:
-        model: of float64.
+        model: in float64.
         written: the direction along which it writes what the answer is read from; None: the
             answer is read from the features.
         neurons: directions of its neurons to ask about, and the feature that each is asked of.

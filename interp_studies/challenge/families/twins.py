@@ -52,7 +52,8 @@ def twin_case(variant: str, seed: int) -> Case:
 
     Args:
         variant: one of VARIANTS.
-        seed: of sizes, weights and rows. Twins of one seed do the same on the same rows.
+        seed: random seed of sizes, weights and rows. Twins of one seed do the same on the same
+            rows.
     """
     if variant.startswith("sorting"):
         return sorting_case(SORTERS[variant == VARIANTS[1]], seed)

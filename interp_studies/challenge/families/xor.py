@@ -41,7 +41,7 @@ def xor_case(n_heads: int, seed: int) -> Case:
 
     Args:
         n_heads: 1 or 2.
-        seed: of the weights, of where the bits stand and of the tokens between.
+        seed: random seed of the weights, of where the bits stand and of the tokens between.
     """
     rng = np.random.default_rng([seed, 22])
     model = _random_heads(n_heads, rng)

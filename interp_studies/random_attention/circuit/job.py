@@ -95,7 +95,7 @@ def frozen_circuit(
         settings: what differs from the retrieval recipe's defaults.
         scored_rows: on how many heads are scored.
         ablated_rows: on how many they are taken out.
-        seed: of the model and its batches.
+        seed: random seed of the model and its batches.
         device: where to train.
     """
     config, trained = train_seed(RECIPE, settings, seed, device, folder)
@@ -184,7 +184,7 @@ def ablations(
 
     Args:
         model: the trained one.
-        rows: of the task.
+        rows: rows of the task.
         parts: heads by part; a part without heads is left out.
     """
     cfg = model.cfg

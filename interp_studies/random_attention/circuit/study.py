@@ -174,7 +174,7 @@ class FrozenCircuitEvidence(Evidence):
 
     Attributes:
         seeds: what each seed shows.
-        heads: of each seed, the heads of every part.
+        heads: heads of each seed, the heads of every part.
     """
 
     seeds: Sequence[Found]

@@ -73,7 +73,7 @@ class Moments:
 
     Attributes:
         mean: E Φ.
-        covariance: of each two entries.
+        covariance: covariance of each two entries.
     """
 
     mean: Float[np.ndarray, "m m"]

@@ -89,10 +89,10 @@ class CovarianceSizes:
     """What a preset runs.
 
     Attributes:
-        widths: of networks whose moments are computed.
-        sampled_width: of networks that are drawn.
-        draws: of the diffusion and of the network in law, for each seed.
-        layer_draws: of hidden states through layers, for each seed.
+        widths: of the networks whose moments are computed.
+        sampled_width: width of networks that are drawn.
+        draws: draws of the diffusion and of the network in law, for each seed.
+        layer_draws: draws of hidden states through layers, for each seed.
         seeds: how many.
     """
 
@@ -126,15 +126,15 @@ def sample_job(
 
     Args:
         folder: not used.
-        kind: of mixing, its name.
+        kind: kind of mixing, its name.
         law: the fields of its `MixingLaw`.
         mixing: the name of its variance in the toolkit's layers.
         start: the covariance at first.
         taus: times.
         sampler: what is drawn.
-        width: of the network.
+        width: width of the network.
         draws: how many.
-        seed: of the draws.
+        seed: random seed of the draws.
     """
     drawn_from, phi_0 = MixingLaw(**law), np.array(start)
     depths = [round(tau * width) for tau in taus]
@@ -402,7 +402,7 @@ class CovarianceEvidence(Evidence):
 
     Attributes:
         gaps: between network and diffusion, by kind and width.
-        slopes: of the gap against the width, both as logarithms.
+        slopes: slopes of the gap against the width, both as logarithms.
         tolerances: how far ours may be from what is exact.
     """
 

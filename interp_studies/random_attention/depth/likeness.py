@@ -63,7 +63,7 @@ def before_and_after(problem: Any, trained: Transformer, n_rows: int) -> dict[st
     Args:
         problem: made again from the seed; its test rows are token ids, or have them.
         trained: its model behind the training.
-        n_rows: of the test, at most.
+        n_rows: number of rows of the test, at most.
     """
     rows = problem.test_rows
     tokens = (rows if isinstance(rows, Tensor) else rows.tokens)[:n_rows]

@@ -22,7 +22,7 @@ class DepthSizes:
     Attributes:
         d_model, n_heads: of the models.
         n_ctx, d_vocab: positions a row, and tokens that they are drawn from.
-        rows: of random tokens.
+        rows: rows of random tokens.
         seeds: how many.
     """
 

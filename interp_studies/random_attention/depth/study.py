@@ -78,10 +78,10 @@ def depth_job(
     Args:
         folder: not used.
         sizes: the fields of a `DepthSizes`.
-        depths: of the models.
-        variant: of the models.
+        depths: depths of the models.
+        variant: variant of the models.
         initialisation: how weights start.
-        seed: of weights and tokens.
+        seed: random seed of weights and tokens.
         device: to run on.
     """
     chosen = DepthSizes(**sizes)

@@ -116,11 +116,11 @@ def through_model(
     """The cosine, and the gradient's norm by block.
 
     Args:
-        mixing: of MixiT; None: the random transformer, with its softmax.
+        mixing: mixing of MixiT; None: the random transformer, with its softmax.
         depth: blocks.
-        sizes: of model and rows.
+        sizes: sizes of model and rows.
         start: how weights start, one of `depth.models.INITIALISATIONS`.
-        seed: of weights and tokens.
+        seed: random seed of weights and tokens.
     """
     shape = (sizes.rows, sizes.n_ctx)
     tokens = np.random.default_rng(seed).integers(sizes.d_vocab, size=shape)

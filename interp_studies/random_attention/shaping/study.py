@@ -47,8 +47,8 @@ class ShapingSizes:
         width, n_pos: of the recursion.
         depths: at which it is looked at; width and FAR widths are among them.
         n_heads: numbers of heads of the recursion: one as in the theorem, and more.
-        model: of whole models and their rows.
-        model_depths: of whole models.
+        model: sizes of whole models and their rows.
+        model_depths: depths of whole models.
         seeds: how many.
     """
 
@@ -91,9 +91,9 @@ def signal_job(
     Args:
         folder: not used.
         sizes: the fields of a `ShapingSizes`.
-        kinds: of mixing.
+        kinds: kinds of mixing.
         starts: how weights of whole models start.
-        seed: of weights and tokens.
+        seed: random seed of weights and tokens.
     """
     chosen = ShapingSizes(**{**sizes, "model": DepthSizes(**sizes["model"])})
     return Outcome(signals_of(chosen, kinds, starts, seed))

@@ -126,7 +126,7 @@ def fit_job(*, folder: Path, sizes: Mapping[str, Any], seed: int) -> Outcome:
     Args:
         folder: not used.
         sizes: the fields of a `TheoremSizes`.
-        seed: of rows, heads and weights.
+        seed: random seed of rows, heads and weights.
     """
     chosen = TheoremSizes(**{**sizes, "block": BlockSizes(**sizes["block"])})
     return Outcome(fits_of(chosen, seed))

@@ -51,7 +51,7 @@ def timing_job(
         folder: not used.
         sizes: the fields of a `TimingSizes`.
         variants: to time, in turn.
-        seed: of models and tokens.
+        seed: random seed of models and tokens.
         device: to time on.
     """
     import torch

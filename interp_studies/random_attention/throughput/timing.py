@@ -36,10 +36,10 @@ class TimingSizes:
 
     Attributes:
         n_layers, d_model, n_heads, n_ctx, d_vocab: of the models.
-        rows: of a batch.
-        steps: of a variant in a round.
+        rows: number of rows in a batch.
+        steps: steps of each variant in a round.
         rounds: how many, beside one that is not counted.
-        lr: of AdamW.
+        lr: learning rate of AdamW.
     """
 
     n_layers: int

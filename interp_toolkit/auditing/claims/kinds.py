@@ -108,7 +108,7 @@ class HeadsClaim(BaseClaim):
             attention, in part; carries: at least half of the metric does.
         at_least: the claimed fraction of the metric (of attention, for attends); None: that of the
             word.
-        hops: of the relation k-hop.
+        hops: number of hops of the relation k-hop.
     """
 
     heads: Annotated[tuple[Head, ...], BeforeValidator(_as_heads)] = Field(min_length=1)
@@ -159,8 +159,8 @@ class DirectionClaim(BaseClaim):
 
     Attributes:
         direction: its components; its length matters to steering only.
-        hook, position: of the activations; negative positions count from the end; None: the data's
-            own, or the last.
+        hook, position: hook point and position of the activations; negative positions count from
+            the end; None: the data's own, or the last.
         head: at a hook with one entry per head.
         says: reads: a threshold on the component along it classifies the function of the features;
             carries: exchanging that component with that of the corrupted prompt moves the answers

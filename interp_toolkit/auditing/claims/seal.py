@@ -31,11 +31,11 @@ class Sealed:
     """A sealed audit.
 
     Attributes:
-        claims: in order.
-        seed, level: of the audit.
+        claims: the claims, in order.
+        seed, level: seed and error level of the audit.
         sha256: of the file's other content.
         sealed_at: time in the file.
-        version: of this package, when it was sealed.
+        version: version of this package, when it was sealed.
     """
 
     claims: tuple[BaseClaim, ...]
@@ -56,10 +56,10 @@ def write_seal(
     """Write an audit to a file, to be run later on unseen data.
 
     Args:
-        claims: to be tested.
+        claims: the claims to be tested.
         path: the file.
-        seed: of every draw.
-        level: of error.
+        seed: random seed of every draw.
+        level: error level.
 
     Raises:
         InputError: no claim, a file that exists already, or one that cannot be written.

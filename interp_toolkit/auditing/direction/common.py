@@ -24,7 +24,7 @@ class DirectionAudit(ABC):
 
     Attributes:
         claim: about the direction.
-        context: of the audit.
+        context: context of the audit.
         site: hook and position of the activations.
     """
 

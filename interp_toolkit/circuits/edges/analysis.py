@@ -146,10 +146,11 @@ class EdgeRow:
 
     Attributes:
         effect: mean loss of the metric when it alone is ablated, with its interval.
-        p_value: of the effect, Holm-adjusted over all edges of the model.
-        estimate: of the effect, by attribution; None where every edge was ablated.
+        p_value: p-value of the effect, Holm-adjusted over all edges of the model.
+        estimate: estimate of the effect, by attribution; None where every edge was ablated.
         chosen_again: the fraction of bootstraps of the prompts that choose it again.
-        composition: of the two heads' weights by this channel; None where there are not two heads.
+        composition: composition of the two heads' weights by this channel; None where there are not
+            two heads.
         composition_p: the chance that permuted coordinates compose as much, Holm-adjusted.
         added: gain when it, or its node with it, was added to the circuit, all else ablated,
             because others compensate for its ablation; None where its own effect selected it.

@@ -94,8 +94,8 @@ class Faithfulness:
 
     Attributes:
         intact: mean metric of the whole model.
-        circuit: with every edge outside the circuit ablated.
-        all_ablated: with every edge ablated.
+        circuit: the metric with every edge outside the circuit ablated.
+        all_ablated: the metric with every edge ablated.
         share: `(circuit - all_ablated) / (intact - all_ablated)`.
         low, high: its interval over prompts; infinite where `intact - all_ablated` is not
             significant.
@@ -253,7 +253,7 @@ def stability(
         groups: groups of the prompts that it chose on; equal prompts are sampled together.
         chosen: the edges it chose there.
         wiring: the model's edges.
-        seed: of the bootstrap samples.
+        seed: random seed of the bootstrap samples.
     """
     rng = np.random.default_rng([seed, 2])
     members = [np.flatnonzero(groups == group) for group in range(groups.max() + 1)]

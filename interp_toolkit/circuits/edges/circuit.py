@@ -27,10 +27,10 @@ class EdgeEffect:
         edge: the edge.
         attribution: the estimate of `effect`; None where all edges were measured.
         effect: mean loss of the metric when this edge alone is ablated; None: not measured.
-        p_value: of a mean of 0, paired t over prompts, Holm-adjusted over all of the model's
-            edges, measured or not. None if the edge was not measured, if edges are chosen by
-            attribution, and for metrics that ablation can only lower (KL divergence): a mean of 0
-            is then no null hypothesis.
+        p_value: p-value of a mean of 0, paired t over prompts, Holm-adjusted over all of the
+            model's edges, measured or not. None if the edge was not measured, if edges are chosen
+            by attribution, and for metrics that ablation can only lower (KL divergence): a mean of
+            0 is then no null hypothesis.
         in_circuit: whether it is in the circuit.
         added: gain of the metric when it, or its node with it, was added to the circuit, all else
             ablated; None where its own ablation was enough to keep it, or it was not added.
@@ -73,7 +73,7 @@ class Circuit:
     Attributes:
         wiring: the model's nodes and edges.
         metric: the metric.
-        ablation_kind: of the ablation value.
+        ablation_kind: kind of the ablation value.
         edges: every edge of the model.
         node_effects: loss of the metric when the whole output of a node is ablated, for each node
             of the circuit but the logits; in a large circuit only for those with the largest

@@ -91,8 +91,8 @@ def composition_graph(
     Args:
         model: any TransformerLens model whose heads add up (not Gemma 2).
         tokens: rows of token ids [row pos]; default: repeated random tokens, made for the model.
-        seed: of prompts and bootstrap.
-        level: of significance.
+        seed: random seed of prompts and bootstrap.
+        level: significance level.
         max_edges: how many edges are measured at most.
         memory: bound on what is held at once beside the weights, such as "4GiB".
         progress: called with a description of each step.
@@ -158,7 +158,7 @@ def as_graph(
         circuit: the result of the search.
         prompts: its prompts.
         composition: the model's composition scores, if edges join heads.
-        level: of significance in the search.
+        level: significance level in the search.
     """
     graph = nx.DiGraph(**_graph_attributes(circuit, prompts, level))
     nodes = {n for e in circuit.included for n in (e.edge.source, e.edge.target)}

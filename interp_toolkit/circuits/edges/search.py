@@ -267,8 +267,8 @@ def find_circuit(
     Args:
         model: any TransformerLens model that `PatchedModel` takes.
         prompts: at least FEWEST_ROWS prompts.
-        seed: of bootstraps and sampling.
-        level: of significance.
+        seed: random seed of bootstraps and sampling.
+        level: significance level.
         max_edges: the most edges that are ablated, one forward pass from the edge on each.
         memory: bound on memory in addition to the weights, such as "4GiB".
         metric: name or function, as in `metric_for`; None: the one that fits the prompts.

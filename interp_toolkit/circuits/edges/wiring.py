@@ -66,7 +66,7 @@ class Stage:
 
     Attributes:
         kind: "attention", "mlp" or "logits".
-        layer: of the block; the number of blocks for "logits".
+        layer: layer of the block; the number of blocks for "logits".
         n_sources: number of writers that it reads, the first in the order of the pass.
     """
 

@@ -130,7 +130,7 @@ class HeadsEvidence(Evidence):
         detected: how many of them are detected.
         null: the controls that a score is compared with.
         error: the error that the level bounds, and how that was checked.
-        level: of the adjusted p-values.
+        level: significance level of the adjusted p-values.
         performs_task: whether the model performs the task on these prompts; None: no task.
         behaviour: the metric, and the intact model's value of it.
         knockout_rows: prompts that attention was knocked out on, at most.

@@ -46,8 +46,8 @@ class Metric(ABC):
 
     Attributes:
         name: the metric in a word or two.
-        definition: of the numbers.
-        unit: of the numbers.
+        definition: definition of the numbers.
+        unit: unit of the numbers.
         measures_task: whether the intact model's value tells how well it performs a task; False
             where it is 0 by definition.
         because: why the metric measures no task, where the prompts could have defined one.
@@ -68,7 +68,7 @@ class Metric(ABC):
         """The value of each row.
 
         Args:
-            logits: at the rows' `positions`.
+            logits: logits at the rows' `positions`.
             rows: indices of the prompts.
             reference: the whole model's logits at the same positions.
         """
@@ -165,7 +165,7 @@ class LogProbability(AnswerMetric):
 
     Attributes:
         at_least_guess: whether it is at least that of a guess among all answers.
-        precision: at least the one that it is computed in.
+        precision: at least the precision in which the metric is computed.
     """
 
     at_least_guess: bool = True

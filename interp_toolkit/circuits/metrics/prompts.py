@@ -40,7 +40,7 @@ class Prompts(ShortRepr):
     Attributes:
         tokens: ids, on the CPU.
         first: the position where the repeating part begins: 1 behind a BOS token, else 0.
-        periods: of each prompt; 0 where it does not repeat.
+        periods: periods of each prompt; 0 where it does not repeat.
         source: a short description of their origin.
         answers: the correct token ids; None: the prompts have no answers.
         answer_positions: the positions whose logits should predict the answers, from the start.
@@ -129,7 +129,7 @@ def repeated_prompts(
         bos: id that each prompt begins with; "auto": the tokenizer's, if the model has one and
             prepends it; None: no BOS.
         ids: ids to sample from; None: `plain_ids` without BOS.
-        seed: of the sampling.
+        seed: random seed of the sampling.
 
     Raises:
         InputError: a context, a vocabulary or a number of rows too small for repeats.

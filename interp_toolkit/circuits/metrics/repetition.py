@@ -40,11 +40,12 @@ class RepetitionLosses:
     """Losses (nats) and accuracy on each prompt that repeats.
 
     Attributes:
-        loss_repeated: of next tokens that the context determines.
-        loss_unrepeated: of next tokens in the first period.
-        loss_others: of the prompt's other tokens, where the context determines the next token.
+        loss_repeated: loss on next tokens that the context determines.
+        loss_unrepeated: loss on next tokens in the first period.
+        loss_others: loss on the prompt's other tokens, where the context determines the next
+            token.
         accuracy_repeated: fraction of determined tokens that get the largest logit.
-        losses: of the next token at each position where the context determines it; else NaN.
+        losses: losses of the next token at each position where the context determines it; else NaN.
         rounding: bound of the rounding error of a difference of two losses, from the precision of
             the logits; a loss is the logarithm of a sum minus a logit, and both are rounded.
     """

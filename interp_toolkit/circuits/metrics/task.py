@@ -75,7 +75,7 @@ class TaskCheck:
         chance: the metric of a guess that does not read the prompt.
         loss: nats at the positions that the metric reads.
         summary: the result in one sentence.
-        unit: of the value.
+        unit: unit of the value.
         above: each prompt's metric above chance; None where there is none per prompt.
         most: the largest fraction of the metric that counts as lost. It is 1 for an accuracy: a
             model that falls below chance, certain of a wrong answer, has lost no more than all.

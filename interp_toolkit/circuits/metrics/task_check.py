@@ -90,7 +90,7 @@ def task_performance(
 
     Args:
         model: any TransformerLens model.
-        prompts: with answers.
+        prompts: prompts with answers.
         memory: bound for the run.
 
     Raises:
@@ -194,8 +194,8 @@ def synthetic_prompts(
     Args:
         model: any TransformerLens model.
         bos: as `repeated_prompts` takes it; an id or None fixes the first token.
-        length: of the prompts; None: chosen as the module describes.
-        seed: of the sampling.
+        length: length of the prompts; None: chosen as the module describes.
+        seed: random seed of the sampling.
         memory: bound for the run.
         progress: receives progress messages.
         search: whether to run the model to find that format; False: the plain format, untested.

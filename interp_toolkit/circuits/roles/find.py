@@ -61,7 +61,8 @@ class Roles:
         writers: heads of no such kind with a large direct effect for or against the answer.
         groups: the causal check of all heads of a kind together, by kind.
         direct: every head's direct effect on the preference, logits.
-        attention: of every head from the answer position to each position, mean over queries.
+        attention: attention of every head from the answer position to each position, mean over
+            queries.
         difference: the model's mean preference for the answer, logits.
         untested: kinds that cannot be tested on these prompts or this model, and why.
         passes: number of passes over the prompts; those that begin at a layer count as whole.
@@ -97,7 +98,7 @@ def find_roles(
         prompts: prompts with answers, and with wrong answers for name movers.
         lists: token ids in order, for successor heads; None: the tokenizer's weekdays and so on.
         checked: the most heads that are ablated one by one; 0: no causal check; None: all.
-        seed: of the sampling.
+        seed: random seed of the sampling.
         memory: bound for a batch.
         progress: called with a description of each step.
 

@@ -55,7 +55,7 @@ class Queries:
     """Answer positions and answers; queries of one prompt are adjacent.
 
     Attributes:
-        tokens: of the prompt.
+        tokens: tokens of the prompt.
         position: the answer position.
         answer: the correct next token.
         wrong: the wrong answer, or None.
@@ -151,7 +151,7 @@ class Reading:
     """Activations that the pass recorded, on the CPU, in single precision or better.
 
     Attributes:
-        attention: from the answer position to each position.
+        attention: attention from the answer position to each position.
         reach: norm of the head's output if all its attention were on a position.
         z: head outputs at `hook_z` at the answer position.
         sources: mean value over some positions (see `read`); zero where there are none.

@@ -32,7 +32,7 @@ class HeadRole:
             writes; None where the causal check decides.
         p_value: the largest over all needs of the kind, adjusted for all heads and measures.
         attends, writes: whether the side passes.
-        list_score: of successor heads, from weights; see `list_circuits`.
+        list_score: score of successor heads, from weights; see `list_circuits`.
         check: the effect of its ablation, if it was ablated.
         reason: why it is not named, if it nearly is.
     """
@@ -91,9 +91,9 @@ class RolesEvidence(Evidence):
         performs_task: whether it does.
         null: the controls of attention and direct effects.
         error: how errors are controlled.
-        level: of the adjusted p-values.
+        level: significance level of the adjusted p-values.
         named: number of heads of each kind.
-        passes: over the prompts, for all heads together and for the causal checks.
+        passes: number of passes over the prompts, for all heads together and for the causal checks.
     """
 
     behaviour: str

@@ -134,7 +134,7 @@ class TokenScores(ShortRepr):
 
         Args:
             rows: ids: one number, a list, or a tensor of integers.
-            columns: as many, or one.
+            columns: as many tensors, or one.
 
         Raises:
             InputError: a row or column that is not there, or no integers.
@@ -200,7 +200,7 @@ class TokenScores(ShortRepr):
 
         Args:
             k: how many.
-            memory: as for `tiles`.
+            memory: see `tiles`.
 
         Raises:
             InputError: k below 1.

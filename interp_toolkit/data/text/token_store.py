@@ -43,7 +43,7 @@ class TokenPart:
     Attributes:
         tokens: ids, memory-mapped; int16 if the vocabulary allows it.
         ends: number of tokens up to each document's end, inclusive.
-        labels: of the documents; empty if they have none.
+        labels: labels of the documents; empty if they have none.
     """
 
     tokens: Int[Tensor, " token"]
@@ -57,7 +57,7 @@ class TokenStore:
 
     Attributes:
         train, test: its parts.
-        tokenizer: of the ids.
+        tokenizer: tokenizer of the ids.
         unigram: mean surprisal (nats) of the test tokens under the frequencies of the training
             tokens, with add-one smoothing.
         repeated: number of documents left out of training because the test part has them.

@@ -48,9 +48,9 @@ def check_edits(
 
     Args:
         bench: counts the passes.
-        model: to run.
+        model: the model to run.
         plain: its logits without hooks.
-        tolerance: of whole passes.
+        tolerance: tolerance for whole passes.
         points: its hook points.
         recorded: a recorded pass.
     """
@@ -132,9 +132,9 @@ def check_cache(
 
     Args:
         bench: counts the passes.
-        model: to run.
+        model: the model to run.
         plain: its logits without hooks.
-        tolerance: of whole passes.
+        tolerance: tolerance for whole passes.
         points: its hook points.
         fresh: a fresh copy and its hook points; None if there is none.
     """

@@ -68,7 +68,7 @@ class Step:
     Attributes:
         what: the key in STEP_NAMES.
         hook: the hook point.
-        difference, tolerance, scale: of the step; None if it could not be computed.
+        difference, tolerance, scale: measured for the step; None if it could not be computed.
         reason: why it could not be computed.
     """
 

@@ -253,7 +253,7 @@ class Fault:
     Attributes:
         check: prefix of the name of the check that shows it, or several prefixes.
         models: class names of the affected models: a bridge's original's, or the model's own.
-        releases: in which it was reproduced.
+        releases: releases in which the fault was reproduced.
         gone: the release in which it is fixed; None if unknown.
         summary: its description.
     """

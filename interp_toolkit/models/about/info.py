@@ -75,12 +75,12 @@ class ModelInfo:
     Attributes:
         name: the requested name.
         kind: kind of its source (see `models.about.record`).
-        class_name: of the Python object.
+        class_name: class name of the Python object.
         path: the file or folder, if any.
         sha256: of the file, if it is one.
         n_params: number of parameters, shared ones counted once.
-        dtype: of the weights.
-        device: of the weights.
+        dtype: dtype of the weights.
+        device: device of the weights.
         shape: sizes by `cfg`'s names; None for those that the model does not have.
         normalization: "LN", "LNPre", "RMS", "RMSPre" or "none".
         positions: "standard" (learned, absolute), "shortformer" (the same, for queries and keys

@@ -117,7 +117,7 @@ def provenance(
         model: the analyzed model.
         data: source, number of prompts and hash of its data; empty if only weights are analyzed.
         settings: the analysis' options, as run.
-        seed: of every random draw; None if there were none.
+        seed: seed of every random draw; None if there were none.
     """
     record = record_of(model)
     return Provenance(

@@ -120,7 +120,7 @@ def read_features(
         spec: "embeddings", a file or an SAE's folder (see the module), directions
             [feature d_model], or a `FeatureSet`, which is returned unchanged.
         model: any TransformerLens model; the features are checked against it.
-        side: of SAE latents: directions from the "decoder" or the "encoder".
+        side: side of SAE latents: directions from the "decoder" or the "encoder".
         threshold: SAE latents above it are on.
 
     Raises:

@@ -48,8 +48,8 @@ class Layout:
     """An SAE converted to SAELens's names.
 
     Attributes:
-        settings: as in SAELens's `cfg.json`.
-        tensors: as in its weights.
+        settings: the entries of SAELens's `cfg.json`.
+        tensors: weights under SAELens's names.
         weights: the file of the weights.
     """
 
@@ -227,7 +227,8 @@ def read_sae(
     """The sparse autoencoder in a folder.
 
     Args:
-        folder: with `cfg.json` and `sae_weights.safetensors`, or as another library wrote it.
+        folder: a folder with `cfg.json` and `sae_weights.safetensors`, or as another library wrote
+            it.
         device: where to put it.
         through: the implementation that computes latents: "saelens", or "files" (this package);
             None: SAELens if it can be imported.

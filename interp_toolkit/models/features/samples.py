@@ -219,12 +219,13 @@ class Samples:
 
     Attributes:
         data: the rows.
-        rows, positions: of each sample, sorted by row and then by position.
+        rows, positions: row and position of each sample, sorted by row and then by position.
         labels: the features that are on at each sample; every feature is on somewhere.
-        names: of these features.
+        names: names of these features.
         feature_indices: their indices in the feature set, or among the data's columns.
-        groups: of the samples; a group must not be split. These are the data's groups, joined with
-            rows of the same tokens (up to the position, if there is one position per row).
+        groups: groups of the samples; a group must not be split. These are the data's groups,
+            joined with rows of the same tokens (up to the position, if there is one position per
+            row).
         source: rows and features, and what was left out, as a phrase.
         dropped: number of features that are never on, and left out.
     """
@@ -258,11 +259,12 @@ def labelled_samples(
     Args:
         model: any TransformerLens model.
         data: the rows.
-        features: to label; None: the data's own columns, at one position per row.
-        position: to read in each row (negative: from its end); "all" for every position; None:
-            the data's own positions, else all, else (for the data's columns) the last.
+        features: the features to label; None: the data's own columns, at one position per row.
+        position: the position to read in each row (negative: from its end); "all" for every
+            position; None: the data's own positions, else all, else (for the data's columns) the
+            last.
         most: largest number of samples, from whole rows drawn at random; None: all.
-        seed: of that draw.
+        seed: random seed of that draw.
         memory: bound on activations held at once, such as "4GiB".
 
     Raises:

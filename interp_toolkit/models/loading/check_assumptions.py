@@ -37,7 +37,7 @@ class Tried:
     Attributes:
         settings: differences from the model as loaded.
         right: accuracy, with equal weight for each prompt.
-        interval: of the accuracy, over prompts.
+        interval: interval of the accuracy, over prompts.
     """
 
     settings: Mapping[str, Any]

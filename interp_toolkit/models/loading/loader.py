@@ -66,7 +66,7 @@ def load(
             the extra `real`), a local Hugging Face folder, `toy:NAME`, a hub name, or a live model,
             which is returned unchanged (without a wrapper of `torch.compile`).
         device: where to put it; "auto" selects a GPU if there is one.
-        dtype: of the weights; None keeps the saved dtype.
+        dtype: dtype of the weights; None keeps the saved dtype.
         trust_remote_code: run code that comes with a Hugging Face model.
         keys: naming scheme of a checkpoint's tensors, if it is not recognized: "gpt2", "nanogpt",
             "easytransformer", or a mapping of its names to TransformerLens's (or a JSON file with

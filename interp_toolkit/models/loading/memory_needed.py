@@ -37,7 +37,7 @@ def check_tensors(data: Any, size: int) -> None:
 
     Args:
         data: tensors in mappings, lists and tuples.
-        size: of the file, in bytes.
+        size: size of the file, in bytes.
     """
     _check("tensors", sum(t.numel() * t.element_size() for t in _claimed_tensors(data)), size)
 
@@ -75,9 +75,9 @@ def announce(
     """Report a model's size; raises InputError if it exceeds the machine's memory.
 
     Args:
-        source: for the message.
+        source: name of the file, for the message.
         n_params: number of parameters.
-        dtype: of the loaded weights.
+        dtype: dtype of the loaded weights.
         say: called with the line; None to skip it.
 
     Examples:
@@ -100,7 +100,7 @@ def count_parameters(folder: Path, saved: torch.dtype) -> int | None:
     and not counted.
 
     Args:
-        folder: with files under the names that transformers gives them.
+        folder: a folder with files under the names that transformers gives them.
         saved: dtype of the saved weights.
     """
     try:

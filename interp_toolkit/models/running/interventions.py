@@ -173,7 +173,7 @@ def ablate(
         reference: tokens or data, as `activations` takes them, or for "mean" the result of
             `head_means`; None: the other rows of the running batch, which must then have at least
             two.
-        seed: of the rows that "resample" draws.
+        seed: random seed of the rows that "resample" draws.
 
     Yields:
         The model, ablated until the block ends.

@@ -102,7 +102,7 @@ def run_from(
         model: one that `can_restart`.
         residual: the layer's input.
         layer: where to begin.
-        tokens: of the rows; models that derive positions from the tokens need them.
+        tokens: tokens of the rows; models that derive positions from the tokens need them.
         hooks: (hook point, function) pairs, removed afterwards; those before the layer do not fire.
     """
     if not _takes_layers(model):

@@ -49,7 +49,8 @@ class ActivationBatch(ShortRepr, Mapping[str, Tensor]):
 
     Attributes:
         index: indices of these rows in the data.
-        tensors: for one position, the hook's axes without the position; else with it.
+        tensors: activations; for one position with the hook's axes without the position; else with
+            it.
 
     Examples:
         >>> import interp_toolkit as it
@@ -345,7 +346,7 @@ def numbers_stored(cfg: Any, names: Sequence[str], n_positions: int, n_pos: int)
 
     Args:
         cfg: the model's configuration (TransformerLens's field names).
-        names: of the hooks.
+        names: names of the hooks.
         n_positions: number of positions kept.
         n_pos: tokens in the row.
     """

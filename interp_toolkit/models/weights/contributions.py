@@ -37,10 +37,10 @@ def head_scores(
 
     Args:
         model: any TransformerLens model.
-        data: as `activations` takes it.
+        data: prompts, as `activations` takes them.
         layers: indices of the layers.
         direction: the score is `direction · residual`.
-        position: of every row; None: the data's own, or the last.
+        position: position of every row; None: the data's own, or the last.
         memory: bound for the run, as `activations` takes it.
 
     Raises:
@@ -122,8 +122,8 @@ def residual_parts(
     Args:
         view: the model's weights.
         batch: activations at `part_hooks`, one position of every prompt.
-        tokens: at these positions; token and position embeddings are separate if they are summed
-            without a norm.
+        tokens: contribution of the tokens at these positions; token and position embeddings are
+            separate if they are summed without a norm.
         mlps: whether layers have MLPs; their contribution is what remains after attention.
 
     Raises:

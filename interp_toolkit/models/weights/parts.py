@@ -60,9 +60,10 @@ class OVWeights(ShortRepr):
             + b_O`; absent biases are zero.
         direction: "causal", or "bidirectional": every position sees every other.
         window: number of positions back that a query sees, itself included; None: unlimited.
-        norm: before the layer. post_norm: after the sum over heads (usually kind None).
+        norm: the norm before the layer. post_norm: the norm after the sum over heads (usually kind
+            None).
         parallel: whether the MLP reads the same residual stream as attention, not its output.
-        residual_norm: after the addition to the residual stream, which then is
+        residual_norm: the norm after the addition to the residual stream, which then is
             `residual_norm(x + attn_out)` (BERT, with no norm before the layer); usually kind None.
     """
 
@@ -185,8 +186,8 @@ class MLPWeights(ShortRepr):
         act_fn: TransformerLens's name of the activation.
         b_post: bias that HookedTransformer's gated MLPs add after the product (they have no other
             bias inside); zero for other models.
-        norm: before the MLP. post_norm: after the output.
-        residual_norm: after the addition to the residual stream, as in `LayerWeights`.
+        norm: the norm before the MLP. post_norm: the norm after its output.
+        residual_norm: the norm after the addition to the residual stream, as in `LayerWeights`.
     """
 
     W_in: Float[Tensor, "d_model d_mlp"]

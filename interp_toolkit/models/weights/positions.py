@@ -64,8 +64,8 @@ class RotaryTables:
     Attributes:
         dim: the first `dim` coordinates of a head are rotated, the others are unchanged.
         adjacent: pairs are (0, 1), (2, 3), ... (GPT-J) rather than (0, dim/2), ... (Llama).
-        base: of the frequencies, as configured; scaled variants (NTK, YaRN) keep their base here
-            and differ in the tables.
+        base: base of the frequencies, as configured; scaled variants (NTK, YaRN) keep their base
+            here and differ in the tables.
         tables: the model's own cosines and sines of positions 0 to n - 1, [n dim] each.
     """
 

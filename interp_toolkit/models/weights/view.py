@@ -86,8 +86,8 @@ class ModelWeights:
 
         Args:
             tokens: the tokens.
-            positions: of the tokens; None takes the mean position embedding if the model has
-                learned positions, an approximation that is exact for no position.
+            positions: positions of the tokens; None takes the mean position embedding if the model
+                has learned positions, an approximation that is exact for no position.
 
         Raises:
             InputError: tokens or positions that do not exist, or an embedding that this view

@@ -63,11 +63,11 @@ def head_effects(
         model: any TransformerLens model.
         data: the prompts.
         hook: a site that is a sum over heads.
-        position: of the site; None for the data's own.
+        position: position of the site; None for the data's own.
         X: the site's activations without ablation.
         precision: dtype in which they were computed.
-        direction: of the probe, in activation units.
-        threshold: of the probe.
+        direction: direction of the probe, in activation units.
+        threshold: threshold of the probe.
         positive: the function's value for each row.
         ask_separability: whether to test separability after each ablation.
         memory: bound on activations.

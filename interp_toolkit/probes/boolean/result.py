@@ -43,7 +43,8 @@ class HeldOutFigures:
         null_balanced_accuracy: mean over shuffled labels, same folds and choice of
             regularization.
         reinitialised_balanced_accuracy: mean over copies of the model with permuted weights.
-        p_value: of the balanced accuracy, corrected for the number of sites (max statistic).
+        p_value: p-value of the balanced accuracy, corrected for the number of sites (max
+            statistic).
         shuffles: number of shuffled labels in the null.
     """
 
@@ -104,10 +105,10 @@ class SiteVerdict:
         hook: hook name.
         position: token position; None if it differs from row to row.
         function: the function's name, or its truth table.
-        separability: of the classes, with its witness.
+        separability: separability of the classes, with its witness.
         basis: the source of the status: "points" (a witness on the activations) or "theorem" (too
             few heads, verified by the denominators where the points alone were undecided).
-        accuracy: of the probe, on held-out data if there is any, else on the points.
+        accuracy: accuracy of the probe, on held-out data if there is any, else on the points.
         denominators: the (weighted) softmax denominators as a certificate, if the theorem on
             heads applies and the certificate verifies; else None.
         denominator_residual: distance of the two combinations under these weights,

@@ -121,8 +121,8 @@ class Targets:
         labels: one column each.
         nulls: shuffled labels of the function, one column per draw (none on exhaustive data).
         inputs: an index per row, equal for rows that the site cannot distinguish.
-        groups: of the rows, for splits: the data's groups joined with equal inputs; None if all
-            rows differ.
+        groups: groups of the rows, for splits: the data's groups joined with equal inputs; None if
+            all rows differ.
     """
 
     names: tuple[str, ...]
@@ -147,9 +147,9 @@ class SiteMeasurement:
     """A site's numbers, before they become a `SiteVerdict`.
 
     Attributes:
-        separability: of the function.
-        accuracy: of each target's probe on the points; if sampled, held out, and balanced for the
-            controls (whose classes may be of very different sizes).
+        separability: separability of the function.
+        accuracy: accuracy of each target's probe on the points; if sampled, on held-out points,
+            and balanced for the controls (whose classes may be of very different sizes).
         held_out: scores of the function, without the p-value (which needs all sites); None if
             exhaustive.
         null: balanced accuracy of each shuffled draw.

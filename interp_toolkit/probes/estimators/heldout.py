@@ -93,7 +93,7 @@ def shuffled_labels(
     Args:
         features: the observed labels; with groups, rows of one group in their own order.
         n_draws: number of draws.
-        seed: of the draws.
+        seed: random seed of the draws.
         groups: the group of every row, if any.
 
     Raises:
@@ -200,7 +200,7 @@ def cross_validate_targets(
         Y: labels, one column per target.
         groups: the group (document) of every row.
         n_splits: number of folds.
-        seed: of the folds.
+        seed: random seed of the folds.
         C: as in `fit_logistic_targets` (so are the following options), or several candidates, of
             which each fold chooses one (`GRID`).
         fit_intercept: whether to fit an unpenalised intercept.

@@ -90,8 +90,8 @@ def fit_logistic_targets(
         Y: labels; both classes must occur in every column, among rows of positive weight.
         C: inverse strength of the penalty, as in scikit-learn.
         fit_intercept: whether to fit an unpenalised intercept.
-        sample_weight: of the rows, shared or per target; a boolean mask leaves rows out, so a
-            fold is one more target.
+        sample_weight: weights of the rows, shared or per target; a boolean mask leaves rows
+            out, so a fold is one more target.
         tol: relative error of the solution at convergence, in the Hessian's norm; rounding sets a
             lower limit.
         max_iter: largest number of L-BFGS iterations per target and precision.

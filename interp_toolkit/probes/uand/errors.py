@@ -241,7 +241,7 @@ class TileErrors:
         """Add the scores of inputs with these features on.
 
         Args:
-            scores: of each pair.
+            scores: scores of each pair.
             first: whether feature i is on.
             others: whether feature j is.
             step: every step-th score of class none enters the histogram.

@@ -34,7 +34,7 @@ def check_gates(gates: Sequence[str], names: Sequence[str], table: str | None) -
 
     Args:
         gates: names, separated by commas.
-        names: of all features.
+        names: names of all features.
         table: the truth table of every gate; None: their AND.
 
     Raises:
@@ -173,8 +173,8 @@ class Depth:
     """The measurement of a layer for pairs of ANDs of one depth.
 
     Attributes:
-        depth: of the pairs' ANDs: 2 for ANDs of ANDs of features.
-        names: of the ANDs taken as features.
+        depth: depth of the pairs' ANDs: 2 for ANDs of ANDs of features.
+        names: names of the ANDs taken as features.
         left_out: number of other ANDs, beyond the limit.
         site: the measurement.
     """
@@ -193,7 +193,7 @@ class Composer:
     """Follows ANDs through the layers of a model, in order.
 
     Args:
-        names: of the features.
+        names: names of the features.
         rows: the fitted and held-out rows, with the features' labels.
         most: maximum number of ANDs taken as features at once; the rarest are left out first.
     """
@@ -216,7 +216,7 @@ class Composer:
         Args:
             layer: its activations.
             site: the measurement of its features' own pairs.
-            level: as in `measure_site`.
+            level: the level described in `measure_site`.
             reinitialisations: number of random layers to draw.
             progress: called with a description of each step.
         """

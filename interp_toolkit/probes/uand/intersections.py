@@ -57,7 +57,7 @@ class Intersections(ShortRepr):
         connections: whether each neuron has weight on each feature.
         shared: number of neurons that each pair shares.
         targeted: pairs that share significantly more neurons than expected by chance.
-        errors: of the readouts along the shared neurons, on held-out rows.
+        errors: errors of the readouts along the shared neurons, on held-out rows.
     """
 
     level: float
@@ -89,13 +89,13 @@ class HigherFanIn:
 
     Attributes:
         fan_in: features of a gate.
-        level, scatter, bias: as in `Intersections`.
+        level, scatter, bias: see `Intersections`.
         gates: number of sets of `fan_in` features that share a neuron; an estimate if sampled.
         sampled: number of random sets on which `gates` was counted; None if all were.
         measured: number of these sets that have an error: on together in held-out rows (a sample
             if there are many).
         separated: number of measured sets whose scores are separated.
-        worst, worst_after_offset: of the measured sets; NaN without any.
+        worst, worst_after_offset: errors of the measured sets; NaN if no set was measured.
     """
 
     fan_in: int
@@ -132,9 +132,9 @@ def find_intersections(
     Args:
         weights: the contribution of each feature to each neuron's input (`feature_weights`).
         bias: the neurons' input without any feature.
-        activations: of the neurons, on held-out rows.
-        features: of these rows.
-        pairs: to measure.
+        activations: activations of the neurons, on held-out rows.
+        features: features of these rows.
+        pairs: the pairs to measure.
         level: false discovery rate among targeted pairs.
     """
     intersections = _two_levels(weights, bias, 2)

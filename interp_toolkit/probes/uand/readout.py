@@ -309,7 +309,7 @@ def _response(
     LEAST_RESPONSE, because no better scale is available. 1 if nothing was summed.
 
     Args:
-        sums: of the rows.
+        sums: sums of the rows.
         boosted: sums of the rows, each times 1 / (1 - leverage).
         own: sums of the rows' squared norms times the same factor.
         count: number of the rows.
@@ -398,7 +398,7 @@ class Whitening:
     """A whitening of activations: y = ((x - mean) * unit) @ turn.
 
     Attributes:
-        mean: of the rows.
+        mean: mean of the rows.
         unit: inverse of the columns' standard deviations; 0 for constant columns.
         turn: the matrix that whitens the scaled columns.
     """

@@ -33,7 +33,8 @@ class SiteSummary:
         counts: pairs by class (see `probes.uand.errors`).
         epsilon: errors of the readouts over all observed pairs, on held-out rows: of the "layer",
             its "input", a "reinitialized" layer and "shuffled" labels.
-        by_class: of the layer: "worst", "q99" and "rms" by features on ("both", "one", "none").
+        by_class: errors of the layer: "worst", "q99" and "rms" by features on ("both", "one",
+            "none").
         mean_worst: the layer's mean over pairs of the worst error after offset.
         random_mean_worst: the same for each random layer.
         p_better, p_worse: p-values that a random layer reads the pairs as well, or as badly; not
@@ -134,8 +135,8 @@ class UANDFinding(Finding):
         layers: every layer.
         composed: later layers, measured for ANDs of the ANDs that earlier layers compute.
         epsilon: the errors at the layer of the headline, as in `SiteSummary`.
-        pairs: of that layer: "counts" by class, the "best" and "worst" pairs, and the
-            construction's "named" ones, if it is present.
+        pairs: results of that layer by pair: "counts" by class, the "best" and "worst" pairs, and
+            the construction's "named" pairs, if it is present.
         gates: requested readouts: ANDs of several features, or a truth table.
         features: their number and source, and what was left out.
         rows: fitted and held out.

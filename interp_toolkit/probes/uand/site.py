@@ -66,7 +66,7 @@ class SiteErrors:
     """The measurement of a layer.
 
     Attributes:
-        hook, input_name: of the layer (see `Layer`).
+        hook, input_name: names of the layer's hook point and input (see `Layer`).
         behind_attention: whether `before` lacks information from other positions.
         here, before, shuffled, random: the errors of all pairs at the layer, at its input (None
             if it has none), with shuffled labels, and in the first random layer (None without).
@@ -113,8 +113,8 @@ class Split:
     Attributes:
         fitted, held_out: row indices.
         labels: the features that are on in each row.
-        groups: of the rows.
-        seed: of the split and of all later draws.
+        groups: groups of the rows.
+        seed: random seed of the split and of all later draws.
     """
 
     fitted: Int[np.ndarray, " fitted"]
@@ -282,7 +282,7 @@ class Layer:
     Attributes:
         hook: the hook point.
         input_name: name of its input; None if it has none.
-        activations: at the hook point, float32 like all here.
+        activations: activations at the hook point, float32.
         input: the layer's input; None if it has none.
         pre: the input of the neurons' nonlinearity, affine in the layer's input (for gated MLPs
             both parts side by side); None for other hook points.

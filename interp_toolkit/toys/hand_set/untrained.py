@@ -37,7 +37,7 @@ def random_model(
     """An untrained model: normal weights of standard deviation gain * 0.8 / sqrt(d_model).
 
     Args:
-        seed: of the weights.
+        seed: random seed of the weights.
         n_layers: number of layers.
         n_heads: heads per layer.
         d_model: width of the residual stream.
@@ -52,8 +52,8 @@ def random_model(
         biases: whether there are biases, which are zero.
         bidirectional: whether every position sees every other.
         rotary_dim: rotated dimensions of a head, with rotary positions; None: all.
-        rotary_base: of their frequencies.
-        dtype: of the parameters.
+        rotary_base: base of the rotary frequencies.
+        dtype: dtype of the parameters.
     """
     if not (gain > 0 and math.isfinite(gain)):
         raise InputError(f"gain must be positive, got {gain}")

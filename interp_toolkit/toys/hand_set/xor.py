@@ -63,9 +63,9 @@ def two_heads(
 
     Args:
         tokens: the token that each head attends to.
-        scores: of that token, for each head; others score 0.
+        scores: attention scores of that token, for each head; others score 0.
         axes: the axis that each head writes to.
-        dtype: of the weights.
+        dtype: dtype of the weights.
     """
     model = _empty(n_heads=2, dtype=dtype)
     for head, (token, score, axis) in enumerate(zip(tokens, scores, axes, strict=True)):

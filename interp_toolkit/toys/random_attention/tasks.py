@@ -202,7 +202,7 @@ class KHop(Task):
 
     Attributes:
         most_hops: the largest k.
-        length: of a prompt, including the token for k.
+        length: length of a prompt, including the token for k.
         alphabet: number of letters.
     """
 
@@ -362,7 +362,7 @@ class DecimalAddition(Task):
     Source: "Is random attention sufficient for sequence modeling?", section 3.1.
 
     Attributes:
-        digits: of each number, 1 to 18.
+        digits: number of digits of each number, 1 to 18.
         reversed: whether numbers are written with the least significant digit first.
     """
 

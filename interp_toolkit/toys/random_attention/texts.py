@@ -117,7 +117,7 @@ class _Reader:
 
     Attributes:
         sentence: its words so far.
-        last_names: by first name, of the people mentioned so far.
+        last_names: last names of the people mentioned so far, by first name.
     """
 
     def __init__(self) -> None:

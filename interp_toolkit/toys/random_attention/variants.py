@@ -55,12 +55,13 @@ def variant_config(
         n_ctx: number of positions.
         d_vocab: number of tokens.
         mixing: the variance of mixit's matrices.
-        biases: of all linear maps of attention and MLP; the unembedding has none.
+        biases: biases of all linear maps of attention and MLP; the unembedding has none.
         tied_embeddings: unembed with the embedding's transpose.
-        initial_std: of the initial weights; None: 1/sqrt(d_model), the source's for W_V.
-        dtype: of the weights.
-        seed: of the weights.
-        model_name: of the model.
+        initial_std: standard deviation of the initial weights; None: 1/sqrt(d_model), the source's
+            value for W_V.
+        dtype: dtype of the weights.
+        seed: random seed of the weights.
+        model_name: name of the model.
     """
     mixes = variant == "mixit"
     return TransformerConfig(
@@ -95,8 +96,9 @@ def variant_model(
     Args:
         cfg: see `variant_config`.
         variant: name of the variant.
-        qk_std: of the initial W_Q and W_K; None: as for all other weights. Frozen weights keep
-            their scale, so it determines how sharp frozen-qk's attention can become.
+        qk_std: standard deviation of the initial W_Q and W_K; None: as for all other weights.
+            Frozen weights keep their scale, so it determines how sharp frozen-qk's attention can
+            become.
     """
     model = Transformer(cfg)
     if qk_std is not None and cfg.mixing is None:

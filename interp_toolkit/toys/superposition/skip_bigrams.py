@@ -268,14 +268,14 @@ def bigram_model(
     """A one-layer model in float64 with these heads; see the module.
 
     Args:
-        heads: of one d_head.
+        heads: heads with equal d_head.
         features: the f-vectors.
         rotary: rotate queries and keys by their positions; otherwise there are no positions.
         distance: query position minus key position at which the bigrams hold; None: all distances,
             by dimensions that do not rotate.
         n_key_value_heads: None: every head has its own keys.
         n_ctx: number of positions.
-        name: of the model.
+        name: name of the model.
 
     Raises:
         InputError: heads of different shapes, or a context, a distance, a number of groups or

@@ -77,8 +77,8 @@ class FinalScore:
     """A task's score, comparable between runs.
 
     Attributes:
-        name: of the score, in the run's table and in its curve.
-        value: of the best seed.
+        name: name of the score, in the run's table and in its curve.
+        value: the best seed's score.
         better: direction of improvement.
         unit: "share" (0 to 1) or "nats".
         guess: score of a rule that does not solve the task; None: unknown.
@@ -148,9 +148,9 @@ def tracked(
     """A function that sends measurements to the tracker; without effect if `to` is None.
 
     Args:
-        to: as checked by `check_log`.
+        to: destination of the log, as `check_log` accepts it.
         folder: the run's, which exists by the time of the first measurement.
-        name: of the run.
+        name: name of the run.
         restart: whether to remove an earlier run's local records of the same seeds.
     """
     if to is None or folder is None:

@@ -59,7 +59,7 @@ class State:
     """The training of one seed, before update number `step`.
 
     Attributes:
-        recipe, settings, seed: of the run.
+        recipe, settings, seed: those of the run.
         step: updates done.
         model: the parameters.
         optimiser: its state; None if the seed is finished.
@@ -199,7 +199,7 @@ class RunFiles:
     Args:
         folder: their folder, which need not exist.
         recipe: its name.
-        settings: of the run.
+        settings: settings of the run.
         resume: continue the unfinished run in the folder.
 
     Raises:

@@ -61,10 +61,10 @@ class TrainingSettings(BaseModel):
             `training.engine.settings`).
         warm_up: steps over which the learning rate rises from 0, in addition to the schedule.
         optimiser: "adam" (weight decay as an L2 term in the gradient) or "adamw" (decoupled).
-        betas, weight_decay: of the optimizer.
+        betas, weight_decay: parameters of the optimizer.
         target: stop a seed once its watched loss is below this; 0: never.
         seeds, seed: the number of seeds, and the first seed.
-        device, dtype: of the training.
+        device, dtype: those of the training.
         checkpoints: numbers of updates after which the model is stored: a list such as
             `0,100,1000`, or a number of checkpoints, spread evenly on a logarithmic scale from 0 to
             `steps`; 0: none.
@@ -138,10 +138,10 @@ def configure(
     """The recipe's `config`, filled by precedence: overrides, then the variant, then the preset.
 
     Args:
-        recipe: of the settings.
+        recipe: recipe of the settings.
         variant: its name; None: none.
         preset: its name.
-        overrides: by setting; texts from the command line are converted to numbers.
+        overrides: new values, by setting; texts from the command line are converted to numbers.
 
     Raises:
         InputError: an unknown variant, preset or setting; or an invalid value.

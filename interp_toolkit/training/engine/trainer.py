@@ -50,7 +50,7 @@ class Fitted:
     """The result of training one seed.
 
     Attributes:
-        seed: of the model and its batches.
+        seed: random seed of the model and its batches.
         curve: (step, loss) at each measurement; the loss is that of the model after `step`
             updates, on a new batch, and the last one is that of the final model.
         measured: other metrics of the problem at each measurement, by name.
@@ -88,7 +88,7 @@ def fit(
     Args:
         problem: the model, its batches and its loss.
         settings: see `TrainingSettings`; its number of seeds is ignored here.
-        seed: of the batches.
+        seed: random seed of the batches.
         files: folder for metrics, states and checkpoints; training resumes from a state in it.
         task: the task record for the checkpoints.
         report: called with step and loss at each measurement.
@@ -327,7 +327,7 @@ class SeedRuns:
     """The best seed's model, and the results of every seed.
 
     Attributes:
-        recipe, settings: of the run.
+        recipe, settings: those of the run.
         model: the best seed's.
         best: the result of its training.
         scores: its scores, by name.
@@ -381,7 +381,7 @@ def train_seeds(
 
     Args:
         recipe: its name.
-        settings: of the run.
+        settings: settings of the run.
         start: makes a seed's problem.
         score: returns a seed's scores by name, from its trained problem and its result.
         session: folder and callbacks.

@@ -58,14 +58,14 @@ class VariantTraining(TrainingSettings):
 
     Attributes:
         variant: determines the model's parameters, and which of them are trained.
-        layers, heads, d_model: of the model; d_head is d_model / heads.
-        mixing_variance: of mixit's matrices, n = d_model, m = the task's positions; "1/m unshaped"
-            leaves out the identity and the centering.
+        layers, heads, d_model: sizes of the model; d_head is d_model / heads.
+        mixing_variance: variance of mixit's matrices, n = d_model, m = the task's positions;
+            "1/m unshaped" leaves out the identity and the centering.
         biases: whether attention and MLP have biases.
         tied: whether the unembedding is the embedding's transpose.
-        initial_std: of the initial weights; 0: 1/sqrt(d_model).
-        qk_std: of the initial W_Q and W_K; 0: as for all other weights.
-        rows: of a batch.
+        initial_std: standard deviation of the initial weights; 0: 1/sqrt(d_model).
+        qk_std: standard deviation of the initial W_Q and W_K; 0: as for all other weights.
+        rows: number of rows in a batch.
     """
 
     curve_points: ClassVar[int] = 50
@@ -246,7 +246,7 @@ class TaskProblem(Problem):
     Attributes:
         task: the task.
         train_rows: drawn once; None: new rows every step.
-        test_rows: of the task (see `training.tasks.problem`).
+        test_rows: test set of the task (see `training.tasks.problem`).
     """
 
     capturable: ClassVar[bool] = True

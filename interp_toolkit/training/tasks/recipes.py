@@ -163,7 +163,7 @@ class KHopTraining(TaskTraining):
 
     Attributes:
         most_hops: the largest k.
-        length: of a row, including the token for k.
+        length: length of a row, including the token for k.
         alphabet: number of letters.
     """
 
@@ -274,7 +274,7 @@ class DecimalAdditionTraining(TaskTraining):
     significant one, as in the small preset of three digits.
 
     Attributes:
-        digits: of each number.
+        digits: number of digits of each number.
         reversed: whether numbers are written with the least significant digit first.
     """
 
@@ -325,7 +325,7 @@ class DyckTraining(TaskTraining):
     needs.
 
     Attributes:
-        length: of the strings, an even number.
+        length: length of the strings, an even number.
     """
 
     length: int = Field(24, ge=2, le=100_000)
@@ -382,7 +382,7 @@ class MemorizationTraining(SyntheticTraining):
 
     Attributes:
         side: number of keys of each of the two kinds, and of values; the table has side² entries.
-        table_seed: of the table; all seeds of a run learn the same table.
+        table_seed: random seed of the table; all seeds of a run learn the same table.
     """
 
     side: int = Field(64, ge=2, le=10_000)

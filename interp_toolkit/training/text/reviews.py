@@ -51,7 +51,7 @@ class ReviewProblem(Problem):
     """One seed's model and the reviews.
 
     Attributes:
-        reviews, tested: for training and for testing.
+        reviews, tested: the reviews for training and for testing.
     """
 
     capturable = True

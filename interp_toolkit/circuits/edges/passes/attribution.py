@@ -183,7 +183,7 @@ def patched_stream(
     Args:
         engine: the model.
         prompts: prompts with corrupted counterparts; ROWS of them are used, at even steps.
-        metric: of each prompt.
+        metric: the metric on each prompt.
         memory: bytes to hold at once, in addition to the weights.
         progress: called with a description of each step.
 

@@ -200,7 +200,7 @@ class EdgeAblation:
         others: indices of the prompts that mean ablation values are taken over.
         metric: the metric of a prompt.
         memory: bytes to hold at once, in addition to the weights.
-        kind: of the ablation value; None: the first of `kinds_for`.
+        kind: kind of the ablation value; None: the first of `kinds_for`.
 
     Attributes:
         rows: indices of the prompts.

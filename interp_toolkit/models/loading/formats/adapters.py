@@ -29,7 +29,7 @@ class Adapter:
     """An adapter and its base model.
 
     Attributes:
-        folder: of the adapter.
+        folder: folder of the adapter.
         base: folder of the base model; may be the same folder.
         kind: as PEFT calls it, such as `LORA`.
     """

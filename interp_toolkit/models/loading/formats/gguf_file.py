@@ -65,7 +65,7 @@ def load_gguf(
     Args:
         path: the file.
         device: where to put the model.
-        dtype: of its weights; None is float32, whatever the file's formats.
+        dtype: dtype of its weights; None is float32, whatever the file's formats.
         say: called with a line on the model's size.
 
     Raises:

@@ -29,7 +29,7 @@ class Headless(nn.Module):
 
     Args:
         trunk: a transformers model without a head.
-        name: of the trunk in the model with a head.
+        name: name of the trunk in the model with a head.
     """
 
     def __init__(self, trunk: Any, name: str):
@@ -104,7 +104,7 @@ def headless_bridge(trunk: Any, like: str, tokenizer: Any, name: str) -> Any:
         trunk: the model.
         like: name of the same family's class with a head.
         tokenizer: its tokenizer, if there is one.
-        name: of the model.
+        name: name of the model.
     """
     import transformers
     from transformer_lens.model_bridge.sources import build_bridge_from_module

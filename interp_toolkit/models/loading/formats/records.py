@@ -74,7 +74,7 @@ class HeldTensor:
     """A tensor in a form that a pickle can name but not change.
 
     Args:
-        tensor: to keep.
+        tensor: the tensor to keep.
     """
 
     __slots__ = ("tensor",)

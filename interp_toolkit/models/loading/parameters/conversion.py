@@ -57,7 +57,7 @@ class Converted:
     """Tensors under TransformerLens' names.
 
     Attributes:
-        kind: of their source.
+        kind: kind of their source.
         parameters: the weights, provisional while settings are needed.
         buffers: masks and rotary tables.
         phrases: assumptions, one phrase each.
@@ -77,10 +77,10 @@ def convert(
     """The tensors under TransformerLens' names.
 
     Args:
-        tensors: as saved.
+        tensors: the tensors as saved.
         keys: a layout's name, a JSON file or a mapping (see `key_rules`); None: detect the layout.
         settings: the user's settings; `n_heads` and `d_head` may be needed.
-        source: for messages.
+        source: name of the file, for messages.
 
     Raises:
         InputError: they are not a transformer's, or do not fit the layout.

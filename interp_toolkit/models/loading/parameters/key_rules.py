@@ -131,10 +131,10 @@ def rename(
     """The tensors under our names and in our shapes; those without a rule are unchanged.
 
     Args:
-        tensors: of the checkpoint.
-        layout: of the checkpoint.
+        tensors: the checkpoint's tensors.
+        layout: layout of the checkpoint.
         axis_sizes: sizes of axes that no shape shows, such as `head`.
-        source: for messages.
+        source: name of the file, for messages.
 
     Raises:
         InputError: the shapes contradict the layout, or heads are missing.

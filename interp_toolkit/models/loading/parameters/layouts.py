@@ -121,7 +121,7 @@ class Named:
     """Tensors under TransformerLens' names.
 
     Attributes:
-        tensors: by name.
+        tensors: the tensors, by name.
         phrases: assumptions, one phrase each.
         unknown: axes whose size must be set (`head`); the tensors are then provisional.
     """
@@ -151,11 +151,11 @@ def as_named(
     """The tensors under TransformerLens' names, by a named layout, a file or a mapping.
 
     Args:
-        tensors: as saved.
+        tensors: the tensors as saved.
         keys: a key of `LAYOUTS`, a JSON file, or the content of such a file.
         settings: `n_heads` and `d_head` are the sizes of the axes `head` and `d_head`; with
             `normalization_type="LN"` norms without a shift get zeros.
-        source: for messages.
+        source: name of the file, for messages.
 
     Raises:
         InputError: there is no such layout, or it does not fit.

@@ -26,7 +26,7 @@ class RotaryTable:
 
     Attributes:
         dim: number of rotated dimensions per head.
-        base: of the frequencies.
+        base: base of the frequencies.
         adjacent_pairs: pairs (0, 1), (2, 3), ... rather than (0, dim/2), (1, dim/2 + 1), ...;
             this and `base` are None if they make no difference: one pair, or one position.
         n_ctx: number of positions in the table.

@@ -149,12 +149,12 @@ def fan_in_and(
     """Universal AND of fan-in `fan_in`, on features that are the axes of the input.
 
     Args:
-        n_features: of the input.
-        n_neurons: of the layer.
+        n_features: number of features of the input.
+        n_neurons: number of neurons of the layer.
         fan_in: number of features of a gate, at least 2.
         density: the probability p that a feature is connected to a neuron; see
             `choose_density` and `least_density`.
-        seed: of the connections.
+        seed: random seed of the connections.
 
     Raises:
         InputError: invalid sizes, a density outside 0..1 (as the source's log²(d0) / d^(1/k) is at
@@ -311,7 +311,7 @@ class QuadraticAND(ShortRepr):
         Args:
             most_on: number of features that are on, at least 2.
             n: number of pairs, each with its own input in each class.
-            seed: of the sample.
+            seed: random seed of the sample.
 
         Raises:
             InputError: fewer features than the pair and `most_on` others, or no pairs.
@@ -349,7 +349,7 @@ def quadratic_and(n_features: int, dim: int, *, seed: int = 0) -> QuadraticAND:
     Args:
         n_features: m.
         dim: r, the number of dimensions.
-        seed: of the f-vectors.
+        seed: random seed of the f-vectors.
 
     Raises:
         InputError: no features or no dimensions, sizes too large, or so few dimensions (below 16)

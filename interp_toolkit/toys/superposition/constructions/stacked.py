@@ -51,9 +51,9 @@ class LayerErrors:
     """The errors of a layer's functions over some inputs.
 
     Attributes:
-        written: of the readouts of this layer.
-        read: of the next layer's input along the functions' f-vectors; for the last layer equal to
-            `written`.
+        written: errors of the readouts of this layer.
+        read: errors of the next layer's input along the functions' f-vectors; for the last layer
+            equal to `written`.
     """
 
     written: Epsilon
@@ -68,7 +68,7 @@ class CircuitGroundTruth(ShortRepr):
         circuit: the functions of each layer, of the previous layer's features; the last are the
             logits.
         features: the f-vectors of each layer's input.
-        hooks: of each layer's neurons; neurons that pass features on come first.
+        hooks: hook points of each layer's neurons; neurons that pass features on come first.
         most_on: largest number of input features that are on together.
     """
 
@@ -223,12 +223,12 @@ def stacked_circuit(
 
     Args:
         circuit: functions of one or two features, layer by layer.
-        n_features: of the circuit's input.
-        n_neurons: of each layer.
-        neurons_per_gate: for each AND.
-        dims: of the f-vectors of each layer's input; None: an axis for each feature.
+        n_features: number of features of the circuit's input.
+        n_neurons: number of neurons of each layer.
+        neurons_per_gate: number of neurons for each AND.
+        dims: dimension of the f-vectors of each layer's input; None: an axis for each feature.
         spread: whether f-vectors are spread evenly instead of random.
-        seed: of f-vectors and neurons.
+        seed: random seed of f-vectors and neurons.
 
     Raises:
         InputError: functions of more than two features or of unknown ones, layers without an AND,
@@ -325,7 +325,7 @@ def stacked_model(
         layers: each reads the f-vectors of the previous layer's functions.
         readoffs: readouts of each layer's functions.
         most_on: the largest number of features that are on together.
-        name: of the model.
+        name: name of the model.
 
     Raises:
         InputError: layers whose sizes do not match, or that are not ReLU layers; no features that

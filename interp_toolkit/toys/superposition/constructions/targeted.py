@@ -80,10 +80,10 @@ def superposed_and(
         n_features: features.
         d_in: axes of the input.
         n_neurons: the width of the layer.
-        density: of connections; None: "sparsest".
+        density: density of connections; None: "sparsest".
         most_on: number of features that are on together, for the search of the density.
         allow_empty: build it even if some pairs have no neuron.
-        seed: of the connections and the f-vectors.
+        seed: random seed of the connections and the f-vectors.
 
     Raises:
         InputError: as `universal_and`; an interference of 1 or more; and, unless a density is set,
@@ -140,7 +140,7 @@ class TargetedANDs(ShortRepr):
         gates: the features of each gate.
         neurons: the neurons drawn for each gate.
         connections: the neurons to which each feature is connected.
-        seed: of the draw.
+        seed: random seed of the draw.
     """
 
     layer: FeatureLayer
@@ -194,7 +194,7 @@ def targeted_gates(
         neurons_per_gate: random neurons for each gate.
         d_in: axes of the input, for random unit f-vectors; None: an axis for each feature.
         spread: whether the f-vectors are spread evenly (`spread_features`) instead of random.
-        seed: of the neurons and the f-vectors.
+        seed: random seed of the neurons and the f-vectors.
 
     Raises:
         InputError: unknown or duplicate gates, more neurons per gate than there are, interference

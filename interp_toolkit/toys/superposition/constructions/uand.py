@@ -67,7 +67,7 @@ class UniversalAND(ShortRepr):
         connections: the neurons to which each feature is connected, the sets S_i.
         density: the probability of a connection.
         chosen: how the density was chosen: "given", "search", "sparsest" or "source".
-        seed: of the draw.
+        seed: random seed of the draw.
     """
 
     layer: FeatureLayer
@@ -212,7 +212,7 @@ def universal_and(
             neuron. "source": the source's.
         most_on: largest number of features that are on together, for the search of the density.
         allow_empty: build it even if some pairs have no neuron, so that their error is 1.
-        seed: of the connections; those of a higher density include those of a lower.
+        seed: random seed of the connections; those of a higher density include those of a lower.
 
     Raises:
         InputError: invalid sizes or sizes that do not fit, a density that is not a probability,

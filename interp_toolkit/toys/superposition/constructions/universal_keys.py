@@ -42,7 +42,7 @@ class KeysGroundTruth(ShortRepr):
 
     Attributes:
         head: layer and head that attend to keys for which the query's function holds.
-        functions: of the query tokens, len(inputs) and after.
+        functions: functions of the query tokens, len(inputs) and after.
         inputs: the features of each key token.
         truth: whether each function holds on each key token.
         epsilon: errors of the readouts, over all key tokens and functions.
@@ -60,7 +60,7 @@ class UniversalKeys(ShortRepr):
     """The head's parts; see the module.
 
     Attributes:
-        functions: of the query tokens.
+        functions: functions of the query tokens.
         layer: computes the ANDs, on features with an axis each.
         readoffs: readouts of the functions from the layer.
         most_on: largest number of features of a key token.
@@ -214,7 +214,7 @@ def universal_keys(
     """The parts of such a head.
 
     Args:
-        functions: of the query tokens.
+        functions: functions of the query tokens.
         layer: the key tokens' MLP, as made by `universal_and` or `fan_in_and`.
         readoffs: readouts of the functions: from `function_readoffs` or `fitted_readoffs`.
         most_on: largest number of features of a key token.

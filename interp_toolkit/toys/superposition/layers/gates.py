@@ -150,7 +150,7 @@ def inputs_about(
     Args:
         gates: the gate of each input.
         missing: index within the gate of the feature that is off; -1: none is.
-        n_features: of the inputs.
+        n_features: number of features of the inputs.
         n_on: total number of features that are on, at least the largest fan-in.
         rng: draws the others.
     """

@@ -101,10 +101,10 @@ def layer_model(
     A squared neuron is two neurons of a gated MLP: x^2 = relu(x) x + relu(-x) (-x).
 
     Args:
-        layer: of the MLP.
+        layer: layer of the MLP.
         readoffs: readouts of the gates that the model writes.
         most_on: the largest number of features that are on together.
-        name: of the model.
+        name: name of the model.
 
     Raises:
         InputError: no gate, squares with a bias (which no gated MLP has), or no features that are
@@ -150,7 +150,7 @@ def adding_model(
         n_out: logits, each read along its own residual direction, the last ones.
         width: number of residual directions before these.
         d_mlp: neurons of a block.
-        name: of the model.
+        name: name of the model.
         n_layers: blocks; only the first one's head writes anything.
         gated: whether the MLPs are gated.
 
@@ -321,10 +321,10 @@ class SampledEpsilon:
     """Errors of gates' readouts on sampled inputs; see the module.
 
     Attributes:
-        own: of each gate's readout on the inputs about it.
-        every: of every gate's readout on all the inputs.
-        rms_on: of a gate's readout with all of the gate on.
-        rms_one_off: with all but one of its features on.
+        own: errors of each gate's readout on the inputs about it.
+        every: errors of every gate's readout on all the inputs.
+        rms_on: rms error of a gate's readout with all of the gate on.
+        rms_one_off: rms error with all but one of its features on.
         rms_random: on random inputs.
         worst_after_common_offset: the worst own error after one gain and bias for all gates.
         how: a description of the sample.
@@ -362,7 +362,7 @@ def sampled_epsilon(
         gates: their features.
         most_on: the largest number of features that are on together.
         rounds: number of times that the inputs about each gate are drawn.
-        seed: of the draws.
+        seed: random seed of the draws.
 
     Raises:
         InputError: unknown gates, or gates that cannot be true with so few features on; more inputs
@@ -472,10 +472,10 @@ class GatesGroundTruth(ShortRepr):
     """The ground truth of a model of a layer of gates.
 
     Attributes:
-        hook: of its neurons.
+        hook: hook point of its neurons.
         n_features: number of input features.
         most_on: largest number of features that are on together.
-        gates: in the order of the logits; logit g is the readout of gate g.
+        gates: the gates in the order of the logits; logit g is the readout of gate g.
         connections: the features that each neuron reads; None if neurons read axes.
         readoffs: readouts of the gates, from the neurons.
         worst: each gate's worst |logit - AND| over all inputs; None if it can only be sampled.

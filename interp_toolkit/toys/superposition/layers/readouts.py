@@ -102,10 +102,10 @@ class FunctionReadoffs:
         """The errors as readouts of these functions, exact if the inputs are few.
 
         Args:
-            functions: of each readout, in order.
-            layer: to read.
+            functions: functions of each readout, in order.
+            layer: the layer to read.
             most_on: largest number of features that are on together.
-            seed: of the sample, if the inputs are many.
+            seed: random seed of the sample, if the inputs are many.
 
         Raises:
             InputError: a number of functions other than that of readouts, an invalid table or
@@ -143,7 +143,7 @@ def function_readoffs(
     """Readouts of functions, by combining the construction's readouts of ANDs.
 
     Args:
-        functions: of the layer's features.
+        functions: functions of the layer's features.
         ands: the construction's `readoffs`; called with every AND that has a coefficient.
         layer: the construction's layer.
 
@@ -218,7 +218,7 @@ class MeasuredEpsilon:
     """The errors of readouts on inputs with at most l features on.
 
     Attributes:
-        over_all: over all readouts and inputs.
+        over_all: errors over all readouts and inputs.
         worst: each readout's largest error.
         exact: whether every input was run; otherwise `worst` is a lower bound.
         how: a description of the inputs.
@@ -245,9 +245,9 @@ def measured_epsilon(
         scores: computes the readouts.
         truth: computes the functions.
         about: the features of each readout.
-        n_features: of the inputs.
+        n_features: number of features of the inputs.
         most_on: largest number of features that are on together.
-        seed: of a sample.
+        seed: random seed of a sample.
 
     Raises:
         InputError: sizes that are invalid or do not fit.
