@@ -7,11 +7,11 @@ the least degree of a polynomial with the function's signs.
 
 A readout is ε-accurate if it lies within ε of 1 on every input on which the function is true,
 and within ε of 0 on every other input (same source, notation). The worst error is one measure. A
-second measure allows each gate its best gain and bias, which the next layer can supply. Let the on-scores
-lie in an interval of width s_on and the off-scores in one of width s_off. With
-D = max(s_on, s_off) and the gap g = min(on) - max(off) (negative if they overlap), the minimal
-worst error over gains and biases is D / (2 (g + D)). It is 1/2, the error of a constant, if that
-is larger or g + D <= 0. For AND, the best readout that is affine in the two features has 1/4.
+second measure allows each gate its best gain and bias, which the next layer can supply. Let the
+on-scores lie in an interval of width s_on and the off-scores in one of width s_off. With D =
+max(s_on, s_off) and the gap g = min(on) - max(off) (negative if they overlap), the minimal worst
+error over gains and biases is D / (2 (g + D)). It is 1/2, the error of a constant, if that is
+larger or g + D <= 0. For AND, the best readout that is affine in the two features has 1/4.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def of(*groups: Group, more: Sequence[str] = ()) -> Completer:
 
 
 def models(incomplete: str) -> list[str]:
-    """Completions of toys, for prefixes from `to` on; for others files are more likely.
+    """Completions of toy names, for prefixes that begin with `to`; others more likely name files.
 
     bash splits `toy:xor-1` into three words, and completes only the last.
     """

@@ -172,8 +172,8 @@ class Outputs:
     """The outputs of a command, checked to be writable before the work starts.
 
     Args:
-        json: as on the command line.
-        html: as on the command line.
+        json: value of `--json`.
+        html: value of `--html`.
         quiet: print only the verdict, and no progress.
         read: files that the command reads, by description; they may not be overwritten.
         written: further files that the command writes, by flag.

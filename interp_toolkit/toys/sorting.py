@@ -2,12 +2,12 @@
 
 `sort_min_greater` outputs the least item greater than the previous one, `sort_refined` does so with
 repeats, `sort_argmax` outputs the argmax of a sum of piecewise-linear functions, and `sort_mixed`
-filters as the first and sums as the third. Each docstring gives its attention and logits in closed
-form and derives for which lists the model is right. In all of them n is the list's length, k counts
-the sorted items from 0, p is the previous item (sorted item k - 1; -1 for k = 0, when the query is
-a separator), x is a value, and D, A, w, Z are defined in the docstring. Heads share the output:
-each has the stated attention and writes its fraction of the output; a head with fraction 0 has
-zero weights.
+filters as `sort_min_greater` does and sums as `sort_argmax` does. Each docstring gives its
+attention and logits in closed form and derives for which lists the model is right. In all of them n
+is the list's length, k counts the sorted items from 0, p is the previous item (sorted item k - 1;
+-1 for k = 0, when the query is a separator), x is a value, and D, A, w, Z are defined in the
+docstring. Heads share the output: each has the stated attention and writes its fraction of the
+output; a head with fraction 0 has zero weights.
 
 The residual stream has one axis for each token, each position and each logit. A head is defined by
 two tables: the score of every key axis for every query axis (a score is the sum over a query's

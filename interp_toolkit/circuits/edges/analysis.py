@@ -173,11 +173,11 @@ class CircuitFinding(Finding):
     """The circuit of a task.
 
     Attributes:
-        edges: the circuit's, the largest effect first.
-        nodes: name -> effect, of the circuit's nodes that write.
+        edges: edges of the circuit, the largest effect first.
+        nodes: name -> effect of each node of the circuit, without the logits.
         node_intervals: name -> the ends of its effect's interval.
         graph: the circuit as node-link data.
-        network: the same as `composition_graph` gives it, for `write_graph`.
+        network: the circuit as `composition_graph` returns it, for `write_graph`.
     """
 
     evidence: CircuitEvidence

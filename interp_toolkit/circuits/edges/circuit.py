@@ -57,8 +57,8 @@ class Nothing:
     """Why there is no circuit to search for.
 
     Attributes:
-        status: not tested if the model does not perform the task; otherwise by the effect of
-            ablating every edge.
+        status: "not_tested" if the model does not perform the task; otherwise the status that
+            the effect of ablating every edge allows.
         reason: the reason in one sentence.
     """
 
@@ -125,13 +125,13 @@ def described(
     *,
     test: bool,
 ) -> list[EdgeEffect]:
-    """Every edge as a dictionary of its measurements.
+    """Every edge of the model with its measurements.
 
     Args:
-        edges: all of the model's.
+        edges: all edges of the model.
         attributions: estimates of their effects, if there are any.
-        measurement: those that were measured.
-        included: those in the circuit.
+        measurement: measured effects of some of them.
+        included: the edges of the circuit.
         test: whether a mean of 0 is a null hypothesis.
     """
     p = np.ones(len(edges))

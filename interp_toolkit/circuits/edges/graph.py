@@ -1,7 +1,5 @@
 """Circuits as networkx graphs and as files.
 
-The circuit behind in-context prediction, as a networkx graph.
-
 Nodes are named as EAP-IG names them: `input`, `a0.h1`, `m0`, `logits`. Only the circuit's nodes and
 edges are there (see `circuit` for how they are chosen), and always `input` and `logits`.
 
@@ -9,12 +7,11 @@ Node attributes: kind ("input", "head", "mlp", "logits"), layer and head where t
 effect: the loss of the metric when the node's whole output is ablated, with its interval
 (effect_low, effect_high); in a large circuit only of measured nodes.
 Edge attributes: effect (the loss when this edge alone is ablated; for edges that were not measured
-the attribution, estimate, instead) and p_value (Holm-adjusted over all of the model's edges; not
-for the KL divergence). A head reads by three
-channels, so its edges have `channels`, such as "qk", and for each channel effect_k, p_value_k, and
-between heads composition_k and composition_p_k, from the weights (see `composition`); effect and
-p_value are then those of the channel with the largest effect.
-Graph attributes: see `composition_graph`.
+`estimate`, by attribution, instead) and p_value (Holm-adjusted over all of the model's edges; not
+for the KL divergence). A head reads by three channels, so its edges have `channels`, such as "qk",
+and for each channel effect_k, p_value_k, and between heads composition_k and composition_p_k, from
+the weights (see `composition`); effect and p_value are then those of the channel with the largest
+effect. Graph attributes: see `composition_graph`.
 
 Circuit graphs as files: GraphML, node-link JSON, and the edge JSON of EAP-IG.
 
@@ -26,10 +23,10 @@ the MIB benchmark (Mueller et al. 2025, arXiv 2504.13151):
      "nodes": {"a0.h1": {"in_graph": true}, ...},
      "edges": {"a0.h1->a1.h0<k>": {"score": 3.8, "in_graph": true}, ...}}
 
-with every node and every edge of the model. That format knows no layers without an MLP: theirs are
-written as not in the graph, with scores of 0. Scores are effects: positive where the edge carries
-the behavior; of edges that were not measured, the estimates.
-Node-link JSON has `edges` under that name, networkx's default since 3.6.
+with every node and every edge of the model. That format has no layers without an MLP: missing MLPs
+are written as not in the graph, with scores of 0. Scores are effects: positive where the edge
+carries the behavior; of edges that were not measured, the estimates. Node-link JSON has `edges`
+under that name, networkx's default since 3.6.
 """
 
 from __future__ import annotations

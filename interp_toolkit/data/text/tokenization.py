@@ -223,7 +223,7 @@ def data_from_prose(
     """Split a text into pieces of `length` tokens.
 
     The `length` includes the tokenizer's leading tokens (such as BOS). The remainder at the end is
-    not used, nor is text after the first `MOST_PIECES`. Pieces of one text are not independent:
+    not used, nor are pieces after the first `MOST_PIECES`. Pieces of one text are not independent:
     `source` records that they are pieces.
 
     Raises:

@@ -4,7 +4,7 @@ The residual stream has one axis for each token and each position, and axes that
 `previous` (for the previous token), `output` (read by the unembedding). A head that looks for
 something scores `score` on it and 0 elsewhere, so that with `A = exp(score)` its attention is a
 closed form (see each builder). Other heads have zero weights: uniform attention, no output. An
-induction head reads, at each key, the output of a previous-token head (K-composition). It so
+induction head reads, at each key, the output of a previous-token head (K-composition). It therefore
 attends to the token after an earlier occurrence of its own token, which its OV circuit copies.
 Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", and Olsson et al.
 2022, "In-context Learning and Induction Heads"; rotary previous-token heads after Su et al. 2021.
@@ -54,7 +54,7 @@ def previous_token(
 ) -> Transformer:
     """One layer: head (0, 1) attends to the previous position and outputs the token there.
 
-    From position q > 0 it gives A/(A + q) to position q - 1, 1/(A + q) to each other.
+    From position q > 0 it gives A/(A + q) to position q - 1 and 1/(A + q) to every other position.
     """
     model, axes = blank(d_vocab, n_ctx, d_head=max(d_vocab, n_ctx), dtype=dtype)
     look_back(model, SINGLE_HEAD, axes, score)

@@ -108,7 +108,7 @@ def or_1head(score: float = 1.0, dtype: torch.dtype = torch.float64) -> Transfor
 
 
 def and_1head(score: float = 1.0, dtype: torch.dtype = torch.float64) -> Transformer:
-    """One head that computes AND: the head of `or_1head`; the threshold is between one and two."""
+    """One head that computes AND: the head of `or_1head`, with its threshold between 01 and 11."""
     A = math.exp(score)
     return _count_ones(score, threshold=(A / (A + 2) + 2 * A / (2 * A + 1)) / 2, dtype=dtype)
 

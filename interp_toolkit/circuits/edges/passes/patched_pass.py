@@ -263,13 +263,13 @@ class PatchedModel:
 
     @property
     def hidden(self) -> int:
-        """Numbers a position that a pass keeps inside MLPs and the unembedding, for gradients."""
+        """Numbers per position that a pass stores for gradients in MLPs and the unembedding."""
         inside = sum(4 * mlp.W_in.shape[1] for mlp in self.blocks.mlps if mlp is not None)
         return int(inside + 6 * self.blocks.W_U.shape[1])
 
     @property
     def widest(self) -> int:
-        """Numbers a position inside the widest MLP or the unembedding."""
+        """Numbers per position in the widest MLP or the unembedding."""
         inside = [3 * mlp.W_in.shape[1] for mlp in self.blocks.mlps if mlp is not None]
         return int(max([*inside, 2 * self.blocks.W_U.shape[1]]))
 
@@ -293,11 +293,11 @@ class PatchedModel:
         """The logits with these edges ablated.
 
         Args:
-            whole: the pass of the same rows with no edge ablated; what comes before the first
-                ablated edge is not computed again.
+            whole: the pass of the same rows with no edge ablated; stages before the first
+                ablated edge are not computed again.
             reference: the ablation value of each source.
-            edges: those to ablate.
-            positions: positions whose logits are wanted, as of `whole`; None: all.
+            edges: the edges to ablate.
+            positions: positions whose logits are returned, as in `whole`; None: all.
         """
         by_stage: dict[int, list[Edge]] = {}
         for edge in edges:

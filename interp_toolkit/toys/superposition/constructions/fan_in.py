@@ -62,7 +62,7 @@ class WorstErrors:
 
     Attributes:
         worst: the largest |readout - AND|.
-        after_offset: the same after the gate's best gain and bias.
+        after_offset: the gate's worst error after its best gain and bias.
         empty: gates whose features share no neuron; their error is 1.
     """
 

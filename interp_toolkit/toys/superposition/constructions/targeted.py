@@ -11,7 +11,6 @@ already has an error of 1, nothing is built. Source: "Computation in superpositi
 
 *Chosen sets of features*, of any fan-in: each gate gets s random neurons, and each feature is
 connected to the union of its gates' neurons, so that neurons read few features and rarely misfire.
-connected to the union of its gates' neurons, so that neurons read few features and rarely misfire.
 A gate of fan-in k reads its features with weight K/k, where K is the largest fan-in, and every
 neuron has bias -K + 1: the neuron is 1 with all of the gate on, and 0 with all but one. The readout
 is the mean of the gate's neurons. A feature with gates of several fan-ins on one neuron has the

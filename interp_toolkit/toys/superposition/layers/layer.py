@@ -223,7 +223,7 @@ def empty_probability(density: float, n_neurons: int, fan_in: int = 2) -> float:
 
 
 def source_density(n_features: int, n_neurons: int) -> float:
-    """The source's log(m)^2 / sqrt(d), which may exceed 1 and is then not a probability."""
+    """The source's density log(m)^2 / sqrt(d); above 1 it is not a probability."""
     return math.log(n_features) ** 2 / math.sqrt(n_neurons)
 
 
@@ -325,7 +325,7 @@ class SampledEpsilon:
         every: errors of every gate's readout on all the inputs.
         rms_on: rms error of a gate's readout with all of the gate on.
         rms_one_off: rms error with all but one of its features on.
-        rms_random: on random inputs.
+        rms_random: rms error on random inputs.
         worst_after_common_offset: the worst own error after one gain and bias for all gates.
         how: a description of the sample.
     """

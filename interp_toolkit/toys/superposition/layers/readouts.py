@@ -289,8 +289,9 @@ class ExactEpsilon:
         most_on: l.
         neurons: number of neurons of each pair.
         both_on: each pair's worst error with both features on.
-        one_on: the same with one on; with none on, it is never larger.
-        mean_t: the mean of t over all pairs with neurons and all third features; NaN without.
+        one_on: each pair's worst error with one feature on; with none on, it is never larger.
+        mean_t: the mean of t over all pairs with neurons and all third features; NaN if no pair
+            has neurons.
     """
 
     most_on: int
