@@ -154,7 +154,7 @@ class HeadsFinding(Finding):
 
     Attributes:
         heads: one entry for every detector and head.
-        readers: the induction heads and the heads that feed their keys.
+        readers: the induction heads and the heads that their keys compose with.
         from_weights: scores from weights alone, one row per head; empty where there are none.
         groups: for each detector whose pattern some heads have, their joint effect.
         task_check: task performance on these prompts; None where there is no task.

@@ -51,7 +51,7 @@ def causal_word(claims: Sequence[Claim], bound: float = NEGLIGIBLE) -> CausalWor
 def judged(claims: Sequence[Claim], bound: float = NEGLIGIBLE) -> tuple[CausalWord, int | None]:
     """The word and the number of the claim that it rests on.
 
-    A claim with an interval that is missing (NaN) is none. "Negligible" rests on all claims
+    A claim with a missing interval (NaN) is ignored. "Negligible" rests on all claims
     (the number of the one whose intervals reach furthest is given), "undecided" likewise.
     """
     words = [

@@ -126,7 +126,7 @@ class LogitDifference(AnswerMetric):
     unit = "logits an answer"
 
     def by_answer(self, logits: Logits, rows: Rows) -> Float[Tensor, "row position"]:
-        """In doubles."""
+        """The value at each answer, in double precision."""
         assert self.prompts.wrong is not None
         answer, wrong = (
             logits.gather(-1, ids[rows][..., None].to(logits.device))[..., 0].double()
@@ -136,14 +136,14 @@ class LogitDifference(AnswerMetric):
 
 
 class Preference(LogitDifference):
-    """Fraction of answers whose logit is larger than the wrong answer's; equal ones count half."""
+    """Fraction of answers whose logit is larger than the wrong answer's; ties count one half."""
 
     name = "preference for the answer"
     definition = "fraction of answers whose logit exceeds that of the wrong answer"
     unit = "of the answers"
 
     def by_answer(self, logits: Logits, rows: Rows) -> Float[Tensor, "row position"]:
-        """1, one half, or 0."""
+        """1, one half (equal logits), or 0 for each answer."""
         return (super().by_answer(logits, rows).sign() + 1) / 2
 
 
@@ -155,7 +155,7 @@ class Accuracy(AnswerMetric):
     unit = "of the answers"
 
     def by_answer(self, logits: Logits, rows: Rows) -> Float[Tensor, "row position"]:
-        """1 or 0."""
+        """1 or 0 for each answer."""
         return (logits.argmax(-1) == self.answers[rows].to(logits.device)).double()
 
 
@@ -181,7 +181,7 @@ class LogProbability(AnswerMetric):
         return guess if self.at_least_guess else -math.inf
 
     def by_answer(self, logits: Logits, rows: Rows) -> Float[Tensor, "row position"]:
-        """Nats."""
+        """The value at each answer, in nats."""
         logits = logits.to(torch.promote_types(logits.dtype, self.precision))
         answers = self.answers[rows].to(logits.device)
         values = logits.log_softmax(-1).gather(-1, answers[..., None])[..., 0]
@@ -203,7 +203,10 @@ class RepeatedTokens(Metric):
         return positions.repeat(len(rows), 1)
 
     def __call__(self, logits: Logits, rows: Rows, reference: Logits | None = None) -> Values:
-        """In single precision at least; raises InputError for logits at other positions."""
+        """The value of each row, in single precision at least.
+
+        Raises InputError for logits at other positions.
+        """
         positions = self.positions(rows)
         self._check(logits, rows, "the positions before repeated tokens", positions.shape[1])
         repeated = self.prompts.repeated()[rows].gather(1, positions)
@@ -221,7 +224,10 @@ class InContextAdvantage(Metric):
     unit = "nats"
 
     def __call__(self, logits: Logits, rows: Rows, reference: Logits | None = None) -> Values:
-        """In double precision; raises InputError for logits that are not at all positions."""
+        """The value of each row, in double precision.
+
+        Raises InputError for logits that are not at all positions.
+        """
         self._check(logits, rows, "all positions", self.prompts.n_pos)
         following = self.prompts.tokens[rows, 1:]
         losses = token_losses(
@@ -245,7 +251,7 @@ class KLDivergence(Metric):
     measures_task = False
 
     def __call__(self, logits: Logits, rows: Rows, reference: Logits | None = None) -> Values:
-        """In double precision."""
+        """The value of each row, in double precision."""
         assert reference is not None
         p, q = reference.double().log_softmax(-1), logits.double().log_softmax(-1)
         return -(p.exp() * (p - q)).sum(-1).mean(-1)

@@ -311,10 +311,10 @@ def fixed_preferences(
 class RepeatTask(CircuitTask):
     """Predicting repeated tokens.
 
-    Whether a model does is decided by the in-context advantage
-    (`RepetitionLosses.uses_repetition`). Chance is a guess among the prompts' ids, or the loss
-    before repetition if that is less: a model that is wrong with certainty before it would
-    otherwise have an advantage larger than all there is to know.
+    The in-context advantage decides whether a model does (`RepetitionLosses.uses_repetition`).
+    Chance is the loss of a uniform guess among the prompts' ids, or the loss in the first period if
+    that is lower. A model can be confidently wrong in the first period, so the loss there alone
+    could overstate the metric.
     """
 
     metric_class = RepeatedTokens

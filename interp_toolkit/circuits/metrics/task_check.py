@@ -64,8 +64,9 @@ class TaskPerformance:
     """Task performance on prompts with answers, and on their corrupted prompts.
 
     Attributes:
-        clean: on the clean prompts; significantly above chance.
-        corrupted: on the corrupted prompts, with the answers of the clean ones; or None.
+        clean: performance on the clean prompts, significantly above chance.
+        corrupted: performance on the corrupted prompts, for the answers of the clean ones; or
+            None.
     """
 
     clean: TaskCheck

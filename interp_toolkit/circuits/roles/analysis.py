@@ -60,7 +60,7 @@ class RolesOptions(Options):
 
 
 def analyze(run: Run[RolesOptions]) -> RolesFinding:
-    """Find the heads that move, suppress, inhibit or park at the answer positions of prompts.
+    """Find name movers and heads of the other kinds at the answer positions of prompts.
 
     The model's heads must add to the residual stream; the prompts have one length, answers, and
     wrong answers beside them.
