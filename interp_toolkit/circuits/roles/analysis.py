@@ -121,7 +121,7 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
 def task_prompts(
     model: Any, data: FeatureData, memory: int | str | None
 ) -> tuple[Prompts, Prompts, TaskCheck]:
-    """The prompts, the distinct ones among them, and whether the model performs their task.
+    """All prompts, the prompts without duplicates, and whether the model performs their task.
 
     Raises InputError for prompts without answers, too few of them, or all with the same answer.
     """

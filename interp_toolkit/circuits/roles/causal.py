@@ -1,8 +1,8 @@
 """The causal check of roles: ablate heads at the answer's position and measure the metric again.
 
 A head's output at the answer's position is replaced by its mean over the other prompts, and the
-model is run from that layer on. The loss of the logit difference is reported as a fraction, with
-intervals that are simultaneous over all heads checked. For a possible S-inhibition head, three more
+model is run from that layer on. The loss is reported as a fraction of the logit difference, with
+intervals that are simultaneous over all ablated heads. For a possible S-inhibition head, three more
 numbers are measured: its direct effect on the logits, its effect through later layers, and whether
 the name movers then attend more to the wrong token and less to the answer.
 """
@@ -50,8 +50,8 @@ class RoleCheck:
         loss: fraction of the logit difference that is lost.
         direct: fraction that is lost directly at the logits.
         downstream: fraction that is lost through later layers.
-        shift: rise of the name movers' attention to the wrong token minus that to the answer; None
-            without name movers in later layers.
+        shift: rise of (the name movers' attention to the wrong token minus their attention to the
+            answer); None without name movers in later layers.
         word: the causal word of the loss.
     """
 
@@ -83,7 +83,7 @@ class RoleChecks:
 
     @torch.no_grad()
     def of(self, sets: Sequence[HeadSet]) -> list[RoleCheck]:
-        """The check of each set of heads.
+        """The effects of ablating each set of heads.
 
         Raises InterventionError if the model ignores edits of its heads.
         """
@@ -162,14 +162,14 @@ class RoleChecks:
         return ends[0], by_layer
 
     def _behind(self, out: HeadSet) -> list[Head]:
-        """The name movers in later layers than the ablated heads."""
+        """The name movers in layers after those of the ablated heads."""
         last = max(out).layer
         return [mover for mover in self.movers if mover.layer > last and mover not in out]
 
     def _watched(
         self, out: HeadSet, patterns: dict[int, Tensor], at: slice
     ) -> Float[np.ndarray, " query"]:
-        """The rise of the movers' attention to the wrong token minus that to the answer."""
+        """The rise of the movers' attention to the wrong token, less the rise of that to the answer."""
         queries, behind = self.writing.queries, self._behind(out)
         if queries.wrong is None or not behind:
             return np.full(at.stop - at.start, np.nan)
@@ -185,7 +185,7 @@ class RoleChecks:
         return mean
 
     def _direct(self, out: HeadSet, ablation_value: Tensor) -> Float[np.ndarray, " query"]:
-        """The direct effect on the logits."""
+        """The direct effect of the ablation on the logit difference."""
         queries, hand = self.writing.queries, self.writing.queries.at_hand
         total = np.zeros(len(queries))
         for layer, head in sorted(out):
@@ -196,7 +196,7 @@ class RoleChecks:
 
 
 def logit_difference_check(difference: Float[np.ndarray, " row"]) -> TaskCheck:
-    """The logit difference as the metric that effects are fractions of; chance is 0."""
+    """The logit difference as a task's metric, with chance 0; effects are fractions of it."""
     value = estimate(difference)
     text = f"the logit difference is {value.mean:.3g}"
     return TaskCheck(value.low > 0, value, 0.0, float("nan"), text, "logits")
@@ -230,7 +230,7 @@ def _keep(
 
 
 def _end(stream: Tensor, hook: Any, *, ends: list[Tensor], positions: Tensor) -> None:
-    """The unembedding's input at the answer position; the unembedding need not run."""
+    """Hook that records the unembedding's input at the answer position and stops the pass."""
     rows = torch.arange(len(stream), device=stream.device)
     ends.append(at_least_single(stream.detach()[rows, positions.to(stream.device)]).cpu())
     raise StopForwardError

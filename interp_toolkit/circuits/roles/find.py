@@ -57,15 +57,16 @@ class Roles:
     """The roles of all heads.
 
     Attributes:
-        heads: one entry per testable kind and head, in the order of kinds, then heads.
-        writers: heads of no such kind with a large direct effect for or against the answer.
-        groups: the causal check of all heads of a kind together, by kind.
-        direct: every head's direct effect on the preference, logits.
+        heads: one entry per testable kind and head, sorted by kind, then by head.
+        writers: heads of none of these kinds with a large direct effect for or against the answer.
+        groups: effect of ablating all heads of a kind together, by kind.
+        direct: every head's direct effect on the preference for the answer, in logits.
         attention: attention of every head from the answer position to each position, mean over
             queries.
-        difference: the model's mean preference for the answer, logits.
+        difference: the model's mean preference for the answer, in logits.
         untested: kinds that cannot be tested on these prompts or this model, and why.
-        passes: number of passes over the prompts; those that begin at a layer count as whole.
+        passes: number of passes over the prompts; a pass that begins at a later layer counts as
+            one.
         notes: limits of the result, one sentence each.
     """
 
@@ -96,8 +97,9 @@ def find_roles(
     Args:
         model: any TransformerLens model whose heads add to the residual stream.
         prompts: prompts with answers, and with wrong answers for name movers.
-        lists: token ids in order, for successor heads; None: the tokenizer's weekdays and so on.
-        checked: the most heads that are ablated one by one; 0: no causal check; None: all.
+        lists: ordered lists of token ids, for successor heads; None: weekdays, months, numbers and
+            letters of the tokenizer.
+        checked: largest number of heads to ablate one by one; 0: no causal check; None: all heads.
         seed: random seed of the sampling.
         memory: bound for a batch.
         progress: called with a description of each step.
@@ -202,7 +204,7 @@ def _share(size: MeasureMeans, at: tuple[int, ...]) -> Share:
 
 
 def _in_front(heads: Sequence[HeadRole]) -> list[HeadRole]:
-    """Reject S-inhibition heads that no name mover follows, candidate name movers included.
+    """Reject S-inhibition heads without a name mover (or a candidate) in a later layer.
 
     Without a named name mover, no head is rejected.
     """
@@ -222,7 +224,7 @@ def _in_front(heads: Sequence[HeadRole]) -> list[HeadRole]:
 def _writers(
     heads: Sequence[HeadRole], direct: MeasureMeans, difference: float
 ) -> list[PlainWriter]:
-    """Heads of no writing kind with a significant, large direct effect; the largest first."""
+    """Heads with a significant, large direct effect and no writing kind, largest first."""
     named = {(h.layer, h.head) for h in heads if h.kind not in PARKED and h.word != "no"}
     writers = []
     for layer, head in np.ndindex(*direct.mean.shape):
@@ -244,7 +246,7 @@ def _checked(
     progress: Callable[[str], None],
     notes: list[str],
 ) -> tuple[dict[Head, RoleCheck], dict[str, RoleCheck], int]:
-    """The causal check of named heads and candidates, and of kinds as groups."""
+    """Ablate named heads and candidates one by one, and the heads of each kind together."""
     movers = [Head(h.layer, h.head) for h in heads if h.kind == NAME_MOVER.name and h.named]
     heads_to_test = sorted(
         (h for h in heads if h.word in ("named", "candidate") and h.kind not in PARKED),
@@ -292,7 +294,7 @@ def _with_check(head: HeadRole, checks: dict[Head, RoleCheck]) -> HeadRole:
 
 
 def inhibits(check: RoleCheck | None) -> tuple[Any, str | None]:
-    """Whether a head that attends to the wrong token's repeat inhibits, by its ablation."""
+    """Whether ablation shows that a head that attends to the repeated wrong token inhibits."""
     if check is None:
         return "undecided", "it has the pattern, but was not ablated"
     lost, direct, beyond, shift = check.loss, check.direct, check.downstream, check.shift

@@ -8,11 +8,11 @@
 | attention-sink | Xiao et al. 2024, "Efficient Streaming Language Models with Attention Sinks" |
 | delimiter | Clark et al. 2019, "What Does BERT Look At?" |
 
-A side (attention or writing) passes if each of its needs does: the mean over rows is significant in
-the need's direction by the adjusted p-value, and its interval lies beyond the need's threshold. A
-head has a role if both sides pass. It is undecided if they do not and the intervals of both reach
-the thresholds. The writing side of an S-inhibition head is its effect through later layers (see
-`causal`).
+A side (attention or writing) passes if all of its needs are met: the mean over prompts is
+significant in the need's direction (adjusted p-value), and its interval lies beyond the need's
+threshold. A head has a role if both sides pass. Otherwise it is undecided if the intervals of both
+sides reach the thresholds. The writing side of an S-inhibition head is its effect through later
+layers (see `causal`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RoleNeed:
         sign: 1, or -1 if the measure must be negative.
         threshold: least mean in that direction.
         of_difference: whether the threshold is a fraction of the model's preference for the answer.
-        optional: whether prompts may lack what it is measured on; it is then left out with a note.
+        optional: whether the need is left out, with a note, on prompts where it cannot be measured.
     """
 
     measure: str
@@ -61,7 +61,7 @@ class HeadKind:
     Attributes:
         name: the name in results.
         singular, plural: the words in sentences.
-        attention, writing: its needs; the size of the first of each is reported.
+        attention, writing: needs of each side; the size of the first one is reported.
     """
 
     name: str
@@ -142,7 +142,7 @@ OfHeads = Float[np.ndarray, "layer head"]
 
 @dataclass(frozen=True, eq=False)
 class MeasureMeans:
-    """A measure of every head, over rows; NaN where there are too few.
+    """A measure of every head, over prompts; NaN if there are too few prompts.
 
     Attributes:
         mean, low, high: the mean with its interval at COVERAGE.
@@ -162,7 +162,7 @@ class RoleSide:
     """The evidence from attention, or from outputs, about every head for one role.
 
     Attributes:
-        size: the means of the need whose size is reported, in its own sign.
+        size: means of the need whose size is reported, with their own sign.
         p_value: the largest over the needs.
         passes: whether all needs are met.
         reaches: whether every need's interval reaches its threshold.
@@ -190,7 +190,7 @@ class KindSides:
     left_out: tuple[str, ...]
 
     def word(self, layer: int, head: int) -> RoleWord:
-        """The verdict on a head before any causal check."""
+        """The verdict on a head before any ablation."""
         at = layer, head
         sides = [self.attention] if self.writing is None else [self.attention, self.writing]
         if all(side.passes[at] for side in sides):

@@ -41,7 +41,7 @@ Attention = Float[np.ndarray, "*some query pos"]
 def against_like(
     attention: Attention, queries: Queries, targets: Bool[np.ndarray, "query pos"]
 ) -> Float[np.ndarray, "*some query"]:
-    """Attention to the targets beyond that to similar positions; NaN where either has none."""
+    """Attention to the targets beyond attention to similar positions; NaN if a set is empty."""
     others = queries.earlier & ~targets
     others[:, 0] = False
     near = np.zeros_like(targets)
@@ -56,7 +56,7 @@ def against_like(
 def against_displaced(
     attention: Attention, queries: Queries, targets: Bool[np.ndarray, "query pos"]
 ) -> Float[np.ndarray, "*some query"]:
-    """Attention to the targets beyond that to other prompts' target positions; NaN: none."""
+    """Attention to the targets beyond attention to other prompts' targets; NaN without targets."""
     slot = np.arange(len(queries)) % queries.slots
     row = np.arange(len(queries)) // queries.slots
     control = np.zeros(targets.shape)
@@ -74,7 +74,7 @@ def against(
     targets: Bool[np.ndarray, "query pos"],
     control: Float[np.ndarray, "query pos"],
 ) -> Float[np.ndarray, "*some query"]:
-    """Attention to the targets minus the control's mean times their number; NaN: no positions."""
+    """Attention to the targets minus their number times the control's mean; NaN if one is empty."""
     count, size = targets.sum(1), control.sum(1)
     defined = (count > 0) & (size > 0)
     weight = targets - control * (count / np.where(size > 0, size, 1))[:, None]
@@ -154,7 +154,7 @@ def _attention(
 def _quiet(
     queries: Queries, reading: Reading, positions: Bool[np.ndarray, "query pos"]
 ) -> Float[np.ndarray, "layer head query"]:
-    """1 minus the norm written from these positions over the norm from other positions."""
+    """1 minus (norm of the output from these positions / norm from other positions)."""
     visible = np.arange(positions.shape[1]) <= queries.position[:, None]
     others = visible & ~positions
     paid = np.einsum("...ap,...ap,ap->...a", reading.attention, reading.reach, positions)
@@ -183,7 +183,7 @@ def _of_layer(
 
 
 def _copies(writing: Writing, layer: int) -> Float[np.ndarray, "query head"]:
-    """Effect of attending to the answer (or wrong answer) on its logit against other logits."""
+    """Effect of attending to the (wrong) answer on its own logit, relative to other logits."""
     queries, hand = writing.queries, writing.queries.at_hand
     wrong = queries.answer if queries.wrong is None else queries.wrong
     parts = []
@@ -207,7 +207,7 @@ def _copies(writing: Writing, layer: int) -> Float[np.ndarray, "query head"]:
 def _next(
     writing: Writing, follows: Successions, written: Float[Tensor, "query head d_model"]
 ) -> dict[str, Float[np.ndarray, "query head"]]:
-    """The successor's logit against its list's, and against the preceding token's."""
+    """Effect on the successor's logit, relative to its list's and to the preceding token's."""
     queries = writing.queries
     shape = (len(queries), writing.view.n_heads)
     on_list, on_before = (np.full(shape, np.nan) for _ in range(2))
@@ -228,7 +228,7 @@ def _next(
 def _suppressed(
     writing: Writing, layer: int, written: Float[Tensor, "query head d_model"]
 ) -> dict[str, Float[np.ndarray, "head query"]]:
-    """Attention to the token that the stream already predicts, and the effect on its logit."""
+    """Attention to the token that the logit lens already predicts, and the effect on its logit."""
     queries, reading = writing.queries, writing.reading
     number = np.arange(len(queries))
     candidates = candidate_positions(queries)
@@ -255,7 +255,7 @@ def _suppressed(
 
 
 def candidate_positions(queries: Queries) -> Bool[np.ndarray, "query pos"]:
-    """Earlier positions whose token is neither the first one nor the query's own."""
+    """Earlier positions, without the first and without those of the query's own token."""
     own = queries.tokens[np.arange(len(queries)), queries.position]
     apart = (queries.tokens != own[:, None]) & (queries.tokens != queries.tokens[:, :1])
     candidates: np.ndarray = queries.earlier & apart
@@ -275,7 +275,7 @@ def _of_other_rows(
     column: Int[np.ndarray, " query"],
     top: Int[np.ndarray, " query"],
 ) -> Float[np.ndarray, "head query"]:
-    """The mean effect on tokens of other prompts that differ from this one's."""
+    """Mean effect on the other prompts' tokens that differ from this prompt's."""
     counts = np.bincount(column[top >= 0], minlength=effects.shape[2]).astype(float)
     weights = np.broadcast_to(counts, (len(top), len(counts))).copy()
     defined = top >= 0

@@ -78,7 +78,7 @@ class Queries:
 
     @property
     def at_hand(self) -> Int[np.ndarray, " token"]:
-        """The tokens that some prompt has as answer or as wrong answer."""
+        """Tokens that are the answer or the wrong answer of some prompt."""
         both = self.answer if self.wrong is None else np.concatenate([self.answer, self.wrong])
         ids: np.ndarray = np.unique(both)
         return ids
@@ -90,12 +90,12 @@ class Queries:
         return before
 
     def holding(self, ids: Int[np.ndarray, " query"]) -> Bool[np.ndarray, "query pos"]:
-        """Earlier positions of these tokens, one token for each query."""
+        """Positions before the answer position that have each query's token of `ids`."""
         held: np.ndarray = self.earlier & (self.tokens == ids[:, None])
         return held
 
     def last_repeat(self, ids: Int[np.ndarray, " query"]) -> Bool[np.ndarray, "query pos"]:
-        """The last earlier position of these tokens, if there are two or more."""
+        """The last such position (see `holding`), if there are two or more."""
         held = self.holding(ids)
         last = np.zeros_like(held)
         number = np.flatnonzero(held.sum(1) > 1)
@@ -103,7 +103,7 @@ class Queries:
         return last
 
     def first(self) -> Bool[np.ndarray, "query pos"]:
-        """The first position, if it is an earlier one."""
+        """The first position, if it is before the answer position."""
         at_first: np.ndarray = self.earlier & (np.arange(self.tokens.shape[1]) == 0)
         return at_first
 
@@ -152,7 +152,7 @@ class Reading:
 
     Attributes:
         attention: attention from the answer position to each position.
-        reach: norm of the head's output if all its attention were on a position.
+        reach: norm of the head's output if all its attention were on one position.
         z: head outputs at `hook_z` at the answer position.
         sources: mean value over some positions (see `read`); zero where there are none.
         ahead: the residual stream before each layer, at the answer position.
@@ -258,7 +258,7 @@ class _Recorder:
     def residual(
         self, value: Tensor, hook: Any, *, layer: int, at: slice, hooks_read: set[str]
     ) -> None:
-        """The stream in front of a layer: what its heads' values are made of."""
+        """Record the residual stream before a layer, from which its heads' values are computed."""
         w = self.layers[layer]
         self.ahead[layer, at] = self._at(value, at).to(self.ahead)
         normed = at_least_single(w.norm(value.detach()).to(w.W_V))
@@ -276,7 +276,7 @@ class _Recorder:
     def pattern(
         self, value: Tensor, hook: Any, *, layer: int, at: slice, hooks_read: set[str]
     ) -> None:
-        """Attention from the answer position."""
+        """Record attention from the answer position."""
         if not isinstance(value, Tensor) or value.ndim != 4:
             raise InputError(f"layer {layer} shows no attention pattern [batch head query key]")
         n = at.stop - at.start
@@ -286,7 +286,7 @@ class _Recorder:
         self._sum(layer, at, hooks_read)
 
     def _sum(self, layer: int, at: slice, hooks_read: set[str]) -> None:
-        """Attention times values, once both are there."""
+        """Sum attention times values, once both are recorded."""
         if layer in self.values and f"{layer} pattern" in hooks_read:
             v = self.values.pop(layer)
             paid = self.attention[layer, at].to(v)
@@ -301,7 +301,7 @@ class _Recorder:
         hooks_read.add(f"{layer} z")
 
     def end(self, value: Tensor, hook: Any, *, at: slice, hooks_read: set[str]) -> None:
-        """The stream behind the last layer; the unembedding need not run."""
+        """Record the residual stream after the last layer, and stop the pass."""
         self.final[at] = self._at(value, at).to(self.final)
         n_expected = 3 * len(self.layers)
         if len(hooks_read) >= n_expected:
@@ -317,7 +317,7 @@ class _Recorder:
                     )
 
     def check_values(self, at: slice) -> None:
-        """Raise InputError if attention times values is not the heads' `hook_z`."""
+        """Raise InputError unless attention times values equals the heads' `hook_z`."""
         if not bool(self.final[at].isfinite().all()):
             raise InputError(
                 "the model's residual stream has NaN or infinite values on these prompts"
@@ -330,7 +330,7 @@ class _Recorder:
                 )
 
     def reading(self) -> Reading:
-        """The numbers, heads in front."""
+        """The recorded activations, with layer and head as the first axes."""
         attention, reach = (t.movedim(2, 1).numpy() for t in (self.attention, self.reach))
         return Reading(attention, reach, self.z, self.sources, self.ahead, self.final)
 
@@ -365,14 +365,14 @@ class Writing:
     def on(
         self, written: Float[Tensor, "query head d_model"], tokens: Int[np.ndarray, " token"]
     ) -> Float[np.ndarray, "query head token"]:
-        """Effects on some tokens' logits, the same tokens for all queries."""
+        """Direct effects on the logits of some tokens, the same tokens for all queries."""
         logits: np.ndarray = (written @ self.U[:, self.columns(tokens)].to(written)).numpy()
         return logits
 
     def on_own(
         self, written: Float[Tensor, "query head d_model"], tokens: Int[np.ndarray, "query token"]
     ) -> Float[np.ndarray, "query head token"]:
-        """Effects on the logits of each query's own tokens."""
+        """Direct effects on the logits of each query's own tokens."""
         own = self.U.T[self.columns(tokens)].to(written)  # query token d_model
         logits: np.ndarray = torch.einsum("nhm,ntm->nht", written, own).numpy()
         return logits
@@ -407,7 +407,7 @@ class Writing:
 def readout(
     view: ModelWeights, ids: Int[np.ndarray, " token"]
 ) -> tuple[Float[Tensor, "d_model token"], Float[Tensor, " token"]]:
-    """U and b of some tokens, on the CPU: their logits are `x / scale @ U + b`, before a soft cap.
+    """U and b of some tokens, on the CPU: logits before a soft cap are `x / scale @ U + b`.
 
     The final norm's centering and weights are in U, its bias in b; `norm_scale` has its scale.
     """
@@ -423,7 +423,7 @@ def preference(
     tokens: Int[np.ndarray, " token"],
     queries: Queries,
 ) -> Float[np.ndarray, "query some"]:
-    """The answer's logit minus the wrong answer's; without these, minus other answers' mean."""
+    """The answer's logit minus the wrong answer's, or minus the mean logit of other answers."""
     preferences: np.ndarray = np.einsum("ast,at->as", logits, _preferred(tokens, queries))
     return preferences
 
@@ -473,7 +473,7 @@ def _preferred(
 
 
 def norm_scale(norm: NormWeights, stream: Float[Tensor, "*some d_model"]) -> Float[Tensor, "*some"]:
-    """The divisor of the norm."""
+    """The number by which the norm divides each vector."""
     x = at_least_single(stream)
     if norm.kind is None:
         return torch.ones_like(x[..., 0])
@@ -486,7 +486,7 @@ def mean_of_others(
     left_out: Sequence[Int[np.ndarray, " query"]],
     tokens: Int[np.ndarray, " token"],
 ) -> Float[np.ndarray, "query some"]:
-    """The mean over tokens without those left out; NaN if none is left."""
+    """Mean over tokens except those in `left_out`; NaN if no token is left."""
     included = np.ones((len(values), len(tokens)), dtype=bool)
     for ids in left_out:
         included &= tokens != ids[:, None]

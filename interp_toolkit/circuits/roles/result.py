@@ -1,4 +1,4 @@
-"""The result of the analysis of roles."""
+"""The result of the analysis of roles: records of heads, evidence and tables."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class HeadRole:
         layer, head: the head.
         kind: a name of `roles.kinds`.
         word: "named", "undecided" or "no".
-        attention: fraction of its attention on the targets beyond that on similar positions, with
-            its interval over prompts.
-        writing: its direct effect in logits, or for parked heads how much less than elsewhere it
-            writes; None where the causal check decides.
+        attention: attention to the targets beyond attention to similar positions, with its interval
+            over prompts.
+        writing: direct effect in logits; for sink and delimiter heads, how much less the head
+            writes from the targets than from other positions; None if ablation decides.
         p_value: the largest over all needs of the kind, adjusted for all heads and measures.
-        attends, writes: whether the side passes.
+        attends, writes: whether the attention and the writing side pass.
         list_score: score of successor heads, from weights; see `list_circuits`.
         check: the effect of its ablation, if it was ablated.
-        reason: why it is not named, if it nearly is.
+        reason: why a candidate head is not named; else None.
     """
 
     layer: int
@@ -57,7 +57,7 @@ class HeadRole:
 
     @property
     def named(self) -> bool:
-        """Whether it is of the kind."""
+        """Whether the head is of the kind."""
         return self.word == "named"
 
 
@@ -87,8 +87,8 @@ class RolesEvidence(Evidence):
     """The evidence of the verdict on roles.
 
     Attributes:
-        behaviour: how well the model performs the task, in a sentence.
-        performs_task: whether it does.
+        behaviour: task performance of the model, in one sentence.
+        performs_task: whether the model performs the task.
         null: the controls of attention and direct effects.
         error: how errors are controlled.
         level: significance level of the adjusted p-values.
@@ -107,13 +107,13 @@ class RolesEvidence(Evidence):
 
 @dataclass(frozen=True, kw_only=True)
 class RolesFinding(Finding):
-    """Heads that move, suppress, inhibit or park.
+    """Heads of each kind: name movers, S-inhibition, copy suppression, sinks and others.
 
     Attributes:
         task_check: task performance on these prompts.
         difference: the model's mean preference for the answer, logits; None: not measured.
         heads: every head under every kind that could be tested.
-        writers: heads of no such kind with a large direct effect.
+        writers: heads of none of the kinds with a large direct effect.
         groups: the joint effect of all heads of a kind, by kind.
         untested: kinds that cannot be tested here, and why.
     """
@@ -128,7 +128,7 @@ class RolesFinding(Finding):
 
     @property
     def candidate_heads(self) -> list[HeadRole]:
-        """Named and undecided heads: named ones first, by role, the largest first."""
+        """Named heads, then undecided ones, each sorted by role and then by size, largest first."""
         kinds = list(dict.fromkeys(head.kind for head in self.heads))
         return sorted(
             (head for head in self.heads if head.word != "no"),
@@ -142,7 +142,7 @@ class RolesFinding(Finding):
         return pd.DataFrame([_record(head) for head in self.heads])
 
     def tables(self) -> list[Table]:
-        """The heads that are named or undecided, and kinds as groups."""
+        """Tables of the named and undecided heads, and of the joint effect of each kind."""
         tables = [_table(self.candidate_heads)]
         if self.writers:
             tables.append(_writer_table(self.writers))

@@ -44,7 +44,7 @@ def delimiter_positions(model: Model, queries: Queries) -> Bool[np.ndarray, "que
 
 
 def is_delimiter(text: str) -> bool:
-    r"""Whether a token is nothing but punctuation, or a line break.
+    r"""Whether a token consists of punctuation only, or is a line break.
 
     Examples:
         >>> [is_delimiter(text) for text in (" ,", "\n", " a", " ")]
@@ -74,8 +74,8 @@ class Successions:
 
     Attributes:
         lists: token ids in order, of lists that contain some answer.
-        which: the index of each query's list; -1: its answer is no successor.
-        before: the token before the answer on that list; -1 likewise.
+        which: index of each query's list; -1 if its answer is no successor.
+        before: token before the answer on that list; -1 if the answer is no successor.
     """
 
     lists: tuple[Int[np.ndarray, " member"], ...]
@@ -92,7 +92,7 @@ class Successions:
 def lists_of(
     model: Model, token_lists: Sequence[Sequence[int]] | None
 ) -> list[Int[np.ndarray, " m"]]:
-    """Lists of tokens in order: the user's, or the tokenizer's; none without either.
+    """Ordered lists of tokens: the user's, or those of the tokenizer; empty without either.
 
     Raises InputError for a list that is too short, or has a token twice or outside the vocabulary.
     """
@@ -166,7 +166,7 @@ class ListCircuits:
     """Effect of every head's OV circuit on lists of tokens.
 
     Attributes:
-        score: mean entry at the successor, in root mean squares.
+        score: mean entry at the successor, in units of the root mean square of all entries.
         p_value: adjusted for all heads.
         best_shift: whether no other shift along the lists scores as much.
         note: the approximation that was made, or None.
@@ -179,13 +179,13 @@ class ListCircuits:
 
     @property
     def passes(self) -> Bool[np.ndarray, "layer head"]:
-        """Whether a circuit takes tokens to their successors."""
+        """Whether a circuit maps tokens to their successors."""
         passing: np.ndarray = (self.p_value <= LEVEL) & self.may
         return passing
 
     @property
     def may(self) -> Bool[np.ndarray, "layer head"]:
-        """Whether the successor's shift scores highest, significantly or not."""
+        """Whether the shift to the successor scores highest, significantly or not."""
         possible: np.ndarray = (self.score > 0) & self.best_shift
         return possible
 
@@ -220,7 +220,7 @@ def list_circuits(
 def effective_embedding(
     view: ModelWeights, tokens: Int[Tensor, " token"]
 ) -> tuple[Float[Tensor, "token d_model"], str | None]:
-    """Embeddings with the output of MLP 0 added; or without it, and why."""
+    """Embeddings plus MLP 0's output, or without it if it cannot be computed, and the reason."""
     x = view.embed(tokens.to(view.W_E.device))
     try:
         w = view.mlp(0)
@@ -253,7 +253,7 @@ def _centred(table: Float[np.ndarray, "*some m m"]) -> Float[np.ndarray, "*some 
 
 
 def _at_shift(table: Float[np.ndarray, "*some m m"], shift: int) -> Float[np.ndarray, "*some"]:
-    """The mean entry this many columns right of the diagonal, in units of the table's side."""
+    """Mean entry `shift` columns to the right of the diagonal, times the table's side m."""
     m = table.shape[-1]
     along = np.diagonal(table, shift, -2, -1)
     mean: np.ndarray = along.mean(-1) * m if along.shape[-1] else np.zeros(table.shape[:-2])

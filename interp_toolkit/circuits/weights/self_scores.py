@@ -1,40 +1,43 @@
 """Copying and matching scores of every head, from weights alone.
 
-A head copies when its circuit from source token to logits, `M = N W_V W_O U`, raises the token's
-own logit; it matches when its scores, `M = N W_Q W_K^T N^T`, are higher between a token and itself.
-N are the embeddings as the layer's norm leaves them (exact at layer 0; deeper, the direct path), U
-is the unembedding. Norms are folded in where they are linear (see `token_scores`); the final norm's
-division is left out. Each circuit has three scores, of M centered over sources and over targets:
+A head *copies* if its circuit from source token to logits, `M = N W_V W_O U`, raises the token's
+own logit. It *matches* if its attention scores, `M = N W_Q W_K^T N^T`, are higher between a token
+and itself. N is the matrix of embeddings after the layer's norm (exact at layer 0; the direct path
+in deeper layers), and U is the unembedding. The linear part of each norm is folded into the weights
+(see `token_scores`); the final norm's division is left out. Each circuit has three scores, computed
+from M after centering over sources and over targets:
 
-- eigenvalue score: `sum(lambda) / sum(|lambda|)` of M, -1 to 1; 1 where all eigenvalues are
-  positive (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", on copying).
-- diagonal score: the mean of M's diagonal less the mean off it, over the root mean square of all
-  its entries: how far a token's own entry stands out.
-- z and p: M's trace, the numerator of both other scores, under the null that the head reads the
+- eigenvalue score: `sum(lambda) / sum(|lambda|)` over the eigenvalues of M, from -1 to 1; it is 1
+  if all eigenvalues are positive (Elhage et al. 2021, "A Mathematical Framework for Transformer
+  Circuits", on copying).
+- diagonal score: the mean of M's diagonal minus the mean of its other entries, divided by the root
+  mean square of all entries.
+- z and p: M's trace (the numerator of both other scores) under the null that the head reads the
   embedding's residual coordinates in random order and with random signs (see `permutations`). The
-  standard deviation is exact; p is one-sided and adjusted over all heads and both circuits (Holm).
-  Without a norm, each coordinate is measured in units of what embeddings write to it.
+  standard deviation is exact. P-values are one-sided and adjusted over all heads and both circuits
+  (Holm). Without a norm, each coordinate is measured in units of the embeddings' writes to it.
 
-M has one row and column per token and is never formed. With N [token d_model], a head's matrix A
-[d_model d_model] of rank d_head and U [d_model token], trace, size and eigenvalues of `N A U`
-follow from `N^T N`, `U N` and `U U^T`: d_model x d_model matrices that are the same for all heads,
-summed over tokens in chunks (`TokenMoments`). Centering loses nothing: a constant added to all
-logits, or to a query's scores for all keys, changes no softmax, and one added for all sources is a
-bias.
+M has one row and one column per token and is never formed. With N [token d_model], U [d_model
+token] and a head's matrix A [d_model d_model] of rank d_head, the trace, norm and eigenvalues of
+`N A U` follow from `N^T N`, `U N` and `U U^T`. These d_model x d_model matrices are the same for
+all heads and are summed over tokens in chunks (`TokenMoments`). Centering loses nothing: a constant
+added to all logits, or to a query's scores for all keys, changes no softmax, and a constant added
+for all sources is a bias.
 
-Learned positions enter as their mean. Rotary heads are taken without rotation (distance 0). Biases
-add the same to all sources, or to all keys of a query, and drop out with the centering (b_Q's part
-differs by key, but not by query); b_O belongs to no head. Scores are those before a soft cap.
+Learned positions enter as their mean. Rotary heads are scored without rotation (distance 0). Biases
+add the same vector for all sources, or for all keys of a query, so centering removes them (the part
+of b_Q differs by key, but not by query). b_O belongs to no head. Scores are computed before any
+soft cap.
 
-Permutations act behind the norm's weights. Where those are near 1, random models have p <= 0.05 as
-often as they should; where they scatter around 0, more often (up to three times). Permutations of
-tokens would give too narrow a null: all tokens share the head's few dimensions, so in untrained
-models with more tokens than dimensions the traces' spread is sqrt(tokens / dimensions) times that
-of such permutations.
+Permutations are applied after the norm's weights. If these weights are near 1, random models have
+p <= 0.05 as often as they should; if they scatter around 0, up to three times as often.
+Permutations of tokens would give too narrow a null, because all tokens share the head's few
+dimensions: in untrained models with more tokens than dimensions, the standard deviation of traces
+is sqrt(tokens / dimensions) times that of such permutations.
 
-`own_rank` ranks each token's own entry in its row of `left @ right.T`, made a tile at a time. Ranks
-distinguish a head that copies a few tokens strongly from one that copies all a little; means do
-not.
+`own_rank` ranks each token's own entry in its row of `left @ right.T`, which is computed in tiles.
+Unlike means, ranks distinguish a head that copies a few tokens strongly from one that copies all
+tokens weakly.
 """
 
 from __future__ import annotations
@@ -77,14 +80,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TokenMoments:
-    """Centered sums over tokens of embeddings n, through a norm without its weights.
+    """Centered sums over tokens of embeddings n, after a norm without its weights.
 
     Attributes:
         count: number of tokens.
         embedding: sum of n n^T.
-        crossed: sum of u n^T, u the token's own column of the unembedding, final norm folded in;
-            None where not requested.
-        unembedding: sum of u u^T; None likewise.
+        crossed: sum of u n^T, where u is the token's own column of the unembedding, with the final
+            norm folded in; None if not requested.
+        unembedding: sum of u u^T; None if not requested.
     """
 
     count: int
@@ -94,17 +97,17 @@ class TokenMoments:
 
 
 def shared_tokens(view: ModelWeights) -> int:
-    """The number of ids that are both input and output: all, or the first of a smaller output."""
+    """Number of token ids that are both inputs and outputs, counted from 0."""
     return min(view.d_vocab, view.W_U.shape[1])
 
 
 class TokenMomentsCache:
-    """Moments of a model's vocabulary, made once for every kind of norm that reads it.
+    """Moments of a model's vocabulary, computed once for every kind of norm.
 
     Args:
         view: the model's weights.
         memory: bytes for a chunk of tokens.
-        sample: at most so many tokens, drawn at random; None: all.
+        sample: largest number of tokens, drawn at random from the vocabulary; None: all.
     """
 
     def __init__(self, view: ModelWeights, memory: int, sample: int | None = None):
@@ -116,11 +119,12 @@ class TokenMomentsCache:
         self._made: dict[tuple[str | None, float, bool], TokenMoments] = {}
 
     def __call__(self, norm: NormWeights, unembedding: bool) -> TokenMoments:
-        """The moments of the tokens as this norm leaves them, its weights apart.
+        """Moments of the tokens after this norm, without the norm's weights.
 
         Args:
-            norm: in front of the layer that reads them.
-            unembedding: also the moments with the unembedding, over the tokens both have.
+            norm: the norm before the layer that reads the tokens.
+            unembedding: whether to add the moments with the unembedding, over ids that are both
+                inputs and outputs.
         """
         with_it = norm.kind, norm.eps, True
         if with_it in self._made and shared_tokens(self._view) == self._view.d_vocab:
@@ -132,7 +136,7 @@ class TokenMomentsCache:
         return self._made[key]
 
     def _tokens(self, count: int) -> Int[Tensor, " token"]:
-        """The first so many ids, or a sample of them."""
+        """The first `count` ids, or a sample of them."""
         tokens = torch.arange(count)
         if self.sample is not None and self.sample < count:
             order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
@@ -173,10 +177,11 @@ class SelfScores(ShortRepr):
     """Self-scores of a layer's heads: how strongly their circuits map tokens to themselves.
 
     Attributes:
-        eigenvalue: sum of the eigenvalues over the sum of their sizes.
-        diagonal: mean on the diagonal less mean off it, in root mean squares of all entries.
-        z: the trace, in standard deviations under signed permutations of coordinates.
-        p_value: the chance of so large a trace under such permutations.
+        eigenvalue: sum of the eigenvalues over the sum of their absolute values.
+        diagonal: mean of the diagonal minus mean of the other entries, over the root mean square
+            of all entries.
+        z: z-score of the trace under signed permutations of coordinates.
+        p_value: one-sided probability of so large a trace under such permutations.
     """
 
     eigenvalue: Float[np.ndarray, " head"]
@@ -198,14 +203,14 @@ def weight_scores(
 
     Args:
         model: any TransformerLens model.
-        memory: bound on what is held at once beside the weights, such as "4GiB".
-        sample: at most so many tokens, drawn at random, stand for a vocabulary; None: all.
-        view: `weights(model)`, if it is at hand.
+        memory: memory limit in addition to the weights, such as "4GiB".
+        sample: number of tokens to draw at random from a larger vocabulary; None: all are used.
+        view: `weights(model)`, if already computed.
 
     Returns:
         One row per head: layer, head, ov_copying and qk_matching (eigenvalue scores), ov_diagonal,
         qk_diagonal, and z, p and p_adjusted of each (see the module). NaN where the weights cannot
-        be read, and for heads of zeros; `frame.attrs["notes"]` says what was left out.
+        be read, and for heads with zero weights; `frame.attrs["notes"]` lists what was left out.
 
     Raises:
         InputError: a model whose embedding cannot be read.
@@ -245,7 +250,7 @@ def weight_scores(
 
 
 def copying(view: ModelWeights, w: OVWeights, moments: TokenMomentsCache) -> SelfScores | None:
-    """Source token to logits, for every head of a layer; None where there is no path."""
+    """Copying scores of a layer's heads; None if there is no direct path to the logits."""
     try:
         if shared_tokens(view) < 2 or w.residual_norm.kind is not None:
             return None
@@ -266,7 +271,7 @@ def copying(view: ModelWeights, w: OVWeights, moments: TokenMomentsCache) -> Sel
 
 
 def matching(view: ModelWeights, w: LayerWeights, moments: TokenMomentsCache) -> SelfScores | None:
-    """Query token to key token, for every head of a layer; None for a vocabulary of one."""
+    """Matching scores of a layer's heads; None for a vocabulary of one token."""
     if view.d_vocab < 2:
         return None
     norm_moments = moments(w.norm, unembedding=False)
@@ -315,10 +320,11 @@ def _self_scores(
     size: Float[Tensor, " head"],
     moments: TokenMoments,
 ) -> SelfScores:
-    """Scores from the circuit's factors: `M = N reads (...)`; `crossed` is its other half.
+    """Scores from the two factors of the circuit: `reads`, and `crossed` for the rest of M.
 
-    The nonzero eigenvalues of a product are those of the product the other way round, [d_head
-    d_head]; permutations leave M's trace the standard deviation `||reads crossed|| / sqrt(d)`.
+    The nonzero eigenvalues of a product are those of the factors multiplied in the other order,
+    [d_head d_head]. Under permutations, M's trace has the standard deviation
+    `||reads crossed|| / sqrt(d)`.
     """
     eigenvalues = _eigenvalues(_product(crossed, reads))
     trace = eigenvalues.real.sum(-1)
@@ -376,9 +382,10 @@ def _eigenvalues_of_one(matrix: Float[Tensor, "k k"]) -> Complex[Tensor, " k"]:
 
 
 def _product(a: Float[Tensor, "head i j"], b: Float[Tensor, "*head j k"]) -> Tensor:
-    """`a @ b`, with zero for entries that are nothing but rounding.
+    """`a @ b`, with entries that are only rounding errors set to zero.
 
-    They would give a head that reads nothing a score, and eigenvalue solvers fail on them.
+    Rounding errors would give a score to a head that reads nothing, and eigenvalue solvers fail on
+    them.
     """
     product = a @ b
     largest = b.norm(dim=-2).amax(-1)[..., None, None]  # b may hold the rounding already
@@ -410,13 +417,13 @@ def _named(scores: SelfScores | None, head: int, circuit: str, name: str) -> dic
 
 @dataclass(frozen=True)
 class OwnRank:
-    """The ranks of tokens' own entries in their rows.
+    """Ranks of tokens' own entries in their rows.
 
     Attributes:
-        first: share of tokens whose own entry is the largest of its row (ties count as not).
-        above: mean share of the row's other entries that lie below the own one (ties count half);
-            0.5 by chance, 1 where it is always the largest.
-        tokens: how many were looked at.
+        first: fraction of tokens whose own entry is the only largest of its row.
+        above: mean fraction of the row's other entries that are below the own entry (ties count one
+            half); 0.5 by chance, 1 if the own entry is always the largest.
+        tokens: number of ranked tokens.
     """
 
     first: float
@@ -430,8 +437,8 @@ def own_rank(
     """Ranks of the diagonal of `left @ right.T` in its rows.
 
     Args:
-        left: rows' factor, of the tokens that are also columns.
-        right: columns' factor, as many; adding the same vector to all changes nothing.
+        left: factor of the rows, for the tokens that are also columns.
+        right: factor of as many columns; adding one vector to all of them changes nothing.
         memory: bytes for a tile and its comparisons.
     """
     count = len(left)

@@ -1,20 +1,20 @@
-"""Scores of all pairs of tokens, kept as factors `left @ right.T`, and the weights that enter them.
+"""Scores of all pairs of tokens, stored as factors `left @ right.T`, and the weights behind them.
 
-*Norms* are folded into the weights beside them, as far as a norm is linear. A norm in front of a
-head centers (LN only), divides by a number that depends on the whole residual stream, multiplies
-by `w` and adds `b`. Centering and `w` are linear and move into the weights; the division is one
-positive number per position, which cancels in every ratio of weights; `b` is a constant and belongs
-to the biases. The same holds for a norm behind the heads (Gemma 2): what a head adds to the
-residual stream is its output times the weights given here, up to that one number.
+*Norms*: the linear part of a norm is folded into the adjacent weights. A norm before a head centers
+(LN only), divides by a number that depends on the whole residual stream, multiplies by `w` and adds
+`b`. Centering and `w` are linear and move into the weights. The divisor is one positive number per
+position, which cancels in every ratio of weights. `b` is constant and is added to the biases. The
+same holds for a norm after the heads (Gemma 2): up to the divisor, a head adds its output times the
+weights returned here to the residual stream.
 
-*Tokens* enter as the residual stream to which only the embeddings have written. This is exactly
-what layer 0 reads. In deeper layers it is the direct path: what earlier heads and MLPs write is
-left out, and a norm in front of attention takes its statistics from the embedding alone (Elhage et
-al. 2021, "A Mathematical Framework for Transformer Circuits", on paths from the embedding).
+*Tokens* enter as the residual stream after the embeddings. This is exactly the input of layer 0. In
+deeper layers it is the direct path: outputs of earlier heads and MLPs are left out, and a norm
+before attention takes its statistics from the embedding alone (Elhage et al. 2021, "A Mathematical
+Framework for Transformer Circuits", on paths from the embedding).
 
 *Scores* of a head's circuit between tokens have the rank of the head, so a vocabulary of 50,000
-needs two matrices of 50,000 by d_head instead of 10 GB of pairs. Pairs, rows and the diagonal come
-straight from the factors; the highest pairs of all are found tile by tile.
+needs two matrices of 50,000 by d_head instead of 10 GB of pairs. Pairs, rows and the diagonal are
+computed directly from the factors, and the highest pairs are found tile by tile.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from interp_toolkit.models.weights.view import ModelWeights
 def read_through(
     norm: NormWeights, W: Float[Tensor, "*head d_model out"]
 ) -> Float[Tensor, "*head d_model out"]:
-    """Weights that read the residual stream itself, up to the norm's scale: `C diag(w) W`."""
+    """Input weights with the norm before them folded in, up to its scale: `C diag(w) W`."""
     W = at_least_single(W)
     W = W if norm.w is None else W * norm.w.to(W.dtype)[:, None]
     return W - W.mean(-2, keepdim=True) if norm.kind == "LN" else W
@@ -48,7 +48,7 @@ def read_through(
 def written_through(
     norm: NormWeights, W: Float[Tensor, "*head into d_model"]
 ) -> Float[Tensor, "*head into d_model"]:
-    """Weights that write to the residual stream behind a norm, up to its scale: `W C diag(w)`."""
+    """Output weights with the norm after them folded in, up to its scale: `W C diag(w)`."""
     W = at_least_single(W)
     W = W - W.mean(-1, keepdim=True) if norm.kind == "LN" else W
     return W if norm.w is None else W * norm.w.to(W.dtype)
@@ -57,29 +57,28 @@ def written_through(
 def normalized_by(
     norm: NormWeights, W: Float[Tensor, "*head into d_model"]
 ) -> Float[Tensor, "*head into d_model"]:
-    """Output as a norm lets it through: for LN, without the mean over the stream."""
+    """Output weights as a reader after the norm sees them: for LN, without the mean."""
     return W - W.mean(-1, keepdim=True) if norm.kind == "LN" else W
 
 
 def read_dimensions(norm: NormWeights, d_model: int) -> int:
-    """Dimensions of the residual stream that a norm lets through: LN's centering removes one."""
+    """Number of residual dimensions after a norm: LN's centering removes one."""
     return d_model - 1 if norm.kind == "LN" else d_model
 
 
 def token_residual(
     view: ModelWeights, tokens: Int[Tensor, " n"], position: int | None = None
 ) -> Float[Tensor, "n d_model"]:
-    """The residual stream entering block 0 for tokens standing at a position.
+    """Residual stream before block 0, for tokens at a position.
 
     Args:
         view: the model's weights.
         tokens: token ids.
-        position: their position. None takes the mean position embedding where the model has
-            learned positions: an approximation, exact for no position. It makes no difference in
-            models without them (rotary, ALiBi, none).
+        position: position of the tokens. None takes the mean of learned position embeddings, which
+            is exact for no position. Models without learned positions ignore it.
 
     Raises:
-        InputError: a token or position that is not there.
+        InputError: the token or the position does not exist.
     """
     return view.embed(tokens, None if position is None else torch.full_like(tokens, position))
 
@@ -101,18 +100,18 @@ class TokenPair(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TokenScores(ShortRepr):
-    """`cap(left @ right.T + row_term[:, None] + column_term) + offset`; rows, columns: tokens.
+    """Scores `cap(left @ right.T + row_term[:, None] + column_term) + offset` of pairs of tokens.
 
-    For attention rows are query tokens and columns key tokens; for what a head writes rows are
-    source tokens and columns the logits of output tokens.
+    In a QK circuit, rows are query tokens and columns are key tokens. In an OV circuit, rows are
+    source tokens and columns are the logits of output tokens.
 
     Attributes:
         left, right: the factors, one row per token.
-        row_term, column_term: what is added to every entry of a row or column, if not None.
+        row_term, column_term: terms added to every entry of a row or a column, if not None.
         soft_cap: `soft_cap * tanh(score / soft_cap)`, if not None.
         offset: added to every entry last.
-        exact: whether the model computes these very numbers for such tokens.
-        note: what the scores are, and why they are not exact, if so; "" for nothing to add.
+        exact: whether the model computes exactly these numbers for such tokens.
+        note: description of the scores and of any approximation; "" if there is none.
     """
 
     left: Float[Tensor, "n_rows r"]
@@ -137,7 +136,7 @@ class TokenScores(ShortRepr):
             columns: as many tensors, or one.
 
         Raises:
-            InputError: a row or column that is not there, or no integers.
+            InputError: a row or column does not exist, or ids are not integers.
         """
         rows = self._checked(rows, len(self.left), "row")
         columns = self._checked(columns, len(self.right), "column")
@@ -150,13 +149,13 @@ class TokenScores(ShortRepr):
         """One whole row: a query token against all keys, or a source token's effect on all logits.
 
         Raises:
-            InputError: a row that is not there.
+            InputError: the row does not exist.
         """
         self._checked(torch.tensor([row]), len(self.left), "row")
         return self._tile(slice(row, row + 1), slice(None))[0]
 
     def diagonal(self) -> Float[Tensor, " n"]:
-        """Each token with itself, over the ids that are both rows and columns."""
+        """Score of each token with itself, for ids that are both rows and columns."""
         both = torch.arange(min(self.shape), device=self.left.device)
         return self.score(both, both)
 
@@ -164,10 +163,10 @@ class TokenScores(ShortRepr):
         """All scores at once.
 
         Args:
-            memory: a bound on what the matrix and its making take, such as "4GiB"; None: 1 GiB.
+            memory: memory limit for the computation, such as "4GiB"; None: 1 GiB.
 
         Raises:
-            InputError: a matrix larger than that.
+            InputError: the matrix exceeds the memory limit.
         """
         limit = parse_memory(memory)
         needed = _COPIES * self.left.element_size() * len(self.left) * len(self.right)
@@ -182,10 +181,10 @@ class TokenScores(ShortRepr):
     def tiles(
         self, memory: int | str | None = None
     ) -> Iterator[tuple[slice, slice, Float[Tensor, "tile_rows tile_columns"]]]:
-        """All scores, a tile at a time, with the rows and columns each covers.
+        """All scores in tiles, each with its rows and columns.
 
         Args:
-            memory: a bound on what one tile and its making take; None: 1 GiB.
+            memory: memory limit for one tile; None: 1 GiB.
         """
         numbers = parse_memory(memory) // (_COPIES * self.left.element_size())
         side = max(1, min(math.isqrt(numbers), _MAX_TILE))
@@ -196,14 +195,14 @@ class TokenScores(ShortRepr):
                 yield rows, columns, self._tile(rows, columns)
 
     def top(self, k: int, memory: int | str | None = None) -> list[TokenPair]:
-        """The k highest pairs of all, highest first; fewer where there are not so many.
+        """The k pairs with the highest scores, highest first; all pairs if there are fewer.
 
         Args:
-            k: how many.
+            k: number of pairs.
             memory: see `tiles`.
 
         Raises:
-            InputError: k below 1.
+            InputError: `k` is below 1.
         """
         if k < 1:
             raise InputError(f"k is {k}; it must be at least 1")
@@ -245,7 +244,7 @@ class TokenScores(ShortRepr):
 
 
 def _candidates(values: Tensor, best: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k highest values, and where they are, of those that can still be among the k best."""
+    """Values that can still be among the k best, at most k, and their indices."""
     if len(best) < k:
         return values.topk(min(k, len(values)))
     index = (values > best[-1]).nonzero()[:, 0]
