@@ -169,7 +169,7 @@ class RoleChecks:
     def _watched(
         self, out: HeadSet, patterns: dict[int, Tensor], at: slice
     ) -> Float[np.ndarray, " query"]:
-        """The rise of the movers' attention to the wrong token, less the rise of that to the answer."""
+        """Rise of the movers' attention to the wrong token minus the rise of that to the answer."""
         queries, behind = self.writing.queries, self._behind(out)
         if queries.wrong is None or not behind:
             return np.full(at.stop - at.start, np.nan)
