@@ -33,7 +33,7 @@ class Sealed:
     Attributes:
         claims: the claims, in order.
         seed, level: seed and error level of the audit.
-        sha256: of the file's other content.
+        sha256: hash of the file's other content.
         sealed_at: time in the file.
         version: version of this package, when it was sealed.
     """

@@ -77,7 +77,7 @@ class ModelInfo:
         kind: kind of its source (see `models.about.record`).
         class_name: class name of the Python object.
         path: the file or folder, if any.
-        sha256: of the file, if it is one.
+        sha256: hash of the file, if it is one.
         n_params: number of parameters, shared ones counted once.
         dtype: dtype of the weights.
         device: device of the weights.

@@ -41,7 +41,7 @@ class ModelRecord:
         name: the name that the user requested (`toy:xor-2head`, a file name, a class name).
         kind: kind of its source.
         path: the file or folder, if any.
-        sha256: of the file, if it is one.
+        sha256: hash of the file, if it is one.
         assumptions: properties that the file does not specify and were assumed, one phrase each.
         notes: further facts about the weights, one phrase each: that they were quantized, or
             that there is no head.

@@ -60,7 +60,7 @@ class FeatureSet(ShortRepr):
         directions: one per feature; None if features have none.
         reads: the input that determines which features are on: "tokens", or the name of a hook
             point; None if it is unknown.
-        sha256: of the source file, if it is one.
+        sha256: hash of the source file, if it is one.
         on: the function behind `label`.
 
     Examples:

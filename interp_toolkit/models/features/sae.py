@@ -47,7 +47,7 @@ class SparseAutoencoder(ShortRepr):
         hook: the hook point it was trained on, if its file names it.
         head: the head it was trained on, if it reads only one.
         source: the folder and its reader, as a phrase.
-        sha256: of the file of weights.
+        sha256: hash of the file of weights.
         encoder: SAELens's own encoder, if it is used.
     """
 
