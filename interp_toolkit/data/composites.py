@@ -166,8 +166,8 @@ def _check_bytes(n: int, n_features: int) -> None:
     if size > MOST_BYTES:
         gib = f"{size / 2**30:,.1f}" if size < 2**80 else "more than 10^14"
         raise InputError(
-            f"the inputs take {gib} GiB, more than {MOST_BYTES / 2**30:.0f}: reduce the "
-            "features, the most on at once, or sample"
+            f"the inputs take {gib} GiB, more than {MOST_BYTES / 2**30:.0f}: use "
+            "fewer features, fewer on at once, or a random sample"
         )
 
 

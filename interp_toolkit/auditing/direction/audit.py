@@ -32,6 +32,6 @@ def audit_direction(claim: DirectionClaim, context: AuditContext) -> list[Part]:
         raise InputError("a claim about a direction needs prompts; give --data")
     unit = np.asarray(claim.direction)
     if not np.abs(unit).max() > 0:
-        raise InputError("the direction is zero")
+        raise InputError("the direction is zero; give a vector with a nonzero entry")
     site = site_of(context, claim.hook, claim.position, claim.head, len(unit))
     return KINDS[claim.says](claim, context, site).parts()

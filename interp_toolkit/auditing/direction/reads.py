@@ -68,7 +68,7 @@ class ReadingAudit(DirectionAudit):
         data, names = self.context.data, self.claim.features
         assert data is not None
         if not names:
-            raise InputError("a claim that a direction reads something needs features")
+            raise InputError("a claim of reading needs features: give their names")
         return function_of(np.stack([data.column(name) for name in names], 1), self.claim.table)
 
     def _split(self, labels: Bool[np.ndarray, " row"]) -> tuple[np.ndarray, np.ndarray | None]:

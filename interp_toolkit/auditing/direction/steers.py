@@ -36,8 +36,8 @@ class SteeringAudit(MovingAudit):
         step = torch.tensor(self.claim.direction, dtype=torch.float64) * self.claim.by
         if not bool(step.isfinite().all()) or float(step.abs().max()) > LONGEST_STEP:
             raise InputError(
-                f"the direction times by={self.claim.by:g} is too large to be added to "
-                "activations; give a smaller by"
+                f"by={self.claim.by:g} makes the direction too large to be added to activations; "
+                "give a smaller by"
             )
         before = self.clean_values > 0
         if before.sum() < 4:

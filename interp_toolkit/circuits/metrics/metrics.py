@@ -278,8 +278,8 @@ class FunctionMetric(Metric):
         if not isinstance(value, Tensor) or value.shape != (len(rows),):
             form = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise InputError(
-                f"the metric {self.name!r} gave {form} for {len(rows)} rows; it must give a "
-                "tensor [row], one number each"
+                f"the metric {self.name!r} returned {form} for {len(rows)} rows; it must return a "
+                "tensor [row], one number for each"
             )
         if not bool(value.isfinite().all()):
             raise InputError(f"the metric {self.name!r} gave a number that is not finite")

@@ -235,8 +235,8 @@ def ov_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None =
         raise InputError(f"there is no head {head}; the model has heads 0 to {view.n_heads - 1}")
     if w.residual_norm.kind is not None:
         raise InputError(
-            f"{head_name(layer, head)} has no direct path to the logits: a norm after the "
-            "addition rescales the whole residual stream"
+            f"{head_name(layer, head)} has no direct path to the logits: a norm rescales the "
+            "residual stream after the head's output is added (post-norm, as in BERT)"
         )
     W_V, W_O = read_through(w.norm, w.W_V[head]), written_through(w.post_norm, w.W_O[head])
     value = at_least_single(w.b_V[head])

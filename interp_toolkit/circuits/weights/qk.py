@@ -353,7 +353,7 @@ class QKCircuit(ShortRepr):
             if self.distance is None and (self.rotary is not None or self.alibi is not None):
                 raise InputError(
                     f"scores of {head_name(self.layer, self.head)} depend on positions; give "
-                    "query_pos and key_pos, or take at_distance(query less key position)"
+                    "query_pos and key_pos, or use at_distance(query position - key position)"
                 )
             return None
         if self.distance is not None:

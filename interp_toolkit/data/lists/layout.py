@@ -120,7 +120,7 @@ def _pad(parts: Sequence[_Part]) -> int | None:
 def _only(parts: Sequence[_Part], kind: str) -> _Part | None:
     matching = [part for part in parts if part.kind == kind]
     if len(matching) > 1:
-        raise InputError(f"layout: there are {len(matching)} words {kind}N; write one")
+        raise InputError(f"layout: the word {kind}N occurs {len(matching)} times; write it once")
     return matching[0] if matching else None
 
 

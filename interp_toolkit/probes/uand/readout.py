@@ -365,9 +365,9 @@ def checked_pairs(pairs: Any, n_features: int) -> Pairs:
     """Pairs of distinct features as an array; InputError for others, or none."""
     chosen = np.asarray(pairs)
     if chosen.ndim != 2 or chosen.shape[1] != 2 or not len(chosen) or chosen.dtype.kind not in "iu":
-        raise InputError(f"pairs must be features by number, [pair, 2], not {list(chosen.shape)}")
+        raise InputError(f"pairs must be feature indices [pair, 2], not {list(chosen.shape)}")
     if chosen.min() < 0 or chosen.max() >= n_features or (chosen[:, 0] == chosen[:, 1]).any():
-        raise InputError(f"a pair is two different features out of 0 to {n_features - 1}")
+        raise InputError(f"a pair must be two different features from 0 to {n_features - 1}")
     return chosen.astype(np.int64)
 
 
@@ -375,7 +375,7 @@ def checked_gate(gate: Sequence[int], n_features: int) -> list[int]:
     """Check that a gate has at least one feature and no duplicates; else InputError."""
     chosen = [int(k) for k in gate]
     if not chosen or len(set(chosen)) < len(chosen) or not all(0 <= k < n_features for k in chosen):
-        raise InputError(f"gate {chosen}: give different features out of 0 to {n_features - 1}")
+        raise InputError(f"gate {chosen}: give different features from 0 to {n_features - 1}")
     return chosen
 
 

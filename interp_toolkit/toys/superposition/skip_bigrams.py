@@ -98,7 +98,7 @@ def random_bigrams(n_features: int, n_bigrams: int, seed: int = 0) -> list[Bigra
     Raises InputError for more pairs than there are.
     """
     if not 0 < n_bigrams <= n_features**2:
-        raise InputError(f"{n_bigrams} bigrams of {n_features} features: 1 to {n_features**2} are")
+        raise InputError(f"n_bigrams is {n_bigrams}; it must be between 1 and {n_features**2}")
     numbers = np.random.default_rng(seed).choice(n_features**2, n_bigrams, replace=False)
     return [(int(number) // n_features, int(number) % n_features) for number in numbers]
 

@@ -104,7 +104,7 @@ class FanInAND(ShortRepr):
         """
         n_features, k = len(self.connections), self.fan_in
         if not k <= most_on <= n_features:
-            raise InputError(f"{most_on} features on at most: between {k} and {n_features} needed")
+            raise InputError(f"most_on is {most_on}; it must be between {k} and {n_features}")
         if gates is None:
             n_gates = math.comb(n_features, k)
             if n_gates > MOST_GATES:
@@ -168,7 +168,7 @@ def fan_in_and(
     if empty > 1:
         raise InputError(
             f"at density {density} about {empty:.3g} gates of {fan_in} features share no neuron; "
-            f"give a density of {least_density(n_features, n_neurons, fan_in):.3f} or more neurons"
+            f"give more neurons, or a density of {least_density(n_features, n_neurons, fan_in):.3f}"
         )
     selected = np.random.default_rng(seed).random((n_features, n_neurons)) < density
     return connected(torch.from_numpy(selected), fan_in)
@@ -320,7 +320,7 @@ class QuadraticAND(ShortRepr):
             raise InputError(f"{n} pairs to sample: give 1 or more")
         n_features = len(self.features)
         if not 2 <= most_on <= n_features - 2:
-            raise InputError(f"{most_on} features on: between 2 and {n_features - 2} can be")
+            raise InputError(f"most_on is {most_on}; it must be between 2 and {n_features - 2}")
         rng = np.random.default_rng(seed)
         subsets = random_subsets(n, n_features, most_on + 2, rng)
         chosen = torch.from_numpy(rng.permuted(subsets, axis=1))

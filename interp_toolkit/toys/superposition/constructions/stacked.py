@@ -279,7 +279,9 @@ def random_circuit(
     for width in widths:
         first, second = np.triu_indices(n_in, 1)
         if not 1 <= width <= len(first):
-            raise InputError(f"{width} functions of the {len(first)} pairs of {n_in} features")
+            raise InputError(
+                f"a layer has {width} functions; of {n_in} features there can be 1 to {len(first)}"
+            )
         chosen = rng.choice(len(first), width, replace=False)
         tables = np.where(rng.random(width) < xor_share, XOR, AND)
         circuit.append(

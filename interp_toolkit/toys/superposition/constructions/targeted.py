@@ -166,7 +166,7 @@ class TargetedANDs(ShortRepr):
         Raises InputError for unknown gates, or gates that cannot be true with so few features on.
         """
         if n_gates is not None and not 1 <= n_gates <= len(self.gates):
-            raise InputError(f"{n_gates} gates to write: there are 1 to {len(self.gates)}")
+            raise InputError(f"n_gates is {n_gates}; it must be between 1 and {len(self.gates)}")
         gates = self.gates[:n_gates]
         readoffs = self.readoffs()[: len(gates)]
         return gate_model(
@@ -204,7 +204,7 @@ def targeted_gates(
         raise InputError("a gate occurs twice: give each set of features once")
     if not 1 <= neurons_per_gate <= n_neurons:
         raise InputError(
-            f"{neurons_per_gate} neurons a gate, of {n_neurons}: give 1 to {n_neurons}"
+            f"neurons_per_gate is {neurons_per_gate}; it must be between 1 and {n_neurons}"
         )
     check_bytes(n_features, n_neurons, "weights")
     check_bytes(len(checked), n_neurons, "readouts")

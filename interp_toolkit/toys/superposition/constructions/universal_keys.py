@@ -122,7 +122,7 @@ class UniversalKeys(ShortRepr):
         Raises InputError for prompts without keys.
         """
         if n_keys < 1 or n_rows < 1:
-            raise InputError(f"{n_rows} rows of {n_keys} keys: at least one of each")
+            raise InputError(f"n_rows is {n_rows} and n_keys {n_keys}; each must be at least 1")
         rng = np.random.default_rng(seed)
         truth = self.truth()
         tokens = np.empty((n_rows, n_keys + 1), dtype=np.int64)

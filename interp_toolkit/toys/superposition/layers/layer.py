@@ -297,7 +297,7 @@ def checked_density(density: float) -> float:
 def checked_most_on(most_on: int) -> int:
     """The number; raises InputError if it is too small for an AND to be true."""
     if most_on < 2:
-        raise InputError(f"at most {most_on} features on makes no AND true: give 2 or more")
+        raise InputError(f"most_on is {most_on}; an AND needs 2 features on or more")
     return most_on
 
 
@@ -373,8 +373,8 @@ def sampled_epsilon(
     fan_in = max(map(len, checked))
     if not fan_in <= most_on <= n_features:
         raise InputError(
-            f"up to {most_on} of {n_features} features on: that must be at least the largest "
-            f"fan-in, {fan_in}, and at most all"
+            f"most_on is {most_on}; it must be between the largest fan-in, {fan_in}, and the "
+            f"number of features, {n_features}"
         )
     if rounds < 1:
         raise InputError(f"rounds is {rounds}: give 1 or more")

@@ -146,5 +146,5 @@ def test_parts_that_do_not_fit_are_refused() -> None:
             keys.query_token(outside)
     with pytest.raises(InputError, match="at least 1 position"):
         keys.as_model(n_ctx=0)
-    with pytest.raises(InputError, match="at least one of each"):
+    with pytest.raises(InputError, match="each must be at least 1"):
         keys.rows(3, 0)
