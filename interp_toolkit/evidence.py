@@ -108,8 +108,14 @@ def control_of_copies(
     if limit >= largest and mean > defined.max():
         return Control(name, "powerless", f"{name}: they differ too much to be exceeded")
     if mean <= limit:
-        return Control(name, "failed", f"not above {name} ({mean:.2g}, limit {limit:.2g})")
-    return Control(name, "undecided", f"not certainly above {name} (limit {limit:.2g})")
+        return Control(
+            name,
+            "failed",
+            f"not above {name} ({mean:.2g}; their upper prediction limit: {limit:.2g})",
+        )
+    return Control(
+        name, "undecided", f"not certainly above {name} (their upper prediction limit: {limit:.2g})"
+    )
 
 
 def effect_status(
@@ -185,4 +191,5 @@ def comparisons_status(
         return "detected", None
     if smallest > level:
         return "undecided", f"no p-value could have fallen below {smallest:.2g}"
-    return "not_detected", f"adjusted p above {level:g} in all {len(defined)} comparisons"
+    which = f"all {len(defined)} comparisons" if len(defined) > 1 else "the only comparison"
+    return "not_detected", f"adjusted p above {level:g} in {which}"

@@ -279,12 +279,12 @@ class _HeadAudit:
         least = min(self.judged[self.decisive_set][1].values(), key=lambda s: s.mean)
         condition = {
             "alone": "",
-            "layer": ", once it is knocked out in the other heads of its layer that have it",
-            "all": ", once it is knocked out in all other heads that have it",
+            "layer": ", with the pattern also knocked out in the other heads of its layer",
+            "all": ", with the pattern also knocked out in all other heads that have it",
         }[self.decisive_set]
         text = (
-            f"without {self.name}'s attention to the pattern's keys the metric loses "
-            f"{percent(least)}{condition}; claimed: at least {self.bound:.0%}"
+            f"knocking out {self.name}'s attention to the pattern's keys costs {percent(least)} of "
+            f"the metric{condition}; claimed: at least {self.bound:.0%}"
         )
         knockouts = self.knockouts(self.coverage)
         output = knockouts.output_effect(self.head, self.head_sets[self.decisive_set])

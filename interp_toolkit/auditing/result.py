@@ -127,7 +127,7 @@ def _parts_table(claim: AuditedClaim) -> Table:
     ]
     return Table(
         claim.about,
-        ["question", "answer", "figures", "detectable"],
+        ["question", "answer", "result", "detectable"],
         rows,
         caption="* the claim depends on this question. Detectable: the smallest distance from the "
         "bound that this audit detects with 80 % power, as a fraction.",
@@ -164,7 +164,7 @@ def findings(claims: Sequence[AuditedClaim]) -> list[str]:
     order = ("refuted", "undecided", "not_testable", "confirmed")
     ranked = sorted(claims, key=lambda claim: order.index(claim.answer))
     shown = ranked if len(ranked) <= MOST_FINDINGS else ranked[: MOST_FINDINGS - 1]
-    sentences = [f"{_word(c.answer)}: {c.about}{_why(c)}." for c in shown]
+    sentences = [f"{_word(c.answer)}: {c.about}.{_why(c)}" for c in shown]
     if len(shown) < len(ranked):
         sentences.append(f"{len(ranked) - len(shown)} more claims are in the table.")
     return sentences
@@ -180,7 +180,7 @@ def _deciding(claim: AuditedClaim) -> list[Part]:
 
 def _why(claim: AuditedClaim) -> str:
     deciding = _deciding(claim)
-    return f" ({deciding[0].summary.rstrip('.')})" if deciding else ""
+    return f" {capital(deciding[0].summary.rstrip('.'))}." if deciding else ""
 
 
 def _word(answer: Answer) -> str:

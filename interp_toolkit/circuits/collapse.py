@@ -82,9 +82,9 @@ class LayerSimilarity:
     high: float | None = column("high")
     reinitialised_cosine: Sequence[float | None] = column("cosine, shuffled", format=nanmean)
     dimensions: float | None = column("dimensions")
-    reinitialised_dimensions: float | None = column("shuffled")
-    centred_dimensions: float | None = column("dimensions, centered")
-    reinitialised_centred_dimensions: float | None = column("shuffled, centered")
+    reinitialised_dimensions: float | None = column("dimensions, shuffled")
+    centred_dimensions: float | None = column("centered dimensions")
+    reinitialised_centred_dimensions: float | None = column("centered dimensions, shuffled")
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def sentences(
     ]
     if first.dimensions is not None and last.dimensions is not None:
         parts.append(
-            f"The participation ratio goes from {first.dimensions:.1f} to {last.dimensions:.1f} "
+            f"The participation ratio changes from {first.dimensions:.1f} to {last.dimensions:.1f} "
             "dimensions."
         )
     if evidence.status == "undecided":

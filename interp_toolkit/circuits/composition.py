@@ -74,7 +74,7 @@ class PairCount:
 
     pairs: int = column("pairs")
     significant: int = column("significant")
-    share_below_level: float = column("share p ≤ 0.05")
+    share_below_level: float = column("fraction with p ≤ 0.05")
     largest_score: float = column("largest score")
 
 

@@ -63,8 +63,8 @@ class Component:
     effect: float = column("effect", unit="logits")
     low: float = column("low")
     high: float = column("high")
-    fraction: float = column("of total")
-    null_mean: float = column("on other answers")
+    fraction: float = column("fraction of total")
+    null_mean: float = column("on other prompts' answers")
     q_value: float = column("p, Holm")
     status: Status | None = column("status")
 
@@ -99,9 +99,14 @@ class LogitAttributionFinding(Finding):
 
     evidence: LogitAttributionEvidence
     components: Sequence[Component] = records(
-        Component, "Direct effects", "Mean over prompts, 95 % CI.", lambda c: c.status == "detected"
+        Component,
+        "Direct effects",
+        "Mean effect over prompts, with its 95 % CI.",
+        lambda c: c.status == "detected",
     )
-    lens: Sequence[LensStep] = records(LensStep, "Logit lens", "Metric by depth, with 95 % CI.")
+    lens: Sequence[LensStep] = records(
+        LensStep, "Logit lens", "Mean metric read at each depth, with its 95 % CI."
+    )
 
 
 @torch.no_grad()
@@ -212,15 +217,16 @@ def sentences(
     """Findings: the metric, the two largest heads or MLPs, the logit lens, and the task."""
     tested = [component for component in components if component.status]
     return [
-        f"The {e.metric} is {e.total:.2f} [{e.total_low:.2f}, {e.total_high:.2f}], n = {e.rows}.",
+        f"The mean {e.metric} is {e.total:.2f} [{e.total_low:.2f}, {e.total_high:.2f}], "
+        f"n = {e.rows}.",
         *(
             f"{c.name} contributes {c.effect:.2f} [{c.low:.2f}, {c.high:.2f}], n = {e.rows}; for "
             f"other prompts' answers it contributes {c.null_mean:.2f}."
             for c in sorted(tested, key=lambda c: c.status != "detected")[:2]
         ),
         *(
-            f"The mean logit lens first reaches half of the {e.metric} at {step.site}, where the "
-            f"lens reads {step.value:.2f} [{step.low:.2f}, {step.high:.2f}], n = {e.rows}."
+            f"The logit lens first reaches half of the {e.metric} at {step.site}, where its mean "
+            f"is {step.value:.2f} [{step.low:.2f}, {step.high:.2f}], n = {e.rows}."
             for step in [s for s in lens if s.value >= e.total / 2 > 0][:1]  # none if < 0
         ),
         f"Task: {e.task.rstrip('.')}.",

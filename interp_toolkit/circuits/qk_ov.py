@@ -397,7 +397,7 @@ def _qk_parts(view: ModelWeights, head: tuple[int, int], position: int | None) -
     return parts.singular_values, (tokens["query"], tokens["key"]), scores, notes
 
 
-SCALE = "1: all eigenvalues positive, 0: they cancel"
+SCALE = "from -1, all eigenvalues negative, to 1, all positive"
 USE = "Weights alone do not show whether the model uses such a circuit."
 
 
@@ -436,14 +436,15 @@ def sentences_of_all(circuit: KindOfCircuit, scores: pd.DataFrame, reason: str |
             f"{capital(circuit.kind)} circuit{plural}, from weights alone: {listed(names, 6)}."
         )
     best = (beyond if names else scored).iloc[0]
+    highest = f"Highest {circuit.score} score: {best.score:.3g} in {name_of(best)} ({SCALE})"
+    if math.isnan(best.score):
+        highest = f"The {circuit.score} score of {name_of(best)} is undefined (eigenvalues of 0)"
     return [
         headline,
-        f"{len(names)} of {len(scored)} head{'s' if len(scored) > 1 else ''} "
-        f"map{'s' if len(names) == 1 or len(scored) == 1 else ''} tokens to themselves more than "
-        "with randomly permuted residual coordinates "
-        f"(p ≤ {LEVEL:g}, Holm over the OV and QK circuits of all heads).",
-        f"Highest {circuit.score} score: {best.score:.3g} in {name_of(best)} ({SCALE}), "
-        f"z = {best.z:.1f}, adjusted p = {best.p_adjusted:.2g}"
+        "Heads whose circuit maps tokens to themselves more than with randomly permuted residual "
+        f"coordinates: {len(names)} of {len(scored)} (p ≤ {LEVEL:g}, Holm over the OV and QK "
+        "circuits of all heads).",
+        f"{highest}, z = {best.z:.1f}, adjusted p = {best.p_adjusted:.2g}"
         f"{'' if names else '; not significant against permuted coordinates'}.",
     ]
 

@@ -438,7 +438,7 @@ def _named(original: Any) -> str:
 
 def _notes(passes: float, calls: int, eps: float) -> tuple[str, ...]:
     return (
-        f"cost: {passes:.1f} bare passes in {calls} calls (a backward pass counts as two, a pass "
-        "on fewer tokens as a fraction; passes of copies and of the original are included)",
+        f"cost: as much as {passes:.1f} forward passes on the probe prompts, in {calls} calls of "
+        "the model, its copies or its original",
         f"tolerances are multiples of eps = {eps:.2g}; each check states its tolerance and source",
     )

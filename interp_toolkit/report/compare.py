@@ -196,7 +196,7 @@ class ComparisonFinding(Finding):
         ]
         words, sure, plain = by_kind(self.differences)
         several = len({model for _, model, _, _ in self.verdicts}) > 1
-        headings = ["analysis", *(["model"] if several else []), "of", "field", first, second]
+        headings = ["analysis", *(["model"] if several else []), "entry", "field", first, second]
 
         def row(d: Difference) -> list[Any]:
             model = [d.model] if several else []
@@ -351,7 +351,7 @@ def _findings(
     if words:
         ranked = sorted(words, key=lambda d: d.field not in ("status", "detected", *WORDS))
         named = [_then(f"{d.of} {label_of(d.field)}".strip(), d.first, d.second) for d in ranked]
-        sentences.append(f"{len(words)} outcomes of entries differ: {listed(named)}.")
+        sentences.append(f"{len(words)} outcomes differ: {listed(named)}.")
     if evidence.numbers_with_intervals:
         beyond = [f"{d.of} {label_of(d.field)}".strip() for d in numbers if d.beyond]
         sentences.append(

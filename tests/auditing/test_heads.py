@@ -76,7 +76,7 @@ def test_a_head_that_another_backs_up_is_confirmed_by_what_it_restores():
     for head in true:
         found = by_question(asked(model, list(head), "induction", data))
         assert found["matters"].answer == "confirmed"
-        assert "once it is knocked out in" in found["matters"].summary
+        assert "also knocked out in" in found["matters"].summary
         assert found["all"].answer == "refuted"  # the other one still carries it
 
 

@@ -14,6 +14,7 @@ from interp_toolkit.circuits.qk_ov import OV, QK, OVFinding, QKFinding
 from interp_toolkit.circuits.weights.ov import ov_circuit
 from interp_toolkit.circuits.weights.qk import qk_circuit
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.loading.loader import load
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.models.weights.view import weights
@@ -48,7 +49,7 @@ def test_the_planted_head_is_the_verdict_over_all(circuit, place, planted) -> No
     result = ANALYSES[circuit](planted)
     assert result.status == "detected"
     assert result.headline.endswith(f" circuit, from weights alone: {place}.")
-    assert result.findings[0].startswith("1 of 6 heads maps")
+    assert ": 1 of 6 (p ≤ 0.05" in result.findings[0]
     assert result.findings[-1] == (
         "Weights alone do not show whether the model uses such a circuit."
     )
@@ -57,6 +58,14 @@ def test_the_planted_head_is_the_verdict_over_all(circuit, place, planted) -> No
     assert len(result.to_frame()) == 6
     json.dumps(result.to_dict(), allow_nan=False)
     drawn(result)
+
+
+def test_a_score_of_zero_eigenvalues_is_undefined() -> None:
+    """The sorter's W_QK maps no token's embedding to itself: sum over sum of sizes is 0 / 0."""
+    result = QK(load("toy:sort-argmax"))
+    assert result.heads[0].qk_matching is None
+    assert "The matching score of L0H0 is undefined" in " ".join(result.findings)
+    assert "nan" not in " ".join(result.findings)
 
 
 @pytest.mark.parametrize("circuit", ["ov", "qk"])

@@ -196,8 +196,8 @@ class CircuitFinding(Finding):
         unit, more = self.evidence.unit, len(self.edges) - LISTED
         edges = table_of(EdgeRow, "Edges", self.edges[:LISTED], sparse=True)
         caption = [
-            f"Effect: {unit} lost when only this edge is ablated, with its interval; p: "
-            "Holm-adjusted over all edges.",
+            f"Effect: loss of the metric ({unit}) when only this edge is ablated, with its "
+            "interval. p: Holm-adjusted over all edges.",
             "Estimate: by attribution." if "estimate" in edges.columns else "",
             "Chosen again: the fraction of bootstraps of the prompts that select the edge; "
             "below 80 % it is not stable.",
@@ -214,7 +214,8 @@ class CircuitFinding(Finding):
                 [label_of(name), self.nodes[name], *self.node_intervals[name]]
                 for name in sorted(self.nodes, key=lambda name: -abs(self.nodes[name]))
             ],
-            f"Effect: {unit} lost when the node's whole output is ablated, with its interval.",
+            f"Effect: loss of the metric ({unit}) when the node's whole output is ablated, with "
+            "its interval.",
         )
         edges = dataclasses.replace(edges, caption=" ".join(filter(None, caption)))
         return [edges, nodes, check_table(self.evidence)]
@@ -482,13 +483,13 @@ def sentences(circuit: Circuit) -> list[str]:
     elif circuit.nothing is not None:
         first = [f"{capital(circuit.nothing.reason)}."]
     elif (because := only_output(circuit)) is not None:
-        first = [f"The metric only compares outputs, not task performance: {because}."]
+        first = [f"The metric is the similarity of outputs, not task performance: {because}."]
     if circuit.nothing is not None or not circuit.included or held_out is None:
         return first
     if not _is_uncertain(held_out):
         first.append(
             f"Alone, with all other edges replaced by {WORDS[circuit.ablation_kind]}, these edges "
-            f"keep {_with_interval(held_out)} of what is lost when all edges are ablated, n = "
+            f"keep {_with_interval(held_out)} of the metric that ablating all edges removes, n = "
             f"{held_out.n_rows} held-out prompts."
         )
     compared = []
@@ -521,7 +522,8 @@ def _largest_edges(circuit: Circuit) -> str:
     own = [e for e in circuit.included if e.added is None]
     added = len(circuit.included) - len(own)
     against = sum((e.effect or 0.0) < 0 for e in own)
-    parts = [f"largest: {listed([label_of(e.edge.name) for e in circuit.included], NAMED)}"]
+    names = listed([label_of(e.edge.name) for e in circuit.included], NAMED)
+    parts = [f"edges with the largest effect: {names}"]
     if added:
         matter = "matters" if added == 1 else "matter"
         parts.append(f"{added} of them {matter} only where others are ablated too")

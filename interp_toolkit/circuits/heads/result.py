@@ -222,10 +222,9 @@ def _described_table(described: Sequence[Described]) -> Table:
         "Attention of each head",
         ["head", "attends to"],
         rows,
-        "Fraction of the head's attention by pattern over all queries, also those without a key of "
-        "the pattern, each pattern without the positions of those before it; a description, "
-        "without a test."
-        + (f" {left} heads whose attention is explained less are left out." if left else ""),
+        "Fractions of the head's attention on named patterns, mean over all queries. A key that "
+        "belongs to two patterns counts for the first one listed. Descriptive, not tested."
+        + (f" The {left} heads with the largest rest are left out." if left else ""),
     )
 
 
@@ -325,9 +324,9 @@ def _group_table(groups: Sequence[Group]) -> Table:
         "Attention patterns, knocked out in all heads that have them",
         ["pattern", "heads", "effect", "low", "high", "control", "causal", "shared", "keep 90 %"],
         rows,
-        "Effect: fraction of the metric lost; control: the same for as much attention elsewhere in "
-        "the same heads, where that was tested; keep 90 %: the fewest heads found that keep 90 % "
-        "of the effect.",
+        "Effect: fraction of the metric lost. Control: the same for a knockout of as much "
+        "attention elsewhere in the same heads, if tested. Shared: how the heads share the work. "
+        "Keep 90 %: the smallest set of heads found that keeps 90 % of the effect.",
     )
 
 
@@ -343,10 +342,11 @@ def _partner_table(readers: Sequence[Reader]) -> Table:
             rows.append([*names, *figures])
     return Table(
         "K-composition into induction heads",
-        ["head", "fed by", "K-composition", "attention lost", "adjusted p", "metric lost"],
+        ["head", "composes with", "K-composition", "attention lost", "adjusted p", "metric lost"],
         rows,
-        "K-composition: from weights alone. Lost: induction attention, and the metric, when that "
-        f"path is ablated. The {PARTNERS_SHOWN} strongest earlier heads for each.",
+        "K-composition: score of the weights alone. Lost: the loss of induction attention, and of "
+        "the metric, when the path from the earlier head to this head's keys is ablated. Shown: "
+        f"the {PARTNERS_SHOWN} earlier heads with the largest effect for each.",
         highlight=named,
     )
 
@@ -356,9 +356,9 @@ def _weights_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     cells = [[head_name(row["layer"], row["head"]), *(row[c] for c in columns)] for row in rows]
     return Table(
         "From weights alone",
-        ["head", *columns],
+        ["head", "OV copying", "adjusted p", "QK matching", "adjusted p"],
         cells,
-        "Circuits from embeddings: OV, whether the head copies the token it attends to; QK, "
-        "whether it attends to its own token. Eigenvalue scores, -1 to 1; p: against "
-        "randomly permuted residual coordinates.",
+        "Eigenvalue scores, -1 to 1, on the direct path from the embeddings. OV copying: whether "
+        "attending to a token raises its own logit. QK matching: whether tokens attend to "
+        "themselves. p: against randomly permuted residual coordinates.",
     )

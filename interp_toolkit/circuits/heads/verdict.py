@@ -423,8 +423,8 @@ def _feeding(readers: Sequence[Reader], unit: str) -> list[str]:
         before = _numbers([p.attention for p in partners])
         after = _numbers([p.attention - p.attention_drop for p in partners])
         sentences.append(
-            f"K-composition: {head_name(*feeder)} feeds the keys of {names}; without that path "
-            f"induction attention falls from {before} to {after}{effect}."
+            f"K-composition: the keys of {names} read the output of {head_name(*feeder)}; without "
+            f"this path, induction attention falls from {before} to {after}{effect}."
         )
     return sentences
 

@@ -108,8 +108,8 @@ def why_not_measurable(model: Model, prompts: Prompts) -> str | None:
     n_rows = len(repeating_rows(prompts))
     if n_rows < 2:
         return (
-            f"{n_rows} of the prompts contain a repeated sequence; measuring the in-context "
-            "advantage (lower loss on repeated tokens) needs at least 2 such prompts"
+            f"{'only one' if n_rows else 'none'} of the prompts contains a repeated sequence; the "
+            "in-context advantage (lower loss on repeated tokens) needs at least 2 such prompts"
         )
     return _why_not_predicting(model)
 

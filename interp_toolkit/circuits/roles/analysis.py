@@ -155,7 +155,7 @@ def unfit(model: Any, data: FeatureData | None) -> str | None:
 
 ROLES = analysis(
     "roles",
-    "which heads are name movers, S-inhibition, successor or resting heads, ...",
+    "which heads are name movers, S-inhibition, successor or sink heads, ...",
     RolesOptions,
     analyze,
     unfit,
@@ -198,7 +198,7 @@ def evidence_of(task_check: TaskCheck, roles: Roles, *, quick: bool = False) -> 
             "no head is significant in both attention and direct effect, though some may have both"
         )
         return _evidence("undecided", reason, task_check, named, roles.passes + 1)
-    reason = "no head has the attention and the direct effect of one of these roles"
+    reason = "no head has both the attention and the direct effect that a role requires"
     return _evidence("not_detected", reason, task_check, named, roles.passes + 1)
 
 
@@ -214,7 +214,7 @@ def headline(roles: Roles, *, quick: bool = False) -> str:
         undecided = any(h.word == "undecided" and h.kind not in PARKED for h in roles.heads)
         start = "Undecided whether any head has" if undecided else "No head is detected in"
         beside = f"; {parts[0]}" if parts else ""
-        return f"{start} one of the roles tested{beside}."
+        return f"{start} {'one' if undecided else 'any'} of the roles tested{beside}."
     start = "by attention and writing alone: " if quick else ""
     sentence = start + "; ".join(parts)
     if len(sentence.split()) > HEADLINE_WORDS:
@@ -294,7 +294,7 @@ def _rest(roles: Roles) -> str:
     names = [k.name for k in KINDS if k.name not in PARKED and k.name not in roles.untested]
     here = {head.kind for head in roles.heads if head.word != "no"}
     absent = [name for name in names if name not in here]
-    parts = [f"tested and not found: {', '.join(absent)}"] if absent else []
+    parts = [f"tested, no head found: {', '.join(absent)}"] if absent else []
     open_ = {(h.layer, h.head) for h in roles.heads if h.word == "undecided"}
     if open_:
         parts.append(f"undecided: {len(open_)} {'head' if len(open_) == 1 else 'heads'}")
@@ -355,7 +355,7 @@ def direct_map(roles: Roles) -> Figure:
     )
     caption = (
         "Direct effect of each head at the answer's position, in logits, with the final norm "
-        "frozen; above 0: for the answer. Diamonds: named heads except resting ones."
+        "frozen; above 0: for the answer. Diamonds: named heads, without sink and delimiter heads."
     )
     return Figure("Direct effects", caption, data, layout | {"height": 140 + 16 * n_layers})
 

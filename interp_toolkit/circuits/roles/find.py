@@ -332,8 +332,8 @@ def _untested(
 ) -> dict[str, str]:
     """The kinds that could not be tested, and why."""
     why = {
-        NAME_MOVER.name: "too few answers stand in their rows",
-        NEGATIVE.name: "too few answers stand in their rows",
+        NAME_MOVER.name: "too few prompts contain their answer",
+        NEGATIVE.name: "too few prompts contain their answer",
         S_INHIBITION.name: "no wrong token occurs twice before the answer's position"
         if queries.wrong is not None
         else "these prompts have no wrong answers",
@@ -344,5 +344,5 @@ def _untested(
         if has_tokenizer
         else "the model has no tokenizer, so delimiters are unknown",
     }
-    fallback = "too few prompts can measure it"
+    fallback = "its measures are defined on too few prompts"
     return {name: why.get(name, fallback) for name, sides in judged.items() if sides is None}

@@ -172,7 +172,7 @@ def _record(head: HeadRole) -> dict[str, object]:
 def _table(heads: Sequence[HeadRole]) -> Table:
     columns = [
         *("head", "kind", "outcome", "attention", "low", "high", "writes", "low", "high", "p"),
-        *("loss", "low", "high", "at once", "downstream", "effect"),
+        *("loss", "low", "high", "direct", "downstream", "effect"),
     ]
     rows = []
     for h in heads:
@@ -188,12 +188,14 @@ def _table(heads: Sequence[HeadRole]) -> Table:
         )
     caption = (
         "Attention: from the answer's position, in excess of attention to similar positions of "
-        "the prompt. Writes: direct effect in logits; for resting heads, how much less than "
-        "with their attention elsewhere (1: nothing). p: the largest of the role's tests, "
+        "the prompt. Writes: direct effect in logits; for sink and delimiter heads, 1 minus the "
+        "ratio of what they write from there to what they write from elsewhere. p: the largest of "
+        "the role's tests, "
         "adjusted for all heads and measures. Loss: fraction of the logit difference lost when "
         "the head's output at the answer's position is replaced by the other prompts' mean. "
-        "Intervals: 95 % over prompts; for losses, simultaneous. At once: the direct part of "
-        "the loss; downstream: the part through later layers, below 0 if they compensate."
+        "Intervals: 95 % over prompts; for losses, simultaneous. Direct: the part of the loss "
+        "directly at the logits; downstream: the part through later layers, negative if they "
+        "compensate."
     )
     marked = [number for number, head in enumerate(heads) if head.named]
     return Table("Heads", columns, rows, caption, marked)
@@ -209,7 +211,7 @@ def _loss(check: RoleCheck | None) -> tuple[float | str | None, ...]:
 
 def _writer_table(writers: Sequence[PlainWriter]) -> Table:
     columns = ["head", "writes", "low", "high"]
-    columns += ["loss", "low", "high", "at once", "downstream", "effect"]
+    columns += ["loss", "low", "high", "direct", "downstream", "effect"]
     rows = [[w.name, w.direct.mean, w.direct.low, w.direct.high, *_loss(w.check)] for w in writers]
     caption = (
         "Heads with a large direct effect, for or against the answer, and none of these roles."

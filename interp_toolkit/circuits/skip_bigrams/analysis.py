@@ -85,8 +85,8 @@ def _histogram(head: HeadBigrams, name: str) -> Figure:
         data.append(marks)
     caption = (
         "z of every pair of features relative to its own row and column, and that of random "
-        "features. Detected bigrams are marked at their z after all others are subtracted; values "
-        f"beyond {edges[-1]:g} are marked at the edge."
+        "features. Detected bigrams are marked at their z after all other bigrams are subtracted; "
+        f"values beyond {edges[-1]:g} are marked at the edge."
     )
     layout = plots.layout(plots.axis("z"), plots.axis("pairs", "log"))
     layout |= {"bargap": 0, "legend": {"orientation": "h"}}
@@ -219,7 +219,7 @@ class HeadRecord:
     """
 
     name: str = column("head")
-    n_bigrams: int = column("found")
+    n_bigrams: int = column("bigrams")
     estimated_count: int | None = column("estimate")
     interval: tuple[int, int] | None = column(
         "interval", format=lambda ends: None if ends is None else "{:,} to {:,}".format(*ends)
@@ -340,7 +340,8 @@ def bigram_tables(head: HeadBigrams) -> list[Table]:
     shown = head.bigrams[:SHOWN]
     caption = (
         "Score: attention score of the unit directions, divided by the attention scale. Strength: "
-        "coefficient of the pair in a joint fit of all bigrams. z: after all others are subtracted."
+        "coefficient of the pair in a joint fit of all bigrams. z: z-score after all other bigrams "
+        "are subtracted."
     )
     if any(bigram.alternatives for bigram in shown):
         caption += " Or: features so similar that they cannot be distinguished."
@@ -553,14 +554,13 @@ def sentences(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> lis
     if len(with_bigrams) > 1:
         units = "heads" if units == "head" else "heads and distances"
     facts = [
-        f"Discoveries in {_n_heads(with_bigrams)} of {n_heads} head{'s' if n_heads > 1 else ''}: "
-        f"{names} ({level}).",
-        f"{estimate}; the head's capacity is about {first.capacity:,}.",
+        f"Heads with bigrams: {_n_heads(with_bigrams)} of {n_heads}, {names} ({level}).",
+        f"{estimate}; the head's capacity, d_resid x d_head, is {first.capacity:,}.",
         f"Strongest in {first.name}, key → query: {strongest}{up_to}.",
     ]
     if evidence.status == "detected":
         facts.append(
-            f"In {evidence.beyond_control} of {len(with_bigrams)} {units} with discoveries, scores "
+            f"In {evidence.beyond_control} of {len(with_bigrams)} {units} with bigrams, scores "
             f"exceed those of {evidence.copies:,} copies with randomly permuted residual "
             f"coordinates (Holm, {heads[0].level:.0%})."
         )

@@ -238,7 +238,8 @@ class SortingFinding(Finding):
         PositionShares,
         "Effects of tokens and positions",
         "From the weights: fractions of the variance of attention scores (without the part "
-        "shared by all keys) and of the values' output to the logits. Order kept: how often the "
+        "shared by all keys) and of the values' output to the logits. Effects are sequential: + "
+        "marks what each adds. Order kept: how often the "
         "order of two keys for a query agrees with the order averaged over query positions.",
     )
     hardest: Sequence[SortedList] = records(
@@ -393,7 +394,9 @@ def _fingerprint(run: Run[SortingOptions], n_lists: int, n_nulls: int) -> Sortin
     resolved = options.model_copy(update={"layout": str(layout), "distinct": distinct})
     return SortingFinding(
         headline=headline(algorithm, evidence, measured.swaps),
-        findings=sentences(evidence, criteria, accuracy, metrics, measured.swaps, distinct),
+        findings=sentences(
+            algorithm, evidence, criteria, accuracy, metrics, measured.swaps, distinct
+        ),
         evidence=evidence,
         provenance=dataclasses.replace(run, options=resolved).provenance(
             source=f"drawn lists; {layout.describe()}",
@@ -456,9 +459,12 @@ def _first(reading: ListReading, n: int) -> ListReading:
 
 PHRASES = {
     MIN_GREATER: "emitting the smallest value above the previous output",
-    ARGMAX: "taking the argmax of the piecewise-linear f(x) + (k + 0.5) x, for output k and values "
-    "x, with f(x) = Σ min(0, aᵢ − x) over the list's values aᵢ",
+    ARGMAX: "taking the argmax of a sum of piecewise-linear functions, one for each item",
 }
+ARGMAX_FORMULA = (
+    "Output k is the argmax over values x of f(x) + (k + 0.5) x, with f(x) = Σ min(0, aᵢ − x) over "
+    "the list's items aᵢ."
+)
 SHORT = {MIN_GREATER: "smallest value above the previous", ARGMAX: "piecewise-linear argmax"}
 KINDS = {  # by the name of a test set, and whether its lists are distinct
     ("random", False): "random lists",
@@ -501,6 +507,7 @@ def headline(algorithm: Algorithm, evidence: SortingEvidence, swaps: Swaps | Non
 
 
 def sentences(
+    algorithm: Algorithm,
     evidence: SortingEvidence,
     criteria: Sequence[Criterion],
     accuracy: Mapping[str, ListAccuracy],
@@ -542,6 +549,8 @@ def sentences(
             strong, weak = states.count("strong"), states.count("weak")
             tallies.append(f"for {short}, {strong} of {len(states)} strongly and {weak} weakly")
     listed.append(f"Criteria met: {'; '.join(tallies)}.")
+    if algorithm == ARGMAX and evidence.status == "detected":
+        listed.append(ARGMAX_FORMULA)
     if evidence.nulls and evidence.status == "detected":
         listed.append(
             "Weight-shuffled models that meet the criteria of the same algorithm: "

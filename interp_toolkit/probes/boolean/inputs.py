@@ -64,9 +64,8 @@ def labels_of(
         )
     if features.shape[1] != n_features:
         raise InputError(
-            f"{function_name(table)} takes {n_features} features and {data.source} has "
-            f"{features.shape[1]} ({', '.join(data.names)}): choose them with --column NAME for "
-            "each"
+            f"{function_name(table)} takes {n_features} features; {data.source} has "
+            f"{features.shape[1]} ({', '.join(data.names)}): choose with --column, once for each"
         )
     y = truth_values(table, features)
     if y.all() or not y.any():

@@ -348,8 +348,9 @@ class BooleanFinding(Finding):
         HeadEffect,
         "Heads",
         "The probe's score, split by head: a head's mean score where the function is true minus "
-        "where it is false. Ablated: accuracy with the head replaced by its mean; all heads: "
-        "accuracy of the same probe without ablation.",
+        "where it is false. Share: fraction of the sum over all heads and other components. "
+        "Ablated: accuracy with the head replaced by its mean; all heads: accuracy of the same "
+        "probe without ablation.",
         least=1,
         sparse=True,
         cells={
@@ -539,7 +540,7 @@ def findings(sites: Sequence[SiteVerdict], heads: Sequence[HeadEffect], focus: i
             for status in ("separable", "not_separable", "uninformative", "undecided")
             if (n := sum(s.outcome == status for s in sites))
         )
-        listed.append(f"Of {len(sites)} sites: {counts}.")
+        listed.append(f"Verdicts at the {len(sites)} sites: {counts}.")
     return listed
 
 
@@ -605,14 +606,14 @@ def _held_out_words(site: SiteVerdict) -> str:
     assert figures is not None
     if math.isnan(figures.balanced_accuracy):
         return "One class has too few rows for held-out data."
-    accuracy = f"Held out, the probe's balanced accuracy is {figures.balanced_accuracy:.3g}"
+    accuracy = f"On held-out rows the probe's balanced accuracy is {figures.balanced_accuracy:.3g}"
     if math.isnan(figures.p_value):
         text = f"{accuracy}; it was not compared with shuffled labels"
     else:
-        beats = "above" if figures.p_value <= LEVEL else "not above"
+        beats = "above" if figures.p_value <= LEVEL else "not significantly above"
         text = (
-            f"{accuracy}, {beats} shuffled labels ({figures.null_balanced_accuracy:.3g}; corrected "
-            f"p = {figures.p_value:.2g}), n = {site.n_rows}"
+            f"{accuracy}, {beats} that for shuffled labels ({figures.null_balanced_accuracy:.3g}; "
+            f"corrected p = {figures.p_value:.2g}), n = {site.n_rows}"
         )
     if site.separability.n_points < SELDOM_REPEATED * site.n_rows:
         text += "; most of these rows repeat activations that it was fitted on"

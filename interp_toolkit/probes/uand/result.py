@@ -324,7 +324,8 @@ def headline(site: SiteSummary, main: Claim, evidence: UANDEvidence) -> str:
     if main == "before":
         return f"The ANDs of {n} of {observed} feature pairs are readable before {hook} already."
     if main == "absent":
-        return f"The ANDs of {n} of {observed} feature pairs are not readable at {hook}."
+        are = "AND is" if observed == "1" else "ANDs are"
+        return f"Feature pairs whose {are} not readable at {hook}: {n} of {observed}."
     if evidence.status == "computed":
         computed = f"The ANDs of {n} of {observed} feature pairs are computed at {hook}"
         return f"{computed}, beyond what random layers give."
@@ -383,7 +384,7 @@ def findings(
     others = [s.counts["computed"] > 0 for k, s in enumerate(sites) if k != focus]
     if others:
         listed.append(
-            "Other layers with an AND of two features that their input lacks: "
+            "Other layers with an AND of two features that is not readable at their input: "
             f"{sum(others)} of {len(others)}."
         )
     return listed
@@ -441,7 +442,7 @@ def _random(site: SiteSummary, n_layers: int) -> str:
     if site.p_worse <= LEVEL:
         return f"Random (weight-shuffled) layers read the ANDs better: {numbers}."
     if control.outcome == "powerless":
-        more = "compare more (--reinitialisations)"
+        more = "compare with more layers (--reinitialisations)"
         return (
             "Whether random (weight-shuffled) layers read the ANDs as well is undecided: "
             f"{numbers}; {more}."

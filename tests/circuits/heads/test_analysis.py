@@ -72,7 +72,9 @@ def test_the_circuit_is_found_confirmed_and_its_feeder_named(induction):
     (reader,) = induction.readers
     assert (reader.partner.layer, reader.partner.head) == (0, 1)
     assert induction.headline == "Induction head L1H0; previous-token head L0H1."
-    assert any("K-composition: L0H1 feeds the keys of L1H0" in s for s in induction.findings)
+    assert any(
+        "K-composition: the keys of L1H0 read the output of L0H1" in s for s in induction.findings
+    )
     assert sum(h.detected for h in induction.heads) == 2
 
 

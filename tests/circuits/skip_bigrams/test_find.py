@@ -238,7 +238,7 @@ def test_heads_are_counted_not_looks(head) -> None:
     result = SKIP_BIGRAMS(build(head, 2, **ROTARY), layer=1, distance=[1, 2, 3])
     assert len(result.head_bigrams) == 12
     shown = {one.head for one in result.head_bigrams if one.bigrams}
-    assert f"Discoveries in {len(shown)} of 4 heads" in result.findings[0]
+    assert f"Heads with bigrams: {len(shown)} of 4" in result.findings[0]
     assert "for each head and distance" in result.findings[0]
     one = SKIP_BIGRAMS(build(head, 2, **ROTARY), layer=0, head=1, distance=[1, 2])
     assert "L0H1 at 2 distances" in one.headline
