@@ -56,16 +56,16 @@ def audit_algorithm(claim: AlgorithmClaim, context: AuditContext) -> list[Part]:
     answer: Answer = answers[0] if answers[0] == answers[1] else "undecided"
     own, other = claim.algorithm, _OTHER[claim.algorithm]
     text = (
-        f"the criteria point to {first.algorithm.replace('_', ' ')}: "
-        f"{count_there(first.criteria, own)} of {_n_measured(first, own)} of the claimed "
-        f"algorithm's are met, {count_there(first.criteria, other)} of "
-        f"{_n_measured(first, other)} of the other's"
+        f"the criteria point to {first.algorithm.replace('_', ' ')}: met are "
+        f"{count_there(first.criteria, own)} of {_n_measured(first, own)} criteria of the claimed "
+        f"algorithm and {count_there(first.criteria, other)} of {_n_measured(first, other)} of the "
+        "other"
     )
     alike, copies = first.evidence.nulls_alike, first.evidence.nulls
     special = Part(
         "special",
         "refuted" if alike else "confirmed" if copies else "undecided",
-        f"the criteria met by {alike} of {copies} weight-shuffled models point to the same one",
+        f"weight-shuffled models whose criteria point to the same algorithm: {alike} of {copies}",
         "intervened",
         True,
     )

@@ -176,11 +176,11 @@ class _CircuitAudit:
             trial = self._trial(kind)
             alone, nothing = trial.alone([self.edges, ()], self.context.progress).T
             other = self.share(alone, coverage, (trial.intact(), nothing))
-            others.append(f"{percent(other)} with {WORDS[kind]}")
+            others.append(f"{percent(other)} ({WORDS[kind]})")
         text = (
-            f"with {WORDS[self.trial.ablation_value.kind]} for all other edges, it keeps "
+            f"with all other edges replaced by {WORDS[self.trial.ablation_value.kind]}, it keeps "
             f"{percent(share)} of the {self.metric.name}; claimed: {1 - within:.0%} to "
-            f"{1 + within:.0%}. It keeps {' and '.join(others)}"
+            f"{1 + within:.0%}. With other replacements it keeps {' and '.join(others)}"
         )
         return measured(
             "all", answer, text, "intervened", share, 1 - within, coverage, "all" in self.asserted

@@ -336,16 +336,15 @@ class _HeadAudit:
         least = min(share[control].values(), key=lambda s: s.mean)
         if control == "displaced":
             text = (
-                f"the knockout's cost less {TIMES:g} times that of knocking out displaced keys "
-                "(those of another prompt, or one position further) is "
-                f"{percent(least)} of the metric"
+                f"the knockout costs {percent(least)} of the metric more than {TIMES:g} times a "
+                "knockout of displaced keys (those of another prompt, or one position further)"
             )
             if "elsewhere" in answers:
                 text += "; not shown to cost more than knocking out as much attention elsewhere"
         else:
             text = (
-                "the knockout's cost less that of knocking out as much of the head's attention "
-                f"elsewhere in the intact model is {percent(least)} of the metric"
+                f"the knockout costs {percent(least)} of the metric more than a knockout of as "
+                "much of the head's attention elsewhere in the intact model"
             )
         answer = of_alternatives(list(answers.values()))
         return measured("special", answer, text, "intervened", least, 0.0, coverage, asserted)

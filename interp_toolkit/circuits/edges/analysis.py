@@ -466,10 +466,10 @@ def headline(circuit: Circuit) -> str:
     if status == "partial" and held_out.low > 1:
         return f"{start} alone keep more of the {name} than the whole model has."
     if status == "partial" and held_out.high < 1:
-        return f"{start} matter for the {name}, but alone carry only a part of it."
+        return f"{start} matter for the {name}; alone, these edges carry only a part."
     if status == "partial":
-        return f"{start} matter for the {name}; how much of it they carry alone is undecided."
-    return f"{start} matter for the {name}; whether they carry it alone is undecided."
+        return f"{start} matter for the {name}; how much these edges carry alone is undecided."
+    return f"{start} matter for the {name}; whether these edges suffice is undecided."
 
 
 def sentences(circuit: Circuit) -> list[str]:
@@ -528,7 +528,7 @@ def _largest_edges(circuit: Circuit) -> str:
         matter = "matters" if added == 1 else "matter"
         parts.append(f"{added} of them {matter} only where others are ablated too")
     if against:
-        parts.append(f"{against} work{'s' if against == 1 else ''} against it")
+        parts.append(f"ablating {against} of them raises the metric")
     return _and(parts)
 
 

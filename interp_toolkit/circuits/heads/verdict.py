@@ -180,7 +180,7 @@ def why_not(head: HeadVerdict, floor: float, rival: str | None = None) -> str | 
         return f"not distinguishable from attention to {rival}"
     reasons = []
     if over_null < floor:
-        reasons.append(f"attention above its controls is below the threshold of {floor:.0%}")
+        reasons.append(f"its attention above the controls is below the threshold of {floor:.0%}")
     if head.p_adjusted is None or head.p_adjusted > LEVEL:
         threshold = f"adjusted p above {LEVEL:g}"
         if over_null >= LEAST_EXCESS and head.p_value <= LEVEL:
@@ -296,10 +296,10 @@ def findings(
         )
     if not working:
         best = _decisive(heads)
-        p = "not known" if best.p_adjusted is None else f"{best.p_adjusted:.2g}"
+        p = "" if best.p_adjusted is None else f", adjusted p = {best.p_adjusted:.2g}"
         after.insert(
             0,
-            f"Nearest: {best.name} as {best.detector}, {_attention(best)}, adjusted p = {p}: "
+            f"Nearest: {best.name} as {best.detector}, {_attention(best)}{p}: "
             f"{best.reason or 'by attention alone'}.",
         )
     after += _feeding(readers, "" if task_check is None else task_check.unit)[:1]
@@ -307,7 +307,7 @@ def findings(
     room = MOST_FINDINGS - len(after)
     if len(sentences) > room:
         others = _listed([group.detector for group in working[room - 1 :]], "and")
-        sentences = [*sentences[: room - 1], f"Also {others}: see the table of patterns."]
+        sentences = [*sentences[: room - 1], f"Effects of {others}: see the table of patterns."]
     return _explained([*sentences, *after][:MOST_FINDINGS])
 
 
@@ -336,19 +336,20 @@ def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
     joint = least(group.joint)
     smallest = _listed([head_name(*head) for head in group.smallest[:3]], "and")
     keeps = {
-        "shared": f"; {smallest} together keep about 90 % or more of that",
-        "one head": f"; {smallest} alone keeps about 90 % or more of that",
-        "backed up": f"; {smallest} alone keeps about 90 % or more of that; the others back it up",
-        "spread": "; the smallest set tested that keeps about 90 % of that has "
-        f"{len(group.smallest)} heads",
+        "shared": f" {smallest} together have about 90 % or more of this effect.",
+        "one head": f" {smallest} alone has about 90 % or more of this effect.",
+        "backed up": f" {smallest} alone has about 90 % or more of this effect; the others back it "
+        "up.",
+        "spread": " The smallest set tested that has about 90 % of this effect consists of "
+        f"{len(group.smallest)} heads.",
         "none": "",
     }[group.structure]
     keeps = "" if group.structure == "shared" and len(group.smallest) > 3 else keeps
     alone = f" (n = {rows})" if rows < group.rows else ""
     return (
         f"{group.detector.capitalize()}: knocking out this attention in {how_many} "
-        f"heads that have it removes {_range(joint)} of the metric (n = {group.rows}){keeps}; "
-        f"{strongest.name} ({_attention(strongest)}), {_effect_words(strongest)}{alone}."
+        f"heads that have it removes {_range(joint)} of the metric (n = {group.rows}).{keeps} "
+        f"Strongest: {strongest.name} ({_attention(strongest)}), {_effect_words(strongest)}{alone}."
     )
 
 
@@ -361,7 +362,9 @@ def _effect_words(head: HeadVerdict) -> str:
     knocked = f"knocking out this attention removes {_range(own)} of the metric"
     if head.knockout.output and not matters(word):
         other = min(head.knockout.output.values(), key=lambda s: s.mean)
-        return f"{in_words(word)}: {knocked}, but replacing its whole output {_range(other)}"
+        return (
+            f"{in_words(word)}: {knocked}, but replacing its whole output removes {_range(other)}"
+        )
     if word == "negligible":
         shares = [*head.knockout.own.values(), *head.knockout.restored.values()]
         widest = max(abs(end) for s in shares for end in (s.low, s.high))
@@ -371,7 +374,7 @@ def _effect_words(head: HeadVerdict) -> str:
         return f"negligible effect: {knocked}, within ± {100 * widest:.1f} %"
     if matters(word) and not alone:
         return (
-            f"{in_words(word)}: alone {knocked}, and {_range(head.knockout.effect)} once it is "
+            f"{in_words(word)}: alone, {knocked}, and {_range(head.knockout.effect)} once it is "
             "knocked out in the others too"
         )
     if word == "suppresses":

@@ -123,7 +123,7 @@ class LogitDifference(AnswerMetric):
 
     name = "logit difference"
     definition = "logit of the answer minus that of the wrong answer"
-    unit = "logits an answer"
+    unit = "logits per answer"
 
     def by_answer(self, logits: Logits, rows: Rows) -> Float[Tensor, "row position"]:
         """The value at each answer, in double precision."""
@@ -172,7 +172,7 @@ class LogProbability(AnswerMetric):
     precision: torch.dtype = torch.float64
     name = "answers"
     definition = "log-probability of the answers, at least that of a guess"
-    unit = "nats an answer"
+    unit = "nats per answer"
 
     @cached_property
     def floor(self) -> float:
@@ -247,7 +247,7 @@ class KLDivergence(Metric):
     because: str | None = None
     name = "output"
     definition = "minus the KL divergence from the whole model's output"
-    unit = "nats a position"
+    unit = "nats per position"
     measures_task = False
 
     def __call__(self, logits: Logits, rows: Rows, reference: Logits | None = None) -> Values:

@@ -354,8 +354,12 @@ class RepeatTask(CircuitTask):
             effect = "repetition changes the loss on the next token by no more than rounding "
             effect += f"({rounding.mean():.1g} nats, n = {len(readings)})"
         else:
-            effect = f"repetition makes the next token likelier by {advantage.mean:.3g} nats "
-            effect += f"[{advantage.low:.3g}, {advantage.high:.3g}] (n = {len(readings)})"
+            mean, low, high = advantage.mean, advantage.low, advantage.high
+            likelier = "likelier"
+            if mean < 0:
+                mean, low, high, likelier = -mean, -high, -low, "less likely"
+            effect = f"repetition makes the next token {likelier} by {mean:.3g} nats "
+            effect += f"[{low:.3g}, {high:.3g}] (n = {len(readings)})"
         text = (
             f"{effect}; the loss on repeated tokens is {repeated.mean():.3g} nats, against "
             f"{guess:.3g} {of_guess}"

@@ -238,7 +238,7 @@ def findings(roles: Roles) -> list[str]:
     """Findings: name movers, other writers, S-inhibition, writers against the answer, the rest."""
     bringing = [part for part in (_of_kind(roles.heads, name) for name in _MOVING) if part]
     sentences = [
-        f"Attending to the answer's token and writing it: {' and '.join(bringing)}."
+        f"Heads that attend to the answer's token and write it: {' and '.join(bringing)}."
         if bringing
         else f"{NOBODY}."
     ]
@@ -248,14 +248,14 @@ def findings(roles: Roles) -> list[str]:
             f"{_lost(w.check)}"
             for w in roles.writers[:NAMED]
         )
-        sentences.append(f"Writing much, of none of these roles: {listed}.")
+        sentences.append(f"Large direct effects without one of these roles: {listed}.")
     if feeding := _of_kind(roles.heads, S_INHIBITION.name):
-        sentences.append(f"Turning the name movers away from the wrong token: {feeding}.")
+        sentences.append(f"Heads that turn the name movers away from the wrong token: {feeding}.")
     names = [k.name for k in KINDS if k.name not in (*_MOVING, *PARKED, S_INHIBITION.name)]
     against = [part for part in (_of_kind(roles.heads, name) for name in names) if part]
     if against:
         sentences.append(
-            f"Writing against the answer or against predicted tokens: {' and '.join(against)}."
+            f"Heads that write against the answer or predicted tokens: {' and '.join(against)}."
         )
     return [*sentences, f"{_rest(roles)}."]
 
@@ -286,7 +286,10 @@ def _lost(check: RoleCheck | None) -> str:
     mean, low, high = (
         f"{100 * end:.0f}" for end in (check.loss.mean, check.loss.low, check.loss.high)
     )
-    return f" ({in_words(check.word)} alone: ablation loses {mean} % [{low}, {high}])"
+    return (
+        f" ({in_words(check.word)}: ablating it alone removes {mean} % [{low}, {high}] of the "
+        "logit difference)"
+    )
 
 
 def _rest(roles: Roles) -> str:

@@ -550,9 +550,7 @@ def sentences(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> lis
     )
     alike = sum(bool(bigram.alternatives) for bigram in first.bigrams)
     up_to = f"; {alike:,} pairs up to features that are alike (|cos| > {ALIKE})" if alike else ""
-    units = _each(heads)
-    if len(with_bigrams) > 1:
-        units = "heads" if units == "head" else "heads and distances"
+    units = "Heads" if _each(heads) == "head" else "Heads and distances"
     facts = [
         f"Heads with bigrams: {_n_heads(with_bigrams)} of {n_heads}, {names} ({level}).",
         f"{estimate}; the head's capacity, d_resid x d_head, is {first.capacity:,}.",
@@ -560,9 +558,9 @@ def sentences(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> lis
     ]
     if evidence.status == "detected":
         facts.append(
-            f"In {evidence.beyond_control} of {len(with_bigrams)} {units} with bigrams, scores "
-            f"exceed those of {evidence.copies:,} copies with randomly permuted residual "
-            f"coordinates (Holm, {heads[0].level:.0%})."
+            f"{units} with bigrams whose scores exceed those of {evidence.copies:,} copies "
+            "with randomly permuted residual coordinates: "
+            f"{evidence.beyond_control} of {len(with_bigrams)} (Holm, {heads[0].level:.0%})."
         )
     elif evidence.status == "undecided":
         facts.insert(0, f"Undecided: {reason}.")

@@ -224,7 +224,7 @@ class SiteVerdict:
                 return Control(name, "powerless", f"{name}: none was read")
             reason = (
                 "weight-shuffled models read the function as well (balanced accuracy "
-                f"{copies:.3g} against {own:.3g})"
+                f"{copies:.3g}; here {own:.3g})"
             )
             return Control(name, "failed" if copies >= own - AS_WELL else "passed", reason)
         null = self.reinitialised

@@ -222,7 +222,7 @@ def test_random_models_carry_no_behaviour(seed, scale):
                 parameter.copy_(scale * torch.randn(parameter.shape, generator=generator))
     graph = composition_graph(model, seed=seed)
     assert graph.graph["behaviour"] == "output"
-    assert graph.graph["unit"] == "nats a position"
+    assert graph.graph["unit"] == "nats per position"
 
 
 def test_prompts_that_do_not_fit_are_refused_before_anything_is_computed(induction):
@@ -509,11 +509,11 @@ def circuit(induction):
     ("kept", "status", "says"),
     [
         ((0.98, 0.9, 1.0), "detected", "carry the in-context advantage"),
-        ((0.33, 0.2, 0.45), "partial", "carry only a part of it"),
-        ((0.02, -0.02, 0.06), "undecided", "whether they carry it alone is undecided"),
+        ((0.33, 0.2, 0.45), "partial", "alone, these edges carry only a part"),
+        ((0.02, -0.02, 0.06), "undecided", "whether these edges suffice is undecided"),
         ((0.6, 0.4, 0.8), "partial", "only a part"),
-        ((0.97, 0.45, 1.3), "partial", "how much of it they carry alone is undecided"),
-        ((-0.6, -0.9, -0.3), "undecided", "whether they carry it alone is undecided"),
+        ((0.97, 0.45, 1.3), "partial", "how much these edges carry alone is undecided"),
+        ((-0.6, -0.9, -0.3), "undecided", "whether these edges suffice is undecided"),
         (
             (1.2, 1.1, 1.3),
             "partial",

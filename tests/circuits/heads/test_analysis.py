@@ -107,7 +107,7 @@ def test_the_trained_model_has_both_kinds_and_the_edge(trained):
     group = next(g for g in trained.groups if g.detector == "induction")
     assert least(group.joint).low > 0.8  # together they are all of it
     assert group.structure == "shared"
-    assert "together keep about 90 % or more of that" in trained.verdict
+    assert "together have about 90 % or more of this effect" in trained.verdict
 
 
 def test_an_untrained_model_has_none():
@@ -265,7 +265,7 @@ def test_how_verdicts_are_worded():
     seen = {"score": 0.9, "detected": True, "p_value": 1e-9}
     redundant = one(effect(0.01, -0.1, 0.1, "major", restored=(0.7, 0.6, 0.8)), **seen)
     assert verdict._effect_words(redundant) == (
-        "major: alone knocking out this attention removes 1.0 % [-10.0, 10.0] of the metric, and "
+        "major: alone, knocking out this attention removes 1.0 % [-10.0, 10.0] of the metric, and "
         "70.0 % [60.0, 80.0] once it is knocked out in the others too"
     )
     assert redundant.to_dict()["effect_low"] == pytest.approx(0.6)

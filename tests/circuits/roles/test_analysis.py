@@ -40,7 +40,8 @@ def test_the_verdict_says_what_carries_what_feeds_and_what_is_not_there() -> Non
     assert "1 S-inhibition head, L0H0 (" in result.verdict
     assert result.headline == ("Name mover L1H0; negative name mover L1H1; S-inhibition head L0H0.")
     assert any(
-        s.startswith("Writing much, of none of these roles: L1H3, ") for s in result.findings
+        s.startswith("Large direct effects without one of these roles: L1H3, ")
+        for s in result.findings
     )
     assert [writer.name for writer in result.writers] == ["L1H3"]
     assert "0 attention sinks" in result.verdict
