@@ -13,6 +13,7 @@ from typing import Any
 
 LETTERS = 40
 ITEMS = 4
+SMALLEST_P = 1e-10
 
 
 class OneRepr:
@@ -223,6 +224,16 @@ def in_words(seconds: float) -> str:
 
 def _number(steps: float) -> str:
     return f"{steps:,.0f}" if float(steps).is_integer() else f"{steps:.1f}"
+
+
+def equals_p(p: float, name: str = "p") -> str:
+    """`p = 0.012`, or `p < 1e-10`: smaller values depend on the form of a fitted tail."""
+    return f"{name} < {SMALLEST_P:g}" if p < SMALLEST_P else f"{name} = {p:.2g}"
+
+
+def p_cell(p: float | None) -> float | str | None:
+    """A p-value in a table, with the bound of `equals_p`."""
+    return f"< {SMALLEST_P:g}" if p is not None and p < SMALLEST_P else p
 
 
 def capital(text: str) -> str:

@@ -26,6 +26,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.evidence import comparisons_status
 from interp_toolkit.finding import Finding, Run, analysis, column, records
+from interp_toolkit.formatting import equals_p, p_cell
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Options
 from interp_toolkit.results import Evidence, Figure, head_name
@@ -60,8 +61,8 @@ class Pair:
     score: float = column("score")
     baseline: float = column("baseline")
     z: float = column("z")
-    p_value: float = column("p")
-    p_adjusted: float = column("adjusted p")
+    p_value: float = column("p", format=p_cell)
+    p_adjusted: float = column("adjusted p", format=p_cell)
     q_value: float = column()
 
     def __str__(self) -> str:
@@ -203,7 +204,7 @@ def sentences(pairs: Sequence[Pair], counts: Mapping[str, PairCount], n_pairs: i
         f"Of {n_pairs:,} combinations of head pair and kind, significant against randomly permuted "
         f"residual coordinates: {by_mode} (p ≤ {LEVEL:g}, Holm).",
         f"{which}: {pair}, score {pair.score:.3g}, chance {pair.baseline:.3g}, "
-        f"adjusted p = {pair.p_adjusted:.2g}.",
+        f"{equals_p(pair.p_adjusted, 'adjusted p')}.",
         "Weights alone do not show whether the model uses a composition.",
     ]
 

@@ -35,7 +35,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.evidence import control_of_p, effect_status
 from interp_toolkit.finding import Finding, Run, analysis, column, records
-from interp_toolkit.formatting import listed
+from interp_toolkit.formatting import listed, p_cell
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.streaming import activations
 from interp_toolkit.models.weights import contributions
@@ -65,7 +65,7 @@ class Component:
     high: float = column("high")
     fraction: float = column("fraction of total")
     null_mean: float = column("on other prompts' answers")
-    q_value: float = column("p, Holm")
+    q_value: float = column("p, Holm", format=p_cell)
     status: Status | None = column("status")
 
 

@@ -35,7 +35,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.evidence import comparisons_status
 from interp_toolkit.finding import Finding, Run, analysis, column, records
-from interp_toolkit.formatting import capital, listed
+from interp_toolkit.formatting import capital, equals_p, listed, p_cell
 from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.options import Options, Position
@@ -89,8 +89,8 @@ class QKScores:
     qk_matching: float | None = column("matching (eigenvalues)")
     qk_diagonal: float | None = column("diagonal")
     qk_z: float | None = column("z")
-    qk_p: float | None = column("p")
-    qk_p_adjusted: float | None = column("adjusted p")
+    qk_p: float | None = column("p", format=p_cell)
+    qk_p_adjusted: float | None = column("adjusted p", format=p_cell)
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ class OVScores:
     ov_copying: float | None = column("copying (eigenvalues)")
     ov_diagonal: float | None = column("diagonal")
     ov_z: float | None = column("z")
-    ov_p: float | None = column("p")
-    ov_p_adjusted: float | None = column("adjusted p")
+    ov_p: float | None = column("p", format=p_cell)
+    ov_p_adjusted: float | None = column("adjusted p", format=p_cell)
 
 
 @dataclass(frozen=True)
@@ -444,7 +444,7 @@ def sentences_of_all(circuit: KindOfCircuit, scores: pd.DataFrame, reason: str |
         "Heads whose circuit maps tokens to themselves more than with randomly permuted residual "
         f"coordinates: {len(names)} of {len(scored)} (p ≤ {LEVEL:g}, Holm over the OV and QK "
         "circuits of all heads).",
-        f"{highest}, z = {best.z:.1f}, adjusted p = {best.p_adjusted:.2g}"
+        f"{highest}, z = {best.z:.1f}, {equals_p(best.p_adjusted, 'adjusted p')}"
         f"{'' if names else '; not significant against permuted coordinates'}.",
     ]
 
@@ -466,7 +466,8 @@ def sentences_of_one(
     if not math.isnan(head.score):
         sentences.append(
             f"Its {circuit.score} score is {head.score:.3g} ({SCALE}), z = {head.z:.1f}, "
-            f"adjusted p = {head.p_adjusted:.2g} (Holm over the OV and QK circuits of all heads)."
+            f"{equals_p(head.p_adjusted, 'adjusted p')} (Holm over the OV and QK circuits of all "
+            "heads)."
         )
     return sentences
 

@@ -56,7 +56,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.evidence import effect_status
 from interp_toolkit.finding import Finding, Run, analysis, column, records, table_of
-from interp_toolkit.formatting import capital, listed
+from interp_toolkit.formatting import capital, listed, p_cell
 from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.about.record import digest_of_tokens
 from interp_toolkit.options import Options
@@ -160,11 +160,11 @@ class EdgeRow:
     effect: float | None = column("effect")
     low: float | None = column("low")
     high: float | None = column("high")
-    p_value: float | None = column("p")
+    p_value: float | None = column("p", format=p_cell)
     estimate: float | None = column("estimate")
     chosen_again: float | None = column("chosen again")
     composition: float | None = column("composition")
-    composition_p: float | None = column("composition p")
+    composition_p: float | None = column("composition p", format=p_cell)
     added: float | None = column()
 
 

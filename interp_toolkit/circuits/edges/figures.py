@@ -15,6 +15,7 @@ from interp_toolkit import plots
 from interp_toolkit.circuits.edges.circuit import Circuit
 from interp_toolkit.circuits.edges.screened import Screening
 from interp_toolkit.circuits.edges.wiring import label_of
+from interp_toolkit.formatting import equals_p
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.results import Figure
 
@@ -164,11 +165,12 @@ def _line(path: Sequence[Point], channel: str, effect: float, widest: float) -> 
 
 def _words(source: str, target: str, channel: str, values: dict[str, Any], unit: str) -> str:
     lines = [label_of(f"{source} → {target}") + (f" ({channel})" if channel else "")]
-    p = f", p = {values['p_value']:.2g}" if "p_value" in values else ""
+    p = f", {equals_p(values['p_value'])}" if "p_value" in values else ""
     kind = "effect" if "effect" in values else "estimate"
     lines.append(f"{kind} {_weight(values):.3g} {unit}{p}")
     if "composition" in values:
-        lines.append(f"composition {values['composition']:.3g}, p = {values['composition_p']:.2g}")
+        p = equals_p(values["composition_p"])
+        lines.append(f"composition {values['composition']:.3g}, {p}")
     return "<br>".join(lines)
 
 

@@ -19,7 +19,7 @@ from interp_toolkit.circuits.heads.significance import DetectorScores
 from interp_toolkit.circuits.metrics.causal_words import in_words, matters
 from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.finding import HEADLINE_WORDS, MOST_FINDINGS
-from interp_toolkit.formatting import capital
+from interp_toolkit.formatting import capital, equals_p
 from interp_toolkit.models.model import Head
 from interp_toolkit.results import Status, head_name
 from interp_toolkit.stats import LEVEL, Share
@@ -296,7 +296,7 @@ def findings(
         )
     if not working:
         best = _decisive(heads)
-        p = "" if best.p_adjusted is None else f", adjusted p = {best.p_adjusted:.2g}"
+        p = "" if best.p_adjusted is None else f", {equals_p(best.p_adjusted, 'adjusted p')}"
         after.insert(
             0,
             f"Nearest: {best.name} as {best.detector}, {_attention(best)}{p}: "

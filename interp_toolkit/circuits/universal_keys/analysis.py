@@ -46,6 +46,7 @@ from interp_toolkit.circuits.universal_keys.scores import (
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.finding import Finding, Run, analysis, column, records
+from interp_toolkit.formatting import p_cell
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.features.feature_sets import FeatureOptions
 from interp_toolkit.options import Options
@@ -123,7 +124,7 @@ class QueryFunction:
     right_sets: int | None = column("holds on", default=None)
     held_out_accuracy: float | None = column("held-out accuracy", default=None)
     chance: float | None = column(default=None)
-    p_value: float | None = column("p", default=None)
+    p_value: float | None = column("p", format=p_cell, default=None)
     on_right: float | None = column("on right", default=None)
     uniform: float | None = column("uniform", default=None)
     excess_low: float | None = column("excess, low", default=None)
@@ -169,7 +170,7 @@ class KeysEvidence(Evidence):
     functions: int = column("different functions")
     sets: int = column("feature sets of keys")
     on_right: float | None = column("attention on right keys")
-    p_value: float | None = column("largest p, Holm")
+    p_value: float | None = column("largest p, Holm", format=p_cell)
 
 
 @dataclass(frozen=True, kw_only=True)
