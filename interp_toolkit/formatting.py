@@ -9,7 +9,10 @@ import io
 import time
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from interp_toolkit.stats import Estimate, Share
 
 LETTERS = 40
 ITEMS = 4
@@ -224,6 +227,17 @@ def in_words(seconds: float) -> str:
 
 def _number(steps: float) -> str:
     return f"{steps:,.0f}" if float(steps).is_integer() else f"{steps:.1f}"
+
+
+def percent(fraction: float, digits: int = 0) -> str:
+    """A fraction as text, such as `43 %`."""
+    return f"{100 * fraction:.{digits}f} %"
+
+
+def percent_ci(share: Share | Estimate, digits: int = 0) -> str:
+    """A fraction with its confidence interval, such as `43 % [31, 55]`."""
+    low, high = (f"{100 * end:.{digits}f}" for end in (share.low, share.high))
+    return f"{percent(share.mean, digits)} [{low}, {high}]"
 
 
 def equals_p(p: float, name: str = "p") -> str:

@@ -133,27 +133,32 @@ def test_the_task_on_the_page_makes_rows() -> None:
 def test_the_numbers_of_circuits_are_those_of_the_code() -> None:
     from interp_toolkit.circuits.edges import checks, figures, screened, search
     from interp_toolkit.circuits.edges.checks import SHARE
+    from interp_toolkit.formatting import percent
 
     said = " ".join(text_of("analyses/circuit.md").split())
     standard = search.STANDARD
     gradients = ("no", "one", "two", "three", "four", "five")[search.STEPS]
     for words in (
         f"Up to {search.MANY:,} edges",
-        f"at least {SHARE:.0%}".replace("%", " %"),
-        f"with {gradients} gradients",
-        f"between them keep {screened.NODES_KEEP:.0%}".replace("%", " %"),
-        f"until they keep {screened.EDGES_KEEP:.0%}".replace("%", " %"),
-        f"the {standard.ablated} with the largest estimates, and {standard.sample} drawn from all",
-        f"in blocks of {screened.BLOCK} until a block has none that matters, or "
-        f"{search.THOROUGH.ablated} are ablated, and draws {search.THOROUGH.sample}",
-        f"how many of {checks.TESTED} removals ({standard.tested} in a model with more than "
-        f"{search.MANY:,} edges) change the metric by more than the {100 * checks.UNUSUAL:.0f}th "
-        "percentile",
-        f"within {1 - checks.EQUAL:.0%} to {1 + checks.EQUAL:.0%}".replace("%", " %"),
-        f"on {checks.DRAWS} bootstraps",
-        f"at most {checks.MOST:.0%} of the edges".replace("%", " %"),
-        f"in at least {checks.STABLE:.0%} of the bootstraps".replace("%", " %"),
-        f"how many of {checks.RIVALS} rivals keep as much",
-        f"its {figures.MOST_EDGES} largest edges",
+        f"its effect is at least {percent(SHARE)}",
+        f"and {gradients} gradients",
+        f"between them have a faithfulness of {percent(screened.NODES_KEEP)}",
+        f"until faithfulness is {percent(screened.EDGES_KEEP)}",
+        f"the {standard.ablated} with the largest estimates and a random sample of "
+        f"{standard.sample} others",
+        f"in blocks of {screened.BLOCK} until no edge of a block matters or "
+        f"{search.THOROUGH.ablated} have been ablated, and draws a sample of "
+        f"{search.THOROUGH.sample}",
+        f"The {standard.nodes} nodes of the circuit",
+        f"ablates {search.THOROUGH.nodes} nodes",
+        f"{checks.TESTED} edges ({standard.tested} in models with more than {search.MANY:,} edges) "
+        "are removed",
+        f"more than the {100 * checks.UNUSUAL:.0f}th percentile",
+        f"a CI within {percent(1 - checks.EQUAL)} to {percent(1 + checks.EQUAL)}",
+        f"on {checks.DRAWS} bootstrap samples",
+        f"at most {percent(checks.MOST)} of the model's edges",
+        f"in at least {percent(checks.STABLE)} of the samples",
+        f"faithfulness of {checks.RIVALS} other circuits",
+        f"the {figures.MOST_EDGES} largest edges",
     ):
         assert words in said, words

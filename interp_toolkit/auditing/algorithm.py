@@ -24,6 +24,7 @@ from interp_toolkit.circuits.sorting.criteria import (
     shown,
     sorts,
 )
+from interp_toolkit.formatting import percent
 
 _OTHER: dict[Algorithm, Algorithm] = {ARGMAX: MIN_GREATER, MIN_GREATER: ARGMAX}
 
@@ -47,7 +48,9 @@ def audit_algorithm(claim: AlgorithmClaim, context: AuditContext) -> list[Part]:
     ]
     first, second = parts
     sorting = _sorts(first)
-    lists = "; ".join(f"{a.lists_right:.1%} of {n} lists" for n, a in first.accuracy.items())
+    lists = "; ".join(
+        f"{percent(a.lists_right, 1)} of {n} lists" for n, a in first.accuracy.items()
+    )
     there = Part("there", "confirmed" if sorting else "refuted", f"right: {lists}", "observed")
     if not sorting:
         text = "the model does not sort, so no algorithm applies"

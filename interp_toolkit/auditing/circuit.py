@@ -31,7 +31,6 @@ from interp_toolkit.auditing.parts import (
     Part,
     answer_of,
     measured,
-    percent,
     share_of_random,
 )
 from interp_toolkit.auditing.threshold import DRAWS, FEWEST_OF_GROUP, STABLE
@@ -43,6 +42,7 @@ from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Wiring
 from interp_toolkit.circuits.metrics.metrics import Metric
 from interp_toolkit.circuits.metrics.task import metric_for
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import percent, percent_ci
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.stats import Share, ratio_interval, ratio_share
 
@@ -176,11 +176,11 @@ class _CircuitAudit:
             trial = self._trial(kind)
             alone, nothing = trial.alone([self.edges, ()], self.context.progress).T
             other = self.share(alone, coverage, (trial.intact(), nothing))
-            others.append(f"{percent(other)} ({WORDS[kind]})")
+            others.append(f"{percent_ci(other)} ({WORDS[kind]})")
         text = (
             f"with all other edges replaced by {WORDS[self.trial.ablation_value.kind]}, it keeps "
-            f"{percent(share)} of the {self.metric.name}; claimed: {1 - within:.0%} to "
-            f"{1 + within:.0%}. With other replacements it keeps {' and '.join(others)}"
+            f"{percent_ci(share)} of the {self.metric.name}; claimed: {percent(1 - within)} to "
+            f"{percent(1 + within)}. With other replacements it keeps {' and '.join(others)}"
         )
         return measured(
             "all", answer, text, "intervened", share, 1 - within, coverage, "all" in self.asserted
@@ -193,8 +193,8 @@ class _CircuitAudit:
         share = self.share(without, coverage)
         lost = Share(1 - share.mean, 1 - share.high, 1 - share.low)
         text = (
-            f"without these edges the model loses {percent(lost)} of the {self.metric.name}; "
-            f"needed: at least {NEEDED:.0%}"
+            f"without these edges the model loses {percent_ci(lost)} of the {self.metric.name}; "
+            f"needed: at least {percent(NEEDED)}"
         )
         answer = answer_of(lost.low, lost.high, NEEDED)
         asserted = "matters" in self.asserted
@@ -230,9 +230,9 @@ class _CircuitAudit:
             ratios = left[samples].mean(1) / whole[samples].mean(1)
         share = float((np.abs(ratios - 1) <= within).mean())
         text = (
-            f"in {share:.0%} of {DRAWS} bootstraps of the prompts it keeps {1 - within:.0%} or more"
+            f"in {percent(share)} of {DRAWS} bootstraps of the prompts it keeps "
+            f"{percent(1 - within)} or more (and no more than the model has)"
         )
-        text += " (and no more than the model has)"
         answer: Answer = "confirmed" if share >= STABLE else "undecided"
         groups = self.context.groups
         if groups is not None:
@@ -241,7 +241,7 @@ class _CircuitAudit:
             for name in names:
                 here = groups == name
                 ratio = left[here].mean() / whole[here].mean()
-                below += [f"{name} ({ratio:.0%})"] if not abs(ratio - 1) <= within else []
+                below += [f"{name} ({percent(ratio)})"] if not abs(ratio - 1) <= within else []
             if len(names) > 1:
                 text += f"; in {len(names) - len(below)} of {len(names)} groups"
                 text += f", not in {', '.join(below[:4])}" if below else ""

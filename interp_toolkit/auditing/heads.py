@@ -38,7 +38,6 @@ from interp_toolkit.auditing.parts import (
     measured,
     of_alternatives,
     of_requirements,
-    percent,
 )
 from interp_toolkit.auditing.threshold import stable_part
 from interp_toolkit.circuits.heads.attention_knockout import KnockoutRunner
@@ -58,6 +57,7 @@ from interp_toolkit.circuits.heads.significance import DetectorScores
 from interp_toolkit.circuits.heads.verdict import RIVALS
 from interp_toolkit.circuits.metrics.causal_words import MAJOR, NEGLIGIBLE
 from interp_toolkit.errors import InputError, InterventionError
+from interp_toolkit.formatting import percent, percent_ci
 from interp_toolkit.models.model import Head
 from interp_toolkit.results import head_name
 from interp_toolkit.stats import LEVEL, Share
@@ -188,10 +188,9 @@ class _HeadAudit:
             rival = RIVALS[scores.weakest[self.head.layer][self.head.head]]
             controls += f", not distinguishable from attention to {rival}"
         text = (
-            f"{self.name} pays {float(scores.score[self.head]):.1%} of its attention to the "
-            f"pattern's keys, at queries that have one; uniform attention would pay "
-            f"{uniform:.1%}; "
-            f"matched controls: {controls}"
+            f"{self.name} pays {percent(float(scores.score[self.head]), 1)} of its attention to "
+            "the pattern's keys, at queries that have one; uniform attention would pay "
+            f"{percent(uniform, 1)}; matched controls: {controls}"
         )
         return measured("there", answer, text, "observed", share, bound, coverage, asserted)
 
@@ -283,8 +282,8 @@ class _HeadAudit:
             "all": ", with the pattern also knocked out in all other heads that have it",
         }[self.decisive_set]
         text = (
-            f"knocking out {self.name}'s attention to the pattern's keys costs {percent(least)} of "
-            f"the metric{condition}; claimed: at least {self.bound:.0%}"
+            f"knocking out {self.name}'s attention to the pattern's keys costs {percent_ci(least)} "
+            f"of the metric{condition}; claimed: at least {percent(self.bound)}"
         )
         knockouts = self.knockouts(self.coverage)
         output = knockouts.output_effect(self.head, self.head_sets[self.decisive_set])
@@ -292,7 +291,7 @@ class _HeadAudit:
             within = all(s.high < self.bound for s in output.values())
             answer = "refuted" if within else "undecided"
             smallest = min(output.values(), key=lambda s: s.mean)
-            text += f", but ablating its whole output costs {percent(smallest)}"
+            text += f", but ablating its whole output costs {percent_ci(smallest)}"
         elif answer != "refuted" and self._reversed(knockouts):
             answer = "undecided"
             text += ", but with another prompt's value in its place the metric rises"
@@ -315,7 +314,7 @@ class _HeadAudit:
         """Effects of ablating the head's whole output, as text."""
         by_way = knockouts.output_effect(self.head)
         effects = " and ".join(
-            f"{percent(effect)} ({way} ablation)" for way, effect in by_way.items()
+            f"{percent_ci(effect)} ({way} ablation)" for way, effect in by_way.items()
         )
         return f"Ablating the whole head costs {effects} of the metric"
 
@@ -336,14 +335,14 @@ class _HeadAudit:
         least = min(share[control].values(), key=lambda s: s.mean)
         if control == "displaced":
             text = (
-                f"the knockout costs {percent(least)} of the metric more than {TIMES:g} times a "
+                f"the knockout costs {percent_ci(least)} of the metric more than {TIMES:g} times a "
                 "knockout of displaced keys (those of another prompt, or one position further)"
             )
             if "elsewhere" in answers:
                 text += "; not shown to cost more than knocking out as much attention elsewhere"
         else:
             text = (
-                f"the knockout costs {percent(least)} of the metric more than a knockout of as "
+                f"the knockout costs {percent_ci(least)} of the metric more than a knockout of as "
                 "much of the head's attention elsewhere in the intact model"
             )
         answer = of_alternatives(list(answers.values()))
@@ -364,7 +363,7 @@ class _HeadAudit:
         text = (
             f"once it is knocked out here, the pattern in {len(self.same_type)} other "
             f"{'head' if len(self.same_type) == 1 else 'heads'} still carries "
-            f"{percent(widest)} of the metric"
+            f"{percent_ci(widest)} of the metric"
         )
         return measured("all", answer, text, "intervened", widest, LEFT, coverage, False)
 

@@ -199,7 +199,7 @@ class _PairAudit:
             text = "the query scores most other tokens alike, so there is no scale"
             return Part("stable", "undecided", text, "intervened")
         units = self.effects * (share.mean / float(np.median(self.effects)))
-        return stable_part(units, self.bound, None, self.context.rng(15), percent=False)
+        return stable_part(units, self.bound, None, self.context.rng(15), is_fraction=False)
 
 
 def standardised(values: Float[np.ndarray, " row"], coverage: float) -> Share:

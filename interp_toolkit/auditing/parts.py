@@ -34,6 +34,7 @@ from typing import Literal
 
 from scipy import stats
 
+from interp_toolkit.formatting import percent
 from interp_toolkit.stats import Share, clopper_pearson
 
 POWER = 0.8
@@ -153,11 +154,6 @@ def measured(
     return Part(question, answer, text, method, asserted, *ends, bound, detectable)
 
 
-def percent(share: Share) -> str:
-    """An effect as text, such as `43% [31%, 55%]`."""
-    return f"{share.mean:.0%} [{share.low:.0%}, {share.high:.0%}]"
-
-
 def share_of_random(good: int, of: int, text: str, method: Method, coverage: float) -> Part:
     """Whether few enough random claims of the same shape do as well."""
     low, high = clopper_pearson(good, of, coverage)
@@ -166,5 +162,5 @@ def share_of_random(good: int, of: int, text: str, method: Method, coverage: flo
         answer = "confirmed"
     elif low > AS_GOOD:
         answer = "refuted"
-    text = f"{text} (at most {high:.0%} of all such)"
+    text = f"{text} (at most {percent(high)} of all such)"
     return Part("special", answer, text, method, False, good / of, low, high, AS_GOOD)

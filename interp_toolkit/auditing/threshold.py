@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from interp_toolkit.auditing.parts import Answer, Method, Part
+from interp_toolkit.formatting import percent
 
 
 class Threshold(NamedTuple):
@@ -90,7 +91,7 @@ def stable_part(
     rng: np.random.Generator,
     method: Method = "intervened",
     *,
-    percent: bool = True,
+    is_fraction: bool = True,
 ) -> Part:
     """Stability of an effect of at least `bound`, from one number per prompt.
 
@@ -100,13 +101,15 @@ def stable_part(
         groups: each prompt's group, or None.
         rng: generator of the bootstrap samples.
         method: how the effect was measured.
-        percent: whether the effect is a fraction.
+        is_fraction: whether the effect is a fraction.
     """
     n = len(effect)
     means = effect[rng.integers(n, size=(DRAWS, n))].mean(1)
     share = float((means >= bound).mean())
-    least = f"{bound:.0%}" if percent else f"{bound:g}"
-    text = f"in {share:.0%} of {DRAWS} bootstraps of the prompts the effect is at least {least}"
+    least = percent(bound) if is_fraction else f"{bound:g}"
+    text = (
+        f"in {percent(share)} of {DRAWS} bootstraps of the prompts the effect is at least {least}"
+    )
     answer: Answer = "confirmed" if share >= STABLE else "undecided"
     if groups is not None:
         below, tested = [], 0
@@ -114,7 +117,7 @@ def stable_part(
             rows = effect[groups == name]
             if len(rows) >= FEWEST_OF_GROUP:
                 tested += 1
-                below += [f"{name} ({rows.mean():.0%})"] if rows.mean() < bound else []
+                below += [f"{name} ({percent(rows.mean())})"] if rows.mean() < bound else []
         if tested > 1:
             text += f"; {tested - len(below)} of {tested} groups reach it"
             text += f", not {', '.join(below[:4])}" if below else ""

@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from interp_toolkit.formatting import percent
 from interp_toolkit.models.transformer.config import DTYPES, TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer, next_token_loss
 from interp_toolkit.registry import Recipe, Session, TrainingRun
@@ -205,7 +206,7 @@ def _verdict(config: InductionTraining, runs: SeedRuns) -> str:
     return (
         f"{solved} of {config.seeds} seeds solve it; the best one's loss on the second repeat is "
         f"{runs.scores['second']:.4f} nats, on the first {runs.scores['first']:.4f}, and it "
-        f"predicts {runs.scores['accuracy']:.1%} of the second repeat right."
+        f"predicts {percent(runs.scores['accuracy'], 1)} of the second repeat right."
     )
 
 

@@ -41,6 +41,7 @@ from interp_toolkit.data.lists.layout import (
     standard_sets,
     two_valued_sets,
 )
+from interp_toolkit.formatting import percent
 from interp_toolkit.models.transformer.collapsed import at_positions, table_logits, tables_pay
 from interp_toolkit.models.transformer.config import DTYPES, TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -344,7 +345,7 @@ def _verdict(config: SortTraining, best: Mapping[str, Any], solved: list[bool]) 
         "two_values": "lists of two values",
         "held_out": "held-out sets",
     }
-    right = ", ".join(f"{best[k]:.2%} of {name}" for k, name in names.items() if k in best)
+    right = ", ".join(f"{percent(best[k], 2)} of {name}" for k, name in names.items() if k in best)
     return (
         f"{sum(solved)} of {config.seeds} seeds sort every test list; the best one's loss is "
         f"{best['loss']:.2g} nats per item, and it sorts {right}."

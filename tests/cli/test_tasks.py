@@ -26,7 +26,7 @@ def test_a_task_tells_first_what_the_model_does(call, loaded):
     code, out, err = call(*line, "--probe", "circuit", "--json", "-")
     assert code == 0, err
     (told,) = [line for line in err.splitlines() if line.startswith("copy-random: ")]
-    assert "100.0% [89.1%, 100.0%] prefer the answer to the wrong one (n = 32)" in told
+    assert "100.0 % [89.1, 100.0] prefer the answer to the wrong one (n = 32)" in told
     assert "on the corrupted prompts" in told
     (circuit,) = json.loads(out)["results"]
     source = circuit["provenance"]["data"]["source"]

@@ -32,11 +32,11 @@ from interp_toolkit.auditing.parts import (
     answer_of,
     detectable_effect,
     measured,
-    percent,
     share_of_random,
 )
 from interp_toolkit.auditing.site import Rows
 from interp_toolkit.auditing.threshold import stable_part
+from interp_toolkit.formatting import percent, percent_ci
 from interp_toolkit.stats import Share, ratio_interval, ratio_share
 
 READ_BY = 1 - 1e-6  # fraction of the gradients' squared norm in the span that later layers read
@@ -97,7 +97,7 @@ class CarryingAudit(MovingAudit):
         answer = answer_of(share.low, share.high, self.bound)
         text = (
             f"exchanged with the corrupted prompts', it moves the {self.metric.name} "
-            f"{percent(share)} of the way; claimed: at least {self.bound:.0%}. "
+            f"{percent_ci(share)} of the way; claimed: at least {percent(self.bound)}. "
             f"{self._other_ways()}"
         )
         matters = measured("matters", answer, text, "intervened", share, self.bound, coverage, True)
@@ -120,9 +120,10 @@ class CarryingAudit(MovingAudit):
             float((self.clean_values - values).mean()) / total for values in (mean, zero, whole)
         ]
         return (
-            f"At the mean of all prompts it moves {shares[0]:.0%}, at zero {shares[1]:.0%}; put "
-            f"into the corrupted prompts it restores {restored:.0%}. The whole activation at the "
-            f"site, exchanged, moves {shares[2]:.0%}"
+            f"At the mean of all prompts it moves {percent(shares[0])}, at zero "
+            f"{percent(shares[1])}; put into the corrupted prompts it restores "
+            f"{percent(restored)}. The whole activation at the site, exchanged, moves "
+            f"{percent(shares[2])}"
         )
 
     def _read_part(self, values: Values) -> Part:
@@ -150,8 +151,8 @@ class CarryingAudit(MovingAudit):
         more = self.moved(alone, coverage, less)
         answer = answer_of(more.low, more.high, 0.0)
         text = (
-            f"{share:.0%} of it (squared length) lies in the subspace that later layers read; "
-            f"exchanged alone, that part moves {percent(moved)} of the way"
+            f"{percent(share)} of it (squared length) lies in the subspace that later layers "
+            f"read; exchanged alone, that part moves {percent_ci(moved)} of the way"
             + {
                 "confirmed": "",
                 "refuted": ": it does not vary with the prompts there, so it is dormant",
@@ -178,7 +179,8 @@ class CarryingAudit(MovingAudit):
         elif share.low > 1 - self.bound:
             answer = "refuted"
         text = (
-            f"the rest of the activation at the site, exchanged, moves {percent(share)} of the way"
+            "the rest of the activation at the site, exchanged, moves "
+            f"{percent_ci(share)} of the way"
         )
         return measured("all", answer, text, "intervened", share, 1 - self.bound, coverage, False)
 

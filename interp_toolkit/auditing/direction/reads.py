@@ -18,7 +18,6 @@ from interp_toolkit.auditing.parts import (
     Part,
     answer_of,
     measured,
-    percent,
     share_of_random,
 )
 from interp_toolkit.auditing.threshold import (
@@ -28,6 +27,7 @@ from interp_toolkit.auditing.threshold import (
     worst_class,
 )
 from interp_toolkit.errors import InputError, InterventionError
+from interp_toolkit.formatting import percent, percent_ci
 from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.probes.estimators.boolean import truth_values
 from interp_toolkit.stats import Share, clopper_pearson
@@ -106,9 +106,9 @@ class ReadingAudit(DirectionAudit):
         off, on = shares
         worse = min(shares, key=lambda s: s.mean)
         text = (
-            f"a threshold on it classifies {percent(on)} of the prompts on which "
-            f"{self.claim.function} holds and {percent(off)} of the others; claimed: at least "
-            f"{self.bound:.0%} of each"
+            f"a threshold on it classifies {percent_ci(on)} of the prompts on which "
+            f"{self.claim.function} holds and {percent_ci(off)} of the others; claimed: at least "
+            f"{percent(self.bound)} of each"
         )
         part = measured("there", answer, text, "observed", worse, self.bound, coverage, True)
         return part, right[shares.index(worse)]

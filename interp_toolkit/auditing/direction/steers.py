@@ -14,11 +14,12 @@ from torch import Tensor
 
 from interp_toolkit.auditing.direction.common import random_directions
 from interp_toolkit.auditing.direction.moving import MOVED, MovingAudit
-from interp_toolkit.auditing.parts import Part, answer_of, measured, percent, share_of_random
+from interp_toolkit.auditing.parts import Part, answer_of, measured, share_of_random
 from interp_toolkit.auditing.site import Rows
 from interp_toolkit.auditing.threshold import stable_part
 from interp_toolkit.circuits.metrics.metrics import LogitDifference
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import percent, percent_ci
 from interp_toolkit.stats import Share, clopper_pearson
 
 LONGEST_STEP = 1e6  # largest component that is added; larger ones only cause overflow
@@ -53,8 +54,8 @@ class SteeringAudit(MovingAudit):
         spread = float((self.clean @ self.unit).std()) or float("nan")
         text = (
             f"added with length {size:.3g} ({size / spread:.2g} standard deviations along it) it "
-            f"changes {percent(share)} of {n} answers to the wrong one; claimed: at least "
-            f"{self.bound:.0%}"
+            f"changes {percent_ci(share)} of {n} answers to the wrong one; claimed: at least "
+            f"{percent(self.bound)}"
         )
         matters = measured("matters", answer, text, "intervened", share, self.bound, coverage, True)
         directions = random_directions(self.clean, MOVED, self.context.rng(11)) * size

@@ -56,12 +56,12 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.evidence import effect_status
 from interp_toolkit.finding import Finding, Run, analysis, column, records, table_of
-from interp_toolkit.formatting import capital, listed, p_cell
+from interp_toolkit.formatting import capital, listed, p_cell, percent, percent_ci
 from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.about.record import digest_of_tokens
 from interp_toolkit.options import Options
 from interp_toolkit.results import Evidence, Status, Table
-from interp_toolkit.stats import COVERAGE
+from interp_toolkit.stats import COVERAGE, Share
 
 MOST_HEADS = 64  # of a model that is analyzed without being named: a few hundred passes
 LISTED = 60  # edges in the table
@@ -341,7 +341,7 @@ def status_of(circuit: Circuit) -> tuple[Status, str | None]:
         return "undecided", reason
     if not equivalent(held_out):
         if held_out.low > 0:
-            within = f"{1 - EQUAL:.0%} to {1 + EQUAL:.0%}"
+            within = f"{percent(1 - EQUAL)} to {percent(1 + EQUAL)}"
             return "partial", f"the confidence interval of faithfulness reaches beyond {within}"
         if held_out.high < 0:
             return "undecided", "faithfulness is below that of ablating all edges"
@@ -368,7 +368,7 @@ def _no_edge(circuit: Circuit) -> str:
     unmeasured = f"; {left:,} edges with smaller estimates were not ablated" if left else ""
     return (
         "ablating all edges at once has an effect, but no single edge both is shown to have one "
-        f"of {SHARE:.0%} or more and is on a path of such edges{unmeasured}: paths may be "
+        f"of {percent(SHARE)} or more and is on a path of such edges{unmeasured}: paths may be "
         "redundant, or prompts too few"
     )
 
@@ -384,11 +384,12 @@ def evidence_of(circuit: Circuit) -> CircuitEvidence:
     values: dict[str, Any] = {}
     if circuit.nothing is None and held_out is not None and chosen_on is not None:
         test = "Holm-adjusted p at most the level, " if circuit.metric.measures_task else ""
-        rule = f"{test}effect at least {SHARE:.0%} of that of ablating all edges"
+        rule = f"{test}effect at least {percent(SHARE)} of that of ablating all edges"
         if circuit.screening is not None:
             rule = (
-                f"the fewest nodes that with all edges between them keep {NODES_KEEP:.0%}, then "
-                f"the fewest of these edges that keep {EDGES_KEEP:.0%}, largest estimates first"
+                "the fewest nodes that with all edges between them keep "
+                f"{percent(NODES_KEEP)}, then the fewest of these edges that keep "
+                f"{percent(EDGES_KEEP)}, largest estimates first"
             )
         values |= {
             "edges_ablated_one_by_one": circuit.n_measured,
@@ -566,8 +567,8 @@ def _search(circuit: Circuit) -> str:
         )
         are = "is" if unstable == 1 else "are"
         parts.append(
-            f"{unstable:,} of its {len(chosen):,} {of} {are} chosen in fewer than {STABLE:.0%} of "
-            "bootstraps of the prompts"
+            f"{unstable:,} of its {len(chosen):,} {of} {are} chosen in fewer than "
+            f"{percent(STABLE)} of bootstraps of the prompts"
         )
     return _and(parts)
 
@@ -576,7 +577,7 @@ def _screened(screening: Screening) -> str:
     if not screening.in_order:
         return "no edge was ablated by itself (effort: quick)"
     ended = (
-        f"none of the last ones is shown to have an effect of {SHARE:.0%} or more"
+        f"none of the last ones is shown to have an effect of {percent(SHARE)} or more"
         if screening.last_block_idle
         else "the compute budget ended while some still had an effect"
     )
@@ -588,7 +589,7 @@ def _screened(screening: Screening) -> str:
     shown = "none is" if not screening.sample_matters else f"{screening.sample_matters} are"
     return (
         f"{in_order}; of {screening.sampled} sampled from the rest {shown} shown to (at most "
-        f"{screening.missed_at_most:.0%} of the rest, one-sided {COVERAGE:.0%})"
+        f"{percent(screening.missed_at_most)} of the rest, one-sided {percent(COVERAGE)})"
     )
 
 
@@ -598,11 +599,8 @@ def _with_interval(faithfulness: Faithfulness) -> str:
     near = any(
         abs(end - bound) < 0.01 for end in (faithfulness.low, faithfulness.high) for bound in bounds
     )
-    share, low, high = (
-        f"{100 * value:.1f}" if near else f"{round(100 * value):d}"
-        for value in (faithfulness.share, faithfulness.low, faithfulness.high)
-    )
-    return f"{share} % [{low}, {high}]"
+    share = Share(faithfulness.share, faithfulness.low, faithfulness.high)
+    return percent_ci(share, 1 if near else 0)
 
 
 def unfit(model: Any, data: FeatureData | None) -> str | None:

@@ -55,6 +55,7 @@ from interp_toolkit.circuits.metrics.metrics import AnswerMetric, Metric
 from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.circuits.metrics.task import TaskCheck, metric_for
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import percent
 from interp_toolkit.models.features.samples import equal_inputs, equal_up_to
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.options import Effort
@@ -396,7 +397,7 @@ def _nothing(task_check: TaskCheck | None, lost: Float[np.ndarray, " row"]) -> N
         return None
     if not lost.any():
         return Nothing("not_detected", "ablating all edges changes nothing")
-    interval = f"{cost.mean:.3g}, {COVERAGE:.0%} interval {cost.low:.3g} to {cost.high:.3g}"
+    interval = f"{cost.mean:.3g}, {percent(COVERAGE)} CI [{cost.low:.3g}, {cost.high:.3g}]"
     text = f"ablating all edges does not significantly lower the metric ({interval})"
     return Nothing("undecided", text)
 

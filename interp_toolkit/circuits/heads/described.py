@@ -25,6 +25,7 @@ from interp_toolkit.circuits.heads.controls import targets_of
 from interp_toolkit.circuits.heads.detectors import Detector
 from interp_toolkit.circuits.heads.patterns import pattern_points
 from interp_toolkit.circuits.metrics.prompts import Prompts
+from interp_toolkit.formatting import percent
 from interp_toolkit.models.loading.formats.headless import NoLogitsError
 from interp_toolkit.models.model import Head, Model
 from interp_toolkit.models.running.forward import run
@@ -74,9 +75,9 @@ class Described:
 
     def phrase(self) -> str:
         """Text such as "previous-token 80%, rest 20%"."""
-        patterns = [f"{s.relation} {s.share:.0%}" for s in self.shares]
+        patterns = [f"{s.relation} {percent(s.share)}" for s in self.shares]
         return (
-            ", ".join([*patterns, f"rest {self.rest:.0%}"])
+            ", ".join([*patterns, f"rest {percent(self.rest)}"])
             if patterns
             else "none of the named patterns"
         )

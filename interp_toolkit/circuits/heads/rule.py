@@ -47,6 +47,7 @@ from interp_toolkit.circuits.metrics.causal_words import (
     matters,
 )
 from interp_toolkit.circuits.metrics.task import TaskCheck
+from interp_toolkit.formatting import percent
 from interp_toolkit.models.model import Head
 from interp_toolkit.stats import COVERAGE, LEVEL, Share, rows_needed
 
@@ -448,7 +449,10 @@ class Knockouts:
     def _why_not(self, head: Head, word: CausalWord, own: Effect) -> tuple[str | None, bool]:
         """Reason why the head is not named (None if it is), and whether that is undecided."""
         if word == "negligible":
-            return f"knocking out that attention costs within {NEGLIGIBLE:.0%} of the metric", False
+            return (
+                f"knocking out that attention costs within {percent(NEGLIGIBLE)} of the metric",
+                False,
+            )
         if word == "suppresses":
             return "the metric rises when that attention is knocked out", False
         if matters(word) and self.cancelled(head):

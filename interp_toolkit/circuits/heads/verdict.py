@@ -19,7 +19,7 @@ from interp_toolkit.circuits.heads.significance import DetectorScores
 from interp_toolkit.circuits.metrics.causal_words import in_words, matters
 from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.finding import HEADLINE_WORDS, MOST_FINDINGS
-from interp_toolkit.formatting import capital, equals_p
+from interp_toolkit.formatting import capital, equals_p, percent, percent_ci
 from interp_toolkit.models.model import Head
 from interp_toolkit.results import Status, head_name
 from interp_toolkit.stats import LEVEL, Share
@@ -180,7 +180,9 @@ def why_not(head: HeadVerdict, floor: float, rival: str | None = None) -> str | 
         return f"not distinguishable from attention to {rival}"
     reasons = []
     if over_null < floor:
-        reasons.append(f"its attention above the controls is below the threshold of {floor:.0%}")
+        reasons.append(
+            f"its attention above the controls is below the threshold of {percent(floor)}"
+        )
     if head.p_adjusted is None or head.p_adjusted > LEVEL:
         threshold = f"adjusted p above {LEVEL:g}"
         if over_null >= LEAST_EXCESS and head.p_value <= LEVEL:
@@ -201,7 +203,7 @@ def rival_of(scores: DetectorScores, at: Head, described: Described | None) -> s
     for words in (("position", "token"), tuple("123")):
         for share in shares:
             if kind is not None and share.relation.startswith(words):
-                return f"{kind}: {share.relation} has {share.share:.0%}"
+                return f"{kind}: {share.relation} has {percent(share.share)}"
     return kind
 
 
@@ -392,9 +394,8 @@ def _effect_words(head: HeadVerdict) -> str:
 
 def _range(share: Share) -> str:
     if not (math.isfinite(share.low) or math.isfinite(share.high)):
-        return f"{100 * share.mean:.1f} % [no bounds]"
-    mean, low, high = (f"{100 * end:.1f}" for end in (share.mean, share.low, share.high))
-    return f"{mean} % [{low}, {high}]"
+        return f"{percent(share.mean, 1)} [no bounds]"
+    return percent_ci(share, 1)
 
 
 def _but(head: HeadVerdict) -> str:

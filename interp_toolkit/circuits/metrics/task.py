@@ -47,6 +47,7 @@ from interp_toolkit.circuits.metrics.repetition import (
     why_not_measurable,
 )
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import percent, percent_ci
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.stats import (
@@ -231,8 +232,8 @@ class AnswerTask(CircuitTask):
         above = values - guesses
         chance = float(guesses.mean())
         text = (
-            f"{value.mean:.1%} [{value.low:.1%}, {value.high:.1%}] of the answers are right (n = "
-            f"{len(readings)}); always giving the best fixed answer gets {chance:.1%}"
+            f"{percent_ci(value, 1)} of the answers are right (n = "
+            f"{len(readings)}); always giving the best fixed answer gets {percent(chance, 1)}"
         )
         yes = self.interval(above, COVERAGE).low > 0
         loss = float(readings[:, 1].mean())
@@ -268,14 +269,14 @@ class PreferenceTask(AnswerTask):
         answers, wrong = self.prompts.answers[self.rows], self.prompts.wrong[self.rows]
         blind = fixed_preferences(answers.numpy(), wrong.numpy())
         text = (
-            f"{value.mean:.1%} [{value.low:.1%}, {value.high:.1%}] prefer the answer to the wrong "
+            f"{percent_ci(value, 1)} prefer the answer to the wrong "
             f"one (n = {len(readings)}); "
-            f"chance is {chance:.0%}"
+            f"chance is {percent(chance)}"
         )
         above = values - chance
         if clopper_pearson(float(blind.sum()), len(blind), COVERAGE)[0] > chance:
             above, chance = values - blind, float(blind.mean())
-            text += f", and a fixed preference among the answers gets {chance:.1%}"
+            text += f", and a fixed preference among the answers gets {percent(chance, 1)}"
         yes = value.low > 0.5 and self.interval(above, COVERAGE).low > 0
         loss = float(readings[:, 1].mean())
         return TaskCheck(yes, value, chance, loss, text, self.metric.unit, above, 1.0)

@@ -52,6 +52,7 @@ from interp_toolkit.circuits.metrics.repetition import (
 from interp_toolkit.circuits.metrics.task import AnswerTask, TaskCheck, check_task, task_of
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import percent_ci
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.check_assumptions import check_assumptions
 from interp_toolkit.models.model import Model
@@ -78,10 +79,7 @@ class TaskPerformance:
         if self.corrupted is None:
             return self.clean.summary
         value = self.corrupted.value
-        return (
-            f"{self.clean.summary}; on the corrupted prompts {value.mean:.1%} "
-            f"[{value.low:.1%}, {value.high:.1%}]"
-        )
+        return f"{self.clean.summary}; on the corrupted prompts {percent_ci(value, 1)}"
 
 
 def task_performance(

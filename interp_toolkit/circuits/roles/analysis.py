@@ -25,7 +25,7 @@ from interp_toolkit.circuits.roles.result import HeadRole, RolesEvidence, RolesF
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.finding import HEADLINE_WORDS, Run, analysis
-from interp_toolkit.formatting import capital, listed
+from interp_toolkit.formatting import capital, listed, percent_ci
 from interp_toolkit.models.about.record import provenance
 from interp_toolkit.models.weights.contributions import additive
 from interp_toolkit.models.weights.view import weights
@@ -283,11 +283,8 @@ def _counted(count: int, kind: HeadKind) -> str:
 def _lost(check: RoleCheck | None) -> str:
     if check is None:
         return " (not ablated)"
-    mean, low, high = (
-        f"{100 * end:.0f}" for end in (check.loss.mean, check.loss.low, check.loss.high)
-    )
     return (
-        f" ({in_words(check.word)}: ablating it alone removes {mean} % [{low}, {high}] of the "
+        f" ({in_words(check.word)}: ablating it alone removes {percent_ci(check.loss)} of the "
         "logit difference)"
     )
 

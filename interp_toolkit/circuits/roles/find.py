@@ -42,6 +42,7 @@ from interp_toolkit.circuits.roles.token_lists import (
     successions,
 )
 from interp_toolkit.errors import InterventionError
+from interp_toolkit.formatting import percent
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Effort
@@ -299,9 +300,9 @@ def inhibits(check: RoleCheck | None) -> tuple[Any, str | None]:
         return "undecided", "it has the pattern, but was not ablated"
     lost, direct, beyond, shift = check.loss, check.direct, check.downstream, check.shift
     if beyond.high < WRITES:
-        return "no", f"ablating it costs less than {WRITES:.0%} downstream"
+        return "no", f"ablating it costs less than {percent(WRITES)} downstream"
     if not (beyond.low > 0 and beyond.mean >= WRITES):
-        return "undecided", f"its indirect effect is not shown to reach {WRITES:.0%}"
+        return "undecided", f"its indirect effect is not shown to reach {percent(WRITES)}"
     if beyond.high < max(direct.low, -direct.high):
         return "no", "its effect is more direct than downstream"
     if beyond.mean < abs(direct.mean):

@@ -36,7 +36,7 @@ from interp_toolkit.circuits.skip_bigrams.head import (
 from interp_toolkit.circuits.skip_bigrams.pursuit import CompleteBlock
 from interp_toolkit.data import FeatureData
 from interp_toolkit.finding import Finding, Run, analysis, column, table_of
-from interp_toolkit.formatting import capital, listed
+from interp_toolkit.formatting import capital, listed, percent
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.features.feature_sets import FeatureOptions
 from interp_toolkit.models.weights.view import weights
@@ -530,7 +530,7 @@ def sentences(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> lis
     """Findings: number of bigrams, the strongest ones, and the control; or the reason for none."""
     n_heads = _n_heads(heads)
     each = f" for each {_each(heads)}" if len(heads) > 1 else ""
-    level = f"false discovery rate {heads[0].level:.0%}{each}"
+    level = f"false discovery rate {percent(heads[0].level)}{each}"
     reason = evidence.reason or ""
     with_bigrams = [head for head in clearest(heads) if head.bigrams]
     if not with_bigrams:
@@ -560,7 +560,7 @@ def sentences(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> lis
         facts.append(
             f"{units} with bigrams whose scores exceed those of {evidence.copies:,} copies "
             "with randomly permuted residual coordinates: "
-            f"{evidence.beyond_control} of {len(with_bigrams)} (Holm, {heads[0].level:.0%})."
+            f"{evidence.beyond_control} of {len(with_bigrams)} (Holm, {percent(heads[0].level)})."
         )
     elif evidence.status == "undecided":
         facts.insert(0, f"Undecided: {reason}.")

@@ -30,6 +30,7 @@ from interp_toolkit.circuits.sorting.activations import ListReading, Swaps, read
 from interp_toolkit.circuits.sorting.criteria import (
     ARGMAX,
     MIN_GREATER,
+    SHORT,
     Algorithm,
     Controls,
     Criterion,
@@ -71,11 +72,13 @@ from interp_toolkit.data.lists.draws import Lists
 from interp_toolkit.data.lists.layout import ListLayout
 from interp_toolkit.errors import InputError, takes
 from interp_toolkit.finding import Finding, Run, analysis, column, records
+from interp_toolkit.formatting import percent, percent_ci
 from interp_toolkit.models.about.record import digest_of_tokens, record_of
 from interp_toolkit.models.model import Model, check_model
 from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.options import Flag, Options, Words
 from interp_toolkit.results import Evidence, Figure, Table, head_name
+from interp_toolkit.stats import Share
 
 MOST_HEADS = 4  # heads whose weights and patterns are plotted
 NULLS = 20  # weight-shuffled models to compare with
@@ -465,7 +468,6 @@ ARGMAX_FORMULA = (
     "Output k is the argmax over values x of f(x) + (k + 0.5) x, with f(x) = Σ min(0, aᵢ − x) over "
     "the list's items aᵢ."
 )
-SHORT = {MIN_GREATER: "smallest value above the previous", ARGMAX: "piecewise-linear argmax"}
 KINDS = {  # by the name of a test set, and whether its lists are distinct
     ("random", False): "random lists",
     ("hard", False): "hard lists",
@@ -517,7 +519,7 @@ def sentences(
 ) -> list[str]:
     """The findings: reason, swaps, criteria, weight-shuffled models, accuracy."""
     shares = ", ".join(
-        f"{a.lists_right:.2%} [{a.low:.2%}, {a.high:.2%}] of {a.n:,} {KINDS[name, distinct]}"
+        f"{percent_ci(Share(a.lists_right, a.low, a.high), 2)} of {a.n:,} {KINDS[name, distinct]}"
         for name, a in accuracy.items()
     )
     sorted_lists = f"Sorted correctly: {shares}."
@@ -525,15 +527,15 @@ def sentences(
         right, guess = metrics["items_right"] or 0.0, metrics["items_guessed"] or 0.0
         return [
             sorted_lists,
-            f"It gets {right:.1%} of items right, a guess {guess:.1%}; a model counts as sorting "
-            "if it closes half of the gap between the guess and 100 %.",
+            f"It gets {percent(right, 1)} of items right, a guess {percent(guess, 1)}; a model "
+            "counts as sorting if it closes half of the gap between the guess and 100 %.",
         ]
     listed = []
     if evidence.status in ("undecided", "uninformative"):
         listed.append(f"{evidence.status.capitalize()}: {evidence.reason}.")
     if swaps is not None:
         token, position = (
-            f"{share:.1%} [{low:.1%}, {high:.1%}]"
+            percent_ci(Share(share, low, high), 1)
             for share, (low, high) in zip(
                 (swaps.token, swaps.position), swaps.intervals.values(), strict=True
             )

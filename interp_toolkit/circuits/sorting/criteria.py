@@ -35,6 +35,7 @@ from typing import Literal, NamedTuple
 
 from interp_toolkit.evidence import Control, control_of_p, effect_status
 from interp_toolkit.finding import column
+from interp_toolkit.formatting import percent
 from interp_toolkit.results import Status
 from interp_toolkit.stats import LEVEL
 
@@ -44,6 +45,7 @@ Interval = tuple[float, float]
 MIN_GREATER: Algorithm = "min_greater_than_previous"
 ARGMAX: Algorithm = "argmax_piecewise_linear"
 NUMBERS = {MIN_GREATER: "1", ARGMAX: "2"}  # numbers of the algorithms in tables
+SHORT = {MIN_GREATER: "smallest value above the previous", ARGMAX: "piecewise-linear argmax"}
 CAUSAL = {MIN_GREATER: "follows_token", ARGMAX: "follows_position"}
 SHARED = "copy_score"  # criterion of algorithm 1 that heads of algorithm 2 meet too
 FEWEST = {MIN_GREATER: 3, ARGMAX: 2}  # measurable criteria needed for a verdict
@@ -279,7 +281,7 @@ def _status_of_neither(
     most = max(followed, key=lambda swap: swap.value or 0.0)
     missing = [c.says for c in criteria if c.algorithm == most.algorithm and c.state != "strong"]
     return "undecided", (
-        f"after a swap {most.value:.1%} of outputs follow as in algorithm "
-        f"{NUMBERS[most.algorithm]}, but these criteria are not strong: "
+        f"after a swap {percent(most.value or 0.0, 1)} of outputs follow as with the algorithm "
+        f"{SHORT[most.algorithm]}, but these criteria are not strong: "
         f"{', '.join(missing) or 'too few could be measured'}"
     )

@@ -104,11 +104,6 @@ def final_score_of(training: Mapping[str, Any]) -> FinalScore:
     return FinalScore(**training[KEY])
 
 
-def percent(share: float) -> str:
-    """A fraction as a percentage, for sentences."""
-    return f"{100 * share:.2f} %"
-
-
 Log = Callable[[Mapping[str, Any]], None]
 
 EVENTS, WANDB = "tensorboard", "wandb"  # the trackers' folders in the run's folder

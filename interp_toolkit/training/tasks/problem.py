@@ -28,6 +28,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import percent
 from interp_toolkit.models.transformer.collapsed import at_positions
 from interp_toolkit.models.transformer.config import DTYPES, MixingVariance
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -45,7 +46,6 @@ from interp_toolkit.toys.random_attention.variants import (
     variant_config,
     variant_model,
 )
-from interp_toolkit.training.engine.metrics import percent
 from interp_toolkit.training.engine.settings import Betas, Problem, Schedule, TrainingSettings
 from interp_toolkit.training.engine.trainer import SeedRuns
 
@@ -311,15 +311,15 @@ def task_verdict(config: SyntheticTraining, runs: SeedRuns) -> str:
     """The verdict on a recipe: the best seed, the other seeds, and the size of the model."""
     task, scores = config.task, runs.scores
     parts = [
-        f"{task.name}, {config.variant}: {percent(scores['accuracy'])} of {_tested(config)} "
+        f"{task.name}, {config.variant}: {percent(scores['accuracy'], 2)} of {_tested(config)} "
         "are right"
     ]
     if isinstance(config, TaskTraining):
         rows = config.test_examples
         low, high = clopper_pearson(scores["accuracy"] * rows, rows)
-        parts[0] += f" (95 % interval {percent(low)} to {percent(high)})"
+        parts[0] += f" (95 % interval {percent(low, 2)} to {percent(high, 2)})"
     if task.guess is not None:
-        parts.append(f"{task.guess_rule} is right in {percent(task.guess)}")
+        parts.append(f"{task.guess_rule} is right in {percent(task.guess, 2)}")
     parts.append(f"{scores['trainable']:,} parameters are trained")
     if BITS in scores:
         parts[-1] += f" and hold {scores[BITS]:.3g} bits each"
@@ -344,5 +344,5 @@ def _of_seeds(runs: SeedRuns) -> str:
     reached = sorted(scores["accuracy"] for scores in runs.by_seed.values())
     return (
         f" The best of {len(reached)} seeds, chosen on these rows; their accuracies go from "
-        f"{percent(reached[0])} to {percent(reached[-1])}."
+        f"{percent(reached[0], 2)} to {percent(reached[-1], 2)}."
     )

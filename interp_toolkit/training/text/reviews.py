@@ -13,6 +13,7 @@ Source: "Is random attention sufficient for sequence modeling?", sections 3.1 an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,12 +24,13 @@ from torch import Tensor
 from interp_toolkit.data.text.texts import Document
 from interp_toolkit.data.text.token_store import TokenPart, TokenStore
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import percent
 from interp_toolkit.registry import Recipe, Session, TrainingRun
 from interp_toolkit.toys.random_attention import texts
 from interp_toolkit.toys.random_attention.tasks import TaskRows, right_share
 from interp_toolkit.toys.random_attention.variants import trainable_parameters
 from interp_toolkit.training.engine.acceleration import mean_in_parts
-from interp_toolkit.training.engine.metrics import FinalScore, percent
+from interp_toolkit.training.engine.metrics import FinalScore
 from interp_toolkit.training.engine.settings import Problem
 from interp_toolkit.training.engine.trainer import Fitted, SeedRuns, train_seeds
 from interp_toolkit.training.tasks.problem import BY_VARIANT, answer_logits
@@ -202,10 +204,10 @@ def _facts(config: YelpTraining, store: TokenStore) -> dict[str, Any]:
 
 def _verdict(config: YelpTraining, runs: SeedRuns, measured: FinalScore) -> str:
     reached = [scores["accuracy"] for scores in runs.by_seed.values()]
-    seeds = worst_of(reached, min, percent)
-    guess = "" if measured.guess is None else percent(measured.guess)
+    seeds = worst_of(reached, min, partial(percent, digits=2))
+    guess = "" if measured.guess is None else percent(measured.guess, 2)
     return (
-        f"{NAME}, {config.variant}: {percent(measured.value)} of {measured.examples:,} held-out "
+        f"{NAME}, {config.variant}: {percent(measured.value, 2)} of {measured.examples:,} held-out "
         f"reviews are classified correctly, where {measured.guess_rule} gives {guess}{seeds}."
     )
 

@@ -253,7 +253,7 @@ def test_how_verdicts_are_worded():
     assert verdict.findings(nothing, [], [], checked()) == [
         "Nearest: L1H2 as induction, 10 % of its attention at queries that have such a key, "
         "adjusted p = 1: attention above its "
-        "controls is below the threshold of 30% and adjusted p above 0.05.",
+        "controls is below the threshold of 30 % and adjusted p above 0.05.",
         "Task: ninety of a hundred.",
     ]
     assert verdict.status(nothing, checked()) == "not_detected"

@@ -125,9 +125,9 @@ def test_the_task_is_performed_by_the_exact_interval_and_away_where_answers_are_
     assert checked.value.low == pytest.approx(0.025 ** (1 / 40))
     assert not away.yes
     assert checked.summary.startswith(
-        "100.0% [91.2%, 100.0%] prefer the answer to the wrong one (n = 40)"
+        "100.0 % [91.2, 100.0] prefer the answer to the wrong one (n = 40)"
     )
-    assert "chance is 50%" in checked.summary
+    assert "chance is 50 %" in checked.summary
 
 
 def test_the_interval_of_some_right_is_exact():
@@ -182,7 +182,7 @@ def test_a_fixed_preference_is_told_only_where_it_beats_chance():
     data = pairs(model)
     same = dataclasses.replace(data, answers=np.full((40, 2), 3), wrong=np.full((40, 2), 4))
     said = check_task(model, task_of(model, prompts_from_data(same, model))[0]).summary
-    assert "preference among the answers gets 100.0%" in said
+    assert "preference among the answers gets 100.0 %" in said
     rng = np.random.default_rng(0)
     drawn = [fixed_preferences(*draw_pairs(rng)).mean() for _ in range(50)]
     assert np.mean(drawn) < 0.55

@@ -40,7 +40,7 @@ def test_a_model_that_does_it_is_told_with_its_corrupted_prompts():
     assert performance.corrupted is not None
     assert performance.corrupted.value.mean < 0.7
     assert performance.summary.startswith(
-        "100.0% [89.1%, 100.0%] prefer the answer to the wrong one (n = "
+        "100.0 % [89.1, 100.0] prefer the answer to the wrong one (n = "
     )
     assert "on the corrupted prompts" in performance.summary
     alone = task_performance(model, copying(model, corrupted=False))

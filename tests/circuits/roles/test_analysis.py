@@ -93,7 +93,7 @@ def test_the_result_is_json_and_a_page_and_plotly_draws_it() -> None:
 def test_of_a_model_that_does_not_do_the_task_nothing_is_said() -> None:
     result = it.analyze(random_model(0, d_vocab=D_VOCAB, n_ctx=N_POS), "roles", data=data())
     assert result.status == "not_tested"
-    assert "chance is 50%" in result.verdict
+    assert "chance is 50 %" in result.verdict
     assert not result.heads
 
 

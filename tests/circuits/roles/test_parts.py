@@ -107,7 +107,7 @@ def test_what_cancels_in_all_is_not_said_to_cost_nothing_downstream() -> None:
         "ablating it does not significantly lower the metric",
     )
     nothing = inhibits(check(some, some, none, some))
-    assert nothing == ("no", "ablating it costs less than 2% downstream")
+    assert nothing == ("no", "ablating it costs less than 2 % downstream")
     overlap = inhibits(check(some, more, some, some))
     assert overlap == ("undecided", "its effect may be more direct than downstream")
 

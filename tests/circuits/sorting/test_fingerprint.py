@@ -64,7 +64,7 @@ def test_toys_need_no_layout(toy: str, algorithm: str) -> None:
     found = sorting_fingerprint(load(f"toy:{toy}"), **QUICK)
     assert found.algorithm == algorithm
     assert all(a.lists_right == 1.0 for a in found.accuracy.values())
-    assert "100.00%" in found.verdict
+    assert "100.00 %" in found.verdict
     assert found.weights.exact
 
 

@@ -13,7 +13,8 @@ from interp_toolkit.circuits.sorting.evaluation import (
 )
 from interp_toolkit.data.lists.draws import Lists
 from interp_toolkit.data.lists.layout import parse_layout
-from interp_toolkit.stats import clopper_pearson
+from interp_toolkit.formatting import percent_ci
+from interp_toolkit.stats import Share, clopper_pearson
 from interp_toolkit.toys.sorting import sort_argmax, sort_min_greater
 
 FEW_REPEATS = "30 list3 31 sorted3"  # one in ten uniform lists of 3 of 30 values has one
@@ -32,8 +33,8 @@ def test_a_sorter_of_distinct_lists_is_told_where_few_lists_have_repeats() -> No
     others = found.accuracy["repeats"]
     assert others.lists_right == pytest.approx(0.5, abs=0.1)
     assert 300 < others.n < 500
-    assert "100.00% [99.91%, 100.00%] of 4,000 random lists without repeats" in found.findings[-1]
-    share = f"{others.lists_right:.2%} [{others.low:.2%}, {others.high:.2%}]"
+    assert "100.00 % [99.91, 100.00] of 4,000 random lists without repeats" in found.findings[-1]
+    share = percent_ci(Share(others.lists_right, others.low, others.high), 2)
     assert f"{share} of {others.n} random lists with repeats" in found.findings[-1]
 
 
