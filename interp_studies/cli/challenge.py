@@ -18,32 +18,33 @@ def challenge(
         options.repeated(
             "--tool",
             metavar="NAME",
-            help="interp-toolkit (the default), detect_head, attribution-patching, or your own as "
-            "module:function, which is imported; again for more, side by side.",
+            help="A tool: interp-toolkit (the default), detect_head, attribution-patching, or your "
+            "own as module:function, which is imported. Repeat the option to compare tools.",
         ),
     ],
     seed: Annotated[
-        int, typer.Option(help="Of models and questions; 0 is the public part.", min=0)
+        int, typer.Option(help="Seed of the models and questions; 0: the public set.", min=0)
     ] = 0,
-    models: Annotated[int, typer.Option(help="How many.", min=1, max=100_000)] = 100,
+    models: Annotated[int, typer.Option(help="Number of models.", min=1, max=100_000)] = 100,
     families: Annotated[
         str | None,
         typer.Option(
             metavar="A,B",
-            help="Some of compiled, planted, twins, superposed, xor, bigrams, imitated.",
+            help="Families of models; default: compiled, planted, twins, superposed, xor, "
+            "bigrams, imitated.",
         ),
     ] = None,
     markdown: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the card's tables as Markdown.")
+        str | None, typer.Option(metavar="FILE", help="Write the tables as Markdown.")
     ] = None,
     *,
     output: OutputFlags,
 ) -> None:
-    """Score tools on models whose truth is known, weak spots first.
+    """Score tools on models whose mechanism is known by construction.
 
-    Compiled programs, planted heads, twins, features in superposition and more are drawn from the
-    seed; tools are asked for probabilities and get recall, precision, calibration and cost.
-    A seed that only you know makes questions that nobody can have tuned to.
+    Models are drawn from the seed: compiled programs, planted heads, features in superposition and
+    others. A tool returns probabilities; its recall, precision, calibration and cost are reported.
+    With a secret seed, no tool can have been tuned to the questions.
     """
     outputs = output.open({})
     page = options.writable(markdown, "--markdown")

@@ -25,22 +25,25 @@ def litmus(
         list[str],
         options.repeated("--set", metavar="KEY=VALUE", help="A setting of the recipe."),
     ],
-    preset: Annotated[str, typer.Option(help="small, or paper where the recipe has it.")] = "small",
-    seeds: Annotated[int, typer.Option(help="How many of each variant.", min=1, max=100_000)] = 3,
+    preset: Annotated[
+        str, typer.Option(help="small, or paper if the recipe has that preset.")
+    ] = "small",
+    seeds: Annotated[
+        int, typer.Option(help="Number of seeds of each variant.", min=1, max=100_000)
+    ] = 3,
     steps: Annotated[int | None, typer.Option(help="Training steps.")] = None,
     margin: Annotated[
         float | None,
-        typer.Option(help="What counts as a gap; default: 0.05 of a share, 0.1 nats."),
+        typer.Option(help="Smallest gap that counts; default: 0.05 for a fraction, 0.1 for nats."),
     ] = None,
     *,
     jobs: JobFlags,
     output: OutputFlags,
 ) -> None:
-    """Train a task's standard and MixiT variants and say whether it needs in-context reasoning.
+    """Test whether a task needs in-context reasoning: compare its standard and MixiT variants.
 
-    The answer is 'needs', 'does not need' or 'undecided', from several seeds with an interval.
-    With --out, a test that is killed goes on with --resume, and one that is undecided is extended
-    by --resume with more --seeds.
+    The answer is 'needs', 'does not need' or 'undecided', from an interval over seeds. With --out,
+    --resume continues an interrupted test, and with more --seeds it extends an undecided one.
     """
     outputs, folder = output.open({}), jobs.folder()
     given: dict[str, Any] = dict(options.key_values(setting))

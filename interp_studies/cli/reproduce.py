@@ -23,7 +23,7 @@ def reproduce(
     artefact: Annotated[
         str,
         typer.Argument(
-            help="What to make again (interp list artefacts), or all.",
+            help="A table or figure of a paper (interp list artefacts), or all.",
             autocompletion=options.of("artefacts", more=[ALL]),
         ),
     ],
@@ -32,20 +32,22 @@ def reproduce(
         options.repeated(
             "--set",
             metavar="RECIPE[.VARIANT].KEY=VALUE",
-            help="A setting of a recipe that is trained, or of one of its variants.",
+            help="A setting of a recipe, or of one of its variants.",
         ),
     ],
     preset: Annotated[
-        str, typer.Option(help="small: on two processors; paper: as the document has it.")
+        str, typer.Option(help="small: runs on two processors; paper: the paper's sizes.")
     ] = "small",
     seeds: Annotated[
         int | None,
-        typer.Option(help="How many of each model; default: the preset's.", min=1, max=100_000),
+        typer.Option(
+            help="Number of seeds of each model; default: that of the preset.", min=1, max=100_000
+        ),
     ] = None,
     first_seed: Annotated[
         int | None,
         typer.Option(
-            help="The first of the seeds; default: 0; 3000 where claims were found on others.",
+            help="First seed; default: 0, or 3000 if the claims were formed on seeds from 0 on.",
             min=0,
             max=2**31,
             show_default=False,
@@ -55,11 +57,11 @@ def reproduce(
     jobs: JobFlags,
     output: OutputFlags,
 ) -> None:
-    """Make a document's table or figure again, over several seeds, and compare.
+    """Reproduce a table or figure of a paper over several seeds, and compare it.
 
-    A study that is killed goes on where it was with --resume, if it has an --out folder; with a
-    larger --seeds, a finished one is extended. `all` makes every artefact, keeps them in a folder
-    (default: reproduced) with a page of results, and goes on with --resume as well.
+    With --out, --resume continues an interrupted study, and with more --seeds it extends a finished
+    one. `all` reproduces every table and figure and writes them, with a page of results, to the
+    --out folder (default: reproduced).
     """
     outputs = output.open({})
     if artefact == ALL:

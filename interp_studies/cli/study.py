@@ -20,26 +20,31 @@ class JobFlags:
     workers: Annotated[
         int | None,
         typer.Option(
-            help="Processes at once; default: one a processor, one on a GPU.", min=1, max=10_000
+            help="Number of processes; default: one per processor, or one on a GPU.",
+            min=1,
+            max=10_000,
         ),
     ] = None
     engine: Annotated[
-        str, typer.Option("--engine", help="local: processes of this machine; dask: a cluster.")
+        str,
+        typer.Option("--engine", help="local: processes on this machine; dask: a Dask cluster."),
     ] = "local"
     address: Annotated[
         str | None,
         typer.Option(
             metavar="tcp://HOST:PORT",
-            help="A Dask scheduler; default: a cluster of this machine, for the while.",
+            help="Address of a Dask scheduler; default: a temporary local cluster.",
         ),
     ] = None
     device: options.Device = "auto"
     out: Annotated[
         str | None,
-        typer.Option(metavar="FOLDER", help="Keep every job's numbers and model here."),
+        typer.Option(
+            metavar="FOLDER", help="Store the results and models of all jobs in this folder."
+        ),
     ] = None
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with what is in the --out folder.")
+        bool, typer.Option("--resume", help="Continue the unfinished jobs of the --out folder.")
     ] = False
 
     def folder(self, default: Path | None = None) -> Path | None:

@@ -23,22 +23,24 @@ class SweepJobs(JobFlags):
 
     out: Annotated[
         str | None,
-        typer.Option(metavar="FOLDER", help="Where to keep it all; default: FILE.sweep."),
+        typer.Option(metavar="FOLDER", help="Folder for results and models; default: FILE.sweep."),
     ] = None
 
 
 def sweep(
-    file: Annotated[str, typer.Argument(metavar="FILE.yaml", help="Recipe, settings, grid.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE.yaml", help="A file with recipe, settings and grid.")
+    ],
     log: options.Log = None,
     *,
     jobs: SweepJobs,
     output: OutputFlags,
 ) -> None:
-    """Train a recipe at every point of a grid and say which is best, if that can be said.
+    """Train a recipe at every point of a grid, and test which point is best.
 
-    The folder's sweep.json is written anew after every run and says what is missing. A run whose
-    process is killed is tried once more; a run that fails, or is killed again, is missing, and the
-    others go on. --resume tries the missing runs again, from where they were.
+    sweep.json in the folder is rewritten after every run and lists the missing runs. A run whose
+    process is killed is started once more. A run that fails, or is killed twice, is missing; other
+    runs continue. --resume continues the missing runs.
     """
     outputs = output.open({"the sweep's file": file})
     folder = jobs.folder(default=Path(file).with_suffix(".sweep"))

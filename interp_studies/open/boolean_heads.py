@@ -373,7 +373,7 @@ def report(run: StudyRun) -> StudyResult:
 
 BOOLEAN_HEADS = Study(
     "open/boolean-heads",
-    "how many attention heads a boolean function needs: its threshold degree, and training",
+    "how many attention heads a boolean function needs: its threshold degree, and trained models",
     "How many attention heads do you need to do XOR?, its question for other functions",
     {"small": f"all functions of three bits exactly; {SEEDS} seeds × {len(HEADS)} heads"},
     grid,

@@ -415,7 +415,7 @@ def report(run: StudyRun) -> StudyResult:
 
 CAUSAL_SORTING = Study(
     "open/causal-sorting",
-    "why causal models sort worse: attention, optimizer, rates; what early steps foretell",
+    "why causal models sort worse: attention, optimizer, learning rate, early training",
     "How do tiny transformers sort lists of small integers? (Qi and Zhong 2023), last section",
     {
         preset: f"{n} seeds of {len(KEYS) - len(UNCLAIMED) - 1} ways to train, {max(RANKED, n)} of "

@@ -364,7 +364,7 @@ def curve_figure(by_condition: ByCondition) -> Figure:
 
 PARTLY_RANDOM_HEADS = Study(
     "open/partly-random-heads",
-    "retrieval with the queries and keys of some heads frozen: how many must be trained",
+    "retrieval with frozen queries and keys in some heads: how many heads must be trained",
     "Is random attention sufficient for sequence modeling?, section 5",
     {
         "small": "6 pairs, 2 layers of 2 heads, 7 conditions × 8 seeds; minutes",

@@ -265,7 +265,7 @@ def report(run: StudyRun) -> StudyResult:
 
 QUADRATIC_OR_RELU = Study(
     "open/quadratic-or-relu",
-    "quadratic against ReLU neurons for universal AND, at equal numbers",
+    "quadratic and ReLU neurons for universal AND, at equal numbers of neurons",
     "Computation in superposition, section 1.5 (left open)",
     {"small": f"{SEEDS} draws at {len(DIMS)} widths; about 2 minutes"},
     grid,

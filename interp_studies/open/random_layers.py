@@ -374,7 +374,7 @@ def report(run: StudyRun) -> StudyResult:
 
 RANDOM_LAYERS = Study(
     "open/random-layers",
-    "which random layers compute universal AND, and from which width",
+    "which random layers compute universal AND, and the width that they need",
     "Computation in superposition, sections 1.2 and 2 (left open)",
     {"small": f"{SEEDS} draws of {len(KINDS)} kinds of layers; about 3 minutes"},
     grid,

@@ -223,7 +223,7 @@ def report(run: StudyRun) -> StudyResult:
 
 STACKED_ERRORS = Study(
     "open/stacked-errors",
-    "how errors grow when U-AND is stacked: depth, neurons, rounding",
+    "how errors grow in stacked U-AND layers: depth, neurons, rounding",
     "Computation in superposition, section 1.3 (left to future work)",
     {"small": f"{SEEDS} circuits, {len(NEURONS)} widths; about 3 minutes"},
     lambda plan: stacked_grid(plan, NEURONS),

@@ -120,7 +120,7 @@ def _collapse(entries: Entries) -> str:
 
 TABLE_5 = TableStudy(
     name="random-attention/table-5",
-    summary="decimal addition by depth: mixit and the random transformer",
+    summary="decimal addition by depth: MixiT and the random transformer",
     where="table 5",
     cells={"small": _depth_cells("small"), "paper": _depth_cells("paper")},
     limits={
@@ -183,7 +183,7 @@ def _by_heads(entries: Entries) -> list[Figure]:
 
 TABLE_11 = TableStudy(
     name="random-attention/table-11",
-    summary="mixit by number of heads on decimal addition, Dyck-1 and Yelp",
+    summary="MixiT by number of heads on decimal addition, Dyck-1 and Yelp",
     where="table 11",
     cells={
         "small": _heads_cells("small", SMALL_HEADS),
@@ -328,7 +328,7 @@ def _falls(entries: Entries) -> str:
 
 FIGURE_2 = TableStudy(
     name="random-attention/figure-2",
-    summary="retrieval by variant and number of pairs",
+    summary="retrieval accuracy by variant and number of pairs",
     where="figure 2",
     cells={preset: _pairs_cells(preset) for preset in PAIRS},
     limits={

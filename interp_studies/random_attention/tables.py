@@ -129,7 +129,7 @@ REPEATED = (
 
 TABLE_1 = TableStudy(
     name="random-attention/table-1",
-    summary="retrieval and k-hop induction by variant: what needs attention to depend on the input",
+    summary="retrieval and k-hop induction by variant: which tasks need input-dependent attention",
     where="table 1",
     cells={preset: accuracy_cells(preset, IN_CONTEXT, ALL) for preset in PRESETS},
     limits={"small": SMALLER, "paper": GIVEN},
@@ -156,7 +156,7 @@ def _language(number: int, variants: Sequence[str]) -> TableStudy:
     return TableStudy(
         name=f"random-attention/table-{number}",
         summary="log perplexity of language models by variant"
-        + ("" if FROZEN_MLP not in variants else ", frozen-mlp among them"),
+        + ("" if FROZEN_MLP not in variants else ", including frozen-mlp"),
         where=f"table {number}",
         cells={"small": toy_text_cells(variants), "paper": loss_cells(variants)},
         limits={"small": LANGUAGE_SMALL, "paper": LANGUAGE_PAPER},
@@ -169,7 +169,7 @@ def _algorithmic(number: int, variants: Sequence[str]) -> TableStudy:
     return TableStudy(
         name=f"random-attention/table-{number}",
         summary="algorithmic tasks, memorization and sentiment by variant"
-        + ("" if FROZEN_MLP not in variants else ", frozen-mlp among them"),
+        + ("" if FROZEN_MLP not in variants else ", including frozen-mlp"),
         where=f"table {number}",
         cells={preset: accuracy_cells(preset, ALGORITHMIC, variants) for preset in PRESETS},
         limits={"small": f"{SMALLER} {TEXT}", "paper": GIVEN},

@@ -254,7 +254,7 @@ def report(run: StudyRun) -> StudyResult:
 
 SORTING = Study(
     "sorting",
-    "tiny transformers that sort: accuracy, loss and algorithm of three experiments",
+    "tiny transformers that sort: accuracy, loss and algorithm in three experiments",
     "How do tiny transformers sort lists of small integers? (Qi and Zhong 2023)",
     {
         "small": "2 to 4 seeds of the three experiments and three variants",

@@ -137,7 +137,7 @@ def report(run: StudyRun) -> StudyResult:
 
 CONSTRUCTIONS = Study(
     "superposition/constructions",
-    "the source's further constructions and remarks, each with its error",
+    "the paper's further constructions and remarks, each with its error",
     "Computation in superposition, sections 1.2 to 1.5 and 2",
     {"small": f"{SEEDS} draws in float64; about a minute"},
     grid,

@@ -258,7 +258,7 @@ def report(run: StudyRun) -> StudyResult:
 
 SKIP_BIGRAMS = Study(
     "superposition/skip-bigrams",
-    "how many skip-bigrams a head can check: random pairs, cliques up to d², the identity",
+    "how many skip-bigrams a head can implement: random pairs, cliques up to d², the identity",
     "Computation in superposition, section 3",
     {"small": f"{SEEDS} draws in float64; seconds"},
     grid,

@@ -319,7 +319,7 @@ def report(run: StudyRun) -> StudyResult:
 
 SUPERPOSITION = Study(
     "superposition",
-    "computation in superposition: the errors of every construction, expected and found",
+    "computation in superposition: expected and measured errors of every construction",
     "Computation in superposition, sections 1 and 3",
     {"small": f"{SEEDS} seeds in float64; minutes"},
     grid,

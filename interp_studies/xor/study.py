@@ -330,7 +330,8 @@ def report(run: StudyRun) -> StudyResult:
 
 XOR = Study(
     "xor",
-    "how many heads XOR needs: hand-set, random and trained layers, each with a witness",
+    "how many heads XOR needs: hand-set, random and trained layers, each with a certificate or "
+    "hyperplane",
     "How many attention heads do you need to do XOR?",
     {"small": f"{SEEDS} seeds: {LAYERS} random layers of each kind, six trained ones"},
     grid,

@@ -308,7 +308,8 @@ def unfit(model: Any, data: FeatureData | None) -> str | None:
 
 COLLAPSE = analysis(
     "collapse",
-    "whether hidden states of different tokens become alike with depth, and dimensions in use",
+    "whether residual streams of different tokens become similar with depth, and how many "
+    "dimensions they use",
     CollapseOptions,
     analyze,
     unfit,

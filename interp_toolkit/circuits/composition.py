@@ -269,7 +269,7 @@ def unfit(model: Any, data: FeatureData | None) -> str | None:
 
 COMPOSITION = analysis(
     "composition",
-    "which heads' outputs later heads read with queries, keys and values, from weights alone",
+    "which pairs of heads compose (Q-, K- and V-composition), from weights alone",
     CompositionOptions,
     analyze,
     unfit,

@@ -268,7 +268,7 @@ def unfit(model: Model, data: FeatureData | None) -> str | None:
 
 LOGIT_ATTRIBUTION = analysis(
     "logit-attribution",
-    "which heads and MLPs write the answer's logit directly, and the logit lens",
+    "which heads and MLPs raise the answer's logit directly, with the logit lens",
     LogitAttributionOptions,
     analyze,
     unfit,

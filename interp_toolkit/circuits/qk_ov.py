@@ -538,14 +538,14 @@ def unfit(model: Any, data: FeatureData | None) -> str | None:
 
 QK = analysis(
     "qk",
-    "which tokens a head attends to from which, from weights",
+    "which tokens each head attends to from each query token, from weights",
     HeadCircuitOptions,
     analyze_qk,
     unfit,
 )
 OV = analysis(
     "ov",
-    "what a head writes for the token it attends to, from weights",
+    "how each head changes the logits for a token that it attends to, from weights",
     HeadCircuitOptions,
     analyze_ov,
     unfit,

@@ -25,7 +25,7 @@ def analyze(
         list[str],
         typer.Argument(
             help="A checkpoint (.pt, .safetensors), a .gguf file, a Hugging Face folder, toy:NAME "
-            "or a hub name; several, or a folder of checkpoints, are shown side by side.",
+            "or a hub name. Several models, or a folder of checkpoints, are shown side by side.",
             autocompletion=options.models,
         ),
     ],
@@ -34,13 +34,13 @@ def analyze(
         options.repeated(
             "--probe",
             metavar="NAME",
-            help="An analysis; with --help: its options; default: all that fit.",
+            help="Name of an analysis; default: all analyses that fit the model and data.",
             autocompletion=options.of("probes"),
         ),
     ],
     graph: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Write the graph that the analysis finds."),
+        typer.Option(metavar="FILE", help="Write the graph that the analysis found."),
     ] = None,
     *,
     prompts: PromptFlags,

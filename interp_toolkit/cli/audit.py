@@ -22,25 +22,25 @@ class ClaimFlags:
     """A claim as flags: the fields of `auditing.claims`."""
 
     heads: Annotated[
-        str | None, flag("A claim about heads, with --relation.", metavar="L5H1,L6H9")
+        str | None, flag("A claim about heads; requires --relation.", metavar="L5H1,L6H9")
     ] = None
     relation: Annotated[
-        str | None, flag("The heads' attention pattern: a detector (interp list).", metavar="NAME")
+        str | None, flag("The claimed attention pattern: a detector (interp list).", metavar="NAME")
     ] = None
     circuit: Annotated[
-        str | None, flag("A claim about a circuit: edge JSON or GraphML.", metavar="FILE")
+        str | None, flag("A claim about a circuit, in edge JSON or GraphML.", metavar="FILE")
     ] = None
     direction: Annotated[
-        str | None, flag("A claim about a direction (.npy), with --hook.", metavar="FILE")
+        str | None, flag("A claim about a direction (.npy); requires --hook.", metavar="FILE")
     ] = None
-    hook: Annotated[str | None, flag("Of the direction.", metavar="NAME")] = None
+    hook: Annotated[str | None, flag("Hook of the direction.", metavar="NAME")] = None
     position: Annotated[
-        int | None, flag("Position of the direction; default: the data's, or the last.")
+        int | None, flag("Position of the direction; default: that of the data, or the last.")
     ] = None
-    features: Annotated[str | None, flag("Feature that the direction reads.", metavar="a,b")] = None
-    table: Annotated[
-        str | None, flag("Function of the features that the direction reads.", metavar="0110")
+    features: Annotated[
+        str | None, flag("Features of the function that the direction reads.", metavar="a,b")
     ] = None
+    table: Annotated[str | None, flag("Truth table of that function.", metavar="0110")] = None
     says: Annotated[
         str | None,
         flag(
@@ -49,12 +49,13 @@ class ClaimFlags:
             metavar="WORD",
         ),
     ] = None
-    at_least: Annotated[float | None, flag("Claimed effect; default: that of the word.")] = None
+    at_least: Annotated[float | None, flag("Least effect claimed; default: that of --says.")] = None
     algorithm: Annotated[
         str | None, flag("A claim about the sorting algorithm.", metavar="NAME")
     ] = None
     layout: Annotated[
-        str | None, flag("Layout of the lists in a prompt.", metavar='"10 list10 11 sorted10"')
+        str | None,
+        flag("Layout of the lists in a sorting prompt.", metavar='"10 list10 11 sorted10"'),
     ] = None
 
     def claim(self) -> dict[str, Any] | None:
@@ -87,7 +88,7 @@ class TestFlags:
     effort: Annotated[
         str | None,
         flag(
-            "quick: no knockouts; thorough: as many synthetic prompts for a large model as for "
+            "quick: no knockouts; thorough: a large model gets as many synthetic prompts as "
             "a small one; default: standard.",
             metavar="quick|standard|thorough",
         ),
@@ -95,7 +96,7 @@ class TestFlags:
     seal: Annotated[
         str | None,
         flag(
-            "Write the claims and how they will be tested, with a hash, and test nothing.",
+            "Write claims, test options and a hash to this file, without testing.",
             metavar="FILE",
         ),
     ] = None
@@ -124,11 +125,12 @@ def audit(
     loading: ModelFlags,
     output: OutputFlags,
 ) -> None:
-    """Test a claim about a model: confirmed, refuted, undecided or not testable here.
+    """Test a claim about a model: confirmed, refuted, undecided or not testable.
 
-    A claim is a file, a sentence about heads, or flags.
+    A claim is given as a file, as a sentence about heads, or by options.
 
-    Tests: is it there, does it matter, is it complete, is it special, is it stable?
+    Five tests: does the mechanism exist, does it matter, is it complete, do random mechanisms of
+    the same kind do as well, and is the result stable over prompts?
     """
     flagged, named = by_flags.claim(), list(claim or [])
     read = {"the claim": named[0] if named else None, "--data": prompts.data}

@@ -10,11 +10,13 @@ from interp_toolkit.cli.flags import OutputFlags
 
 
 def compare(
-    first: Annotated[str, typer.Argument(metavar="A.json", help="What --json wrote.")],
-    second: Annotated[str, typer.Argument(metavar="B.json", help="Results of another run.")],
+    first: Annotated[str, typer.Argument(metavar="A.json", help="Results written by --json.")],
+    second: Annotated[
+        str, typer.Argument(metavar="B.json", help="Results of another run, written by --json.")
+    ],
     output: OutputFlags,
 ) -> None:
-    """Compare the verdicts of two files of results, and the words and numbers below them.
+    """Compare two files of results: verdicts, statuses and numbers.
 
     Numbers with intervals differ if the interval of the difference excludes 0.
     """

@@ -15,22 +15,22 @@ def doctor(
     model: Annotated[str, typer.Argument(help="A model, as for interp analyze.")],
     prompt: Annotated[
         list[str] | None,
-        flag("A prompt whose tokens are checked too; may be repeated.", metavar="TEXT"),
+        flag("A prompt whose tokens are also checked; may be repeated.", metavar="TEXT"),
     ] = None,
     original: Annotated[
         str | None,
         typer.Option(
             metavar="FOLDER",
-            help="The original Hugging Face model, to compare with.",
+            help="The original Hugging Face model, for comparison.",
         ),
     ] = None,
     *,
     loading: ModelFlags,
     output: OutputFlags,
 ) -> None:
-    """Check that hooks fire, edits reach the logits, terms add up and a reload is the same.
+    """Check a model: do hooks fire, do edits reach the logits, do terms add up to the logits?
 
-    Exit code 0: no fault found; 2: faults, which the last line names.
+    Saving and reloading is checked too. Exit code 0: no fault found; 2: the last line names faults.
     """
     outputs = output.open({"the model": model, "--original": original} | loading.files)
     how = loading.load_options()

@@ -77,7 +77,7 @@ class ModelFlags:
     ]
     config: Annotated[
         str | None,
-        typer.Option(metavar="cfg.json", help="Settings as --set takes them, as a JSON object."),
+        typer.Option(metavar="cfg.json", help="A JSON object of such settings."),
     ] = None
     keys: Annotated[
         str | None,
@@ -126,7 +126,7 @@ class OutputFlags:
     """Options of output."""
 
     json: Annotated[
-        str | None, typer.Option(metavar="FILE|-", help="Write JSON; '-': to standard output.")
+        str | None, typer.Option(metavar="FILE|-", help="Write JSON; '-': standard output.")
     ] = None
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Write an HTML report.")] = None
     quiet: options.Quiet = False

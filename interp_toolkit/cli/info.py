@@ -17,7 +17,9 @@ from interp_toolkit.registry import GROUPS, Group
 def list_names(
     kind: Annotated[
         str | None,
-        typer.Argument(help="probes, detectors, toys, tasks, recipes or artefacts; default: all."),
+        typer.Argument(
+            help="A group: probes, detectors, toys, tasks, recipes or artefacts; default: all."
+        ),
     ] = None,
 ) -> None:
     """List analyses, detectors, toys, tasks, recipes and artefacts, including those of plugins."""
@@ -116,7 +118,7 @@ def show(
     name: Annotated[
         str,
         typer.Argument(
-            help="As interp list has it, such as uand or toy:uand.", autocompletion=options.shown
+            help="A name from interp list, such as uand or toy:uand.", autocompletion=options.shown
         ),
     ],
     debug: options.Debug = False,

@@ -61,8 +61,7 @@ Log = Annotated[
     str | None,
     typer.Option(
         metavar="wandb|tensorboard",
-        help="Stream measurements to this tracker (needs the extra of the same name); default: "
-        "none.",
+        help="Stream metrics to this tracker (requires the extra of the same name); default: none.",
         show_default=False,
     ),
 ]

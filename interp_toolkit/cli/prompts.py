@@ -41,7 +41,7 @@ class TaskFlags:
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Synthetic prompts of a task, in place of --data (interp list).",
+            help="A task with synthetic prompts, in place of --data (interp list tasks).",
             autocompletion=options.of("tasks"),
         ),
     ] = None
@@ -132,7 +132,8 @@ class PromptFlags(TaskFlags):
     column: Annotated[
         list[str] | None,
         options.flag(
-            "A feature column of --data, in the function's order; default: all.", metavar="NAME"
+            "A feature column of --data; repeat it in the function's order; default: all.",
+            metavar="NAME",
         ),
     ] = None
     prompt: Annotated[
@@ -145,13 +146,13 @@ class PromptFlags(TaskFlags):
         str | None,
         typer.Option(
             metavar="FILE",
-            help="A text, in place of --data, which is cut into prompts of one length.",
+            help="A text file, in place of --data; it is cut into prompts of equal length.",
         ),
     ] = None
     text_length: Annotated[
         int | None,
         options.flag(
-            "Tokens of each piece of --text; default: 128, or what the model takes.",
+            "Tokens per prompt from --text; default: 128, or the model's context if shorter.",
             metavar="N",
             min=2,
         ),

@@ -23,10 +23,14 @@ def train(
         list[str],
         options.repeated("--set", metavar="KEY=VALUE", help="A setting of the recipe."),
     ],
-    variant: Annotated[str | None, typer.Option(help="A named set of settings.")] = None,
-    preset: Annotated[str, typer.Option(help="small, or paper where the recipe has it.")] = "small",
+    variant: Annotated[str | None, typer.Option(help="Name of a set of settings.")] = None,
+    preset: Annotated[
+        str, typer.Option(help="small, or paper if the recipe has that preset.")
+    ] = "small",
     steps: Annotated[int | None, typer.Option(help="Training steps.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds; the best is saved.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Number of seeds; the model of the best seed is saved.")
+    ] = None,
     device: options.Device = "auto",
     out: Annotated[
         str | None, typer.Option(metavar="model.pt", help="Checkpoint: .pt or .safetensors.")

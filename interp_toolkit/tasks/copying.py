@@ -45,7 +45,7 @@ def make_copy_random(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData:
 
 COPY_RANDOM = PromptTask(
     "copy-random",
-    "Go on with random tokens that repeat.",
+    "Continue random tokens that repeat.",
     make_copy_random,
     "Olsson et al. 2022, In-context Learning and Induction Heads",
 )
@@ -80,7 +80,7 @@ def make_copy_text(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData:
 
 COPY_TEXT = PromptTask(
     "copy-text",
-    "Say a sentence again.",
+    "Repeat a sentence.",
     make_copy_text,
     "Olsson et al. 2022, In-context Learning and Induction Heads",
 )

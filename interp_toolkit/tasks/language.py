@@ -103,7 +103,7 @@ def make_indirect_object(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureD
 
 INDIRECT_OBJECT = PromptTask(
     "indirect-object",
-    "Name who is given something, not who gives it.",
+    "Name the person who receives something, not the giver (IOI).",
     make_indirect_object,
     "Wang et al. 2023, Interpretability in the Wild",
 )
@@ -153,7 +153,7 @@ def _digits(words: Words, noun: str) -> int:
 
 GREATER_THAN = PromptTask(
     "greater-than",
-    "End a span of years later than it began.",
+    "Complete a span of years with an end year after its start year.",
     make_greater_than,
     "Hanna et al. 2023, How does GPT-2 compute greater-than?",
 )
@@ -200,7 +200,7 @@ def make_subject_verb(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData
 
 SUBJECT_VERB = PromptTask(
     "subject-verb-agreement",
-    "Give the verb the number of its subject, another noun between them.",
+    "Choose the verb's number by its subject, with another noun in between.",
     make_subject_verb,
     "Linzen et al. 2016; Finlayson et al. 2021, Causal Analysis of Syntactic Agreement Mechanisms",
 )
@@ -249,7 +249,7 @@ def make_gendered_pronoun(tokenizer: Tokenizer, rows: int, seed: int) -> Feature
 
 GENDERED_PRONOUN = PromptTask(
     "gendered-pronoun",
-    "Take up a name with the pronoun that mostly goes with it.",
+    "Refer to a name by the pronoun that is usual for it.",
     make_gendered_pronoun,
     "Mathwin et al. 2023, Identifying a Preliminary Circuit for Predicting Gendered Pronouns",
 )
@@ -286,7 +286,7 @@ def make_docstring(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData:
 
 DOCSTRING = PromptTask(
     "docstring",
-    "Document a function's arguments in their order.",
+    "List a function's arguments in its docstring, in their order.",
     make_docstring,
     "Heimersheim and Janiak 2023, A circuit for Python docstrings",
 )
@@ -336,7 +336,7 @@ def _steps(words: Words, sequence: list[str]) -> list[tuple[str, str]]:
 
 SUCCESSOR = PromptTask(
     "successor",
-    "Name the day, month, number or letter that comes next.",
+    "Name the next day, month, number or letter.",
     make_successor,
     "Gould et al. 2023, Successor Heads",
 )

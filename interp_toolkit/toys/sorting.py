@@ -471,21 +471,22 @@ MIN_GREATER_TASK = task(default_layout(15, 10), True, "min-greater")
 ARGMAX_TASK = task("10 list1-10 11 pad12", False, "argmax")
 SORT_MIN_GREATER = Toy(
     "sort-min-greater",
-    "sorts 10 distinct values of 15: the least item greater than the output before",
+    "sorts 10 distinct values of 15, by the smallest value above the previous output",
     sort_min_greater,
     MIN_GREATER_TASK,
     SOURCE,
 )
 SORT_REFINED = Toy(
     "sort-refined",
-    "sorts 10 values of 10: the least item above the output before, or that output again",
+    "sorts 10 of 10 values with repeats, by the smallest value above the previous output, or "
+    "that output",
     sort_refined,
     task(default_layout(10, 10), False, "min-greater"),
     SOURCE,
 )
 SORT_ARGMAX = Toy(
     "sort-argmax",
-    "sorts up to 10 values of 10 in place, by the maximum of a sum over the list",
+    "sorts up to 10 of 10 values in place, by the piecewise-linear argmax",
     sort_argmax,
     ARGMAX_TASK,
     SOURCE,

@@ -56,25 +56,25 @@ INDUCTION_TRAINED = _toy(
 )
 SORT_CAUSAL_TRAINED = _toy(
     "sort-causal",
-    "trained to sort ten of 0-9 with repeats; fails on some hard lists",
+    "one layer, trained to sort 10 digits with repeats; fails on some lists",
     _sorting("10 list10 11 sorted10", False),
     SORTING,
 )
 SORT_DISTINCT_TRAINED = _toy(
     "sort-distinct",
-    "trained to sort ten distinct ones of 0-14",
+    "one layer, trained to sort 10 distinct values of 15",
     _sorting("15 list10 16 sorted10", True),
     SORTING,
 )
 SORT_BIDIRECTIONAL_TRAINED = _toy(
     "sort-bidirectional",
-    "trained to sort one to ten of 0-9 in place",
+    "one bidirectional layer, trained to sort 1 to 10 digits in place",
     _sorting("10 list1-10 11 pad12", False),
     SORTING,
 )
 UAND_TRAINED = _toy(
     "uand",
-    "32 ReLU neurons, trained to read all 66 pairs of 12 features out",
+    "32 ReLU neurons, trained to compute the AND of all 66 pairs of 12 features",
     {"function": "uand", "n_features": 12, "most_on": 3},
     "Computation in superposition, section 1.1 (the task; the source trains nothing)",
 )

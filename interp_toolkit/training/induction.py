@@ -212,7 +212,7 @@ def _verdict(config: InductionTraining, runs: SeedRuns) -> str:
 
 RECIPE = Recipe(
     name="induction",
-    summary="two layers on repeated random tokens; layers, heads, sizes, positions, MLP as options",
+    summary="two layers on repeated random tokens; options: layers, heads, sizes, positions, MLP",
     config=InductionTraining,
     variants={
         "attention-only": {},

@@ -376,7 +376,7 @@ def _optimiser_of(config: type[SortTraining]) -> dict[str, Any]:
 ADAMW, POST = _optimiser_of(SortTraining), _optimiser_of(SortCausal)
 CAUSAL = _recipe(
     "sort-causal",
-    "one layer sorts ten of 0-9 with repeats, writing after the list",
+    "one layer that sorts 10 digits with repeats and writes them after the list",
     SortCausal,
     {
         "post": {},
@@ -393,13 +393,13 @@ CAUSAL = _recipe(
 )
 DISTINCT = _recipe(
     "sort-distinct",
-    "one layer sorts ten distinct ones of 0-14, writing after the list",
+    "one layer that sorts 10 distinct values of 15 and writes them after the list",
     SortDistinct,
     {"adamw": {}, "post": POST, "held-out": {"held_out_sets": 300}},
 )
 BIDIRECTIONAL = _recipe(
     "sort-bidirectional",
-    "one bidirectional layer sorts one to ten of 0-9 in place",
+    "one bidirectional layer that sorts 1 to 10 digits in place",
     SortBidirectional,
     {"adamw": {}, "post": POST},
 )

@@ -314,7 +314,8 @@ def _beside(random: Untrained) -> str:
 
 RECIPE = Recipe(
     name="uand",
-    summary="one MLP layer reads every pair of features out; loss, sizes, superposed inputs",
+    summary="one MLP layer that computes the AND of all pairs of features; options: loss, sizes, "
+    "superposed inputs",
     config=UandTraining,
     variants={
         "epsilon": {},

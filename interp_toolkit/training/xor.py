@@ -172,7 +172,7 @@ def _verdict(config: XorTraining, solved: int, loss: float, floor: float | None)
 
 RECIPE = Recipe(
     name="xor",
-    summary="one layer on a boolean function of two bits; heads, width, MLP, LayerNorm as options",
+    summary="one layer on a boolean function of two bits; options: heads, width, MLP, LayerNorm",
     config=XorTraining,
     variants={
         "2-head": {"heads": 2},

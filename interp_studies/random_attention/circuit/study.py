@@ -263,7 +263,7 @@ def report(run: StudyRun) -> StudyResult:
 
 FIGURE_3 = Study(
     "random-attention/figure-3",
-    "frozen-qk on retrieval: which heads form a circuit, and what ablation says",
+    "frozen-qk on retrieval: circuits of heads, tested by ablation",
     f"{SOURCE} figure 3",
     {
         "small": f"{SEEDS['small']} model. {LIMITS['small']}",

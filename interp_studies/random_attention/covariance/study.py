@@ -463,7 +463,7 @@ def report(run: StudyRun) -> StudyResult:
 
 SDE = Study(
     "random-attention/sde",
-    "the covariance SDE of theorem 2.1 beside networks: exact moments, draws, the gap",
+    "the covariance SDE of theorem 2.1 against networks: exact moments, samples, difference",
     "Is random attention sufficient for sequence modeling?, theorem 2.1 and appendix A",
     {
         "small": "widths 32 to 512, 3 seeds of 6,000 draws; a minute or two",

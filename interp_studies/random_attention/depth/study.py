@@ -319,7 +319,7 @@ def report(run: StudyRun) -> StudyResult:
 
 TABLE_6 = Study(
     "random-attention/table-6",
-    "how alike hidden states become with depth: random transformer and MixiT",
+    "similarity of hidden states by depth: random transformer and MixiT",
     "Is random attention sufficient for sequence modeling?, section 5, table 6",
     {
         "small": "untrained: width 128, 3 seeds; on generated text (--set toy-text.text=FOLDER): "

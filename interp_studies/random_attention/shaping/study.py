@@ -463,7 +463,7 @@ def report(run: StudyRun) -> StudyResult:
 
 SHAPING = Study(
     "random-attention/shaping",
-    "unshaped mixing beside the shaped variances: collapse and gradients by depth",
+    "shaped and unshaped mixing: collapse and gradients by depth",
     "Is random attention sufficient for sequence modeling?, section 2 and theorem 2.1",
     {
         "small": "64 wide, to 256 layers and models of 32 blocks, 12 seeds; minutes, no training",

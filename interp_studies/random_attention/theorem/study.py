@@ -482,7 +482,8 @@ def report(run: StudyRun) -> StudyResult:
 
 THEOREM_5_1 = Study(
     "random-attention/theorem-5-1",
-    "continuous causal functions by frozen heads and by fixed mixing: error by heads",
+    "approximation of continuous causal functions by frozen heads and by fixed mixing: error by "
+    "number of heads",
     "Is random attention sufficient for sequence modeling?, theorem 5.1 and appendix B",
     {
         "small": "5 functions of 4 tokens, up to 128 heads (16 with an MLP), 5 seeds; minutes",

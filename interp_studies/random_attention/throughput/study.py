@@ -177,7 +177,7 @@ def report(run: StudyRun) -> StudyResult:
 
 THROUGHPUT = Study(
     "random-attention/throughput",
-    "training steps a second of frozen-qk and mixit over standard, timed in turn",
+    "training steps per second of frozen-qk and MixiT, relative to standard",
     "Is random attention sufficient for sequence modeling?, appendix D",
     {
         "small": "2 layers, 128 wide, 64 positions, 5 repeats of 9 rounds; a minute",

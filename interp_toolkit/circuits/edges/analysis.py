@@ -621,7 +621,8 @@ def unfit(model: Any, data: FeatureData | None) -> str | None:
 
 CIRCUIT = analysis(
     "circuit",
-    "which heads, MLPs and edges between them carry the answers, or the use of repeated tokens",
+    "which heads, MLPs and edges produce the answers, or the in-context advantage on repeated "
+    "tokens",
     CircuitOptions,
     analyze,
     unfit,

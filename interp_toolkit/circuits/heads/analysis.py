@@ -652,13 +652,13 @@ def _one(name: str, summary: str) -> Analysis:
 
 HEADS = analysis(
     "heads",
-    "every head under every detector, ablated, with its partners",
+    "which heads have a known attention pattern, and the effect of knocking it out",
     HeadsOptions,
     analyze,
     _unfit,
 )
 INDUCTION = _one(
-    "induction", "which heads are induction heads, and which earlier heads they compose with"
+    "induction", "which heads are induction heads, and with which earlier heads they compose"
 )
 PREVIOUS_TOKEN = _one("previous-token", "which heads attend to the previous token")
 DUPLICATE_TOKEN = _one("duplicate-token", "which heads attend to the same token elsewhere")

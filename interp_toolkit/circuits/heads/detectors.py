@@ -175,7 +175,7 @@ NEXT_TOKEN = Detector(
 )
 FIRST_TOKEN = Detector(
     "first-token",
-    "rests its attention on the first token (attention sink)",
+    "attends mostly to the first token (attention sink)",
     first_token,
     by_token=False,
     shifts="ahead",
@@ -192,10 +192,10 @@ INDUCTION = Detector(
     induction,
     others=(-1,),
 )
-K_HOP = Detector("k-hop", "attends two induction hops back", hop(2), rows="walks")
+K_HOP = Detector("k-hop", "attends two induction hops back, or --hops", hop(2), rows="walks")
 ANSWER = Detector(
     "answer",
-    "attends, at answer positions, to the token that is the answer",
+    "attends from the answer position to occurrences of the answer",
     duplicate_token,
     sought="answer",
 )

@@ -155,7 +155,7 @@ def unfit(model: Any, data: FeatureData | None) -> str | None:
 
 ROLES = analysis(
     "roles",
-    "which heads are name movers, S-inhibition, successor or sink heads, ...",
+    "which heads are name movers, S-inhibition, successor, copy-suppression or sink heads",
     RolesOptions,
     analyze,
     unfit,

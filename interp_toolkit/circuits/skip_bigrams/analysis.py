@@ -578,7 +578,7 @@ def unfit(model: Any, data: FeatureData | None) -> str | None:
 
 SKIP_BIGRAMS = analysis(
     "skip-bigrams",
-    "which pairs of features a head's queries and keys check for, beyond chance",
+    "which pairs of query and key features have larger attention scores in a head than by chance",
     SkipBigramOptions,
     analyze,
     unfit,

@@ -608,7 +608,7 @@ def unfit(model: Any, data: FeatureData | None) -> str | None:
 
 SORTING = analysis(
     "sorting",
-    "by which algorithm a one-layer model sorts lists",
+    "which of two algorithms a one-layer model uses to sort lists",
     SortingOptions,
     analyze,
     unfit,

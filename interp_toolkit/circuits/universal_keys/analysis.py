@@ -497,7 +497,7 @@ def unfit(model: Any, data: FeatureData | None) -> str | None:
 
 UNIVERSAL_KEYS = analysis(
     "universal-keys",
-    "which boolean function of the key's features a head attends to, by query token",
+    "which boolean function of the key's features each head attends to, by query token",
     UniversalKeysOptions,
     analyze,
     unfit,

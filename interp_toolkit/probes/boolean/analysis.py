@@ -459,19 +459,24 @@ def unfit(model: Any, data: FeatureData | None) -> str | None:
     return None
 
 
-def _named(name: str, summary: str) -> Analysis:
+def _named(name: str) -> Analysis:
     def analyze_named(run: Run[FunctionOptions]) -> BooleanFinding:
         return find_function(run, TABLES[name])
 
+    summary = (
+        f"whether {name.upper()} of two features is linearly readable, where, and which heads "
+        "carry it"
+    )
     return analysis(name, summary, FunctionOptions, analyze_named, unfit, source=SOURCE)
 
 
-XOR = _named("xor", "is XOR of two features linearly readable, where, and which heads carry it")
-AND = _named("and", "the same for AND")
-OR = _named("or", "the same for OR")
+XOR = _named("xor")
+AND = _named("and")
+OR = _named("or")
 BOOLEAN = analysis(
     "boolean",
-    "any truth table: --table 0110 (first feature most significant)",
+    "whether the function of a truth table (--table 0110, first feature most significant) is "
+    "linearly readable",
     BooleanOptions,
     analyze,
     lambda model, data: "needs --table",

@@ -455,7 +455,7 @@ def unfit(model: Any, data: FeatureData | None) -> str | None:
 
 UAND = analysis(
     "uand",
-    "which ANDs of two features a layer computes: readouts of all pairs, against their controls",
+    "for which pairs of features a layer computes AND so that a linear readout is accurate",
     UANDOptions,
     analyze,
     unfit,

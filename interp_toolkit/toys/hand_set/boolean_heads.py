@@ -226,7 +226,7 @@ def _parity_3() -> Transformer:
 
 PARITY_3HEAD = Toy(
     "parity-3head",
-    "three heads that compute the parity of three bits, which two cannot",
+    "three heads that compute the parity of three bits; two heads cannot",
     _parity_3,
     {
         "name": "parity",

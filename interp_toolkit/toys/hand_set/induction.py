@@ -220,49 +220,49 @@ def _circuit(induction_head: Head | None, **others: Sequence[Head]) -> dict[str,
 
 PREVIOUS_TOKEN = Toy(
     "previous-token",
-    "one head that attends to the position before",
+    "one head that attends to the previous token",
     previous_token,
     task("previous-token", {"previous-token": [SINGLE_HEAD]}),
     SOURCE,
 )
 DUPLICATE_TOKEN = Toy(
     "duplicate-token",
-    "one head that attends to earlier positions with its own token",
+    "one head that attends to earlier occurrences of its token",
     duplicate_token,
     task("duplicate-token", {"duplicate-token": [SINGLE_HEAD]}),
     SOURCE,
 )
 INDUCTION = Toy(
     "induction",
-    "the two-layer induction circuit, absolute positions",
+    "the two-layer induction circuit with absolute positions",
     induction,
     task("induction", _circuit(INDUCTION_HEAD)),
     SOURCE,
 )
 INDUCTION_ROTARY = Toy(
     "induction-rotary",
-    "the two-layer induction circuit, rotary positions",
+    "the two-layer induction circuit with rotary positions",
     induction_rotary,
     task("induction", _circuit(INDUCTION_HEAD)),
     SOURCE,
 )
 INDUCTION_GQA = Toy(
     "induction-gqa",
-    "the two-layer induction circuit, grouped-query heads",
+    "the two-layer induction circuit with grouped-query attention",
     induction_gqa,
     task("induction", _circuit(GQA_INDUCTION_HEAD)),
     SOURCE,
 )
 INDUCTION_DECOY = Toy(
     "induction-decoy",
-    "the induction circuit and a decoy: a head with its pattern and no effect",
+    "the two-layer induction circuit, and a second head with the induction pattern and no effect",
     induction_decoy,
     task("induction", _circuit(INDUCTION_HEAD, decoy=[DECOY_HEAD])),
     SOURCE,
 )
 DECOY = Toy(
     "decoy",
-    "a decoy: a head with an induction pattern and no effect",
+    "a head with an induction pattern and no effect on the logits",
     decoy,
     task("decoy", _circuit(None, decoy=[DECOY_HEAD])),
     SOURCE,

@@ -427,21 +427,21 @@ def _task(name: str) -> dict[str, Any]:
 
 SKIP_BIGRAMS = Toy(
     "skip-bigrams",
-    "a head that scores 64 planted skip-bigrams of 256 features on 64 axes, and a random head",
+    "one head with 64 planted skip-bigrams of 256 features in 64 dimensions, and one random head",
     skip_bigrams,
     _task("skip-bigrams"),
     SOURCE,
 )
 SKIP_BIGRAMS_ROTARY = Toy(
     "skip-bigrams-rotary",
-    "the same with rotary positions, which only other dimensions of the heads turn with",
+    "one head with 64 planted skip-bigrams and rotary positions, which rotate other dimensions",
     partial(skip_bigrams, rotary=True),
     _task("skip-bigrams-rotary"),
     SOURCE,
 )
 SKIP_BIGRAMS_GQA = Toy(
     "skip-bigrams-gqa",
-    "four heads on two sets of keys, each with 20 planted skip-bigrams",
+    "four query heads with two sets of keys, each with 20 planted skip-bigrams",
     skip_bigrams_gqa,
     _task("skip-bigrams-gqa"),
     SOURCE,

@@ -100,21 +100,21 @@ def _task(name: str, n_features: int, **further: Any) -> dict[str, Any]:
 
 UAND = Toy(
     "uand",
-    "a ReLU layer that computes the AND of every pair of 32 features",
+    "a ReLU layer that computes the AND of all pairs of 32 features",
     uand,
     _task("uand", N_FEATURES),
     SOURCE,
 )
 UAND_SUPERPOSED = Toy(
     "uand-superposed",
-    "the same with 72 features on 64 axes",
+    "a ReLU layer that computes the AND of all pairs of 72 features in 64 dimensions",
     uand_superposed,
     _task("uand-superposed", N_SUPERPOSED),
     SOURCE,
 )
 UAND_TARGETED = Toy(
     "uand-targeted",
-    "a ReLU layer that computes 64 chosen ANDs of 256 features on 128 axes",
+    "a ReLU layer that computes 64 chosen ANDs of 256 features in 128 dimensions",
     uand_targeted,
     _task("uand-targeted", N_TARGETED, gates=[list(gate) for gate in TARGETS]),
     SOURCE,
@@ -206,21 +206,21 @@ _KEYS_TASK = {
 }
 UAND_FAN_IN_3 = Toy(
     "uand-fan-in-3",
-    "a ReLU layer that computes the AND of every three of 15 features",
+    "a ReLU layer that computes the AND of all triples of 15 features",
     uand_fan_in_3,
     {"function": "uand", "fan_in": 3, "n_features": TRIPLES, "most_on": TRIPLE_MOST_ON},
     "Computation in superposition, section 1.4",
 )
 UAND_QUADRATIC = Toy(
     "uand-quadratic",
-    "300 squares that compute the AND of every pair of 40 features on 24 axes",
+    "300 quadratic neurons that compute the AND of all pairs of 40 features in 24 dimensions",
     uand_quadratic,
     {"function": "uand", "n_features": SQUARED, "most_on": SQUARED_MOST_ON},
     "Computation in superposition, section 1.5",
 )
 STACKED_CIRCUIT = Toy(
     "stacked-circuit",
-    "two layers of chosen ANDs, the second on features in superposition",
+    "two layers that compute chosen ANDs; the second reads features in superposition",
     stacked_model,
     {
         "function": "stacked-circuit",
@@ -232,14 +232,14 @@ STACKED_CIRCUIT = Toy(
 )
 UNIVERSAL_KEYS = Toy(
     "universal-keys",
-    "a head that attends where the query's boolean function of the key's features holds",
+    "one head that attends where the query token's boolean function of the key's features is true",
     keys_model,
     _KEYS_TASK,
     "Computation in superposition, section 1.6",
 )
 UNIVERSAL_KEYS_SEPARATE = Toy(
     "universal-keys-separate",
-    "the same with a neuron for each AND, without error",
+    "as universal-keys, with one neuron per AND, so without error",
     partial(keys_model, superposed=False),
     _KEYS_TASK,
     "Computation in superposition, section 1.6",

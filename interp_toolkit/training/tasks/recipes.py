@@ -124,7 +124,7 @@ class RetrievalTraining(TaskTraining):
 
 
 RETRIEVAL = task_recipe(
-    "the value of a key that the context has named; pairs, symbols, fresh or fixed data",
+    "the value of a key in the context; options: pairs, symbols, fresh or fixed data",
     RetrievalTraining,
     {
         "small": {
@@ -179,7 +179,7 @@ class KHopTraining(TaskTraining):
 
 
 K_HOP = task_recipe(
-    "follow a bigram's last occurrence k times; hops, length, alphabet",
+    "k-hop induction; options: hops, length, alphabet",
     KHopTraining,
     {
         "small": {
@@ -234,7 +234,7 @@ class ModularAdditionTraining(TaskTraining):
 
 
 MODULAR_ADDITION = task_recipe(
-    "a + b modulo p; p and how many of the pairs are trained on",
+    "a + b modulo p; options: p, fraction of pairs trained on",
     ModularAdditionTraining,
     {
         "small": {
@@ -289,7 +289,7 @@ class DecimalAdditionTraining(TaskTraining):
 
 
 DECIMAL_ADDITION = task_recipe(
-    "the sum of two numbers, digit by digit; digits and their order",
+    "the sum of two numbers, digit by digit; options: number and order of digits",
     DecimalAdditionTraining,
     {
         "small": {
@@ -345,7 +345,7 @@ class DyckTraining(TaskTraining):
 
 
 DYCK = task_recipe(
-    "whether a string of parentheses is balanced; their number",
+    "whether a string of parentheses is balanced; option: number of parentheses",
     DyckTraining,
     {
         "small": {
@@ -401,7 +401,7 @@ class MemorizationTraining(SyntheticTraining):
 
 
 MEMORIZATION = task_recipe(
-    "a random table by heart; bits per trainable parameter",
+    "a random table, learned by heart; reports bits per trainable parameter",
     MemorizationTraining,
     {
         "small": {

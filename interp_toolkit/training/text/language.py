@@ -260,6 +260,6 @@ FINEWEB_EDU = language_recipe(
 )
 TOY_TEXT = language_recipe(
     "toy-text",
-    "language modeling on a small generated text whose people's names recur",
+    "language modeling on a small generated text in which names recur",
     {"small": {"d_model": 64, "rows": 32, "lr": 2e-3, "steps": 1_200}},
 )

@@ -215,7 +215,8 @@ def _verdict(config: YelpTraining, runs: SeedRuns, measured: FinalScore) -> str:
 _YELP = {"text": "fancyzhx/yelp_polarity:plain_text"}
 RECIPE = Recipe(
     name=NAME,
-    summary="is a review positive? Yelp polarity, a local copy (--set text=FOLDER), or generated",
+    summary="whether a review is positive: Yelp polarity from a local copy (--set text=FOLDER), "
+    "or generated reviews",
     config=YelpTraining,
     variants=BY_VARIANT,
     presets={
