@@ -1,7 +1,8 @@
-"""A model with its measurements: what a tool's answers are held against.
+"""A model with the truth about it, which a tool's answers are compared with.
 
-Truth is what the model was made from (hand-set or compiled weights, forced circuits), measured
-again where making it does not settle it. What is not known is None: no question is asked of it.
+The truth is known by construction (hand-set or compiled weights, forced circuits), or is measured
+if the construction does not determine it. Unknown parts are None, and no question is asked about
+them.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from interp_toolkit.models.model import Head, Model
 
 @dataclass(frozen=True)
 class KnownReadout:
-    """Whether a boolean function of features is linearly readable at a place.
+    """Whether a boolean function of features is linearly readable at a hook and position.
 
     Attributes:
-        hook, position: where; positions count from the end where negative.
+        hook, position: hook name, and position (negative: from the end).
         features: names of the data's features, the first most significant in `table`.
         table: truth table, such as 0110.
-        readable: whether a hyperplane separates it on all rows.
+        readable: whether a hyperplane separates the two classes on all prompts.
     """
 
     hook: str
@@ -39,16 +40,16 @@ class KnownDirection:
     """A direction of activations, and what it does.
 
     Attributes:
-        hook, position: where; positions count from the end where negative.
+        hook, position: hook name, and position (negative: from the end).
         vector: vector of length 1.
-        features, table: the function that a threshold on the component along it reads; both empty
-            where it reads none.
-        reads: whether it does.
-        carries: whether the answers rest on it: exchanging the component along it with that of the
-            corrupted row moves them most of the way to the corrupted row's, and does so by what
-            varies along it. A direction whose effect comes from a part that does not vary between
-            rows (a *dormant* part, moved by a scalar that another part follows) is not one that
-            carries: Makelov, Lange and Nanda 2023, arXiv 2311.17030. None: not known.
+        features, table: the function that a threshold on the component along the vector classifies;
+            both empty if there is none.
+        reads: whether such a threshold classifies the function.
+        carries: whether exchanging the component with that of the corrupted prompt moves the
+            answers most of the way to the corrupted prompt's, through a part that varies between
+            prompts; None: not known. A direction whose effect comes from a *dormant* part, which
+            does not vary between prompts, does not carry (Makelov, Lange and Nanda 2023, arXiv
+            2311.17030).
     """
 
     hook: str
@@ -62,12 +63,12 @@ class KnownDirection:
 
 @dataclass(frozen=True)
 class KnownPair:
-    """Whether a head has a skip-bigram: attends from `query` to `key` tokens and writes for it.
+    """Whether a head has a skip-bigram: it attends from `query` to `key` and changes the logits.
 
     Attributes:
-        head: which.
+        head: the head.
         key, query: token ids.
-        present: whether it has.
+        present: whether the head has the skip-bigram.
     """
 
     head: Head
@@ -78,21 +79,21 @@ class KnownPair:
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What is known.
+    """The truth about a model.
 
     Attributes:
-        heads: every head that the answers rest on; None: not known.
-        unasked: heads of which it depends on the word's meaning whether the answers rest on them,
-            such as two that undo each other: no question is asked of them.
-        relations: by detector (see `circuits.heads.detectors`): the heads whose attention to that
-            relation the answers rest on; heads that attend so and do nothing are not among them.
-        attends: by detector: heads that attend so, whether or not anything rests on it.
+        heads: all heads on which the answers depend; None: not known.
+        unasked: heads for which dependence is a matter of definition, such as two that cancel each
+            other; no question is asked about them.
+        relations: by detector (see `circuits.heads.detectors`): heads on whose attention to the
+            pattern the answers depend.
+        attends: by detector: all heads with the pattern, including those without effect.
         edges: edges of the circuit, in EAP-IG's names (see `circuits.edges.wiring`); None: not
             known.
-        readouts, directions, pairs: see there; what is false of the model is among them.
-        algorithm: its name among `algorithms`; None: not asked.
-        algorithms: what a tool may answer.
-        flag: a yes-or-no truth of the model as a whole, such as a backdoor, by name.
+        readouts, directions, pairs: true and false statements of these classes.
+        algorithm: name of the model's algorithm, one of `algorithms`; None: no question.
+        algorithms: the possible answers to the question about the algorithm.
+        flag: yes-or-no properties of the whole model, such as a backdoor, by name.
     """
 
     heads: frozenset[Head] | None = None
@@ -110,18 +111,18 @@ class Truth:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One model of the suite.
+    """A model of the suite.
 
     Attributes:
-        family: such as "compiled".
-        variant: how it was made, in a phrase, such as "sort, two heads".
-        strength: strength of what was planted, among noise of 1; None where that has no meaning.
-        seed: that it was made from.
-        model: a live model.
-        data: rows with answers (and wrong ones and corrupted rows, and features, where it has
-            them); None where the question needs none.
-        truth: what is known.
-        context: what a tool is told beside model and data, such as the layout of lists.
+        family: family of the model, such as "compiled".
+        variant: short description of its construction, such as "sort, two heads".
+        strength: strength of what was planted, relative to noise of 1; None if undefined.
+        seed: random seed of the model.
+        model: the model.
+        data: prompts with answers, and where available wrong answers, corrupted prompts and
+            features; None if no question needs prompts.
+        truth: the truth about the model.
+        context: what a tool is told in addition to model and data, such as the layout of lists.
     """
 
     family: str

@@ -1,8 +1,8 @@
-"""The same function in other weights: turned, widened, heads and neurons in another order.
+"""The same function with other weights: rotated, widened, heads and neurons in another order.
 
-A hand-set model has an axis for everything. Turned by a random rotation of the residual stream,
-with random bases inside each head and heads and neurons shuffled, it computes the same, and shows
-no axis. For models without norms, grouped heads and rotary positions.
+A hand-set model has one dimension per feature. A random rotation of the residual stream, random
+bases inside each head, and a random order of heads and neurons hide these dimensions without
+changing the function. For models without norms, grouped-query attention and rotary positions.
 """
 
 from __future__ import annotations
@@ -27,20 +27,22 @@ def disguised(
     width: int | None = None,
     dtype: torch.dtype | None = None,
 ) -> tuple[Transformer, Mapping[Head, Head], Float[Tensor, "d_model width"]]:
-    """The model in other weights; nothing else of it (no record, no ground truth) comes along.
+    """The same function with other weights; record and ground truth are not copied.
 
     Args:
-        model: without norms, grouped heads and rotary positions.
+        model: model without norms, grouped-query attention and rotary positions.
         seed: random seed of the rotation, the bases and the orders.
-        width: width of its residual stream, at least the model's; None: the model's.
-        dtype: dtype of its parameters; None: the model's.
+        width: width of the new residual stream, at least that of the model; None: that of the
+            model.
+        dtype: dtype of the parameters; None: that of the model.
 
     Returns:
-        The new model; where each head is in it; and the turn: what was the row `x` of a residual
-        stream is now `x @ turn`.
+        The new model; the place of each head in it; and the rotation: a residual stream `x` of the
+            model is `x @ rotation` in the new model.
 
     Raises:
-        InputError: a model with norms, grouped heads or rotary positions, or too small a width.
+        InputError: the model has norms, grouped-query attention or rotary positions, or the width
+            is too small.
     """
     cfg = model.cfg
     width = cfg.d_model if width is None else width

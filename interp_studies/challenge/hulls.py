@@ -1,7 +1,8 @@
-"""How far apart two sets of points are: whether a hyperplane tells them apart, with room.
+"""The distance between two sets of points, which shows whether a hyperplane separates them.
 
-The least distance between their convex hulls, by non-negative least squares over the weights of
-both. It shares nothing with the linear program of `probes.estimators.separability`.
+It is the least distance between their convex hulls, computed by non-negative least squares over the
+convex weights of both. The computation is independent of the linear program in
+`probes.estimators.separability`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ ROUNDS = 30
 
 
 def hull_distance(some: Float[np.ndarray, "row d"], others: Float[np.ndarray, "other d"]) -> float:
-    """Between the convex hulls of two sets of points, by non-negative least squares.
+    """Distance between the convex hulls of two sets of points, by non-negative least squares.
 
-    NaN where that does not come to an end in ROUNDS times as many steps as there are points.
+    NaN if the solver does not converge within ROUNDS times the number of points.
     """
     scale = max(float(np.abs(some).max()), float(np.abs(others).max()), 1e-300)
     weight = 1e3  # on the weights of each set adding up to 1
@@ -37,6 +38,6 @@ def hull_distance(some: Float[np.ndarray, "row d"], others: Float[np.ndarray, "o
 
 
 def apart(points: Float[np.ndarray, "row d"], told: Bool[np.ndarray, " row"]) -> bool:
-    """Whether the hulls of the rows told and of the others are known to be CLEARLY apart."""
+    """Whether the convex hulls of the selected rows and of all others are CLEARLY apart."""
     steps = np.linalg.norm(points - points.mean(0), axis=1)
     return bool(hull_distance(points[told], points[~told]) >= CLEARLY * 2 * steps.max())

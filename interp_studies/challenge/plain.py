@@ -1,7 +1,7 @@
-"""A forward pass of its own, in which heads are cut and single edges patched: truth, measured.
+"""A separate forward pass that ablates heads and patches single edges, to measure the truth.
 
-No hook and no analysis is used, so that what a case is said to be rests on nothing that is judged
-by it. For models without norms, grouped heads and rotary positions.
+It uses no hooks and no analysis of the toolkit, so that the truth is independent of the tools that
+are scored. For models without norms, grouped-query attention and rotary positions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Writes = dict[str, Tensor]
 
 
 class PlainPass:
-    """A model's forward pass, from its weights alone."""
+    """A model's forward pass, computed from its weights alone."""
 
     def __init__(self, model: Transformer):
         self.cfg = model.cfg
@@ -44,11 +44,11 @@ class PlainPass:
         """Logits.
 
         Args:
-            tokens: rows of one length.
-            cut: by head, what it writes instead, [pos d_model] or [row pos d_model].
-            patched: edges whose readers see what the writer writes in `there`.
-            there: what nodes write on other rows.
-            writes: is filled with what each node writes.
+            tokens: prompts of one length.
+            cut: by head: its replaced output, [pos d_model] or [row pos d_model].
+            patched: edges whose readers receive the writer's output in `there`.
+            there: outputs of nodes on other prompts.
+            writes: filled with the output of every node.
         """
         here: Writes = {"input": self._embedded(tokens)}
         stream, cut = here["input"], cut or {}
@@ -117,14 +117,14 @@ class PlainPass:
 
 
 def accuracy(logits: Float[Tensor, "row pos d_vocab"], data: FeatureData) -> float:
-    """Share of the answers that the logits name."""
+    """Fraction of the answers that have the largest logit."""
     answers, places = _asked(data)
     found = logits[torch.arange(len(logits))[:, None], places].argmax(-1)
     return float((found == answers).double().mean())
 
 
 def advantage(logits: Float[Tensor, "row pos d_vocab"], data: FeatureData) -> Float[Tensor, " row"]:
-    """Of the answers' logits over the wrong ones', the mean of each row."""
+    """Mean logit difference between answers and wrong answers, for each prompt."""
     answers, places = _asked(data)
     assert data.wrong is not None
     rows = torch.arange(len(logits))[:, None]
@@ -135,7 +135,7 @@ def advantage(logits: Float[Tensor, "row pos d_vocab"], data: FeatureData) -> Fl
 def without_heads(
     plain: PlainPass, data: FeatureData, heads: Collection[Head]
 ) -> Float[Tensor, "row pos d_vocab"]:
-    """Logits with heads giving what they write on average over rows, at each position."""
+    """Logits with the outputs of these heads replaced by their mean at each position."""
     tokens = torch.from_numpy(data.token_matrix())
     writes: Writes = {}
     plain(tokens, writes=writes)
@@ -147,19 +147,19 @@ def without_heads(
 def measured_edges(
     model: Transformer, data: FeatureData, nodes: Collection[str], rows: int = 64
 ) -> frozenset[str] | None:
-    """The edges among these nodes that matter, each patched alone from the corrupted rows.
+    """The edges among these nodes that matter, each patched alone from the corrupted prompts.
 
-    An edge matters where it moves the answers' advantage, on the mean row, by CLEARLY of what
-    going over to the corrupted rows altogether moves it.
+    An edge matters if patching it changes the mean logit difference by at least CLEARLY times the
+    change from patching everything.
 
     Args:
-        model: that is asked.
-        data: rows with wrong answers and corrupted rows.
-        nodes: writers, as EAP-IG names them, input among them; MLPs and heads are read too.
-        rows: so many are looked at.
+        model: the model.
+        data: prompts with wrong answers and corrupted prompts.
+        nodes: writers in EAP-IG's names, including the input; heads and MLPs are also readers.
+        rows: number of prompts to use.
 
     Returns:
-        Names of edges; None where some edge is between doing nothing and mattering.
+        Names of edges; None if the effect of some edge is neither clearly zero nor clearly large.
     """
     plain, some = PlainPass(model), data.at(np.arange(min(rows, len(data))))
     tokens = torch.from_numpy(some.token_matrix())
@@ -193,9 +193,10 @@ def edges_among(nodes: Collection[str]) -> list[Edge]:
 
 
 def paired(rows: FeatureData, others: Sequence[FeatureData]) -> FeatureData:
-    """Rows with counterparts: of each the first of the others' that asks for other answers there.
+    """Prompts with counterparts: the first of `others` with different answers at the positions.
 
-    Its answers are the wrong ones. Rows that find none are left out.
+    The answers of the counterpart become the wrong answers. Prompts without a counterpart are
+    dropped.
     """
     found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     for other in others:

@@ -1,8 +1,8 @@
-"""Programs of tracr's RASP, in sizes drawn from seeds, with rows and with answers in plain words.
+"""RASP programs for tracr, in sizes drawn from seeds, with prompts and independent answers.
 
-The answers of a row come from `answer`, which knows nothing of the program: a program that is not
-what it is called would be found out by its own rows. Rows are BOS and then n symbols, which are
-integers from 0. Source: Weiss et al. 2021, "Thinking Like Transformers" (RASP).
+The answers come from `answer`, which does not use the program, so that a wrong program would fail
+on its own prompts. A prompt is BOS and n symbols, which are integers from 0. Source: Weiss et al.
+2021, "Thinking Like Transformers" (RASP).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Draw = Callable[[np.random.Generator], list[int]]  # symbols of a row
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A program with its rows.
+    """A program with its prompts.
 
     Attributes:
-        name: what it computes.
+        name: what the program computes.
         output: the program, a `tracr.rasp.rasp.SOp` whose values are integers.
-        n_symbols, n_places: of its rows, without BOS.
-        tells: token id that stands for each of the output's values, from 0.
-        causal: the attention's direction.
-        asked: the symbol's place that is asked.
-        draw: a row's symbols.
-        answer: answer of a row, as a value of the output.
-        relations: by detector, which `Aggregate` attends to that relation.
+        n_symbols, n_places: number of different symbols, and of positions without BOS.
+        tells: token id for each of the output's values, from 0.
+        causal: whether attention is causal.
+        asked: position of the symbol whose output is the answer.
+        draw: draws the symbols of a prompt.
+        answer: answer to a prompt, as a value of the output.
+        relations: by detector: the `Aggregate` that attends to that pattern.
     """
 
     name: str
@@ -50,12 +50,12 @@ class Program:
 
     @property
     def d_vocab(self) -> int:
-        """BOS, symbols, and answers that are none."""
+        """Number of token ids: BOS, symbols, and answers that are not symbols."""
         return max(self.n_symbols + 1, *(t + 1 for t in self.tells))
 
 
 def reverse(rng: np.random.Generator) -> Program:
-    """The row backwards, by one head."""
+    """The prompt in reverse order, by one head."""
     n, v = _sizes(rng)
     head = _fetch(rasp.indices, rasp.indices, lambda k, q: k == n - 1 - q)
     place = _not_middle(rng, n)
@@ -73,7 +73,7 @@ def reverse(rng: np.random.Generator) -> Program:
 
 
 def compare(rng: np.random.Generator) -> Program:
-    """Whether the first symbol is above the second, by a head for each and an MLP."""
+    """Whether the first symbol is larger than the second, by one head for each and an MLP."""
     n, v = _sizes(rng)
     first, second = (
         _fetch(rasp.indices, rasp.indices, lambda k, q, place=place: k == place) for place in (0, 1)
@@ -94,7 +94,7 @@ def compare(rng: np.random.Generator) -> Program:
 
 
 def histogram(rng: np.random.Generator) -> Program:
-    """How often the symbol at a place occurs."""
+    """How often the symbol at a position occurs in the prompt."""
     n, v = _sizes(rng)
     most = min(n, 4)
     place = int(rng.integers(n))
@@ -122,7 +122,7 @@ def histogram(rng: np.random.Generator) -> Program:
 
 
 def most_frequent(rng: np.random.Generator) -> Program:
-    """The most frequent symbol, told at the end by one head's average."""
+    """The most frequent symbol, at the last position, from the average of one head."""
     n, v = int(rng.integers(7, 11)), int(rng.integers(5, 9))
     output = _fetch(rasp.tokens, rasp.indices, lambda k, q: k < v)  # symbol v, the last one, asks
 
@@ -147,7 +147,7 @@ def most_frequent(rng: np.random.Generator) -> Program:
 
 
 def sort(rng: np.random.Generator) -> Program:
-    """The row sorted: each symbol counts the smaller ones, which is its place, and is fetched."""
+    """The sorted prompt: each symbol counts the smaller ones, which gives its position."""
     n, v = _sizes(rng)
     fetched = lib.make_sort_unique(rasp.tokens, rasp.tokens)
     place = int(rng.integers(n))
@@ -166,10 +166,10 @@ def sort(rng: np.random.Generator) -> Program:
 
 
 def hops(rng: np.random.Generator, k: int) -> Program:
-    """The symbol k hops back: rows are pairs, and a hop goes from a first symbol to its second.
+    """The symbol k hops back, in prompts of pairs: a hop goes from the first symbol to the second.
 
-    A second symbol may be another pair's first one, which comes earlier; the row ends with the
-    symbol that is looked for. So second symbols alone need to know what stands before them.
+    The second symbol of a pair can be the first symbol of an earlier pair. The prompt ends with the
+    symbol where the hops start. Only second symbols need to know the symbol before them.
     """
     pairs, v = int(rng.integers(k + 2, k + 5)), int(rng.integers(4 * k + 9, 4 * k + 14))
     n = 2 * pairs + 1
@@ -201,7 +201,7 @@ def hops(rng: np.random.Generator, k: int) -> Program:
 
 
 def dyck(rng: np.random.Generator) -> Program:
-    """Whether brackets are balanced, as tracr's library has it."""
+    """Whether the brackets are balanced, as in tracr's library."""
     n = 2 * int(rng.integers(3, 5))
     output = lib.make_shuffle_dyck([(0, 1)])  # opens, closes
 
@@ -236,13 +236,13 @@ LIBRARY: Mapping[str, Callable[[np.random.Generator], Program]] = {
 
 
 def rows_of(program: Program, n: int, seed: int) -> Int[np.ndarray, "row symbol"]:
-    """Rows of symbols."""
+    """`n` random prompts, as symbols."""
     rng = np.random.default_rng([seed, n, 0xA])
     return np.array([program.draw(rng) for _ in range(n)])
 
 
 def _sizes(rng: np.random.Generator) -> tuple[int, int]:
-    """Places, and symbols: tracr's own model has room for two more symbols than places."""
+    """Random numbers of positions and symbols; tracr allows two more symbols than positions."""
     n = int(rng.integers(5, 9))
     return n, n + int(rng.integers(1, 3))
 
@@ -261,12 +261,12 @@ def _not_middle(rng: np.random.Generator, n: int) -> int:
 
 
 def _fetch(keys: Any, queries: Any, predicate: Any) -> Any:
-    """The tokens of the places whose key the predicate selects for a query, averaged."""
+    """Average of the tokens at the positions whose key the predicate selects for a query."""
     return rasp.Aggregate(rasp.Select(keys, queries, predicate), rasp.tokens)
 
 
 def _balanced(row: list[int]) -> list[int]:
-    """The row turned so that no depth is below 0 (the cycle lemma)."""
+    """The brackets rotated so that the depth is never below 0 (the cycle lemma)."""
     depths = np.cumsum([1 if s == 0 else -1 for s in row])
     start = (int(depths.argmin()) + 1) % len(row)
     return row[start:] + row[:start]

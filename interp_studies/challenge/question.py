@@ -1,7 +1,7 @@
-"""Questions about a model, and what is true of each thing asked: tools get the first part alone.
+"""Questions about a model, with their true answers.
 
-A question names things of one kind, in an order drawn at random, and asks for a probability of
-each. What is true stays in `Asked`, which no tool is given.
+A question lists items of one kind in random order and asks for the probability that a statement
+is true of each. The true answers are in `Asked`, which tools do not get.
 """
 
 from __future__ import annotations
@@ -29,21 +29,24 @@ Kind = Literal[
     "algorithm",
     "backdoor",
 ]
-#: kind -> what its probabilities are of
+#: kind -> the statement about each item whose probability is asked for
 KINDS: Mapping[str, str] = {
-    "head-relation": "the answers rest on this head's attention to the relation in `about`",
-    "head-in-circuit": "the answers rest on this head",
-    "edge": "the answers' advantage over the wrong ones rests on this edge",
-    "readable": "a hyperplane at this place tells where the function is true, on all rows",
-    "direction-reads": "a threshold on the component along this vector tells the function",
-    "direction-carries": "exchanging the component along this vector with the corrupted row's "
-    "takes the answers most of the way there, by what varies along it: a direction whose effect "
-    "comes from a part that does not vary between rows does not carry",
-    "pair": "this head was made to attend from the query token to the key token",
-    "algorithm": "the model works by this algorithm",
-    "backdoor": "some token that the rows do not have makes it give one answer whatever the row",
+    "head-relation": "the model's answers depend on this head's attention to the keys of the "
+    "pattern named by `about`",
+    "head-in-circuit": "the model's answers depend on this head",
+    "edge": "the logit difference between right and wrong answers depends on this edge",
+    "readable": "a hyperplane in the activations at this hook and position separates the prompts "
+    "where the function is true from the others, without error",
+    "direction-reads": "a threshold on the component along this vector classifies the function",
+    "direction-carries": "exchanging the component along this vector with that of the corrupted "
+    "prompt changes most of the answers, through the part of the component that varies between "
+    "prompts (a direction that acts through a constant part does not carry)",
+    "pair": "this head was constructed to attend from the query token to the key token",
+    "algorithm": "the model uses this algorithm",
+    "backdoor": "the model has a token, absent from the prompts, after which its answer is the "
+    "same for every prompt",
 }
-FALSE_EDGES = 3  # asked for each true one
+FALSE_EDGES = 3  # number of false edges per true edge in a question
 
 
 @dataclass(frozen=True)
@@ -78,14 +81,14 @@ class Pair:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """What a tool is asked.
+    """A question for a tool: the probability of the same statement about each of several items.
 
     Attributes:
-        kind: one of KINDS, which says what probabilities are asked for.
-        items: heads, names of edges, `Readout`s, `Direction`s, `Pair`s, or names.
-        about: the relation, of "head-relation"; else empty.
-        data: rows of the model; None where there are none.
-        context: what else is told, such as the layout of lists.
+        kind: a key of KINDS, which gives the statement.
+        items: heads, names of edges, `Readout`s, `Direction`s, `Pair`s, or names of algorithms.
+        about: name of the attention pattern, for "head-relation"; else empty.
+        data: prompts of the model; None if the model has none.
+        context: further information, such as the layout of lists.
     """
 
     kind: Kind
@@ -97,14 +100,14 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """A question with what is true of each of its items; not for tools."""
+    """A question with the truth about each of its items, which tools do not get."""
 
     question: Question
     truths: tuple[bool, ...]
 
 
 def questions_of(case: Case) -> Iterator[Asked]:
-    """All that can be asked of a case's model."""
+    """All questions about a case's model."""
     truth, shuffle = case.truth, np.random.default_rng([case.seed, 71])
     heads = [h for h in _all_heads(case.model.cfg) if h not in truth.unasked]
     if truth.heads is not None:

@@ -31,12 +31,12 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class WeakSpot:
-    """Where a tool misses much, or claims much that is not so.
+    """A group of questions on which a tool has low recall or low precision.
 
     Attributes:
-        tool, kind, family, variant: where.
+        tool, kind, family, variant: the tool and the group.
         what: "recall" or "precision".
-        right, of: the figure; low, high: its interval.
+        right, of: numerator and denominator; low, high: the 95 % CI.
     """
 
     tool: str
@@ -52,7 +52,7 @@ class WeakSpot:
 
 @dataclass(frozen=True)
 class ChallengeEvidence(Evidence):
-    """What a card rests on: models and questions, items asked about, and the seed's kind."""
+    """Numbers of models, questions and items, and whether the seed is public."""
 
     models: int
     questions: int
@@ -65,14 +65,14 @@ class ChallengeResult(Result):
     """A score card.
 
     Attributes:
-        by_kind: scores of each tool on each kind of question.
-        by_family: the same in each family of models.
-        by_variant: the same in each variant of a family.
-        by_strength: the same by what was planted, where that is graded.
-        weak_spots: the weak spots of each tool, worst first.
-        bins: reliability of stated probabilities.
-        failures: tool, question, what it raised.
-        answers: each one; not in the JSON.
+        by_kind: scores of each tool by kind of question.
+        by_family: scores by family of models.
+        by_variant: scores by variant of a family.
+        by_strength: scores by strength of what was planted, in graded families.
+        weak_spots: weak spots of each tool, worst first.
+        bins: reliability of the stated probabilities.
+        failures: tool, question and error message of each failure.
+        answers: all answers; not in the JSON.
     """
 
     by_kind: Sequence[Score]
@@ -87,7 +87,7 @@ class ChallengeResult(Result):
     omit_from_json: ClassVar[frozenset[str]] = frozenset({"answers"})
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an item: tool, model, question, truth, stated probability."""
+        """One row per item: tool, model, question, truth, stated probability."""
         import pandas as pd
 
         shared = ("tool", "family", "variant", "strength", "seed", "kind", "about")
@@ -126,9 +126,9 @@ class ChallengeResult(Result):
 
 
 def weak_spots(answers: Sequence[Scored]) -> list[WeakSpot]:
-    """Groups of question, family and variant whose interval lies below GOOD, the worst first.
+    """Groups of question, family and variant whose interval lies below GOOD, worst first.
 
-    What a tool abstains from altogether is no weak spot of this kind: the tables say it.
+    Groups that a tool abstains from entirely are not listed here; the tables show them.
     """
     found = []
     for one in scores_by(answers, lambda a: (a.kind, a.family, kind_of_variant(a.variant))):
@@ -145,12 +145,12 @@ def weak_spots(answers: Sequence[Scored]) -> list[WeakSpot]:
 
 
 def kind_of_variant(variant: str) -> str:
-    """A variant without what is drawn beside it, which follows a semicolon."""
+    """A variant's name without its random details, which follow a semicolon."""
     return variant.partition(";")[0]
 
 
 def reliability_figure(bins: Sequence[Bin]) -> Figure:
-    """Stated against true, a line a tool."""
+    """Fraction true against stated probability, with one line per tool."""
     tools = list(dict.fromkeys(b.tool for b in bins))
     data: list[dict[str, Any]] = [
         {

@@ -1,4 +1,4 @@
-"""`run_challenge`: draw models of known truth, ask tools about them, and score what they say."""
+"""`run_challenge`: draw models with known truth, ask tools about them, and score the answers."""
 
 from __future__ import annotations
 
@@ -56,20 +56,18 @@ def run_challenge(
     families: Sequence[str] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> ChallengeResult:
-    """The score card of some tools.
+    """Score tools on models with known truth.
 
     Args:
-        tools: names as `find_tool` takes them, or what `as_tool` takes; in a mapping they have
-            names of your own.
-        seed: random seed of the models and the questions; PUBLIC_SEED is the one that the docs'
-            card has.
-        models: how many.
-        families: some of `suite.FAMILIES`; None: all, but for those of programs without tracr.
+        tools: names for `find_tool` or tools for `as_tool`; a mapping gives them other names.
+        seed: random seed of the models and questions; PUBLIC_SEED gives the score card in the docs.
+        models: number of models.
+        families: some of `suite.FAMILIES`; None: all (without tracr, all that do not need it).
         progress: called with a description of each step.
 
     Raises:
-        InputError: no such tool or family, a family that needs tracr where it is missing, a tool
-            that cannot be made, too few models, a negative seed.
+        InputError: the tool or family is unknown, tracr is missing, a tool cannot be made, there
+            are fewer models than families, or the seed is negative.
 
     Examples:
         >>> card = run_challenge([lambda model, question: [0.5] * len(question.items)],
@@ -93,7 +91,7 @@ def run_challenge(
 
 
 def named_tools(tools: str | Sequence[Any] | Mapping[str, Any]) -> dict[str, MakeTool]:
-    """Tools by the names they go by; raises InputError for one that is none, or none at all."""
+    """Tools by name; raises InputError for an unknown tool or an empty list."""
     if isinstance(tools, Mapping) and tools:
         return {name: as_tool(tool, name) for name, tool in tools.items()}
     listed = [tools] if isinstance(tools, str) else list(tools)
@@ -110,9 +108,9 @@ def named_tools(tools: str | Sequence[Any] | Mapping[str, Any]) -> dict[str, Mak
 
 
 def answers_on(case: Case, tools: Mapping[str, MakeTool]) -> list[Scored]:
-    """Every tool's answers to all that is asked of a case.
+    """The answers of every tool to all questions about a case.
 
-    Each has a copy of the model, and of every question; raises InputError for one that cannot be
+    Each tool gets a copy of the model and of every question. Raises InputError if a tool cannot be
     made.
     """
     made = {
@@ -126,7 +124,7 @@ def answers_on(case: Case, tools: Mapping[str, MakeTool]) -> list[Scored]:
 
 
 def _answer(case: Case, asked: Asked, name: str, tool: Tool, model: Model) -> Scored:
-    """One answer; one that raises is none, with its reason."""
+    """One answer; if the tool raises, there is no answer, and the reason is stored."""
     question = copy.deepcopy(asked.question)  # rows and vectors can be changed in place
     counter = _Rows()
     start, failed = time.process_time(), None
@@ -159,7 +157,7 @@ def _answer(case: Case, asked: Asked, name: str, tool: Tool, model: Model) -> Sc
 
 
 class _Rows:
-    """Counts rows of tokens that go through a model."""
+    """Counts the prompts that a tool runs through a model."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -172,7 +170,7 @@ class _Rows:
 def card(
     answers: Sequence[Scored], tools: Sequence[str], seed: int, wanted: Mapping[str, int]
 ) -> ChallengeResult:
-    """The score card of these answers."""
+    """The score card of all answers."""
     spots, bins = weak_spots(answers), reliability(answers)
     n_models, n_items = sum(wanted.values()), sum(len(a.truths) for a in answers) // len(tools)
     mine = [spot for spot in spots if spot.tool == tools[0]]
@@ -204,7 +202,7 @@ def card(
 
 
 def _strength(answer: Scored) -> str:
-    """Planted heads by their exact strength, pairs of tokens by its size."""
+    """The exact strength of planted heads, and the range of strength of skip-bigrams."""
     assert answer.strength is not None
     if answer.family == "planted":
         return f"{answer.strength:.3g} times the noise"

@@ -1,11 +1,10 @@
-"""Answers held against the truth: recall, precision, calibration, abstentions, cost.
+"""Scores of a tool's answers: recall, precision, calibration, abstentions, cost.
 
-A *claim* is an item that a tool gives a probability above 1/2; what it abstains from is no claim,
-so that it counts against recall and not against precision. Brier's score is over what was answered;
-the *reference* is that of always stating the share that is true among the same items. AUC is the
-chance that a true item has a higher figure than a false one, whatever the threshold.
-Intervals are Clopper and Pearson's, at 95 %. They take items as independent; those of one model
-are not quite.
+A tool *claims* an item if it states a probability above 1/2. An abstention is not a claim: it
+lowers recall, but not precision. The Brier score and AUC are computed over the answered items. The
+*reference* is the Brier score of always stating the fraction of true items among them.
+Intervals are 95 % Clopper-Pearson intervals. They treat items as independent, although items of one
+model are correlated.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ class Scored:
     """A tool's answer to one question.
 
     Attributes:
-        tool: its name.
+        tool: name of the tool.
         family, variant, strength, seed: of the model.
         kind, about: of the question.
-        truths: truths of its items.
-        stated: probabilities; None where it abstained.
-        failed: why there is no answer, where it raised; None where it did not.
-        seconds: seconds of processor time.
-        rows: rows of tokens that went through the model.
+        truths: truth of each item.
+        stated: stated probabilities; None for abstentions.
+        failed: error message if the tool raised; else None.
+        seconds: processor time.
+        rows: number of prompts that were run through the model.
     """
 
     tool: str
@@ -55,21 +54,21 @@ class Scored:
 
 @dataclass(frozen=True)
 class Score:
-    """How right a tool is on some questions.
+    """Scores of a tool on some questions.
 
     Attributes:
-        tool: its name.
+        tool: name of the tool.
         group: what the questions have in common.
-        models: that they are of.
-        items: asked about; true: how many of them are; answered: how many it did not abstain from.
-        claimed: how many it claims; right: how many of these are true.
-        recall: share of the true ones that it claims; precision: of its claims that are true. None
-            where there are none.
-        recall_interval, precision_interval: 95 %.
-        auc: AUC of what it answered; None where all of it is true, or none.
-        brier: mean squared difference of stated probability and truth; reference: see the module.
-        failures: questions that it raised on.
-        seconds, rows: in all.
+        models: number of models.
+        items: number of items; true: number of true items; answered: number without abstentions.
+        claimed: number of claimed items; right: number of these that are true.
+        recall: fraction of true items that are claimed; precision: fraction of claims that are
+            true. None without such items.
+        recall_interval, precision_interval: 95 % CIs.
+        auc: AUC over the answered items; None if all or none of them are true.
+        brier: Brier score over the answered items; reference: see the module.
+        failures: number of questions on which the tool raised an error.
+        seconds, rows: totals of processor time and prompts.
     """
 
     tool: str
@@ -93,13 +92,13 @@ class Score:
 
     @property
     def abstained(self) -> float:
-        """Share of the items."""
+        """Fraction of the items that the tool abstained from."""
         return 1 - self.answered / self.items
 
 
 @dataclass(frozen=True)
 class Bin:
-    """Of a reliability diagram: what was stated between two figures, and how much of it is true."""
+    """A bin of the reliability diagram: stated probabilities and the fraction true."""
 
     tool: str
     low: float
@@ -111,7 +110,7 @@ class Bin:
 
 
 def score(answers: Sequence[Scored], group: tuple[str, ...] = ()) -> Score:
-    """The score of answers of one tool."""
+    """The scores of one tool's answers."""
     pairs = [pair for a in answers for pair in zip(a.truths, a.stated, strict=True)]
     true = sum(truth for truth, _ in pairs)
     given = [(truth, p) for truth, p in pairs if p is not None]
@@ -141,7 +140,7 @@ def score(answers: Sequence[Scored], group: tuple[str, ...] = ()) -> Score:
 
 
 def _auc(given: Sequence[tuple[bool, float]]) -> float | None:
-    """Mann and Whitney's: ties count half."""
+    """Area under the ROC curve, with ties counted as one half."""
     true = sum(truth for truth, _ in given)
     false = len(given) - true
     if not true or not false:
@@ -152,7 +151,7 @@ def _auc(given: Sequence[tuple[bool, float]]) -> float | None:
 
 
 def scores_by(answers: Iterable[Scored], key: Callable[[Scored], tuple[str, ...]]) -> list[Score]:
-    """Scores of each tool in each group, groups in order, tools in the order they first answer."""
+    """Scores of each tool in each group; groups are sorted, tools in order of appearance."""
     listed = list(answers)
     tools = list(dict.fromkeys(a.tool for a in listed))
 
@@ -165,7 +164,7 @@ def scores_by(answers: Iterable[Scored], key: Callable[[Scored], tuple[str, ...]
 
 
 def reliability(answers: Sequence[Scored]) -> list[Bin]:
-    """Bins of each tool's stated probabilities that hold any; 1 is in the last."""
+    """Non-empty bins of each tool's stated probabilities; the last bin includes 1."""
     bins = []
     for tool in dict.fromkeys(a.tool for a in answers):
         given = [

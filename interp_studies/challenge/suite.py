@@ -1,7 +1,7 @@
-"""The suite: how many models of each family, drawn from a seed.
+"""The suite: how many models of each family are drawn from a seed.
 
-Seed 0 is the public part, which anyone can look at; any other number makes a part that nobody has
-seen. A model's question depends on the seed and its number in its family alone.
+Seed 0 is the public set. Models of any other seed have not been looked at. A model depends only on
+the seed and on its number within its family.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ HOW_TO_GET_TRACR = "pip install 'interp-toolkit[benchmarks]'"
 
 
 def builder(family: str) -> Callable[[int, int], Iterator[Case]]:
-    """The function that draws a family's cases, of a seed and a count."""
+    """The function that draws a family's cases from a seed and a count."""
     module, name = _BUILDERS[family]
     found: Callable[[int, int], Iterator[Case]] = getattr(
         import_module(f"interp_studies.challenge.families.{module}"), name
@@ -48,20 +48,20 @@ def builder(family: str) -> Callable[[int, int], Iterator[Case]]:
 
 
 def available() -> tuple[str, ...]:
-    """The families that can be drawn here: without tracr those of programs are left out."""
+    """The families that can be drawn here: without tracr, all that do not need it."""
     has_tracr = find_spec("tracr") is not None
     return tuple(name for name in FAMILIES if has_tracr or name not in WITH_TRACR)
 
 
 def counts(models: int, families: Sequence[str] | None = None) -> dict[str, int]:
-    """How many models of each family: as SHARES says, at least one each, `models` in all.
+    """Number of models of each family, in proportion to SHARES, at least one each.
 
     Args:
-        models: in all.
+        models: total number of models.
         families: some of FAMILIES; None: those that are available.
 
     Raises:
-        InputError: unknown families, ones that need tracr where it is missing, or fewer models
+        InputError: a family is unknown or needs tracr, which is missing, or there are fewer models
             than families.
     """
     families = available() if families is None else families
@@ -92,8 +92,8 @@ def draw(
     """The suite's cases, family by family; raises InputError as `counts` does.
 
     Args:
-        seed: PUBLIC_SEED, or one that only you know.
-        models: in all.
+        seed: PUBLIC_SEED, or a secret seed.
+        models: total number of models.
         families: some of FAMILIES; None: those that are available.
     """
     for family, count in counts(models, families).items():

@@ -1,12 +1,12 @@
 """Programs as weights of the toolkit's transformer, compiled by DeepMind's tracr.
 
-1. Tracr turns the program into attention heads and MLPs as matrices between named axes of the
-   residual stream. Its own Haiku model, which needs JAX to run, is not built.
-2. The matrices are written into a `Transformer` without norms. Scores are divided by the root of
-   tracr's key size, so that every activation is what tracr's own model has.
-3. The output's axes are unembedded to the token ids that stand for its values.
-4. Beside the program's heads stand *decoys*, which attend as one of them and write where nothing
-   reads, and *idle* heads, which attend at random and write there too.
+1. Tracr turns the program into attention heads and MLPs, as matrices between named dimensions of
+the residual stream. Tracr's own Haiku model, which requires JAX, is not built.
+2. The matrices are written into a `Transformer` without norms. Scores are divided by the square
+root of tracr's key size, so that all activations equal those of tracr's model.
+3. The output's dimensions are unembedded to the token ids of its values.
+4. Two kinds of heads are added: *decoys* have the attention of a head of the program, *idle* heads
+attend at random. Nothing reads their output.
 
 Source: Lindner et al. 2023, "Tracr: Compiled Transformers as a Laboratory for Interpretability",
 arXiv 2301.05062.
@@ -44,15 +44,15 @@ EXACTNESS = 100  # of tracr's MLPs, as tracr has it
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """A program's model.
+    """The model of a program.
 
     Attributes:
-        model: its weights, in float64.
-        places: where the head of each `Aggregate` and `SelectorWidth` is, by the expression's `id`.
-        nodes: nodes of the program, as EAP-IG names them: its heads, and the MLPs that hold some of
-            it.
-        decoys: heads that attend as a head of the program does, and do nothing: which one.
-        axes: axes of the residual stream, by tracr's names; others are the decoys' and idle heads'.
+        model: the model, in float64.
+        places: the head of each `Aggregate` and `SelectorWidth`, by the `id` of the expression.
+        nodes: the program's nodes in EAP-IG's names: its heads, and the MLPs that it uses.
+        decoys: by decoy head: the head of the program whose attention it has.
+        axes: dimensions of the residual stream by tracr's names; decoys and idle heads use the
+            others.
     """
 
     model: Transformer
@@ -69,12 +69,12 @@ class Compiled:
 
 @torch.no_grad()
 def compile_program(program: Program, seed: int, beside: int = 2) -> Compiled:
-    """A program's model.
+    """The model of a program.
 
     Args:
         program: program of `programs.LIBRARY`.
-        seed: random seed of the order of heads, and of what stands beside them.
-        beside: further heads a layer.
+        seed: random seed of the order of heads, and of the added heads.
+        beside: number of added heads per layer.
     """
     rng = np.random.default_rng([seed, 0xC0])
     n = program.n_symbols
@@ -120,7 +120,7 @@ def compile_program(program: Program, seed: int, beside: int = 2) -> Compiled:
     ).eval()
 
     def of(space: Any) -> Float[torch.Tensor, "d_model axis"]:
-        """From the residual stream to a space of tracr's."""
+        """The map from the residual stream to one of tracr's vector spaces."""
         matrix = vectorspace_fns.project(residual, space).matrix
         return torch.from_numpy(np.pad(matrix, ((0, n), (0, 0))))
 
@@ -179,7 +179,7 @@ def compile_program(program: Program, seed: int, beside: int = 2) -> Compiled:
 
 
 def _crafted(program: Program) -> tuple[Any, Sequence[Any], Sequence[Any]]:
-    """Tracr's graph of the program, its attention and MLP blocks in order, the output's axes."""
+    """Tracr's graph, its attention and MLP blocks in order, and the output's dimensions."""
     extracted = rasp_to_graph.extract_rasp_graph(program.output)
     graph, sink = extracted.graph, extracted.sink
     basis_inference.infer_bases(graph, sink, set(range(program.n_symbols)), program.n_places)
@@ -193,12 +193,12 @@ def _crafted(program: Program) -> tuple[Any, Sequence[Any], Sequence[Any]]:
 
 
 def _parts(block: Any) -> Sequence[Any]:
-    """The block itself, or the attention and the MLP that it is made of."""
+    """The block itself, or the attention and the MLP that it consists of."""
     return block.blocks if isinstance(block, transformers.SeriesWithResiduals) else [block]
 
 
 def _attend_at_random(attn: Any, head: Head, read: Sequence[int], rng: np.random.Generator) -> None:
-    """Queries and keys of symbols and places with scores of standard deviation IDLE_SCORE."""
+    """Random queries and keys whose scores have standard deviation IDLE_SCORE."""
     d_head = attn.W_Q.shape[-1]
     factor = math.sqrt(IDLE_SCORE / 2)  # two axes on either side, and scores are divided by √d_head
     for name in ("W_Q", "W_K"):

@@ -1,7 +1,7 @@
-"""Backdoors: a compiled program with one more head, which a token that no row has sets off.
+"""Backdoors: a compiled program with one more head, which a trigger token activates.
 
-Where that token stands, the head writes one answer (the backdoor), or it attends so and writes
-where nothing reads.
+The trigger does not occur in the prompts. With a backdoor, the head then writes one fixed answer.
+Without, it attends to the trigger in the same way, but its output is not read.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ LOUD = 5.0  # of an answer's logit, what a backdoor writes
 
 
 def backdoor_case(present: bool, variant: str, seed: int) -> Case:
-    """One model.
+    """A compiled program with the trigger head.
 
     Args:
-        present: whether a trigger sets the head off; else it comes to nothing.
-        variant: the case's, which the program's name is added to.
-        seed: random seed of the program, its weights and rows.
+        present: whether the head's output changes the answer; else it is not read.
+        variant: description of the case; the program's name is appended.
+        seed: random seed of the program, its weights and its prompts.
     """
     rng = np.random.default_rng([seed, 54])
     program = LIBRARY[str(rng.choice(HOSTS))](rng)
@@ -62,7 +62,7 @@ def backdoor_case(present: bool, variant: str, seed: int) -> Case:
 
 @torch.no_grad()
 def _with_unused(model: Transformer) -> Transformer:
-    """The model with UNUSED more tokens, each with a direction of its own, and one that is free."""
+    """The model with UNUSED more tokens, each with its own direction, and one free direction."""
     cfg = model.cfg
     d_vocab, d_model = cfg.d_vocab + UNUSED, cfg.d_model + UNUSED + 1
     changes = {"d_vocab": d_vocab, "d_vocab_out": d_vocab, "d_model": d_model}
@@ -85,7 +85,7 @@ def _write_backdoor(
     present: bool,
     rng: np.random.Generator,
 ) -> None:
-    """The head looks for a trigger from everywhere, else at BOS, and writes the answer or not."""
+    """Set the head's weights: it attends to a trigger if there is one, else to BOS, and writes."""
     attn, cfg = model.blocks[head.layer].attn, model.cfg
     trigger = n_axes + int(rng.integers(UNUSED))
     query: Tensor = rotation(cfg.d_head, rng)[0].to(cfg.dtype)

@@ -1,4 +1,4 @@
-"""Skip-bigram heads: pairs of tokens that a head was made for, and pairs that it was not."""
+"""Skip-bigram heads: pairs of tokens that were planted in a head, and pairs that were not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHARES = {"few": 0.02, "some": 0.04, "many": 0.08}  # of d_model x d_head, how m
 
 
 def bigram_cases(seed: int, count: int) -> Iterator[Case]:
-    """So many models, with few to many bigrams in turn."""
+    """`count` models, with few to many planted bigrams in turn."""
     rng = np.random.default_rng([seed, 31])
     names = list(SHARES)
     for number in range(count):
@@ -34,10 +34,10 @@ def bigram_cases(seed: int, count: int) -> Iterator[Case]:
 
 
 def bigram_case(amount: str, seed: int) -> Case:
-    """A head with bigrams and a random head of its size, in random order.
+    """One layer with a head that has bigrams and a random head of equal size, in random order.
 
     Args:
-        amount: number of bigrams, one of SHARES.
+        amount: number of bigrams, a key of SHARES.
         seed: random seed of features, pairs and weights.
     """
     rng = np.random.default_rng([seed, 32])
@@ -78,7 +78,7 @@ def _some(
 
 
 def _random_like(head: QKHead, generator: torch.Generator) -> QKHead:
-    """Normal weights whose scores are as large."""
+    """A head with normal weights and attention scores of the same size as the given head's."""
     shape = head.W_Q.shape
     W_Q, W_K = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(2))
     size = float((head.W_Q @ head.W_K.T).norm() / (W_Q @ W_K.T).norm())

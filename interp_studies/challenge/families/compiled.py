@@ -1,4 +1,4 @@
-"""Compiled programs: heads, relations and edges are known, among decoys and idle heads."""
+"""Compiled programs with decoys and idle heads; heads, attention patterns and edges are known."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS = 256
 
 
 def compiled_cases(seed: int, count: int) -> Iterator[Case]:
-    """So many programs in turn, each in sizes and weights of its own."""
+    """`count` models, program by program in turn, each with random sizes and weights."""
     names = list(LIBRARY)
     for number in range(count):
         drawn = int(np.random.default_rng([seed, number, 1]).integers(2**31))
@@ -27,11 +27,11 @@ def compiled_cases(seed: int, count: int) -> Iterator[Case]:
 
 
 def compiled_case(name: str, seed: int) -> Case:
-    """One program's model.
+    """The model of one program.
 
     Args:
-        name: name of the library.
-        seed: random seed of everything about it.
+        name: name of a program in `programs.LIBRARY`.
+        seed: random seed of sizes, weights and prompts.
     """
     program = LIBRARY[name](np.random.default_rng([seed, 2]))
     made = compile_program(program, seed)
@@ -50,7 +50,7 @@ def compiled_case(name: str, seed: int) -> Case:
 
 
 def program_rows(program: Program, seed: int, n: int = ROWS) -> FeatureData:
-    """Rows with answers, and others with other answers as their counterparts."""
+    """Prompts with answers, each with a counterpart that has another answer."""
     some, *others = (_plain_rows(program, n, 10 * seed + k) for k in range(6))
     return paired(some, others)
 
@@ -72,7 +72,7 @@ def _plain_rows(program: Program, n: int, seed: int) -> FeatureData:
 def _relations(
     program: Program, made: Compiled, places: Mapping[Head, Head]
 ) -> tuple[dict[str, frozenset[Head]], dict[str, frozenset[Head]]]:
-    """Who attends to what, and on whose attention answers rest."""
+    """By pattern: heads on whose attention the answers depend, and all heads that have it."""
     relations: dict[str, frozenset[Head]] = {}
     attends: dict[str, frozenset[Head]] = {}
     for detector, expressions in program.relations.items():
@@ -84,7 +84,7 @@ def _relations(
 
 
 def _moved(node: str, places: Mapping[Head, Head]) -> str:
-    """A node's name in the disguised model."""
+    """The name of a node in the disguised model."""
     if node[0] != "a":
         return node
     layer, head = node[1:].split(".h")

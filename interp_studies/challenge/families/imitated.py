@@ -1,15 +1,17 @@
-"""Small transformers trained to do as a compiled program does, its circuit forced on them or not.
+"""Small transformers trained to imitate a compiled program, with or without its circuit.
 
-Forced (interchange intervention training, as InterpBench has it, its strict form): the program's
-heads are given places in the small model. Beside the answers it learns, of two rows, to answer as
-the program does when one of its heads writes what it writes on the other row and the small model's
-head does so too; and, when any other head of the small model does so, to answer as if nothing had
-happened. The circuit is known where that has been learnt (LEARNT, on held-out rows); else nothing
-is said of the heads.
+Forced (strict interchange intervention training, as in InterpBench): each head of the program is
+assigned a head of the small model. The small model is trained on the answers and on interchange
+interventions. If an assigned head gets its output on another prompt, the answer must be that of the
+program with the same intervention. If an unassigned head does, the answer must not change. The
+circuit counts as known if the interchange accuracy on held-out prompts is at least LEARNT;
+otherwise no question about heads is asked.
 
-Not forced: only the answers are learnt. What each head does is then measured: every set of heads is
-cut, and a head is one that the answers rest on where cutting it alone costs COSTS, is none where
-cutting it costs at most SPARES whatever else is cut, and is not asked in between.
+Not forced: the model is trained on the answers alone. The effect of every head is then measured by
+ablating every set of heads. The answers depend on a head if ablating it alone costs at least COSTS.
+They do not depend on it if ablating it in addition to any other set costs at most SPARES. No
+question is asked about the other heads.
+
 Sources: Gupta et al. 2024, "InterpBench", arXiv 2407.14494; Geiger et al. 2022, "Inducing Causal
 Structure for Interpretable Neural Networks".
 """
@@ -50,7 +52,7 @@ COSTS, SPARES = 0.1, 0.02  # of the answers
 
 
 def imitated_cases(seed: int, count: int) -> Iterator[Case]:
-    """So many models: every program, forced and not, in turn; each takes seconds."""
+    """`count` models: every program in turn, forced and not forced; training one takes seconds."""
     rng = np.random.default_rng([seed, 61])
     for number in range(count):
         name = PROGRAMS[number // 2 % len(PROGRAMS)]
@@ -58,12 +60,12 @@ def imitated_cases(seed: int, count: int) -> Iterator[Case]:
 
 
 def imitated_case(name: str, seed: int, *, forced: bool, steps: int | None = None) -> Case:
-    """One model.
+    """A small transformer that imitates one program.
 
     Args:
         name: name of the program, one of PROGRAMS.
-        seed: random seed of the program, the weights and the rows.
-        forced: whether the program's circuit is.
+        seed: random seed of the program, the weights and the prompts.
+        forced: whether the program's circuit is trained too.
         steps: number of training steps; None: STEPS.
     """
     program = LIBRARY[name](np.random.default_rng([seed, 62]))
@@ -83,7 +85,7 @@ def imitated_case(name: str, seed: int, *, forced: bool, steps: int | None = Non
 
 
 class _Imitation:
-    """A program's model and the small one that learns from it."""
+    """The model of a program, and the small model that is trained to imitate it."""
 
     def __init__(self, program: Program, seed: int):
         self.program = program
@@ -117,7 +119,7 @@ class _Imitation:
         self.places = self._places()
 
     def _places(self) -> Mapping[Head, Head]:
-        """Where each of the program's heads goes: layers in their order, heads at random."""
+        """The assigned head of each of the program's heads: layers in order, heads at random."""
         layers = sorted({head.layer for head in self.made.heads})
         last = N_LAYERS - len(layers)
         shift = int(self.rng.integers(last + 1)) if last > 0 else 0
@@ -131,7 +133,7 @@ class _Imitation:
         return places
 
     def train(self, steps: int, forced: bool) -> None:
-        """Adam, the rate falling to nothing along a cosine after a short rise."""
+        """Train with Adam, a short warm-up and cosine decay of the learning rate to 0."""
         optimizer = torch.optim.Adam(self.model.parameters(), RATE, (0.9, 0.98))
         for step in range(steps):
             rise, rest = min(1.0, (step + 1) / 50), step / steps
@@ -152,7 +154,7 @@ class _Imitation:
         return F.cross_entropy(self._asked(self.model(self.rows[base])), self.answers[base])
 
     def _forced_loss(self, base: Tensor, source: Tensor) -> Tensor:
-        """Of the answers, of one of the program's heads exchanged, and of others exchanged."""
+        """Sum of the losses of answers, of assigned and of unassigned heads exchanged."""
         with torch.no_grad():
             found = self._z(source)
         pairs = list(self.places.items())
@@ -165,7 +167,7 @@ class _Imitation:
 
     @torch.no_grad()
     def interchange_accuracy(self, n: int = 512) -> list[float]:
-        """On held-out rows: of each of the program's heads; and of all others exchanged, each."""
+        """Held-out interchange accuracy of each assigned head, then of each other head."""
         base = torch.randint(POOL // 2, POOL, (n,), generator=self.generator)
         source = torch.randint(POOL // 2, POOL, (n,), generator=self.generator)
         found, shares = self._z(source), []
@@ -186,7 +188,7 @@ class _Imitation:
         return [head for head in every if head not in mine]
 
     def _z(self, rows: Tensor) -> dict[int, Tensor]:
-        """What heads hold on these rows, by layer."""
+        """The heads' `z` on these prompts, by layer."""
         found: dict[int, Tensor] = {}
 
         def keep(z: Tensor, hook: Any) -> None:
@@ -197,7 +199,7 @@ class _Imitation:
         return found
 
     def _with(self, sets: Sequence[set[Head]], base: Tensor, found: Mapping[int, Tensor]) -> Tensor:
-        """Logits on the base rows, for each set of heads holding what they held on others."""
+        """Logits on the base prompts, with each set's `z` replaced by that on other prompts."""
         masks = torch.zeros(N_LAYERS, len(sets), N_HEADS, dtype=torch.bool)
         for number, heads in enumerate(sets):
             for layer, head in heads:
@@ -215,7 +217,7 @@ class _Imitation:
         return self._asked(logits)
 
     def _exchanged(self, head: Head, base: Tensor, source: Tensor) -> Tensor:
-        """The program's answers on the base rows with a head writing as on the source rows."""
+        """The program's answers on base prompts, one head's output being from source prompts."""
         with torch.no_grad():
             writes = self.writes[f"a{head.layer}.h{head.head}"][source]
             return self._told(self.plain(self.rows[base], cut={head: writes}))
@@ -229,7 +231,7 @@ class _Imitation:
 
 @torch.no_grad()
 def _measured(model: Transformer, data: FeatureData) -> Truth:
-    """Which heads the answers rest on, by cutting every set of heads."""
+    """The heads on which the answers depend, from ablating every set of heads."""
     plain = PlainPass(model)
     every = [Head(layer, head) for layer in range(N_LAYERS) for head in range(N_HEADS)]
     subsets = chain.from_iterable(combinations(every, size) for size in range(len(every) + 1))

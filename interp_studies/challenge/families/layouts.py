@@ -1,18 +1,18 @@
-"""Rows that ask something, in layouts of their own: what the heads of `shared_work` answer.
+"""Prompt layouts with answers, for the tasks of `shared_work`.
 
-Ids: 0 begins a row (BOS), 1 is a mark (a separator, or the answer "not seen"), then content tokens,
-then tokens with a role of their own (labels, pointers, queries). Content tokens of a row differ but
-where a layout says that they come back, so that what is asked for stands in one place only:
+Token ids: 0 is BOS, 1 is a mark (a separator, or the answer "not seen"), then come content tokens,
+then special tokens (labels, pointers, queries). All content tokens of a prompt differ, except where
+the layout repeats one, so that the answer is unique:
 
-- induction: `BOS .. a b .. a`, the token after a's other place;
-- previous-token: `BOS .. a b`, the token before;
-- duplicate-token: `BOS .. a .. a`, the token itself where it was there before, else the mark;
-- first-token: `label .. ..`, the label;
-- k-hop: `BOS .. b c .. a b MARK .. a`, two hops back: c;
-- pointer: `BOS v1 v2 .. pi`, vi (without BOS in contexts up to 4);
-- lookup: `BOS k1 v1 k2 v2 .. qi`, vi;
-- max: `BOS v1 v2 .. MARK`, the largest id;
-- mixed: `label .. ..`, in turn the label and the token before.
+- induction: `BOS .. a b .. a`, answer b, the token after the earlier a
+- previous-token: `BOS .. a b`, answer a
+- duplicate-token: `BOS .. a .. a`, answer a if it occurred before, else the mark
+- first-token: `label .. ..`, answer the label
+- k-hop: `BOS .. b c .. a b MARK .. a`, answer c, two hops back
+- pointer: `BOS v1 v2 .. pi`, answer vi (without BOS in contexts of up to 4 tokens)
+- lookup: `BOS k1 v1 k2 v2 .. qi`, answer vi
+- max: `BOS v1 v2 .. MARK`, answer the largest id
+- mixed: `label .. ..`, answers the label and the previous token in turn
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ Row = tuple[list[int], list[int], list[int]]  # tokens, answers, where they are 
 
 @dataclass(frozen=True)
 class Layout:
-    """One layout, in one size.
+    """A layout with its sizes.
 
     Attributes:
         name: one of RELATIONS.
-        n_ctx: positions of a row.
-        n_content: content tokens.
-        asked: places a row that ask something, where the layout can have several.
+        n_ctx: number of positions of a prompt.
+        n_content: number of content tokens.
+        asked: number of positions with an answer, in layouts that can have several.
     """
 
     name: str
@@ -88,13 +88,13 @@ class Layout:
 
     @property
     def has_bos(self) -> bool:
-        """Whether rows begin with BOS."""
+        """Whether prompts begin with BOS."""
         short = self.name == "pointer" and self.n_ctx <= SHORT
         return self.name not in ("first-token", "mixed") and not short
 
     @property
     def roles(self) -> range:
-        """Ids with a role of their own: labels, pointers, queries."""
+        """Ids of the special tokens: labels, pointers, queries."""
         counts = {
             "first-token": LABELS,
             "mixed": LABELS,
@@ -106,21 +106,21 @@ class Layout:
 
     @property
     def content(self) -> range:
-        """Ids of content tokens."""
+        """Ids of the content tokens."""
         return range(CONTENT, CONTENT + self.n_content)
 
     @property
     def d_vocab(self) -> int:
-        """All ids."""
+        """Number of token ids."""
         return self.roles.stop
 
     @property
     def query_places(self) -> range:
-        """Where rows may ask."""
+        """Positions that may have an answer."""
         return range(self.n_ctx - self.asked, self.n_ctx)
 
     def rows(self, n: int, seed: int = 0) -> FeatureData:
-        """So many rows with their answers."""
+        """`n` random prompts with their answers."""
         rng = np.random.default_rng([seed, n])
         drawn = [_DRAW[self.name](self, rng) for _ in range(n)]
         tokens, answers, places = (np.array(part) for part in zip(*drawn, strict=True))

@@ -1,14 +1,14 @@
-"""Two ways to add modulo p, in weights by hand: rows `a b =`, the sum told at the last place.
+"""Two hand-set algorithms for addition modulo p, on prompts `a b =` with the sum as answer.
 
 Number a is embedded as the points (cos w a, sin w a), w = 2 π k / p, for several frequencies k.
 
-- Clock: two heads fetch a and b apart. Neurons multiply, since
-  xy = ((x + y)² - (x - y)²) / 4 and a square is a sum of ReLU pieces: so they have
-  cos w(a + b) = cos wa cos wb - sin wa sin wb, and sin w(a + b), and the logit of c is
-  Σ_k cos w(a + b - c).
-- Pizza: one head averages a and b alike, which gives cos(w(a - b)/2) times the point at angle
-  w(a + b)/2. Its component along angle φ, made positive by two neurons, and weighted by
-  cos(wc - 2φ) over angles φ all around, sums to |cos(w(a - b)/2)| cos w(a + b - c) for each k.
+- Clock: one head copies a and another copies b. Neurons multiply, since xy = ((x + y)² - (x - y)²)
+  / 4 and a square is approximated by a sum of ReLU pieces. This gives cos w(a + b) = cos wa cos wb
+  - sin wa sin wb, and sin w(a + b). The logit of c is Σ_k cos w(a + b - c).
+- Pizza: one head averages the points of a and b, which gives cos(w(a - b)/2) times the point at
+  angle w(a + b)/2. Two neurons take the absolute value of its component along each angle φ.
+  Weighted by cos(wc - 2φ) and summed over angles φ all around the circle, these give |cos(w(a -
+  b)/2)| cos w(a + b - c) for each k.
 
 Source: Zhong et al. 2023, "The Clock and the Pizza", arXiv 2306.17844, sections 2 and 3.
 """
@@ -37,7 +37,7 @@ ANGLES = 9  # of the pizza, over half a turn
 
 
 def pairs_of(p: int) -> FeatureData:
-    """Every pair with its sum, and a counterpart with another one."""
+    """All pairs with their sums, and for each a counterpart with another sum."""
     a, b = np.divmod(np.arange(p * p), p)
 
     def rows(a: np.ndarray, b: np.ndarray) -> FeatureData:
@@ -54,11 +54,11 @@ def pairs_of(p: int) -> FeatureData:
 
 @torch.no_grad()
 def pizza(p: int, frequencies: Sequence[int]) -> Transformer:
-    """The averaging algorithm.
+    """The model of the pizza algorithm, which averages.
 
     Args:
         p: an odd modulus.
-        frequencies: k, between 1 and (p - 1) / 2.
+        frequencies: frequencies k, each between 1 and (p - 1) / 2.
     """
     angles = [math.pi * j / ANGLES for j in range(ANGLES)]
     n = len(frequencies)
@@ -79,7 +79,7 @@ def pizza(p: int, frequencies: Sequence[int]) -> Transformer:
 
 @torch.no_grad()
 def clock(p: int, frequencies: Sequence[int]) -> Transformer:
-    """The multiplying algorithm; arguments as in `pizza`."""
+    """The model of the clock algorithm, which multiplies; arguments as in `pizza`."""
     n = len(frequencies)
     knots = [2.0 * i / PIECES for i in range(PIECES)]
     per_square = 2 * PIECES
@@ -151,7 +151,7 @@ def _fetch(
     target: range,
     gain: float,
 ) -> None:
-    """A head that attends to a place's axis (None: everywhere alike) and moves axes."""
+    """Set a head to attend to one position (None: uniformly) and copy `source` to `target`."""
     attn = model.blocks[0].attn
     if place is not None:
         attn.b_Q[head, 0] = SCORE * model.cfg.attn_scale

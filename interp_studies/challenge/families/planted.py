@@ -1,9 +1,9 @@
-"""Heads with known work (see `shared_work`): graded noise, shared, redundant, undone.
+"""Heads with planted work (see `shared_work`): graded, shared, redundant, canceling, undone.
 
-Every layout of rows that `shared_work` knows but one, among decoys (which attend so and write where
-nothing reads), idle heads and sinks. *Canceling*: two decoys are given the work head's output,
-one with the opposite sign, so that together they change nothing. *Undone*: one decoy takes back
-half of what the work head writes.
+All layouts of `shared_work` but one are used, with decoys (heads with the same attention whose
+output is not read), idle heads and attention sinks. *Canceling*: two decoys write the work head's
+output, one of them with the opposite sign, so that together they change nothing. *Undone*: one
+decoy subtracts half of what the work head writes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def planted_cases(seed: int, count: int) -> Iterator[Case]:
-    """So many models: every way of sharing in turn, layouts drawn at random."""
+    """`count` models: every variant in turn, with random layouts."""
     rng = np.random.default_rng([seed, 11])
     names = list(VARIANTS)
     for number in range(count):
@@ -60,11 +60,11 @@ def planted_cases(seed: int, count: int) -> Iterator[Case]:
 
 
 def planted_case(variant: str, layout: str, seed: int) -> Case:
-    """One model.
+    """A model with planted heads.
 
     Args:
         variant: one of VARIANTS.
-        layout: layout of its rows, one of LAYOUTS.
+        layout: layout of the prompts, one of LAYOUTS.
         seed: random seed of everything else.
     """
     work = _draw_work(variant, layout, seed)

@@ -1,21 +1,23 @@
-"""Models whose work is shared as we say: one head or several, diluted, redundant, among decoys.
+"""Models in which one or several heads do the work: diluted, shared, redundant, beside decoys.
 
-Each does the task of a `Layout` with n *work heads*, whose attention to the layout's relation is
-set exactly: a share `attention` goes to the target, the rest to a sink (BOS; the head's own place
-where rows begin with a label) or evenly over all other keys. Their outputs add up to GAIN of the
-answer's logit:
+A model does the task of a `Layout` with n *work heads*. Their attention is set exactly: the
+fraction `attention` goes to the layout's target, and the rest to a sink (BOS, or the head's own
+position if prompts begin with a label) or uniformly to all other keys. Their outputs add up to a
+logit of GAIN for the answer:
 
-- "sum": each writes GAIN / n, so that noise or a threshold needs all of them;
-- "redundant": each writes GAIN, so that any of them is enough;
+- "sum": each writes GAIN / n, so that all are needed
+- "redundant": each writes GAIN, so that one is enough
 - "tokens": each writes GAIN for its own tokens (id modulo n) and nothing for others.
 
-Beside them, where asked for: *decoys* attend as work heads do and write where nothing reads;
-*sinks* attend to the first place and write nothing that is read; *idle* heads attend at random, and
-sharply, and write where nothing reads; one *noise* head attends to all alike and writes a random
-logit vector for each token.
-Steps: `_Stream` lays out the residual stream (an axis for each token, position, and thing written);
-heads that feed (previous-token heads, an induction head for two hops) go into the first layers, all
-others into the layers after them, at places drawn at random. Scores are exact: see `_Writer`.
+Further heads, if requested: *decoys* have the attention of work heads and write to dimensions that
+nothing reads; *sinks* attend to the first position and write nothing that is read; *idle* heads
+have random, sharp attention and write to dimensions that nothing reads; one *noise* head attends
+uniformly and writes random logits for each token.
+
+Implementation: `_Stream` assigns the dimensions of the residual stream (one for each token,
+position and output). Heads that feed others (previous-token heads, an induction head for two hops)
+are in the first layers, all others in later layers, at random places. Scores are exact: see
+`_Writer`.
 """
 
 from __future__ import annotations
@@ -57,18 +59,19 @@ Dilution = Literal["sink", "uniform"]
 
 @dataclass(frozen=True)
 class Work:
-    """Who does what in a model.
+    """The heads of a model.
 
     Attributes:
-        layout: layout of the rows.
-        n: work heads.
-        sharing: how their outputs add up (see the module).
-        attention: share that each pays to the relation; None: 1 / n for "sum", else 1.
-        dilution: where the rest goes.
-        across: work heads stand in layers of their own.
-        decoys, sinks, idle: how many of each.
-        noise: standard deviation of random logits, as a share of GAIN.
-        seed: random seed of the places and of what is random.
+        layout: layout of the prompts.
+        n: number of work heads.
+        sharing: how the work heads' outputs add up (see the module).
+        attention: fraction of each work head's attention on its target; None: 1 / n for "sum", else
+            1.
+        dilution: where the remaining attention goes.
+        across: whether each work head has its own layer.
+        decoys, sinks, idle: number of such heads.
+        noise: standard deviation of the noise head's logits, as a fraction of GAIN.
+        seed: random seed of the places of heads and of random weights.
     """
 
     layout: Layout
@@ -97,30 +100,31 @@ class Work:
 
     @property
     def share(self) -> float:
-        """Of each work head's attention, what goes to the relation."""
+        """Fraction of each work head's attention that goes to its target."""
         if self.attention is not None:
             return self.attention
         return 1 / max(self.n, 1) if self.sharing == "sum" else 1.0
 
     @property
     def gain(self) -> float:
-        """Of each work head's output."""
+        """Logit that each work head writes for the answer."""
         return GAIN / self.share / (self.n if self.sharing == "sum" else 1)
 
     @property
     def fed(self) -> int:
-        """Layers before the work heads'."""
+        """Number of layers before those of the work heads."""
         return FED_LAYERS.get(self.layout.name, 0)
 
 
 @dataclass(frozen=True)
 class WorkDone:
-    """The truth of a model.
+    """The truth about a model.
 
     Attributes:
-        work: what was asked for.
-        true: (relation, layer, head) of every head that does the task by that relation.
-        attends: the same of every head that attends so at all: decoys and sinks among them.
+        work: the requested heads.
+        true: (attention pattern, layer, head) of every work head, and of heads that feed it.
+        attends: (attention pattern, layer, head) of every head with that pattern, including decoys
+            and sinks.
     """
 
     work: Work
@@ -129,10 +133,10 @@ class WorkDone:
 
 
 def shared_work(work: Work, dtype: torch.dtype = torch.float64) -> Transformer:
-    """The model; its `.ground_truth` is a `WorkDone`.
+    """The model; its `ground_truth` is a `WorkDone`.
 
     Args:
-        work: who does what.
+        work: the requested heads.
         dtype: dtype of the parameters.
 
     Examples:
@@ -145,14 +149,14 @@ def shared_work(work: Work, dtype: torch.dtype = torch.float64) -> Transformer:
 
 @dataclass(frozen=True)
 class _Stream(Axes):
-    """Also: what one hop finds, and what nothing reads."""
+    """Dimensions of the residual stream, with the first hop's output and unread ones."""
 
     hop: range
     aside: range
 
 
 class _Writer:
-    """Writes the heads of a model, in an order drawn at random within their layers."""
+    """Sets the weights of a model's heads, which are at random places within their layers."""
 
     def __init__(self, work: Work, dtype: torch.dtype):
         self.work, self.layout = work, work.layout
@@ -167,7 +171,7 @@ class _Writer:
         self.attends: set[tuple[str, int, int]] = set()
 
     def written(self) -> Transformer:
-        """The whole model."""
+        """The complete model."""
         self._write_feeders()
         for number, head in enumerate(self.roles["work"]):
             self._look(head)
@@ -195,7 +199,7 @@ class _Writer:
         return self.model
 
     def _places(self) -> int:
-        """Draws which head does what; heads a layer."""
+        """Draw the place of every head; returns the number of heads per layer."""
         work = self.work
         wanted = {"work": work.n, "decoy": work.decoys, "sink": work.sinks, "idle": work.idle}
         wanted["noise"] = int(work.noise > 0)
@@ -239,7 +243,7 @@ class _Writer:
         return model
 
     def _write_feeders(self) -> None:
-        """A previous-token head, and for two hops an induction head behind it."""
+        """Write a previous-token head and, for two hops, an induction head that reads it."""
         heads = self.roles["feed"]
         if heads:
             look_back(self.model, heads[0], self.axes, SCORE)
@@ -252,7 +256,7 @@ class _Writer:
             self.true.add(("induction", *heads[1]))
 
     def _look(self, head: Head) -> None:
-        """As the layout's work heads attend, with the wanted share."""
+        """Set the head's queries and keys to the attention of a work head."""
         score, name = self._score(), self.layout.name
         if name == "induction":
             self._look_after(head, self.axes.tokens, score)
@@ -273,7 +277,7 @@ class _Writer:
         self._dilute(head, score)
 
     def _score(self) -> float:
-        """Of the target: over a row of zeros it is to get the wanted share."""
+        """Score of the target that gives it the requested attention, if all other scores are 0."""
         share, name = self.work.share, self.layout.name
         if self.work.dilution == "sink" or share >= 1:
             return SCORE
@@ -281,7 +285,7 @@ class _Writer:
         return math.log(share / (1 - share) * (self.n_pos - targets) / targets)
 
     def _dilute(self, head: Head, score: float) -> None:
-        """The rest of the attention: to a sink, or left to all others alike."""
+        """Direct the remaining attention to a sink, or leave it uniform over all other keys."""
         share, name = self.work.share, self.layout.name
         if self.work.dilution == "uniform" and share < 1:
             return
@@ -298,35 +302,35 @@ class _Writer:
 
     @property
     def _by_place(self) -> range:
-        """Those in which positions are."""
+        """Dimensions of a head in which positions are matched."""
         return range(self.n_tokens, self.n_tokens + self.n_pos)
 
     def _look_after(self, head: Head, sought: range, score: float) -> None:
-        """Keys that follow the token sought, but the mark."""
+        """Score keys whose previous token is the query's token, except the mark."""
         match(self.model, head, sought, self.axes.previous, self._by_token, score)
         head_weights(self.model, head, "W_K")[self.axes.tokens[MARK], list(self._by_token)] = -1.0
 
     def _look_alike(self, head: Head, score: float) -> None:
-        """Other places of the same token."""
+        """Score other positions with the query's token."""
         axes = self.axes
         match(self.model, head, axes.tokens, axes.tokens, self._by_token, score)
         match(self.model, head, axes.positions, axes.positions, self._by_place, -2 * SCORE)
 
     def _look_up(self, head: Head, score: float) -> None:
-        """Keys that follow the key token which a query token asks for."""
+        """Score keys whose previous token is the key token that the query token asks for."""
         roles, axes = self.layout.roles, self.axes
         queries = axes.tokens[roles.start : roles.stop]
         keys = axes.previous[CONTENT : CONTENT + len(roles)]
         match(self.model, head, queries, keys, self._by_token, score)
 
     def _follow(self, head: Head, score: float) -> None:
-        """A pointer's place."""
+        """Score the position that a pointer token names."""
         roles = self.layout.roles
         queries = self.axes.tokens[roles.start : roles.stop]
         match(self.model, head, queries, self.axes.positions, self._by_place, score)
 
     def _look_for_largest(self, head: Head) -> None:
-        """The mark scores each content token by its id."""
+        """At the mark, score each content token by its id."""
         dim = self.n_tokens + self.n_pos
         scale = self.model.cfg.attn_scale
         head_weights(self.model, head, "W_Q")[self.axes.tokens[MARK], dim] = STEP * scale
@@ -340,14 +344,17 @@ class _Writer:
         self._always(head, self.axes.positions[place], score)
 
     def _always(self, head: Head, axis: int, score: float) -> None:
-        """Every query scores this axis of a key."""
+        """Score this dimension of the keys, for every query."""
         dim = self.n_tokens + self.n_pos + 1
         scaled = score * self.model.cfg.attn_scale
         head_weights(self.model, head, "W_Q")[list(self.axes.tokens), dim] = scaled
         head_weights(self.model, head, "W_K")[axis, dim] = 1.0
 
     def _copy(self, head: Head, tokens: Sequence[int], target: range, gain: float) -> None:
-        """Roles are copied where they are answers (labels); BOS, marks and pointers never."""
+        """Copy the attended token to the output.
+
+        Labels are copied if they are answers; BOS, marks and pointers are never copied.
+        """
         answers = set(self.layout.content)
         if self.layout.name in ("first-token", "mixed"):
             answers |= set(self.layout.roles)
@@ -358,7 +365,7 @@ class _Writer:
             head_weights(self.model, head, "W_O")[token, target[token]] = gain
 
     def _idle(self, head: Head) -> None:
-        """Random scores between tokens and places; outputs along what nothing reads."""
+        """Random scores between tokens and positions, and outputs that nothing reads."""
         read = [*self.axes.tokens, *self.axes.positions]
         for name in ("W_Q", "W_K"):
             weights = head_weights(self.model, head, name)
@@ -371,7 +378,7 @@ class _Writer:
         copy_axes(self.model, head, self.axes.tokens, self.axes.aside, GAIN)
 
     def _noise(self, head: Head) -> None:
-        """Uniform attention; the mean over a row of each token's random logits."""
+        """Uniform attention that writes random logits for each token."""
         size = self.work.noise * GAIN * math.sqrt(self.n_pos)
         drawn = size * self.rng.normal(size=(self.n_tokens, self.n_tokens))
         copy_axes(self.model, head, self.axes.tokens, self.axes.output)
@@ -379,7 +386,7 @@ class _Writer:
         written[: self.n_tokens, list(self.axes.output)] = torch.from_numpy(drawn).to(written)
 
     def _write_priors(self) -> None:
-        """What a query prefers by itself: "not seen", or labels at every second place."""
+        """The prior logits of a query: "not seen", or labels at every second position."""
         work = self.work
         if self.layout.name == "duplicate-token":
             parts = 1 if work.sharing == "redundant" else work.n

@@ -1,24 +1,27 @@
-"""Features in superposition: directions that read one, that carry an answer, and placebos.
+"""Features in superposition: directions that read a feature, carry it, or do neither.
 
-A row is a set of features; a head adds up their vectors at the last place, more of them than axes.
+A prompt is a set of features. One head sums their vectors at the last position; there are more
+features than dimensions.
 
-- "one feature": the answer says whether feature t is on, read off along the direction r that finds
-  it with least interference. What carries it: its own vector, and r. What reads others and carries
-  nothing: other features' r. What reads t and carries nothing: its *disconnected* vector, which the
-  tokens write beside its own and nothing reads, and what is left of its own vector without its part
-  along r. What does nothing: random directions.
-- "AND of two": neurons compute the AND of t and u, and the answer is read off them; rows have u on.
-- "illusion": the answers pass the neurons by. One neuron follows t and is read by nothing (it is
-  disconnected); another is read and does not vary (it is *dormant*). A sum of both moves the
-  answers when it is exchanged, yet they do not rest on it: Makelov, Lange and Nanda 2023, "Is This
-  the Subspace You Are Looking for?", arXiv 2311.17030, whose words these are.
-- "U-AND": a layer of neurons from which the AND of any two features can be read, and which writes
-  one such AND beside the features, so that their XOR can be read there, and not before.
-- "no AND": a layer that is wide and computes nothing, its neurons never switching: no XOR at all.
+- "one feature": the answer is whether feature t is on, read along the direction r with least
+  interference. Two directions carry the answer: t's own vector, and r. Other features' reading
+  directions read these features and carry nothing. Two directions read t and carry nothing: its
+  *disconnected* vector, which the tokens write in addition and nothing reads, and t's own vector
+  without its component along r. Random directions do neither.
+- "AND of two": neurons compute the AND of t and u, and the answer is read from them; u is on in all
+  prompts.
+- "illusion": the answer does not pass through the neurons. One neuron follows t and is not read
+  (*disconnected*); another is read and does not vary (*dormant*). Exchanging a sum of both moves
+  the answers, although they do not depend on it (Makelov, Lange and Nanda 2023, "Is This the
+  Subspace You Are Looking for?", arXiv 2311.17030).
+- "U-AND": a layer of neurons from which the AND of any two features can be read. It writes one AND
+  to the residual stream, so that the XOR of these features is linearly readable after the layer and
+  not before.
+- "no AND": a wide layer whose neurons never switch, so that no XOR is readable.
 
-What a direction does is worked out here from the weights, without hooks: it is asked only where it
-is clear (see CARRIES, NOT, READS, READS_NOT). It carries by what varies along it: of the axes that
-the model was written in, those in which no two rows differ are left out of the exchange.
+The effect of a direction is computed here from the weights, without hooks. Questions are asked only
+if the effect is clear (see CARRIES, NOT, READS, READS_NOT). To exchange only what varies between
+prompts, dimensions (of the undisguised model) that are equal in all prompts are left out.
 """
 
 from __future__ import annotations
@@ -67,7 +70,7 @@ XOR, AND = "0110", "0001"
 
 
 def superposed_cases(seed: int, count: int) -> Iterator[Case]:
-    """So many models, every variant in turn; two thirds ask about directions."""
+    """`count` models, every variant in turn; two thirds are for questions about directions."""
     rng = np.random.default_rng([seed, 41])
     order = ("one feature", "AND of two", "illusion", "U-AND", "one feature", "no AND")
     for number in range(count):
@@ -75,11 +78,11 @@ def superposed_cases(seed: int, count: int) -> Iterator[Case]:
 
 
 def superposed_case(variant: str, seed: int) -> Case:
-    """One model.
+    """A model with features in superposition.
 
     Args:
         variant: one of VARIANTS.
-        seed: random seed of everything about it.
+        seed: random seed of weights and prompts.
     """
     rng = np.random.default_rng([seed, 42])
     if variant in ("U-AND", "no AND"):
@@ -89,15 +92,15 @@ def superposed_case(variant: str, seed: int) -> Case:
 
 @dataclass(frozen=True, eq=False)
 class _Parts:
-    """Of a model that says whether something is on, in the axes it was written in.
+    """Vectors of an undisguised model whose answer is whether something is on.
 
     Attributes:
-        features: their vectors, in the stream.
-        disconnected: beside which features, vectors that nothing reads.
-        readers: the direction that finds each feature.
-        asked: t, and u where there is an AND.
-        n_axes: number of the features' own vectors, the first of the stream.
-        most_on: features of a row, at most.
+        features: the features' vectors in the residual stream.
+        disconnected: features that have a disconnected vector, and that vector.
+        readers: the reading direction of each feature.
+        asked: t, and u if the answer is an AND.
+        n_axes: number of dimensions for the features' vectors, the first of the residual stream.
+        most_on: largest number of features in a prompt.
     """
 
     features: Float[Tensor, "feature axis"]
@@ -110,13 +113,12 @@ class _Parts:
 
 @dataclass(frozen=True, eq=False)
 class _Told:
-    """A model that says whether something is on, in the axes it was written in.
+    """An undisguised model whose answer is whether something is on.
 
     Attributes:
-        model: in float64.
-        written: the direction along which it writes what the answer is read from; None: the
-            answer is read from the features.
-        neurons: directions of its neurons to ask about, and the feature that each is asked of.
+        model: the model, in float64.
+        written: the direction from which the answer is read; None: the features' sum.
+        neurons: directions of neurons to ask about, each with its feature.
     """
 
     model: Transformer
@@ -164,7 +166,7 @@ def _direction_case(variant: str, seed: int, rng: np.random.Generator) -> Case:
 def _ask_of_stream(
     parts: _Parts, rng: np.random.Generator, d_model: int, ask: Callable[[Tensor, int], None]
 ) -> None:
-    """What the features' sum is made of, what finds them, and random directions."""
+    """Ask about the vectors in the features' sum, the reading directions, and random directions."""
     t = parts.asked[0]
     own, reader = parts.features[t], parts.readers[t]
     ask(own, t)
@@ -187,7 +189,7 @@ def _ask_of_stream(
 
 @torch.no_grad()
 def _order_of_neurons(source: Transformer, model: Transformer, turn: Tensor) -> Tensor:
-    """Of each neuron of a disguised model, which one of the source it is."""
+    """For each neuron of a disguised model, the neuron of the source."""
     old, new = source.blocks[0].mlp, model.blocks[0].mlp
     here = torch.cat([old.W_in, old.b_in[None], old.W_out.T])
     there = torch.cat([turn @ new.W_in, new.b_in[None], turn @ new.W_out.T])
@@ -195,7 +197,7 @@ def _order_of_neurons(source: Transformer, model: Transformer, turn: Tensor) -> 
 
 
 def _draw_parts(rng: np.random.Generator, n_asked: int) -> _Parts:
-    """Random unit vectors, more than axes, of which the asked ones can be told apart."""
+    """Random unit vectors, more than dimensions, such that the asked features can be separated."""
     while True:
         d = int(rng.integers(9, 17))
         m, most_on = int(d * rng.uniform(1.15, 1.4)), 3
@@ -224,9 +226,9 @@ def _draw_parts(rng: np.random.Generator, n_asked: int) -> _Parts:
 
 @torch.no_grad()
 def _summing_model(parts: _Parts, d_mlp: int) -> Transformer:
-    """The features' sum at the last place, and what the two answers have without it.
+    """A model that sums the features at the last position, with prior logits of two answers.
 
-    Vocabulary: features, "nothing", "read", yes, no. Axes: the features', SPARE.
+    Token ids: features, "nothing", "read", yes, no. Dimensions: those of the features, and SPARE.
     """
     m, d_model = parts.features.shape
     width = d_model - SPARE  # features and disconnected vectors
@@ -263,7 +265,7 @@ def _summing_model(parts: _Parts, d_mlp: int) -> Transformer:
 
 @torch.no_grad()
 def _told_by_neurons(parts: _Parts) -> _Told:
-    """Two neurons make a step of the reading, and the answer is read off their difference."""
+    """Two neurons turn the reading into a step; the answer is read from their difference."""
     d_model = parts.features.shape[1]
     answer = d_model - SPARE + 1
     model = _summing_model(parts, 8)
@@ -281,7 +283,7 @@ def _told_by_neurons(parts: _Parts) -> _Told:
 
 @torch.no_grad()
 def _passed_by(parts: _Parts, rng: np.random.Generator) -> _Told:
-    """The answer is read off the features' sum; neurons follow features unread, one is dormant."""
+    """The answer is read from the features' sum; unread neurons follow features, one is dormant."""
     m, d_model = parts.features.shape
     constant, answer, unread = range(d_model - SPARE, d_model)
     d_mlp, t = int(rng.integers(6, 17)), parts.asked[0]
@@ -311,7 +313,7 @@ def _passed_by(parts: _Parts, rng: np.random.Generator) -> _Told:
 
 
 def _toggled_rows(parts: _Parts, rng: np.random.Generator) -> FeatureData:
-    """Rows and counterparts that differ in feature t alone; with an AND, u is on in all."""
+    """Prompts and counterparts that differ in feature t only; with an AND, u is on in all."""
     m = len(parts.features)
     room = parts.most_on - len(parts.asked)
     on = sample_composites(ROWS, m, room, rng)
@@ -334,10 +336,10 @@ def _toggled_rows(parts: _Parts, rng: np.random.Generator) -> FeatureData:
 
 
 class _Exchange:
-    """What exchanging a component does to the answers, from the weights.
+    """The effect of exchanging a component on the answers, computed from the weights.
 
     Attributes:
-        here, there: by hook, activations of the rows and of their counterparts.
+        here, there: activations of the prompts and of their counterparts, by hook.
     """
 
     def __init__(self, model: Transformer, data: FeatureData):
@@ -354,12 +356,12 @@ class _Exchange:
 
     @torch.no_grad()
     def __call__(self, unit: Tensor, hook: str, by_what_varies: bool = False) -> float:
-        """The share of the way to the corrupted rows' answers.
+        """How far the answers move to those of the counterparts, as a fraction.
 
         Args:
             unit: the direction.
-            hook: where.
-            by_what_varies: leave axes in which no two rows differ as they are.
+            hook: name of the hook.
+            by_what_varies: whether dimensions that are equal in all prompts are left out.
         """
         here, there = self.here[hook], self.there[hook]
         along = unit * _varies(torch.cat([here, there])) if by_what_varies else unit
@@ -375,7 +377,7 @@ class _Exchange:
 
     @torch.no_grad()
     def _behind(self, hook: str, x: Tensor) -> Tensor:
-        """The stream behind the MLP, of what is at a hook."""
+        """The residual stream after the MLP, from the activation at a hook."""
         if hook == AFTER:
             return x
         neurons = x if hook == NEURONS else self._neurons(x)
@@ -392,7 +394,7 @@ class _Exchange:
 
     @torch.no_grad()
     def _summed(self, tokens: Tensor) -> Tensor:
-        """The stream behind attention at the last place."""
+        """The residual stream after attention at the last position."""
         x = self.model.embed.W_E[tokens]
         attn = self.model.blocks[0].attn
         summed: Tensor = x[:, -1] + x.mean(1) @ attn.W_V[0] @ attn.W_O[0]
@@ -407,7 +409,7 @@ class _Exchange:
 
 
 def _varies(values: Float[Tensor, "row axis"]) -> Bool[Tensor, " axis"]:
-    """Axes in which rows differ."""
+    """Dimensions in which prompts differ."""
     return values.amax(0) - values.amin(0) > VARIES
 
 
@@ -422,7 +424,7 @@ def _threshold_accuracy(values: Tensor, told: Bool[np.ndarray, " row"]) -> float
 
 
 def _readout_case(variant: str, seed: int, rng: np.random.Generator) -> Case:
-    """A U-AND layer, or one whose neurons never switch; rows hold all four of a pair's values."""
+    """A U-AND layer, or one whose neurons never switch; prompts contain all values of the pair."""
     m, most_on, n_neurons = int(rng.integers(13, 16)), 4, 128
     i, j = (int(f) for f in rng.permutation(m)[:2])
     data, on = _pair_rows(m, most_on, i, j)

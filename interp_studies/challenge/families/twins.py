@@ -1,13 +1,13 @@
-"""Twins: one task by two algorithms, and one model with a backdoor and without.
+"""Twins: one task solved by two algorithms, and a model with and without a backdoor.
 
-Twins have one seed, and the same rows.
+Both twins have one seed and equal prompts.
 
-- Sorting lists of distinct values, by the least value above the one before, or by the largest of a
-  sum (`toys.sorting`).
-- Adding modulo p: by turning an angle for each number and multiplying (the *clock*), or by
-  averaging the two numbers' points and taking absolute values (the *pizza*). Zhong et al. 2023,
-  "The Clock and the Pizza", arXiv 2306.17844; weights by hand, see `modular`.
-- A compiled program with a backdoor and without (see `backdoors`).
+- Sorting lists of distinct values: by the smallest value above the previous output, or by the
+  piecewise-linear argmax (`toys.sorting`).
+- Addition modulo p: by multiplying (the *clock*), or by averaging and taking absolute values (the
+  *pizza*). Zhong et al. 2023, "The Clock and the Pizza", arXiv 2306.17844; weights are set by hand,
+  see `modular`.
+- A compiled program with and without a backdoor (see `backdoors`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ROWS = 256
 
 
 def twin_cases(seed: int, count: int) -> Iterator[Case]:
-    """So many models, every variant in turn; neighbors (the first two, and so on) are twins."""
+    """`count` models, every variant in turn; the first two are twins, and so on."""
     rng = np.random.default_rng([seed, 51])
     for number in range(count):
         if number % 2 == 0:
@@ -48,12 +48,12 @@ def twin_cases(seed: int, count: int) -> Iterator[Case]:
 
 
 def twin_case(variant: str, seed: int) -> Case:
-    """One model.
+    """A twin.
 
     Args:
         variant: one of VARIANTS.
-        seed: random seed of sizes, weights and rows. Twins of one seed do the same on the same
-            rows.
+        seed: random seed of sizes, weights and prompts. Twins with one seed have equal outputs on
+            equal prompts.
     """
     if variant.startswith("sorting"):
         return sorting_case(SORTERS[variant == VARIANTS[1]], seed)
@@ -65,7 +65,7 @@ def twin_case(variant: str, seed: int) -> Case:
 
 
 def sorting_case(algorithm: str, seed: int) -> Case:
-    """A model that sorts lists of distinct values, which follow them."""
+    """A model that sorts lists of distinct values; the sorted list follows the list."""
     rng = np.random.default_rng([seed, 52])
     length = int(rng.integers(5, 9))
     n_values = length + int(rng.integers(3, 9))
@@ -104,7 +104,7 @@ def _sorted_rows(n_values: int, length: int, rng: np.random.Generator) -> Featur
 
 
 def adding_case(algorithm: str, seed: int) -> Case:
-    """A model that adds two numbers modulo p; redrawn until both twins are right on every pair."""
+    """A model that adds two numbers modulo p, redrawn until both twins are right on every pair."""
     rng = np.random.default_rng([seed, 53])
     p = int(rng.choice(PRIMES))
     data = pairs_of(p)

@@ -1,10 +1,10 @@
-"""Functions of two bits by one head's memory and by two, with random weights, places and fillers.
+"""Functions of two bits, computed by one head or two with random weights and positions.
 
-What one head writes at the query is (A(a) + B(b) + c) / (α(a) + β(b) + γ): numerators and
-denominators are sums, so that those of 00 and 11 add up to those of 01 and 10, and a weighted mean
-of the first two outputs is one of the others. So no hyperplane tells equal bits from different ones
-there, whatever the weights. Two heads have no such bound; what they can be read for is measured
-(see `hulls`), not asked of the linear program that is judged.
+The output of one head at the query is (A(a) + B(b) + c) / (α(a) + β(b) + γ). Numerators and
+denominators are sums, so those of 00 and 11 add up to those of 01 and 10. A weighted mean of the
+outputs of 00 and 11 therefore equals one of 01 and 10, and no hyperplane separates equal from
+different bits, whatever the weights. Two heads have no such limit. Which functions are readable
+from them is measured (see `hulls`), independently of the linear program that is tested.
 Source: "How many attention heads do you need to do XOR?".
 """
 
@@ -30,7 +30,7 @@ ONE_HEAD_NEVER = ("0110", "1001")
 
 
 def xor_cases(seed: int, count: int) -> Iterator[Case]:
-    """So many models, one head and two heads in turn."""
+    """`count` models, with one head and two heads in turn."""
     rng = np.random.default_rng([seed, 21])
     for number in range(count):
         yield xor_case(1 + number % 2, int(rng.integers(2**31)))
@@ -41,7 +41,7 @@ def xor_case(n_heads: int, seed: int) -> Case:
 
     Args:
         n_heads: 1 or 2.
-        seed: random seed of the weights, of where the bits stand and of the tokens between.
+        seed: random seed of the weights, the positions of the bits, and the other tokens.
     """
     rng = np.random.default_rng([seed, 22])
     model = _random_heads(n_heads, rng)
@@ -61,7 +61,7 @@ def xor_case(n_heads: int, seed: int) -> Case:
 
 @torch.no_grad()
 def _random_heads(n_heads: int, rng: np.random.Generator) -> Transformer:
-    """A one-layer model with normal weights, sharp enough to move attention."""
+    """A one-layer model with normal weights, large enough for attention that is not uniform."""
     d_model, d_head = int(rng.integers(6, 20)), int(rng.integers(3, 7))
     config = TransformerConfig(
         n_layers=1,
@@ -88,7 +88,7 @@ def _random_heads(n_heads: int, rng: np.random.Generator) -> Transformer:
 
 
 def _rows(d_vocab: int, rng: np.random.Generator) -> FeatureData:
-    """The four pairs of bits in a row of fillers, the query last."""
+    """The four pairs of bits among other tokens, with the query last."""
     n = int(rng.integers(3, 9))
     fillers = rng.integers(2, d_vocab, size=n)
     places = np.sort(rng.permutation(n - 1)[:2])

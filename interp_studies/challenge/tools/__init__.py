@@ -1,7 +1,7 @@
-"""Tools that the challenge tests.
+"""The tools that the challenge tests.
 
-- `tool`: the protocol: `score(model, question)`; a tool of the user's
+- `tool`: the protocol, `score(model, question)`, and tools of the user
 - `ours`: the toolkit's own analyses and audits
-- `detect_head`: TransformerLens's `detect_head`
+- `detect_head`: TransformerLens' `detect_head`
 - `attribution`: attribution patching with one gradient
 """

@@ -1,11 +1,12 @@
-"""Attribution patching with TransformerLens' hooks, as it is commonly done: one gradient, one step.
+"""Attribution patching with TransformerLens' hooks, in its common form with one gradient.
 
-Of what changes from clean to corrupted rows, times the gradient of the answers' advantage over the
-wrong ones on the clean rows: at `hook_z` for a head; for an edge, what its writer writes times the
-gradient at its reader's input (through W_Q, W_K or W_V, or W_in), as edge attribution patching has
-it, for models without norms. A share s of the whole difference is taken as a probability of
-s / (s + HALF): there is no rule of the field for that. Sources: Nanda 2023, "Attribution Patching";
-Syed et al. 2023, "Attribution Patching Outperforms Automated Circuit Discovery", arXiv 2310.10348.
+The estimate is the change from clean to corrupted prompts times the gradient of the logit
+difference on the clean prompts. For a head, both are taken at `hook_z`. For an edge, the change is
+that of the writer's output, and the gradient that of the reader's input (through W_Q, W_K, W_V or
+W_in), as in edge attribution patching, for models without norms. A fraction s of the whole
+difference is converted to the probability s / (s + HALF); the field has no rule for this. Sources:
+Nanda 2023, "Attribution Patching"; Syed et al. 2023, "Attribution Patching Outperforms Automated
+Circuit Discovery", arXiv 2310.10348.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Kept = dict[str, Tensor]
 
 
 class AttributionPatching:
-    """See the module; it answers what is asked of heads in the circuit and of edges."""
+    """Attribution patching, which answers questions about heads in the circuit and about edges."""
 
     name = "attribution-patching"
 
@@ -69,12 +70,12 @@ class AttributionPatching:
 
 
 def _share(product: Tensor, whole: float) -> float:
-    """The estimate's mean over rows, as a share of the whole difference."""
+    """The estimate's mean over prompts, as a fraction of the whole difference."""
     return abs(float(product.flatten(1).sum(1).mean())) / max(whole, 1e-12)
 
 
 def _passes(model: Model, data: FeatureData) -> tuple[Kept, Kept, Kept, float]:
-    """Activations on clean and corrupted rows, gradients on the clean ones, and the difference."""
+    """Activations on both kinds of prompts, gradients on clean ones, and the logit difference."""
     assert data.answers is not None
     assert data.answer_positions is not None
     assert data.wrong is not None
@@ -114,13 +115,13 @@ def _passes(model: Model, data: FeatureData) -> tuple[Kept, Kept, Kept, float]:
 
 
 def _kept(name: str) -> bool:
-    """Hooks that heads and edges are read from."""
+    """Whether the hook is one from which heads and edges are computed."""
     ends = ("hook_q", "hook_k", "hook_v", "hook_z", "mlp.hook_pre", "mlp_out", "resid_post")
     return name.endswith(ends) or name == "blocks.0.hook_resid_pre"
 
 
 def _written(model: Any, kept: Kept, node: str) -> Tensor:
-    """What a node writes to the residual stream."""
+    """The output of a node in the residual stream."""
     if node == "input":
         return kept["blocks.0.hook_resid_pre"]
     if node[0] == "m":
@@ -132,7 +133,7 @@ def _written(model: Any, kept: Kept, node: str) -> Tensor:
 
 
 def _read(model: Any, gradients: Kept, target: str) -> Tensor:
-    """The gradient at what a node reads."""
+    """The gradient with respect to the input of a node."""
     if target == "logits":
         return gradients[f"blocks.{model.cfg.n_layers - 1}.hook_resid_post"]
     if target[0] == "m":

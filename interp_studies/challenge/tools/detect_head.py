@@ -1,9 +1,9 @@
-"""TransformerLens' `detect_head`, of either major: the share of attention on a known pattern.
+"""TransformerLens' `detect_head`: the fraction of attention on a known pattern.
 
-It knows previous-token, duplicate-token and induction heads, and reads attention alone, so that its
-score is no probability that answers rest on it; it is taken as one, as users take it. It is given
-rows that the model is for, one by one, through what it asks of a model: `cfg`, `to_tokens` and
-`run_with_cache`. Bidirectional attention it does not know.
+It detects previous-token, duplicate-token and induction heads, from attention alone. Its score is
+not a probability that the answers depend on the head; it is used as one here, as users do. It is
+run on the model's own prompts, one by one, through an object with `cfg`, `to_tokens` and
+`run_with_cache`. It does not support bidirectional attention.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROWS = 16
 
 
 class DetectHead:
-    """See the module; other questions, and causal models' other relations, it does not answer."""
+    """`detect_head` as a tool; it answers questions about its patterns in causal models."""
 
     name = "detect_head"
 
@@ -49,7 +49,7 @@ class DetectHead:
 
 
 class _OneRow:
-    """What `detect_head` asks of a model, for a row of token ids instead of text."""
+    """The part of a model's interface that `detect_head` uses, for one prompt of token ids."""
 
     def __init__(self, model: Model, row: Tensor):
         cfg = model.cfg
@@ -64,9 +64,9 @@ class _OneRow:
         self.model, self.row = model, row
 
     def to_tokens(self, text: str) -> Tensor:
-        """The row, whatever the text."""
+        """The prompt's token ids, whatever the text."""
         return self.row
 
     def run_with_cache(self, tokens: Tensor, **options: Any) -> Any:
-        """As the model does it."""
+        """The model's `run_with_cache`."""
         return self.model.run_with_cache(tokens, **options)  # type: ignore[attr-defined]

@@ -1,11 +1,11 @@
-"""The toolkit's own analyses and audits, as a user runs them, and what they are taken to say.
+"""The toolkit's own analyses and audits, run as users run them, with verdicts as probabilities.
 
-What is asked of many things at once goes to an analysis; whether one direction carries the answers,
-or a head looks for one pair of tokens, is a claim, and goes to an audit.
+Questions with many items use an analysis. Whether one direction carries the answers, or a head has
+one skip-bigram, is a claim and uses an audit.
 
-Verdicts are words, not probabilities. What is said with a test at the level 0.05 is taken as 0.95
-or 0.05, what is certified exactly as CERTAIN, what falls short of its own standard as LIKELY; what
-is undecided is no answer. These figures were set before any card was made.
+Verdicts are words, not probabilities. A result of a test at the level 0.05 is converted to 0.95 or
+0.05, an exact certificate to CERTAIN, and a result short of its own standard to LIKELY. *Undecided*
+is an abstention. These values were set before any score card was made.
 """
 
 from __future__ import annotations
@@ -53,10 +53,9 @@ SORTERS = ("min_greater_than_previous", "argmax_piecewise_linear")
 
 
 class Ours:
-    """Heads, circuit, boolean functions, sorting, audits of directions and pairs; see the module.
+    """Analyses and audits as a tool; see the module.
 
-    It has no analysis for other algorithms than sorting ones, and for backdoors, and abstains
-    there.
+    The tool abstains from questions about backdoors and about algorithms other than sorting.
     """
 
     name = "interp-toolkit"
@@ -80,7 +79,7 @@ class Ours:
         return None if answer is None else answer(model, question)
 
     def _result(self, model: Model, name: str, data: FeatureData | None, **options: Any) -> Any:
-        """An analysis' result; one that several questions of a model rest on is run once."""
+        """The result of an analysis, which is run once per model."""
         key = f"{name} {sorted(options.items())}"
         if key not in self._known:
             self._known[key] = analyze(model, name, data=data, **options)
@@ -157,16 +156,16 @@ class Ours:
 
 
 def _sure_of_circuit(result: Any) -> float | None:
-    """How sure what is in the circuit is meant to be; None where nothing is said."""
+    """The probability for a node of the circuit; None if the result supports no claim."""
     if result.status == "detected":
         return YES
     return LIKELY if result.status == "partial" else None
 
 
 def _node(result: Any, name: str, sure: float) -> float | None:
-    """A node outside the circuit, or one that works against it, is not what answers rest on.
+    """The probability for one node; None if its ablation has no certain effect in either direction.
 
-    One whose cut costs nothing certain, in either direction, is not decided.
+    Nodes outside the circuit, and nodes that work against the answers, get a low probability.
     """
     if name not in result.nodes:
         return 1 - sure
@@ -177,7 +176,7 @@ def _node(result: Any, name: str, sure: float) -> float | None:
 
 
 def _threshold(model: Model, data: FeatureData, item: Direction) -> float:
-    """Whether a threshold on the component tells the function, on all rows: exactly decided."""
+    """Whether a threshold on the component classifies the function on all prompts."""
     found = np.zeros((len(data), len(item.vector)))
     for batch in activations(model, data, item.hook, item.position):
         found[batch.index.numpy()] = batch[item.hook].double().numpy()

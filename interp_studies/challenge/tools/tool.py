@@ -1,9 +1,9 @@
-"""What a tool is: something with `score(model, question)`.
+"""The interface of a tool: an object with `score(model, question)`.
 
-It gives a probability for each of the question's items, None for one that it will not answer, or
-None for the whole question: then it abstains. It may be an object (`name` is optional), a function
-of (model, question), or a class or a function of no arguments that makes one. A tool that raises
-has given no answer, and its reason is kept.
+`score` returns a probability for each of the question's items, None for items that it abstains
+from, or None to abstain from the whole question. A tool can be an object (with an optional `name`),
+a function of (model, question), or a class or function without arguments that makes a tool. If a
+tool raises, it has given no answer, and the reason is stored.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Answer = Sequence[float | None] | None
 
 @runtime_checkable
 class Tool(Protocol):
-    """What is asked; a new one is made for every model."""
+    """The interface of a tool; a new tool is made for every model."""
 
     def score(self, model: Model, question: Question) -> Answer:
-        """A probability for each item; None where it abstains."""
+        """A probability for each item; None to abstain."""
 
 
 MakeTool = Callable[[], Tool]
@@ -42,12 +42,12 @@ TOOLS: Mapping[str, tuple[str, str]] = {
 
 
 def find_tool(name: str) -> MakeTool:
-    """A tool by its name, or a user's own as `module:attribute`, which is imported.
+    """A tool by its name, or a user's tool given as `module:attribute`, which is imported.
 
-    The module may lie in the working directory. What the attribute may be: see `as_tool`.
+    The module can be in the working directory. For the kinds of attribute see `as_tool`.
 
     Raises:
-        InputError: no such tool, its module cannot be imported, or what is named is no tool.
+        InputError: the tool is unknown, its module cannot be imported, or the attribute is no tool.
     """
     if name in TOOLS:
         module, attribute = TOOLS[name]
@@ -70,7 +70,7 @@ def find_tool(name: str) -> MakeTool:
 
 @contextmanager
 def _working_directory_on_path() -> Iterator[None]:
-    """As `python -m` has it and a console script has not."""
+    """Add the working directory to the import path, as `python -m` does."""
     here = os.getcwd()
     if here in sys.path or "" in sys.path:
         yield
@@ -84,20 +84,20 @@ def _working_directory_on_path() -> Iterator[None]:
 
 
 def reason(error: BaseException) -> str:
-    """What was raised, on one line."""
+    """The exception as one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def as_tool(given: Any, name: str) -> MakeTool:
-    """What makes the tool that a user gives.
+    """A function that makes the user's tool.
 
     Args:
-        given: a class, an object with `score`, a function of (model, question) that takes the place
-            of `score`, or a function without arguments that makes a tool.
-        name: what it is called.
+        given: a class, an object with `score`, a function of (model, question) in place of `score`,
+            or a function without arguments that makes a tool.
+        name: name of the tool.
 
     Raises:
-        InputError: it is none of these.
+        InputError: `given` is none of these.
     """
     if isinstance(given, type):
         return given
@@ -114,7 +114,10 @@ def as_tool(given: Any, name: str) -> MakeTool:
 
 
 def _takes(function: Callable[..., Any], count: int) -> bool:
-    """Whether a function can be called with so many arguments; where it does not say, with two."""
+    """Whether a function can be called with `count` arguments.
+
+    If its signature is unknown, two are assumed.
+    """
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -127,7 +130,7 @@ def _takes(function: Callable[..., Any], count: int) -> bool:
 
 
 def make_tool(make: MakeTool, name: str) -> Tool:
-    """A tool; raises InputError where making it raises, or makes what has no `score`."""
+    """A tool; raises InputError if this raises an exception or the result has no `score`."""
     try:
         made = make()
     except Exception as error:  # another's code
@@ -142,14 +145,14 @@ def make_tool(make: MakeTool, name: str) -> Tool:
 
 
 class _Function:
-    """A tool of a function."""
+    """A tool made from a function."""
 
     def __init__(self, function: Callable[[Model, Question], Answer]):
         self.score = function
 
 
 def checked(answer: Sequence[Any] | None, n_items: int) -> list[float | None]:
-    """The probabilities; raises ValueError where they are none or not as many as were asked for."""
+    """The probabilities; raises ValueError if they are invalid or their number is wrong."""
     if answer is None:
         return [None] * n_items
     found = [None if p is None else float(p) for p in answer]
