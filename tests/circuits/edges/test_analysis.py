@@ -480,7 +480,7 @@ def test_edges_that_were_added_are_not_said_to_matter_alone(circuit):
     part = dataclasses.replace(circuit.held_out, share=0.6, low=0.5, high=0.7)
     said = told(dataclasses.replace(circuit, edges=edges, held_out=part))
     assert said.startswith(
-        "5 of 29 edges matter for the in-context advantage, but alone carry only a"
+        "5 of 29 edges matter for the in-context advantage; alone, these edges carry only a"
     )
     assert "4 of them matter only where others are ablated too" in said
 

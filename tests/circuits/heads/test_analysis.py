@@ -252,8 +252,8 @@ def test_how_verdicts_are_worded():
     assert verdict.headline(nothing, checked()) == "No head is detected as induction."
     assert verdict.findings(nothing, [], [], checked()) == [
         "Nearest: L1H2 as induction, 10 % of its attention at queries that have such a key, "
-        "adjusted p = 1: attention above its "
-        "controls is below the threshold of 30 % and adjusted p above 0.05.",
+        "adjusted p = 1: its attention above the controls is below the threshold of 30 % and "
+        "adjusted p above 0.05.",
         "Task: ninety of a hundred.",
     ]
     assert verdict.status(nothing, checked()) == "not_detected"
@@ -337,7 +337,7 @@ def test_what_cannot_be_told_from_chance_is_undecided_and_not_denied():
         ),
         (
             {"score": 0.9, "uniform": 0.1, "excess": 0.8, "null_mean": 0.8, "p": 1e-8},
-            "above its con",
+            "above the con",
         ),
     ],
 )

@@ -257,8 +257,8 @@ def test_a_function_is_a_metric():
     [
         ("logit-diference", "no metric 'logit-diference'; did you mean logit-difference?"),
         ("logit-difference", "needs prompts with a wrong answer"),
-        (lambda logits, rows, whole: logits.mean(), r"gave \[\] for 40 rows"),
-        (lambda logits, rows, whole: 1.0, "gave float for 40 rows"),
+        (lambda logits, rows, whole: logits.mean(), r"returned \[\] for 40 rows"),
+        (lambda logits, rows, whole: 1.0, "returned float for 40 rows"),
         (lambda logits, rows, whole: logits[:, 0, 0] / 0, "gave a number that is not finite"),
     ],
 )

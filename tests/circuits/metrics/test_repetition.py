@@ -117,8 +117,8 @@ def test_why_there_is_none(zoo):
     assert why_not_measurable(model, prompts) is None
     assert "bidirectional" in why_not_measurable(zoo("own-bare"), prompts)
     still = Prompts(prompts.tokens, 0, np.zeros(4, dtype=np.int64), "none repeats")
-    assert "0 of the prompts contain a repeated sequence" in why_not_measurable(model, still)
-    with pytest.raises(InputError, match="0 of the prompts contain a repeated"):
+    assert "none of the prompts contains a repeated sequence" in why_not_measurable(model, still)
+    with pytest.raises(InputError, match="none of the prompts contains a repeated"):
         repetition_losses(model, still)
 
 

@@ -35,7 +35,7 @@ def words(algorithm: Algorithm, swaps: Swaps | None, controls: Controls, criteri
     evidence = SortingEvidence(
         status, None, controls.models, controls.alike, "", 0.0, reason=reason
     )
-    found = sentences(evidence, criteria, ACCURACY, {}, swaps, True)
+    found = sentences(algorithm, evidence, criteria, ACCURACY, {}, swaps, True)
     return " ".join([headline(algorithm, evidence, swaps), *found])
 
 
