@@ -1,7 +1,7 @@
-"""Questions that the sources leave open, asked by experiments: `interp reproduce open/NAME`.
+"""Experiments on questions that the papers leave open: `interp reproduce open/NAME`.
 
-Each study states its claims before it looks, with what would overturn them, and judges each by an
-interval; all intervals of a study hold together at 95 %.
+Each study states its claims beforehand, with what would overturn them, and judges each by an
+interval. All intervals of a study hold simultaneously at 95 %.
 
 - `boolean_heads`: how many heads does a boolean function need? `open/boolean-heads`
 - `causal_sorting`: why do causal models sort worse? `open/causal-sorting`

@@ -1,19 +1,22 @@
 """Do trained heads reach the skip-bigram capacity? `open/bigram-capacity`.
 
-Random bigrams B of m unit f-vectors in d dimensions, a head of rank r, from 1/16 to 2 bigrams for
-each of the d r numbers of W_Q (W_K has as many). Three heads look for the same B:
+The data are random bigrams B of m unit f-vectors in d dimensions. A head has rank r. The load is
+the number of bigrams per entry of W_Q (d r entries, as many as W_K has), from 1/16 to 2. Three
+heads implement each B:
 
-    svd        the source's: the nearest matrix of rank r to the sum of the bigrams' outer products
-    logistic   trained to tell bigrams from other pairs: balanced logistic loss of all m^2 scores
-    attention  trained as attention is: cross-entropy of the softmax over all m keys, a bigram's key
-               being right for its query
+    svd        the paper's construction: the best rank-r approximation of the sum of the bigrams'
+               outer products
+    logistic   trained to classify pairs as bigrams: balanced logistic loss over all m^2 scores
+    attention  trained as attention: cross-entropy of the softmax over all m keys, where a bigram's
+               key is the target of its query
 
-Full batches, Adam with a cosine schedule. Measured over all pairs: AUC, the chance that a bigram
-scores higher than another pair of the same query (any other key), and signal to noise, the
-difference of means over the standard deviation of other pairs. The capacity of a head is the load
-at which the AUC within queries crosses 0.95, between the loads measured, on a logarithmic scale.
+Training uses full batches and Adam with a cosine schedule. Two quantities are measured over all
+pairs. The AUC within queries is the probability that a bigram scores higher than another pair with
+the same query. The signal-to-noise ratio is the difference of means over the standard deviation of
+the other pairs. The capacity of a head is the load at which the AUC within queries falls to 0.95,
+interpolated on a logarithmic scale.
 
-The question is of "Computation in superposition", section 3, which asks for trained heads.
+"Computation in superposition", section 3, asks this question.
 """
 
 from __future__ import annotations
@@ -64,7 +67,7 @@ def trained_job(
     rate: float,
     others: float,
 ) -> Outcome:
-    """The three heads on one set of bigrams; `sizes` are d, r and m."""
+    """Train the three heads on one set of bigrams; `sizes` are d, r and m."""
     d_model, d_head, n_features = sizes
     features = random_unit_features(n_features, d_model, torch.Generator().manual_seed(seed))
     bigrams = random_bigrams(n_features, max(1, round(load * d_model * d_head)), seed)
@@ -88,9 +91,9 @@ def train(
     rate: float,
     others: float,
 ) -> QKHead:
-    """W_Q and W_K trained from random ones; see the module.
+    """Train W_Q and W_K from a random initialization; see the module.
 
-    `others` is the weight of other pairs' mean logistic loss beside the bigrams'.
+    `others` is the weight of the other pairs' mean logistic loss, relative to that of the bigrams.
     """
     generator = torch.Generator().manual_seed(seed)
     d_model, scale = features.shape[1], 1 / math.sqrt(features.shape[1])
@@ -132,9 +135,9 @@ def quality(
 
 
 def capacity(loads: Sequence[float], aucs: Sequence[float]) -> float:
-    """The load at which the AUC first falls below ENOUGH, on a logarithmic scale.
+    """The load at which the AUC first falls below ENOUGH, interpolated on a logarithmic scale.
 
-    The first load where it is below there already, the last where it never is.
+    The first load if the AUC is below ENOUGH there; the last if it never falls below.
     """
     x, y = np.log(np.array(loads)), np.array(aucs)
     below = np.flatnonzero(y < ENOUGH)
@@ -148,7 +151,7 @@ def capacity(loads: Sequence[float], aucs: Sequence[float]) -> float:
 
 
 def grid(plan: Plan) -> Grid:
-    """A set of bigrams at every load, the same sizes and training for all."""
+    """One set of bigrams at every load, with equal sizes and training."""
     sizes = (D_MODEL, D_HEAD, FEATURES)
     training: dict[str, Any] = {"steps": STEPS, "rate": RATE, "others": OTHERS}
     return {
@@ -158,7 +161,7 @@ def grid(plan: Plan) -> Grid:
 
 
 def measures(values: Sequence[Values]) -> dict[str, list[float]]:
-    """By seed: capacities, and ratios of signal to noise beside the construction's."""
+    """By seed: capacities, and signal-to-noise ratios relative to the construction."""
     by_seed: dict[str, list[float]] = {}
     for seed in sorted({v["seed"] for v in values}):
         of = sorted((v for v in values if v["seed"] == seed), key=lambda v: float(v["load"]))
@@ -237,7 +240,7 @@ CLAIMS = [  # made on seeds 0 to 5
 
 
 def verdict(findings: Sequence[JudgedClaim]) -> str:
-    """Whether trained heads pass the construction, where it is known; a clause for each claim."""
+    """Whether trained heads exceed the construction; one clause per claim."""
     outcomes = {finding.judgement for finding in findings[1:3]}
     answer = "Whether trained heads exceed it is undecided"
     if outcomes == {"confirmed"}:

@@ -1,22 +1,24 @@
-"""How many attention heads does a boolean function need? Exact, and as training finds it.
+"""How many attention heads does a boolean function need? An exact answer, and trained models.
 
-A layer of h attention-only heads, read linearly at a query that does not see the bits, computes
-only functions of threshold degree at most h (`probes.boolean.theorem`). Is that many enough, and
-does gradient descent find them?
+A layer of h attention-only heads, read linearly at a query that does not depend on the bits,
+computes only functions of threshold degree at most h (`probes.boolean.theorem`). Are that many
+heads sufficient, and does gradient descent find them?
 
-    exact     every function of three bits, and every function of how many of up to six bits are
-              on: weights that show that one head fewer fails, heads in fractions that compute it
+    exact     every function of three bits, and every symmetric function of up to six bits:
+              polynomial weights prove that one head fewer fails; heads with rational weights
+              compute the function
     trained   every function of three bits with one to four heads, over seeds
 
-Two functions are of one class (NPN) when one becomes the other by swapping inputs, negating some,
-and maybe negating the value; there are 14 classes of the 256 functions of three bits.
+Two functions are in one class (NPN) if one becomes the other by permuting inputs, negating inputs,
+and possibly negating the output. The 256 functions of three bits form 14 classes.
 
-The model is that of `training.xor` with a third bit: token and position embeddings, h heads, a
-linear readout with a threshold at '='. The query of '=' is the same for all inputs, so a layer is
-its embeddings, its heads' keys and values, and the readout; the functions are trained side by side
-as a batch of models, each from its own start.
+The model is that of `training.xor` with a third bit: token and position embeddings, h heads, and a
+linear readout with a threshold at '='. The query of '=' is the same for all inputs, so a layer
+consists of its embeddings, keys, values and readout. All functions are trained as one batch of
+models, each from its own initialization.
 
-Source: "How many attention heads do you need to do XOR?" settles XOR; the rest it leaves open.
+Source: "How many attention heads do you need to do XOR?", which settles XOR and leaves other
+functions open.
 """
 
 from __future__ import annotations
@@ -69,13 +71,13 @@ NAMES = {  # of the class of a well-known function
 
 
 def functions() -> list[str]:
-    """All tables that are not constant."""
+    """All truth tables that are not constant."""
     return [format(i, f"0{2**N_BITS}b") for i in range(1, 2 ** (2**N_BITS) - 1)]
 
 
 @cache
 def representative(table: str) -> str:
-    """The least table of its class."""
+    """The smallest truth table of its class."""
     inputs = list(itertools.product((0, 1), repeat=N_BITS))
     moved = [
         "".join(
@@ -89,7 +91,7 @@ def representative(table: str) -> str:
 
 
 def class_name(table: str) -> str:
-    """What its class is called: after a well-known function, or by its least table."""
+    """The name of a table's class: that of a well-known function, or its smallest table."""
     by_class = {representative(known): name for known, name in NAMES.items()}
     least = representative(table)
     return by_class.get(least, least)
@@ -99,10 +101,10 @@ class Layers:
     """A batch of one-layer models of n bits, with h heads each.
 
     Args:
-        n_models: how many.
-        n_bits: number of bits of their inputs.
-        n_heads: number of heads of each.
-        seed: random seed of their weights.
+        n_models: number of models.
+        n_bits: number of bits of the inputs.
+        n_heads: number of heads of each model.
+        seed: random seed of the weights.
     """
 
     def __init__(self, n_models: int, n_bits: int, n_heads: int, seed: int):
@@ -124,12 +126,12 @@ class Layers:
 
     @property
     def parameters(self) -> list[Tensor]:
-        """All that is trained."""
+        """All trained parameters."""
         heads = [self.W_Q, self.W_K, self.W_V, self.W_O]
         return [self.tokens, self.places, *heads, self.readout, self.threshold]
 
     def updates(self) -> Float[Tensor, "model input d_model"]:
-        """What the heads write at '=', for every input."""
+        """The heads' output at '=', for every input."""
         embedded = self.tokens[:, self.inputs] + self.places[:, None]
         query = torch.einsum("md,mhde->mhe", embedded[:, 0, -1], self.W_Q)
         toward = torch.einsum("mhe,mhde->mhd", query, self.W_K) / math.sqrt(D_HEAD)
@@ -139,13 +141,13 @@ class Layers:
         return torch.einsum("mihe,mhed->mid", values, self.W_O)
 
     def logits(self) -> Float[Tensor, "model input"]:
-        """The readout's score of every input, less the threshold."""
+        """The readout's score of every input, minus the threshold."""
         scores = torch.einsum("mid,md->mi", self.updates(), self.readout)
         return scores - self.threshold[:, None]
 
 
 def train(tables: Sequence[str], n_heads: int, seed: int, steps: int = STEPS) -> Layers:
-    """A layer for each function, after so many steps of Adam on all inputs."""
+    """A layer for each function, trained with `steps` steps of Adam on all inputs."""
     n_bits = len(tables[0]).bit_length() - 1
     layers = Layers(len(tables), n_bits, n_heads, seed)
     truth = _truth(tables)
@@ -159,7 +161,7 @@ def train(tables: Sequence[str], n_heads: int, seed: int, steps: int = STEPS) ->
 
 
 def solved(layers: Layers, tables: Sequence[str]) -> Bool[Tensor, " model"]:
-    """Which answer all inputs rightly, with a mean cross-entropy below `SOLVED`."""
+    """Models that classify all inputs correctly, with a mean cross-entropy below `SOLVED`."""
     truth = _truth(tables)
     with torch.no_grad():
         right = ((layers.logits() > 0) == truth.bool()).all(1)
@@ -196,13 +198,13 @@ def exact(*, folder: Path, most_bits: int) -> Outcome:
 
 
 def _as_many_as_the_degree(table: str) -> bool:
-    """Whether heads in fractions compute it, as many as the weights say are needed."""
+    """Whether that many heads, with rational weights, compute the function."""
     least, formula = threshold_degree(table), head_formula(table)
     return len(formula.heads) == least.degree and bool(formula.computes(table))
 
 
 def trained(*, folder: Path, n_heads: int, steps: int, seed: int) -> Outcome:
-    """Which functions of three bits layers of so many heads have learned."""
+    """Train layers with `n_heads` heads, and list the functions of three bits that they learn."""
     tables = functions()
     solves = solved(train(tables, n_heads, seed, steps), tables)
     names = [table for table, is_solved in zip(tables, solves, strict=True) if is_solved]
@@ -213,7 +215,7 @@ EXACT = "exact"
 
 
 def grid(plan: Plan) -> Grid:
-    """The exact answers; training with every number of heads."""
+    """The exact answers, and training with every number of heads."""
     trained_jobs = {
         h: plan.each_seed(f"{h}-heads", trained, cost=float(h), n_heads=h, steps=STEPS)
         for h in HEADS
@@ -225,7 +227,7 @@ Learned = Mapping[int, Sequence[set[str]]]  # the functions solved with so many 
 
 
 def share_solved(degrees: Mapping[str, int], learned: Learned, spare: int) -> list[float]:
-    """The share of functions solved with `spare` heads more than the degree, by seed."""
+    """The fraction of functions solved with `spare` heads more than the degree, by seed."""
     return [
         statistics.fmean(t in learned[d + spare][seed] for t, d in degrees.items())
         for seed in range(len(learned[HEADS[0]]))
@@ -233,7 +235,7 @@ def share_solved(degrees: Mapping[str, int], learned: Learned, spare: int) -> li
 
 
 def exact_claim(claim: str, n: int, holds: int, *, overturned_by: str) -> JudgedClaim:
-    """A claim about all of a finite set, each member checked: there is no sampling error."""
+    """A claim about all members of a finite set, each of which is checked: no sampling error."""
     return JudgedClaim(
         claim,
         holds / n,
@@ -249,7 +251,7 @@ def exact_claim(claim: str, n: int, holds: int, *, overturned_by: str) -> Judged
 def judge(
     three: Sequence[int], counts: Sequence[int], degrees: Mapping[str, int], learned: Learned
 ) -> list[JudgedClaim]:
-    """The claims; `three` and `counts`: of how many functions, how many need their degree."""
+    """The claims; `three`, `counts`: number of functions, and of those that need their degree."""
     level = coverage_of_each(CLAIMS)
     seeds = range(len(learned[HEADS[0]]))
     too_few = [(t, h, s) for t, d in degrees.items() for h in HEADS if h < d for s in seeds]
@@ -300,7 +302,7 @@ def judge(
 
 
 def verdict(findings: Sequence[JudgedClaim]) -> str:
-    """What is exact, and what training finds."""
+    """The exact result, and what training finds."""
     three, counts, never, mostly, gain = findings
     exactly = (
         "The threshold degree is a lower bound on the number of heads and does not always "
@@ -324,7 +326,7 @@ def verdict(findings: Sequence[JudgedClaim]) -> str:
 
 
 def report(run: StudyRun) -> StudyResult:
-    """The claims, and what training solves by class and number of heads."""
+    """The claims, and the functions that training solves, by class and number of heads."""
     [answers] = run.by_point[EXACT]
     degrees: dict[str, int] = answers["degrees"]
     learned = {h: [set(v["solved"]) for v in run.by_point[h]] for h in HEADS}

@@ -1,16 +1,17 @@
 """Why is causal sorting worse? Attention, optimizer, rates and weight decay, one at a time.
 
-The source's causal model sorts worse than its bidirectional one, and as evidence that the previous
-token misleads it fixes the query; its models share an optimizer and rates. This project's first
-models with a fixed query did not: they had AdamW on a cosine, with which plain causal ones do well
-too. Here every layout is trained with both optimizers at both schedules of rates, on lists of ten,
-for as many steps, and losses are compared with one thing changed at a time. The optimizers differ
-in what weight decay is: Adam adds it to the gradient, AdamW takes it off the weights. So Adam
-without decay is trained too, at the high rates. Whether the pattern of the first steps foretells
-the outcome is asked as well.
+The paper's causal model sorts worse than its bidirectional one. As evidence that the previous token
+misleads the model, the paper fixes the query; its models share optimizer and learning rates. This
+project's first models with a fixed query used AdamW with a cosine schedule, with which ordinary
+causal models also sort well. Here every layout is trained with both optimizers and both schedules,
+on lists of ten, for equal numbers of steps, and losses are compared between models that differ in
+one factor. The optimizers differ in weight decay: Adam adds it to the gradient, AdamW subtracts it
+from the weights. Adam without weight decay is therefore trained too, at the high rates. The study
+also tests whether the attention of the first steps predicts the outcome.
 
-Compared are mean cross-entropies on the source's hard lists, as ratios of geometric means over
-seeds with Student's intervals of their logarithms, and shares of hard lists sorted wrongly.
+Two quantities are compared on the paper's hard lists: mean cross-entropies, as ratios of geometric
+means over seeds with Student's t intervals of their logarithms, and fractions of lists sorted
+wrongly.
 Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023), "Why Does the
 Causal Model Perform So Much Worse?".
 """
@@ -91,7 +92,7 @@ def sorter(
     seed: int,
     device: str,
 ) -> Outcome:
-    """Train one seed; its losses, its failures, and its attention early on."""
+    """Train one seed; returns its losses, its wrong lists, and its early attention."""
     settings = {**settings, "checkpoints": (early,)}
     config, run = train_seed(recipe, settings, seed, device, folder)
     scores = evaluate(run.model, config)
@@ -109,7 +110,7 @@ def sorter(
 
 
 def seeds_of(key: Key, plan: Plan) -> range:
-    """The seeds that are trained in this way: of the source's own enough for a correlation."""
+    """The seeds of one condition; the paper's own condition has enough for a correlation."""
     if plan.n_seeds is not None:
         return plan.seeds
     count = (SEEDS_UNCLAIMED if key in UNCLAIMED else SEEDS)[plan.preset]
@@ -117,7 +118,7 @@ def seeds_of(key: Key, plan: Plan) -> range:
 
 
 def grid(plan: Plan) -> Grid:
-    """Every way to train."""
+    """All conditions."""
     return {
         (layout, optimiser, rates): plan.each_seed(
             f"{layout}-{optimiser}-{rates}".replace(",", "").replace(" ", "-"),
@@ -148,7 +149,7 @@ RATIO = "other seeds, steps or rates of the same optimizer"
 
 
 def _ratio(measure: tuple[Key, Key], claim: str, **given: Any) -> Claim:
-    """A claim about the first way's loss over the second's."""
+    """A claim about the ratio of the first condition's loss to the second's."""
     return Claim(measure, claim, overturned_by=RATIO, factor=True, **given)
 
 
@@ -205,7 +206,7 @@ RATIOS = [
 
 
 def ratio_claims(by_way: ByWay, claims: Sequence[Claim]) -> list[SeedClaim]:
-    """Claims about one way's loss over another's, seed by seed."""
+    """Claims about ratios of losses between two conditions, by seed."""
     ratios = {
         (first, second): [
             one["loss"] / other["loss"]
@@ -217,13 +218,14 @@ def ratio_claims(by_way: ByWay, claims: Sequence[Claim]) -> list[SeedClaim]:
 
 
 def judge(by_way: ByWay, early: Sequence[Values]) -> list[JudgedClaim]:
-    """What the trained models say of every claim, seed by seed.
+    """The judgment of every claim, from ratios by seed.
 
-    Models of one seed start alike and see the same lists, so that two ways are compared by seed.
+    Models of one seed have equal initial weights and equal lists, so conditions are compared by
+    seed.
 
     Args:
-        by_way: every way to train, by seed.
-        early: the source's own way, with all its seeds.
+        by_way: results of every condition, by seed.
+        early: results of the paper's own condition, with all its seeds.
     """
     level = coverage_of_each(len(RATIOS) + 3)
     high, low, other = (
@@ -263,9 +265,10 @@ def judge(by_way: ByWay, early: Sequence[Values]) -> list[JudgedClaim]:
 
 
 def spearman(x: Sequence[float], y: Sequence[float], level: float) -> tuple[float, float, float]:
-    """Spearman's correlation, and Fisher's interval with Bonett and Wright's (2000) spread.
+    """Spearman's correlation with Fisher's interval and Bonett and Wright's (2000) variance.
 
-    Of fewer than `RANKED` pairs that interval covers less often than it says: all is possible.
+    With fewer than `RANKED` pairs that interval covers less often than its level, so [-1, 1] is
+    returned.
     """
     n = len(x)
     if n < 3 or len(set(x)) == 1 or len(set(y)) == 1:
@@ -281,7 +284,7 @@ def spearman(x: Sequence[float], y: Sequence[float], level: float) -> tuple[floa
 
 
 def verdict(findings: Sequence[JudgedClaim]) -> str:
-    """Every ratio with its interval, in the order of the causes, and how many claims hold."""
+    """Every ratio with its interval, by cause, and the number of confirmed claims."""
     rates, decay, without, too, low, high, least, other, few, wrong, foretold = findings
     words = {
         "confirmed": "goes with a higher final loss",
@@ -317,7 +320,7 @@ COLORS = dict(zip(OPTIMISERS, (*CLASS_COLORS, NEUTRAL), strict=True))
 
 
 def way_table(by_way: ByWay) -> Table:
-    """A row for each way to train."""
+    """One row for each condition."""
     rows: list[list[Any]] = []
     for key, seeds in by_way.items():
         ends = [v["loss"] for v in seeds]
@@ -345,7 +348,7 @@ def way_table(by_way: ByWay) -> Table:
 
 
 def loss_figure(by_way: ByWay) -> Figure:
-    """Every model's loss, by attention and what it was trained with."""
+    """The loss of every model, by attention and training condition."""
     data = []
     ways = list(dict.fromkeys(key[1:] for key in KEYS))
     for side, (optimiser, rates) in enumerate(ways):
@@ -374,7 +377,7 @@ def loss_figure(by_way: ByWay) -> Figure:
 
 
 def early_figure(seeds: Sequence[Values]) -> Figure:
-    """Final losses by the attention of early steps."""
+    """Final losses against the attention after the first steps."""
     points = plots.markers(
         [v["early_lift"] for v in seeds],
         [v["loss"] for v in seeds],
@@ -393,7 +396,7 @@ def early_figure(seeds: Sequence[Values]) -> Figure:
 
 
 def report(run: StudyRun) -> StudyResult:
-    """The claims, on as many seeds of each way; every model."""
+    """The claims, with equal numbers of seeds per condition, and all models."""
     by_way = {key: seeds[: len(run.seeds)] for key, seeds in run.by_point.items()}
     early = run.by_point[SOURCES_OWN]
     findings = judge(by_way, early)

@@ -1,16 +1,17 @@
 """How many trained query-key pairs does in-context retrieval need?
 
-The source trains all queries and keys or none, and names models in which only some of them are
-trained, or are unfrozen on the way, as work to be done. Here two layers learn retrieval with the
-pairs of some heads trained and the others' frozen: by layer, one head or all, from the start or
-from half the budget on; and with frozen pairs that start out sharp.
+The paper trains all queries and keys or none. It names partly trained models, and unfreezing during
+training, as future work. Here two layers learn retrieval while the query-key pairs of some heads
+are trained and those of the others are frozen. Conditions differ by layer, by number of heads, and
+by whether training these pairs starts at once or after half of the steps; in some, frozen pairs
+start with sharp attention.
 
-A head's query-key pair is its W_Q and W_K. In each layer the first so many heads train theirs and
-the others keep what they started with; everything else is trained in every model. Frozen pairs get
-gradients of zero and no weight decay, and so stay as they are to the last bit.
+A head's query-key pair is its W_Q and W_K. In each layer the first heads train theirs and the
+others keep their initial values; all other parameters are trained in every model. Frozen pairs get
+gradients of zero and no weight decay, so they stay bitwise unchanged.
 
-Claims were made on trials with the seeds 0 to 2 and 1000 to 1004; these learn, or do not, by seed,
-so that a claim is about the share of seeds.
+The claims were formed on trials with the seeds 0 to 2 and 1000 to 1004. Whether a model learns
+depends on the seed, so claims are about the fraction of seeds.
 
 Source: "Is random attention sufficient for sequence modeling?", section 5, "Implications for
 architecture design".
@@ -102,14 +103,14 @@ TRAINED: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Condition:
-    """Which pairs are trained, from when on.
+    """Which query-key pairs are trained, and from which step on.
 
     Attributes:
-        name: in words.
-        trained: heads of each layer whose pairs are trained, the first of them.
-        since: the share of the steps during which these are frozen too.
-        qk_std: the standard deviation of all initial queries' and keys' weights: how sharp the
-            attention of frozen pairs is.
+        name: name of the condition in tables.
+        trained: number of heads of each layer whose pairs are trained, the first of the layer.
+        since: the fraction of the steps after which their training starts.
+        qk_std: the standard deviation of all initial W_Q and W_K, which sets the sharpness of
+            frozen attention.
     """
 
     name: str
@@ -119,11 +120,11 @@ class Condition:
 
 
 class PartlyFrozen(TaskProblem):
-    """Retrieval with a model some of whose pairs are frozen; a target is one of its error.
+    """Retrieval with a model in which some pairs are frozen; the target loss is the error rate.
 
     Attributes:
-        steps: batches drawn so far.
-        frozen_steps: during which no pair is trained at all.
+        steps: number of batches drawn so far.
+        frozen_steps: number of steps in which all pairs are frozen.
     """
 
     capturable = False  # the steps are counted outside the model
@@ -138,12 +139,12 @@ class PartlyFrozen(TaskProblem):
                 weight.register_hook(self._masked(learns))
 
     def draw(self, generator: torch.Generator) -> TaskRows:
-        """A batch; counts it."""
+        """Draw a batch and count it."""
         self.steps += 1
         return super().draw(generator)
 
     def evaluate(self) -> dict[str, float]:
-        """Accuracy and error on some of the test rows."""
+        """Accuracy and error rate on part of the test prompts."""
         scores = super().evaluate()
         return {**scores, "error": 1 - scores["accuracy"]}
 
@@ -163,10 +164,10 @@ def settings_of(settings: Mapping[str, Any], condition: Condition) -> RetrievalT
 def partly_frozen_job(
     *, folder: Path, settings: Mapping[str, Any], condition: Mapping[str, Any], seed: int
 ) -> Outcome:
-    """Train one seed under a condition; its accuracy on rows it was not trained on, and its curve.
+    """Train one seed under a condition; returns held-out accuracy and the learning curve.
 
     Args:
-        folder: not used: a training of this size is done again rather than gone on with.
+        folder: not used; an interrupted training of this size is repeated.
         settings: settings of the retrieval recipe.
         condition: the fields of a `Condition`.
         seed: random seed of the model and its batches.
@@ -188,7 +189,7 @@ def partly_frozen_job(
 
 
 def conditions(n_heads: int) -> list[Condition]:
-    """What is trained, by the number of heads a layer."""
+    """The conditions, for models with `n_heads` heads per layer."""
     return [
         Condition(NONE, (0, 0)),
         Condition(FIRST, (n_heads, 0)),
@@ -201,7 +202,7 @@ def conditions(n_heads: int) -> list[Condition]:
 
 
 def grid(plan: Plan) -> Grid:
-    """Every condition."""
+    """All conditions."""
     settings = {**SETTINGS[plan.preset], "device": plan.runner.device}
     return {
         condition.name: plan.each_seed(
@@ -223,20 +224,20 @@ def accuracies(by_condition: ByCondition, name: str) -> list[float]:
 
 
 def learnt(by_condition: ByCondition, name: str) -> int:
-    """In how many seeds a condition learns to retrieve."""
+    """The number of seeds in which the model learns retrieval under a condition."""
     return sum(value > LEARNS for value in accuracies(by_condition, name))
 
 
 def judge(by_condition: ByCondition, examples: int) -> list[JudgedClaim]:
     """The claims that the trials suggested, each with its interval.
 
-    Some seeds learn under no condition, so what is claimed is in how many seeds one learns, on the
-    rows that all are tested on, with the exact interval of a share; and what a second pair adds, in
-    accuracy, with the errors of seeds and of these rows.
+    Some seeds learn under no condition. Claims are therefore about the number of seeds that learn,
+    with an exact binomial interval, and about the accuracy that a second trained pair adds, with
+    the errors of both seeds and test prompts.
 
     Args:
-        by_condition: by condition, what each seed's job found.
-        examples: held-out rows, the same for all.
+        by_condition: results of each seed's job, by condition.
+        examples: number of held-out prompts, which are equal for all models.
     """
     n_claims = len(by_condition) + 1
     level = coverage_of_each(n_claims)
@@ -271,7 +272,7 @@ def judge(by_condition: ByCondition, examples: int) -> list[JudgedClaim]:
 def verdict(
     findings: Sequence[JudgedClaim], by_condition: ByCondition, settings: Mapping[str, Any]
 ) -> str:
-    """How many seeds learn under each condition, and what the confirmed claims come to."""
+    """The number of seeds that learn under each condition, and the confirmed claims."""
     by = dict(zip(by_condition, findings, strict=False))
     gain, n = findings[-1], len(by_condition[ALL])
     counts = "; ".join(
@@ -330,7 +331,7 @@ def report(run: StudyRun) -> StudyResult:
 
 
 def accuracy_figure(by_condition: ByCondition) -> Figure:
-    """A point a seed, bars the median, by condition."""
+    """Accuracy by condition: one point per seed, and a bar at the median."""
     names = [name for name, values in by_condition.items() for _ in values]
     shares = [value for name in by_condition for value in accuracies(by_condition, name)]
     medians = [statistics.median(accuracies(by_condition, name)) for name in by_condition]
@@ -348,7 +349,7 @@ def accuracy_figure(by_condition: ByCondition) -> Figure:
 
 
 def curve_figure(by_condition: ByCondition) -> Figure:
-    """Median accuracy along the training, by condition."""
+    """Median accuracy during training, by condition."""
     data = []
     for number, (name, seeds) in enumerate(by_condition.items()):
         steps = max((s["steps"] for s in seeds), key=len)

@@ -1,17 +1,19 @@
-"""Quadratic against ReLU neurons for universal AND, at equal numbers: `open/quadratic-or-relu`.
+"""Quadratic and ReLU neurons for universal AND, at equal numbers: `open/quadratic-or-relu`.
 
-r axes, d = r (r + 1) / 2 neurons, m features: an axis each where m = r, else random unit f-vectors,
-and all inputs with up to three on. Four layers of d neurons, each read for the AND of every pair by
-fitted readoffs, fitted on four fifths of the inputs (of at most MOST_INPUTS) and measured on the
-rest:
+There are r dimensions, d = r (r + 1) / 2 neurons, and m features: one dimension each if m = r, else
+random unit f-vectors. The inputs are all sets of up to three features. The AND of every pair is
+read from four layers of d neurons by fitted linear readouts, which are fitted on four fifths of the
+inputs (at most MOST_INPUTS) and measured on the rest:
 
-    squares         of the axes and of their pairwise sums: every quadratic function is readable
+    squares         of the dimensions and of their pairwise sums: every quadratic function is
+                    linearly readable
     random squares  of random linear forms
-    relu            relu(w x + b), all normal
-    construction    the source's ReLU layer (0/1 connections, f-vectors summed, bias -1)
+    relu            relu(w x + b), with normal w and b
+    construction    the paper's ReLU layer (0/1 connections, f-vectors summed, bias -1)
 
-The error is the root mean square over inputs with both, one and none of a pair on, each alike.
-"Computation in superposition", section 1.5, asks whether squares are truly more expressive.
+The error is the root mean square over inputs with both, one and no feature of the pair on, with
+equal weight for the three cases. "Computation in superposition", section 1.5, asks whether
+quadratic neurons are more expressive.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ def compared_job(
     connected: float,
     seed: int,
 ) -> Outcome:
-    """All four layers on the same features and inputs."""
+    """Errors of all four layers on the same features and inputs."""
     n_features, rng = round(load * dim), np.random.default_rng([seed, dim, round(10 * load)])
     features = np.asarray(
         own_axes(dim)
@@ -86,9 +88,9 @@ def layers(
     connected: float,
     rng: np.random.Generator,
 ) -> dict[str, Float[np.ndarray, "input neuron"]]:
-    """What each kind of layer makes of these inputs, dim (dim + 1) / 2 neurons each.
+    """The activations of each kind of layer, with dim (dim + 1) / 2 neurons each.
 
-    `connected` is of the construction's density, times 1 / sqrt(neurons).
+    `connected` sets the construction's density, in units of 1 / sqrt(neurons).
     """
     dim = x.shape[1]
     width = dim * (dim + 1) // 2
@@ -123,7 +125,7 @@ def grid(plan: Plan) -> Grid:
 
 
 def measures(values: Sequence[Values]) -> dict[str, list[float]]:
-    """By seed: geometric means over r of the ratios of errors, and the gap in pairs read."""
+    """By seed: geometric means over r of the ratios of errors, and the difference in pairs read."""
     by_seed: dict[str, list[float]] = {}
     for seed in sorted({v["seed"] for v in values}):
         for load in LOADS:
@@ -213,7 +215,7 @@ CLAIMS = [  # made on seeds 0 to 7
 
 
 def verdict(findings: Sequence[JudgedClaim]) -> str:
-    """A clause for each claim, by its judgement."""
+    """One clause per claim, by its judgment."""
     none, some, many, random, gap = clauses(CLAIMS, findings)
     return f"{none}; {gap}; {some}; {many}. {random}."
 

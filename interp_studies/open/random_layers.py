@@ -1,21 +1,21 @@
 """Which random layers compute universal AND, and from which width: `open/random-layers`.
 
-m features with an axis each, all inputs with up to three on. A random layer's neurons are read for
-the AND of every pair by fitted readoffs (`UANDReadout`), fitted on four fifths of the inputs and
-measured on the rest; its error is the mean over pairs of the worst error after the best gain and
-bias, and the width that it needs is where this mean crosses the 1/4 of an affine function, between
-two widths measured, on logarithms. At that width many a pair is still above 1/4. Nothing of the
-weights is trained.
+Each of m features has its own dimension; the inputs are all sets of up to three features. The AND
+of every pair is read from a random layer by fitted readouts (`UANDReadout`), which are fitted on
+four fifths of the inputs and measured on the rest. The error is the mean over pairs of the worst
+error after the best gain and bias. The width that a layer needs is where this mean falls below 1/4,
+the error of an affine function, interpolated on logarithmic scales. At that width many pairs still
+have an error above 1/4. No weight is trained.
 
-    construction  0/1 weights, bias -1, at the density a search gives ("Computation in
-                  superposition", section 1.2), read by the same fitted readoffs
-    gaussian      relu(w x + b), all normal
-    sparse        the same with one weight in five
+    construction  0/1 weights, bias -1, with the best density found by a search ("Computation in
+                  superposition", section 1.2), read by the same fitted readouts
+    gaussian      relu(w x + b), with normal w and b
+    sparse        as gaussian, with one weight in five
     squares       (w x)^2
     gated         relu(w x + b) (v x + c)
-    linear        w x + b: the control, which can have no error below 1/4
+    linear        w x + b: the control, whose error cannot be below 1/4
 
-The question is that section's and section 2's ("Is universal calculation generic?").
+Sections 1.2 and 2 ("Is universal calculation generic?") ask this question.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def layers_job(
     held_out: int,
     seed: int,
 ) -> Outcome:
-    """One kind of layer on so many features, at every width."""
+    """Errors of one kind of layer with `n_features` features, at every width."""
     rng = np.random.default_rng([seed, n_features])
     on = rng.permutation(all_composites(n_features, most_on))
     x = on.astype(np.float64)
@@ -125,9 +125,9 @@ def mean_error(
     on: Bool[np.ndarray, "input feature"],
     held_out: int,
 ) -> tuple[float, float]:
-    """The mean over pairs of the worst error after offset, and the share of pairs below 1/4.
+    """The mean over pairs of the worst error after offset, and the fraction of pairs below 1/4.
 
-    On one row in `held_out`, which the readoffs were not fitted on.
+    Both are measured on every `held_out`-th input; the readouts are fitted on the others.
     """
     fitted = len(on) - len(on) // held_out
     readout = UANDReadout(n_jobs=1).fit(activations[:fitted], on[:fitted])
@@ -137,10 +137,10 @@ def mean_error(
 
 
 def needed_width(widths: Sequence[int], errors: Sequence[float]) -> float:
-    """Where the error first falls below 1/4, between two widths measured, on logarithms.
+    """The width where the error first falls below 1/4, interpolated on logarithmic scales.
 
-    0 where the narrowest is below already, infinity where none is: it lies outside, and how far is
-    not known.
+    0 if the error at the smallest width is below 1/4, and infinity if none is: the width then lies
+    outside the measured range.
     """
     x = np.log(np.array(widths, dtype=float))
     y = np.log(np.maximum(np.array(errors, dtype=float), LEAST))
@@ -155,7 +155,7 @@ def needed_width(widths: Sequence[int], errors: Sequence[float]) -> float:
 
 
 def grid(plan: Plan) -> Grid:
-    """All kinds and numbers of features; linear layers at the narrowest widths alone."""
+    """All kinds and numbers of features; linear layers only at the smallest widths."""
     return {
         (kind, m): plan.each_seed(
             f"{kind}-{m}",
@@ -173,9 +173,9 @@ def grid(plan: Plan) -> Grid:
 
 
 def measures(values: Sequence[Values]) -> dict[str, list[float]]:
-    """By seed: each kind's exponent of width in features, widths at AT beside, the control.
+    """By seed: each kind's exponent of width in features, widths at AT features, the control.
 
-    Not finite where a width that it takes lies outside the widths measured.
+    Not finite if a required width lies outside the measured range.
     """
     by_seed: dict[str, list[float]] = {}
     for seed in sorted({v["seed"] for v in values}):
@@ -271,7 +271,7 @@ CLAIMS = [  # made on seeds 0 to 7
 
 
 def verdict(findings: Sequence[JudgedClaim]) -> str:
-    """A clause for each claim about exponents, by its judgement; the factors."""
+    """One clause for each claim about exponents, by its judgment, and the factors."""
     relu, built, faster, *_ = clauses(CLAIMS, findings)
     beside, gated, sparse = map(in_words, findings[3:6])
     return (
@@ -283,7 +283,7 @@ def verdict(findings: Sequence[JudgedClaim]) -> str:
 
 
 def median_widths(values: Sequence[Values]) -> dict[tuple[str, int], float]:
-    """The width each kind needs, by kind and features; 0 or infinite outside those measured."""
+    """The width that each kind needs, by kind and features; 0 or infinite outside the range."""
     widths: dict[tuple[str, int], list[float]] = {}
     for v in values:
         if v["kind"] in RANDOM:
@@ -293,7 +293,7 @@ def median_widths(values: Sequence[Values]) -> dict[tuple[str, int], float]:
 
 
 def width_table(values: Sequence[Values]) -> Table:
-    """The width each kind needs, by features."""
+    """The width that each kind needs, by number of features."""
     widths, sizes = median_widths(values), sorted({v["n_features"] for v in values})
     outside = {
         0.0: f"below {min(min(v['widths']) for v in values)}",
@@ -311,7 +311,7 @@ def width_table(values: Sequence[Values]) -> Table:
 
 
 def width_figure(values: Sequence[Values]) -> Figure:
-    """The width each kind needs against features."""
+    """The width that each kind needs against the number of features."""
     widths, sizes = median_widths(values), sorted({v["n_features"] for v in values})
     data = [
         plots.line(
@@ -331,7 +331,7 @@ def width_figure(values: Sequence[Values]) -> Figure:
 
 
 def error_figure(run: StudyRun) -> Figure:
-    """Each kind's error against width, at AT features."""
+    """The error of each kind against width, at AT features."""
     m = AT if AT in FEATURES else FEATURES[0]
     data = []
     for number, kind in enumerate(KINDS):
@@ -349,7 +349,7 @@ def error_figure(run: StudyRun) -> Figure:
 
 
 def report(run: StudyRun) -> StudyResult:
-    """The claims, the widths that are needed, and the errors of every layer."""
+    """The claims, the needed widths, and the errors of all layers."""
     findings = judge(CLAIMS, measures(run.values), "draws")
     errors = [
         [v["kind"], v["n_features"], v["seed"], width, error, read]

@@ -1,16 +1,17 @@
 """How do errors grow when U-AND is stacked? Depth, neurons, rounding: `open/stacked-errors`.
 
-Circuits of ANDs and XORs are executed as in `superposition/stacking`, over more widths and seeds.
-Each seed has exponents of its own, by least squares on logarithms:
+Circuits of ANDs and XORs are run as in `superposition/stacking`, with more widths and seeds.
+Exponents are fitted for each seed by least squares on logarithms:
 
-    neurons   rms ~ d^-a, the mean exponent over the layers (from the second on in superposition,
-              since the circuit's input has an axis a feature)
-    depth     rms ~ L^b over layers 2 to 6, the mean over widths: how steeply it grows there,
+    neurons   rms ~ d^-a, the mean exponent over the layers (in superposition from the second layer
+              on, since the circuit's input has one dimension per feature)
+    depth     rms ~ L^b over layers 2 to 6, the mean over widths; b measures the growth in this
+    range,
               whatever the law
-    law       the rms residual of that power law less that of rms ~ g^L, both of ln rms, the mean
-              over widths: above 0 where a factor a layer fits better
+    law       rms residual of that power law minus that of rms ~ g^L, both of ln rms, the mean over
+              widths; positive if a constant factor per layer fits better
 
-The question is of "Computation in superposition", section 1.3, which leaves it to future work.
+"Computation in superposition", section 1.3, leaves this question to future work.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ Measures = Mapping[tuple[str, str, str], Sequence[float]]  # by way, rounding an
 
 
 def measures(values: Sequence[Values]) -> Measures:
-    """By seed: the exponents of neurons and of depth, and which law of depth fits."""
+    """By seed: the exponents of neurons and of depth, and the better law of depth."""
     widths = sorted({v["n_neurons"] for v in values})
     depth = len(values[0]["plain"])
     deep = range(2, depth + 1)
@@ -163,7 +164,7 @@ CLAIMS = [  # made on seeds 0 to 11
 
 
 def verdict(findings: Sequence[JudgedClaim]) -> str:
-    """A clause for each claim, by its judgement."""
+    """One clause per claim, by its judgment."""
     own, width, random, law, spread, saved, rounded = clauses(CLAIMS, findings)
     laws = ["a power of the depth", "a factor a layer"]
     worse, better = laws if findings[3].value > 0 else laws[::-1]
@@ -172,7 +173,7 @@ def verdict(findings: Sequence[JudgedClaim]) -> str:
 
 
 def report(run: StudyRun) -> StudyResult:
-    """The claims, median errors of every layer, and the exponents."""
+    """The claims, the median errors of every layer, and the exponents."""
     measured, depths = measures(run.values), range(1, DEPTH + 1)
     plain, rounded = (measured[RANDOM, how, "depth"] for how in ROUNDING)
     saved = [one - other for one, other in zip(plain, rounded, strict=True)]

@@ -1,5 +1,5 @@
-"""The sorting transformers of the source, trained and judged: `interp reproduce sorting`.
+"""The sorting transformers of the paper, trained and measured: `interp reproduce sorting`.
 
-- `experiments`: the models that are trained, the source's figures, and what is measured
-- `study`: all models over several seeds, beside the source
+- `experiments`: the models, the paper's values, and what is measured
+- `study`: all models over several seeds, compared with the paper
 """

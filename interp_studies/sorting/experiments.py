@@ -1,7 +1,7 @@
-"""The models that the sorting study trains, what the source says of each, and what is measured.
+"""The models that the sorting study trains, the paper's values, and what is measured.
 
-A model is trained by its recipe, tested on the source's kinds of lists, searched for lists it sorts
-wrongly, and its algorithm is read.
+A model is trained with its recipe and tested on the paper's kinds of lists. Lists that it sorts
+wrongly are searched for, and its algorithm is identified.
 Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023).
 """
 
@@ -30,18 +30,18 @@ MIN_GREATER, ARGMAX = "min_greater_than_previous", "argmax_piecewise_linear"
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """A kind of model and what the source says of it.
+    """A kind of model, with the paper's values.
 
     Attributes:
-        name: in tables.
-        recipe, variant: that train it.
-        seeds: how many, by preset.
-        loss: the source's, if it gives one.
-        shares: the source's shares of whole lists right, by test.
-        algorithm: what the source says it does; None where it does not.
-        wrong_per_million: the source's count of wrongly sorted hard lists.
-        remark: how it differs from the source's, or what the source leaves open.
-        cost: cost of a step, relative to the others.
+        name: name in tables.
+        recipe, variant: training recipe and variant.
+        seeds: number of seeds, by preset.
+        loss: the paper's loss; None if it reports none.
+        shares: the paper's fractions of correctly sorted lists, by test.
+        algorithm: the algorithm according to the paper; None if it names none.
+        wrong_per_million: the paper's count of wrongly sorted hard lists.
+        remark: differences from the paper's model, or what the paper leaves open.
+        cost: cost of a step, relative to the other experiments.
     """
 
     name: str
@@ -56,13 +56,13 @@ class Experiment:
     cost: float = 1.0
 
     def settings(self, preset: str) -> dict[str, Any]:
-        """What differs from the recipe's defaults."""
+        """The settings that differ from the recipe's defaults."""
         settings = dict(find("recipes", self.recipe).presets[preset])
         settings.pop("seeds", None)
         return {**settings, **variant_of(self.recipe, self.variant)}
 
     def jobs(self, plan: Plan) -> list[Job]:
-        """A job a seed; checkpoints are kept of the first of the causal ones."""
+        """One job per seed; checkpoints are kept for the first causal model."""
         settings = self.settings(plan.preset)
         steps = find("recipes", self.recipe).config(**settings).steps
         seeds = plan.runner.seeds(plan.n_seeds or self.seeds[plan.preset])
@@ -93,15 +93,15 @@ def sorting_model(
     device: str,
     searched: int,
 ) -> Outcome:
-    """Train one seed and say how it sorts.
+    """Train one seed and measure how it sorts.
 
     Args:
-        folder: for the training run's files.
-        recipe: "sort-causal" or one of its kin.
-        settings: what differs from the recipe's defaults.
+        folder: folder of the training run.
+        recipe: name of a sorting recipe, such as "sort-causal".
+        settings: settings that differ from the recipe's defaults.
         seed: random seed of the model and its batches.
-        device: where to compute.
-        searched: lists, drawn as in training, among which wrongly sorted ones are looked for.
+        device: device of the training.
+        searched: number of lists, drawn as in training, that are searched for wrongly sorted ones.
     """
     config, run = train_seed(recipe, settings, seed, device, folder)
     layout, distinct = config.layout, config.distinct

@@ -1,8 +1,8 @@
-"""Sorting transformers, again: the source's three experiments and its variants, over several seeds.
+"""Sorting transformers: the paper's three experiments and its variants, over several seeds.
 
-Each model is trained by its recipe, tested on the source's kinds of lists, searched for lists it
-sorts wrongly, and asked which algorithm it sorts by. The source trained one model of each kind;
-here the median over seeds is held against its figures, and every seed is listed.
+Each model is trained with its recipe and tested on the paper's kinds of lists. Lists that it sorts
+wrongly are searched for, and its algorithm is identified. The paper trained one model of each kind;
+here the median over seeds is compared with the paper's values, and every seed is listed.
 Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023).
 """
 
@@ -40,7 +40,7 @@ def grid(plan: Plan) -> Grid:
 
 
 def experiment_quantities(experiment: Experiment, seeds: Sequence[Values]) -> list[Quantity]:
-    """The experiment's figures, the source's beside ours."""
+    """The experiment's quantities, with the paper's values."""
     name, remark = experiment.name, experiment.remark
     losses = [values["loss"] for values in seeds]
     rows = [
@@ -68,7 +68,7 @@ def experiment_quantities(experiment: Experiment, seeds: Sequence[Values]) -> li
 
 
 def failures_in_words(seeds: Sequence[Values]) -> str:
-    """How many lists the models of all seeds sort wrongly, with an exact interval."""
+    """The number of lists that the models of all seeds sort wrongly, with an exact interval."""
     failed, searched = (sum(v["search"][key] for v in seeds) for key in ("failed", "searched"))
     low, high = (shown(MILLION * x, "per million") for x in clopper_pearson(failed, searched))
     return f"{failed:,} of {searched:,} over all seeds; 95 % interval {low} to {high}"

@@ -1,10 +1,10 @@
-"""The layers of the XOR study, and what they separate: hand-set, random and trained ones.
+"""The layers of the XOR study, hand-set, random and trained, and the functions that they separate.
 
-A random layer has dense Gaussian weights of deviation 1/√d_model, so that attention is neither
-uniform nor saturated, and learned positions. Each kind changes one condition of the theorem that
-one head cannot separate XOR, and is read where a linear probe would read it. Separability is
-settled with a witness either way (see `probes.estimators.separability`), never by the failure of a
-fit.
+A random layer has Gaussian weights of standard deviation 1/√d_model, so that attention is neither
+uniform nor saturated, and learned positions. Each kind of random layer violates one condition of
+the theorem that one head cannot separate XOR, and is read where a linear probe would read it.
+Separability is decided by a hyperplane or a certificate (see `probes.estimators.separability`),
+never by the failure of a fit.
 Source: "How many attention heads do you need to do XOR?".
 """
 
@@ -63,13 +63,14 @@ TWO_HEADS: Mapping[str, tuple[tuple[int, int], tuple[float, float], tuple[int, i
 
 @dataclass(frozen=True)
 class RandomLayers:
-    """Random layers that differ from the theorem's in one condition.
+    """Random layers that violate one condition of the theorem.
 
     Attributes:
-        name: in tables.
+        name: name in tables.
         changes: changes of the configuration.
-        hook, position: where it is read.
-        expected: whether the theorem says that none separates XOR; None where it says nothing.
+        hook, position: where activations are read.
+        expected: whether the theorem implies that no layer separates XOR; None if it implies
+            nothing.
     """
 
     name: str
@@ -79,7 +80,7 @@ class RandomLayers:
     expected: bool | None = None
 
     def layer(self, seed: int) -> Transformer:
-        """One of them."""
+        """A random layer of this kind."""
         options: dict[str, Any] = {
             "n_layers": 1,
             "d_model": D_MODEL,
@@ -121,21 +122,21 @@ KINDS = {
 def separability(
     model: Transformer, function: str, hook: str = AFTER_BLOCK, position: int = QUERY
 ) -> Separability:
-    """Whether a hyperplane separates a function of the two bits there."""
+    """Whether a hyperplane separates a function of the two bits in the activations at this hook."""
     return check_separability(*classes(model, function, hook, position))
 
 
 def classes(
     model: Transformer, function: str, hook: str = AFTER_BLOCK, position: int = QUERY
 ) -> tuple[Float[np.ndarray, "positive d"], Float[np.ndarray, "negative d"]]:
-    """The activations of the inputs where the function is true, and where it is false."""
+    """The activations of inputs for which the function is true, and for which it is false."""
     X = collect(model, INPUTS, [hook], position)[hook].double().numpy()
     true = truth_values(TABLES[function], INPUTS.features)
     return X[true], X[~true]
 
 
 def hand_set(*, folder: Path) -> Outcome:
-    """What each hand-set layer separates; the two heads' attention and scores, by input."""
+    """The functions that each hand-set layer separates; attention and scores of both heads."""
 
     def verdict(model: Transformer, function: str) -> dict[str, Any]:
         found = separability(model, function)
@@ -159,7 +160,7 @@ def hand_set(*, folder: Path) -> Outcome:
 
 
 def random_layers(*, folder: Path, kind: str, n_layers: int, seed: int) -> Outcome:
-    """How many random layers of a kind separate XOR; where the theorem holds, its certificates."""
+    """The number of random layers of a kind that separate XOR, and certificates."""
     chosen = KINDS[kind]
     counts: Counter[str] = Counter()
     worst = 0.0
@@ -172,7 +173,7 @@ def random_layers(*, folder: Path, kind: str, n_layers: int, seed: int) -> Outco
 
 
 def _certificate_error(model: Any) -> float:
-    """The relative residual of the softmax denominators; infinite where the theorem fails."""
+    """The relative residual of the softmax denominators; infinite if the theorem does not apply."""
     table = TABLES["xor"]
     if theorem.why_not(model, INPUTS, table, AFTER_BLOCK, QUERY) is not None:
         return float("inf")
@@ -187,7 +188,7 @@ def _certificate_error(model: Any) -> float:
 def trained(
     *, folder: Path, settings: Mapping[str, Any], function: str, seed: int, device: str
 ) -> Outcome:
-    """One trained layer: its answers, its loss, whether its update separates the function."""
+    """Train one layer; returns its answers, its loss, and whether its output separates."""
     given = {**settings, "table": TABLES[function]}
     config, run = train_seed("xor", given, seed, device, folder)
     model = run.model.double()

@@ -1,12 +1,12 @@
-"""How many attention heads XOR needs, again: hand-set, random and trained layers, with witnesses.
+"""How many attention heads XOR needs: hand-set, random and trained layers, with witnesses.
 
-    hand-set   what the document's layers separate, and its two heads' attention, input by input
-    random     which of the theorem's conditions are needed: each is dropped, the others kept
-    trained    what gradient descent finds, beside the loss that one head cannot go below
+    hand-set   the functions that the paper's layers separate, and the two heads' attention by input
+    random     which conditions of the theorem are necessary: each is violated in turn
+    trained    what gradient descent finds, and the lower bound of one head's loss
 
-Every "separates" has a hyperplane, every "does not" a certificate that none exists.
-Source: "How many attention heads do you need to do XOR?". It gives constructions and a proof; the
-losses' bounds and the random layers are this project's.
+Every "separates" has a hyperplane, and every "does not separate" a certificate.
+Source: "How many attention heads do you need to do XOR?". It contains the constructions and a
+proof; the bounds on losses and the random layers are additions of this project.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ ByKind = Mapping[str, Sequence[Values]]
 
 
 def grid(plan: Plan) -> Grid:
-    """The hand-set layers; every kind of random and of trained ones.
+    """The hand-set layers, and all kinds of random and trained layers.
 
     Raises:
-        InputError: a setting that is given does not fit the study.
+        InputError: a setting does not fit the study.
     """
     jobs: dict[str | Layer, list[Job]] = {HAND_SET: [Job("hand-set", hand_set, {})]}
     for kind in KINDS:
@@ -87,7 +87,7 @@ def grid(plan: Plan) -> Grid:
 
 
 def hand_set_quantities(hand: Values) -> list[Quantity]:
-    """What the hand-set layers separate; the scores of two heads beside their closed forms."""
+    """The functions that hand-set layers separate; scores of two heads and their closed forms."""
     separates = {"separable": 1.0, "not_separable": 0.0}
     rows = [
         compare_range(
@@ -120,7 +120,7 @@ def hand_set_quantities(hand: Values) -> list[Quantity]:
 
 
 def random_quantities(random: ByKind) -> list[Quantity]:
-    """The share of random layers of each kind that separate XOR."""
+    """The fraction of random layers of each kind that separate XOR."""
     rows = []
     for kind, seeds in random.items():
         shares = [v.get("separable", 0) / v["layers"] for v in seeds]
@@ -133,7 +133,7 @@ def random_quantities(random: ByKind) -> list[Quantity]:
 
 
 def trained_quantities(learned: Mapping[Layer, Sequence[Values]]) -> list[Quantity]:
-    """The losses of trained layers, beside the bound of one head, and their right answers."""
+    """The losses of trained layers, the lower bound of one head, and the correct answers."""
     rows = []
     for (variant, function), seeds in learned.items():
         of = f"trained, {variant}, {function.upper()}"
@@ -157,7 +157,7 @@ def trained_quantities(learned: Mapping[Layer, Sequence[Values]]) -> list[Quanti
 
 
 def verdict(hand: Values, shares: Mapping[str, tuple[int, int]], worst: float) -> str:
-    """What the layers separate, and which of the theorem's conditions are shown to be needed."""
+    """The separating layers, and the conditions of the theorem that are shown to be necessary."""
     one, n = shares[KINDS["one-head"].name]
     two, _ = shares[KINDS["two-heads"].name]
     low, high = (f"{100 * x:.1f} %" for x in clopper_pearson(two, n))
@@ -181,7 +181,7 @@ def verdict(hand: Values, shares: Mapping[str, tuple[int, int]], worst: float) -
 
 
 def attention_figure(hand: Values) -> Figure:
-    """The two heads' attention from '=', a bar an input and head, in three parts."""
+    """Attention of the two heads from '=': one bar per input and head, in three parts."""
     names = [f"{bits}, head {h}" for bits in hand["inputs"] for h in (0, 1)]
     patterns = [pattern for heads in hand["attention"] for pattern in heads]
     parts = zip(
@@ -197,7 +197,7 @@ def attention_figure(hand: Values) -> Figure:
 
 
 def scores_figure() -> Figure:
-    """The two scores along (1, 1), and their gap, by how strongly the heads look."""
+    """The two scores along (1, 1) and their difference, by the strength of the heads' attention."""
     a = np.exp(SCORES)
     equal, mixed = 2 * a / (2 * a + 1), 2 * a / (a + 2)
     data = [
@@ -214,7 +214,7 @@ def scores_figure() -> Figure:
 
 
 def random_figure(shares: Mapping[str, tuple[int, int]]) -> Figure:
-    """The share of random layers of each kind that separate XOR, with exact intervals."""
+    """The fraction of random layers of each kind that separate XOR, with exact intervals."""
     names = list(shares)
     values = [100 * k / n for k, n in shares.values()]
     ends = [clopper_pearson(k, n) for k, n in shares.values()]
@@ -234,12 +234,12 @@ def random_figure(shares: Mapping[str, tuple[int, int]]) -> Figure:
 
 @dataclass(frozen=True)
 class XorEvidence(Evidence):
-    """What the verdict on heads and XOR rests on.
+    """The evidence of the verdict on heads and XOR.
 
     Attributes:
-        random: how many random layers of each kind separate XOR.
-        worst_certificate: the largest relative residual of the softmax denominators as a
-            certificate, over all random layers of which the theorem holds.
+        random: number of random layers of each kind that separate XOR.
+        worst_certificate: largest relative residual of the softmax denominators as a certificate,
+            over all random layers to which the theorem applies.
     """
 
     random: Mapping[str, int]
@@ -247,7 +247,7 @@ class XorEvidence(Evidence):
 
 
 def report(run: StudyRun) -> StudyResult:
-    """The document's layers, random ones with each condition dropped, trained ones."""
+    """The paper's layers, random layers without each condition, and trained layers."""
     [hand] = run.by_point[HAND_SET]
     random = {kind: run.by_point[kind] for kind in KINDS}
     learned = {layer: run.by_point[layer] for layer in TRAINED}
