@@ -348,7 +348,7 @@ class _Examination:
         if any(s.holds is False for s in own_large) and self.fresh is not None:
             in_copy = self._stressed(self.fresh.model, self.fresh_points, edits)
         yield from reconstruction.check_reconstruction(
-            self.model, own_large, in_copy, ", made large"
+            self.model, own_large, in_copy, ", with scaled-up activations"
         )
 
     def _stressed(self, model: Any, points: Any, edits: Any) -> list[reconstruction.Step]:
@@ -359,7 +359,7 @@ class _Examination:
     def _reload(self) -> Iterator[Check]:
         model, bench, fresh = self.model, self.bench, self.fresh
         yield from guarded(
-            "reload", "a file gives back the same tensors", lambda: reload.check_file(model)
+            "reload", "saving and loading restores all tensors", lambda: reload.check_file(model)
         )
         if fresh is None or self.fresh_recorded is None:
             yield Check("reload", reload.SAME, "undecided", self.why)

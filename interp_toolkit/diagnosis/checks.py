@@ -73,7 +73,7 @@ def measured(
 NOT_ASKED = "could not be checked"
 #: descriptions of answers
 WORDS: dict[Answer, str] = {
-    "passed": "the same up to rounding",
+    "passed": "equal up to rounding",
     "undecided": "undecided: the difference is large, but rounding could explain it",
 }
 

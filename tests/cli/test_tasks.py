@@ -79,7 +79,7 @@ def test_a_model_that_does_not_do_the_task_is_refused_with_the_figure(call, load
     assert out == ""
     assert len(err.strip().splitlines()) == 1
     assert "the model is not shown to perform this task: " in err
-    assert "%] prefer the answer to the wrong one (n = " in err
+    assert "] prefer the answer to the wrong one (n = " in err
 
 
 def test_plain_prompts_are_rows(call, loaded):

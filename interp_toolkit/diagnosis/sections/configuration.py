@@ -378,7 +378,7 @@ def check_device(
     name = "another device gives the same logits"
     here = device_of(model)
     if here.type == "cpu" and not torch.cuda.is_available():
-        yield Check("invariance", name, "not_applicable", "there is no other device here")
+        yield Check("invariance", name, "not_applicable", "no other device is available")
         return
     there = torch.device("cpu" if here.type != "cpu" else "cuda")
     moved = _run_moved(bench, copy, there, here)

@@ -30,8 +30,8 @@ from interp_toolkit.models.running.forward import attached, device_of, evaluatin
 from interp_toolkit.models.running.hooks import hook_points, one_name_each, silencer
 from interp_toolkit.models.transformer.transformer import Transformer
 
-FREE = "no hook was there before"
-THERE = "every hook point is there"
+FREE = "no hooks before the checks"
+THERE = "all hook points exist"
 
 
 def hooks_on(points: Mapping[str, Any]) -> dict[str, int]:
@@ -60,7 +60,7 @@ def check_free(left: Mapping[str, int], asked_fresh: bool, same: bool) -> Check:
         same: whether the copy gives the same values and logits.
     """
     if not left:
-        return Check("hooks", FREE, "passed", "nothing is on any hook point")
+        return Check("hooks", FREE, "passed", "no hook point has a hook")
     count, names = sum(left.values()), list(left)
     text = (
         f"{count} hook{'s were' if count > 1 else ' was'} already on the model at {listed(names)}"
@@ -182,12 +182,12 @@ def check_whole(own: Links, in_copy: Links) -> Iterator[Check]:
         )
         if same and any(bool((b & ~a).any()) for a, b in zip(felt, other, strict=True)):
             lost.append(name)
-    name = "edits reach from every position and head"
+    name = "edits of every position and head reach the logits"
     if lost:
         text = f"edits of some entries are ignored, unlike in a fresh copy: {listed(lost)}"
         yield Check("hooks", name, "failed", text, locations=lost)
     else:
-        yield Check("hooks", name, "passed", "from as many as in a fresh copy")
+        yield Check("hooks", name, "passed", "as many as in a fresh copy")
 
 
 def edited_rows(
@@ -398,7 +398,7 @@ def _shapes(model: Model, recorded: Recorded, fresh: Recorded | None, tokens: Te
         shape = list(recorded.values[faults[0]].shape)
         return Check(
             "hooks",
-            "shapes are as promised",
+            "activations have the documented shapes",
             "failed",
             f"{listed(faults)}: {shape}",
             locations=faults,
@@ -406,12 +406,17 @@ def _shapes(model: Model, recorded: Recorded, fresh: Recorded | None, tokens: Te
     if wrong:
         return Check(
             "hooks",
-            "shapes are as promised",
+            "activations have the documented shapes",
             "differs",
             f"{listed(wrong)}: {list(recorded.values[wrong[0]].shape)}, in a fresh copy too",
             locations=wrong,
         )
-    return Check("hooks", "shapes are as promised", "passed", f"{len(recorded.values)} tensors")
+    return Check(
+        "hooks",
+        "activations have the documented shapes",
+        "passed",
+        f"{len(recorded.values)} tensors",
+    )
 
 
 def check_reach(
@@ -441,8 +446,8 @@ def check_reach(
     ]
     if unfelt:
         reason = f"NaN and large numbers at {listed(unfelt)} change no logit of these rows"
-        yield Check("hooks", "edits really made change the logits", "undecided", reason)
+        yield Check("hooks", "edits change the logits", "undecided", reason)
     made = sum(rows.values())
     if made:
-        text = f"NaN or large numbers at {made} kinds of hook point, each in a row of its own"
-        yield Check("hooks", "edits really made change the logits", "passed", text)
+        text = f"NaN or large values at {made} kinds of hook point, one kind per prompt"
+        yield Check("hooks", "edits change the logits", "passed", text)

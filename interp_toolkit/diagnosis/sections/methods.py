@@ -34,8 +34,8 @@ from interp_toolkit.diagnosis.sections.firing import hooks_on, kind_of, more
 from interp_toolkit.errors import one_line
 
 EDITS = "run_with_hooks makes the requested edits"
-GONE = "run_with_hooks leaves nothing behind"
-CACHE = "run_with_cache returns what hooks see"
+GONE = "run_with_hooks removes its hooks"
+CACHE = "run_with_cache returns the values that hooks see"
 FEW, SHARE = 2, 1 / 3
 
 Points = Mapping[str, Any]
@@ -116,7 +116,7 @@ def _edited(attached: Recorded, named: Recorded, plain: Tensor, tolerance: float
     if difference <= tolerance and gap(attached.logits, plain) <= tolerance:
         return Check("hooks", EDITS, "undecided", "the edits tried change no logit of these rows")
     where = f"; from {other[0]} on" if other else ""
-    text = f"other logits than with the same hooks attached{where}"
+    text = f"the logits differ from those with the same hooks attached{where}"
     return measured("hooks", EDITS, difference, tolerance, scale, NOISE_BASIS, text, other)
 
 
@@ -168,7 +168,7 @@ def check_cache(
             text = f"the cache {text}; that of a fresh copy too"
             yield Check("hooks", CACHE, "differs", text, locations=bad, instead="run_with_hooks")
     difference = gap(logits, plain[:FEW])
-    text = "other logits than without a cache"
+    text = "the logits differ from those without a cache"
     answer = measured("hooks", CACHE, difference, tolerance, scale, NOISE_BASIS, text)
     if not bad or answer.answer == "failed":
         yield answer
@@ -238,7 +238,7 @@ def check_prompts(model: Any, prompts: Sequence[str]) -> Iterator[Check]:
             "prompts",
             "BOS at most once",
             "failed",
-            f"to_tokens puts {max(counts)} in front (the tokenizer itself {alone}): "
+            f"to_tokens prepends {max(counts)} (the tokenizer itself {alone}): "
             "set cfg.tokenizer_prepends_bos, or give prepend_bos=False",
             instead="prepend_bos=False",
         )
@@ -249,7 +249,7 @@ def check_prompts(model: Any, prompts: Sequence[str]) -> Iterator[Check]:
             "prompts",
             "BOS at most once",
             "passed",
-            f"to_tokens puts one in front (the tokenizer itself {alone})",
+            f"to_tokens prepends one (the tokenizer itself {alone})",
         )
     yield from _as_asked(model)
     beginning = beginnings(model, f"{text}{PROMPT}")
@@ -271,8 +271,8 @@ def _as_asked(model: Any) -> Iterator[Check]:
     """Do prompts have one BOS with prepend_bos=True and none with prepend_bos=False?"""
     for prepend, expected in ((True, 1), (False, 0)):
         beginning = beginnings(model, PROMPT, prepend_bos=prepend)
-        name = f"prepend_bos={prepend} gives {'one' if expected else 'none'}"
+        name = f"prepend_bos={prepend} prepends {'one BOS' if expected else 'none'}"
         answer = "passed" if beginning == expected else "failed"
         if prepend and beginning == 0:  # the tokenizer's BOS is another special token (BERT)
             answer = "differs"
-        yield Check("prompts", name, answer, f"{beginning} in front")  # type: ignore[arg-type]
+        yield Check("prompts", name, answer, f"{beginning} prepended")  # type: ignore[arg-type]

@@ -158,7 +158,9 @@ def check_reconstruction(
             ]
             answer: Answer = "undecided" if "undecided" in answers else "passed"
             coarse = [s for s, a in zip(good, answers, strict=True) if a == answer]
-            yield _about(check_name, answer, coarse, f"{WORDS[answer]}, at {len(coarse)}")
+            yield _about(
+                check_name, answer, coarse, f"{WORDS[answer]}, compared {len(coarse)} times"
+            )
 
 
 def _alike(own: Step, in_copy: Step) -> bool:

@@ -52,16 +52,22 @@ def check_reload(
     nowhere = never_set(fresh.model) if bool(logits.isnan().any()) else []
     lost = tuple(dict.fromkeys([*fresh.unset, *fresh.absent, *nowhere]))
     if lost:
-        yield Check("reload", name, "failed", f"left unset: {listed(lost)}", locations=lost)
+        yield Check("reload", name, "failed", f"not set: {listed(lost)}", locations=lost)
     elif fresh.unused:
         yield Check(
-            "reload", name, "failed", f"no use for: {listed(fresh.unused)}", locations=fresh.unused
+            "reload", name, "failed", f"unused: {listed(fresh.unused)}", locations=fresh.unused
         )
     else:
         yield Check("reload", name, "passed", f"{len(model.state_dict())} tensors")
     difference = float((logits - plain).abs().max())
     yield measured(
-        "reload", SAME, difference, tolerance, float(plain.abs().max()), NOISE_BASIS, "other logits"
+        "reload",
+        SAME,
+        difference,
+        tolerance,
+        float(plain.abs().max()),
+        NOISE_BASIS,
+        "the logits differ",
     )
 
 
@@ -79,14 +85,14 @@ def check_own_loading(model: Any) -> Iterator[Check]:
         twin.load_state_dict(weights)
     left = unset(twin)
     if left:
-        yield Check("reload", name, "failed", f"left unset: {listed(left)}", locations=left)
+        yield Check("reload", name, "failed", f"not set: {listed(left)}", locations=left)
     else:
         yield Check("reload", name, "passed", f"{len(weights)} tensors")
 
 
 def check_file(model: Any) -> Iterator[Check]:
     """For the toolkit's own models: does a file restore the same tensors, bit for bit?"""
-    name = "a file gives back the same tensors"
+    name = "saving and loading restores all tensors"
     if not isinstance(model, Transformer):
         yield Check("reload", name, "not_applicable", "the toolkit saves its own models only")
         return

@@ -102,7 +102,7 @@ def check_residual(model: Model, recorded: Recorded, fresh: Recorded | None) -> 
         worst = max(good, key=lambda gap: gap.difference / max(gap.tolerance, 1e-300))
         yield measured(
             "sums",
-            f"{len(good)} sums of the residual stream hold",
+            f"terms add up to the residual stream, at {len(good)} hook points",
             worst.difference,
             worst.tolerance,
             worst.scale,
