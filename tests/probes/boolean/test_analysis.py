@@ -175,7 +175,7 @@ def test_sampled_data_is_judged_held_out_against_shuffled_labels() -> None:
     assert abs(head.share) < 0.2
     assert head.accuracy_intact > 0.9
     assert head.accuracy_ablated == pytest.approx(head.accuracy_intact, abs=0.05)
-    assert "above shuffled labels" in result.verdict
+    assert ", above that for shuffled labels" in result.verdict
 
 
 def test_what_is_not_there_is_not_called_above_chance() -> None:
@@ -314,7 +314,7 @@ def test_few_points_in_many_dimensions_say_little() -> None:
     assert result.sites[0].status == "separable"
     assert result.sites[0].separability.chance == 1
     assert "so separability by itself says little" in result.verdict
-    assert "not above shuffled labels" in result.verdict
+    assert "not significantly above that for shuffled labels" in result.verdict
 
 
 def test_contradictions_in_the_data_are_said() -> None:
