@@ -1,9 +1,9 @@
-"""How many features d dimensions store under L_p and under ε-accuracy: N_Lp(d), drawn again.
+"""How many features d dimensions store under L_p and under ε-accuracy: N_Lp(d).
 
-N is found by `packing`, with a ReLU after the readout and without, from
-several random starts; beside it stand what is known: Welch's bound, d ln d, and how many random
-directions are ε-accurate. The source shows a figure and states a conjecture and no numbers, so
-nothing here is held against any.
+N is found by `packing`, with and without a ReLU after the readout, from several random starts. It
+is shown with known values: Welch's bound, d ln d, and the number of random directions that are
+ε-accurate. The paper has a figure and a conjecture without numbers, so no number is compared with
+the paper.
 Source: "Computation in superposition", section 2.
 """
 
@@ -62,20 +62,20 @@ ByPoint = Mapping[tuple[bool, int, int], Sequence[Values]]  # with a ReLU, power
 def capacity_job(
     *, folder: Path, relu: bool, power: int, d: int, seed: int, device: str
 ) -> Outcome:
-    """N_Lp(d) from one seed's starts."""
+    """N_Lp(d) from the random starts of one seed."""
     best, tried = capacity(d, power, relu=relu, seed=seed, device=device)
     losses = {"n": list(tried), "loss": list(tried.values())}
     return Outcome({"relu": relu, "power": power, "d": d, "seed": seed, "N": best, **losses})
 
 
 def free_job(*, folder: Path, power: int, d: int, n: int, seed: int) -> Outcome:
-    """The norms of an autoencoder that chooses them."""
+    """The norms that an autoencoder learns if they are free."""
     loss, norms = free_norms(n, d, power, seed=seed)
     return Outcome({"power": power, "loss": loss, "norms": norms.tolist()})
 
 
 def grid(plan: Plan) -> Grid:
-    """N of every power and dimension, with a ReLU and without; norms that are free."""
+    """N for every power and dimension, with and without a ReLU, and free norms."""
     jobs: dict[tuple[bool, int, int] | tuple[str, int], list[Job]] = {}
     for relu in (True, False):
         for power, dimensions in DIMENSIONS[plan.preset].items():
@@ -105,17 +105,17 @@ def medians(by_point: ByPoint, *, relu: bool) -> dict[int, dict[int, float]]:
 
 
 def slope(by_point: ByPoint, relu: bool, power: int) -> float | None:
-    """The exponent k of N ~ d^k, least squares on logarithms, from SLOPE_FROM on; None: too few."""
+    """The exponent k of N ~ d^k, by least squares on logarithms; None: too few points."""
     points = {d: n for d, n in medians(by_point, relu=relu)[power].items() if d >= SLOPE_FROM}
     return exponent(points.keys(), points.values()) if len(points) > 1 else None
 
 
 def laws(by_d: Mapping[int, float]) -> dict[str, dict[str, float]]:
-    """Laws for N against d, from SLOPE_FROM on: their constants, and how well they foretell.
+    """Laws for N against d from SLOPE_FROM on: their constants and their prediction error.
 
-    Scatter: the root mean square of ln N about the law fitted without that dimension, 0 where it
-    holds; so a law with more constants has no advantage of its own. Empty for fewer than four
-    dimensions.
+    The scatter is the root mean square error of ln N at each dimension, for the law fitted to the
+    other dimensions (0 if the law holds exactly), so that a law with more constants has no
+    advantage. Empty with fewer than four dimensions.
     """
     points = [(d, n) for d, n in by_d.items() if d >= SLOPE_FROM]
     if len(points) < 4:
@@ -144,7 +144,7 @@ def _left_out(
 
 
 def alike(by_power: Mapping[int, Mapping[int, float]]) -> list[tuple[int, int, int]]:
-    """Dimensions at which two powers keep as many: (d, lower power, higher power)."""
+    """Dimensions at which two powers keep equal numbers: (d, lower power, higher power)."""
     powers = sorted(by_power)
     return [
         (d, p, q)
@@ -155,14 +155,14 @@ def alike(by_power: Mapping[int, Mapping[int, float]]) -> list[tuple[int, int, i
 
 
 def still_exponential(by_d: Mapping[int, float]) -> bool:
-    """Whether ln N does not flatten: its slope against d is nowhere less than half the first."""
+    """Whether ln N keeps growing linearly: its slope against d is nowhere below half the first."""
     d, n = np.array(sorted(by_d.items()), dtype=float).T
     slopes = np.diff(np.log(n)) / np.diff(d)
     return bool((slopes >= slopes[0] / 2).all())
 
 
 def judgement(by_power: Mapping[int, Mapping[int, float]]) -> str:
-    """What these counts say of the source's conjecture; empty where there are too few."""
+    """What the counts imply for the paper's conjecture; empty with too few dimensions."""
     fitted = laws(by_power[2]) if 2 in by_power else {}
     if not fitted:
         return ""
@@ -199,12 +199,12 @@ def judgement(by_power: Mapping[int, Mapping[int, float]]) -> str:
 def counts_in_words(
     relu: Mapping[int, Mapping[int, float]], slopes: Iterable[float | None], tight: bool | None
 ) -> str:
-    """How many features are kept, and how that grows.
+    """How many features are kept, and how the number grows.
 
     Args:
-        relu: the median N with a ReLU, by power and dimension.
-        slopes: its exponents, by power.
-        tight: whether a linear output at p = 2 keeps exactly d everywhere.
+        relu: median N with a ReLU, by power and dimension.
+        slopes: exponents of these, by power.
+        tight: whether a linear output at p = 2 keeps exactly d features for every d.
     """
     shared = max(set.intersection(*(set(by_d) for by_d in relu.values())))
     counts = ", ".join(f"{by_d[shared]:g} at p = {power}" for power, by_d in relu.items())
@@ -228,7 +228,7 @@ def counts_in_words(
 
 
 def capacity_figure(by_power: Mapping[int, Mapping[int, float]], *, relu: bool) -> Figure:
-    """N against d, a line a power, on logarithmic scales, with what is known."""
+    """N against d on logarithmic scales, one line per power, with known values."""
     data = [
         plots.line(by_d, by_d.values(), shade(number, len(by_power)), f"p = {power}")
         | plots.marked(plots.symbol(number), size=8)
@@ -276,7 +276,7 @@ def capacity_figure(by_power: Mapping[int, Mapping[int, float]], *, relu: bool) 
 
 
 def loss_figure(starts: Sequence[Values]) -> Figure:
-    """The loss against how many are kept, a line a start."""
+    """The loss against the number of kept features, one line per start."""
     data = [
         plots.line(
             values["n"],
@@ -298,7 +298,7 @@ def loss_figure(starts: Sequence[Values]) -> Figure:
 
 
 def norms_figure(trained: Sequence[Values], d: int, n: int) -> Figure:
-    """The norms of autoencoders that are free to choose them, a histogram a power."""
+    """Histograms of the free norms that autoencoders learn, one per power."""
     data = [
         {
             "type": "histogram",
@@ -321,13 +321,13 @@ def norms_figure(trained: Sequence[Values], d: int, n: int) -> Figure:
 
 @dataclass(frozen=True)
 class CapacityEvidence(Evidence):
-    """What the description of capacity rests on.
+    """The evidence of the description of capacity.
 
     Attributes:
-        growth: slopes of N against d, with a ReLU and without, by power.
-        tight_frames: whether the vectors found are tight frames.
-        laws: laws of N at p = 2 with a ReLU: by law, its constants and the scatter (see `laws`).
-        alike: dimensions at which two powers keep as many, with the powers.
+        growth: slopes of ln N against ln d, with and without a ReLU, by power.
+        tight_frames: whether the vectors are tight frames.
+        laws: by law of N at p = 2 with a ReLU: its constants and its scatter (see `laws`).
+        alike: dimensions at which two powers keep equal numbers, with the powers.
     """
 
     growth: Mapping[str, Any]
@@ -337,7 +337,7 @@ class CapacityEvidence(Evidence):
 
 
 def report(run: StudyRun) -> StudyResult:
-    """N by power and dimension, how it grows, and what that says of the conjecture."""
+    """N by power and dimension, its growth, and what this implies for the conjecture."""
     by_point: ByPoint = {point: run.by_point[point] for point in run.by_point if point[0] != "free"}
     free = [run.by_point["free", power][0] for power in FREE_POWERS]
     dimensions = DIMENSIONS[run.preset]

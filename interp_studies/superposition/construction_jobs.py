@@ -1,7 +1,7 @@
-"""The further constructions and remarks of the source, measured: one job each, a few rows.
+"""Measurements of the paper's further constructions and remarks: one job each, with a few rows.
 
-A row is a construction at a size: its worst error, the worst after each gate's best gain and bias
-where it was measured, the root mean square, and whether all inputs were run. `grid` says which.
+A row is a construction at a size: its worst error, the worst error after each gate's best gain and
+bias (if measured), the root mean square, and whether all inputs were run. `grid` lists them.
 Source: "Computation in superposition", sections 1.2 to 1.5, 2 and appendix B.
 """
 
@@ -43,10 +43,10 @@ AFFINE_XOR = 0.5  # the least worst error of an affine function of the bits of a
 
 
 def affine_and(fan_in: int) -> float:
-    """The least worst error of an affine function of so many bits as their AND: 1/4 of two.
+    """The smallest worst error e of an affine function as the AND of `fan_in` bits: 1/4 for two.
 
-    With e at one bit short, 1 - e at all and -e at none on, the slope 1 - 2 e of the last step
-    takes fan_in - 1 steps down from e to -e.
+    The best function is e with one bit off, 1 - e with none off, and -e with all off. Its slope 1 -
+    2 e takes fan_in - 1 steps from e to -e.
     """
     return (fan_in - 1) / (2 * fan_in)
 
@@ -60,7 +60,7 @@ def row(
     exact: bool = False,
     affine: float = AFFINE,
 ) -> dict[str, Any]:
-    """A row of the table; `affine` is the least that `offset` is of any affine function."""
+    """A row of the table; `affine` is the smallest `offset` of any affine function."""
     values = {"name": name, "worst": worst, "offset": offset, "rms": rms}
     return {**values, "exact": exact, "affine": affine}
 
@@ -72,10 +72,10 @@ def _measured(name: str, found: MeasuredEpsilon, affine: float) -> dict[str, Any
 
 
 def misfires(*, folder: Path, d_in: int, n_neurons: int, load: float, seed: int) -> Outcome:
-    """Features in superposition: `load` is how many a neuron reads, for each axis of the input.
+    """Interference with features in superposition; `load`: features per neuron and input dimension.
 
-    "worst" and "rms" are of the interference on neurons that read none of the one feature that is
-    on, where 1/2 is a misfire half of the way to firing with one of its own on.
+    "worst" and "rms" are the interference on neurons that do not read the one feature that is on.
+    1/2 is half of what makes such a neuron fire together with one of its own features.
     """
     generator = torch.Generator().manual_seed(seed)
     density = 1 / math.sqrt(n_neurons)
@@ -91,7 +91,7 @@ def misfires(*, folder: Path, d_in: int, n_neurons: int, load: float, seed: int)
 
 
 def many_targets(*, folder: Path, d_in: int, n_neurons: int, load: float, seed: int) -> Outcome:
-    """Chosen pairs of features in superposition: `load` is |E| / (d0 d)."""
+    """Chosen pairs of features in superposition; `load` is |E| / (d0 d)."""
     n_gates, n_features = round(load * d_in * n_neurons), 8 * d_in
     gates = random_gates(n_features, n_gates, seed=seed)
     built = targeted_gates(gates, n_features, n_neurons, 4, d_in, seed=seed)
@@ -152,7 +152,7 @@ def from_pairs(
 
 
 def mixed_fan_ins(*, folder: Path, d_in: int, n_neurons: int, each: int, seed: int) -> Outcome:
-    """Chosen gates of two, three and four features in superposition, on one set of neurons."""
+    """Chosen gates of two, three and four features in superposition, on shared neurons."""
     n_features = 4 * d_in
     gates: list[Gate] = [
         gate for k in (2, 3, 4) for gate in random_gates(n_features, each, k, seed=seed + k)
@@ -166,7 +166,7 @@ def mixed_fan_ins(*, folder: Path, d_in: int, n_neurons: int, each: int, seed: i
 def universal_xor(
     *, folder: Path, n_features: int, n_neurons: int, density: float, seed: int
 ) -> Outcome:
-    """XOR of every pair, f_i + f_j - 2 AND, with its input; twice the AND's error."""
+    """XOR of every pair, f_i + f_j - 2 AND, with the input; its error is twice that of AND."""
     built = universal_and(n_features, n_neurons, density, seed=seed)
     functions = [BooleanFunction(XOR, pair) for pair in all_pairs(n_features)]
     readoffs = function_readoffs(functions, built.readoffs, built.layer)
@@ -175,9 +175,9 @@ def universal_xor(
 
 
 def products(*, folder: Path, dim: int, n_features: int, degree: int, seed: int) -> Outcome:
-    """The AND of `degree` features as the product of their readouts, all of it on or one left out.
+    """The AND of `degree` features as the product of their readouts, with all or all but one on.
 
-    Degree 2 is one layer of squares, 3 one of cubes, 4 two layers of squares, one on the other.
+    Degree 2 is one layer of squares, 3 one layer of cubes, 4 two stacked layers of squares.
     """
     features = random_unit_features(n_features, dim, torch.Generator().manual_seed(seed))
     drawn = random_subsets(SAMPLES, n_features, degree + 1, np.random.default_rng(seed))
@@ -202,10 +202,9 @@ def perturbed(
     noise: float,
     seed: int,
 ) -> Outcome:
-    """Universal AND with Gaussian noise on its weights: its own readoffs, and fitted ones.
+    """Universal AND with Gaussian noise on its weights: constructed and fitted readouts.
 
-    The fitted ones are measured on a fifth of the inputs with up to three on, which they were not
-    fitted on.
+    Fitted readouts are measured on a held-out fifth of the inputs with up to three features on.
     """
     built = universal_and(n_features, n_neurons, density, seed=seed)
     generator = torch.Generator().manual_seed(seed)
@@ -244,7 +243,7 @@ def perturbed(
 def sums_of_ands(
     *, folder: Path, n_features: int, n_neurons: int, density: float, terms: int, seed: int
 ) -> Outcome:
-    """The source's z: the sum of `terms` ANDs of disjoint pairs, up to four features on."""
+    """The paper's z: the sum of `terms` ANDs of disjoint pairs, with up to four features on."""
     built = universal_and(n_features, n_neurons, density, seed=seed)
     rng = np.random.default_rng(seed)
     worst, squares = 0.0, []
@@ -263,7 +262,7 @@ def sums_of_ands(
 
 
 def affine_sum(*, folder: Path, seed: int) -> Outcome:
-    """The least worst error of an affine readout of z = x0 x1 + x2 x3, over all 16 inputs."""
+    """The smallest worst error of an affine readout of z = x0 x1 + x2 x3, over all 16 inputs."""
     inputs = all_composites(4, 4).astype(float)
     truth = inputs[:, 0] * inputs[:, 1] + inputs[:, 2] * inputs[:, 3]
     columns = np.column_stack([inputs, np.ones(len(inputs))])
@@ -284,7 +283,7 @@ def affine_sum(*, folder: Path, seed: int) -> Outcome:
 
 
 def relu_probe(*, folder: Path, d_in: int, n_features: int, seed: int) -> Outcome:
-    """ReLU(f_i x + f_j x - 1) of the layer's input: what a probe with a ReLU of its own reads."""
+    """ReLU(f_i x + f_j x - 1) of the layer's input, which a probe with its own ReLU reads."""
     rows = []
     generator = torch.Generator().manual_seed(seed)
     for name, features in (
@@ -305,10 +304,11 @@ def relu_probe(*, folder: Path, d_in: int, n_features: int, seed: int) -> Outcom
 def as_combination(
     *, folder: Path, n_features: int, n_neurons: int, density: float, seed: int
 ) -> Outcome:
-    """Activations as a combination of the pairs' indicator vectors, their ANDs the coefficients.
+    """Activations as a combination of the pairs' indicator vectors, with the ANDs as coefficients.
 
-    The first row: the distance from the combination, relative to the activations' length, on inputs
-    with two and three on. The second: inner products of different pairs' unit indicator vectors.
+    The first row is the distance from the combination relative to the activations' norm, on inputs
+    with two and three features on. The second is inner products of the unit indicator vectors of
+    different pairs.
     """
     built = universal_and(n_features, n_neurons, density, seed=seed)
     pairs = all_pairs(n_features)
@@ -338,7 +338,7 @@ def as_combination(
 
 
 def squares_capacity(*, folder: Path, dims: Sequence[int], cosine: float, seed: int) -> Outcome:
-    """How many random f-vectors r dimensions hold with all cosines small: d = r(r+1)/2 neurons."""
+    """How many random f-vectors r dimensions hold with all cosines small; d = r(r+1)/2 neurons."""
     values = [[r, r * (r + 1) // 2, random_capacity(r, cosine)] for r in dims]
     roots = [math.sqrt(d) for _, d, _ in values]
     logs = [math.log(m) for _, _, m in values]
@@ -349,7 +349,7 @@ def squares_capacity(*, folder: Path, dims: Sequence[int], cosine: float, seed: 
 def three_or_more(
     *, folder: Path, n_features: int, n_neurons: int, density: float, seed: int
 ) -> Outcome:
-    """Readoffs of all triples along a fan-in 3 layer: exact, all C(m, 3) of them."""
+    """Readouts of all C(m, 3) triples from a fan-in 3 layer, measured exactly."""
     drawn = np.random.default_rng(seed).random((n_features, n_neurons)) < density
     built = connected(torch.from_numpy(drawn), 3)
     errors = built.worst_errors(3)
@@ -373,7 +373,7 @@ _UAND = {"n_features": 24, "n_neurons": 2_048, "density": 0.18}
 
 
 def grid(plan: Plan) -> Grid:
-    """All rows, in the order of the source's sections."""
+    """All rows, in the order of the paper's sections."""
     sizes = {"d_in": 128, "n_neurons": 256}
     parts: list[tuple[str, Any, dict[str, Any]]] = [
         ("combination", as_combination, _UAND),

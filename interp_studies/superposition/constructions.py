@@ -1,6 +1,6 @@
-"""The further constructions and remarks, each with its error: `superposition/constructions`.
+"""The paper's further constructions, each with its error: `superposition/constructions`.
 
-What each row is, `construction_jobs` says. The source gives orders of growth and no figures.
+`construction_jobs` describes the rows. The paper gives orders of growth and no numbers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def verdict(rows: Rows, capacity: Mapping[str, Any]) -> str:
 
 
 def report(run: StudyRun) -> StudyResult:
-    """Every row's errors, and how many f-vectors squares hold."""
+    """The errors of every row, and the number of f-vectors that quadratic neurons hold."""
     rows: dict[str, list[Mapping[str, Any]]] = {}
     for values in run.values:
         for one in values["rows"]:

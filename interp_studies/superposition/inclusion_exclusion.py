@@ -1,18 +1,19 @@
-"""ANDs of every fan-in from the one layer of fan-in 2, by inclusion and exclusion.
+"""ANDs of every fan-in from one layer of fan-in 2, by inclusion and exclusion.
 
-With v_I' the mean over the neurons that the features of I' share, the AND of I is read along
+Let v_I' be the mean over the neurons that the features of I' share. The AND of I is read along
 
-    Σ_{I'⊆I, |I'|≥2} c(|I'|) v_I',      c(s) = (-1)^s,
+    Σ_{I'⊆I, |I'|≥2} c(|I'|) v_I',      c(s) = (-1)^s.
 
-since v_I' answers max(0, |I'∩J| - 1) where J of I is on and interference is nil, and
-Σ_{I'⊆I} (-1)^{|I'|} max(0, |I'∩J| - 1) is 1 for J = I and 0 for every other J ⊆ I. The source
-("Computation in superposition", section 1.4) prints the sign (-1)^{|I|-|I'|+1}, which differs by
-(-1)^{|I|+1} and so gives -AND for even |I|.
+If J ⊆ I is on and there is no interference, v_I' is max(0, |I'∩J| - 1), and Σ_{I'⊆I} (-1)^{|I'|}
+max(0, |I'∩J| - 1) is 1 for J = I and 0 for every other J ⊆ I. The paper ("Computation in
+superposition", section 1.4) prints the sign (-1)^{|I|-|I'|+1}, which differs by (-1)^{|I|+1} and so
+gives -AND for even |I|.
 
-A neuron that I' shares is connected to each other feature with probability p, however, and in the
-mean v_I' answers E max(0, a + B - 1), a = |I'∩J|, B binomial (|J| - a, p). The coefficients that
-are right in the mean for every J ⊆ I at this p solve |I| - 1 linear equations (`coefficients` with
-a density); for p = 0 they are the signs above. Features on beside I still interfere.
+However, a neuron that I' shares is also connected to every other feature with probability p. The
+expectation of v_I' is E max(0, a + B - 1) with a = |I'∩J| and B binomial (|J| - a, p). The
+coefficients that are correct in expectation for every J ⊆ I at this p solve |I| - 1 linear
+equations (`coefficients` with a density); for p = 0 they are the signs above. Active features
+outside I still interfere.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ class InclusionExclusionAND(ShortRepr):
     """ANDs of every fan-in from one layer of fan-in 2; see the module.
 
     Attributes:
-        layer: its weights.
-        connections: which features each neuron reads.
-        density: that the readoffs take into account; 0: the source's.
+        layer: the weights.
+        connections: the features that each neuron reads.
+        density: density that the readouts correct for; 0: the paper's readouts.
     """
 
     layer: FeatureLayer
@@ -54,13 +55,14 @@ class InclusionExclusionAND(ShortRepr):
     density: float
 
     def readoffs(self, gates: Sequence[Gate]) -> Float[Tensor, "gate neuron"]:
-        """The readoffs; see `inclusion_exclusion`."""
+        """The readout vectors; see `inclusion_exclusion`."""
         return inclusion_exclusion(self.connections, gates, self.density)
 
     def epsilon(self, most_on: int, gates: Sequence[Gate], *, seed: int = 0) -> MeasuredEpsilon:
-        """The errors of these gates at most `most_on` features on, exact where inputs are few.
+        """The errors of these gates with at most `most_on` features on; exact for few inputs.
 
-        Raises InputError for gates that are not there or never true, and sizes that do not fit.
+        Raises InputError for gates that do not exist or are never true, and for sizes that do not
+        fit.
         """
         known = checked_gates(gates, len(self.connections))
         widest = max(map(len, known))
@@ -90,13 +92,13 @@ class InclusionExclusionAND(ShortRepr):
 def inclusion_exclusion_and(
     n_features: int, n_neurons: int, density: float, *, corrected: bool = True, seed: int = 0
 ) -> InclusionExclusionAND:
-    """A universal AND layer of fan-in 2, to be read for ANDs of every fan-in.
+    """A universal AND layer of fan-in 2 with readouts for ANDs of every fan-in.
 
     Args:
         n_features: number of features of the input.
         n_neurons: number of neurons of the layer.
-        density: the chance that a feature is connected to a neuron.
-        corrected: whether readoffs take the density into account; otherwise they are the source's.
+        density: probability that a feature is connected to a neuron.
+        corrected: whether the readouts correct for the density; otherwise they are the paper's.
         seed: random seed of the connections.
 
     Raises:
@@ -112,13 +114,13 @@ def inclusion_exclusion(
     gates: Sequence[Gate],
     density: float = 0.0,
 ) -> Float[Tensor, "gate neuron"]:
-    """Readoffs of gates of any fan-in from 2 for a layer of bias -1 with these connections.
+    """Readout vectors of gates of any fan-in from 2, for a layer with bias -1.
 
     Args:
-        connections: connections of the layer, as `fan_in_and`'s with fan-in 2.
-        gates: the features of each.
-        density: density of connections, to take the mean interference within a gate into account; 0
-            is the source's readoff.
+        connections: connections of the layer, as in `fan_in_and` with fan-in 2.
+        gates: features of each gate.
+        density: density of connections, to correct for the mean interference within a gate; 0: the
+            paper's readout.
 
     Raises:
         InputError: fan-ins out of range, or features that share no neuron.
@@ -134,7 +136,7 @@ def inclusion_exclusion(
 
 @cache
 def coefficients(fan_in: int, density: float = 0.0) -> tuple[float, ...]:
-    """c(2), ..., c(fan_in): the weight of the intersections of each size.
+    """c(2), ..., c(fan_in): the coefficients of the intersections of each size.
 
     Raises InputError for a fan-in below 2 or above 10, or a density outside 0..1.
     """
@@ -151,7 +153,7 @@ def coefficients(fan_in: int, density: float = 0.0) -> tuple[float, ...]:
 
 
 def _answer(fan_in: int, on: int, size: int, density: float) -> float:
-    """The sum of what the intersections of this size answer in the mean, `on` features on."""
+    """The expected sum over the intersections of this size, with `on` features on."""
     return sum(
         comb(on, inside) * comb(fan_in - on, size - inside) * _mean(inside, on - inside, density)
         for inside in range(min(on, size) + 1)

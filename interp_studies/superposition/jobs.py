@@ -1,8 +1,9 @@
-"""The parts of the superposition study: build a construction from a seed, measure its errors.
+"""The jobs of the superposition study: build a construction from a seed and measure its errors.
 
-`worst` is the worst error over gates and inputs with at most 2 features on (3 for fan-in 3),
-`worst_after_offset` the same after each gate's best gain and bias, `rms` the root mean square over
-three kinds of input, each alike: all of the gate on, all but one of it, and others.
+`worst` is the worst error over gates and inputs with at most 2 features on (3 for fan-in 3).
+`worst_after_offset` is the worst error after each gate's best gain and bias. `rms` is the root mean
+square over three kinds of input with equal weight: all features of the gate on, all but one, and
+other inputs.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def universal(
     most_on: Sequence[int],
     seed: int,
 ) -> Outcome:
-    """Universal AND by random connections: the exact worst case of each number of features on."""
+    """Universal AND by random connections: the exact worst error for each number of features on."""
     layer = universal_and(n_features, n_neurons, density, seed=seed)
     exact = {n_on: layer.epsilon(n_on) for n_on in most_on}
     gates = random_gates(n_features, RMS_GATES, seed=seed)
@@ -66,7 +67,7 @@ def universal(
 
 
 def affine(*, folder: Path, n_features: int, most_on: int, seed: int) -> Outcome:
-    """The least worst error of a readout of x_0 AND x_1 that is affine in all the features."""
+    """The smallest worst error of a readout of x_0 AND x_1 that is affine in all features."""
     inputs = all_composites(n_features, most_on).astype(float)
     truth = inputs[:, 0] * inputs[:, 1]
     with_bias = np.column_stack([inputs, np.ones(len(inputs))])
@@ -78,7 +79,7 @@ def affine(*, folder: Path, n_features: int, most_on: int, seed: int) -> Outcome
 
 
 def _minimax(columns: np.ndarray, truth: np.ndarray) -> float:
-    """The least worst |columns w - truth| over w."""
+    """The smallest worst |columns w - truth| over w."""
     n, k = columns.shape
     worst = np.ones((n, 1))
     solution = linprog(
@@ -94,7 +95,7 @@ def _minimax(columns: np.ndarray, truth: np.ndarray) -> float:
 def least_squares(
     *, folder: Path, n_features: int, n_neurons: int, density: float, ridge: float, seed: int
 ) -> Outcome:
-    """The rescaled least-squares readoffs of a universal AND layer, on every input with 2 on."""
+    """Rescaled least-squares readouts of a universal AND layer, on inputs with two features on."""
     layer = universal_and(n_features, n_neurons, density, seed=seed).layer
     on = all_composites(n_features, 2)
     activations = layer.activations(torch.from_numpy(on)).numpy()
@@ -110,7 +111,7 @@ def least_squares(
 
 
 def quadratic(*, folder: Path, n_features: int, dim: int, n_pairs: int, seed: int) -> Outcome:
-    """Squares of features in superposition, on random pairs, two features on."""
+    """Quadratic neurons with features in superposition, on random pairs, two features on."""
     errors = quadratic_and(n_features, dim, seed=seed).sampled_errors(2, n_pairs, seed)
     values = {f"rms_{name}": error.rms for name, error in errors.items()}
     worst = max(error.worst for error in errors.values())
@@ -164,7 +165,7 @@ def fan_in_three(
 
 
 def exact_bigrams(*, folder: Path, d_model: int, d_head: int, seed: int) -> Outcome:
-    """As many skip-bigrams as the head has dimensions, of orthonormal features."""
+    """As many skip-bigrams as the head has dimensions, with orthonormal features."""
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randn(d_model, d_model, generator=generator, dtype=torch.float64)
     features = torch.linalg.qr(drawn).Q
@@ -177,7 +178,7 @@ def exact_bigrams(*, folder: Path, d_model: int, d_head: int, seed: int) -> Outc
 def svd_bigrams(
     *, folder: Path, n_features: int, d_model: int, d_head: int, n_bigrams: int, seed: int
 ) -> Outcome:
-    """Far more skip-bigrams than dimensions, of random unit features, by the best low rank."""
+    """More skip-bigrams than dimensions, with random features, by the best low-rank matrix."""
     features = random_unit_features(n_features, d_model, torch.Generator().manual_seed(seed))
     bigrams = random_bigrams(n_features, n_bigrams, seed)
     head = svd_head(bigram_matrix(bigrams, features, features), d_head)
@@ -205,7 +206,7 @@ def density_point(
 
 
 def width_point(*, folder: Path, n_features: int, n_neurons: int, seed: int) -> Outcome:
-    """The exact errors at one width, at the density that a search gives."""
+    """The exact errors at one width, at the best density found by a search."""
     layer = universal_and(n_features, n_neurons, "search", seed=seed)
     exact = layer.epsilon(2)
     return Outcome(
@@ -221,9 +222,9 @@ def width_point(*, folder: Path, n_features: int, n_neurons: int, seed: int) -> 
 
 
 def measured_means(layer: UniversalAND, n_on: int, seed: int) -> list[float]:
-    """The mean error with both, one and none of a pair among `n_on` features that are on.
+    """The mean error with both, one and no feature of a pair among `n_on` active features.
 
-    Over random inputs and pairs; pairs without neurons are left out.
+    Over random inputs and pairs, without pairs that share no neuron.
     """
     rng = np.random.default_rng(seed)
     drawn = random_subsets(CLASS_ROWS, layer.n_features, n_on + 2, rng)

@@ -1,18 +1,18 @@
 """How many one-hot inputs are worth keeping in d dimensions: N_Lp(d), by optimization.
 
-An autoencoder x -> act(W^T W x), act = ReLU (the usual toy model of superposition, without biases)
-or nothing, gets one-hot inputs without end. An input is kept, as a unit vector, or sent to zero,
-which costs 1. Keeping n of them costs the interference I_p(n), the sum over ordered pairs of
-|act(w_i . w_j)|^p, at the best directions there are; so the loss beside that of keeping none is
-I_p(n) - n, and N_Lp(d) is the n at which it is least. Directions are found by Adam on random
-starts, so I_p(n) is an upper bound, and N is where the best ones found turn.
+An autoencoder x -> act(W^T W x), with act = ReLU (the usual toy model of superposition, without
+biases) or the identity, gets infinitely many one-hot inputs. An input is kept, as a unit vector, or
+sent to zero, which costs 1. Keeping n inputs costs the interference I_p(n), the sum over ordered
+pairs of |act(w_i . w_j)|^p for the best directions. Relative to keeping none, the loss is I_p(n) -
+n, and N_Lp(d) is the n that minimizes it. Directions are found by Adam from random starts, so
+I_p(n) is an upper bound, and N is the minimum for the best directions found.
 
-The norms are held at 1 because free ones give no such number: an input kept at a small norm r gains
-of the order of r^2 and interferes with unit vectors by the order of r^p, so that for p > 2 every
-input is worth keeping a little, and at p = 2 the two are of one order; `free_norms` shows it.
-What is known: without ReLU, the sum of cos^p over n unit vectors is at least n^2 / c (Welch 1974),
-c = d (d+2) ... (d+p-2) / (1 3 ... (p-1)) for even p, so that I - n >= n^2/c - 2n, which turns at
-n = c; for p = 2 the bound is attained from n = d on (tight frames), and N is d.
+The norms are fixed at 1, because free norms do not give such a number: an input of small norm r
+gains of the order of r^2 and interferes with unit vectors by the order of r^p. For p > 2 every
+input is then worth keeping a little, and for p = 2 both are of one order; `free_norms` shows this.
+Known values: without ReLU, the sum of cos^p over n unit vectors is at least n^2 / c (Welch 1974),
+with c = d (d+2) ... (d+p-2) / (1 3 ... (p-1)) for even p. Hence I - n >= n^2/c - 2n, which is
+smallest at n = c. For p = 2 the bound is attained from n = d on (tight frames), and N is d.
 Source: "Computation in superposition", section 2 (N_Lp(d), N_ε(d)).
 """
 
@@ -43,7 +43,7 @@ def interference(directions: Float[Tensor, "n d"], power: int, *, relu: bool) ->
 def least_interference(
     n: int, d: int, power: int, *, relu: bool, generator: torch.Generator
 ) -> float:
-    """The interference of n unit vectors in d dimensions, at the best directions Adam finds."""
+    """The interference of n unit vectors in d dimensions, at the best directions found."""
     dtype, device = torch.float32, generator.device
     directions = torch.randn(n, d, generator=generator, dtype=dtype, device=device)
     directions.requires_grad_()
@@ -61,10 +61,10 @@ def least_interference(
 def capacity(
     d: int, power: int, *, relu: bool, seed: int, device: str = "cpu"
 ) -> tuple[int, dict[int, float]]:
-    """N_Lp(d), and the loss beside that of keeping none at every n that was tried.
+    """N_Lp(d), and the loss relative to keeping none for every n that was tried.
 
-    n grows by GROWTH from d until the loss has long turned; then up to REFINED numbers between
-    the neighbors of the best are tried.
+    n grows by the factor GROWTH from d until the loss has clearly increased again. Then up to
+    REFINED values between the neighbors of the minimum are tried.
     """
     generator = torch.Generator(device).manual_seed(seed)
     tried: dict[int, float] = {}
@@ -87,17 +87,17 @@ def capacity(
 
 
 def welch_capacity(d: int, power: int) -> float:
-    """Where Welch's bound on the interference without ReLU turns, for an even p; see the module."""
+    """The n that minimizes Welch's bound without ReLU, for an even p; see the module."""
     if power % 2:
         raise ValueError(f"Welch's bound is for even powers, not {power}")
     return math.prod((d + k) / (k + 1) for k in range(0, power, 2))
 
 
 def random_capacity(d: int, epsilon: float) -> float:
-    """How many random unit vectors have all cosines within ε, in expectation: N_ε(d)'s model.
+    """How many random unit vectors have all cosines within ε, in expectation: a model of N_ε(d).
 
-    The n at which n (n-1) / 2 pairs times the exact probability of |cosine| > ε is one;
-    cosine^2 is Beta(1/2, (d-1)/2). It grows as C exp(ε^2 d / 4) or faster.
+    The n at which n (n-1) / 2 pairs times the exact probability of |cosine| > ε is one; cosine^2 is
+    Beta(1/2, (d-1)/2). It grows at least as C exp(ε^2 d / 4).
     """
     if d == 1:
         return 1.0
@@ -108,9 +108,9 @@ def random_capacity(d: int, epsilon: float) -> float:
 def free_norms(
     n: int, d: int, power: int, *, seed: int, steps: int = 2_000
 ) -> tuple[float, Float[Tensor, " n"]]:
-    """The ReLU autoencoder of n inputs trained with free norms: its loss, and the norms.
+    """Loss and norms of the ReLU autoencoder of n inputs, trained with free norms.
 
-    The loss is the sum of |act(W^T W) - 1|^p, less n, as in `capacity`.
+    The loss is the sum of |act(W^T W) - 1|^p, minus n, as in `capacity`.
     """
     generator = torch.Generator().manual_seed(seed)
     vectors = torch.randn(n, d, generator=generator) / d**0.5

@@ -1,9 +1,8 @@
-"""All fan-ins from 2 to k in one ReLU layer, its neurons divided evenly among them.
+"""All fan-ins from 2 to k in one ReLU layer, whose neurons are divided evenly among them.
 
-Each group of neurons is a universal AND of its own fan-in (see `fan_in`), of its own density and
-bias.
-A gate is read from its own group alone, so that its exact worst error is that of
-the group's `FanInAND`. Source: "Computation in superposition", section 1.4.
+Each group of neurons is a universal AND of its own fan-in (see `fan_in`), with its own density and
+bias. A gate is read from its own group alone, so its exact worst error is that of the group's
+`FanInAND`. Source: "Computation in superposition", section 1.4.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from interp_toolkit.toys.superposition.layers.layer import (
 
 @dataclass(frozen=True, eq=False)
 class PartitionedAND:
-    """All fan-ins from 2 to k: the neurons in k - 1 groups, a `FanInAND` in each.
+    """All fan-ins from 2 to k: k - 1 groups of neurons, with a `FanInAND` in each.
 
     Attributes:
         layer: all groups side by side.
@@ -46,9 +45,9 @@ class PartitionedAND:
     parts: tuple[FanInAND, ...]
 
     def readoffs(self, gates: Sequence[Gate]) -> Float[Tensor, "gate neuron"]:
-        """The constructed readoffs, each along its own fan-in's neurons.
+        """The constructed readout vectors, each on the neurons of its own fan-in.
 
-        Raises InputError for fan-ins that are not there and features that share no neuron.
+        Raises InputError for missing fan-ins and for features that share no neuron.
         """
         check_bytes(len(gates), self.layer.W_in.shape[1], "readoffs")
         rows = torch.zeros(len(gates), self.layer.W_in.shape[1], dtype=torch.float64)
@@ -63,9 +62,9 @@ class PartitionedAND:
         return [gate for part in self.parts for gate in part.gates()]
 
     def worst_errors(self, most_on: int, gates: Sequence[Gate] | None = None) -> WorstErrors:
-        """The exact worst errors of these gates (None: of all) at most `most_on` features on.
+        """The exact worst errors of these gates (None: of all) with at most `most_on` features on.
 
-        Raises InputError as `FanInAND.worst_errors`, and for fan-ins that are not there.
+        Raises InputError as `FanInAND.worst_errors`, and for missing fan-ins.
         """
         if gates is None:
             parts = [part.worst_errors(most_on) for part in self.parts]
@@ -116,16 +115,16 @@ def partitioned_and(
 
     Args:
         n_features: number of features of the input.
-        n_neurons: number of neurons of the layer, all groups together.
-        fan_in: the largest.
-        most_on: how many features are on together, where densities are searched for.
+        n_neurons: number of neurons of the layer, in all groups together.
+        fan_in: the largest fan-in.
+        most_on: number of features that are on together, for the search of densities.
         densities: densities of the groups, from fan-in 2 on; None: by search
             (`density.choose_density`).
         seed: random seed of the connections.
 
     Raises:
-        InputError: as `fan_in_and`, another number of densities than of fan-ins, and sizes at which
-            no density makes the worst error less than 1.
+        InputError: as `fan_in_and`; also if the number of densities is wrong, or no density makes
+            the worst error less than 1.
     """
     n_groups = fan_in - 1
     check_sizes(n_features, n_neurons, fan_in)

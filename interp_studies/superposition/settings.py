@@ -1,7 +1,7 @@
-"""The constructions of "Computation in superposition" at the sizes they were measured at.
+"""The constructions of "Computation in superposition" at the measured sizes.
 
-A setting is a construction at a size and what is expected of it: ranges over seeds, measured in
-float64 from the source's text, which has no figures of its own. Each names the function that
+A setting is a construction at a size with its expected values: ranges over seeds, measured earlier
+in float64 from the paper's text, which has no numbers of its own. Each names the function that
 builds and measures it.
 Source: "Computation in superposition", sections 1.1 to 1.5 and 3.
 """
@@ -21,13 +21,13 @@ RMS_ALLOWED = 0.004
 
 @dataclass(frozen=True)
 class Expected:
-    """What is expected of one of a setting's values.
+    """The expected range of one of a setting's values.
 
     Attributes:
-        key: its name among the job's values.
-        name: what it is, in words.
+        key: key of the value in the job's results.
+        name: description of the value.
         low, high: the range.
-        tolerance: how far outside it still counts as within.
+        tolerance: distance from the range that still counts as within.
     """
 
     key: str
@@ -42,16 +42,16 @@ class Setting:
     """A construction at a size; see the module.
 
     Attributes:
-        name: in tables.
-        slug: in file names.
+        name: name in tables.
+        slug: name in file names.
         function: builds and measures one seed.
-        arguments: arguments of the function, other than the seed.
-        expected: what it should find.
+        arguments: arguments of the function, except the seed.
+        expected: expected values.
         seeded: whether anything is random.
-        fan_in: fan-in of its gates.
-        exact: whether its worst error is over all gates and inputs, or over a sample of them.
-        cost: cost of a job, relative to the others.
-        remark: what else must be known.
+        fan_in: fan-in of the gates.
+        exact: whether the worst error is over all gates and inputs, or over a sample.
+        cost: cost of a job, relative to the other settings.
+        remark: further notes.
     """
 
     name: str

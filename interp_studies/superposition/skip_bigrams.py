@@ -1,14 +1,14 @@
-"""How many skip-bigrams a head of given rank can check: `superposition/skip-bigrams`.
+"""How many skip-bigrams a head of given rank can implement: `superposition/skip-bigrams`.
 
-Signal to noise is the mean score of the bigrams over the standard deviation of all other pairs'.
-Four kinds of sets B, of random unit f-vectors in d dimensions, a head of rank r:
+Signal to noise is the mean score of the bigrams over the standard deviation of all other pairs.
+There are four kinds of sets B, of random unit f-vectors in d dimensions, for a head of rank r:
 
-- random pairs, 1/16 to 2 for each of the d r numbers, by the nearest matrix of rank r (SVD) and
-  by a random projection, whose noise has a closed form (`projection_noise`);
-- r cliques K x Q of disjoint features, |K| = |Q| = k, one rank each: the source's bound, noise
-  k sqrt(r) / d < 1, allows k = d / sqrt(r), d^2 bigrams in all;
-- r cliques with one key feature each: the source allows up to r d features;
-- the identity, feature i in query and key: any projection does, whatever the number of features.
+- random pairs, 1/16 to 2 per entry of W_Q (d r entries), by the best rank-r approximation (SVD) and
+  by a random projection, whose noise has a closed form (`projection_noise`)
+- r cliques K x Q of disjoint features, |K| = |Q| = k, with rank one each: the paper's bound, noise
+  k sqrt(r) / d < 1, allows k = d / sqrt(r), d^2 bigrams in total
+- r cliques with one key feature each: the paper allows up to r d features
+- the identity, feature i in query and key: any projection works, for any number of features.
 Source: "Computation in superposition", sections 3.2 and 3.3.
 """
 
@@ -51,7 +51,7 @@ IDENTITIES = (128, 256, 512, 1_024, 2_048)
 
 
 def random_job(*, folder: Path, load: float, seed: int, sizes: tuple[int, int, int]) -> Outcome:
-    """Random pairs: both heads, and the projection's expected noise."""
+    """Random pairs: signal to noise of both heads, and the projection's expected noise."""
     d_model, d_head, n_features = sizes
     n_bigrams = round(load * d_model * d_head)
     features = _features(n_features, d_model, seed)
@@ -67,7 +67,7 @@ def random_job(*, folder: Path, load: float, seed: int, sizes: tuple[int, int, i
 def clique_job(
     *, folder: Path, n_keys: int, n_queries: int, rank: int, d_model: int, seed: int
 ) -> Outcome:
-    """So many cliques as the head has dimensions, of disjoint features, a dimension each."""
+    """As many cliques of disjoint features as the head has dimensions, one dimension each."""
     keys = _features(rank * n_keys, d_model, 2 * seed)
     queries = _features(rank * n_queries, d_model, 2 * seed + 1)
     head = QKHead(
@@ -87,7 +87,7 @@ def clique_job(
 
 
 def identity_job(*, folder: Path, n_features: int, d_model: int, d_head: int, seed: int) -> Outcome:
-    """Feature i in the query and in the key, by the nearest matrix and by a projection alone."""
+    """Feature i in query and key, by the best approximation and by a projection."""
     features = _features(n_features, d_model, seed)
     bigrams = [(i, i) for i in range(n_features)]
     W = bigram_matrix(bigrams, features, features)
@@ -128,7 +128,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 
 
 def grid(plan: Plan) -> Grid:
-    """Every kind of sets, of every size."""
+    """All kinds of sets, at all sizes."""
     cliques = {"rank": CLIQUE_RANK, "d_model": D_MODEL}
     points: dict[tuple[str, float | int], tuple[str, Callable[..., Outcome], dict[str, Any]]] = {}
     for load in LOADS:
@@ -157,7 +157,7 @@ def _medians(by_size: Mapping[float, Sequence[Values]], key: str) -> dict[float,
 
 
 def verdict(by_kind: ByKind) -> str:
-    """Signal to noise of each kind, at the sizes that the source speaks of."""
+    """Signal to noise of each kind, at the sizes that the paper discusses."""
     svd = _medians(by_kind["random"], "svd_ratio")
     loads = ", ".join(f"{svd[x]:.1f} at {x:g}" for x in LOADS)
     cliques = _medians(by_kind["cliques"], "exact_ratio")
@@ -200,7 +200,7 @@ def load_figure(values: Mapping[float, Sequence[Values]]) -> Figure:
 
 
 def clique_figure(by_kind: ByKind) -> Figure:
-    """Cliques: signal to noise by the number of bigrams, and the source's noise."""
+    """Cliques: signal to noise by the number of bigrams, and the noise that the paper predicts."""
     values = {kind: [v for of in by_size.values() for v in of] for kind, by_size in by_kind.items()}
     data = []
     for number, kind in enumerate(("cliques", "one key")):

@@ -1,11 +1,12 @@
 """Errors of stacked circuits against depth, width and rounding: `superposition/stacking`.
 
-A sparse boolean circuit of ANDs and XORs, half and half so that about as many features are on at
-every depth, is executed layer after layer (`toys.superposition.constructions.stacked`) in three
-ways: every feature on an axis of its own, on fewer axes along random f-vectors, or along f-vectors
-that are spread evenly.
-The error of a layer is the root mean square of its readoffs over functions and inputs, as it comes
-out ("plain"), and with readoffs rounded to 0 or 1 before the next layer ("rounded").
+A sparse boolean circuit of ANDs and XORs in equal numbers, which keeps the number of active
+features about constant, is run layer after layer (`toys.superposition.constructions.stacked`).
+There are three arrangements: one dimension per feature, fewer dimensions with random f-vectors, and
+fewer dimensions with evenly spread f-vectors.
+The error of a layer is the root mean square of its readouts over functions and inputs. It is
+measured without rounding ("plain"), and with readouts rounded to 0 or 1 before the next layer
+("rounded").
 Source: "Computation in superposition", section 1.3, which leaves open how errors grow.
 """
 
@@ -54,7 +55,7 @@ def stacked_job(
     n_inputs: int,
     seed: int,
 ) -> Outcome:
-    """One circuit, executed in one of the three ways: the errors of every layer."""
+    """The errors of every layer of one circuit, in one of the three arrangements."""
     plan = random_circuit(n_features, [n_features] * depth, xor_share=0.5, seed=seed)
     dims = [None, *([axes] * (depth - 1))]
     circuit = stacked_circuit(
@@ -71,7 +72,7 @@ def stacked_job(
 
 
 def stacked_grid(plan: Plan, neurons: Sequence[int]) -> Grid:
-    """A circuit in every way, of every width."""
+    """A circuit in every arrangement, at every width."""
     return {
         (arm, n): plan.each_seed(
             f"{arm.replace(' ', '-')}-{n}",
@@ -103,7 +104,7 @@ def _median(values: Sequence[Values], arm: str, n: int, how: str, depth: int) ->
 
 
 def stacking_figure(values: Sequence[Values], how: str) -> Figure:
-    """The rms against depth, a line a way and width; medians over seeds."""
+    """The rms against depth, one line per arrangement and width; medians over seeds."""
     data = []
     for index, arm in enumerate(ARMS):
         widths = sorted({v["n_neurons"] for v in values})
@@ -126,7 +127,7 @@ def stacking_figure(values: Sequence[Values], how: str) -> Figure:
 
 
 def report(run: StudyRun) -> StudyResult:
-    """What the errors are after all layers, by way, width and rounding."""
+    """The errors after all layers, by arrangement, width and rounding."""
     few, many = min(NEURONS), max(NEURONS)
     parts = []
     for arm in ARMS:

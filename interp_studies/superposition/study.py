@@ -1,9 +1,9 @@
-"""Computation in superposition, measured: every construction's errors, expected beside found.
+"""Computation in superposition: every construction's errors, expected and measured.
 
-The source gives constructions and orders of growth, no figures. The ranges held against are of
-the same constructions measured before, in float64 over five seeds. Beside them stands what none of
-them says by itself: which constructions do better than a readout that is affine in the features,
-whose worst error is 1/4 with no layer at all.
+The paper gives constructions and orders of growth, and no numbers. The expected ranges are earlier
+measurements of these constructions, in float64 over five seeds. The study also reports which
+constructions are better than an affine readout of the features, whose worst error is 1/4 without
+any layer.
 Source: "Computation in superposition", sections 1.1 to 1.5 and 3.
 """
 
@@ -39,7 +39,7 @@ Measured = Sequence[tuple[Setting, Sequence[Values]]]
 
 
 def grid(plan: Plan) -> Grid:
-    """Every setting; the points of the figures against density and width."""
+    """All settings, and the points of the figures against density and width."""
     m = FIGURE_FEATURES
     return {
         **{
@@ -66,14 +66,14 @@ def grid(plan: Plan) -> Grid:
 
 
 class Row(NamedTuple):
-    """A construction's median errors, beside an affine readout's.
+    """A construction's median errors, with those of an affine readout.
 
     Attributes:
         name: name of the setting.
-        exact: whether the worst errors are over all gates and inputs, or over a sample of them.
-        worst, rms: of its readoffs.
-        worst_after_offset: after each gate's best gain and bias; None where it was not measured.
-        affine: the least worst error of an affine readout of such a gate.
+        exact: whether the worst errors are over all gates and inputs, or over a sample.
+        worst, rms: errors of the readouts.
+        worst_after_offset: worst error after each gate's best gain and bias; None if not measured.
+        affine: smallest worst error of an affine readout of such a gate.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Row(NamedTuple):
 
     @property
     def beats_affine(self) -> bool | None:
-        """Whether the worst error is below; None where only a sample's is known to be."""
+        """Whether the worst error is below that of an affine readout; None for a sample."""
         offset = self.worst_after_offset
         below = (self.worst if offset is None else offset) < self.affine
         return None if below and not self.exact else below
@@ -109,15 +109,16 @@ def comparison(measured: Measured) -> list[Row]:
 
 
 def affine_error(fan_in: int) -> float:
-    """The least worst error of an affine readout of the AND of so many features.
+    """The smallest worst error of an affine readout of the AND of k = `fan_in` features.
 
-    On c of k features on it is at best c/k - (k-1)/(2k), wrong by (k-1)/(2k) at c = 0, k-1 and k.
+    With c of k features on, the best readout is c/k - (k-1)/(2k), with an error of (k-1)/(2k) at c
+    = 0, k-1 and k.
     """
     return (fan_in - 1) / (2 * fan_in)
 
 
 def beside_affine(rows: Sequence[Row]) -> str:
-    """Which constructions do better in the worst case than no layer at all."""
+    """The constructions that are better than no layer in the worst case."""
     better = [row.name for row in rows if row.beats_affine]
     worse = [row.name for row in rows if row.beats_affine is False]
     unknown = [row.name for row in rows if row.beats_affine is None]
@@ -134,7 +135,7 @@ def beside_affine(rows: Sequence[Row]) -> str:
 
 
 def worst_and_rms_figure(rows: Sequence[Row]) -> Figure:
-    """Each construction's worst error and rms, with an affine readout's worst as a line."""
+    """Each construction's worst error and rms, with the affine readout's worst error as a line."""
     names = [row.name for row in rows]
     columns = (
         ("worst", [row.worst for row in rows], CLASS_COLORS[1], "diamond"),
@@ -158,7 +159,7 @@ def worst_and_rms_figure(rows: Sequence[Row]) -> Figure:
 
 
 def density_figure(points: Sequence[Values]) -> Figure:
-    """ε against density, with what a count of random sets predicts."""
+    """ε against density, with the prediction from a count of random sets."""
     caption = (
         "64 features, 1,024 neurons, at most 2 on. Points are seeds; the line is the worst error "
         "that one set of a pair and a third feature is expected to reach. Left of the least, "
@@ -248,17 +249,17 @@ CELLS: Mapping[str, Callable[[Row], Any]] = {  # of a row, by heading
 
 @dataclass(frozen=True)
 class SuperpositionEvidence(Evidence):
-    """What the verdict on the constructions rests on.
+    """The evidence of the verdict on the constructions.
 
     Attributes:
-        beats_affine: whether each beats an affine readout in the worst case.
+        beats_affine: whether each construction beats an affine readout in the worst case.
     """
 
     beats_affine: Mapping[str, bool | None]
 
 
 def report(run: StudyRun) -> StudyResult:
-    """Every setting's errors beside what is expected and beside an affine readout's."""
+    """Every setting's errors, with the expected values and those of an affine readout."""
     measured = [(setting, run.by_point[setting.slug]) for setting in SETTINGS]
     quantities = [
         compare_range(
