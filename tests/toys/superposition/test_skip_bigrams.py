@@ -131,7 +131,7 @@ def test_random_bigrams_are_distinct_and_of_the_seed() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: random_bigrams(3, 10), "1 to 9"),
+        (lambda: random_bigrams(3, 10), "between 1 and 9"),
         (lambda: bigram_matrix([], unit(4, 4), unit(4, 4)), "no bigrams"),
         (lambda: bigram_matrix([(0, 1), (0, 1)], unit(4, 4), unit(4, 4)), "twice"),
         (lambda: bigram_matrix([(4, 1)], unit(4, 4), unit(4, 4)), "key feature"),

@@ -94,7 +94,7 @@ def test_sampled_errors_are_those_of_the_scores() -> None:
 def test_sizes_that_cannot_work_are_refused() -> None:
     with pytest.raises(InputError, match="524800 squares"):
         quadratic_and(8, 1024).layer()
-    with pytest.raises(InputError, match="features on"):
+    with pytest.raises(InputError, match="most_on is 7"):
         drawn(8, 4).sampled_errors(7, 10)
     with pytest.raises(InputError, match="set of 2"):
         drawn(8, 4).readoffs([(0, 1, 2)])

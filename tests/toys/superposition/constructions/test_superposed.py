@@ -134,7 +134,7 @@ def _input(features: np.ndarray) -> torch.Tensor:
         (lambda: targeted_gates([(0, 1)], 4, 8, 2).as_model(2, 2), "n_gates is 2"),
         (lambda: targeted_gates([(0, 1)], 10**5, 8, 2), "74.5 GiB"),
         (lambda: targeted_gates([(0, 1), (1, 0)], 4, 8, 2), "occurs twice"),
-        (lambda: targeted_gates([(0, 1)], 4, 8, 9), "give 1 to 8"),
+        (lambda: targeted_gates([(0, 1)], 4, 8, 9), "must be between 1 and 8"),
         (lambda: targeted_gates([(0, 7)], 4, 8, 2), "outside 0..3"),
         (lambda: targeted_gates(random_gates(40, 600), 40, 20, 5, 8), "neurons misfire"),
         (lambda: targeted_gates([(0, 1, 2)], 4, 8, 2).sampled_epsilon(2), "largest fan-in, 3"),

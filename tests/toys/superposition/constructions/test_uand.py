@@ -208,10 +208,10 @@ def test_what_cannot_be_built(arguments: tuple, complaint: str) -> None:
 
 def test_what_cannot_be_measured() -> None:
     built = universal_and(M, 200, 0.3)
-    for most_on, complaint in ((1, "no AND true"), (13, "there are 12")):
+    for most_on, complaint in ((1, "an AND needs 2 features on"), (13, "there are 12")):
         with pytest.raises(InputError, match=complaint):
             built.epsilon(most_on)
-    with pytest.raises(InputError, match="at least the largest fan-in"):
+    with pytest.raises(InputError, match="must be between the largest fan-in"):
         built.sampled_epsilon(1)
     with pytest.raises(InputError, match="set of 2"):
         built.readoffs([(0, 1, 2)])

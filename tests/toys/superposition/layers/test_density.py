@@ -126,7 +126,7 @@ def test_refusals() -> None:
         InputError, match="16 neurons are too few for the ANDs of fan-in 2 of 64 features"
     ):
         choose_density(64, 16)
-    with pytest.raises(InputError, match="no AND true"):
+    with pytest.raises(InputError, match="an AND needs 2 features on"):
         class_means(0.2, 1)
     with pytest.raises(InputError, match="probability"):
         empty_probability(1.5, 10)
