@@ -186,7 +186,10 @@ def analyze(run: Run[LogitAttributionOptions]) -> LogitAttributionFinding:
         provenance=run.provenance(data, distinct=len(prompts)),
         components=components,
         lens=steps,
-        notes=["Direct effects: nothing is ablated, effects through later layers are left out."],
+        notes=[
+            "Direct effects only: nothing is ablated, and effects through later layers are not "
+            "included."
+        ],
         plots=[effects_figure(components), lens_figure(steps)],
     )
 

@@ -525,10 +525,9 @@ def findings(sites: Sequence[SiteVerdict], heads: Sequence[HeadEffect], focus: i
         listed.append(_theorem(site))
     needed = [head_name(h.layer, h.head) for h in heads if h.status_ablated == "not_separable"]
     if needed:
-        any_of = "any one of " if len(needed) > 1 else ""
+        any_of = "any of " if len(needed) > 1 else ""
         listed.append(
-            f"With {any_of}{', '.join(needed)} replaced by its mean, {_subject(site)} is not "
-            "separable."
+            f"If {any_of}{', '.join(needed)} is mean-ablated, {_subject(site)} is not separable."
         )
     if site.held_out is not None:
         listed.append(_held_out_words(site))

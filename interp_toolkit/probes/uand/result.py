@@ -328,7 +328,7 @@ def headline(site: SiteSummary, main: Claim, evidence: UANDEvidence) -> str:
         return f"Feature pairs whose {are} not readable at {hook}: {n} of {observed}."
     if evidence.status == "computed":
         computed = f"The ANDs of {n} of {observed} feature pairs are computed at {hook}"
-        return f"{computed}, beyond what random layers give."
+        return f"{computed}, more accurately than in random layers."
     readable = f"The ANDs of {n} of {observed} feature pairs are readable at {hook}"
     if evidence.status == "uninformative":
         return f"{readable}, but no better than in random layers."

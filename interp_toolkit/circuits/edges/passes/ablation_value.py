@@ -24,8 +24,8 @@ from interp_toolkit.errors import InputError
 
 Kind = Literal["corrupted", "mean", "zero"]
 WORDS: dict[Kind, str] = {
-    "corrupted": "what it is for the corrupted prompt",
-    "mean": "the mean over other prompts, position by position",
+    "corrupted": "their values on the corrupted prompt",
+    "mean": "their mean over other prompts at each position",
     "zero": "zero",
 }
 
