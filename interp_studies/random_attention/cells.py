@@ -1,12 +1,12 @@
-"""A cell of a table of the source: which model on which task, the source's figure, and ours.
+"""A cell of a table of the paper: model, task, the paper's value, and ours.
 
-Settings are the recipe's own preset, read when they are needed, with the variant's and what the
-cell says differs. The job's name follows from recipe, variant and differences, so that tables that
-need the same model share it in one folder. An `Entry` is a cell with what its seeds reached, as
-quantities, as ranges, and in a table like the source's.
+Settings are those of the recipe's preset, changed by the variant and by the cell's `differs`. The
+job's name follows from recipe, variant and these changes, so that tables that need the same model
+share it in one folder. An `Entry` is a cell with the results of its seeds, as quantities, as
+ranges, and in a table like the paper's.
 
-"theirs / ours": the source's figure, and the median over seeds here. In a preset that is smaller
-than the source's, both are shown and neither is judged by the other; only the ordering is.
+"theirs / ours" are the paper's value and the median over seeds here. In a preset that is smaller
+than the paper's, both are shown, and only the ordering of models is judged.
 Source: "Is random attention sufficient for sequence modeling?".
 """
 
@@ -48,16 +48,17 @@ class TableCell:
     """One model on one task.
 
     Attributes:
-        group: what is compared with each other: the task, or the task at a depth or a size.
+        group: the cells that are compared with each other: a task, or a task at a depth or a size.
         member: member of the group: the variant, or its number of heads.
-        recipe, variant: that train it.
-        theirs: the source's figure of merit, as the recipe measures it; None: it gives none.
-        better, unit: of that figure.
-        differs: from the recipe's preset.
-        bits: the source's bits per parameter, where it gives them.
-        remark: what else must be known.
-        given: by the user, in place of the preset's and of what differs from it.
-        look: whether to say how alike its hidden states are (see `depth.likeness`); of a task.
+        recipe, variant: training recipe and variant.
+        theirs: the paper's value of the metric that the recipe measures; None: not reported.
+        better, unit: direction and unit of that metric.
+        differs: settings that differ from the recipe's preset.
+        bits: the paper's bits per parameter, if reported.
+        remark: further notes.
+        given: settings of the user, which replace those of the preset and of `differs`.
+        look: number of test prompts on which the similarity of hidden states is measured (see
+            `depth.likeness`); for task recipes.
     """
 
     group: str
@@ -74,16 +75,13 @@ class TableCell:
     look: bool = False
 
     def with_settings(self, preset: str, given: Mapping[str, Any]) -> TableCell:
-        """The cell with settings that the user gives.
-
-        Raises InputError where they do not fit.
-        """
+        """The cell with settings of the user; raises InputError if they do not fit."""
         read = as_read(self.recipe, self.variant, preset, self.differs, given)
         other_text = read.get("text", GENERATED) != GENERATED
         return replace(self, given=read, remark="" if other_text else self.remark)
 
     def settings(self, preset: str) -> dict[str, Any]:
-        """What differs from the recipe's defaults."""
+        """The settings that differ from the recipe's defaults."""
         settings = dict(find("recipes", self.recipe).presets[preset])
         settings.pop("seeds", None)
         return {**settings, **variant_of(self.recipe, self.variant), **self.differs, **self.given}
@@ -122,16 +120,16 @@ def train_variant(
     device: str,
     look: int = 0,
 ) -> Outcome:
-    """Train one seed of a variant and say what it reaches.
+    """Train one seed of a variant and measure its final score.
 
     Args:
-        folder: for the training run's files.
+        folder: folder of the training run.
         recipe: recipe of the task.
-        settings: what differs from the recipe's defaults.
+        settings: settings that differ from the recipe's defaults.
         seed: random seed of the model and its batches.
-        device: where to train.
-        look: on how many test rows to say how alike hidden states are, before and after; of a
-            task's recipe.
+        device: device of the training.
+        look: number of test prompts on which the similarity of hidden states is measured, before
+            and after training; for task recipes.
     """
     config, run = train_seed(recipe, settings, seed, device, folder)
     end_run(folder)
@@ -151,29 +149,29 @@ def train_variant(
 
 @dataclass(frozen=True)
 class Entry:
-    """A cell with what every seed of it found."""
+    """A cell with the results of its seeds."""
 
     cell: TableCell
     seeds: Sequence[Values]
 
     @property
     def measured(self) -> Sequence[FinalScore]:
-        """The figures of merit, by seed."""
+        """The final scores, by seed."""
         return [FinalScore(**values["measured"]) for values in self.seeds]
 
     @property
     def values(self) -> list[float]:
-        """Their values."""
+        """The values of the final scores, by seed."""
         return [measured.value for measured in self.measured]
 
     @property
     def median(self) -> float:
-        """Over seeds."""
+        """The median over seeds."""
         return statistics.median(self.values)
 
     @property
     def range(self) -> Range:
-        """Over seeds, widened (see `ordering`)."""
+        """The range over seeds, widened (see `ordering`)."""
         cell = self.cell
         examples = self.measured[0].examples
         return range_of(self.values, examples, better=cell.better, unit=cell.unit)
@@ -190,7 +188,7 @@ class Entry:
 
 
 def quantities(entries: Sequence[Entry], *, judged: bool) -> list[Quantity]:
-    """Theirs beside ours; without `judged`, none is called reached or not."""
+    """The paper's values and ours; with `judged`, each is compared with the paper's."""
     rows = []
     for entry in entries:
         cell, first = entry.cell, entry.measured[0]
@@ -224,7 +222,7 @@ def ranges(entries: Sequence[Entry]) -> dict[str, dict[str, Range]]:
 
 
 def source_claims(entries: Sequence[Entry]) -> list[Claim]:
-    """What the source's figures say of every two members of a group."""
+    """The paper's ordering of every two members of a group."""
     theirs: dict[str, dict[str, float]] = {}
     for entry in entries:
         cell = entry.cell
@@ -245,20 +243,20 @@ def source_claims(entries: Sequence[Entry]) -> list[Claim]:
 
 
 def written(value: float | None, unit: Unit) -> str:
-    """A figure with as many digits as the source gives."""
+    """A value with as many digits as the paper prints."""
     if value is None:
         return "–"
     return f"{100 * value:.2f} %" if unit == "share" else f"{value:.2f}"
 
 
 def tasks_down(entries: Sequence[Entry]) -> Table:
-    """A row a group, a column a member: theirs / ours."""
+    """A table of theirs / ours, with one row per group and one column per member."""
     groups, members = _names(entries)
     return _shaped(entries, groups, members, lambda row, column: (row, column))
 
 
 def models_down(entries: Sequence[Entry]) -> Table:
-    """A row a member, a column a group: theirs / ours."""
+    """A table of theirs / ours, with one row per member and one column per group."""
     groups, members = _names(entries)
     return _shaped(entries, members, groups, lambda row, column: (column, row))
 

@@ -1,4 +1,4 @@
-"""Figures of the tables: theirs beside ours as bars, or along a size as lines."""
+"""Figures of the tables: the paper's values and ours as bars, or as lines along a size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Entries = Sequence[Entry]
 
 
 def bars(entries: Entries, title: str = "Theirs beside ours") -> Figure:
-    """Ours as bars with the range over seeds, the source's as marks."""
+    """Our values as bars with the range over seeds, the paper's as marks."""
     names = [[e.cell.group for e in entries], [e.cell.member for e in entries]]
     scales = [_scale(entry) for entry in entries]
     medians = [k * e.median for k, e in zip(scales, entries, strict=True)]
@@ -54,17 +54,17 @@ def lines(
     logarithmic: bool = False,
     beside: Sequence[tuple[str, Sequence[float], Sequence[float]]] = (),
 ) -> Figure:
-    """Ours against a size, a line each; theirs dashed; further lines in gray.
+    """Our values along a size, the paper's dashed, further lines in gray.
 
     Args:
         entries: entries of the table.
-        size: where on the axis an entry lies.
-        line: which line it is of.
+        size: position of an entry on the axis.
+        line: name of an entry's line.
         title: title of the figure.
-        axis: what sizes are of.
+        axis: title of the axis of sizes.
         caption: caption of the figure.
-        logarithmic: whether sizes stand on a logarithmic axis.
-        beside: name, sizes and shares of further lines.
+        logarithmic: whether the axis of sizes is logarithmic.
+        beside: name, sizes and values of further lines.
     """
     names = list(dict.fromkeys(map(line, entries)))
     data: list[plots.Part] = []
@@ -93,7 +93,7 @@ def lines(
 def ranged(
     x: Sequence[int], seeds: Sequence[Sequence[float]], color: str, name: str, symbol: str
 ) -> plots.Part:
-    """A line of medians over seeds with their range, from every seed's values at each x."""
+    """A line of medians over seeds with their range."""
     medians = [statistics.median(values) for values in seeds]
     above = [max(values) - m for values, m in zip(seeds, medians, strict=True)]
     below = [m - min(values) for values, m in zip(seeds, medians, strict=True)]
@@ -106,7 +106,7 @@ def _scale(entry: Entry) -> float:
 
 
 def _spread(entries: Entries) -> plots.Part:
-    """From the median to the highest and to the lowest seed."""
+    """Error bars from the lowest to the highest seed."""
     return plots.spread(
         [_scale(e) * (max(e.values) - e.median) for e in entries],
         [_scale(e) * (e.median - min(e.values)) for e in entries],
@@ -114,5 +114,5 @@ def _spread(entries: Entries) -> plots.Part:
 
 
 def _values(entries: Entries) -> plots.Part:
-    """The axis of what was measured."""
+    """The axis of the measured values."""
     return plots.axis(LABELS[entries[0].cell.unit]) | plots.FROM_ZERO

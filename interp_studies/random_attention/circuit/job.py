@@ -1,13 +1,13 @@
 """One frozen-qk model on retrieval, and its induction circuit before and after training.
 
-The circuit that the source's figure 3 shows has two parts: a head of the first layer that lets each
-value attend to its key, one token before, and a head of a later layer that lets the asked key
-attend to the value that came after its earlier occurrence. On rows that are full of pairs
+The circuit of the paper's figure 3 has two parts: a head of the first layer in which each value
+attends to its key, the previous token, and a head of a later layer in which the queried key attends
+to the value after its earlier occurrence. On prompts with the largest number of pairs
 
-- every head is scored by the detectors of both, at initialization (the seed's own) and after
-  training, beside the general previous-token and induction detectors;
-- each head, and each part as a group, is replaced by its mean over the rows, and the accuracy at
-  the query measured again, row by row.
+- every head is scored by the detectors of both patterns, and by the previous-token and induction
+  detectors, at initialization and after training
+- each head, and each part as a group, is mean-ablated, and the accuracy at the query is measured
+  for each prompt.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ DIGITS = 3  # of attention, in a figure
 def value_to_key(
     tokens: Int[np.ndarray, " pos"], sought: Int[np.ndarray, " pos"]
 ) -> Bool[np.ndarray, "pos pos"]:
-    """The key of each value, one token before; the row is `k v k v ... q`."""
+    """For each value: its key, one position before; the prompt is `k v k v ... q`."""
     mask = previous_token(tokens, sought)
     mask[::2] = False
     return mask
@@ -57,7 +57,7 @@ def value_to_key(
 def key_to_value(
     tokens: Int[np.ndarray, " pos"], sought: Int[np.ndarray, " pos"]
 ) -> Bool[np.ndarray, "pos pos"]:
-    """From the last token, the one after its earlier occurrence."""
+    """For the last token: the token after its earlier occurrence."""
     mask = induction(tokens, sought)
     mask[:-1] = False
     return mask
@@ -88,15 +88,15 @@ def frozen_circuit(
     seed: int,
     device: str,
 ) -> Outcome:
-    """Train one seed, look at its heads before and after, take them out.
+    """Train one seed, score its heads before and after training, and ablate them.
 
     Args:
-        folder: for the training run's files.
-        settings: what differs from the retrieval recipe's defaults.
-        scored_rows: on how many heads are scored.
-        ablated_rows: on how many they are taken out.
+        folder: folder of the training run.
+        settings: settings that differ from the retrieval recipe's defaults.
+        scored_rows: number of prompts on which heads are scored.
+        ablated_rows: number of prompts on which heads are ablated.
         seed: random seed of the model and its batches.
-        device: where to train.
+        device: device of the training.
     """
     config, trained = train_seed(RECIPE, settings, seed, device, folder)
     end_run(folder)
@@ -126,9 +126,9 @@ def frozen_circuit(
 def settings_of(
     preset: str, differs: Mapping[str, Any], given: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The recipe's preset for frozen-qk, with what differs and what the user gives.
+    """The recipe's preset for frozen-qk, with the study's changes and those of the user.
 
-    Raises InputError where what is given does not fit.
+    Raises InputError if the user's settings do not fit.
     """
     settings = dict(find("recipes", RECIPE).presets[preset])
     settings.pop("seeds", None)
@@ -137,7 +137,7 @@ def settings_of(
 
 
 def full_rows(task: Retrieval, n_rows: int) -> TaskRows:
-    """Rows with as many pairs as there can be: no padding, and every position of one kind."""
+    """Prompts with the largest number of pairs, so without padding."""
     generator = torch.Generator().manual_seed(ROWS_SEED)
     drawn: list[TaskRows] = []
     while sum(len(rows.tokens) for rows in drawn) < n_rows:
@@ -147,14 +147,14 @@ def full_rows(task: Retrieval, n_rows: int) -> TaskRows:
 
 
 def scores(model: Transformer, rows: TaskRows) -> list[dict[str, Any]]:
-    """Every head under every detector, on rows of the task."""
+    """The score of every head under every detector, on prompts of the task."""
     scored: HeadScores = detect(model, rows.tokens, [PREVIOUS, RETRIEVING, *GENERAL])
     kept = ("detector", "layer", "head", "score", "uniform", "p_adjusted", "detected")
     return [{key: row[key] for key in kept} for row in scored.to_frame().to_dict("records")]
 
 
 def parts_of(scored: Sequence[Mapping[str, Any]]) -> dict[str, list[Head]]:
-    """The heads that are detected: of the first layer as looking back, of later ones as asking."""
+    """The detected heads by part: value-to-key in the first layer, key-to-value in later ones."""
     detected = [s for s in scored if s["detected"]]
     return {
         PREVIOUS.name: [
@@ -180,12 +180,12 @@ def best(scored: Sequence[Mapping[str, Any]], detector: str, *, first: bool) -> 
 def ablations(
     model: Transformer, rows: TaskRows, parts: Mapping[str, Sequence[Head]]
 ) -> list[dict[str, Any]]:
-    """What the accuracy on the rows loses without each head, and without each part.
+    """The loss of accuracy from ablating each head, and each part.
 
     Args:
-        model: the trained one.
-        rows: rows of the task.
-        parts: heads by part; a part without heads is left out.
+        model: the trained model.
+        rows: prompts of the task.
+        parts: heads by part; a part without heads is skipped.
     """
     cfg = model.cfg
     single = [Head(layer, head) for layer in range(cfg.n_layers) for head in range(cfg.n_heads)]
@@ -221,7 +221,7 @@ def _right(model: Transformer, rows: TaskRows) -> Float[np.ndarray, " row"]:
 def _patterns(
     model: Transformer, rows: TaskRows, heads: Sequence[Head]
 ) -> list[tuple[Head, list[list[float]]]]:
-    """The attention of heads on the first row, [query][key]."""
+    """The attention of heads on the first prompt, [query][key]."""
     names = [f"blocks.{layer}.attn.hook_pattern" for layer, _ in heads]
     _, seen = capture(model, rows.tokens[:1], names)
     patterns: list[Tensor] = [

@@ -1,10 +1,10 @@
-"""Figure 3 of the source: frozen-qk forms an induction circuit, found and checked.
+"""Figure 3 of the paper: frozen-qk forms an induction circuit, detected and ablated.
 
-The circuit is there in a seed if, after training, a head of the first layer is detected as
-attending from values to their keys and a head of a later layer as attending from the asked key to
-its value (see `job`), and the accuracy falls without the one group and without the other,
-each by EFFECT_THRESHOLD of the intact accuracy or more with a 95 % interval above 0. Heads that are
-found without such a fall leave it undecided.
+A seed has the circuit if, after training, a head of the first layer is detected as attending from
+values to their keys, and a head of a later layer as attending from the queried key to its value
+(see `job`). In addition, ablating each of the two groups must lower accuracy by at least
+EFFECT_THRESHOLD of the intact accuracy, with a 95 % interval above 0. If heads are detected without
+such an effect, the seed is undecided.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ Found = Literal["confirmed", "undecided", "not_detected"]
 
 
 def grid(plan: Plan) -> Grid:
-    """One model, trained, scored and ablated.
+    """One model per seed, trained, scored and ablated.
 
     Raises:
-        InputError: settings that are given do not fit.
+        InputError: the user's settings do not fit.
     """
     given = plan.runner.settings_for(RECIPE, VARIANT)
     return {
@@ -82,14 +82,14 @@ def outcome(seed: Values) -> Found:
 
 
 def status(outcomes: Sequence[Found]) -> Status:
-    """The machine word for all seeds."""
+    """The status over all seeds."""
     if len(set(outcomes)) == 1:
         return outcomes[0]
     return "partly_reached" if "confirmed" in outcomes else "undecided"
 
 
 def heads_in_words(seed: Values) -> str:
-    """What a seed's heads do, in a sentence."""
+    """The heads of a seed and their effects, in a sentence."""
     parts = []
     for (name, where), first in zip(PARTS, (True, False), strict=True):
         layer, head = at = best(seed["after"], name, first=first)
@@ -150,7 +150,7 @@ def score_figure(seed: Values, detector: str) -> Figure:
 
 
 def pattern_figure(shown: Values, tokens: Sequence[int]) -> Figure:
-    """A head's attention on one row of the task, whose last token is the asked key."""
+    """A head's attention on one prompt of the task, whose last token is the queried key."""
     positions = [f"{position}: {token}" for position, token in enumerate(tokens)]
     trace = plots.heatmap(positions, positions, shown["pattern"], "attention", low=0, high=1)
     trace |= plots.hover("query %{y}, key %{x}<br>attention %{z}")
@@ -170,11 +170,11 @@ def pattern_figure(shown: Values, tokens: Sequence[int]) -> Figure:
 
 @dataclass(frozen=True)
 class FrozenCircuitEvidence(Evidence):
-    """What the verdict on the circuit rests on.
+    """The evidence of the verdict on the circuit.
 
     Attributes:
-        seeds: what each seed shows.
-        heads: heads of each seed, the heads of every part.
+        seeds: outcome of each seed.
+        heads: heads of each seed, by part.
     """
 
     seeds: Sequence[Found]
@@ -182,7 +182,7 @@ class FrozenCircuitEvidence(Evidence):
 
 
 def report(run: StudyRun) -> StudyResult:
-    """Whether the circuit is there in each seed, and what its heads do."""
+    """Whether each seed has the circuit, and the effects of its heads."""
     values = run.values
     outcomes = [outcome(seed) for seed in values]
     confirmed, undecided = (outcomes.count(word) for word in ("confirmed", "undecided"))

@@ -1,22 +1,21 @@
 """How the covariance of tokens evolves through random mixing layers: exact means and variances.
 
-A network of width n is h ← W_V h A with tokens as columns, W_V of entries N(0, 1/n), and
-A = I + W̃ of entries of variance c/(nm), each column centered over the tokens that its own sees;
-with H heads, each has its own A for its share of the rows. Φ = hᵀh/n of m tokens is a Markov
-chain, and as n and the depth grow, τ = depth/n, it becomes a diffusion (theorem 2.1 of the
-source):
+A network of width n is h ← W_V h A with tokens as columns. W_V has entries N(0, 1/n). A = I + W̃
+has entries of variance c/(nm), and each column is centered over the tokens that its token sees.
+With H heads, each has its own A for its part of the rows. Φ = hᵀh/n of m tokens is a Markov chain.
+As n and the depth grow with τ = depth/n, it becomes a diffusion (theorem 2.1 of the paper):
 
     drift      c δ_αβ tr(K_α Φ)/m
     diffusion  Φ^αγ Φ^βδ + Φ^αδ Φ^βγ + c/(mH) [δ_αγ (ΦK_αΦ)^βδ + δ_αδ (ΦK_αΦ)^βγ
                                                + δ_βγ (ΦK_βΦ)^αδ + δ_βδ (ΦK_βΦ)^αγ]
 
-with K_α = I - 11ᵀ/m on the tokens that α sees, zero elsewhere. The printed theorem leaves out that
-the drift is on the diagonal only (δ_αβ, as the proof derives it). Both generators map Φ⊗Φ
-linearly, so E[Φ] and E[Φ⊗Φ] follow exactly: of the diffusion by a matrix exponential, of the
-network by a matrix power, on m⁴ numbers and with no sampling.
+with K_α = I - 11ᵀ/m on the tokens that α sees, and zero elsewhere. The printed theorem omits that
+the drift is only on the diagonal (δ_αβ, as the proof derives it). Both generators map Φ⊗Φ linearly,
+so E[Φ] and E[Φ⊗Φ] are computed exactly on m⁴ numbers, without sampling: by a matrix exponential for
+the diffusion, and by a matrix power for the network.
 
-Source: "Is random attention sufficient for sequence modeling?", theorem 2.1 and appendix A, with
-causal mixing and several heads worked out here.
+Source: "Is random attention sufficient for sequence modeling?", theorem 2.1 and appendix A; causal
+mixing and several heads are derived here.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ Products = Float[np.ndarray, "*draw m m m m"]  # [α β γ δ]: of Φ^αβ and �
 
 @dataclass(frozen=True)
 class MixingLaw:
-    """How the mixing matrices are drawn.
+    """The distribution of the mixing matrices.
 
     Attributes:
-        causal: whether a token sees only those up to itself.
-        n_heads: H; mixing matrices that a layer draws.
-        scale: c, where entries have the variance c/(nm).
+        causal: whether a token sees only itself and earlier tokens.
+        n_heads: H, the number of mixing matrices of a layer.
+        scale: c; entries have variance c/(nm).
     """
 
     causal: bool = False
@@ -56,7 +55,7 @@ class MixingLaw:
             )
 
     def centring(self, m: int) -> Float[np.ndarray, "m m m"]:
-        """K [query, key, key]: the covariance of a column of W̃, in units of the variance."""
+        """K [query, key, key]: the covariance of a column of W̃, relative to the entries' variance."""
         K = np.zeros((m, m, m))
         for query in range(m):
             seen = query + 1 if self.causal else m
@@ -73,7 +72,7 @@ class Moments:
 
     Attributes:
         mean: E Φ.
-        covariance: covariance of each two entries.
+        covariance: covariance of every two entries.
     """
 
     mean: Float[np.ndarray, "m m"]
@@ -106,7 +105,7 @@ def drift(phi: Matrix, law: MixingLaw = FULL) -> Matrix:
 
 
 def diffusion(phi: Matrix, law: MixingLaw = FULL) -> Products:
-    """The covariance, per unit of τ, of the diffusion's noise in each two entries."""
+    """The covariance of the diffusion's noise in every two entries, per unit of τ."""
     return _noise(np.einsum("...ab,...cd->...abcd", phi, phi), law)
 
 
@@ -114,7 +113,7 @@ def sde_moments(phi0: Float[np.ndarray, "m m"], tau: float, law: MixingLaw = FUL
     """Means and variances of the diffusion at τ.
 
     Raises:
-        InputError: a start that is no covariance, or a negative τ.
+        InputError: the initial value is not a covariance, or τ is negative.
     """
     check_start(phi0)
     if not (tau >= 0 and math.isfinite(tau)):
@@ -128,10 +127,10 @@ def sde_moments(phi0: Float[np.ndarray, "m m"], tau: float, law: MixingLaw = FUL
 def network_moments(
     phi0: Float[np.ndarray, "m m"], width: int, depth: int, law: MixingLaw = FULL
 ) -> Moments:
-    """Means and variances of a network of this width after so many layers.
+    """Means and variances of a network of this width after `depth` layers.
 
     Raises:
-        InputError: a start that is no covariance, a width that the heads do not divide.
+        InputError: the initial value is not a covariance, or the heads do not divide the width.
     """
     check_start(phi0)
     check_sizes(width, depth, law)
@@ -145,10 +144,10 @@ def network_moments(
 def mean_diagonal(
     phi0: Float[np.ndarray, "m m"], tau: float, width: int | None = None, scale: float = 1.0
 ) -> Float[np.ndarray, " m"]:
-    """The mean diagonal in closed form, where every token sees all.
+    """The mean diagonal in closed form, if every token sees all tokens.
 
-    Φ_αα(0) + g (e^{c r τ} - 1)/r with r = 1 - 1/m and g = Tr Φ(0)/m less the mean of all entries;
-    in a network of width n, (1 + c r/n)^{nτ} stands for the exponential.
+    Φ_αα(0) + g (e^{c r τ} - 1)/r with r = 1 - 1/m and g = Tr Φ(0)/m minus the mean of all entries.
+    In a network of width n, (1 + c r/n)^{nτ} replaces the exponential.
     """
     r = 1 - 1 / len(phi0)
     excess = np.trace(phi0) / len(phi0) - phi0.mean()
@@ -159,14 +158,14 @@ def mean_diagonal(
 
 
 def check_start(phi0: Float[np.ndarray, "m m"]) -> None:
-    """Raise InputError for what is not the covariance of linearly independent tokens."""
+    """Raise InputError unless this is the covariance of linearly independent tokens."""
     symmetric = np.isfinite(phi0).all() and np.allclose(phi0, phi0.T)
     if not (symmetric and np.linalg.eigvalsh(phi0)[0] > 0):
         raise InputError("the covariance to start from must be symmetric and positive definite")
 
 
 def check_sizes(width: int, depth: int, law: MixingLaw) -> None:
-    """Raise InputError for a network that cannot be."""
+    """Raise InputError for an impossible network."""
     if width < 1 or depth < 0:
         raise InputError(f"there is no network of width {width} and {depth} layers")
     if width % law.n_heads:
@@ -185,7 +184,7 @@ def _drift_of_products(products: Products, law: MixingLaw) -> Products:
 
 
 def _noise(products: Products, law: MixingLaw) -> Products:
-    """What is in the diffusion of each two entries, from the products of entries."""
+    """The diffusion's noise in every two entries, from the products of entries."""
     m = products.shape[-1]
     eye = np.eye(m)
     mixed = np.einsum("aij,...bijd->...abd", law.centring(m), products)
@@ -200,16 +199,16 @@ def _noise(products: Products, law: MixingLaw) -> Products:
 
 
 def _wishart(products: Products) -> Products:
-    """The covariance of a Wishart matrix of one degree of freedom, from Φ⊗Φ."""
+    """The covariance of a Wishart matrix with one degree of freedom, from Φ⊗Φ."""
     both: Products = np.moveaxis(products, -2, -3) + np.einsum("...adbc->...abcd", products)
     return both
 
 
 def _layer_of_products(products: Products, width: int, law: MixingLaw) -> Products:
-    """E[Φ⊗Φ] behind one layer.
+    """E[Φ⊗Φ] after one layer.
 
-    Each head's values have the covariance S, a Wishart matrix of width/H degrees of freedom and
-    mean Φ, which its mixing turns into AᵀSA; Φ is then the heads' mean.
+    The values of each head have the covariance S, a Wishart matrix with width/H degrees of freedom
+    and mean Φ. Mixing turns S into AᵀSA, and Φ is the mean over heads.
     """
     H = law.n_heads
     values = products + H / width * _wishart(products)
@@ -219,7 +218,7 @@ def _layer_of_products(products: Products, width: int, law: MixingLaw) -> Produc
 
 
 def _mixed_apart(products: Products, width: int, law: MixingLaw) -> Products:
-    """E[AᵀXA ⊗ BᵀXB] of independent A and B, from X⊗X."""
+    """E[AᵀXA ⊗ BᵀXB] for independent A and B, from X⊗X."""
     m = products.shape[-1]
     eye, K = np.eye(m), law.scale / (width * m) * law.centring(m)
     left = products + np.einsum("aij,ab,...ijcd->...abcd", K, eye, products)
@@ -246,7 +245,7 @@ def _mixed_once(products: Products, width: int, law: MixingLaw) -> Products:
 def _matrix(
     operator: Callable[[np.ndarray], np.ndarray], m: int, rank: int
 ) -> Float[np.ndarray, "size size"]:
-    """A linear map of tensors with so many axes of m, as the matrix that acts on them flat."""
+    """A linear map of tensors with `rank` axes of length m, as a matrix on flattened tensors."""
     size = m**rank
     basis = np.eye(size).reshape(size, *[m] * rank)
     matrix: Float[np.ndarray, "size size"] = operator(basis).reshape(size, size).T

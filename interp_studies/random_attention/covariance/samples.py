@@ -1,16 +1,16 @@
-"""Draws of the tokens' covariance Φ behind random mixing layers, in three ways.
+"""Samples of the tokens' covariance Φ after random mixing layers, in three ways.
 
-- `sample_sde`: the diffusion of `recursion` in small steps (Euler), with the
-  noise √dt [L S Lᵀ + √(c/(mH)) (W̃ᵀΦ + ΦW̃)], Φ = LLᵀ and S = (Z + Zᵀ)/√2. A step can leave the cone
-  of covariances; negative eigenvalues are then set to zero, and counted.
-- `sample_network`: the network in law, at a cost that does not depend on its width: with
-  S ~ Wishart(n/H, Φ) a head's values have the covariance S, and S = F T Tᵀ Fᵀ, Φ = FFᵀ, with T
-  lower triangular (Bartlett 1933).
-- `run_layers`: the network itself, its hidden states carried through the toolkit's own
-  `MixingAttention` with freshly drawn weights in every layer.
+- `sample_sde`: the diffusion of `recursion` in small Euler steps, with the noise √dt [L S Lᵀ +
+  √(c/(mH)) (W̃ᵀΦ + ΦW̃)], Φ = LLᵀ and S = (Z + Zᵀ)/√2. A step can leave the cone of covariances;
+  negative eigenvalues are then set to zero, and such steps are counted.
+- `sample_network`: the network in law, at a cost independent of its width. With S ~ Wishart(n/H,
+  Φ), the values of a head have the covariance S = F T Tᵀ Fᵀ, Φ = FFᵀ, with T lower triangular
+  (Bartlett 1933).
+- `run_layers`: the network itself. Hidden states pass through the toolkit's own `MixingAttention`
+  with new random weights in every layer.
 
-Φ at larger τ has heavy tails (it is a product of random matrices), so that variances of samples are
-far less certain than their number suggests.
+At larger τ, Φ has heavy tails (it is a product of random matrices), so sample variances are much
+less certain than the number of samples suggests.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ Draws = Float[np.ndarray, "time draw m m"]
 
 @dataclass(frozen=True, eq=False)
 class SdeSamples:
-    """Draws of the diffusion.
+    """Samples of the diffusion.
 
     Attributes:
-        phi: at each time asked for.
-        repaired: the share of steps that left the cone of covariances, and were brought back.
+        phi: samples at each requested time.
+        repaired: fraction of steps that left the cone of covariances and were projected back.
     """
 
     phi: Draws
@@ -63,10 +63,11 @@ def sample_sde(
     seed: int = 0,
     longest_step: float = STEP,
 ) -> SdeSamples:
-    """Draws of the diffusion at some times.
+    """Samples of the diffusion at some times.
 
     Raises:
-        InputError: a start that is no covariance, times that do not ascend from 0, no draws.
+        InputError: the initial value is not a covariance, times do not increase from 0, or there
+            are no samples.
     """
     check_start(phi0)
     _check_draws(n_draws)
@@ -96,11 +97,11 @@ def sample_network(
     law: MixingLaw = FULL,
     seed: int = 0,
 ) -> Draws:
-    """Draws of the network's Φ behind so many layers, in law.
+    """Samples of the network's Φ after each of these depths, in law.
 
     Raises:
-        InputError: a start that is no covariance, a width that the heads do not divide or that
-            leaves a head fewer rows than there are tokens, depths that do not ascend.
+        InputError: the initial value is not a covariance, the heads do not divide the width or get
+            fewer rows than there are tokens, or depths do not increase.
     """
     check_start(phi0)
     _check_draws(n_draws)
@@ -136,14 +137,15 @@ def run_layers(
     mixing: MixingVariance = "1/(n m)",
     seed: int = 0,
 ) -> Draws:
-    """Φ of hidden states behind so many of the toolkit's mixing layers, weights drawn anew in each.
+    """Φ of hidden states after each of these depths of the toolkit's mixing layers.
 
-    There are no norms, MLPs or skip connections other than mixing's own; W_V is normal of
-    variance 1/n and W_O the identity, as in the recursion that the theorem is about.
+    Every layer has new random weights. There are no norms, MLPs or skip connections except mixing's
+    own. W_V is normal with variance 1/n and W_O is the identity, as in the recursion of the
+    theorem.
 
     Raises:
-        InputError: a start that is no covariance, a width below the number of tokens or that the
-            heads do not divide, depths that do not ascend.
+        InputError: the initial value is not a covariance, the width is below the number of tokens
+            or not divisible by the heads, or depths do not increase.
     """
     check_start(phi0)
     _check_draws(n_draws)
@@ -171,14 +173,14 @@ def run_layers(
 def bare_mixing_layer(
     width: int, m: int, n_heads: int, causal: bool, mixing: MixingVariance
 ) -> MixingAttention:
-    """A layer of the toolkit that mixes and nothing else: W_O is the identity, W_V to be drawn.
+    """A layer of the toolkit that only mixes: W_O is the identity, and W_V remains to be drawn.
 
     Args:
         width: d_model.
-        m: positions.
-        n_heads: that share the width.
-        causal: whether a position sees earlier ones only.
-        mixing: the variance of the mixing matrices.
+        m: number of positions.
+        n_heads: number of heads.
+        causal: whether a position sees only itself and earlier ones.
+        mixing: variance of the mixing matrices.
     """
     cfg = TransformerConfig(
         n_layers=1,
@@ -208,7 +210,7 @@ def _gram(hidden: Float[Tensor, "1 pos d_model"]) -> Float[Tensor, "pos pos"]:
 def _euler_step(
     phi: np.ndarray, root: np.ndarray, dt: float, law: MixingLaw, rng: np.random.Generator
 ) -> np.ndarray:
-    """The change of Φ in a step of τ."""
+    """The change of Φ in a step of length dt."""
     m = phi.shape[-1]
     drawn = rng.standard_normal(phi.shape)
     symmetric = (drawn + np.swapaxes(drawn, -1, -2)) / math.sqrt(2)
@@ -220,7 +222,7 @@ def _euler_step(
 
 
 def _repaired(phi: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """The nearest covariances, a square root of each, and how many were none."""
+    """The nearest covariances, a square root of each, and how many were not covariances."""
     try:
         return phi, np.linalg.cholesky(phi), 0
     except np.linalg.LinAlgError:
@@ -233,7 +235,7 @@ def _repaired(phi: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
 def _centred(
     drawn: Float[np.ndarray, "*draw m m"], law: MixingLaw
 ) -> Float[np.ndarray, "*draw m m"]:
-    """W̃ of W, tokens mixed along the first axis: columns centered over the tokens that are seen."""
+    """W̃ from W, tokens mixed along the first axis: columns centered over the visible tokens."""
     m = drawn.shape[-1]
     seen = np.triu(np.ones((m, m))) if law.causal else np.ones((m, m))
     means = (drawn * seen).sum(-2, keepdims=True) / seen.sum(0)
@@ -242,7 +244,7 @@ def _centred(
 
 
 def _bartlett(rng: np.random.Generator, freedom: int, shape: tuple[int, ...], m: int) -> np.ndarray:
-    """T, lower triangular, of TTᵀ ~ Wishart(freedom, I)."""
+    """Lower triangular T with TTᵀ ~ Wishart(freedom, I)."""
     T = np.tril(rng.standard_normal((*shape, m, m)), -1)
     for i in range(m):
         T[..., i, i] = np.sqrt(rng.chisquare(freedom - i, shape))
@@ -250,7 +252,7 @@ def _bartlett(rng: np.random.Generator, freedom: int, shape: tuple[int, ...], m:
 
 
 def _triangular(wide: Float[np.ndarray, "draw m wide"]) -> Float[np.ndarray, "draw m m"]:
-    """A square F of the same FFᵀ."""
+    """A square F with an equal FFᵀ."""
     _, triangle = np.linalg.qr(np.swapaxes(wide, -1, -2))
     return np.swapaxes(triangle, -1, -2)
 

@@ -1,13 +1,13 @@
-"""Theorem 2.1 checked: the covariance of a network's tokens beside the diffusion it tends to.
+"""Theorem 2.1 checked: the covariance of a network's tokens and its limiting diffusion.
 
-Means and variances of both are exact (see `recursion`), so the distance
-between a network of width n and its limit is a number, not an estimate; it is fitted against n.
-Beside them stand draws of the diffusion, of the network in law, and of hidden states in the
-toolkit's own mixing layers: their mean within four exact standard errors, their variances, which
-have heavy tails, within a wide tolerance at a small τ.
+The means and variances of both are exact (see `recursion`), so the distance between a network of
+width n and its limit is computed, not estimated. It is fitted against n. Samples of the diffusion,
+of the network in law, and of hidden states in the toolkit's own mixing layers are compared with the
+exact values: means must be within four exact standard errors, and variances, which have heavy
+tails, within a wide tolerance at a small τ.
 
 Source: "Is random attention sufficient for sequence modeling?", theorem 2.1 and appendix A, which
-give no numbers; the diffusion held against is the proof's, with the drift on the diagonal only.
+give no numbers. The diffusion is that of the proof, with drift only on the diagonal.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Kind:
     """A kind of mixing.
 
     Attributes:
-        law: how its matrices are drawn.
-        mixing: the name of their variance in the toolkit's layers.
+        law: distribution of the mixing matrices.
+        mixing: name of their variance in the toolkit's layers.
     """
 
     law: MixingLaw
@@ -86,14 +86,14 @@ KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True)
 class CovarianceSizes:
-    """What a preset runs.
+    """Sizes of a preset.
 
     Attributes:
-        widths: of the networks whose moments are computed.
-        sampled_width: width of networks that are drawn.
-        draws: draws of the diffusion and of the network in law, for each seed.
-        layer_draws: draws of hidden states through layers, for each seed.
-        seeds: how many.
+        widths: widths of the networks whose moments are computed.
+        sampled_width: width of the sampled networks.
+        draws: number of samples of the diffusion and of the network in law, per seed.
+        layer_draws: number of samples of hidden states, per seed.
+        seeds: number of seeds.
     """
 
     widths: tuple[int, ...]
@@ -122,19 +122,19 @@ def sample_job(
     draws: int,
     seed: int,
 ) -> Outcome:
-    """Means and variances of one seed's draws.
+    """Means and variances of one seed's samples.
 
     Args:
         folder: not used.
-        kind: kind of mixing, its name.
-        law: the fields of its `MixingLaw`.
-        mixing: the name of its variance in the toolkit's layers.
-        start: the covariance at first.
+        kind: name of the kind of mixing.
+        law: fields of its `MixingLaw`.
+        mixing: name of its variance in the toolkit's layers.
+        start: initial covariance.
         taus: times.
-        sampler: what is drawn.
+        sampler: the sampler.
         width: width of the network.
-        draws: how many.
-        seed: random seed of the draws.
+        draws: number of samples.
+        seed: random seed of the samples.
     """
     drawn_from, phi_0 = MixingLaw(**law), np.array(start)
     depths = [round(tau * width) for tau in taus]
@@ -173,7 +173,7 @@ def sample_job(
 
 
 def grid(plan: Plan) -> Grid:
-    """Draws of the diffusion, of the network in law and of layers, for every kind of mixing."""
+    """Samples of the diffusion, of the network in law and of layers, for every kind of mixing."""
     sizes = PRESETS[plan.preset]
     return {
         (kind, sampler): plan.each_seed(
@@ -195,21 +195,21 @@ def grid(plan: Plan) -> Grid:
 
 
 def gap(law: MixingLaw, width: int, tau: float = TAUS[-1]) -> float:
-    """The largest relative distance of a variance of the network's from the diffusion's."""
+    """The largest relative difference between a variance of the network and of the diffusion."""
     start = np.array(START)
     network = network_moments(start, width, round(tau * width), law).variance
     return float(np.abs(network / sde_moments(start, tau, law).variance - 1).max())
 
 
 def slope(by_width: Mapping[int, float]) -> float:
-    """The exponent k of gap ~ n^k, least squares on logarithms."""
+    """The exponent k of gap ~ n^k, by least squares on logarithms."""
     return exponent(by_width, by_width.values())
 
 
 def gap_quantities(
     gaps: Mapping[str, Mapping[int, float]], slopes: Mapping[str, float]
 ) -> list[Quantity]:
-    """How far networks are from the diffusion, by width."""
+    """The distance of networks from the diffusion, by width."""
     quantities = []
     for kind, by_width in gaps.items():
         of = f"network, exact: {kind}"
@@ -235,7 +235,7 @@ def gap_quantities(
 def sample_quantities(
     kind: str, sampler: str, seeds: Seeds, sizes: CovarianceSizes
 ) -> list[Quantity]:
-    """Draws against the exact moments of what they are draws of."""
+    """Samples compared with the exact moments of their distribution."""
     of = f"draws, {sampler}: {kind}"
     quantities = []
     for number, tau in enumerate(TAUS):
@@ -266,7 +266,7 @@ def sample_quantities(
 
 
 def exact_moments(kind: str, sampler: str, sizes: CovarianceSizes, tau: float) -> Moments:
-    """The moments of what a sampler draws."""
+    """The exact moments of what a sampler draws."""
     start, law, width = np.array(START), KINDS[kind].law, sizes.sampled_width
     if sampler == "diffusion":
         return sde_moments(start, tau, law)
@@ -278,7 +278,7 @@ def verdict(
     slopes: Mapping[str, float],
     sampled: Sequence[Quantity],
 ) -> str:
-    """What the gap tends to, and what the printed variance would do."""
+    """The limit of the distance, and the effect of the printed variance."""
     first, last = min(gaps), max(gaps)
     exponents = ", ".join(f"{value:.2f}" for value in slopes.values())
 
@@ -328,7 +328,7 @@ def printed_drift(width: int) -> Table:
 
 
 def variance_names(widths: Sequence[int]) -> Table:
-    """What the three variances of the mixing's entries do to the mean diagonal."""
+    """The effect of three variances of the mixing's entries on the mean diagonal."""
     start, tau, heads = np.array(START), TAUS[-1], 4
     rows = []
     for n in widths:
@@ -344,7 +344,7 @@ def variance_names(widths: Sequence[int]) -> Table:
 
 
 def path_figure(kind: str, drawn: Drawn, sizes: CovarianceSizes) -> Figure:
-    """Tr Φ/m along τ: exact means and spreads, and draws, a point a seed."""
+    """Tr Φ/m along τ: exact means and standard deviations, and one point per seed."""
     start, law, width = np.array(START), KINDS[kind].law, sizes.sampled_width
     depths = sorted({round(width * TAUS[-1] * step / 16) for step in range(17)})
     taus = [depth / width for depth in depths]
@@ -376,7 +376,7 @@ def path_figure(kind: str, drawn: Drawn, sizes: CovarianceSizes) -> Figure:
 
 
 def gap_figure(gaps: Mapping[str, Mapping[int, float]], tau: float) -> Figure:
-    """The largest relative gap of a variance against the width, on logarithmic scales."""
+    """The largest relative difference of a variance against the width, on logarithmic scales."""
     data = [
         plots.line(by_width, by_width.values(), shade(number, len(gaps)), kind)
         | plots.marked(SYMBOLS[number % len(SYMBOLS)], size=8)
@@ -398,12 +398,12 @@ def gap_figure(gaps: Mapping[str, Mapping[int, float]], tau: float) -> Figure:
 
 @dataclass(frozen=True)
 class CovarianceEvidence(Evidence):
-    """What the verdict on the covariance rests on.
+    """The evidence of the verdict on the covariance.
 
     Attributes:
-        gaps: between network and diffusion, by kind and width.
-        slopes: slopes of the gap against the width, both as logarithms.
-        tolerances: how far ours may be from what is exact.
+        gaps: distances between network and diffusion, by kind and width.
+        slopes: slopes of log distance against log width.
+        tolerances: allowed differences from the exact values.
     """
 
     gaps: Mapping[str, Mapping[str, float]]
@@ -412,7 +412,7 @@ class CovarianceEvidence(Evidence):
 
 
 def report(run: StudyRun) -> StudyResult:
-    """Exact moments of networks and diffusion, and draws of both."""
+    """Exact moments of networks and diffusion, and samples of both."""
     sizes, drawn = PRESETS[run.preset], run.by_point
     gaps = {kind: {n: gap(KINDS[kind].law, n) for n in sizes.widths} for kind in KINDS}
     slopes = {kind: slope(by_width) for kind, by_width in gaps.items()}

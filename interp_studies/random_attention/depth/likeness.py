@@ -1,16 +1,18 @@
-"""How alike a model's hidden states of different tokens are behind the last block, in three ways.
+"""Similarity of the hidden states of different tokens after the last block, in three measures.
 
-Of every pair of positions of a row whose tokens differ, h and h' the hidden states of width n:
+For every pair of positions of a prompt with different tokens, let h and h' be the hidden states, of
+width n:
 
-    cosine             h·h' / |h||h'|: no scale; behind the final RMS norm it is the same, and the
-                       product h·h'/n is then this cosine too, for gains of 1
-    covariance         mean over the n coordinates of (h - h̄)(h' - h̄'), h̄ the mean of h's own
+    cosine             h·h' / |h||h'|, independent of scale; after the final RMS norm (with gains of
+                       1) h·h'/n is this cosine too
+    covariance         mean over the n coordinates of (h - h̄)(h' - h̄'), h̄ the mean of h's
                        coordinates, before the final norm: it has the residual stream's scale, which
                        grows with depth
-    normed covariance  the same behind the final norm
+    normed covariance  as covariance, after the final norm
 
-The source's "covariance between hidden representations of different tokens", averaged within a row
-and then over rows, is one of these or another: it does not say which, nor of which scale.
+The paper's "covariance between hidden representations of different tokens", averaged within a
+prompt and then over prompts, may be any of these: the paper specifies neither the measure nor the
+scale.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ AT_ONCE = 32  # rows
 
 @torch.no_grad()
 def likeness(model: Transformer, tokens: Int[Tensor, "row pos"]) -> dict[str, float]:
-    """Every measure: the mean over a row's pairs, then over rows that have any."""
+    """Every measure: the mean over a prompt's pairs, then over all prompts with pairs."""
     by_measure: dict[str, list[float]] = {name: [] for name in MEASURES}
     for part in torch.split(tokens, AT_ONCE):
         hidden = model(part, stop_at_layer=model.cfg.n_layers)
@@ -58,12 +60,12 @@ def _mean_of_pairs(
 
 
 def before_and_after(problem: Any, trained: Transformer, n_rows: int) -> dict[str, Any]:
-    """Likeness on test rows of a training problem: of its model as it started, and as trained.
+    """Similarity on test prompts of a training problem, for the untrained and the trained model.
 
     Args:
-        problem: made again from the seed; its test rows are token ids, or have them.
-        trained: its model behind the training.
-        n_rows: number of rows of the test, at most.
+        problem: the problem, made again from its seed; its test rows are or contain token ids.
+        trained: the trained model.
+        n_rows: largest number of test rows.
     """
     rows = problem.test_rows
     tokens = (rows if isinstance(rows, Tensor) else rows.tokens)[:n_rows]

@@ -1,4 +1,4 @@
-"""Untrained random transformers and MixiT, their weights started in one of three ways."""
+"""Untrained random transformers and MixiT, with one of three initializations."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ INITIALISATIONS = (MAIN, "1/sqrt(n) everywhere", "PyTorch's defaults")
 
 @dataclass(frozen=True)
 class DepthSizes:
-    """What a preset runs.
+    """Sizes of a preset.
 
     Attributes:
-        d_model, n_heads: of the models.
-        n_ctx, d_vocab: positions a row, and tokens that they are drawn from.
-        rows: rows of random tokens.
-        seeds: how many.
+        d_model, n_heads: sizes of the models.
+        n_ctx, d_vocab: positions per prompt, and number of tokens.
+        rows: number of prompts of random tokens.
+        seeds: number of seeds.
     """
 
     d_model: int
@@ -42,7 +42,7 @@ def untrained(
     seed: int,
     mixing: MixingVariance = "1/(d_head m)",
 ) -> Transformer:
-    """A model of this depth as it starts."""
+    """An untrained model of this depth."""
     n = sizes.d_model
     std = {MAIN: 0.02, "1/sqrt(n) everywhere": n**-0.5}.get(initialisation, (3 * n) ** -0.5)
     cfg = variant_config(

@@ -1,8 +1,8 @@
-"""Table 6 on text: language models of some depths, as they start and trained, on held-out rows.
+"""Table 6 on text: language models of several depths, untrained and trained, on held-out text.
 
-The small preset trains on the generated text of `toy-text` for a little, with weights that start at
-a standard deviation of 0.02; the paper preset trains the `wikitext` recipe. Another text is given
-by `--set toy-text.text=FOLDER`.
+The small preset trains briefly on the generated text of `toy-text`, from weights with standard
+deviation 0.02. The paper preset trains the `wikitext` recipe. `--set toy-text.text=FOLDER` selects
+another text.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ Read = Mapping[TableCell, Sequence[Mapping[str, Any]]]  # what each seed's job f
 
 
 def grid(plan: Plan) -> dict[TableCell, list[Job]]:
-    """The models and their jobs, a seed each unless the user says more.
+    """The models and their jobs, with one seed each unless the user asks for more.
 
     Raises:
-        InputError: what the user gives does not fit.
+        InputError: the user's settings do not fit.
     """
     recipe = RECIPES[plan.preset]
     seeds = plan.runner.seeds(plan.n_seeds or SEEDS)
@@ -69,7 +69,7 @@ def grid(plan: Plan) -> dict[TableCell, list[Job]]:
 def text_job(
     *, folder: Path, recipe: str, settings: Mapping[str, Any], rows: int, seed: int, device: str
 ) -> Outcome:
-    """Train one seed; how alike hidden states of held-out rows are, before and after."""
+    """Train one seed; similarity of hidden states on held-out text, before and after training."""
     config, run = train_seed(recipe, settings, seed, device, folder)
     end_run(folder)
     problem = LanguageProblem(config, seed, text_store(config), recipe)
@@ -114,12 +114,12 @@ def sentence(read: Read) -> str:
 
 
 def _start(cell: TableCell) -> float:
-    """The standard deviation of its initial weights."""
+    """The standard deviation of the model's initial weights."""
     return float(cell.given.get("initial_std", cell.differs["initial_std"]))
 
 
 def quantities(read: Read) -> list[Quantity]:
-    """Every measure of every model, beside nothing: the source's scale is not known."""
+    """Every measure of every model, without the paper's values, whose scale is not known."""
     return [
         compare(
             f"{NAMES[cell.variant]} on text, {cell.group}",
@@ -134,7 +134,7 @@ def quantities(read: Read) -> list[Quantity]:
 
 
 def table(read: Read) -> Table:
-    """Every model on text."""
+    """All models on text."""
     by_model = medians(read)
     rows = [
         [

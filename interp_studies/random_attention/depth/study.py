@@ -1,18 +1,19 @@
-"""Table 6: how alike hidden states of different tokens are, by depth.
+"""Table 6: similarity of the hidden states of different tokens, by depth.
 
-Random transformers and MixiT, untrained, of 2 to 32 layers read rows of random tokens; measured is
-the mean cosine between hidden states of different tokens behind the last block and the final norm,
-and beside it their covariance before and behind the norm (see `likeness`). The source gives a
-"covariance" on Wikitext and says neither how it is normalized nor whether its models were trained;
-so its numbers stand beside ours, and only ratios, which need no scale, are held against each other.
+Untrained random transformers and MixiT of 2 to 32 layers run on random tokens. The main measure is
+the mean cosine between hidden states of different tokens after the last block and the final norm.
+Their covariance before and after the norm is reported too (see `likeness`). The paper reports a
+"covariance" on Wikitext and specifies neither its normalization nor whether its models were
+trained. Its numbers are therefore shown, and only ratios, which do not depend on scale, are
+compared.
 
-On text, models of some depths are measured as they start and again when trained (see `on_text`);
-table 5 measures its own models in the same way.
+On text, models of some depths are measured untrained and trained (see `on_text`); table 5 measures
+its own models in the same way.
 
-How far a random transformer collapses is a matter of how its weights start, which the source does
-not give either. Three ways are run: every weight normal of standard deviation 0.02, the usual one
-for language models, which the verdict is about; 1/√n, this toolkit's recipes'; and PyTorch's
-defaults, an embedding of 1 and linear maps of 1/√(3 fan-in).
+How far a random transformer collapses depends on its initialization, which the paper does not
+specify. Three are run: normal weights of standard deviation 0.02, the usual choice for language
+models, which the verdict is about; 1/√n, that of this toolkit's recipes; and PyTorch's defaults, 1
+for the embedding and 1/√(3 fan-in) for linear maps.
 
 Source: "Is random attention sufficient for sequence modeling?", section 5, table 6.
 """
@@ -73,16 +74,16 @@ def depth_job(
     seed: int,
     device: str,
 ) -> Outcome:
-    """One seed's models of every depth, on the same rows.
+    """The models of one seed, at every depth, on equal prompts.
 
     Args:
         folder: not used.
-        sizes: the fields of a `DepthSizes`.
+        sizes: fields of a `DepthSizes`.
         depths: depths of the models.
         variant: variant of the models.
-        initialisation: how weights start.
+        initialisation: name of the initialization.
         seed: random seed of weights and tokens.
-        device: to run on.
+        device: device of the models.
     """
     chosen = DepthSizes(**sizes)
     shape = (chosen.rows, chosen.n_ctx)
@@ -103,10 +104,10 @@ def depth_job(
 
 
 def grid(plan: Plan) -> Grid:
-    """Untrained models of every start, and models on text.
+    """Untrained models with every initialization, and models on text.
 
     Raises:
-        InputError: settings that are given do not fit.
+        InputError: the user's settings do not fit.
     """
     points = [(start, variant) for start in INITIALISATIONS for variant in THEIRS]
     untrained_jobs = {
@@ -136,7 +137,7 @@ def medians(
 
 
 def start_quantities(by_start: ByStart, start: str) -> list[Quantity]:
-    """Every depth's value, and the ratios that need no scale."""
+    """The value at every depth, and the ratios that do not depend on scale."""
     listed = []
     for variant, name in NAMES.items():
         for number, depth in enumerate(DEPTHS):
@@ -170,7 +171,7 @@ def start_quantities(by_start: ByStart, start: str) -> list[Quantity]:
 
 
 def verdict(by_start: ByStart, main: Sequence[Quantity], sizes: DepthSizes) -> str:
-    """How cosines and covariances grow with depth, and how that depends on the start."""
+    """How cosines and covariances grow with depth, by initialization."""
 
     def ends(values: Sequence[float]) -> str:
         return f"{values[0]:.2g} to {values[-1]:.2g}"
@@ -198,7 +199,7 @@ def verdict(by_start: ByStart, main: Sequence[Quantity], sizes: DepthSizes) -> s
 
 
 def depth_table(by_start: ByStart) -> Table:
-    """The source's covariance beside our measures, by depth."""
+    """The paper's covariance and our measures, by depth."""
     rows: list[list[Any]] = []
     for variant, name in NAMES.items():
         rows.append([name, "the source's covariance", *(100 * x for x in THEIRS[variant])])
@@ -245,12 +246,12 @@ def depth_figure(by_start: ByStart) -> Figure:
 
 @dataclass(frozen=True)
 class DepthEvidence(Evidence):
-    """What the verdict on depth rests on.
+    """The evidence of the verdict on depth.
 
     Attributes:
-        cosines: the median cosine over seeds, by depth, of each variant and start.
+        cosines: median cosine over seeds by depth, for each variant and initialization.
         on_text: medians over seeds of every measure, untrained and trained, by variant and depth.
-        not_shown: what the comparison does not say.
+        not_shown: what the comparison does not show.
     """
 
     cosines: Mapping[str, list[float]]
@@ -259,7 +260,7 @@ class DepthEvidence(Evidence):
 
 
 def report(run: StudyRun) -> StudyResult:
-    """How alike hidden states become with depth, untrained and on text."""
+    """Similarity of hidden states by depth, untrained and on text."""
     by_start: ByStart = {p: v for p, v in run.by_point.items() if isinstance(p, tuple)}
     read: on_text.Read = {p: v for p, v in run.by_point.items() if not isinstance(p, tuple)}
     text = {cell: run.grid[cell][0].arguments["settings"] for cell in read}
