@@ -1,13 +1,13 @@
-"""Claims: stated before the numbers are seen, judged together by intervals over seeds.
+"""Claims, stated before the numbers are seen and judged together by intervals over seeds.
 
-A claim is that a quantity lies above a bound, below one, or between two. It is confirmed where the
-whole interval does, refuted where the whole interval does not, and undecided elsewhere. A study
-with k claims gives each an interval of 1 - 0.05/k, so that all of them hold together at 95 %.
-A *check* follows from a theorem or from how the thing is made: it can show a fault of the code, and
-counts neither for nor against an answer.
+A claim is that a quantity lies above a bound, below a bound, or between two bounds. It is confirmed
+if its whole interval does, refuted if no part of the interval does, and undecided otherwise. A
+study with k claims uses intervals of coverage 1 - 0.05/k, so that all hold simultaneously at 95 %.
+A *check* follows from a theorem or from the construction. It can reveal a fault of the code, and is
+not counted among the claims.
 
-Where a claim is about shares of a test, all seeds as a rule read the same rows; the interval then
-has both errors, that of another seed and that of another test (see `seed_interval`).
+For claims about fractions of a test set, all seeds usually read the same rows. The interval then
+includes both errors, from seeds and from test rows (see `seed_interval`).
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ UNKNOWN = "not known"
 
 
 def coverage_of_each(n_claims: int) -> float:
-    """The coverage of each of so many intervals that all hold together at 95 %."""
+    """The coverage of each of `n_claims` intervals that hold simultaneously at 95 %."""
     return 1 - (1 - COVERAGE) / n_claims
 
 
 @dataclass(frozen=True)
 class JudgedClaim:
-    """One claim of a study and what came of it.
+    """A claim of a study with its judgment.
 
     Attributes:
-        claim: in words, with its bound.
-        value, low, high: the estimate and its interval; NaN where nothing is known of it.
+        claim: text of the claim, with its bound.
+        value, low, high: the estimate and its interval; NaN if unknown.
         units: what the interval is over, such as "64 seeds".
-        above, below: the claim is that the quantity lies above the first and below the second.
-        overturned_by: what a reader would have to see to give it up.
-        check: whether it holds by a theorem or by construction.
+        above, below: the claimed range of the quantity.
+        overturned_by: evidence that would overturn the claim.
+        check: whether the claim holds by a theorem or by construction.
     """
 
     claim: str
@@ -64,7 +64,7 @@ class JudgedClaim:
 
     @property
     def judgement(self) -> Judgement:
-        """What the interval says of the claim."""
+        """The judgment of the claim by its interval."""
         if self.above < self.low and self.high < self.below:
             return "confirmed"
         return "refuted" if self.high < self.above or self.low > self.below else "undecided"
@@ -95,21 +95,21 @@ def claims_table(findings: Sequence[JudgedClaim]) -> Table:
 
 @dataclass(frozen=True)
 class SeedClaim:
-    """A claim about the mean over seeds of a number that each seed has.
+    """A claim about the mean over seeds of a quantity.
 
     Attributes:
-        claim: in words, with its bound.
-        values: by seed; of a contrast, what `shares` and `less` come to.
-        above, below: the claim is that the mean lies above the first and below the second.
-        overturned_by: what a reader would have to see to give it up.
-        examples: examples of the test that the seeds share, where values are shares of it or a
-            contrast of such; None: they are neither.
-        shares, less: by seed, the shares that the values are the sum of and those taken off it;
-            none, where the values are shares themselves.
-        check: whether it holds by a theorem or by construction.
-        units: what the interval is over; none: so many seeds.
-        factor: whether the values are ratios or sizes: the mean is then geometric, and its
-            interval, taken on logarithms, stays above 0.
+        claim: text of the claim, with its bound.
+        values: values by seed; for a contrast, `shares` minus `less`.
+        above, below: the claimed range of the mean.
+        overturned_by: evidence that would overturn the claim.
+        examples: number of test examples that the seeds share, if values are fractions of these or
+            a contrast of such fractions; else None.
+        shares, less: fractions by seed, added and subtracted to give the values; empty if the
+            values are fractions themselves.
+        check: whether the claim holds by a theorem or by construction.
+        units: what the interval is over; empty: number of seeds.
+        factor: whether the values are ratios or sizes: the mean is then geometric, and its interval
+            is computed on logarithms and stays above 0.
     """
 
     claim: str
@@ -126,11 +126,11 @@ class SeedClaim:
 
     @property
     def known(self) -> bool:
-        """Whether every seed has a value that a mean can be taken of."""
+        """Whether every seed has a finite value."""
         return all(math.isfinite(x) and (x > 0 or not self.factor) for x in self.values)
 
     def interval(self, level: float) -> Interval:
-        """The mean's; of a factor, its logarithm's."""
+        """The interval of the mean; for a factor, of its logarithm."""
         if self.factor:
             return over_seeds([math.log(x) for x in self.values], level=level)
         if self.examples is None or not self.shares:
@@ -149,17 +149,17 @@ def contrast(
     overturned_by: str = "",
     units: str = "",
 ) -> SeedClaim:
-    """A claim about shares less other shares, seed by seed.
+    """A claim about fractions minus other fractions, by seed.
 
     Args:
-        claim: in words, with its bound.
+        claim: text of the claim, with its bound.
         shares: fractions of a test set, by seed.
-        less: the same, to be taken off.
-        examples: examples of the test.
-        above: the claim is that the mean lies above this.
-        below: and below this.
-        overturned_by: what a reader would have to see to give it up.
-        units: what the interval is over; none: so many seeds.
+        less: fractions of the test set that are subtracted.
+        examples: number of test examples.
+        above: lower end of the claimed range of the mean.
+        below: upper end of the claimed range.
+        overturned_by: evidence that would overturn the claim.
+        units: what the interval is over; empty: number of seeds.
     """
     signed = [(1, by_seed) for by_seed in shares] + [(-1, by_seed) for by_seed in less]
     values = [
@@ -171,15 +171,15 @@ def contrast(
 
 
 def judged(claims: Sequence[SeedClaim]) -> list[JudgedClaim]:
-    """Every claim with its interval; of one seed it says nothing, and nothing is decided."""
+    """All claims with their intervals; with one seed, no claim is decided."""
     level = coverage_of_each(len(claims))
     return [judged_claim(claim, level) for claim in claims]
 
 
 def judged_claim(claim: SeedClaim, level: float) -> JudgedClaim:
-    """What came of a claim by an interval of this coverage (see `coverage_of_each`).
+    """The judgment of a claim by an interval of coverage `level` (see `coverage_of_each`).
 
-    Where a seed has no finite value nothing is known of the mean.
+    If a seed has no finite value, the mean is unknown.
     """
     low, value, high, n = -math.inf, math.nan, math.inf, len(claim.values)
     if claim.known:
@@ -201,7 +201,7 @@ def judged_claim(claim: SeedClaim, level: float) -> JudgedClaim:
 
 
 def counted(findings: Sequence[JudgedClaim]) -> str:
-    """How many claims are confirmed and refuted, and apart from them how many checks hold."""
+    """The numbers of confirmed and refuted claims and, separately, of checks that hold."""
     claims, checks = ([f for f in findings if f.check is kind] for kind in (False, True))
     confirmed, refuted = (
         sum(f.judgement == word for f in claims) for word in ("confirmed", "refuted")
@@ -214,7 +214,7 @@ def counted(findings: Sequence[JudgedClaim]) -> str:
 
 
 def in_words(finding: JudgedClaim, digits: int = 2) -> str:
-    """The estimate with its interval; that it is not known where the interval is everything."""
+    """The estimate with its interval, or a statement that it is not known."""
     ends = finding.value, finding.low, finding.high
     if not all(math.isfinite(x) for x in ends):
         return UNKNOWN
@@ -223,13 +223,13 @@ def in_words(finding: JudgedClaim, digits: int = 2) -> str:
 
 
 def outcome_in_words(finding: JudgedClaim, confirmed: str, refuted: str, subject: str) -> str:
-    """A clause that says no more than the finding's judgement, with the estimate.
+    """A clause that is no stronger than the finding's judgment, with the estimate.
 
     Args:
-        finding: the claim, and what came of it.
-        confirmed: what holds where it is confirmed; the estimate follows.
-        refuted: what holds where it is refuted, in the same way.
-        subject: what is asked, such as "how it grows", for where neither is known.
+        finding: the claim with its judgment.
+        confirmed: what holds if the claim is confirmed; the estimate follows.
+        refuted: what holds if the claim is refuted; the estimate follows.
+        subject: the question, such as "how it grows", for an undecided claim.
     """
     outcome = {"confirmed": confirmed, "refuted": refuted}.get(finding.judgement)
     estimate = in_words(finding)
@@ -240,12 +240,12 @@ def outcome_in_words(finding: JudgedClaim, confirmed: str, refuted: str, subject
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim as a study states it, before it has any numbers; see `SeedClaim` for its bounds.
+    """A claim as a study states it, before it has numbers; for its bounds see `SeedClaim`.
 
     Attributes:
-        measure: which of the study's measures, by seed, it is about.
-        claim: in words, with its bound.
-        clauses: its part of the verdict where it is confirmed, refuted and undecided (see
+        measure: key of the study's measure that the claim is about.
+        claim: text of the claim, with its bound.
+        clauses: clauses of the verdict for a confirmed, refuted and undecided claim (see
             `outcome_in_words`).
     """
 
@@ -266,8 +266,8 @@ def measured(
 
     Args:
         claims: claims of the study.
-        measures: each by seed.
-        unit: what a seed is called, in the plural, such as "draws"; "": a seed.
+        measures: measures by seed.
+        unit: plural name of a seed, such as "draws"; "": seeds.
     """
     return [
         SeedClaim(
@@ -288,12 +288,12 @@ def measured(
 def judge(
     claims: Sequence[Claim], measures: Mapping[Any, Sequence[float]], unit: str = ""
 ) -> list[JudgedClaim]:
-    """Every claim with its interval, all of them together at 95 %; see `measured`."""
+    """All claims with intervals that hold simultaneously at 95 %; see `measured`."""
     return judged(measured(claims, measures, unit))
 
 
 def clauses(claims: Sequence[Claim], findings: Sequence[JudgedClaim]) -> list[str]:
-    """Each claim's clause of the verdict, by its judgement, with the estimate."""
+    """Each claim's clause of the verdict, by its judgment, with the estimate."""
     return [
         outcome_in_words(finding, *claim.clauses)
         for claim, finding in zip(claims, findings, strict=True)

@@ -1,4 +1,4 @@
-"""Power laws y ~ x^k and exponential ones y ~ g^x, by least squares on logarithms."""
+"""Power laws y ~ x^k and exponentials y ~ g^x, by least squares on logarithms."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ LEAST = 1e-12  # what a value of 0 is taken for on a logarithmic scale
 
 
 def exponent(x: Iterable[float | int], y: Iterable[float]) -> float:
-    """The k of y ~ x^k; x positive, y at least LEAST."""
+    """The exponent k of y ~ x^k; x must be positive, and y at least LEAST."""
     return float(np.polyfit(np.log(_array(x)), _log(y), 1)[0])
 
 
 def power_residual(x: Iterable[float | int], y: Iterable[float]) -> float:
-    """The root mean square of ln y about the best y ~ x^k."""
+    """Root mean square residual of ln y for the best y ~ x^k."""
     return _residual(np.log(_array(x)), _log(y))
 
 
 def exponential_residual(x: Iterable[float | int], y: Iterable[float]) -> float:
-    """The root mean square of ln y about the best y ~ g^x."""
+    """Root mean square residual of ln y for the best y ~ g^x."""
     return _residual(_array(x), _log(y))
 
 

@@ -1,22 +1,21 @@
-"""Does the ordering of the source's models hold here? Pair by pair, with an outcome for 'unsure'.
+"""Does the ordering of the paper's models hold here? Pair by pair, with an undecided outcome.
 
-What the source's figures say of two models of a group: one is better, if they are more than APART
-apart, and they are alike otherwise. Here each model has a range: from the lowest seed to the
-highest, each widened by the exact 95 % interval that its test examples allow where the figure is a
-share of them. Losses and bits have no such interval: there ranges that are no more than APART apart
-count as overlapping. Then a pair is
+Of two models in a group, the paper's values say that one is better if they differ by more than
+APART, and otherwise that they are alike. Here each model has a range from the lowest to the highest
+seed. If the value is a fraction of test examples, both ends are widened by its exact 95 % interval.
+Losses and bits have no such interval; for them, ranges that are at most APART apart count as
+overlapping. A pair is
 
-- "reached" if the ranges do not overlap, the better one is the source's, and all of its range is
-  better than guessing; or, of two that are alike there, if nothing in the ranges is more than APART
-  apart;
-- "not_reached" if they do not overlap the other way round; or, of two that are alike there, if all
-  of one range is more than APART from all of the other;
-- "undecided" otherwise, where the better one may be guessing, and where two that are alike there
-  have not both come half way from guessing to the source's figures: models that learn nothing are
-  alike in another sense.
+- "reached" if the ranges do not overlap, the better model is the paper's, and its whole range is
+  better than guessing; for alike models, if no two values in the ranges differ by more than APART
+- "not_reached" if the ranges do not overlap and the order is reversed; for alike models, if every
+  value of one range differs by more than APART from every value of the other
+- "undecided" otherwise, also if the better model may be guessing, and if two alike models have not
+  both come half way from guessing to the paper's value (models that learn nothing are alike for
+  another reason).
 
-A group holds when all its pairs do, and fails when one does. Of one seed it is said that it is one:
-nothing here takes in how much seeds differ.
+A group holds if all its pairs hold, and fails if one fails. With one seed, the result says so,
+because differences between seeds are then unknown.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ APART: Mapping[Unit, float] = {"share": 0.05, "nats": 0.1, "": 0.1}
 
 @dataclass(frozen=True)
 class Range:
-    """A model's figure here.
+    """The values of a model here.
 
     Attributes:
-        values: by seed.
-        low, high: of the range.
-        better, unit: of the figure.
+        values: values by seed.
+        low, high: ends of the range.
+        better, unit: direction and unit of the values.
     """
 
     values: Sequence[float]
@@ -53,15 +52,15 @@ class Range:
 
 @dataclass(frozen=True)
 class Claim:
-    """What the source says of two models.
+    """The paper's ordering of two models.
 
     Attributes:
-        group: group of both.
-        first, second: the first is better, unless they are alike.
-        alike: whether they are.
-        theirs: both figures, in words.
-        half_way: what both must reach to be called alike; None: anything will do.
-        guess: what guessing reaches here; None: not known.
+        group: group of both models.
+        first, second: names of the models; the first is better, unless they are alike.
+        alike: whether they are alike.
+        theirs: both values of the paper, as text.
+        half_way: value that both must reach to count as alike; None: no minimum.
+        guess: value of guessing here; None: not known.
     """
 
     group: str
@@ -75,13 +74,13 @@ class Claim:
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim, and what is the case here.
+    """A claim with its outcome here.
 
     Attributes:
-        claim: claim of the source.
-        outcome: by the module's rule.
-        by_seed: whether each seed, for itself, does as the source's.
-        ours: both figures, in words.
+        claim: the paper's claim.
+        outcome: outcome by the module's rule.
+        by_seed: for each seed: whether it agrees with the paper.
+        ours: both values here, as text.
     """
 
     claim: Claim
@@ -93,7 +92,7 @@ class Judged:
 def range_of(
     values: Sequence[float], examples: int, *, better: Better = "higher", unit: Unit = "share"
 ) -> Range:
-    """The range of a figure over seeds, each a mean over so many test examples."""
+    """The range over seeds of a value that is a mean over `examples` test examples."""
     ends = [_interval(value, examples) if unit == "share" else (value, value) for value in values]
     return Range(values, min(low for low, _ in ends), max(high for _, high in ends), better, unit)
 
@@ -111,14 +110,14 @@ def claims_of(
     unit: Unit = "share",
     guess: float | None = None,
 ) -> list[Claim]:
-    """What the source's figures say of every two models of a group.
+    """The paper's ordering of every two models of a group.
 
     Args:
-        group: its name.
-        theirs: the source's figures, by model.
-        better: which way is better.
-        unit: unit of the figures.
-        guess: what guessing reaches here; None: not known.
+        group: name of the group.
+        theirs: the paper's values, by model.
+        better: direction that is better.
+        unit: unit of the values.
+        guess: value of guessing here; None: not known.
     """
     sign = 1 if better == "higher" else -1
     claims = []
@@ -132,7 +131,7 @@ def claims_of(
 
 
 def judge(claim: Claim, first: Range, second: Range) -> Judged:
-    """The claim's outcome here; both ranges are of one figure."""
+    """The claim's outcome here, from the ranges of both models."""
     sign = 1 if first.better == "higher" else -1
     leads = [sign * (a - b) for a, b in zip(first.values, second.values, strict=True)]
     ends = [sign * (first.low - second.high), sign * (first.high - second.low)]
@@ -156,7 +155,7 @@ def judge(claim: Claim, first: Range, second: Range) -> Judged:
 
 
 def _beats_guessing(claim: Claim, of: Range) -> bool:
-    """Whether all of a range is better than guessing, as far as that is known."""
+    """Whether a whole range is better than guessing; true if guessing is not known."""
     if claim.guess is None:
         return True
     return of.low > claim.guess if of.better == "higher" else of.high < claim.guess
@@ -167,7 +166,7 @@ def _learnt(claim: Claim, values: Sequence[float], sign: int) -> bool:
 
 
 def _alike(least: float, greatest: float, apart: float) -> Outcome:
-    """The outcome of two that are alike there, by the bounds of the first's lead here."""
+    """The outcome for two alike models, from the bounds of the difference here."""
     if -apart <= least and greatest <= apart:
         return "reached"
     return "not_reached" if least > apart or greatest < -apart else "undecided"
@@ -179,7 +178,7 @@ def _words(of: Range) -> str:
 
 
 def of_group(judged: Sequence[Judged]) -> Outcome:
-    """A group's outcome from its pairs'."""
+    """The outcome of a group, from its pairs."""
     outcomes = [pair.outcome for pair in judged]
     if "not_reached" in outcomes:
         return "not_reached"
@@ -187,7 +186,7 @@ def of_group(judged: Sequence[Judged]) -> Outcome:
 
 
 def status_of(outcomes: Sequence[Outcome]) -> Status:
-    """The machine word for all groups together."""
+    """The status of all groups together."""
     if all(outcome == "reached" for outcome in outcomes):
         return "reached"
     if "reached" in outcomes:
@@ -196,7 +195,7 @@ def status_of(outcomes: Sequence[Outcome]) -> Status:
 
 
 def sentence(judged: Sequence[Judged]) -> str:
-    """Where the source's ordering holds, where it does not, where it is undecided, and why."""
+    """Where the paper's ordering holds, fails, or is undecided, and why."""
     groups = list(dict.fromkeys(pair.claim.group for pair in judged))
     by_group = {g: [pair for pair in judged if pair.claim.group == g] for g in groups}
     parts = []
@@ -222,7 +221,7 @@ def sentence(judged: Sequence[Judged]) -> str:
 
 
 def _seeds(pairs: Sequence[Judged]) -> str:
-    """In how many seeds every pair is as the source's."""
+    """The number of seeds in which every pair agrees with the paper."""
     held = [all(seed) for seed in zip(*(pair.by_seed for pair in pairs), strict=True)]
     return f"{sum(held)} of {len(held)} {'seed' if len(held) == 1 else 'seeds'}"
 
@@ -236,7 +235,7 @@ def _said(pair: Judged) -> str:
 
 
 def ordering_table(judged: Sequence[Judged]) -> Table:
-    """Every pair: the source's relation, ours, the outcome."""
+    """Every pair: the paper's relation, ours, and the outcome."""
     rows = [
         [
             pair.claim.group,

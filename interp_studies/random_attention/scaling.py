@@ -1,4 +1,4 @@
-"""Tables 5 and 11 and figure 2 of the source: accuracy along depth, heads, and pairs."""
+"""Tables 5 and 11 and figure 2 of the paper: accuracy by depth, by heads, and by pairs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _by_depth(entries: Entries) -> list[Figure]:
 
 
 def _likeness_of(entry: Entry, when: str, measure: str) -> float | None:
-    """The median over seeds of how alike hidden states are, where it was measured."""
+    """The median over seeds of the similarity of hidden states; None if not measured."""
     values = [seed["likeness"][when][measure] for seed in entry.seeds if "likeness" in seed]
     return statistics.median(values) if values else None
 
@@ -96,7 +96,7 @@ def _likeness_table(entries: Entries) -> list[Table]:
 
 
 def _collapse(entries: Entries) -> str:
-    """Accuracy beside how alike hidden states are, from the shallowest to the deepest."""
+    """Accuracy and similarity of hidden states, from the shallowest to the deepest model."""
     clauses = []
     for member in ("random", "mixit"):
         models = sorted(
@@ -232,7 +232,7 @@ def most_pairs(entry: Entry) -> float:
 
 
 def _pair_claims(entries: Entries) -> list[Claim]:
-    """With the most pairs, whoever learns attention or what it reads is better than mixit."""
+    """With the most pairs, variants that train attention or its inputs are better than MixiT."""
     last = max(entries, key=most_pairs)
     others = [variant for variant in ALL if variant != "mixit"]
     group, guessing = last.cell.group, guess(last)
@@ -252,13 +252,13 @@ AGAINST: Mapping[str, Sequence[str]] = {
 
 
 def _at_an_end(preset: str, cell: TableCell) -> bool:
-    """Whether the claim of the fall needs a cell."""
+    """Whether the claim about falling accuracy needs this cell."""
     compared = cell.variant in ("frozen-qk", *AGAINST[preset])
     return compared and cell.differs["most_pairs"] in ENDS[preset]
 
 
 def _fall_claims(entries: Entries) -> list[SeedClaim]:
-    """By how much more frozen-qk's accuracy falls from the fewest pairs to the most, by seed."""
+    """How much more MixiT's accuracy falls from the fewest to the most pairs, by seed."""
     by = {(entry.cell.member, most_pairs(entry)): entry.values for entry in entries}
     first, last = min(map(most_pairs, entries)), max(map(most_pairs, entries))
     examples = min(measured.examples for entry in entries for measured in entry.measured)
@@ -288,7 +288,7 @@ def _falls_in_words(findings: Sequence[JudgedClaim]) -> str:
 
 
 def guess(entry: Entry) -> float:
-    """What naming any value of the context reaches, as the run recorded it."""
+    """The accuracy of naming any value of the context, as the run recorded it."""
     recorded = entry.measured[0].guess
     assert recorded is not None
     return recorded
@@ -317,7 +317,7 @@ def _by_pairs(entries: Entries) -> list[Figure]:
 
 
 def _falls(entries: Entries) -> str:
-    """How mixit does along the pairs, beside a guess."""
+    """The accuracy of MixiT by number of pairs, compared with a guess."""
     mixit = sorted((e for e in entries if e.cell.member == "mixit"), key=most_pairs)
     by_pairs = ", ".join(
         f"{written(e.median, 'share')} at {most_pairs(e):g} (a guess: {written(guess(e), 'share')})"

@@ -1,4 +1,4 @@
-"""A table of the source, made again: train every cell over seeds, compare, judge the ordering."""
+"""A table of the paper: train every cell over seeds, compare, and judge the ordering."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def _bars(entries: Entries) -> list[Figure]:
 
 @dataclass(frozen=True)
 class SeedClaims:
-    """Claims that are judged by an interval over seeds, which needs more than one.
+    """Claims that are judged by an interval over seeds, which requires several seeds.
 
     Attributes:
-        about: whether a preset needs a cell for them.
-        seeds: how many of such a cell, by preset, unless the user says.
-        make: the claims, from these cells with all their seeds.
-        say: what came of them, in a sentence.
+        about: whether the claims need a cell of a preset.
+        seeds: number of seeds of such a cell, by preset, unless the user sets it.
+        make: makes the claims from these cells with all their seeds.
+        say: describes the outcomes in a sentence.
     """
 
     about: Callable[[str, TableCell], bool]
@@ -62,13 +62,13 @@ class SeedClaims:
 
 @dataclass(frozen=True)
 class TableEvidence(Evidence):
-    """What the verdict on a table rests on.
+    """The evidence of the verdict on a table.
 
     Attributes:
-        ordering: whether the source's order holds, by group.
-        pairs: every pair that the source orders.
-        known: what must be known, by what it is of.
-        judgements: the outcome of every claim over seeds, by its words.
+        ordering: whether the paper's order holds, by group.
+        pairs: all pairs that the paper orders.
+        known: further notes, by subject.
+        judgements: outcome of every claim over seeds, by its text.
     """
 
     ordering: Mapping[str, Outcome]
@@ -81,23 +81,23 @@ class TableEvidence(Evidence):
 
 @dataclass(frozen=True)
 class TableStudy:
-    """What a table shows and how it is made again.
+    """The content of a table, and how it is reproduced.
 
     Attributes:
         name: name of the artefact.
         summary: one line for `interp list`.
-        where: in the source.
-        cells: by preset.
-        limits: what each preset cannot show, a sentence or more.
-        notes: what must be known beside the source's figures, by what it is about.
-        seeds: how many of each model, by preset.
-        shape: the table as the source prints it.
-        claims: what the source says, where it is not to be read from its figures.
+        where: place in the paper.
+        cells: cells, by preset.
+        limits: what each preset cannot show, in sentences.
+        notes: notes on the paper's values, by subject.
+        seeds: number of seeds of each model, by preset.
+        shape: makes the table as the paper prints it.
+        claims: the paper's claims that do not follow from its values.
         remark: a further sentence of the verdict.
-        over_seeds: further claims, with intervals.
+        over_seeds: further claims, with intervals over seeds.
         beside: further tables.
         exact: quantities that need no training.
-        figures: to show.
+        figures: figures of the report.
     """
 
     name: str
@@ -120,12 +120,12 @@ class TableStudy:
 
     @property
     def source(self) -> str:
-        """Document and table."""
+        """Paper and table."""
         return f"{SOURCE} {self.where}"
 
     @property
     def presets(self) -> Mapping[str, str]:
-        """How many models each preset trains, and what it cannot show."""
+        """The number of models that each preset trains, and what the preset cannot show."""
         texts = {}
         for preset, cells in self.cells.items():
             own = self.seeds[preset]
@@ -143,10 +143,10 @@ class TableStudy:
         return study.run(preset, seeds, runner)
 
     def grid(self, plan: Plan) -> Grid:
-        """Every cell, with the settings that the user gives.
+        """All cells, with the user's settings.
 
         Raises:
-            InputError: these make models alike that are compared, or do not fit.
+            InputError: the settings do not fit, or make two compared models equal.
         """
         grid = {}
         for cell in self._cells(plan.preset, plan.runner):
@@ -216,14 +216,16 @@ class TableStudy:
         )
 
     def _seeds_of(self, cell: TableCell, preset: str) -> int:
-        """How many of a cell, where the user does not say."""
+        """The number of seeds of a cell, unless the user sets it."""
         own = self.seeds[preset]
         if self.over_seeds is None or not self.over_seeds.about(preset, cell):
             return own
         return max(own, self.over_seeds.seeds[preset])
 
     def _cells(self, preset: str, runner: Runner) -> list[TableCell]:
-        """With what is given; raises InputError where that makes models alike that are compared."""
+        """The cells with the user's settings; raises InputError if two compared models become
+        equal.
+        """
         own = self.cells[preset]
         cells = [
             cell.with_settings(preset, runner.settings_for(cell.recipe, cell.variant))

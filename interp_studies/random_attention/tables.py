@@ -1,9 +1,9 @@
-"""Tables 1 to 4, 9 and 10 of the source: the variants on every task.
+"""Tables 1 to 4, 9 and 10 of the paper: the variants on every task.
 
-Figures are the source's, from sections 4 and appendix D. What a preset's sizes are is the recipes'
-business; what a preset cannot show is said here. Table 4 is of what each variant remembers, a
-parameter, in the recipe's paper setting; its four counts of trained parameters are compared
-exactly, in every preset: they need a model of that size and no training.
+The paper's values are from section 4 and appendix D. The recipes define the sizes of a preset; this
+module states what a preset cannot show. Table 4 reports what each variant memorizes per parameter,
+in the recipe's paper setting. Its four counts of trained parameters are compared exactly in every
+preset, because they need no training.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def accuracy_cells(preset: str, tasks: Sequence[str], variants: Sequence[str]) -
 
 
 def loss_cells(variants: Sequence[str]) -> list[TableCell]:
-    """The language models' cells."""
+    """The cells of the language models."""
     return [
         TableCell(text, variant, recipe, variant, figure, better="lower", unit="nats")
         for text, (recipe, theirs) in LOSSES.items()
@@ -103,7 +103,7 @@ def loss_cells(variants: Sequence[str]) -> list[TableCell]:
 
 
 def toy_text_cells(variants: Sequence[str]) -> list[TableCell]:
-    """Generated text in place of Wikitext: its ordering is looked for, its figures are not."""
+    """Generated text in place of Wikitext: only the ordering of models is compared."""
     by_variant = dict(zip(ALL, LOSSES["Wikitext"][1], strict=True))
     return [
         TableCell(
@@ -203,7 +203,7 @@ MEMORIZED: Mapping[str, tuple[float, float, int]] = {
 
 
 def count_trained(variant: str) -> int:
-    """How many parameters of the variant are trained at the source's size."""
+    """The number of trained parameters of the variant at the paper's size."""
     recipe = find("recipes", "memorization")
     config = recipe.config(**{**recipe.presets["paper"], "variant": variant})
     task = config.task
@@ -212,7 +212,7 @@ def count_trained(variant: str) -> int:
 
 
 def counts() -> list[Quantity]:
-    """The trained parameters of all variants; reached: exactly the source's."""
+    """The number of trained parameters of all variants; reached if equal to the paper's."""
     return [
         compare_range(
             f"memorization, {variant}",

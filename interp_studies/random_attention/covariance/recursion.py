@@ -55,7 +55,7 @@ class MixingLaw:
             )
 
     def centring(self, m: int) -> Float[np.ndarray, "m m m"]:
-        """K [query, key, key]: the covariance of a column of W̃, relative to the entries' variance."""
+        """K [query, key, key]: the covariance of a column of W̃, relative to that of the entries."""
         K = np.zeros((m, m, m))
         for query in range(m):
             seen = query + 1 if self.causal else m
