@@ -1,7 +1,7 @@
-"""Settings that a user gives for the recipes that a study trains, in place of the study's own.
+"""The user's settings of the recipes that a study trains, which replace the study's own.
 
-A setting is of all variants of a recipe that the study trains, `KEY`, or of one, `VARIANT.KEY`;
-the latter goes before the former.
+A setting applies to all variants of a recipe that the study trains (`KEY`), or to one
+(`VARIANT.KEY`), which takes precedence.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Given = Mapping[str, Mapping[str, Any]]
 
 
 def of_variant(given: Mapping[str, Any], variant: str | None) -> dict[str, Any]:
-    """What is given for a variant of a recipe: for all of them, or for it alone, which counts."""
+    """The user's settings for a variant; those for the variant alone take precedence."""
     shared = {key: value for key, value in given.items() if "." not in key}
     if variant is None:
         return shared
@@ -34,10 +34,10 @@ def of_variant(given: Mapping[str, Any], variant: str | None) -> dict[str, Any]:
 
 
 def check_variants(recipe: str, given: Mapping[str, Any], trained: Collection[str]) -> None:
-    """Raise InputError where settings are given for a variant that the study does not train.
+    """Raise InputError for settings of a variant that the study does not train.
 
     Args:
-        recipe: its name.
+        recipe: name of the recipe.
         given: settings by `KEY` or `VARIANT.KEY`.
         trained: the recipe's variants that the study trains.
     """
@@ -52,18 +52,19 @@ def check_variants(recipe: str, given: Mapping[str, Any], trained: Collection[st
 def as_read(
     recipe: str, variant: str, preset: str, own: Mapping[str, Any], given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What is given, as the recipe reads it beside the study's own settings.
+    """The user's settings as the recipe reads them, together with the study's settings.
 
     Args:
-        recipe: its name.
-        variant: its name.
-        preset: its name.
-        own: what the study sets.
-        given: for this variant, in place of these and the preset's; texts are turned into
-            numbers.
+        recipe: name of the recipe.
+        variant: name of the variant.
+        preset: name of the preset.
+        own: settings of the study.
+        given: the user's settings of this variant, which replace those of study and preset; texts
+            are converted to numbers.
 
     Raises:
-        InputError: there is no such setting, it is the study's business, or a value does not fit.
+        InputError: the setting does not exist or is reserved for the study, or a value does not
+            fit.
     """
     for key, instead in _OWN.items():
         if key in given:
@@ -76,7 +77,7 @@ def as_read(
 
 
 def settings_phrase(given: Given) -> str:
-    """For a verdict; empty where nothing is given."""
+    """The user's settings as a phrase for a verdict; empty without settings."""
     settings = [
         f"{recipe}.{key}={value}" for recipe, own in given.items() for key, value in own.items()
     ]

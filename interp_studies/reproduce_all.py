@@ -35,14 +35,14 @@ LEFT_OUT = ("jobs", "plots")  # of a result's JSON: every seed's numbers
 
 @dataclass(frozen=True)
 class Made:
-    """An artefact that was asked for.
+    """A requested artefact.
 
     Attributes:
         name: name of the artefact.
-        preset: that was run.
-        result: None where it could not be made.
-        why_not: in a line; "" where it was.
-        seconds: spent on it, by this run and those it goes on with.
+        preset: preset that was run.
+        result: the result; None if it could not be computed.
+        why_not: the reason in one line; "" with a result.
+        seconds: run time, including that of earlier, interrupted runs.
     """
 
     name: str
@@ -59,15 +59,14 @@ def reproduce_all(
     runner_for: Callable[[Path, int], Runner],
     say: Callable[[str], None],
 ) -> list[Made]:
-    """Make every artefact and keep what came out.
+    """Reproduce every artefact and store the results.
 
     Args:
         names: names of the artefacts.
-        preset: to run; of an artefact that has none of this name, its first.
-        folder: where jobs and results are kept.
-        runner_for: the runner of the jobs that are kept in this folder, and the artefact's first
-            seed.
-        say: called with the artifact being made.
+        preset: preset to run; the first preset of artefacts that do not have it.
+        folder: folder of jobs and results.
+        runner_for: makes the runner from the folder of the jobs and the artefact's first seed.
+        say: called with a description of the current artefact.
 
     Raises:
         InputError: a file cannot be written.
@@ -90,7 +89,7 @@ def reproduce_all(
 
 
 def _spent(path: Path) -> dict[str, float]:
-    """The seconds that earlier, interrupted runs spent on each artefact."""
+    """The run time of earlier, interrupted runs, by artefact."""
     try:
         found = json.loads(read_whole_text(path))
     except (OSError, ValueError, RecursionError):
@@ -173,7 +172,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def summary(made: Iterable[Made]) -> str:
-    """How many could be made, and which not, in a sentence."""
+    """The number of artefacts that were computed, and the missing ones, in a sentence."""
     chosen: list[Any] = list(made)
     missing = [f"{one.name} ({one.why_not})" for one in chosen if one.result is None]
     text = f"{len(chosen) - len(missing)} of {len(chosen)} artefacts made"

@@ -1,4 +1,4 @@
-"""What a study returns: claims with intervals, and the document's figures beside ours."""
+"""A study's result: claims with intervals, and the paper's values beside ours."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ REACHED = {True: "reached", False: "not_reached", None: None}
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number of the document and what it is here.
+    """A value of the paper and its reproduction.
 
     Attributes:
-        of: which experiment.
-        name: what is measured.
-        unit: in what; a "share" is between 0 and 1.
-        theirs: the document's figure; None where it gives none, or a range.
-        median, lowest, highest: ours, over seeds.
-        seeds: how many.
-        seeds_reaching: how many of them are at least as good as theirs, or within their range.
+        of: name of the experiment.
+        name: name of the quantity.
+        unit: unit of the values; a "share" is between 0 and 1.
+        theirs: the paper's value; None if it gives none, or a range.
+        median, lowest, highest: our values, over seeds.
+        seeds: number of seeds.
+        seeds_reaching: number of seeds at least as good as the paper's value, or within its range.
         reached: whether the median is.
-        remark: what else must be known.
-        expected: the document's range, from low to high, where it gives one.
-        tolerance: how far outside it still counts as within.
+        remark: further notes.
+        expected: the paper's range (low, high), if it gives one.
+        tolerance: distance from the range that still counts as within.
     """
 
     of: str
@@ -70,16 +70,16 @@ def compare(
     """A quantity from its values over seeds.
 
     Args:
-        of: which experiment.
-        name: what is measured.
-        ours: one value a seed.
-        theirs: the document's figure, taken as exact; None where it gives none.
-        better: which way is better.
-        unit: in what.
-        remark: what else must be known.
+        of: name of the experiment.
+        name: name of the quantity.
+        ours: one value per seed.
+        theirs: the paper's value, treated as exact; None if it gives none.
+        better: direction that is better.
+        unit: unit of the values.
+        remark: further notes.
 
     Raises:
-        ValueError: no seeds, or a value that is no number.
+        ValueError: there are no seeds, or a value is not a number.
     """
     sign = 1 if better == "higher" else -1
     reached = None if theirs is None else (lambda x: sign * (x - theirs) >= 0)
@@ -96,19 +96,19 @@ def compare_range(
     unit: Unit = "",
     remark: str = "",
 ) -> Quantity:
-    """A quantity from its values over seeds, where the document gives a range.
+    """A quantity from its values over seeds, compared with a range of the paper.
 
     Args:
-        of: which experiment.
-        name: what is measured.
-        ours: one value a seed.
-        expected: the document's range, from low to high.
-        tolerance: how far outside it still counts as within.
-        unit: in what.
-        remark: what else must be known.
+        of: name of the experiment.
+        name: name of the quantity.
+        ours: one value per seed.
+        expected: the paper's range (low, high).
+        tolerance: distance from the range that still counts as within.
+        unit: unit of the values.
+        remark: further notes.
 
     Raises:
-        ValueError: no seeds, or a value that is no number.
+        ValueError: there are no seeds, or a value is not a number.
     """
     low, high = expected[0] - tolerance, expected[1] + tolerance
     return _quantity(
@@ -168,16 +168,16 @@ def shown(value: float | None, unit: Unit) -> str | None:
 
 @dataclass(frozen=True)
 class StudyResult(Result):
-    """What a study found; see `study.StudyRun.result`, which makes it.
+    """The result of a study; made by `study.StudyRun.result`.
 
     Attributes:
-        jobs: what each job found, by its name: every seed's numbers.
-        quantities: the document's figures beside ours; None: the study compares none.
-        whose: what the figures held against are called: "theirs", where they are the document's.
-        question: that the source leaves open, in one sentence; None: the study is of its figures.
-        claims: stated before the numbers were seen, and what came of them; None: there are none.
-        first: tables to show before all others.
-        details: tables to show behind claims and quantities.
+        jobs: values of every job, by name.
+        quantities: the paper's values and ours; None if the study compares none.
+        whose: name of the compared values: "theirs" if they are the paper's.
+        question: open question of the paper, in one sentence; None if the study reproduces values.
+        claims: claims stated beforehand, with their judgments; None if there are none.
+        first: tables shown before all others.
+        details: tables shown after claims and quantities.
     """
 
     jobs: Mapping[str, Mapping[str, Any]]
@@ -191,7 +191,7 @@ class StudyResult(Result):
     omit_from_json: ClassVar[frozenset[str]] = frozenset({"first", "details"})
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON data, without the keys of what the study does not have."""
+        """The result as JSON data, without keys that do not apply."""
         missing = {
             name for name in ("quantities", "question", "claims") if vars(self)[name] is None
         }
@@ -200,7 +200,7 @@ class StudyResult(Result):
         return {name: value for name, value in super().to_dict().items() if name not in missing}
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a quantity; of a study that compares none, one row a claim."""
+        """One row per quantity; one row per claim if the study compares no quantities."""
         import pandas as pd
 
         if self.quantities is None:
@@ -209,7 +209,7 @@ class StudyResult(Result):
         return pd.DataFrame([vars(quantity) for quantity in self.quantities])
 
     def tables(self) -> list[Table]:
-        """The first ones, the claims, theirs beside ours, the details."""
+        """First tables, claims, the paper's values and ours, details."""
         claims = [claims_table(self.claims)] if self.claims else []
         quantities = [] if self.quantities is None else [_comparison(self.quantities, self.whose)]
         return [*self.first, *claims, *quantities, *self.details]
@@ -217,10 +217,10 @@ class StudyResult(Result):
 
 @dataclass(frozen=True)
 class ClaimsEvidence(Evidence):
-    """What an answer rests on.
+    """The evidence of an answer.
 
     Attributes:
-        judgements: the outcome of every claim, by its words.
+        judgements: judgment of every claim, by its text.
     """
 
     judgements: Mapping[str, str]
@@ -229,13 +229,13 @@ class ClaimsEvidence(Evidence):
 
 
 def claims_evidence(findings: Sequence[JudgedClaim], seeds: Iterable[int] = ()) -> ClaimsEvidence:
-    """`answered` where every claim is confirmed or refuted, `partly_answered` where some are.
+    """`answered` if every claim is confirmed or refuted, `partly_answered` if some are.
 
-    `undecided` where none is, or where the seeds are of those that the claims were made on.
+    `undecided` if none is, or if the claims were formed on the same seeds.
 
     Args:
-        findings: what came of the claims, and of checks, which do not count.
-        seeds: that they are judged on; below `FRESH` lie those that claims were made on.
+        findings: judgments of the claims; checks are not counted.
+        seeds: seeds of the judgment; claims were formed on seeds below `FRESH`.
     """
     judgements = {f.claim: f.judgement for f in findings}
     if any(seed < FRESH for seed in seeds):
@@ -269,7 +269,7 @@ def tally(quantities: Sequence[Quantity], whose: str = "theirs") -> str:
 
 
 def overall(quantities: Sequence[Quantity]) -> Status:
-    """The machine word: whether all that can be compared is reached, or some, or nothing."""
+    """The status: whether all, some or none of the comparable quantities are reached."""
     compared = [bool(q.reached) for q in quantities if q.reached is not None]
     if all(compared):
         return "reached"
@@ -277,7 +277,7 @@ def overall(quantities: Sequence[Quantity]) -> Status:
 
 
 def missed(quantities: Sequence[Quantity]) -> str | None:
-    """Why not all is reached, in a phrase; None where it is."""
+    """Why not all quantities are reached, in a phrase; None if they are."""
     compared = [q for q in quantities if q.reached is not None]
     left = sum(not q.reached for q in compared)
     return f"{left} of {len(compared)} numbers are not reached" if left else None
@@ -322,7 +322,7 @@ def _comparison(quantities: Sequence[Quantity], whose: str) -> Table:
 
 
 def _theirs(quantity: Quantity) -> str | None:
-    """The document's figure or range, and what is allowed beside a range."""
+    """The paper's value or range, with the tolerance of a range."""
     if quantity.expected is None:
         return shown(quantity.theirs, quantity.unit)
     low, high = (shown(x, quantity.unit) for x in quantity.expected)
@@ -333,6 +333,6 @@ def _theirs(quantity: Quantity) -> str | None:
 
 
 def _range(quantity: Quantity) -> str | None:
-    """From the lowest seed to the highest, where they differ."""
+    """The range over seeds, if they differ."""
     low, high = (shown(x, quantity.unit) for x in (quantity.lowest, quantity.highest))
     return None if low == high else f"{low} to {high}"

@@ -1,20 +1,22 @@
-"""Intervals of 95 % for what a recipe reaches over seeds, and for the gap between two recipes.
+"""95 % intervals for the score of a recipe over seeds, and for the gap between two recipes.
 
-A figure measured on k seeds, all tested on the same n examples, errs in two ways:
+A score measured on k seeds, all tested on the same n examples, has two errors:
 
-    seeds   what another seed reaches: t of k - 1 degrees of freedom times s / sqrt(k); a single
-            seed knows nothing of it, so its interval is everything
-    test    what other examples give, for shares: the exact (Clopper & Pearson 1934) interval of
-            the mean share on n examples; n and not k n, because the seeds share them
+    seeds   variation between seeds: t with k - 1 degrees of freedom times s / sqrt(k); with a
+    single
+            seed it is unknown, and the interval is the whole range
+    test    variation between test sets, for fractions: the exact (Clopper & Pearson 1934) interval
+    of
+            the mean fraction on n examples; n and not k n, because the seeds share them
 
-Both enter as distances from the mean, joined by Pythagoras. The gap is joined from its two sides
-in the same way: upwards by how far the first may lie above and the second below (Zou & Donner
-2008). Where the spread between seeds is normal, such an interval covers the truth at least as
-often as it says, whatever the two spreads are (Banerjee 1961).
+Both are distances from the mean and are combined as the root of the sum of squares. For a gap, the
+distances of both sides are combined in the same way: upwards, that of the first above and of the
+second below (Zou & Donner 2008). If scores are normal over seeds, such an interval covers the truth
+at least as often as its level, whatever the two variances are (Banerjee 1961).
 
-What it cannot see: a seed that fails one time in five is missing from three seeds half the time.
-With spreads that are skewed like a share's near 1, simulated coverage is 93 % to 99 %; with seeds
-that as a rule learn and now and then do not, no interval from a few of them covers as it says.
+Limits: a seed that fails one time in five is missing from three seeds half of the time. With skewed
+distributions like that of a fraction near 1, simulated coverage is 93 % to 99 %. If most seeds
+learn and some do not, no interval from a few seeds has its nominal coverage.
 """
 
 from __future__ import annotations
@@ -30,12 +32,12 @@ from interp_toolkit.stats import COVERAGE, clopper_pearson, mean_interval
 
 @dataclass(frozen=True)
 class Interval:
-    """A value and how far below and above it the truth may lie.
+    """A value with distances to the ends of its interval.
 
     Attributes:
         value: the estimate.
-        below, above: distances to the interval's ends; infinite where nothing is known.
-        least, most: what is possible at all.
+        below, above: distances to the ends; infinite if unknown.
+        least, most: the range of possible values.
     """
 
     value: float
@@ -61,13 +63,13 @@ def over_seeds(
     """The mean over seeds.
 
     Args:
-        values: one a seed.
-        examples: examples of the test that the seeds share, where the values are shares of it;
-            None: they are no shares, and only the spread between seeds is known.
-        level: how often the interval covers the truth; a higher one where many are compared.
+        values: one value per seed.
+        examples: number of test examples that the seeds share, if values are fractions of these;
+            None: only the variation between seeds is included.
+        level: coverage of the interval; higher if many intervals are compared.
 
     Raises:
-        ValueError: no values, or values that are no shares.
+        ValueError: there are no values, or values are not fractions.
     """
     if not values:
         raise ValueError("no values")
@@ -89,20 +91,20 @@ def over_seeds_contrast(
     examples: int,
     level: float = COVERAGE,
 ) -> Interval:
-    """The mean over seeds of a sum of shares less others, each paired by seed.
+    """The mean over seeds of a sum of fractions minus other fractions, paired by seed.
 
-    What other seeds give is the spread of the sums; what another test gives is joined from every
-    share's own interval, as if each had a test of its own. Shares of the same rows that are taken
-    off each other err together where a row is hard for both, and then it is too wide.
+    The error between seeds is that of the sums. The test error combines the intervals of all
+    fractions as if each had its own test set. Errors of fractions of the same rows that are
+    subtracted partly cancel, and the interval is then too wide.
 
     Args:
         shares: fractions of a test set, one per seed.
-        less: the same, to be taken off.
-        examples: examples of the test.
-        level: how often the interval covers the truth.
+        less: fractions that are subtracted.
+        examples: number of test examples.
+        level: coverage of the interval.
 
     Raises:
-        ValueError: values that are no shares, or not as many of each.
+        ValueError: values are not fractions, or their numbers differ.
     """
     signs = [1] * len(shares) + [-1] * len(less)
     by_share = [*shares, *less]
@@ -122,7 +124,7 @@ def over_seeds_contrast(
 
 
 def difference(first: Interval, second: Interval) -> Interval:
-    """The first less the second, which were estimated independently."""
+    """The first minus the second, which must be independent estimates."""
     return Interval(
         first.value - second.value,
         math.hypot(first.below, second.above),
@@ -133,13 +135,13 @@ def difference(first: Interval, second: Interval) -> Interval:
 
 
 def _of_test(mean: float, examples: int, level: float) -> tuple[float, float]:
-    """How far below and above a mean share another test may lie."""
+    """Distances below and above a mean fraction, from the variation between test sets."""
     low, high = clopper_pearson(min(mean, 1.0) * examples, examples, level)
     return mean - low, high - mean
 
 
 def _spread(values: Sequence[float], level: float) -> float:
-    """Half the interval of the mean that the spread between the values gives."""
+    """Half the width of the interval of the mean, from the variation between the values."""
     n = len(values)
     if n < 2:
         return math.inf

@@ -43,13 +43,13 @@ Grid = Mapping[Any, Sequence[Job]]  # by point, mostly a job for each seed
 
 @dataclass(frozen=True)
 class Plan:
-    """How a study is run.
+    """The plan of a study's run.
 
     Attributes:
-        study: what is run.
-        preset: its name.
-        seeds: seeds of the preset, or as many as the user wants.
-        n_seeds: that the user wants; None: the preset's.
+        study: the study.
+        preset: name of the preset.
+        seeds: seeds, as many as the preset or the user sets.
+        n_seeds: number of seeds that the user sets; None: the preset's.
         runner: runner of the jobs.
     """
 
@@ -69,14 +69,14 @@ class Plan:
         seeds: Sequence[int] | None = None,
         **arguments: Any,
     ) -> list[Job]:
-        """A job for each seed, called `name` and the seed.
+        """One job per seed, named `name` and the seed.
 
         Args:
             name: name of the point.
             function: function of the job (see `Job`).
             cost: cost of one job, relative to the others.
-            seeds: in place of the plan's.
-            arguments: arguments of the function, other than the seed.
+            seeds: seeds that replace the plan's.
+            arguments: arguments of the function, except the seed.
         """
         return [
             Job(f"{name}-seed-{seed}", function, {**arguments, "seed": seed}, cost)
@@ -90,8 +90,8 @@ class StudyRun(Plan):
 
     Attributes:
         grid: the jobs.
-        by_point: what the jobs of each point of the grid found.
-        jobs: the same by the job's name.
+        by_point: values of the jobs, by point of the grid.
+        jobs: values by name of the job.
     """
 
     grid: Grid
@@ -100,7 +100,7 @@ class StudyRun(Plan):
 
     @property
     def values(self) -> list[Values]:
-        """What every job found, in the order of the grid."""
+        """The values of every job, in the order of the grid."""
         return list(self.jobs.values())
 
     def result(
@@ -182,20 +182,20 @@ class Study:
     apart: bool = False
 
     def plan(self, preset: str, seeds: int | None, runner: Runner) -> Plan:
-        """How `run` runs the study."""
+        """The plan of a run."""
         usual = self.seeds if isinstance(self.seeds, int) else self.seeds[preset]
         return Plan(self, preset, runner.seeds(seeds or usual), seeds, runner)
 
     def run(self, preset: str, seeds: int | None, runner: Runner) -> StudyResult:
-        """Run every job and report.
+        """Run all jobs and report.
 
         Args:
             preset: a key of `presets`.
-            seeds: how many; None: the preset's.
+            seeds: number of seeds; None: the preset's.
             runner: runner of the jobs.
 
         Raises:
-            InputError: what a job raises, or what is given does not fit the study.
+            InputError: from a job, or because the user's settings do not fit the study.
         """
         plan = self.plan(preset, seeds, runner)
         grid = self.grid(plan)

@@ -1,4 +1,4 @@
-"""Whether the texts that jobs train on can be read, asked once before any of the jobs starts."""
+"""Check once, before any job starts, whether the training texts of all jobs can be read."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from interp_toolkit.training.text.store import TextTraining, check_text
 
 
 def check_texts(jobs: Iterable[Job], runner: Runner) -> None:
-    """Ask for every text that the recipes and settings of jobs which train one name.
+    """Check all texts that the recipes and settings of training jobs name.
 
-    The machines of a cluster at an address may have texts of their own: they are not asked for.
+    Texts on the machines of a remote cluster are not checked.
 
     Raises:
         InputError: a text cannot be read.

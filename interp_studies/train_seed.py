@@ -1,4 +1,4 @@
-"""Train one seed of a recipe, as a part of a study's job, going on where a killed one stopped."""
+"""Train one seed of a recipe in a study's job, continuing an interrupted run."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def train_seed(
     folder: Path,
     log: Callable[[Mapping[str, Any]], None] = lambda line: None,
 ) -> tuple[Any, TrainingRun]:
-    """The recipe's settings as run, and the run of this one seed.
+    """Train one seed; returns the recipe's settings and the run.
 
-    The job calls `end_run(folder)` when it needs the state no more.
+    The job calls `end_run(folder)` when it no longer needs the saved state.
 
     Args:
-        recipe: its name.
-        settings: what differs from its defaults.
+        recipe: name of the recipe.
+        settings: settings that differ from its defaults.
         seed: random seed of the model and its batches.
-        device: where to train.
-        folder: for the run's files: metrics, checkpoints of chosen steps, the state to go on from.
-        log: is given every measurement.
+        device: device of the training.
+        folder: folder of the run's files: metrics, checkpoints of selected steps, saved state.
+        log: called with every measurement.
 
     Raises:
-        InputError: what the recipe says; or the folder cannot be written.
+        InputError: from the recipe, or because the folder cannot be written.
     """
     found = find("recipes", recipe)
     config = found.config(**{**settings, "seeds": 1, "seed": seed, "device": device})
@@ -40,10 +40,10 @@ def train_seed(
 
 
 def variant_of(recipe: str, variant: str | None) -> dict[str, Any]:
-    """The settings of a recipe's variant; none without one.
+    """The settings of a recipe's variant; empty without a variant.
 
     Raises:
-        InputError: the recipe has no such variant.
+        InputError: the recipe does not have the variant.
     """
     variants = find("recipes", recipe).variants
     if variant is not None and variant not in variants:

@@ -1,7 +1,6 @@
-"""One attempt at a job, in any process: its values or its error, as data to send back.
+"""One attempt at a job, in any process: its values or its error, as data.
 
-A model is sent as the bytes of its checkpoint, so that a worker needs no folder in common with the
-process that writes it.
+A model is sent as the bytes of its checkpoint, so workers need no shared folder.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ _ONE_AT_A_TIME = threading.Lock()  # a Dask worker may have several threads, PyT
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job found.
+    """The result of a job.
 
     Attributes:
         values: JSON data.
-        model: a `Transformer` to keep beside them, if any.
-        task, training: the records of its checkpoint.
+        model: a `Transformer` to store with them, if any.
+        task, training: records of its checkpoint.
     """
 
     values: Mapping[str, Any]
@@ -41,15 +40,15 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Job:
-    """A part of a study that needs no other.
+    """An independent part of a study.
 
     Attributes:
-        name: unique in the study; also the name of its files.
-        function: a module-level function, so that another process can import it; takes the
-            arguments and `folder`, a place for its own files that persists after a kill.
-        arguments: JSON data; they settle, with the function, what comes out.
-        beside: further arguments, that settle nothing of it.
-        cost: how long it takes, roughly, beside the others: the longest are started first.
+        name: name, unique in the study; also the name of its files.
+        function: a module-level function, so that another process can import it; it takes the
+            arguments and `folder`, a folder for its own files that persists after a kill.
+        arguments: JSON data; with the function, they determine the result.
+        beside: further arguments that do not affect the result.
+        cost: relative run time; the longest jobs start first.
     """
 
     name: str
@@ -59,24 +58,24 @@ class Job:
     beside: Mapping[str, Any] = field(default_factory=dict)
 
     def identity(self) -> dict[str, Any]:
-        """What is computed, as JSON data: the function by its own name, wherever it lies."""
+        """What is computed, as JSON data: arguments, and the function's name without module."""
         return {"function": self.function.__qualname__, "arguments": dict(self.arguments)}
 
 
 class ProcessKilledError(InputError):
-    """The worker of a job died under it, or the cluster that had it."""
+    """The worker of a job, or its cluster, died."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """How a try at a job went.
+    """The outcome of an attempt at a job.
 
     Attributes:
         name: name of the job.
-        values: what it found, as plain data; None where it did not come to an end.
-        checkpoint: the bytes of its model's `.safetensors`, if it has one.
-        error: what it raised, or `ProcessKilledError`; None where it came to an end.
-        trace: where it was raised, if that was in another process.
+        values: its values, as plain data; None if it failed.
+        checkpoint: the bytes of its model's `.safetensors`, if it has a model.
+        error: the exception, or `ProcessKilledError`; None if it succeeded.
+        trace: traceback from another process.
     """
 
     name: str
@@ -86,7 +85,7 @@ class Attempt:
     trace: str = ""
 
     def check(self) -> None:
-        """Raise what the job raised, an InputError with its name."""
+        """Raise the job's exception; an InputError with the job's name."""
         if self.error is None:
             return
         cause = RuntimeError(f"in another process:\n{self.trace}") if self.trace else self.error
@@ -103,11 +102,11 @@ class Attempt:
 
 
 def attempt(job: Job, folder: Path) -> Attempt:
-    """Do a job in this process on one thread; the attempt holds any error that it raises.
+    """Run a job in this process on one thread; an exception becomes part of the attempt.
 
     Args:
-        job: to do.
-        folder: for files of its own.
+        job: the job.
+        folder: folder for the job's own files.
     """
     try:
         with one_thread():
@@ -126,12 +125,12 @@ def attempt(job: Job, folder: Path) -> Attempt:
 
 
 def attempt_in_worker(name: str, data: bytes, study: Path) -> Attempt:
-    """Try a pickled job in a worker, where an error of a class that cannot be sent is put in words.
+    """Run a pickled job in a worker; an exception that cannot be sent becomes text.
 
     Args:
         name: name of the job.
-        data: the job, pickled.
-        study: the folder of the study; without it here, the job's own files are temporary.
+        data: the pickled job.
+        study: folder of the study; if it does not exist here, the job's own files are temporary.
     """
     with _ONE_AT_A_TIME, contextlib.ExitStack() as stack:
         if not study.is_dir():
@@ -153,7 +152,7 @@ def attempt_in_worker(name: str, data: bytes, study: Path) -> Attempt:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """PyTorch and the linear algebra of numpy on one thread each, as far as they are imported."""
+    """Run PyTorch and numpy's linear algebra on one thread each, if they are imported."""
     from threadpoolctl import threadpool_limits
 
     torch = sys.modules.get("torch")

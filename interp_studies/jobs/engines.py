@@ -1,13 +1,13 @@
 """Engines: jobs in worker processes of this machine (loky) or of a Dask cluster.
 
-1. A worker does one job at a time, and attempts are given as they end.
+1. A worker runs one job at a time, and attempts are returned as they end.
 2. A job whose worker dies is submitted again, to a new worker. A job that has lost DEATHS workers
-   is an attempt that failed; the other jobs go on.
+is a failed attempt; other jobs continue.
 3. All workers of this machine end with the run, however the run ends.
 
-On this machine every worker is a loky executor of one process, so that a process that dies takes
-no other job with it. On Dask the scheduler does step 2, by its setting `allowed-failures`. Jobs
-that run on a cluster of others when a study is interrupted run to their end there.
+On this machine every worker is a loky executor with one process, so that a dying process affects no
+other job. On Dask the scheduler does step 2, with its setting `allowed-failures`. Jobs on a remote
+cluster run to their end even if the study is interrupted.
 """
 
 from __future__ import annotations
@@ -54,15 +54,16 @@ _KILLED = (
 
 @dataclass(frozen=True)
 class JobEngine:
-    """Where jobs run.
+    """The engine that runs jobs.
 
     Attributes:
-        name: "local", for processes of this machine, or "dask".
-        address: address of a Dask scheduler, such as `tcp://host:8786`; None: a cluster of this
-            machine is started, and ended afterwards.
+        name: "local", for processes on this machine, or "dask".
+        address: address of a Dask scheduler, such as `tcp://host:8786`; None: a local cluster is
+            started and stopped afterwards.
 
     Raises:
-        InputError: no such engine, or Dask is not installed; or an address without Dask.
+        InputError: the engine is unknown, Dask is not installed, or an address is given without
+            Dask.
     """
 
     name: str = LOCAL
@@ -81,17 +82,17 @@ class JobEngine:
 def attempts(
     jobs: Sequence[Job], study: Path, engine: JobEngine, workers: int | None
 ) -> Generator[Attempt, None, None]:
-    """An attempt at each job, as the attempts end.
+    """Attempts at all jobs, in the order in which they end.
 
     Args:
-        jobs: the first ones are started first.
-        study: folder of the study. Workers that have it keep a job's files there, others in a
+        jobs: the jobs, in starting order.
+        study: folder of the study. Workers that can see it store a job's files there, others in a
             temporary folder.
-        engine: where jobs run.
-        workers: jobs at once; None: one for each processor or each worker of the cluster.
+        engine: the engine.
+        workers: number of jobs at once; None: one per processor or per worker of the cluster.
 
     Raises:
-        InputError: the Dask cluster is not reached.
+        InputError: the Dask cluster cannot be reached.
     """
     if not jobs:
         return
@@ -148,7 +149,7 @@ def _local_workers(count: int | None) -> Iterator[tuple[Callable[[], Submit], in
 
 
 def _prepare_worker(parent: int) -> None:
-    """Keep a worker's prints out of the results, and end it when its parent was killed."""
+    """Redirect a worker's prints, and end the worker if its parent is killed."""
     os.dup2(2, 1)
 
     def end_with_parent() -> None:
@@ -161,7 +162,7 @@ def _prepare_worker(parent: int) -> None:
 
 @contextlib.contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Ctrl-C does not reach a process that is started here: its parent ends it."""
+    """Block Ctrl-C for processes started in this context; their parent ends them."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

@@ -2,8 +2,8 @@
 
 NAME.json           the job's function, arguments and values; written last
 NAME.safetensors    the model, an ordinary checkpoint
-NAME/               files that the job itself keeps, while it runs and beyond
-study.txt           says that the folder is a study's
+NAME/               files that the job itself stores
+study.txt           marks the folder as a study's
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class JobFiles:
         self._folder = folder
 
     def model(self, name: str) -> Path:
-        """Where a job's model is kept."""
+        """The path of a job's model."""
         return self._folder / f"{name}.safetensors"
 
     def has(self, name: str, identity: Mapping[str, Any]) -> bool:
-        """Whether this very job is done.
+        """Whether this job is done.
 
-        Raises InputError when its file is damaged, or of a job with other arguments.
+        Raises InputError if its file is damaged or belongs to a job with other arguments.
         """
         if not self._path(name).exists():
             return False
@@ -50,13 +50,13 @@ class JobFiles:
         return True
 
     def read(self, name: str) -> dict[str, Any]:
-        """What a finished job found."""
+        """The values of a finished job."""
         return dict(self._load(name)["values"])
 
     def write(self, name: str, identity: Mapping[str, Any], found: Attempt) -> None:
-        """Keep what a job found, the model first, so that values are there only with it.
+        """Write a job's result, the model first, so that values exist only with their model.
 
-        Raises InputError when the folder cannot be written.
+        Raises InputError if the folder cannot be written.
         """
         values = jsonable({**identity, "values": found.values})
         text = json.dumps(values, allow_nan=False, indent=1) + "\n"

@@ -1,10 +1,9 @@
-"""Run the independent jobs of a study on an engine, each result kept as soon as its job ends.
+"""Run the independent jobs of a study on an engine, and store each result as soon as its job ends.
 
 A job is a function of the package with plain arguments, such as "train this recipe from this seed".
-Every job runs on one thread, in this process or in another, so that its values depend neither on
-where it runs nor on how many run at once. Values are written to the study's folder before they are
-used, and read back from there: a study that was killed goes on after the jobs it had finished, and
-ends with the same bits.
+Every job runs on one thread, so that its values depend neither on the process nor on the number of
+parallel jobs. Values are written to the study's folder before they are used, and read from there.
+An interrupted study continues after its finished jobs and ends with bitwise equal values.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ NAME/ what it kept while it ran. The same command with --resume goes on from her
 
 @dataclass(frozen=True)
 class Begun:
-    """Jobs under way.
+    """Jobs in progress.
 
     Attributes:
-        done: the values of those that were done before, by name.
-        tries: how the others went, as they end.
-        files: where all is kept.
+        done: values of jobs that were done before, by name.
+        tries: attempts at the other jobs, as they end.
+        files: the files of the jobs.
     """
 
     done: Mapping[str, Mapping[str, Any]]
@@ -62,23 +61,23 @@ class Begun:
 
 
 class Runner:
-    """Where and how the jobs of a study run.
+    """Runs the jobs of a study.
 
     Args:
-        folder: where jobs are kept; made if it is not there. None: nowhere, in the end.
-        workers: jobs at once; None: as many as there are processors, one on a GPU, and on a Dask
-            cluster that is there as many as it has room for.
-        device: what the jobs compute on; they are given it as an argument by their study.
-        resume: take over what an earlier, killed or smaller run left in the folder.
-        say: is told which jobs are done.
-        engine: what does the jobs.
-        given: settings by recipe, of all variants or (`VARIANT.KEY`) of one, in place of those
-            that the study trains it with.
-        first_seed: the first of the seeds that the study takes; the others follow it.
+        folder: folder of the jobs, which is created if necessary; None: a temporary folder.
+        workers: number of jobs at once; None: one per processor, one on a GPU, or as many as a
+            running Dask cluster has workers.
+        device: device of the jobs, which their study passes to them.
+        resume: use the results of an interrupted or smaller run in the folder.
+        say: called with a description of finished jobs.
+        engine: engine of the jobs.
+        given: the user's settings by recipe, for all variants or (`VARIANT.KEY`) for one, which
+            replace the study's settings.
+        first_seed: first seed of the study; the others follow.
 
     Raises:
-        InputError: the folder cannot be made, or is no study's; or holds something and `resume`
-            is not given.
+        InputError: the folder cannot be created, is not a study's, or is not empty and `resume` is
+            not set.
     """
 
     def __init__(
@@ -108,22 +107,22 @@ class Runner:
             _check_folder(folder, resume)
 
     def seeds(self, count: int) -> range:
-        """So many seeds, from the first."""
+        """`count` consecutive seeds from the first."""
         return range(self.first_seed, self.first_seed + count)
 
     def settings_for(self, recipe: str, variant: str | None = None) -> Mapping[str, Any]:
-        """What is given for a recipe's variant that the study trains; None: it has none."""
+        """The user's settings of a recipe's variant that the study trains."""
         trained = self._trained.setdefault(recipe, set())
         if variant is not None:
             trained.add(variant)
         return of_variant(self.given.get(recipe, {}), variant)
 
     def run(self, jobs: Sequence[Job]) -> dict[str, dict[str, Any]]:
-        """The values of every job, by its name, in the order of the jobs.
+        """The values of every job, by name, in the order of the jobs.
 
         Raises:
-            InputError: what a job raised; a finished job in the folder was another one; or
-                settings are given for a recipe that the study does not train.
+            InputError: from a job; or a finished job in the folder is a different one; or settings
+                are given for a recipe that the study does not train.
         """
         alone = self.engine.name == LOCAL and min(self.workers or 1, len(jobs)) <= 1
         with self.begun(jobs, in_workers=not alone) as begun:
@@ -133,13 +132,13 @@ class Runner:
 
     @contextlib.contextmanager
     def begun(self, jobs: Sequence[Job], *, in_workers: bool = True) -> Iterator[Begun]:
-        """What was done before, and the others' attempts as they end.
+        """The values of finished jobs, and attempts at the other jobs as they end.
 
-        A job that raises, or that twice has its process killed, is an attempt without values, and
-        the others go on; so jobs run in worker processes.
+        A job that raises, or whose process is killed twice, is an attempt without values, and the
+        others continue; jobs therefore run in worker processes.
 
         Raises:
-            InputError: a finished job in the folder was another one, another process holds the
+            InputError: a finished job in the folder is a different one, another process uses the
                 folder, or the engine fails.
         """
         self._check_given()

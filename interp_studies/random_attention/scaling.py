@@ -258,7 +258,7 @@ def _at_an_end(preset: str, cell: TableCell) -> bool:
 
 
 def _fall_claims(entries: Entries) -> list[SeedClaim]:
-    """How much more MixiT's accuracy falls from the fewest to the most pairs, by seed."""
+    """How much more the accuracy of frozen-qk falls from the fewest to the most pairs, by seed."""
     by = {(entry.cell.member, most_pairs(entry)): entry.values for entry in entries}
     first, last = min(map(most_pairs, entries)), max(map(most_pairs, entries))
     examples = min(measured.examples for entry in entries for measured in entry.measured)

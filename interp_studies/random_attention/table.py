@@ -223,9 +223,7 @@ class TableStudy:
         return max(own, self.over_seeds.seeds[preset])
 
     def _cells(self, preset: str, runner: Runner) -> list[TableCell]:
-        """The cells with the user's settings; raises InputError if two compared models become
-        equal.
-        """
+        """The cells with the user's settings; raises InputError if compared models become equal."""
         own = self.cells[preset]
         cells = [
             cell.with_settings(preset, runner.settings_for(cell.recipe, cell.variant))

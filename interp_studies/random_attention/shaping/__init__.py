@@ -1,5 +1,5 @@
-"""What shaping the mixing matrices is for: `interp reproduce random-attention/shaping`.
+"""The effect of shaping the mixing matrices: `interp reproduce random-attention/shaping`.
 
 - `signals`: hidden states and gradients through depth, at initialization
-- `study`: unshaped against shaped mixing, by depth
+- `study`: unshaped and shaped mixing, by depth
 """

@@ -1,21 +1,21 @@
-"""How hidden states and gradients pass through depth, at initialization.
+"""How hidden states and gradients propagate through depth, at initialization.
 
-`through_layers`: the source's recursion, attention layers alone: no norm, skip or MLP, each with a
-W_V of variance 1/n of its own and W_O the identity, on tokens of independent N(0, 1) entries. At
-some depths L
+`through_layers`: the paper's recursion of attention layers alone, without norm, skip connection or
+MLP. Each layer has its own W_V with variance 1/n, W_O is the identity, and tokens have independent
+N(0, 1) entries. At depth L:
 
     size        log10 of the root mean square of h_L over that of h_0
     gradient    log10 of |∂⟨u, h_L⟩/∂h_0| over |u|, for a random u
-    likeness    the mean squared cosine between tokens: 1/n if independent, 1 if all are one line
-    dimensions  that the tokens take up: the participation ratio of the eigenvalues of hhᵀ
+    likeness    mean squared cosine between tokens: 1/n if independent, 1 if all are collinear
+    dimensions  participation ratio of the eigenvalues of hhᵀ
     spread      log10 of the largest over the smallest mean square of a token
 
-A product of many layers is far from any floating-point range, so each layer's output is scaled back
-and the factors are added up as logarithms.
+A product of many layers exceeds any floating-point range, so each layer's output is rescaled and
+the logarithms of the factors are summed.
 
-`through_model`: a whole model of the toolkit, untrained, on random tokens: the mean cosine of
-hidden states of different tokens behind the last block and the norm (`circuits.collapse`), and the
-norm of the next-token loss's gradient in every block's W_V.
+`through_model`: a whole untrained model of the toolkit on random tokens: the mean cosine of hidden
+states of different tokens after the last block and norm (`circuits.collapse`), and the norm of the
+next-token loss's gradient with respect to every block's W_V.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def through_layers(
     depths: Sequence[int],
     seed: int,
 ) -> dict[str, list[float]]:
-    """Every measure at every depth, of one draw of weights and tokens."""
+    """Every measure at every depth, for one sample of weights and tokens."""
     generator = torch.Generator().manual_seed(seed)
     start = torch.randn(1, n_pos, width, generator=generator, dtype=torch.float64)
     start = start / start.square().mean().sqrt()
@@ -88,7 +88,7 @@ def _layer(
 
 
 def _gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], u: Tensor) -> float:
-    """log10 of the gradient's norm at the first input over u's, layer by layer from the last."""
+    """log10 of the gradient's norm at the first input over that of u, from the last layer back."""
     g, log = u / u.norm(), 0.0
     for x, out in zip(reversed(inputs), reversed(outputs), strict=True):
         (g,) = torch.autograd.grad(out, x, g, retain_graph=True)
@@ -117,9 +117,9 @@ def through_model(
 
     Args:
         mixing: mixing of MixiT; None: the random transformer, with its softmax.
-        depth: blocks.
-        sizes: sizes of model and rows.
-        start: how weights start, one of `depth.models.INITIALISATIONS`.
+        depth: number of blocks.
+        sizes: sizes of model and prompts.
+        start: initialization, one of `depth.models.INITIALISATIONS`.
         seed: random seed of weights and tokens.
     """
     shape = (sizes.rows, sizes.n_ctx)

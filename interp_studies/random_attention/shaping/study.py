@@ -1,16 +1,15 @@
-"""Mixing drawn N(0, 1/m), where the source begins, beside its three shaped variances, by depth.
+"""Unshaped mixing, with variance N(0, 1/m), compared with three shaped variances, by depth.
 
-The source shapes its mixing matrices (identity, centering, a small variance) so that the forward
+The paper shapes its mixing matrices (identity, centering, a small variance) so that the forward
 pass is stable, "in particular ruling out the numerical degeneracy such as rank collapse and
 vanishing gradients". Both are measured at initialization, with shaped and unshaped matrices: in the
-theorem's own recursion of attention layers, and in whole models with their skips, norms and MLPs,
-beside the random transformer, whose attention is a softmax (see `signals`).
+theorem's recursion of attention layers, and in whole models with skip connections, norms and MLPs.
+The random transformer, whose attention is a softmax, is measured too (see `signals`).
 
-The theorem has depth and width grow together. Depths here are given in widths: at depth τ·width its
-diffusion says how far the tokens' covariance has gone, and it goes on with τ.
-
+In the theorem, depth and width grow together. Depths here are multiples of the width: at depth
+τ·width the diffusion predicts the change of the tokens' covariance, which continues with τ.
 Source: "Is random attention sufficient for sequence modeling?", section 2, theorem 2.1 and section
-5; it gives no numbers for any of this.
+5, which give no numbers for this.
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ STARTS = (MAIN, "1/sqrt(n) everywhere")
 
 @dataclass(frozen=True)
 class ShapingSizes:
-    """What a preset runs.
+    """Sizes of a preset.
 
     Attributes:
-        width, n_pos: of the recursion.
-        depths: at which it is looked at; width and FAR widths are among them.
+        width, n_pos: sizes of the recursion.
+        depths: measured depths, including width and FAR times width.
         n_heads: numbers of heads of the recursion: one as in the theorem, and more.
-        model: sizes of whole models and their rows.
+        model: sizes of whole models and their prompts.
         model_depths: depths of whole models.
-        seeds: how many.
+        seeds: number of seeds.
     """
 
     width: int
@@ -86,13 +85,13 @@ def signal_job(
     starts: Sequence[str],
     seed: int,
 ) -> Outcome:
-    """One seed's recursions and whole models.
+    """The recursions and whole models of one seed.
 
     Args:
         folder: not used.
-        sizes: the fields of a `ShapingSizes`.
+        sizes: fields of a `ShapingSizes`.
         kinds: kinds of mixing.
-        starts: how weights of whole models start.
+        starts: initializations of whole models.
         seed: random seed of weights and tokens.
     """
     chosen = ShapingSizes(**{**sizes, "model": DepthSizes(**sizes["model"])})
@@ -161,7 +160,7 @@ def layer_values(
 
 
 def model_values(runs: Seeds, mixing: str, start: str, depth: int) -> list[Mapping[str, Any]]:
-    """What was measured in whole models of a kind, by seed."""
+    """The measurements of whole models of a kind, by seed."""
     chosen = (mixing, start, depth)
     return [
         one
@@ -172,7 +171,7 @@ def model_values(runs: Seeds, mixing: str, start: str, depth: int) -> list[Mappi
 
 
 def claims(runs: Seeds, sizes: ShapingSizes) -> list[SeedClaim]:
-    """What is asked of every seed, one line each: causal mixing, unless it says otherwise."""
+    """The claims, one line each; with causal mixing unless stated otherwise."""
     one, some = sizes.n_heads
     near, far = sizes.width, FAR * sizes.width
     deepest = sizes.model_depths[-1]
@@ -184,7 +183,7 @@ def claims(runs: Seeds, sizes: ShapingSizes) -> list[SeedClaim]:
         return layer_values(runs, "likeness", depth, mixing, n_heads=n_heads, causal=causal)
 
     def least_ratio(seed: int) -> float:
-        """log10 of the first block's gradient over the last's, where it is least."""
+        """log10 of the ratio of the first block's gradient to the last's, where it is smallest."""
         return min(
             gradient_ratio(model_values(runs, mixing, start, deepest)[seed])
             for mixing in (*KINDS, SOFTMAX)
@@ -272,13 +271,13 @@ def claims(runs: Seeds, sizes: ShapingSizes) -> list[SeedClaim]:
 
 
 def gradient_ratio(model: Mapping[str, Any]) -> float:
-    """log10 of the first block's gradient over the last's."""
+    """log10 of the ratio of the first block's gradient to the last's."""
     gradients = model["gradients"]
     return math.log10(gradients[0] / gradients[-1])
 
 
 def verdict(findings: Sequence[JudgedClaim], sizes: ShapingSizes) -> str:
-    """Every estimate, and what the confirmed claims come to."""
+    """Every estimate, and the conclusion of the confirmed claims."""
 
     def confirmed(*claims: JudgedClaim) -> bool:
         return all(claim.judgement == "confirmed" for claim in claims)
@@ -337,7 +336,7 @@ AXES = {
 def layers_figure(
     runs: Seeds, measure: str, n_heads: tuple[int, int], kinds: Sequence[str]
 ) -> Figure:
-    """A measure against the layers, median and range over seeds; a panel a mask and a number."""
+    """A measure against layers: median and range over seeds, a panel per mask and head number."""
     shown = [(causal, count) for causal in (True, False) for count in n_heads]
     panels = plots.beside(len(shown), 2)
     data: list[plots.Part] = []
@@ -372,7 +371,7 @@ def layers_figure(
 
 
 def models_figure(runs: Seeds, depth: int, start: str, kinds: Sequence[str]) -> Figure:
-    """The norm of the gradient in every block's W_V, over the last block's; the median."""
+    """The median norm of the gradient in every block's W_V, relative to the last block's."""
     data = []
     for kind, mixing in enumerate(kinds):
         seeds = [

@@ -1,27 +1,27 @@
-"""Continuous causal functions of short sequences, and what is fitted to them behind frozen heads.
+"""Continuous causal functions of short sequences, and fits to them from frozen heads.
 
-A sequence is POSITIONS tokens of two coordinates each, uniform in [-1, 1]². At each position t a
-function gives one number, which depends continuously on the tokens up to t:
+A sequence has POSITIONS tokens of two coordinates each, uniform in [-1, 1]². At each position t a
+function has one value, which depends continuously on the tokens up to t:
 
-    previous   the first coordinate of the token before (0 at the first position)
-    square     the square of the own first coordinate
-    product    the own first coordinate times the mean of the second ones so far
+    previous   the first coordinate of the previous token (0 at the first position)
+    square     the square of the token's first coordinate
+    product    the token's first coordinate times the mean of the second coordinates so far
     maximum    the largest first coordinate so far
-    retrieval  the second coordinate of the earlier tokens whose first is near the own: their mean
-               with the weights exp(-distance² / 2σ²), and 0 as one more of them, far away; an
-               induction head in continuous form
+    retrieval  the second coordinate of earlier tokens with a similar first coordinate: their mean
+               with weights exp(-distance² / 2σ²), including a value of 0 at a large distance; a
+               continuous form of an induction head
 
-Three fits to their values:
+Three fits:
 
-- `fit_values`: y = Σ_i W_V^i g_i, the random-feature model of the source's proof, by least
-  squares: no optimizer stands between what is found and the best there is on the training rows.
+- `fit_values`: y = Σ_i W_V^i g_i, the random-feature model of the paper's proof, by least squares,
+  which is optimal on the training sequences.
 - `fit_block`: the layer of the theorem, z = Σ_i W_V^i g_i and y = W_D(silu(W_G z) ⊙ W_U z) + W_O z,
-  by Adam with a learning rate that falls to 0; so its error is an upper bound of the layer's.
-- `linear_bound`: of every map that is affine in the tokens up to t, the least error on the held-out
-  rows themselves, by least squares on these rows: none does better there.
+  by Adam with a decaying learning rate; its error is an upper bound of the layer's best error.
+- `linear_bound`: the smallest error on the held-out sequences of any map that is affine in the
+  tokens up to t, by least squares on these sequences.
 
-Errors are root mean squares over the function's standard deviation at the same positions: 1 is as
-good as naming its mean.
+Errors are root mean squares over the function's standard deviation at the same positions;
+predicting the mean has error 1.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ FIRST, LATER = slice(0, 1), slice(1, None)  # positions
 
 @dataclass(frozen=True)
 class BlockSizes:
-    """How `fit_block` trains.
+    """Training settings of `fit_block`.
 
     Attributes:
-        d_model, d_mlp: of z, and of the MLP.
-        steps, rows: updates, and sequences of a batch.
-        lr: the highest learning rate.
+        d_model, d_mlp: sizes of z and of the MLP.
+        steps, rows: number of updates, and of sequences per batch.
+        lr: largest learning rate.
     """
 
     d_model: int
@@ -91,7 +91,7 @@ def values(tokens: Inputs) -> Values:
 
 
 def fit_values(read: Features, wanted: Values, held_out: HeldOut) -> Predicted:
-    """Predictions for the held-out features by the best W_V."""
+    """Predictions from the held-out features by the best W_V."""
     A = read.reshape(-1, read.shape[-1])
     gram = A.T @ A
     gram[np.diag_indices_from(gram)] += RIDGE * np.trace(gram) / len(gram)
@@ -103,7 +103,7 @@ def fit_values(read: Features, wanted: Values, held_out: HeldOut) -> Predicted:
 def fit_block(
     read: Features, wanted: Values, held_out: HeldOut, sizes: BlockSizes, seed: int
 ) -> Predicted:
-    """Predictions for the held-out features by a trained W_V and MLP."""
+    """Predictions from the held-out features by a trained W_V and MLP."""
     generator = torch.Generator().manual_seed(seed)
     scale = wanted.std((0, 1))
     g, y = torch.from_numpy(read).float(), torch.from_numpy(wanted / scale).float()
@@ -125,7 +125,7 @@ def fit_block(
 
 
 class _Block(torch.nn.Module):
-    """W_V of all heads, a gated MLP without biases, and the skip around it."""
+    """W_V of all heads, and a gated MLP without biases with a skip connection."""
 
     def __init__(
         self, n_features: int, n_functions: int, sizes: BlockSizes, generator: torch.Generator
@@ -148,7 +148,7 @@ class _Block(torch.nn.Module):
 
 
 def linear_bound(tokens: Inputs, wanted: Values) -> Values:
-    """The predictions of the causal affine map that is best on these very rows."""
+    """The predictions of the best causal affine map, fitted on these sequences."""
     predicted = np.empty_like(wanted)
     for t in range(tokens.shape[1]):
         seen = tokens[:, : t + 1].reshape(len(tokens), -1)
@@ -170,5 +170,5 @@ def errors(predicted: Values, wanted: Values, positions: slice) -> dict[str, flo
 
 
 def exponent(by_heads: Mapping[int, float]) -> float:
-    """The k of error ~ heads^k, least squares on logarithms."""
+    """The exponent k of error ~ heads^k, by least squares on logarithms."""
     return power_law.exponent(by_heads, by_heads.values())

@@ -1,14 +1,15 @@
-"""What frozen heads read: the random features of the source's theorem 5.1, and MixiT's.
+"""The outputs of frozen heads: the random features of the paper's theorem 5.1, and MixiT's.
 
-A token is lifted to h = (its coordinates, its position one-hot, 1), or without the position. Then
-head i gives at position t a vector that nothing trained has touched,
+A token becomes h = (its coordinates, its position one-hot, 1), or without the position. Head i then
+outputs at position t, without any trained parameter,
 
-    frozen-qk  Σ_s A_ts h_s, A the causal softmax of h_tᵀ W_Q W_Kᵀ h_s / √d_k with W_Q and W_K of
-               N(0, 1) entries (B.1 of the source)
+    frozen-qk  Σ_s A_ts h_s, A the causal softmax of h_tᵀ W_Q W_Kᵀ h_s / √d_k with N(0, 1) entries
+    of
+               W_Q and W_K (B.1 of the paper)
     mixit      Σ_s M_ts h_s, M a fixed random mixing matrix (eq. 2.3, causal): linear in h
 
-and what is trained afterwards, W_V and the MLP, sees only these vectors. Each row of A and of M
-sums to 1, and so at the first position every head gives h_1 itself.
+The trained parameters, W_V and the MLP, read only these vectors. Each row of A and of M sums to 1,
+so at the first position every head outputs h_1.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Features = Float[np.ndarray, "row pos feature"]
 
 
 def lift(tokens: Float[np.ndarray, "row pos coordinate"], *, positions: bool = True) -> Lifted:
-    """Tokens with their position (one-hot) and a constant beside their coordinates."""
+    """Tokens with their coordinates, one-hot position and a constant."""
     rows, n_pos, _ = tokens.shape
     beside = np.ones((rows, n_pos, 1))
     if positions:
@@ -41,9 +42,9 @@ def lift(tokens: Float[np.ndarray, "row pos coordinate"], *, positions: bool = T
 
 
 def features(h: Lifted, heads: Heads, n_heads: int, seed: int) -> Features:
-    """What so many heads read, one after another: [row, pos, head · lifted].
+    """The outputs of `n_heads` heads, concatenated: [row, pos, head · lifted].
 
-    The first heads of a seed are the same however many are drawn.
+    The first heads of a seed do not depend on the number of heads.
     """
     rows, n_pos, width = h.shape
     drawn = [np.random.default_rng([seed, head]) for head in range(n_heads)]
@@ -77,8 +78,8 @@ def mixing_of(n_pos: int, width: int, rng: np.random.Generator) -> Float[np.ndar
 def mixing_rank(n_pos: int, width: int, n_heads: int, seed: int) -> int:
     """The dimension of the span of a seed's mixing matrices.
 
-    It is at most m(m + 1)/2 - (m - 1): lower triangular, all rows of one sum. Beyond that many
-    heads no further one adds anything that W_V could not do before.
+    It is at most m(m + 1)/2 - (m - 1): lower triangular matrices with equal row sums. With more
+    heads, no further head adds anything to what W_V can compute.
     """
     rngs = [np.random.default_rng([seed, head]) for head in range(n_heads)]
     flat = np.stack([mixing_of(n_pos, width, rng).ravel() for rng in rngs])
@@ -87,10 +88,10 @@ def mixing_rank(n_pos: int, width: int, n_heads: int, seed: int) -> int:
 
 @torch.no_grad()
 def nonlinearity(heads: Heads, n_pos: int, n_heads: int, seed: int) -> float:
-    """How far an attention layer of the toolkit is from linear in its input.
+    """The deviation of an attention layer of the toolkit from linearity in its input.
 
-    |f(ax + by) - a f(x) - b f(y)| over |a f(x)| + |b f(y)|, in float64, for inputs of N(0, 1)
-    entries and random a, b: rounding for a linear map.
+    The measure is |f(ax + by) - a f(x) - b f(y)| over |a f(x)| + |b f(y)|, in float64, for inputs
+    with N(0, 1) entries and random a, b; at rounding error for a linear map.
     """
     cfg = TransformerConfig(
         n_layers=1,

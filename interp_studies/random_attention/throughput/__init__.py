@@ -1,5 +1,5 @@
-"""How fast the variants train: `interp reproduce random-attention/throughput`.
+"""Training speed of the variants: `interp reproduce random-attention/throughput`.
 
-- `timing`: training steps per second, variants in turn in one process
-- `study`: ratios to the standard transformer, beside the source's
+- `timing`: training steps per second, with variants in turn in one process
+- `study`: ratios to the standard transformer, compared with the paper
 """

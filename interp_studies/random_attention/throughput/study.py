@@ -1,13 +1,11 @@
-"""Training throughput of frozen-qk and MixiT over the standard transformer (appendix D).
+"""Training throughput of frozen-qk and MixiT relative to the standard transformer (appendix D).
 
-The source trains 1,022.8 samples a second with the standard transformer on FineWeb-Edu, 1,267.1
-with frozen-qk (+23.9 %) and 1,349.0 with MixiT (+32.0 %), on GPUs of a kind that it does not name
-for this figure. Here all variants are timed in turn in one process (see `timing`); a repeat is a
-set of fresh models, and its figure the median of its rounds' ratios. How fast a machine is cancels
-in the ratio; which part of a step the attention is does not, and that is a matter of the sizes.
-
-Intervals are over repeats on one machine in one session: another machine, or another day on it, is
-not in them.
+The paper trains 1,022.8 samples per second with the standard transformer on FineWeb-Edu, 1,267.1
+with frozen-qk (+23.9 %) and 1,349.0 with MixiT (+32.0 %), on GPUs of an unspecified kind. Here all
+variants are timed in turn in one process (see `timing`). A repeat uses new models, and its value is
+the median of its rounds' ratios. The machine's speed cancels in the ratio; attention's part of a
+step does not, and depends on the sizes. Intervals are over repeats on one machine in one session,
+and do not include variation between machines or days.
 """
 
 from __future__ import annotations
@@ -49,10 +47,10 @@ def timing_job(
 
     Args:
         folder: not used.
-        sizes: the fields of a `TimingSizes`.
-        variants: to time, in turn.
+        sizes: fields of a `TimingSizes`.
+        variants: variants to time, in turn.
         seed: random seed of models and tokens.
-        device: to time on.
+        device: device to time on.
     """
     import torch
 
@@ -62,13 +60,13 @@ def timing_job(
 
 
 def job_arguments(plan: Plan) -> dict[str, Any]:
-    """What every repeat runs."""
+    """The arguments of every repeat."""
     sizes = asdict(PRESETS[plan.preset])
     return {"sizes": sizes, "variants": TIMED, "device": plan.runner.device}
 
 
 def grid(plan: Plan) -> Grid:
-    """The repeats, each a job that runs apart from the others."""
+    """The repeats, each a job that runs alone."""
     arguments = job_arguments(plan)
     return {
         seed: [Job(f"repeat-{seed}", timing_job, {**arguments, "seed": seed})]
@@ -82,7 +80,7 @@ def rate_quantities(
     *,
     judge: bool,
 ) -> list[Quantity]:
-    """Gains beside the source's, and steps a second."""
+    """Gains compared with the paper's, and steps per second."""
     found = []
     for variant, values in medians.items():
         theirs = THEIRS[variant]
@@ -102,7 +100,7 @@ def rate_quantities(
 
 
 def verdict(findings: Sequence[JudgedClaim], device: str, sizes: TimingSizes, bound: float) -> str:
-    """Each variant's gain beside the source's; `bound` is the arithmetic that frozen-qk saves."""
+    """Each variant's gain and the paper's; `bound`: fraction of arithmetic that freezing saves."""
     by_variant = "; ".join(
         f"{variant} trains {100 * f.value:+.1f} % ({100 * f.low:+.1f} to {100 * f.high:+.1f} %) "
         f"steps a second, the source's {100 * THEIRS[variant]:+.1f} %"
@@ -119,7 +117,7 @@ def verdict(findings: Sequence[JudgedClaim], device: str, sizes: TimingSizes, bo
 
 
 def gain_figure(repeats: Sequence[Values]) -> Figure:
-    """A point a round of every repeat, and the source's gains."""
+    """One point per round of every repeat, and the paper's gains."""
     data: list[plots.Part] = []
     for (variant, theirs), color in zip(THEIRS.items(), CLASS_COLORS, strict=True):
         points = [100 * gain for one in repeats for gain in gains(one["rates"], variant)]
@@ -137,7 +135,7 @@ def gain_figure(repeats: Sequence[Values]) -> Figure:
 
 
 def report(run: StudyRun) -> StudyResult:
-    """Each variant's gain over standard, by repeat, beside the source's."""
+    """Each variant's gain over standard by repeat, and the paper's."""
     repeats, sizes = run.values, PRESETS[run.preset]
     timed_on = " and ".join(dict.fromkeys(one["device"] for one in repeats))
     medians = {v: [statistics.median(gains(one["rates"], v)) for one in repeats] for v in THEIRS}

@@ -1,13 +1,13 @@
-"""Training steps a second of model variants of one shape, taken in turn in one process.
+"""Training steps per second of model variants of equal shape, timed in turn in one process.
 
-A step is the next-token loss on random tokens, its gradient and an AdamW update of what the variant
-trains. Every round times a few steps of each variant, one after another, so that whatever else the
-machine does falls on all of them; what is compared is a round's ratio.
+A step is the next-token loss on random tokens, its gradient, and an AdamW update of the variant's
+trained parameters. Every round times a few steps of each variant in turn, so that other load on the
+machine affects all of them. Ratios within a round are compared.
 
-What is frozen saves its weights' gradients and its optimizer steps, no more: gradients still pass
-through queries and keys to what is trained in front of them. `frozen_share` says which share of the
-matrix products' arithmetic that is, a bound on what frozen-qk can gain by it; `products` counts
-them for a pattern that is mixed, or without any attention.
+Freezing weights saves their gradients and optimizer steps; gradients still pass through queries and
+keys to earlier trained parameters. `frozen_share` is the fraction of the matrix products'
+arithmetic that this saves, a bound on the gain of frozen-qk. `products` counts the arithmetic for
+mixed attention or none.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Steps = Callable[[], float]
 
 @dataclass(frozen=True)
 class TimingSizes:
-    """What is timed.
+    """Sizes of the timed models.
 
     Attributes:
-        n_layers, d_model, n_heads, n_ctx, d_vocab: of the models.
-        rows: number of rows in a batch.
+        n_layers, d_model, n_heads, n_ctx, d_vocab: sizes of the models.
+        rows: number of prompts in a batch.
         steps: steps of each variant in a round.
-        rounds: how many, beside one that is not counted.
+        rounds: number of rounds, after one that is not counted.
         lr: learning rate of AdamW.
     """
 
@@ -74,7 +74,7 @@ class TimingSizes:
 
 
 def variant_loss(cfg: TransformerConfig, variant: Variant, device: str) -> tuple[Loss, Any]:
-    """The loss of a model that trains what the variant trains, and its parameters."""
+    """The loss of a model, and the parameters that the variant trains."""
     model = Transformer(cfg).to(device)
     model.check_tokens = False
     freeze(model, variant)
@@ -82,7 +82,7 @@ def variant_loss(cfg: TransformerConfig, variant: Variant, device: str) -> tuple
 
 
 def stepper(loss: Loss, parameters: Any, tokens: torch.Tensor, steps: int, lr: float) -> Steps:
-    """Takes so many steps and says how many that is a second."""
+    """A function that takes `steps` steps and returns steps per second."""
     trained = [p for p in parameters if p.requires_grad]
     optimiser = torch.optim.AdamW(trained, lr=lr)
 
@@ -100,7 +100,7 @@ def stepper(loss: Loss, parameters: Any, tokens: torch.Tensor, steps: int, lr: f
 
 
 def rates(timed: Mapping[str, Steps], rounds: int) -> dict[str, list[float]]:
-    """Steps a second of each, by round; one round before is not counted."""
+    """Steps per second by round, after one round that is not counted."""
     for run in timed.values():
         run()
     found: dict[str, list[float]] = {name: [] for name in timed}
@@ -113,7 +113,7 @@ def rates(timed: Mapping[str, Steps], rounds: int) -> dict[str, list[float]]:
 def variant_rates(
     sizes: TimingSizes, seed: int, device: str, variants: Sequence[Variant] = TIMED
 ) -> dict[str, list[float]]:
-    """Steps a second of every variant, by round, with models and tokens of a seed."""
+    """Steps per second of every variant, by round, with models and tokens of a seed."""
     tokens = sizes.tokens(seed, device)
     timed: dict[str, Steps] = {}
     for variant in variants:
@@ -123,12 +123,12 @@ def variant_rates(
 
 
 def gains(of: Mapping[str, Sequence[float]], variant: str) -> list[float]:
-    """By round, by how much more steps a variant does than the standard, as a share."""
+    """The relative gain in steps per second over standard, by round."""
     return [a / b - 1 for a, b in zip(of[variant], of["standard"], strict=True)]
 
 
 def products(cfg: TransformerConfig, attention: Attention = "softmax") -> int:
-    """Multiplications a position of a forward pass's matrix products, with this attention."""
+    """Multiplications per position in a forward pass's matrix products, with this attention."""
     assert cfg.d_mlp is not None
     projection, pattern = (
         cfg.d_model * cfg.n_heads * cfg.d_head,
@@ -144,7 +144,7 @@ def products(cfg: TransformerConfig, attention: Attention = "softmax") -> int:
 
 
 def frozen_share(cfg: TransformerConfig) -> float:
-    """Weight gradients of W_Q and W_K over all matrix products of a standard step."""
+    """Weight gradients of W_Q and W_K as a fraction of all matrix products of a standard step."""
     projections = 2 * cfg.d_model * cfg.n_heads * cfg.d_head
     return cfg.n_layers * projections / (3 * products(cfg))
 
