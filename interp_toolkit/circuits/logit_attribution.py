@@ -69,6 +69,9 @@ class Component:
     status: Status | None = column("status")
 
 
+EMBEDDING = "embedding"  # name of the residual stream before the first layer
+
+
 @dataclass(frozen=True)
 class LensStep:
     """Logit lens at one site: the metric read from the residual stream."""
@@ -172,11 +175,11 @@ def analyze(run: Run[LogitAttributionOptions]) -> LogitAttributionFinding:
         components.append(Component(*part, *numbers, outcome))
     components.sort(key=lambda component: -abs(component.effect))
     status = next(s for s in REASONS if s in {component.status for component in components})
-    metric = "logit" if queries.wrong is None else "logit difference"
+    metric = "answer logit" if queries.wrong is None else "logit difference"
     error = float(np.abs(sum(effect[0] for effect in effects.values()) - lens[-1]).max())
     ground = (metric, total.mean, total.low, total.high, total.n, error, least, performed.summary)
     evidence = LogitAttributionEvidence(status, *ground, reason=REASONS[status])
-    names = ["embedding", *(f"layer {n}" for n in range(len(lens) - 1))]
+    names = [EMBEDDING, *(f"layer {n}" for n in range(len(lens) - 1))]
     ends = [(e.mean, e.low, e.high) for e in map(estimate, queries.by_row(lens))]
     steps = [LensStep(name, *numbers) for name, numbers in zip(names, ends, strict=True)]
     return LogitAttributionFinding(
@@ -228,12 +231,16 @@ def sentences(
             for c in sorted(tested, key=lambda c: c.status != "detected")[:2]
         ),
         *(
-            f"The logit lens first reaches half of the {e.metric} at {step.site}, where its mean "
+            f"The logit lens first reaches half of the {e.metric} {_where(step)}, where its mean "
             f"is {step.value:.2f} [{step.low:.2f}, {step.high:.2f}], n = {e.rows}."
             for step in [s for s in lens if s.value >= e.total / 2 > 0][:1]  # none if < 0
         ),
         f"Task: {e.task.rstrip('.')}.",
     ]
+
+
+def _where(step: LensStep) -> str:
+    return "at the embedding" if step.site == EMBEDDING else f"after {step.site}"
 
 
 def effects_figure(components: Sequence[Component]) -> Figure:

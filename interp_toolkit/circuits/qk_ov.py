@@ -239,6 +239,7 @@ class KindOfCircuit(NamedTuple):
     name: Literal["qk", "ov"]
     score: str
     kind: str  # kind of circuit with a significant score
+    favors: str  # what a significant circuit does, compared with the null
     sides: tuple[str, str]
     head: type[Any]
     pair: type[Any]
@@ -246,10 +247,24 @@ class KindOfCircuit(NamedTuple):
 
 
 QK_CIRCUIT = KindOfCircuit(
-    "qk", "matching", "same-token QK", ("query", "key"), QKScores, QKPair, QKComponent
+    "qk",
+    "matching",
+    "same-token QK",
+    "scores a token with itself higher than",
+    ("query", "key"),
+    QKScores,
+    QKPair,
+    QKComponent,
 )
 OV_CIRCUIT = KindOfCircuit(
-    "ov", "copying", "copying OV", ("source", "logit"), OVScores, OVPair, OVComponent
+    "ov",
+    "copying",
+    "copying OV",
+    "maps tokens to themselves more than",
+    ("source", "logit"),
+    OVScores,
+    OVPair,
+    OVComponent,
 )
 
 
@@ -441,7 +456,7 @@ def sentences_of_all(circuit: KindOfCircuit, scores: pd.DataFrame, reason: str |
         highest = f"The {circuit.score} score of {name_of(best)} is undefined (eigenvalues of 0)"
     return [
         headline,
-        "Heads whose circuit maps tokens to themselves more than with randomly permuted residual "
+        f"Heads whose circuit {circuit.favors} with randomly permuted residual "
         f"coordinates: {len(names)} of {len(scored)} (p ≤ {LEVEL:g}, Holm over the OV and QK "
         "circuits of all heads).",
         f"{highest}, z = {best.z:.1f}, {equals_p(best.p_adjusted, 'adjusted p')}"

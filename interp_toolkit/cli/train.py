@@ -36,7 +36,7 @@ def train(
         str | None, typer.Option(metavar="model.pt", help="Checkpoint: .pt or .safetensors.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the unfinished run of --out.")
+        bool, typer.Option("--resume", help="Continue the unfinished run that writes to --out.")
     ] = False,
     log: options.Log = None,
     quiet: options.Quiet = False,
@@ -59,7 +59,7 @@ def train(
             settings[key] = value
 
     if resume and path is None:
-        raise InputError("--resume continues the run of --out: give --out")
+        raise InputError("--resume needs --out, the model file of the run to continue")
 
     from interp_toolkit.cli.outputs import training_progress
     from interp_toolkit.registry import Session, find

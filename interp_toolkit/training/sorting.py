@@ -342,7 +342,7 @@ def _verdict(config: SortTraining, best: Mapping[str, Any], solved: list[bool]) 
         "random": "random lists",
         "hard": "hard lists",
         "sets": "sets",
-        "two_values": "lists of two values",
+        "two_values": "lists with two distinct values",
         "held_out": "held-out sets",
     }
     right = ", ".join(f"{percent(best[k], 2)} of {name}" for k, name in names.items() if k in best)

@@ -171,7 +171,7 @@ def test_what_is_written_for_every_answer_alike_is_no_finding() -> None:
         model.blocks[0].attn.W_V[3] = 0
         model.blocks[0].attn.W_V[3, :, 0] = N_POS * model.W_E[START]
     finding = it.analyze(model, "logit-attribution", data=alone)
-    assert finding.evidence.metric == "logit"
+    assert finding.evidence.metric == "answer logit"
     by_name = {component.name: component for component in finding.components}
     assert by_name["L0H3"].effect > 20
     assert by_name["L0H3"].status == "uninformative"

@@ -68,7 +68,7 @@ class ReadingAudit(DirectionAudit):
         data, names = self.context.data, self.claim.features
         assert data is not None
         if not names:
-            raise InputError("a claim of reading needs features: give their names")
+            raise InputError("a 'reads' claim needs features: give their names (--features a,b)")
         return function_of(np.stack([data.column(name) for name in names], 1), self.claim.table)
 
     def _split(self, labels: Bool[np.ndarray, " row"]) -> tuple[np.ndarray, np.ndarray | None]:

@@ -7,14 +7,15 @@ with controls (`significance`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float
 
-from interp_toolkit.circuits.heads.controls import MatchedControls, matched_controls
+from interp_toolkit.circuits.heads.controls import MatchedControls, matched_controls, targets_of
 from interp_toolkit.circuits.heads.described import Descriptions
 from interp_toolkit.circuits.heads.detectors import Detector, as_detectors
 from interp_toolkit.circuits.heads.patterns import RowKind, pattern_sums
@@ -181,6 +182,7 @@ def detect(
         repeats = tokens if isinstance(tokens, Prompts) else prompts_from_tokens(tokens, model)
         groups = [(repeats, chosen)]
     scores: list[DetectorScores] = []
+    without_keys: set[str] = set()
     kinds: tuple[RowKind, ...] = ()
     windows = [visibility(model, layer)[1] for layer in range(int(model.cfg.n_layers))]
     for prompts, members in groups:
@@ -194,6 +196,8 @@ def detect(
         sums = pattern_sums(model, controls, described=watching, memory=memory, progress=progress)
         kinds = sums.kinds
         scores += score_families(members, controls, sums, _uniform(controls, windows))
+        rows = torch.arange(len(prompts))
+        without_keys |= {d.name for d in members if not targets_of(d, prompts, rows, causal).any()}
     order = [detector.name for detector in chosen]
     scores.sort(key=lambda s: order.index(s.detector))
     stacked = np.stack([s.p_value for s in scores])
@@ -206,7 +210,7 @@ def detect(
         prompts=repeats,
         detectors=chosen,
         kinds=kinds,
-        notes=tuple(_notes(scores, kinds, chosen)),
+        notes=tuple(_notes(scores, kinds, without_keys)),
     )
 
 
@@ -224,7 +228,7 @@ def _uniform(
 
 
 def _notes(
-    scores: Sequence[DetectorScores], kinds: Sequence[RowKind], chosen: Sequence[Detector]
+    scores: Sequence[DetectorScores], kinds: Sequence[RowKind], without_keys: Collection[str]
 ) -> list[str]:
     notes = []
     for kind in ("signed", "unnormalised"):
@@ -236,7 +240,10 @@ def _notes(
             )
     for s in scores:
         if np.isnan(s.score).all():
-            notes.append(f"{s.detector}: these prompts have no keys for this pattern")
+            lacks = "no keys for this pattern"
+            if s.detector not in without_keys:
+                lacks = "no query with keys for both this pattern and its controls"
+            notes.append(f"{s.detector}: these prompts have {lacks}")
         elif np.isnan(s.p_value).all():
             notes.append(
                 f"{s.detector}: these prompts yield too few matched controls to test attention to "

@@ -129,7 +129,7 @@ def _decisive(heads: Sequence[HeadVerdict]) -> HeadVerdict:
 NO_TASK = "the prompts define no task that can be measured"
 QUICK = "heads were not knocked out (effort: quick)"
 ATTENTION = "% of its attention"
-WHERE = "at queries that have such a key"
+WHERE = "is on the pattern's keys, at queries that have one"
 NO_CONTROL = "too few matched controls in these prompts"
 CHANCE = "these prompts cannot tell it from chance"
 
@@ -207,6 +207,11 @@ def rival_of(scores: DetectorScores, at: Head, described: Described | None) -> s
     return kind
 
 
+def _scored(heads: Sequence[HeadVerdict]) -> bool:
+    """Whether attention to the keys of any pattern could be scored."""
+    return any(head.score is not None and not math.isnan(head.score) for head in heads)
+
+
 def nearest(heads: Sequence[HeadVerdict]) -> HeadVerdict:
     """The head with the largest excess."""
     return max(heads, key=lambda head: head.excess if head.excess is not None else -1.0)
@@ -220,6 +225,8 @@ def headline(heads: Sequence[HeadVerdict], task_check: TaskCheck | None, unteste
         why = untested or NO_TASK
         why = why if task_check is None else "the model is not shown to perform the task"
         if not detected:
+            if not _scored(heads):
+                return f"Not tested: {why}; attention to the pattern could not be scored either."
             return f"Not tested: {why}; no head stands out by attention alone."
         return _fitted([f"Attention only, as {why}: ", "By attention alone: "], detected)
     if detected:
@@ -257,7 +264,10 @@ def _fitted(openings: Sequence[str], detected: Sequence[HeadVerdict]) -> str:
 
 
 def _strength(head: HeadVerdict) -> float:
-    """A head's smallest effect, if measured; otherwise its excess attention, ranked below."""
+    """Sort key: a major or contributing head's smallest effect over ablation values, plus 2.
+
+    Other heads have their excess attention, which is below 2.
+    """
     measured = head.knockout is not None and matters(head.causal)
     return 2 + head.knockout.effect.mean if measured and head.knockout else head.excess or 0.0
 
@@ -275,13 +285,16 @@ def findings(
         if task_check is not None:
             why = f"the model is not shown to perform the task ({task_check.summary})"
         attending = [head for head in heads if head.detected][:NAMED]
-        shown = _listed([f"{h.name} as {h.detector} ({_attention(h)})" for h in attending], "and")
+        shown = _listed([f"{h.name} ({h.detector}, {_attention(h)})" for h in attending], "and")
         if not attending:  # the headline has the reason, without the task's numbers
             most = "No head's attention is shown to match a tested pattern."
+            if not _scored(heads):
+                most = "No head's attention was tested; the notes give the reason."
             return [most] if task_check is None else [f"{capital(why)}.", most]
         return [
             f"Effects of heads are not tested: {why}.",
-            f"Most attention to a pattern's keys: {shown}.",
+            f"The {_several(len(attending), 'head')} with the most attention to a pattern's keys: "
+            f"{shown}.",
         ]
     working = [g for g in groups if any(h.detected and h.detector == g.detector for h in heads)]
     working.sort(key=lambda group: -least(group.joint).mean)
@@ -301,11 +314,11 @@ def findings(
         p = "" if best.p_adjusted is None else f", {equals_p(best.p_adjusted, 'adjusted p')}"
         after.insert(
             0,
-            f"Nearest: {best.name} as {best.detector}, {_attention(best)}{p}: "
+            f"Nearest: {best.name} ({best.detector}, {_attention(best)}{p}): "
             f"{best.reason or 'by attention alone'}.",
         )
     after += _feeding(readers, "" if task_check is None else task_check.unit)[:1]
-    after.append(f"Task: {task_check.summary}.")
+    after.append(f"Task (its score is the metric): {task_check.summary}.")
     room = MOST_FINDINGS - len(after)
     if len(sentences) > room:
         others = _listed([group.detector for group in working[room - 1 :]], "and")

@@ -104,7 +104,7 @@ class Prompts(ShortRepr):
         return (periods > 0) & (positions >= self.first + periods) & (positions < self.n_pos - 1)
 
     def unrepeated(self) -> Bool[Tensor, "row pos"]:
-        """Positions of the first period, whose next token is unpredictable."""
+        """Positions whose next token is in the first period too, and so unpredictable."""
         positions = torch.arange(self.n_pos)
         periods = torch.from_numpy(self.periods)[:, None]
         return (periods > 0) & (positions >= self.first) & (positions < self.first + periods - 1)

@@ -181,8 +181,8 @@ CONTROL = "copies of the head that read randomly permuted residual coordinates"
 ADJUSTED = "Benjamini and Hochberg, over all pairs of a head"
 CAPACITY = "d_resid x d_head: order of magnitude of the number that a head can check for"
 EMPIRICAL = (
-    "features are less spread out than random directions: p-values are approximate, from the "
-    "spread of each row and column and a normal tail"
+    "features are less spread out than random directions, so p-values are approximate: they assume "
+    "normally distributed scores in each row and column, with estimated standard deviations"
 )
 
 

@@ -471,7 +471,7 @@ ARGMAX_FORMULA = (
 KINDS = {  # by the name of a test set, and whether its lists are distinct
     ("random", False): "random lists",
     ("hard", False): "hard lists",
-    ("two_values", False): "lists of two values",
+    ("two_values", False): "lists with two distinct values",
     ("distinct", False): "random lists without repeats",
     ("random", True): "random lists without repeats",
     ("sets", True): "sets",

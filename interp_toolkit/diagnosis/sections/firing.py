@@ -428,7 +428,9 @@ def check_reach(
 ) -> Iterator[Check]:
     """Do edits at every hook point reach the logits?
 
-    A hook point unconnected by autograd ignores edits, unless NaN there changed its row.
+    Edits count as ignored at hook points from which no gradient reaches the logits. An exception is
+    a kind of hook point of which none has such a gradient, if NaN or large values there changed the
+    logits.
     """
     thrown = [n for n, joined in linked.items() if not joined and not rows.get(kind_of(n), False)]
     mixed = [n for n, joined in linked.items() if not joined and n not in thrown]

@@ -44,7 +44,7 @@ class ModelRecord:
         sha256: hash of the file, if it is one.
         assumptions: properties that the file does not specify and were assumed, one phrase each.
         notes: further facts about the weights, one phrase each: that they were quantized, or
-            that there is no head.
+            that there is no unembedding.
         alternatives: settings that fit the file as well as the assumed ones.
         config: the model's configuration as plain data.
         task: the task it was made for, if known, as in its file (see `made_for`).

@@ -61,7 +61,10 @@ def run(package: ModuleType) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Runs TransformerLens' `__init__` before any other submodule is imported."""
+    """Runs the deferred `__init__` of TransformerLens just before a submodule needs it.
+
+    Submodules in `LIGHT` and `PACKAGES` do not need it.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -403,7 +403,7 @@ def _readable(site: SiteSummary, main: Claim) -> str:
         "before": "are readable before",
         "absent": "are not readable",
         "undecided": "are undecided",
-        "unseen": "are never on together in fitted or held-out rows",
+        "unseen": "are not on together in both the fitted and the held-out rows",
     }
     others = [f"{n:,} {kinds[c]}" for c, n in counts.items() if n and c != main]
     rest = f"; {', '.join(others)}" if others else ""
@@ -463,8 +463,8 @@ def _construction(record: Record) -> str:
     kind = "the construction of universal AND" if record["universal"] else "a construction"
     pairs = "targeted pairs" if record["targeted"] else "pairs that share a neuron"
     text = (
-        f"The weights are {kind} by intersections, with levels 0 and {record['level']:.3g}: "
-        f"{record['named_count']:,} {pairs}"
+        f"The weights have the form of {kind} by intersections, with entries near 0 or "
+        f"{record['level']:.3g}: {record['named_count']:,} {pairs}"
     )
     if record["worst"] is None:
         return f"{text}. None of these pairs is on together in held-out rows."
@@ -473,7 +473,7 @@ def _construction(record: Record) -> str:
         f"{text}. The mean of a pair's shared neurons separates {only}{record['separated']:,} of "
         f"the {record['named_seen']:,} pairs that are on together in held-out rows (worst error "
         f"{record['worst']:.3g}, or {record['worst_after_offset']:.3g} after the best gain and "
-        "bias; an error below 1/2 separates a pair, one below 1/4 reads it)."
+        "bias; a pair is separated if the latter is below 1/2, and readable if it is below 1/4)."
     )
 
 
@@ -484,16 +484,16 @@ def higher_words(record: Mapping[str, Any]) -> str:
     if sampled is not None:
         sets = f"about {sets}, counted on {sampled:,} drawn"
     text = (
-        f"The weights are the construction for ANDs of {k} features, not of two, with levels 0 "
-        f"and {record['level']:.3g} and a bias of {record['bias']:.3g}: {sets}"
+        f"The weights have the form of the construction for ANDs of {k} features, not of two, with "
+        f"entries near 0 or {record['level']:.3g} and a bias of {record['bias']:.3g}: {sets}"
     )
     if not record["measured"]:
         return f"{text}. None of the sets tested is on together in held-out rows."
     return (
         f"{text}. The mean of a set's shared neurons separates {record['separated']:,} of the "
         f"{record['measured']:,} sets measured (worst error {record['worst']:.3g}, or "
-        f"{record['worst_after_offset']:.3g} after the best gain and bias; an error below 1/2 "
-        "separates a set)."
+        f"{record['worst_after_offset']:.3g} after the best gain and bias; a set is separated "
+        "if the latter is below 1/2)."
     )
 
 

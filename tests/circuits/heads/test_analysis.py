@@ -251,10 +251,10 @@ def test_how_verdicts_are_worded():
     nothing = [dataclasses.replace(nothing[0], reason=verdict.why_not(nothing[0], 0.3))]
     assert verdict.headline(nothing, checked()) == "No head is detected as induction."
     assert verdict.findings(nothing, [], [], checked()) == [
-        "Nearest: L1H2 as induction, 10 % of its attention at queries that have such a key, "
-        "adjusted p = 1: its attention above the controls is below the threshold of 30 % and "
-        "adjusted p above 0.05.",
-        "Task: ninety of a hundred.",
+        "Nearest: L1H2 (induction, 10 % of its attention is on the pattern's keys, at queries that "
+        "have one, adjusted p = 1): its attention above the controls is below the threshold of "
+        "30 % and adjusted p above 0.05.",
+        "Task (its score is the metric): ninety of a hundred.",
     ]
     assert verdict.status(nothing, checked()) == "not_detected"
     assert verdict.status(nothing, checked(yes=False)) == "not_tested"
