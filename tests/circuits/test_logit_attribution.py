@@ -204,5 +204,5 @@ def test_half_of_the_metric_is_only_said_to_be_reached_of_a_positive_one(total, 
     evidence = LogitAttributionEvidence("not_tested", "logit difference", *whole)
     lens = [LensStep("embedding", 0.0, -0.1, 0.1), LensStep("layer 0", total, -3.0, 3.0)]
     text = " ".join(sentences([], lens, evidence))
-    assert ("at layer 0, where its mean is" in text) == said
+    assert ("after layer 0, where its mean is" in text) == said
     assert "embedding" not in text

@@ -90,7 +90,7 @@ def test_the_construction_is_read_here_and_no_better_than_random(verdict):
         "better than in random layers."
     )
     assert "Random (weight-shuffled) layers read the ANDs as well" in verdict.findings[0]
-    assert "The weights are the construction of universal AND" in verdict.verdict
+    assert "The weights have the form of the construction of universal AND" in verdict.verdict
 
 
 def test_plotly_takes_its_figures(verdict):
