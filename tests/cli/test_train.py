@@ -77,7 +77,7 @@ def test_an_interrupted_run_is_gone_on_with_and_ends_the_same(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--resume"], "give --out"),
+        (["--resume"], "needs --out"),
         (["--set", "checkpoints=0,9"], "checkpoints must lie from 0"),
         (["--set", "schedule=steps"], "schedule = 'steps'"),
         (["--set", "final_lr=1"], "induction: final_lr (1.0) is above lr (0.01)"),
@@ -106,7 +106,7 @@ def test_a_rank_left_in_the_environment_does_not_lose_the_model(
 
 def test_checkpoints_without_a_place_are_refused(call) -> None:
     code, _, err = call(*SMALL)
-    assert (code, "give --out" in err) == (2, True)
+    assert (code, "needs --out" in err) == (2, True)
 
 
 def test_quiet_says_the_verdict_and_where_the_model_is(call, tmp_path: Path) -> None:
