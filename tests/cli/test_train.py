@@ -106,7 +106,7 @@ def test_a_rank_left_in_the_environment_does_not_lose_the_model(
 
 def test_checkpoints_without_a_place_are_refused(call) -> None:
     code, _, err = call(*SMALL)
-    assert (code, "needs --out" in err) == (2, True)
+    assert (code, "give --out" in err) == (2, True)
 
 
 def test_quiet_says_the_verdict_and_where_the_model_is(call, tmp_path: Path) -> None:
