@@ -36,7 +36,7 @@ PLANTED = [
     (plant.batch_mixes, ("own", "hooked", "gpt2"), [BATCH]),
     (plant.wrong_eps, EVERYWHERE, [SAME]),
     (plant.wrong_scale, ("own", "hooked", "llama", "gemma2"), [SAME]),
-    (plant.half_thrown_away, EVERYWHERE, ["edits reach from every position"]),
+    (plant.half_thrown_away, EVERYWHERE, ["edits of every position and head reach the logits"]),
     (plant.half_attention, ("own", "hooked"), ["the residual stream adds up"]),
 ]
 CASES = [
