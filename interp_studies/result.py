@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from interp_studies.claims import JudgedClaim, claims_table
+from interp_toolkit.formatting import percent
 from interp_toolkit.models.about.record import versions
 from interp_toolkit.results import Evidence, Provenance, Result, Status, Table
 
@@ -160,7 +161,7 @@ def shown(value: float | None, unit: Unit) -> str | None:
     if value is None:
         return None
     if unit == "share":
-        return f"{100 * value:.2f} %"
+        return percent(value, 2)
     if unit == "per million":
         return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
     return f"{value:.5f}" if unit == "nats" else f"{value:.4g}"

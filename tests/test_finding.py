@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -27,11 +28,12 @@ from interp_toolkit.finding import (
     column,
     records,
 )
+from interp_toolkit.formatting import SMALLEST_P
 from interp_toolkit.options import Options
 from interp_toolkit.report.console import render
 from interp_toolkit.report.html import dumps, to_html
 from interp_toolkit.report.notebook import html_of
-from interp_toolkit.results import Evidence, Figure, Provenance
+from interp_toolkit.results import Evidence, Figure, Provenance, Table
 
 
 class CountOptions(Options):
@@ -227,6 +229,15 @@ def ported() -> list[str]:
     return [name for name, found in ours.items() if issubclass(returned(found), Finding)]
 
 
+P_VALUES = re.compile(r"^p$|^p,|\bp$")  # columns of p-values: "p", "p, Holm", "adjusted p"
+
+
+def columns_of(table: Table) -> Iterator[tuple[str, list[Any]]]:
+    """The columns of a table with their headings."""
+    for number, heading in enumerate(table.columns):
+        yield heading, [row[number] for row in table.rows]
+
+
 TOYS = ("toy:induction", "toy:xor-2head", "toy:uand-trained")
 ON_ITS_OWN_TOY = [("sorting", "toy:sort-distinct-trained")]
 
@@ -248,6 +259,8 @@ def test_every_finding_is_short_and_whole(name: str, toy: str) -> None:
         assert not {"nan", "inf", "None"} & set(sentence.split())
     for table in finding.tables():
         assert all(len(row) == len(table.columns) for row in table.rows)
+        for p_values in (cells for name, cells in columns_of(table) if P_VALUES.search(name)):
+            assert not any(isinstance(p, float) and p < SMALLEST_P for p in p_values)
     if type(finding).to_frame is Finding.to_frame:
         assert all(len(finding.to_frame()) >= len(table.rows) for table in finding.tables()[:1])
     json.loads(dumps([finding]))

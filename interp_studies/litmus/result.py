@@ -16,6 +16,7 @@ from interp_studies.litmus.rules import (
 )
 from interp_studies.result import study_provenance
 from interp_studies.seed_interval import Interval
+from interp_toolkit.formatting import percent
 from interp_toolkit.results import Evidence, Figure, Result, Table
 from interp_toolkit.stats import COVERAGE
 from interp_toolkit.training.engine.metrics import FinalScore
@@ -186,7 +187,7 @@ def _with_range(interval: Interval, measured: FinalScore) -> str:
 
 
 def _said(value: float, measured: FinalScore) -> str:
-    return f"{100 * value:.2f} %" if measured.unit == "share" else f"{value:.3f}"
+    return percent(value, 2) if measured.unit == "share" else f"{value:.3f}"
 
 
 def _budget(

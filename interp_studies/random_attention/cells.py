@@ -26,6 +26,7 @@ from interp_studies.recipe_settings import as_read
 from interp_studies.result import Better, Quantity, Unit, compare
 from interp_studies.study import Values
 from interp_studies.train_seed import train_seed, variant_of
+from interp_toolkit.formatting import percent
 from interp_toolkit.registry import find
 from interp_toolkit.results import Table
 from interp_toolkit.toys.random_attention.variants import trainable_parameters
@@ -246,7 +247,7 @@ def written(value: float | None, unit: Unit) -> str:
     """A value with as many digits as the paper prints."""
     if value is None:
         return "–"
-    return f"{100 * value:.2f} %" if unit == "share" else f"{value:.2f}"
+    return percent(value, 2) if unit == "share" else f"{value:.2f}"
 
 
 def tasks_down(entries: Sequence[Entry]) -> Table:

@@ -26,6 +26,7 @@ from interp_studies.train_seed import variant_of
 from interp_studies.xor.layers import FUNCTIONS, KINDS, hand_set, random_layers, trained
 from interp_toolkit import plots
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import percent
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.probes.estimators.boolean import TABLES
 from interp_toolkit.results import Evidence, Figure, Table
@@ -160,8 +161,8 @@ def verdict(hand: Values, shares: Mapping[str, tuple[int, int]], worst: float) -
     """The separating layers, and the conditions of the theorem that are shown to be necessary."""
     one, n = shares[KINDS["one-head"].name]
     two, _ = shares[KINDS["two-heads"].name]
-    low, high = (f"{100 * x:.1f} %" for x in clopper_pearson(two, n))
-    most = f"{100 * clopper_pearson(one, n)[1]:.1f} %"
+    low, high = (percent(x, 1) for x in clopper_pearson(two, n))
+    most = percent(clopper_pearson(one, n)[1], 1)
     by_hand = hand["verdicts"]["one head (OR's)"]
     able = [f.upper() for f in FUNCTIONS if by_hand[f]["status"] == "separable"]
     dropped = [KINDS[k].name for k in ("sees-a-bit", "norm-after", "mlp")]

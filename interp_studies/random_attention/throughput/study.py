@@ -28,6 +28,7 @@ from interp_studies.random_attention.throughput.timing import (
 from interp_studies.result import Quantity, StudyResult, claims_evidence, compare
 from interp_studies.study import Grid, Plan, Study, StudyRun, Values
 from interp_toolkit import plots
+from interp_toolkit.formatting import percent
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.toys.random_attention.variants import Variant
@@ -84,7 +85,7 @@ def rate_quantities(
     found = []
     for variant, values in medians.items():
         theirs = THEIRS[variant]
-        remark = f"theirs: {100 * theirs:.1f} % at 12 layers, 512 wide, 2,048 positions"
+        remark = f"theirs: {percent(theirs, 1)} at 12 layers, 512 wide, 2,048 positions"
         shown = compare(
             variant,
             "steps a second over standard's",
@@ -110,7 +111,7 @@ def verdict(findings: Sequence[JudgedClaim], device: str, sizes: TimingSizes, bo
         f"Timed alternately on {device}, {sizes.n_layers} layers, {sizes.d_model} wide, "
         f"{sizes.n_ctx} positions, relative to standard: {by_variant}. Intervals are for this "
         f"session: over {findings[0].units} of models, not over machines or days. Omitting only "
-        f"the gradients of W_Q and W_K saves {100 * bound:.1f} % of the matrix products, so "
+        f"the gradients of W_Q and W_K saves {percent(bound, 1)} of the matrix products, so "
         f"frozen-qk could gain at most {100 * (1 / (1 - bound) - 1):+.1f} %, plus the savings in "
         "the optimizer step."
     )

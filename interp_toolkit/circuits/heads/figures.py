@@ -15,6 +15,7 @@ from interp_toolkit.circuits.heads.patterns import pattern_points
 from interp_toolkit.circuits.heads.result import HeadVerdict
 from interp_toolkit.circuits.metrics.causal_words import in_words
 from interp_toolkit.circuits.metrics.prompts import Prompts
+from interp_toolkit.formatting import p_cell
 from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.plots import CLASS_COLORS
 from interp_toolkit.results import Figure
@@ -80,14 +81,17 @@ def _map(heads: Sequence[HeadVerdict], *, show_scale: bool) -> list[plots.Part]:
 
 
 def _hover(head: HeadVerdict) -> str:
-    def number(value: float | None) -> str:
+    def number(value: float | str | None) -> str:
+        if isinstance(value, str):
+            return value
         return "–" if value is None else f"{value:.3g}"
 
     lines = [
         f"<b>head {head.name}, {head.detector}</b>{' (detected)' if head.detected else ''}",
         f"score {number(head.score)}, null {number(head.null_mean)}, "
         f"uniform {number(head.uniform)}",
-        f"p {number(head.p_value)}, adjusted {number(head.p_adjusted)}, q {number(head.q_value)}",
+        f"p {number(p_cell(head.p_value))}, adjusted {number(p_cell(head.p_adjusted))}, "
+        f"q {number(p_cell(head.q_value))}",
     ]
     if head.knockout is not None:
         effect = head.knockout.effect

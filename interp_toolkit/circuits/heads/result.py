@@ -14,6 +14,7 @@ from interp_toolkit.circuits.heads.rule import Group, MemberEffect, least
 from interp_toolkit.circuits.metrics.causal_words import CausalWord, in_words
 from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.finding import Finding
+from interp_toolkit.formatting import p_cell
 from interp_toolkit.results import Evidence, Table, head_name, jsonable
 from interp_toolkit.stats import Share
 
@@ -272,7 +273,7 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
     columns += ["why not detected"] if len(shown) > len(detected) else []
     rows: list[list[Any]] = []
     for h in shown:
-        row: list[Any] = [h.name, h.detector, h.score, h.null_mean, h.p_adjusted]
+        row: list[Any] = [h.name, h.detector, h.score, h.null_mean, p_cell(h.p_adjusted)]
         if has_effects:
             e = h.knockout.effect if h.knockout else None
             row += [e.mean, e.low, e.high] if e else [None, None, None]
@@ -338,7 +339,7 @@ def _partner_table(readers: Sequence[Reader]) -> Table:
             if p.named:
                 named.append(len(rows))
             names = [head_name(reader.layer, reader.head), head_name(p.layer, p.head)]
-            figures = [p.k_composition, p.attention_drop, p.p_adjusted, p.value_drop]
+            figures = [p.k_composition, p.attention_drop, p_cell(p.p_adjusted), p.value_drop]
             rows.append([*names, *figures])
     return Table(
         "K-composition into induction heads",
@@ -352,8 +353,14 @@ def _partner_table(readers: Sequence[Reader]) -> Table:
 
 
 def _weights_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    columns = ["ov_copying", "ov_p_adjusted", "qk_matching", "qk_p_adjusted"]
-    cells = [[head_name(row["layer"], row["head"]), *(row[c] for c in columns)] for row in rows]
+    cells = [
+        [
+            head_name(row["layer"], row["head"]),
+            *(row["ov_copying"], p_cell(row["ov_p_adjusted"])),
+            *(row["qk_matching"], p_cell(row["qk_p_adjusted"])),
+        ]
+        for row in rows
+    ]
     return Table(
         "From weights alone",
         ["head", "OV copying", "adjusted p", "QK matching", "adjusted p"],

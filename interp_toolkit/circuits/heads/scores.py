@@ -195,9 +195,11 @@ def detect(
         watching = described if prompts is repeats else None
         sums = pattern_sums(model, controls, described=watching, memory=memory, progress=progress)
         kinds = sums.kinds
-        scores += score_families(members, controls, sums, _uniform(controls, windows))
+        new = score_families(members, controls, sums, _uniform(controls, windows))
+        scores += new
+        unscored = [d for d, s in zip(members, new, strict=True) if np.isnan(s.score).all()]
         rows = torch.arange(len(prompts))
-        without_keys |= {d.name for d in members if not targets_of(d, prompts, rows, causal).any()}
+        without_keys |= {d.name for d in unscored if not targets_of(d, prompts, rows, causal).any()}
     order = [detector.name for detector in chosen]
     scores.sort(key=lambda s: order.index(s.detector))
     stacked = np.stack([s.p_value for s in scores])

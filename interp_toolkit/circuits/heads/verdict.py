@@ -209,7 +209,7 @@ def rival_of(scores: DetectorScores, at: Head, described: Described | None) -> s
 
 def _scored(heads: Sequence[HeadVerdict]) -> bool:
     """Whether attention to the keys of any pattern could be scored."""
-    return any(head.score is not None and not math.isnan(head.score) for head in heads)
+    return any(head.score is not None for head in heads)
 
 
 def nearest(heads: Sequence[HeadVerdict]) -> HeadVerdict:
@@ -386,7 +386,7 @@ def _effect_words(head: HeadVerdict) -> str:
         if widest < ROUNDS_TO_ZERO:
             changes = f"changes the metric by less than {100 * ROUNDS_TO_ZERO:g} %"
             return f"negligible effect: knocking out this attention {changes}"
-        return f"negligible effect: {knocked}, within ± {100 * widest:.1f} %"
+        return f"negligible effect: {knocked}, within ± {percent(widest, 1)}"
     if matters(word) and not alone:
         return (
             f"{in_words(word)}: alone, {knocked}, and {_range(head.knockout.effect)} once it is "

@@ -46,7 +46,7 @@ from interp_toolkit.circuits.universal_keys.scores import (
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.finding import Finding, Run, analysis, column, records
-from interp_toolkit.formatting import p_cell
+from interp_toolkit.formatting import p_cell, percent
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.features.feature_sets import FeatureOptions
 from interp_toolkit.options import Options
@@ -433,9 +433,9 @@ def sentences(functions: Sequence[QueryFunction], evidence: KeysEvidence) -> lis
     )
     return [
         f"{evidence.selecting} of {evidence.queries} query tokens select keys by {which}, right on "
-        f"{100 * least:.0f} % or more of held-out feature sets.",
+        f"{percent(least)} or more of held-out feature sets.",
         f"On new prompts, {attention} % of the head's attention is on keys where the function "
-        f"holds, which are {100 * uniform:.0f} % of the keys on average{above}.",
+        f"holds, which are {percent(uniform)} of the keys on average{above}.",
         "The probability that a function of so few features fits randomly shuffled feature sets is "
         f"at most {evidence.p_value:.1g} for each query token (p adjusted by Holm over heads and "
         "query tokens).",

@@ -19,6 +19,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from interp_toolkit.errors import InputError, takes
+from interp_toolkit.formatting import percent
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.parameters.strict import build_transformer
 from interp_toolkit.models.model import Model, check_model
@@ -83,8 +84,8 @@ class AssumptionsCheck:
         if self.better is None:
             return None
         shares = self.better.right, self.as_loaded.right
-        digits = next((d for d in range(3) if len({f"{s:.{d}%}" for s in shares}) > 1), 3)
-        now, before = (f"{100 * share:.{digits}f} %" for share in shares)
+        digits = next((d for d in range(3) if len({percent(s, d) for s in shares}) > 1), 3)
+        now, before = (percent(share, digits) for share in shares)
         return f"with {self.better.options} accuracy on these prompts is {now} instead of {before}"
 
 

@@ -110,6 +110,23 @@ def test_the_trained_model_has_both_kinds_and_the_edge(trained):
     assert "together have about 90 % or more of this effect" in trained.verdict
 
 
+@pytest.mark.parametrize(
+    ("toy", "detector", "lacks"),
+    [
+        ("uand", "k-hop", "no keys for this pattern"),
+        ("parity-3head", "previous-token", "no query with keys for both this pattern and its"),
+    ],
+)
+def test_attention_that_cannot_be_scored_is_not_tested(toy, detector, lacks):
+    result = it.analyze(it.load(f"toy:{toy}"), detector)
+    assert all(head.score is None for head in result.heads)
+    assert result.status == "not_tested"
+    assert result.headline.endswith("attention to the pattern could not be scored either.")
+    assert result.findings == ["No head's attention was tested; the notes give the reason."]
+    [note] = [note for note in result.notes if note.startswith(detector)]
+    assert lacks in note
+
+
 def test_an_untrained_model_has_none():
     result = HEADS(random_model(3, d_vocab=30, n_ctx=40, n_layers=2))
     assert result.status == "not_tested"
