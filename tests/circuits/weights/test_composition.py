@@ -92,7 +92,7 @@ def test_scores_are_transformer_lens_own_after_folding(kind, zoo) -> None:
 
 
 def test_the_scores_do_not_depend_on_the_memory_allowed(zoo) -> None:
-    model = random_model(0, n_layers=5)
+    model = random_model(0, n_layers=3)
     whole, small = composition_scores(model), composition_scores(model, memory="4kB")
     np.testing.assert_allclose(small.score, whole.score)
     np.testing.assert_allclose(small.p_value, whole.p_value)
