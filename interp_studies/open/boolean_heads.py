@@ -267,12 +267,13 @@ def judge(
             overturned_by="a function whose weights or fractions fail the check in integers",
         ),
         exact_claim(
-            f"so does every function of the number of bits that are on, up to {MOST_BITS} bits",
+            f"every function of the number of bits that are on, up to {MOST_BITS} bits, needs "
+            "exactly as many heads as its threshold degree",
             *counts,
             overturned_by="the same",
         ),
         JudgedClaim(
-            f"with fewer heads training solves less than {100 * NEVER:g} % of models",
+            f"with fewer heads less than {100 * NEVER:g} % of training runs solve their function",
             solved_anyway / len(too_few),
             *clopper_pearson(solved_anyway, len(too_few), level),
             f"{len(too_few)} models",
@@ -281,7 +282,8 @@ def judge(
             overturned_by="one trained model that answers all inputs rightly with too few heads",
         ),
         JudgedClaim(
-            f"with just enough heads it solves more than {100 * MOSTLY:g} % of functions",
+            f"with just enough heads more than {100 * MOSTLY:g} % of training runs solve their "
+            "function",
             mostly.value,
             max(0.0, mostly.low),
             min(1.0, mostly.high),
@@ -290,7 +292,8 @@ def judge(
             overturned_by="a seed's share below, other optimizers or widths",
         ),
         JudgedClaim(
-            f"one head more than enough raises that by more than {100 * HELP:g} points",
+            "with one head more, the solved percentage is higher by more than "
+            f"{100 * HELP:g} points",
             gain.value,
             max(-1.0, gain.low),
             min(1.0, gain.high),

@@ -159,7 +159,7 @@ def _ratio(measure: tuple[Key, Key], claim: str, **given: Any) -> Claim:
 RATIOS = [
     _ratio(
         (("causal", "adam", "low"), ("causal", "adam", "high")),
-        f"causal, Adam: the loss at low rates is more than {LITTLE:g} × that at high ones",
+        f"causal, Adam: the loss at low rates is more than {LITTLE:g} × that at high rates",
         above=LITTLE,
     ),
     _ratio(
@@ -176,7 +176,8 @@ RATIOS = [
     ),
     _ratio(
         (("fixed query", "adam, no decay", "high"), ("fixed query", "adamw", "high")),
-        f"fixed query, Adam, high rates: without weight decay it is within {SOME:g} × AdamW's too",
+        f"fixed query, Adam, high rates: without weight decay the loss is within {SOME:g} × "
+        "AdamW's",
         above=1 / SOME,
         below=SOME,
         check=True,

@@ -257,7 +257,8 @@ def judge(by_condition: ByCondition, examples: int) -> list[JudgedClaim]:
             )
         )
     gain = contrast(
-        "a trained pair in the first layer too adds to the accuracy with one in the last",
+        "with one trained pair in the last layer, one in the first layer too increases the "
+        "accuracy",
         [accuracies(by_condition, ONE_EACH)],
         [accuracies(by_condition, LAST_ONE)],
         examples,

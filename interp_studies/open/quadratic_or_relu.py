@@ -159,7 +159,7 @@ CLAIMS = [  # made on seeds 0 to 7
     ),
     Claim(
         "squares 1.5",
-        "with 1.5 features per axis they have 0.8 to 0.98 times that error",
+        "with 1.5 features per axis, squares have 0.8 to 0.98 times a ReLU layer's error",
         above=0.8,
         below=0.98,
         overturned_by="a ratio below 0.8 or above 0.98 at larger r",
@@ -172,7 +172,7 @@ CLAIMS = [  # made on seeds 0 to 7
     ),
     Claim(
         "squares 3",
-        "with 3 features per axis the errors are about equal (0.98 to 1.15 times)",
+        "with 3 features per axis, squares have 0.98 to 1.15 times a ReLU layer's error",
         above=0.98,
         below=1.15,
         overturned_by="a ratio below at larger r",
@@ -201,8 +201,8 @@ CLAIMS = [  # made on seeds 0 to 7
     ),
     Claim(
         "gap 1",
-        "with one feature per axis, the fraction of pairs that squares read with an error below "
-        "1/4 is larger by more than 0.2",
+        "with one feature per axis, the fraction of pairs with an error below 1/4 is larger for "
+        "squares than for a ReLU layer by more than 0.2",
         above=0.2,
         overturned_by="a ReLU layer that reads as many",
         clauses=(

@@ -228,7 +228,7 @@ CLAIMS = [  # made on seeds 0 to 7
     ),
     Claim(
         "squares",
-        "squares need a width that grows faster (exponent above 1.4)",
+        "the width that squares need grows faster than the features (exponent above 1.4)",
         above=1.4,
         overturned_by="an exponent near 1",
         clauses=(
@@ -255,7 +255,8 @@ CLAIMS = [  # made on seeds 0 to 7
     ),
     Claim(
         "sparse beside",
-        f"at {AT} features a layer with one weight in five needs more than 1.2 times as many",
+        f"at {AT} features a layer with one weight in five needs more than 1.2 times a Gaussian "
+        "ReLU layer's width",
         above=1.2,
         overturned_by="a ratio near 1 at another scale of biases",
         factor=True,
@@ -264,7 +265,7 @@ CLAIMS = [  # made on seeds 0 to 7
         "linear",
         "without a nonlinearity the error stays above 1/4",
         above=AFFINE,
-        overturned_by="any such layer below: then the readoffs know more than the inputs say",
+        overturned_by="any such layer below 1/4, which would be a fault of the code",
         check=True,
     ),
 ]

@@ -75,8 +75,8 @@ SAVED = "saved by rounding"
 CLAIMS = [  # made on seeds 0 to 11
     Claim(
         (OWN, "plain", "neurons"),
-        "with an axis for each feature the error falls about with the square root of the number "
-        "of neurons (exponent -0.65 to -0.4)",
+        "with an axis for each feature the error is about inversely proportional to the square "
+        "root of the number of neurons (exponent -0.65 to -0.4)",
         above=-0.65,
         below=-0.4,
         overturned_by="an exponent near -1 or 0 at more neurons",
@@ -90,7 +90,8 @@ CLAIMS = [  # made on seeds 0 to 11
     ),
     Claim(
         (RANDOM, "plain", "neurons"),
-        "with random f-vectors it does not depend on the number of neurons (exponent -0.1 to 0.1)",
+        "with random f-vectors the error does not depend on the number of neurons (exponent -0.1 "
+        "to 0.1)",
         above=-0.1,
         below=0.1,
         overturned_by="an error that falls with neurons at the same axes",
@@ -102,7 +103,7 @@ CLAIMS = [  # made on seeds 0 to 11
     ),
     Claim(
         (RANDOM, "plain", "depth"),
-        "with random f-vectors it grows with depth, layers 2 to 6 (exponent 0.9 to 1.5)",
+        "with random f-vectors the error grows with depth, layers 2 to 6 (exponent 0.9 to 1.5)",
         above=0.9,
         below=1.5,
         overturned_by="errors that double every layer, or stop growing",
@@ -114,8 +115,8 @@ CLAIMS = [  # made on seeds 0 to 11
     ),
     Claim(
         (RANDOM, "plain", "law"),
-        "there, neither a power of the depth nor a constant factor per layer fits much better "
-        "(rms residuals within 0.05 of each other)",
+        "with random f-vectors neither a power of the depth nor a constant factor per layer fits "
+        "much better (rms residuals within 0.05 of each other)",
         above=-0.05,
         below=0.05,
         overturned_by="residuals further apart over more layers",
@@ -128,7 +129,7 @@ CLAIMS = [  # made on seeds 0 to 11
     ),
     Claim(
         (SPREAD, "plain", "depth"),
-        "with evenly spread f-vectors it grows more slowly (exponent 0.4 to 0.9)",
+        "with evenly spread f-vectors the error grows more slowly (exponent 0.4 to 0.9)",
         above=0.4,
         below=0.9,
         overturned_by="the same growth as along random f-vectors",
@@ -151,7 +152,7 @@ CLAIMS = [  # made on seeds 0 to 11
     ),
     Claim(
         (SPREAD, "rounded", "depth"),
-        "with rounding and evenly spread f-vectors it hardly grows (exponent below 0.5)",
+        "with rounding and evenly spread f-vectors the error hardly grows (exponent below 0.5)",
         below=0.5,
         overturned_by="an exponent of 0.5 or more at these loads",
         clauses=(
