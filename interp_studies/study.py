@@ -1,4 +1,4 @@
-"""One shape for every reproduction: a grid of jobs over seeds, and a report of what they found.
+"""The common form of all reproductions: a grid of jobs over seeds, and a report of their results.
 
     def grid(plan: Plan) -> Grid:
         return {load: plan.each_seed(f"load-{load:g}", trained_job, load=load) for load in LOADS}
@@ -11,9 +11,10 @@
         "open/bigram-capacity", summary, source, {"small": "..."}, grid, report, seeds=6
     )
 
-An entry point of the group `interp_toolkit.artefacts` makes it `interp reproduce NAME`; a study has
-the attributes of an `Artefact`. The jobs, the provenance and the status are the same for all, and
-written here.
+An entry point of the group `interp_toolkit.artefacts` adds a study to `interp reproduce NAME`; a
+study
+has the attributes of an `Artefact`. This module runs the jobs and adds provenance and status, which
+are common to all studies.
 """
 
 from __future__ import annotations
@@ -120,16 +121,17 @@ class StudyRun(Plan):
         """The study's result.
 
         Args:
-            verdict: what was found; settings that the user gives are added.
-            settings: as run, beside the preset and the number of seeds.
-            quantities: see `StudyResult`, as of the others.
-            claims: what came of the claims, on the plan's seeds.
-            evidence: by default the claims' (see `claims_evidence`), or how many quantities are
-                reached.
-            whose: what quantities are held against.
+            verdict: text of the verdict; settings of the user are appended.
+            settings: settings of the run, beside the preset and the number of seeds.
+            quantities: see `StudyResult`.
+            claims: judged claims, on the plan's seeds.
+            evidence: evidence; by default that of the claims (see `claims_evidence`), or the number
+                of
+                quantities that are reached.
+            whose: source of the values with which quantities are compared.
             first: tables before all others.
-            details: tables behind claims and quantities.
-            notes: what a reader must know beside.
+            details: tables after claims and quantities.
+            notes: conditions that a reader must know.
             plots: figures.
         """
         if evidence is None:
@@ -158,14 +160,15 @@ class StudyRun(Plan):
 
 @dataclass(frozen=True)
 class Study:
-    """A table, a figure or an open question; `interp reproduce NAME` calls `run`.
+    """A table, figure or open question that `interp reproduce NAME` runs.
 
     Attributes:
         name, summary, source, presets, first_seed, shares: see `interp_toolkit.registry.Artefact`.
         grid: the jobs by point.
         report: the result of a run.
-        seeds: how many, of all presets or of each; 0: every point of the grid has its own number.
-        question: that the source leaves open, in one sentence.
+        seeds: number of seeds, of all presets or by preset; 0: every point of the grid has its own
+            number.
+        question: the question that the source leaves open, in one sentence.
         apart: whether no job may run beside another.
     """
 

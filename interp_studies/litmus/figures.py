@@ -1,4 +1,4 @@
-"""Figures of the litmus test: the gap beside the margin, and the course of every seed."""
+"""Figures of the litmus test: the gap beside the margin, and the learning curve of every seed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from interp_toolkit.training.engine.metrics import FinalScore
 
 
 def gap_figure(gap: Interval, margin: float, measured: FinalScore) -> Figure:
-    """The gap with its interval, no gap, and the margin."""
+    """The gap with its interval, beside zero and the margin."""
     scale, unit = (100, "points") if measured.unit == "share" else (1, "nats")
     estimate = plots.markers([scale * gap.value], [0], CLASS_COLORS[0], "gap", size=11)
     estimate |= plots.hover(f"%{{x:.4g}} {unit}")
@@ -41,7 +41,7 @@ def gap_figure(gap: Interval, margin: float, measured: FinalScore) -> Figure:
 
 
 def curves(seeds: Sequence[Mapping[str, Any]], measured: FinalScore) -> Figure:
-    """The figure along training, a line a seed, with what guessing reaches."""
+    """Learning curves, one line per seed, beside the figure of guessing."""
     scale, unit = (100, "%") if measured.unit == "share" else (1, "nats")
     colors = dict(zip(dict.fromkeys(s["variant"] for s in seeds), CLASS_COLORS, strict=False))
     drawn = [seed for seed in seeds if seed["curve"]]

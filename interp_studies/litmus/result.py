@@ -1,4 +1,4 @@
-"""What the litmus test returns: its sentence, the gap, what every seed of both variants reached."""
+"""The result of the litmus test: its decision, the gap, and the figures of all seeds."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ CAVEAT = (
 
 @dataclass(frozen=True)
 class LitmusEvidence(Evidence):
-    """What the verdict of a litmus test rests on.
+    """The evidence behind the verdict of a litmus test.
 
     Attributes:
         why: the condition that decided.
-        measured, unit: what both variants are judged by.
-        gap: standard less MixiT; interval: of it, at `level`.
+        measured, unit: name and unit of the figure by which both variants are judged.
+        gap: figure of standard minus that of MixiT; `interval` is its interval at `level`.
         level: coverage of the intervals.
-        margin: the gap that counts.
-        guess: what guessing reaches, where that is known.
-        test_examples: behind each figure.
-        standard, mixit: what each reached.
+        margin: the smallest gap that counts.
+        guess: figure of guessing, if it is known.
+        test_examples: number of test examples behind each figure.
+        standard, mixit: results of the two variants.
     """
 
     why: str
@@ -66,9 +66,9 @@ class LitmusResult(Result):
     """Whether a task needs in-context reasoning.
 
     Attributes:
-        decision: the sentence, the gap, the margin.
-        standard, mixit: what the seeds of each variant reached.
-        trained: the same, a row a seed, with the course of the figure.
+        decision: the decision, the gap and the margin.
+        standard, mixit: results of the seeds of each variant.
+        trained: the results as rows, one per seed, with the learning curve.
     """
 
     decision: Decision
@@ -79,17 +79,17 @@ class LitmusResult(Result):
     omit_from_json: ClassVar[frozenset[str]] = frozenset({"decision", "standard", "mixit"})
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a seed."""
+        """One row per seed."""
         import pandas as pd
 
         return pd.DataFrame(self.trained).drop(columns=["steps", "curve"])
 
     def tables(self) -> list[Table]:
-        """Both variants; every seed."""
+        """Tables of both variants and of every seed."""
         return [_variants(self.standard, self.mixit, self.decision.margin), _by_seed(self)]
 
     def figures(self) -> list[Figure]:
-        """The gap beside the margin; the course of every seed."""
+        """The gap beside the margin, and the learning curve of every seed."""
         measured = self.standard.measured
         figures = [gap_figure(self.decision.gap, self.decision.margin, measured)]
         if any(seed["curve"] for seed in self.trained):
@@ -107,16 +107,16 @@ def litmus_result(
     given: Mapping[str, Any] | None = None,
     margin: float | None = None,
 ) -> LitmusResult:
-    """The result from what both variants reached.
+    """The result of the litmus test from the seeds of both variants.
 
     Args:
-        task: the recipe's name.
-        standard: its seeds.
-        mixit: its seeds.
+        task: name of the recipe.
+        standard: seeds of the standard transformer.
+        mixit: seeds of MixiT.
         settings: all settings of each variant's first seed, by variant.
         preset: preset of the recipe.
-        given: settings on top of it.
-        margin: see `rules`.
+        given: settings that replace those of the preset.
+        margin: smallest gap that counts; see `rules`.
     """
     decision = decide(standard, mixit, margin)
     budget = _budget(standard, mixit, preset, given or {}, settings)
@@ -153,7 +153,7 @@ def litmus_result(
 
 
 def _numbers(decision: Decision, standard: Seeds, mixit: Seeds) -> str:
-    """What both reached, and the gap, in words."""
+    """The figures of both variants and the gap, as text."""
     measured = standard.measured
     guess = ""
     if measured.guess is not None:
@@ -197,7 +197,7 @@ def _budget(
     given: Mapping[str, Any],
     settings: Mapping[str, Mapping[str, Any]],
 ) -> str:
-    """How many seeds, of what, for how long."""
+    """The number of seeds, the sizes and the length of the training, as text."""
     seeds = len(standard.runs)
     count = f"{seeds} seed{'s' if seeds > 1 else ''} each"
     changed = ", ".join(f"{key}={value}" for key, value in given.items() if key != "steps")

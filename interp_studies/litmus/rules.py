@@ -1,26 +1,30 @@
-"""The rules of the litmus test: which sentence the seeds of both variants allow, and why.
+"""The rules of the litmus test: the decision that the seeds of both variants allow, and its reason.
 
-The gap is how much better standard is than MixiT, with an interval (see `seed_interval`).
+The gap is the figure of standard minus that of MixiT, positive if standard is better, with an
+interval (see `seed_interval`).
 
-    needs          the interval lies above the margin; standard is clearly above guessing; MixiT
-                   has stopped improving, so that more steps are no answer; and it has not learned
-                   the task less well, which more heads or width may mend
-    does not need  MixiT has solved the task; or the interval lies below the margin, both have
-                   learned the task, and standard has stopped improving: no gap is to come
-    undecided      everything else; so always with one seed, whose interval is everything
+    needs          the interval lies above the margin, standard is clearly above guessing, MixiT has
+                   stopped improving, and MixiT has not merely learned the task less well, which
+                   more heads or a larger width may correct
+    does not need  MixiT has solved the task; or the interval lies below the margin, both variants
+                   have learned the task, and standard has stopped improving
+    undecided      everything else, and always with one seed, whose interval is unbounded
 
 Conventions, not theorems:
 
-    margin           5 points of a share, 0.1 nats
-    clearly above    the interval's worse end beats guessing by more than the margin
-    learned          so, and for shares at least half the way from guessing to perfect: what is
-                     below may be a plateau before attention has learned anything. In nats nobody
-                     knows what is perfect, so there "learned" means less
-    solved           a share whose interval's worse end is within 5 points of perfect (within the
-                     margin, if that is less), three quarters of the way from guessing or more
-    still improving  in the last quarter of the steps some seed's curve has risen by more than the
-                     margin. A learning rate that falls to zero flattens every curve, so a flat one
-                     does not say that a longer run would end in the same place
+    margin           5 points of an accuracy, or 0.1 nats
+    clearly above    the worse end of the interval is better than guessing by more than the margin
+    learned          clearly above guessing, and for an accuracy at least halfway from guessing to
+                     perfect: a lower accuracy may be a plateau before attention has learned
+                     anything. The perfect loss in nats is unknown, so a loss needs only be clearly
+                     above guessing
+    solved           the worse end of an accuracy's interval is within 5 points of perfect (or
+    within
+                     the margin, if it is smaller), and at least three quarters of the way from
+                     guessing to perfect
+    still improving  in the last quarter of the steps the curve of some seed has improved by more
+                     than the margin. A learning rate that falls to zero flattens every curve, so a
+                     flat curve does not show that longer training would not improve it
 """
 
 from __future__ import annotations
@@ -49,12 +53,12 @@ SENTENCES: dict[Status, str] = {
 
 @dataclass(frozen=True)
 class Trained:
-    """What one seed of a variant reached.
+    """The result of one seed of a variant.
 
     Attributes:
         seed: random seed of model and batches.
-        measured: the figure, at the end.
-        steps, curve: the same figure along training, as far as the recipe measures it.
+        measured: the figure at the end of training.
+        steps, curve: steps and values of the figure during training, if the recipe measures it.
     """
 
     seed: int
@@ -64,7 +68,7 @@ class Trained:
 
     @property
     def rise(self) -> float | None:
-        """How much the curve improved in the last quarter of its steps; None: no curve."""
+        """Improvement of the curve in the last quarter of its steps; None without a curve."""
         from_step = (1 - LAST) * self.steps[-1] if self.steps else 0
         earlier = [i for i, step in enumerate(self.steps) if step <= from_step]
         if len(self.curve) < 2 or not earlier:
@@ -78,8 +82,8 @@ class Seeds:
     """The seeds of one variant.
 
     Attributes:
-        name: name of the variant, as a sentence has it.
-        runs: one a seed.
+        name: name of the variant in sentences.
+        runs: one result per seed.
     """
 
     name: str
@@ -87,12 +91,12 @@ class Seeds:
 
     @property
     def measured(self) -> FinalScore:
-        """The first seed's figure, which says what is measured."""
+        """The figure of the first seed, which carries its name and unit."""
         return self.runs[0].measured
 
     @cached_property
     def interval(self) -> Interval:
-        """The mean over seeds."""
+        """The interval of the mean over seeds."""
         examples = self.measured.examples if self.measured.unit == "share" else None
         return over_seeds([run.measured.value for run in self.runs], examples)
 
@@ -109,18 +113,18 @@ class Seeds:
         return max(known) if len(known) == len(rises) else None
 
     def above_guess(self, value: float) -> float:
-        """By how much a value is better than guessing; infinite where nobody knows guessing."""
+        """By how much a value is better than guessing; infinite if guessing is unknown."""
         guess = self.measured.guess
         return math.inf if guess is None else _sign(self.measured) * (value - guess)
 
     def clearly_above_guess(self, margin: float) -> bool | None:
-        """Whether the worse end beats guessing by more than the margin; None: nobody knows."""
+        """Whether the worse end is above guessing by more than the margin; None: unknown."""
         if self.measured.guess is None:
             return None
         return self.above_guess(self.worse_end) > margin
 
     def learned(self, margin: float) -> bool:
-        """Clearly above guessing, and half the way to perfect where that is known."""
+        """Whether the variant is clearly above guessing, and halfway to perfect if known."""
         if not self.clearly_above_guess(margin):
             return False
         perfect, guess = _perfect(self.measured), self.measured.guess
@@ -129,7 +133,7 @@ class Seeds:
         return abs(perfect - self.worse_end) <= abs(perfect - guess) / 2
 
     def solved(self, margin: float) -> bool:
-        """Whether the worse end is near perfect, and far from guessing."""
+        """Whether the worse end is near perfect and far from guessing."""
         perfect, guess = _perfect(self.measured), self.measured.guess
         if perfect is None:
             return False
@@ -139,19 +143,19 @@ class Seeds:
         return abs(perfect - self.worse_end) <= allowed
 
     def improving(self, margin: float) -> bool | None:
-        """Whether more steps would help a seed, by its last quarter; None: no curve."""
+        """Whether a seed still improves in the last quarter of its steps; None without a curve."""
         return None if self.rise is None else self.rise > margin
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A sentence and what it rests on.
+    """A decision and its reason.
 
     Attributes:
-        status: which sentence.
-        why: the reason in words.
-        gap: how much better standard is, positive where it is.
-        margin: what the gap is held against.
+        status: the decision.
+        why: the reason as text.
+        gap: figure of standard minus that of MixiT, positive if standard is better.
+        margin: the smallest gap that counts.
     """
 
     status: Status
@@ -161,7 +165,7 @@ class Decision:
 
 
 def decide(standard: Seeds, mixit: Seeds, margin: float | None = None) -> Decision:
-    """Which sentence the rules allow; `margin` None: the convention of the figure's unit."""
+    """The decision that the rules allow; `margin` None is the convention for the figure's unit."""
     if margin is None:
         margin = MARGINS[standard.measured.unit]
     gap = difference(standard.interval, mixit.interval)
@@ -183,7 +187,7 @@ def decide(standard: Seeds, mixit: Seeds, margin: float | None = None) -> Decisi
 
 
 def _useless(measured: FinalScore, margin: float) -> str | None:
-    """Why nothing can be learned from this margin, or this task; None: something can."""
+    """Why this margin or task allows no decision; None if it allows one."""
     perfect = _perfect(measured)
     if perfect is None:
         return None
@@ -204,7 +208,7 @@ def _why_across(standard: Seeds, mixit: Seeds, margin: float) -> str:
 
 
 def _apart(standard: Seeds, mixit: Seeds, margin: float) -> tuple[Status, str]:
-    """Standard is better by more than the margin: is that the task's doing?"""
+    """The decision if standard is better by more than the margin."""
     if standard.clearly_above_guess(margin) is False:
         return "undecided", (
             "standard is ahead of MixiT and not clearly above guessing: give more --steps"
@@ -221,7 +225,7 @@ def _apart(standard: Seeds, mixit: Seeds, margin: float) -> tuple[Status, str]:
 
 
 def _alike(standard: Seeds, mixit: Seeds, margin: float) -> tuple[Status, str]:
-    """Standard is not better by the margin: is that because both can do the task?"""
+    """The decision if standard is not better by more than the margin."""
     within = "MixiT is within the margin of standard, or ahead"
     if standard.measured.guess is None:
         return "undecided", f"{within}, and nobody knows what guessing reaches"
@@ -241,7 +245,7 @@ def _sign(measured: FinalScore) -> int:
 
 
 def _perfect(measured: FinalScore) -> float | None:
-    """The best possible figure; None: not known."""
+    """The best possible figure; None if it is unknown."""
     if measured.unit != "share":
         return None
     return 1.0 if measured.better == "higher" else 0.0

@@ -1,14 +1,17 @@
 """The litmus test: does a task need in-context reasoning?
 
-Standard transformers and MixiT, whose attention is fixed at random and looks at nothing, are
-trained on the task with the same settings and from the same seeds. Attention that depends on the
-input is all that MixiT lacks, so a gap says that the task needs it and no gap that it does not.
-`rules` and `seed_interval` define when a gap counts, and when neither sentence is allowed.
+Standard transformers, and MixiT, whose attention is random and does not depend on the input, are
+trained on the task with equal settings and seeds. MixiT lacks only the attention that depends on
+the
+input, so a gap suggests that the task needs such attention. `rules` and `seed_interval` define when
+a
+gap counts, and when no decision is possible.
 
-What a sentence holds for: these two architectures, this budget, this training. That MixiT fails
-to learn a task is no proof that it cannot; its result depends on its heads and its width (the
-source's table 11: 35 % to 92 % on decimal addition from 4 to 256 heads). A seed draws the model,
-its mixing matrices and its batches; the test is the same for all.
+A decision holds for these two architectures, this budget and this training. If MixiT fails to learn
+a
+task, another MixiT may still learn it: its accuracy depends on its heads and width (in the source's
+table 11, 35 % to 92 % on decimal addition with 4 to 256 heads). A seed determines the model, its
+mixing matrices and its batches; the test set is equal for all seeds.
 
 Source: "Is random attention sufficient for sequence modeling?", sections 4 and 5.
 """
@@ -39,7 +42,7 @@ _OWN = {"variant": "both variants are trained", "seeds": "give --seeds", "device
 def train_and_measure(
     *, folder: Path, recipe: str, settings: Mapping[str, Any], seed: int, device: str
 ) -> Outcome:
-    """Train one seed of a variant; its figure, and the figure's curve."""
+    """Train one seed of a variant; returns its figure and learning curve."""
     _, run = train_seed(recipe, settings, seed, device, folder)
     if KEY not in run.training:
         raise InputError(f"{recipe} does not record the number by which its runs are compared")
@@ -64,19 +67,20 @@ def litmus(
     margin: float | None = None,
     runner: Runner | None = None,
 ) -> LitmusResult:
-    """Train both variants of a task's recipe and say what the gap between them means.
+    """Train both variants of a task's recipe and interpret the gap between them.
 
     Args:
-        task: the recipe's name.
+        task: name of the recipe.
         preset: preset of the recipe.
-        seeds: seeds of each variant; the first is the setting `seed`.
-        settings: settings of the recipe, for both variants, on top of the preset.
-        margin: what counts as a gap, in the figure's unit; None: the convention.
-        runner: where and how to train; None: on the CPU, a process a processor, nothing kept.
+        seeds: number of seeds of each variant; the first is the setting `seed`.
+        settings: settings of the recipe for both variants, which replace those of the preset.
+        margin: smallest gap that counts, in the figure's unit; None: the convention.
+        runner: runner of the jobs; None: on the CPU, one process per processor, without files.
 
     Raises:
-        InputError: the recipe has not both variants, or records no figure; a setting does not
-            fit, or a text cannot be read; or what training raises.
+        InputError: the recipe lacks one of the variants or records no figure, a setting does not
+            fit,
+            or a text cannot be read; also errors of the training.
     """
     if seeds < 1:
         raise InputError(f"seeds must be at least 1, got {seeds}")
@@ -107,7 +111,7 @@ def litmus(
 
 
 def _check(recipe: Recipe, given: Mapping[str, Any]) -> None:
-    """Raise InputError where the recipe cannot be tested, or a setting is not for both variants."""
+    """Raise InputError if the recipe cannot be tested, or a setting is not for both variants."""
     if not NAMES.keys() <= recipe.variants.keys():
         fit = [r.name for r in load_all("recipes").values() if NAMES.keys() <= r.variants.keys()]
         raise InputError(
@@ -127,7 +131,7 @@ def _jobs(
     seeds: int,
     device: str,
 ) -> list[Job]:
-    """A job a seed, with what differs from the recipe's defaults."""
+    """One job per seed, with the settings that differ from the recipe's defaults."""
     config = configure(recipe, variant, preset, {**given, "device": device})
     chosen = config.model_dump(mode="json", exclude_unset=True)
     for key in ("seed", "seeds", "device"):

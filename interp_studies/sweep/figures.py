@@ -1,4 +1,4 @@
-"""Figures of a sweep: what is measured against each setting of the grid, a line a variant."""
+"""Figures of a sweep: the compared figure against each setting, one line per variant."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MOST = {"higher": "highest", "lower": "lowest"}
 
 
 class Mean(NamedTuple):
-    """What a point reached: its settings, the mean over its seeds and its interval.
+    """The mean over seeds at a point of the grid.
 
-    The interval is None where there is one seed.
+    The interval is None if the point has one seed.
     """
 
     at: Mapping[str, Any]
@@ -27,7 +27,7 @@ class Mean(NamedTuple):
 
 
 class _Placed(NamedTuple):
-    """A mean in the figure's units, at its place on the axis."""
+    """A mean in the figure's units, with its position on the axis."""
 
     x: Any
     y: float
@@ -35,13 +35,13 @@ class _Placed(NamedTuple):
 
 
 def sweep_figures(name: str, unit: str, better: str, points: Sequence[Mean]) -> list[Figure]:
-    """One for each setting that has two values or more.
+    """One figure for each setting that has two or more values.
 
     Args:
-        name: what is measured.
-        unit: a "share" is drawn in percent.
+        name: name of the measured figure.
+        unit: unit of the measured figure; a "share" is plotted in percent.
         better: "higher" or "lower".
-        points: what they reached.
+        points: means at the points of the grid.
     """
     keys = list(points[0].at) if points else []
     varied = [key for key in keys if len({str(point.at[key]) for point in points}) > 1]
@@ -80,7 +80,7 @@ def _placed(point: Mean, key: str, scale: float) -> _Placed:
 
 
 def _of_seeds(points: Sequence[Mean]) -> str:
-    """How many seeds a point is of, and what its bar is."""
+    """The caption: the number of seeds per point, and what the error bars are."""
     if not any(point.interval for point in points):
         return "Each point is one point of the grid, with one seed"
     without = "" if all(point.interval for point in points) else "; one without a bar is one seed"
@@ -93,7 +93,7 @@ def _of_seeds(points: Sequence[Mean]) -> str:
 def _traces(
     line: str, points: Sequence[_Placed], better: str, color: str, place: int
 ) -> list[plots.Part]:
-    """All points, and a line through the best at each place."""
+    """Markers at all points, and a line through the best point at each position on the axis."""
     best: dict[Any, float] = {}
     pick = max if better == "higher" else min
     for x, y, _ in points:

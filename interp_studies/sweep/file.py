@@ -1,4 +1,4 @@
-"""What a sweep's YAML file asks for: a recipe, settings for all of its runs, a grid, seeds.
+"""The YAML file of a sweep: a recipe, settings of all runs, a grid, and seeds.
 
     recipe: retrieval
     preset: small
@@ -8,8 +8,8 @@
       lr: [0.001, 0.0005]
     seeds: 3
 
-The points are all combinations of the grid's values. Every one of them is checked against the
-recipe's settings before anything runs.
+The points are all combinations of the grid's values. Every point is checked against the recipe's
+settings before any run starts.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _OWN = {
 
 
 class SweepFile(BaseModel):
-    """A sweep's file, as data.
+    """The contents of a sweep's file.
 
     Attributes:
-        recipe: its name.
+        recipe: name of the recipe.
         preset: preset of the recipe.
         settings: settings of the recipe that are equal at all points.
         grid: the values of each setting that is varied; `variant` may be one.
-        seeds: trained at each point.
-        name: in the result; the file's own name if it is not given.
+        seeds: number of seeds at each point.
+        name: name of the sweep in its result; the file's name if it is not given.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -69,9 +69,9 @@ class Point:
     """A point of the grid.
 
     Attributes:
-        at: the grid's settings here, as the recipe reads them.
-        settings: all that differs from the recipe's defaults, as JSON data.
-        cost: roughly, beside the other points.
+        at: the grid's settings at this point, as the recipe reads them.
+        settings: all settings that differ from the recipe's defaults, as JSON data.
+        cost: approximate cost of a run, relative to the other points.
     """
 
     at: Mapping[str, Any]
@@ -80,7 +80,7 @@ class Point:
 
     @property
     def name(self) -> str:
-        """Of its files: some of its values, and a hash of all."""
+        """The name of the point's files: some of its values, and a hash of all settings."""
         text = json.dumps(self.at, sort_keys=True)
         values = re.sub(r"[^\w.+-]+", "-", "-".join(str(value) for value in self.at.values()))
         hashed = hashlib.sha256(text.encode()).hexdigest()[:8]
@@ -88,12 +88,12 @@ class Point:
 
     @property
     def said(self) -> str:
-        """For a sentence."""
+        """The point's settings as text for a sentence."""
         return said(self.at)
 
 
 def said(at: Mapping[str, Any]) -> str:
-    """A point's place in the grid, such as `variant=mixit, lr=0.001`."""
+    """Settings of the grid as text, such as `variant=mixit, lr=0.001`."""
     return ", ".join(f"{key}={_yaml_word(value)}" for key, value in at.items())
 
 
@@ -101,8 +101,9 @@ def read_sweep(path: Path) -> SweepFile:
     """Read and check a sweep's file; `grid_points` checks the settings.
 
     Raises:
-        InputError: it cannot be read, is no YAML, has a key twice, or keys or values that do not
-            fit.
+        InputError: the file cannot be read, is not YAML, has a key twice, or has keys or values
+            that
+            do not fit.
     """
     data = read_yaml(path)
     if not isinstance(data, dict):
@@ -115,7 +116,7 @@ def read_sweep(path: Path) -> SweepFile:
 
 
 def _explained(error: ValidationError) -> str:
-    """A file's error by the name of its key; a key that is not known explains a missing one."""
+    """The message of an invalid file, by key; an unknown key is named before a missing one."""
     first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
     key = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
@@ -132,16 +133,17 @@ def _explained(error: ValidationError) -> str:
 
 
 def _yaml_word(value: Any) -> str:
-    """As YAML writes it where Python has another word."""
+    """A value as YAML writes it, where Python writes it differently."""
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
 def grid_points(file: SweepFile) -> list[Point]:
-    """All combinations of the grid's values, each one checked.
+    """All combinations of the grid's values, each of them checked.
 
     Raises:
-        InputError: no such recipe or preset, a key that cannot be varied, a value that does not
-            fit the recipe, values that do not go together, or two that are the same.
+        InputError: the recipe or preset does not exist, a key cannot be varied, a value does not
+            fit
+            the recipe, values do not fit each other, or two values are equal.
     """
     recipe = find("recipes", file.recipe)
     _check_keys(file)
@@ -187,7 +189,7 @@ def _point(recipe: Recipe, file: SweepFile, asked: Mapping[str, Any]) -> Point:
 
 
 def _cost(chosen: Mapping[str, Any]) -> float:
-    """How long a run takes, roughly, where the recipe has the settings that say it."""
+    """The approximate cost of a run, from those of the recipe's settings that determine it."""
     factors = (chosen.get(key, 1) for key in ("steps", "layers", "d_model", "rows"))
     known = (factor for factor in factors if isinstance(factor, int | float))
     return math.prod(float(min(factor, MOST_OF_FACTOR)) for factor in known)

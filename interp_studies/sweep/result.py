@@ -1,12 +1,13 @@
-"""The result of a sweep: what each point of the grid reaches over seeds, and which is best.
+"""The result of a sweep: the mean over seeds at each point of the grid, and the best point.
 
-Points are ranked by the mean over seeds of the figure that the recipe's runs are compared by.
-The best is called so only where its gap to each of the k other points is above 0 by an interval of
-level 1 - 0.05 / k (see `seed_interval`), so that the chance of a wrong "best" is at most 5 %
-however many points there are; otherwise the choice is undecided. One seed a point never decides.
+Points are ranked by the mean over seeds of the figure by which the recipe's runs are compared. With
+k other points, a point is called the best only if its difference from each of them is above 0 by an
+interval of level 1 - 0.05 / k (see `seed_interval`). The chance of a wrong "best" is then at most
+5 %, however many points there are. Otherwise, and always with one seed per point, the choice is
+undecided.
 
-The best of many is chosen by the same figure that it is then reported by, so the figure is better
-than that point's own: by how much depends on how many points are about as good.
+The best point is selected by the figure that is then reported, so this figure is biased upward: the
+more points are about as good, the larger the bias.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ Missing = Mapping[str, Mapping[int, str]]
 
 @dataclass(frozen=True)
 class PointResult:
-    """What a point reached.
+    """The result at one point of the grid.
 
     Attributes:
-        at: the grid's settings here.
-        values: the figure of each seed that came to an end, by seed.
-        mean, lowest, highest: over them; None where there are none.
-        low, high: the 95 % interval of the mean; None where nothing is known.
-        seconds: seconds of its runs, together.
-        missing: why the others did not come to an end, by seed.
+        at: the grid's settings at this point.
+        values: the figure of each finished seed, by seed.
+        mean, lowest, highest: mean and range of the values; None if no seed finished.
+        low, high: the 95 % interval of the mean; None if it is unknown.
+        seconds: total seconds of the point's runs.
+        missing: why each other seed did not finish, by seed.
     """
 
     at: Mapping[str, Any]
@@ -66,12 +67,12 @@ class PointResult:
 
     @property
     def complete(self) -> bool:
-        """Whether every seed came to an end; the mean of the others would not be of chance."""
+        """Whether every seed finished; otherwise the mean is over a selection of seeds."""
         return bool(self.values) and not self.missing
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Of the mean over seeds; None where there is one seed, which says nothing of others."""
+        """The 95 % interval of the mean over seeds; None with one seed."""
         if self.low is None or self.high is None or len(self.values) < 2:
             return None
         return self.low, self.high
@@ -79,7 +80,7 @@ class PointResult:
 
 @dataclass(frozen=True)
 class Measure:
-    """What the points are compared by; see `training.engine.metrics`."""
+    """The figure by which points are compared; see `training.engine.metrics`."""
 
     name: str
     better: str
@@ -87,26 +88,26 @@ class Measure:
     examples: int | None
 
     def interval(self, values: Sequence[float], level: float = COVERAGE) -> Interval:
-        """Of the mean over seeds."""
+        """The interval of the mean over seeds."""
         return over_seeds(values, self.examples if self.unit == "share" else None, level)
 
     def ahead(self, first: Interval, second: Interval) -> Interval:
-        """How much better the first is than the second."""
+        """By how much the first interval's mean is better than the second's, as an interval."""
         pair = (first, second) if self.better == "higher" else (second, first)
         return difference(*pair)
 
 
 @dataclass(frozen=True)
 class SweepEvidence(Evidence):
-    """What the verdict on a sweep rests on.
+    """The evidence behind the verdict on a sweep.
 
     Attributes:
-        points: points of the grid.
-        complete: points with all their runs.
-        runs_missing: over all points.
-        best, second: settings and mean of the two best points; None where there are none.
-        choice: "decided" where the best is better than all others, else "undecided".
-        not_told_from_the_best: how many others may be as good.
+        points: number of points of the grid.
+        complete: number of points whose runs all finished.
+        runs_missing: number of missing runs, over all points.
+        best, second: settings and mean of the two best points; None if there are none.
+        choice: "decided" if the best point is better than all others, else "undecided".
+        not_told_from_the_best: number of other points that may be as good as the best.
     """
 
     points: int
@@ -120,11 +121,11 @@ class SweepEvidence(Evidence):
 
 @dataclass(frozen=True)
 class SweepResult(Result):
-    """A sweep, or as much of it as there is.
+    """The result of a sweep, or of the part that is finished.
 
     Attributes:
-        figure: what is compared: name, which way is better, unit; None before the first run.
-        points: in the order of the grid.
+        figure: the compared figure: its name, direction and unit; None before the first run.
+        points: results in the order of the grid.
     """
 
     evidence: SweepEvidence
@@ -134,14 +135,14 @@ class SweepResult(Result):
     omit_from_json: ClassVar[frozenset[str]] = frozenset()
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a point."""
+        """One row per point."""
         import pandas as pd
 
         rows = [[*point.at.values(), *_reached(point)] for point in self.ranked()]
         return pd.DataFrame(rows, columns=self._columns())
 
     def tables(self) -> list[Table]:
-        """The points, the best first; the best of each variant; what is missing; seconds."""
+        """Tables of the points (best first), each variant's best, missing runs, and seconds."""
         ranked = self.ranked()
         tables = [self._points(ranked)]
         if len({point.at.get(VARIANT) for point in ranked}) > 1:
@@ -157,7 +158,7 @@ class SweepResult(Result):
         return [*tables, Table("Time", ["point", "runs", "seconds"], seconds)]
 
     def figures(self) -> list[Figure]:
-        """The figure against each setting of the grid."""
+        """The compared figure against each setting of the grid."""
         if self.figure is None:
             return []
         return sweep_figures(
@@ -173,11 +174,11 @@ class SweepResult(Result):
 
     @property
     def choice_is_made(self) -> bool:
-        """Whether one point is better than all others, for all that the runs say."""
+        """Whether one point is better than all others by the intervals of all runs."""
         return self.evidence.choice == "decided"
 
     def ranked(self) -> list[PointResult]:
-        """The best first; those with runs missing behind all others."""
+        """The points with the best first; points with missing runs come after all others."""
         return _ranked(self.points, self.figure)
 
     def _points(self, ranked: Sequence[PointResult]) -> Table:
@@ -203,7 +204,7 @@ class SweepResult(Result):
 
 
 def _setting(value: Any) -> Any:
-    """As the sweep's file has it: 0.003, not with the decimals of the column's others."""
+    """A setting as the sweep's file writes it: 0.003, without the decimals of its column."""
     return f"{value:g}" if isinstance(value, float) else value
 
 
@@ -215,14 +216,14 @@ def _reached(point: PointResult) -> list[Any]:
 def sweep_result(
     file: SweepFile, points: Sequence[Point], runs: Runs, missing: Missing, device: str
 ) -> SweepResult:
-    """The result of the runs there are.
+    """The result of the finished runs.
 
     Args:
         file: file of the sweep.
         points: points of its grid.
-        runs: what each finished run found, by point and seed.
-        missing: why the others did not come to an end, by point and seed.
-        device: that they were trained on.
+        runs: values of each finished run, by point and seed.
+        missing: why each other run did not finish, by point and seed.
+        device: device of the training.
     """
     known = [values for of_point in runs.values() for values in of_point.values()]
     measure = None
@@ -266,7 +267,7 @@ def _ranked(points: Sequence[PointResult], measure: Measure | None) -> list[Poin
 
 
 def _evidence(points: Sequence[PointResult], measure: Measure | None) -> SweepEvidence:
-    """What the verdict rests on."""
+    """The evidence behind the verdict."""
     complete = [point for point in _ranked(points, measure) if point.complete]
     finished = len(complete) == len(points)
     found = SweepEvidence(
@@ -292,7 +293,7 @@ def _evidence(points: Sequence[PointResult], measure: Measure | None) -> SweepEv
 
 
 def _rivals(best: PointResult, others: Sequence[PointResult], measure: Measure) -> int:
-    """How many of the others may be as good as the best, for all the seeds and the test say."""
+    """The number of other points that may be as good as the best, by the intervals."""
     level = 1 - (1 - COVERAGE) / len(others)
     top = measure.interval(list(best.values.values()), level)
     gaps = (measure.ahead(top, measure.interval(list(o.values.values()), level)) for o in others)
@@ -333,7 +334,7 @@ def _verdict(
 
 
 def _lead(best: PointResult, second: PointResult, measure: Measure) -> str:
-    """How far the second is behind."""
+    """The difference between the best and the second point, as text."""
     lead = abs((best.mean or 0.0) - (second.mean or 0.0))
     text = f"{100 * lead:.2f} points" if measure.unit == "share" else shown(lead, measure.unit)
     return f"{text} ahead of the second ({said(second.at)})"

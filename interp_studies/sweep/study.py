@@ -1,8 +1,10 @@
-"""Train a recipe at all points of a grid, over seeds, and say which point is best.
+"""Train a recipe at all points of a grid, over seeds, and select the best point.
 
-Every run is a job, so a sweep goes on where it was killed, on any engine, and a run that fails or
-whose process is killed twice is missing while the others go on. The result is written anew
-after every run: however the sweep ends, its one file is whole and says what is missing.
+Every run is a job, so an interrupted sweep can be resumed, on any engine. A run that fails, or
+whose
+process is killed twice, is reported as missing, and the other runs go on. The result is written
+after
+every run, so its file is always complete and lists the missing runs.
 """
 
 from __future__ import annotations
@@ -35,15 +37,15 @@ def train_point(
     device: str,
     log: Mapping[str, str] | None = None,
 ) -> Outcome:
-    """Train one seed at a point and say what it reaches.
+    """Train one seed at a point; returns its figure.
 
     Args:
-        folder: for the training run's files.
-        recipe: its name.
-        settings: what differs from its defaults.
+        folder: folder of the training run's files.
+        recipe: name of the recipe.
+        settings: settings that differ from the recipe's defaults.
         seed: random seed of the model and its batches.
-        device: where to train.
-        log: where measurements are sent: `to`, `folder` and `name` of `tracked`.
+        device: device of the training.
+        log: destination of measurements: `to`, `folder` and `name` of `tracked`.
     """
     began = time.monotonic()
     nowhere = {"to": None, "folder": None, "name": ""}
@@ -57,7 +59,7 @@ def train_point(
 
 
 def _of_loss(loss: float) -> dict[str, Any]:
-    """What runs are compared by where the recipe does not say."""
+    """The final loss as the compared figure, for recipes that define none."""
     return {"name": "loss", "value": loss, "better": "lower", "unit": "", "examples": None}
 
 
@@ -71,14 +73,13 @@ def sweep(
     """Train all points of a sweep.
 
     Args:
-        file: what to train.
-        runner: where and how; None: on the CPU, a process a processor.
-        keep: is given the result so far at the start and after every run.
-        log: "tensorboard" or "wandb": where measurements are sent; needs the runner's folder.
+        file: contents of the sweep's file.
+        runner: runner of the jobs; None: on the CPU, one process per processor.
+        keep: called with the result so far, at the start and after every run.
+        log: destination of measurements, "tensorboard" or "wandb"; requires the runner's folder.
 
     Raises:
-        InputError: a point does not fit the recipe, or its text cannot be read; or not one run
-            came to an end.
+        InputError: a point does not fit the recipe, its text cannot be read, or no run finished.
     """
     runner = runner or Runner()
     check_log(log, runner.folder)

@@ -1,24 +1,24 @@
-"""Theorem 5.1 in practice: what a layer of frozen heads can fit, and what fixed mixing cannot.
+"""Theorem 5.1 in practice: functions that frozen heads fit, and that fixed mixing does not.
 
-The theorem: one layer of attention with frozen random queries and keys and an MLP approximates
-every continuous causal function, as closely as one likes with enough heads. Its proof says that
-already the heads' readings, with W_V fitted, do; and that MixiT cannot, because its readings are
-linear in the tokens. Both kinds of heads are fitted here to the functions of `fits`, at equal
-sizes and on the same rows, once with W_V alone and once with W_V and an MLP (see `fits`), for
-growing numbers of heads; errors are on held-out rows, the first position apart from the later ones.
+The theorem: one layer of attention with frozen random queries and keys, followed by an MLP,
+approximates every continuous causal function arbitrarily well with enough heads. Its proof states
+that the heads' outputs suffice if W_V is fitted, and that MixiT's do not, because they are linear
+in the tokens. Both kinds of heads are fitted here to the functions of `fits`, at equal sizes and on
+equal rows, for growing numbers of heads: once with W_V alone, and once with W_V and an MLP (see
+`fits`). Errors are measured on held-out rows, separately for the first position and the later ones.
 
-What to expect, from the definitions alone:
+The definitions alone imply:
 
-- every head reads h_1 at the first position, so that W_V alone is linear there: the proof's random
-  features are not enough for the theorem, and the MLP is needed;
-- without positions in h a head cannot tell the order of the tokens before its own: the token before
-  is then missed by √(7/18) of its standard deviation, or more, whatever is fitted;
+- every head reads h_1 at the first position, so W_V alone is linear there: the proof's random
+  features do not suffice for the theorem, and the MLP is needed;
+- without positions in h a head cannot distinguish the order of the tokens before its own: any fit
+  misses the previous token by at least √(7/18) of its standard deviation;
 - MixiT with W_V alone is linear, and more than m(m + 1)/2 - (m - 1) heads add nothing; but with as
-  many heads its readings determine the tokens, and an MLP can compute anything from them.
+  many heads its outputs determine the tokens, and an MLP can compute any function of them.
 
-What follows from these alone is a check and no claim. With W_V alone more heads contain fewer ones,
-so that errors hardly can rise; a claim about their exponent has a bound away from 0, which was set
-after seeds 0 to 4 were seen.
+Statements that follow from the definitions are checks, not claims. With W_V alone, more heads
+include the fits of fewer heads, so errors can hardly rise; a claim about their exponent has a bound
+away from 0, which was set after seeds 0 to 4 were seen.
 
 Source: "Is random attention sufficient for sequence modeling?", theorem 5.1 and appendix B, which
 give no numbers.
@@ -79,14 +79,14 @@ PANELS_A_ROW = 3  # of the figures
 
 @dataclass(frozen=True)
 class TheoremSizes:
-    """What a preset runs.
+    """Sizes of a preset.
 
     Attributes:
         values_heads, block_heads: numbers of heads, with W_V alone and with the MLP.
-        values_rows, block_rows: sequences to fit on.
-        held_out: sequences to judge on.
-        block: how the layer is trained.
-        seeds: how many.
+        values_rows, block_rows: numbers of sequences for fitting.
+        held_out: number of sequences for evaluation.
+        block: settings of the layer's training.
+        seeds: number of seeds.
     """
 
     values_heads: tuple[int, ...]
@@ -121,7 +121,7 @@ PRESETS: Mapping[str, TheoremSizes] = {
 
 
 def fit_job(*, folder: Path, sizes: Mapping[str, Any], seed: int) -> Outcome:
-    """One seed: its rows and heads, every fit, the errors on held-out rows.
+    """All fits of one seed, with errors on held-out rows.
 
     Args:
         folder: not used.
@@ -133,7 +133,7 @@ def fit_job(*, folder: Path, sizes: Mapping[str, Any], seed: int) -> Outcome:
 
 
 def fits_of(sizes: TheoremSizes, seed: int) -> dict[str, Any]:
-    """Every fit of a seed."""
+    """All fits of one seed."""
     rng = np.random.default_rng(seed)
     train, small, test = (
         draw(n, rng) for n in (sizes.block_rows, sizes.values_rows, sizes.held_out)
@@ -186,7 +186,7 @@ Seeds = Sequence[Values]  # what each seed's job found
 
 
 def grid(plan: Plan) -> Grid:
-    """Every number of heads of both kinds."""
+    """One job per seed, with every number of heads of both kinds."""
     sizes = asdict(PRESETS[plan.preset])
     return {
         seed: [Job(f"seed-{seed}", fit_job, {"sizes": sizes, "seed": seed})] for seed in plan.seeds
@@ -209,7 +209,7 @@ def error(
     *,
     positions: bool = True,
 ) -> float:
-    """One error of a seed."""
+    """The error of one fit of a seed."""
     one = next(
         f
         for f in of["fits"]
@@ -219,7 +219,7 @@ def error(
 
 
 def claims(runs: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
-    """What is asked of every seed; see the module for why."""
+    """The claims about every seed; the module explains their reasons."""
     alone, block = "values alone", "values and MLP"
     most, most_block = sizes.values_heads[-1], sizes.block_heads[-1]
     counted = [n for n in sizes.values_heads if n >= FROM]
@@ -326,7 +326,7 @@ def claims(runs: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
 
 
 def error_quantities(runs: Seeds, sizes: TheoremSizes) -> list[Quantity]:
-    """Errors with the most heads; what the definitions say exactly."""
+    """Errors with the most heads, and quantities that the definitions determine exactly."""
     listed = [
         compare_range(
             "MixiT's attention",
@@ -364,7 +364,7 @@ def error_quantities(runs: Seeds, sizes: TheoremSizes) -> list[Quantity]:
 
 
 def verdict(runs: Seeds, findings: Sequence[JudgedClaim], sizes: TheoremSizes) -> str:
-    """Every estimate, and what the confirmed claims come to."""
+    """The verdict: all estimates, and the conclusion from the confirmed claims."""
     n = len(FUNCTIONS)
     exponents = sorted(findings[:n], key=lambda f: f.value)
     first, still, _, qk, mixit, beats, retrieves, order = findings[n:]
@@ -404,12 +404,12 @@ def verdict(runs: Seeds, findings: Sequence[JudgedClaim], sizes: TheoremSizes) -
 
 
 def by_heads_figure(runs: Seeds, fit: str, measured: str) -> Figure:
-    """A panel a function: both kinds of heads, the best linear map dashed; a point a seed.
+    """One panel per function with both kinds of heads and, dashed, the best linear map.
 
     Args:
-        runs: what each seed's job found.
-        fit: which of its fits.
-        measured: how it is fitted, for the caption.
+        runs: results of each seed's job.
+        fit: name of the fit.
+        measured: how the fit is made, for the caption.
     """
     panels = plots.beside(len(FUNCTIONS), PANELS_A_ROW)
     data: list[plots.Part] = []
@@ -444,7 +444,7 @@ def by_heads_figure(runs: Seeds, fit: str, measured: str) -> Figure:
 
 
 def report(run: StudyRun) -> StudyResult:
-    """The claims, and every fit's errors."""
+    """The claims, and the errors of every fit."""
     runs, sizes = run.values, PRESETS[run.preset]
     findings = judged(claims(runs, sizes))
     rows = [
