@@ -12,9 +12,8 @@
     )
 
 An entry point of the group `interp_toolkit.artefacts` adds a study to `interp reproduce NAME`; a
-study
-has the attributes of an `Artefact`. This module runs the jobs and adds provenance and status, which
-are common to all studies.
+study has the attributes of an `Artefact`. This module runs the jobs and adds provenance and status,
+which are common to all studies.
 """
 
 from __future__ import annotations
@@ -126,8 +125,7 @@ class StudyRun(Plan):
             quantities: see `StudyResult`.
             claims: judged claims, on the plan's seeds.
             evidence: evidence; by default that of the claims (see `claims_evidence`), or the number
-                of
-                quantities that are reached.
+                of quantities that are reached.
             whose: source of the values with which quantities are compared.
             first: tables before all others.
             details: tables after claims and quantities.

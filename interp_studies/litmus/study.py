@@ -2,16 +2,13 @@
 
 Standard transformers, and MixiT, whose attention is random and does not depend on the input, are
 trained on the task with equal settings and seeds. MixiT lacks only the attention that depends on
-the
-input, so a gap suggests that the task needs such attention. `rules` and `seed_interval` define when
-a
-gap counts, and when no decision is possible.
+the input, so a gap suggests that the task needs such attention. `rules` and `seed_interval` define
+when a gap counts, and when no decision is possible.
 
 A decision holds for these two architectures, this budget and this training. If MixiT fails to learn
-a
-task, another MixiT may still learn it: its accuracy depends on its heads and width (in the source's
-table 11, 35 % to 92 % on decimal addition with 4 to 256 heads). A seed determines the model, its
-mixing matrices and its batches; the test set is equal for all seeds.
+a task, another MixiT may still learn it: its accuracy depends on its heads and width (in the
+source's table 11, 35 % to 92 % on decimal addition with 4 to 256 heads). A seed determines the
+model, its mixing matrices and its batches; the test set is equal for all seeds.
 
 Source: "Is random attention sufficient for sequence modeling?", sections 4 and 5.
 """
@@ -79,8 +76,7 @@ def litmus(
 
     Raises:
         InputError: the recipe lacks one of the variants or records no figure, a setting does not
-            fit,
-            or a text cannot be read; also errors of the training.
+            fit, or a text cannot be read; also errors of the training.
     """
     if seeds < 1:
         raise InputError(f"seeds must be at least 1, got {seeds}")

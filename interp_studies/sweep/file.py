@@ -102,8 +102,7 @@ def read_sweep(path: Path) -> SweepFile:
 
     Raises:
         InputError: the file cannot be read, is not YAML, has a key twice, or has keys or values
-            that
-            do not fit.
+            that do not fit.
     """
     data = read_yaml(path)
     if not isinstance(data, dict):
@@ -142,8 +141,7 @@ def grid_points(file: SweepFile) -> list[Point]:
 
     Raises:
         InputError: the recipe or preset does not exist, a key cannot be varied, a value does not
-            fit
-            the recipe, values do not fit each other, or two values are equal.
+            fit the recipe, values do not fit each other, or two values are equal.
     """
     recipe = find("recipes", file.recipe)
     _check_keys(file)

@@ -1,10 +1,8 @@
 """Train a recipe at all points of a grid, over seeds, and select the best point.
 
 Every run is a job, so an interrupted sweep can be resumed, on any engine. A run that fails, or
-whose
-process is killed twice, is reported as missing, and the other runs go on. The result is written
-after
-every run, so its file is always complete and lists the missing runs.
+whose process is killed twice, is reported as missing, and the other runs go on. The result is
+written after every run, so its file is always complete and lists the missing runs.
 """
 
 from __future__ import annotations
