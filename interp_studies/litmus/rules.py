@@ -19,8 +19,8 @@ Conventions, not theorems:
                      anything. The perfect loss in nats is unknown, so a loss needs only be clearly
                      above guessing
     solved           the worse end of an accuracy's interval is within 5 points of perfect (or
-                     within the margin, if it is smaller), and at least three quarters of the way from
-                     guessing to perfect
+                     within the margin, if it is smaller), and at least three quarters of the way
+                     from guessing to perfect
     still improving  in the last quarter of the steps the curve of some seed has improved by more
                      than the margin. A learning rate that falls to zero flattens every curve, so a
                      flat curve does not show that longer training would not improve it
