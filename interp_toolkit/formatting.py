@@ -231,13 +231,18 @@ def _number(steps: float) -> str:
 
 def percent(fraction: float, digits: int = 0) -> str:
     """A fraction as text, such as `43 %`."""
-    return f"{100 * fraction:.{digits}f} %"
+    return f"{_rounded(100 * fraction, digits)} %"
 
 
 def percent_ci(share: Share | Estimate, digits: int = 0) -> str:
     """A fraction with its confidence interval, such as `43 % [31, 55]`."""
-    low, high = (f"{100 * end:.{digits}f}" for end in (share.low, share.high))
+    low, high = (_rounded(100 * end, digits) for end in (share.low, share.high))
     return f"{percent(share.mean, digits)} [{low}, {high}]"
+
+
+def _rounded(number: float, digits: int) -> str:
+    """A number with a fixed number of digits, without the sign of a rounded -0."""
+    return f"{round(number, digits) + 0.0:.{digits}f}"
 
 
 def equals_p(p: float, name: str = "p") -> str:

@@ -48,12 +48,12 @@ def test_an_example(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert (tmp_path / "sorting.html").stat().st_size > 1e6
     if script.stem == "superposition":
         said = " ".join(capsys.readouterr().out.split())
-        assert "Random (weight-shuffled) layers read the ANDs as well" in said
+        assert "The ANDs are as readable from random (weight-shuffled) layers" in said
         assert (
             "The weights have the form of the construction of universal AND by intersections"
             in said
         )
-        assert "Random (weight-shuffled) layers read the ANDs less well" in said
+        assert "The ANDs are less readable from random (weight-shuffled) layers" in said
         assert "L0H0 checks for 64 skip-bigrams" in said
         assert "64 of the 64 found are among those given" in said
         assert (tmp_path / "superposition.html").stat().st_size > 1e6

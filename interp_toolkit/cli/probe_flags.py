@@ -190,7 +190,7 @@ def checked(
             raise InputError(
                 f"--probe {', '.join(named_analyses)} takes no {flag}"
                 if named
-                else f"{flag} is for none of the analyses that fit ({', '.join(named_analyses)}); "
+                else f"{flag} is not an option of the analyses ({', '.join(named_analyses)}); "
                 "give --probe"
             )
     return {

@@ -279,13 +279,13 @@ def gap(a: Tensor, b: Tensor) -> float:
 
 @dataclass
 class Fresh:
-    """A fresh copy.
+    """A new object of the model's class, into which the model's weights are loaded.
 
     Attributes:
-        model: the copy.
+        model: the new object.
         unset: tensors that loading left unset.
-        unused: names in the state dict that the copy does not use.
-        absent: names that the copy needs and the state dict lacks.
+        unused: names in the state dict that the new object does not use.
+        absent: names that the new object needs and the state dict lacks.
     """
 
     model: Any
@@ -295,7 +295,7 @@ class Fresh:
 
 
 def fresh_copy(model: Model) -> Fresh:
-    """Make the copy; raises the error of the class if it cannot be made."""
+    """Load the weights into a new object; raises the error of the class if none can be made."""
     with suppress_output():
         new = again(model)
         like = next(iter(model.parameters()))

@@ -121,8 +121,8 @@ def test_latents_with_their_side_and_threshold(call, tokens_only, sae):
         (["--probe", "xor", "--features", "embeddings"], "--probe xor takes no --features"),
         (["--probe", "labelled", "--features", "embedings"], "not understood: give 'embeddings'"),
         (["--probe", "labelled", "--features", "none.npy"], "there is no such file"),
-        (["--probe", "labelled", "--features", "~nosuchuser/x"], "cannot be looked up"),
-        (["--probe", "labelled", "--features", "x" * 5000], "cannot be looked up"),
+        (["--probe", "labelled", "--features", "~nosuchuser/x"], "cannot be read"),
+        (["--probe", "labelled", "--features", "x" * 5000], "cannot be read"),
         (["--probe", "labelled", "--features", ""], "not understood: give 'embeddings'"),
         (
             ["--probe", "labelled", "--feature-side", "encoder"],

@@ -13,6 +13,7 @@ def test_a_percentage_has_its_interval_in_brackets() -> None:
     assert percent(0.4321, 1) == "43.2 %"
     assert percent_ci(Share(0.18, 0.12, 0.25)) == "18 % [12, 25]"
     assert percent_ci(Share(1.0, 0.9944, 1.0), 2) == "100.00 % [99.44, 100.00]"
+    assert percent_ci(Share(-1e-9, -0.004, 0.0)) == "0 % [0, 0]"  # no sign at 0
 
 
 @pytest.mark.parametrize(

@@ -489,7 +489,8 @@ def sentences(circuit: Circuit) -> list[str]:
         return first
     if not _is_uncertain(held_out):
         first.append(
-            f"Alone, with all other edges replaced by {WORDS[circuit.ablation_kind]}, these edges "
+            f"Alone, with the values on all other edges replaced by "
+            f"{WORDS[circuit.ablation_kind]}, these edges "
             f"keep {_with_interval(held_out)} of the metric that ablating all edges removes, n = "
             f"{held_out.n_rows} held-out prompts."
         )
@@ -501,12 +502,16 @@ def sentences(circuit: Circuit) -> list[str]:
             len(checks.exchanged) + len(checks.random),
             checks.as_good(held_out.share),
         )
-        compared.append(
-            f"{as_good or 'none'} of {n_rivals} other circuits of the same size "
-            f"keep{'' if as_good > 1 else 's'} as much as this circuit"
-            if n_rivals
-            else "there is no other circuit of the same size"
-        )
+        if n_rivals == 1:
+            keeps = "keeps" if as_good else "does not keep"
+            compared.append(f"the only other circuit of the same size {keeps} as much")
+        else:
+            compared.append(
+                f"{as_good or 'none'} of {n_rivals} other circuits of the same size "
+                f"keep{'' if as_good > 1 else 's'} as much as this circuit"
+                if n_rivals
+                else "there is no other circuit of the same size"
+            )
     large = circuit.screening is not None
     facts = [*first, _and(compared)]
     facts += [_largest_heads(circuit) if large else _largest_edges(circuit), _search(circuit)]
@@ -567,8 +572,8 @@ def _search(circuit: Circuit) -> str:
         )
         are = "is" if unstable == 1 else "are"
         parts.append(
-            f"{unstable:,} of its {len(chosen):,} {of} {are} chosen in fewer than "
-            f"{percent(STABLE)} of bootstraps of the prompts"
+            f"{unstable:,} of the circuit's {len(chosen):,} {of} {are} chosen in fewer than "
+            f"{percent(STABLE)} of the bootstrap samples of the prompts"
         )
     return _and(parts)
 

@@ -129,7 +129,7 @@ def _decisive(heads: Sequence[HeadVerdict]) -> HeadVerdict:
 NO_TASK = "the prompts define no task that can be measured"
 QUICK = "heads were not knocked out (effort: quick)"
 ATTENTION = "% of its attention"
-WHERE = "is on the pattern's keys, at queries that have one"
+WHERE = "is on keys of the pattern, at queries that have such a key"
 NO_CONTROL = "too few matched controls in these prompts"
 CHANCE = "these prompts cannot tell it from chance"
 
@@ -207,9 +207,9 @@ def rival_of(scores: DetectorScores, at: Head, described: Described | None) -> s
     return kind
 
 
-def _scored(heads: Sequence[HeadVerdict]) -> bool:
-    """Whether attention to the keys of any pattern could be scored."""
-    return any(head.score is not None for head in heads)
+def _compared(heads: Sequence[HeadVerdict]) -> bool:
+    """Whether attention to the keys of any pattern could be compared with controls."""
+    return any(head.p_value is not None for head in heads)
 
 
 def nearest(heads: Sequence[HeadVerdict]) -> HeadVerdict:
@@ -225,8 +225,8 @@ def headline(heads: Sequence[HeadVerdict], task_check: TaskCheck | None, unteste
         why = untested or NO_TASK
         why = why if task_check is None else "the model is not shown to perform the task"
         if not detected:
-            if not _scored(heads):
-                return f"Not tested: {why}; attention to the pattern could not be scored either."
+            if not _compared(heads):
+                return f"Not tested: {why}; attention to the pattern could not be tested either."
             return f"Not tested: {why}; no head stands out by attention alone."
         return _fitted([f"Attention only, as {why}: ", "By attention alone: "], detected)
     if detected:
@@ -288,7 +288,7 @@ def findings(
         shown = _listed([f"{h.name} ({h.detector}, {_attention(h)})" for h in attending], "and")
         if not attending:  # the headline has the reason, without the task's numbers
             most = "No head's attention is shown to match a tested pattern."
-            if not _scored(heads):
+            if not _compared(heads):
                 most = "No head's attention was tested; the notes give the reason."
             return [most] if task_check is None else [f"{capital(why)}.", most]
         return [
@@ -362,8 +362,9 @@ def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
     keeps = "" if group.structure == "shared" and len(group.smallest) > 3 else keeps
     alone = f" (n = {rows})" if rows < group.rows else ""
     return (
-        f"{group.detector.capitalize()}: knocking out this attention in {how_many} "
-        f"heads that have it removes {_range(joint)} of the metric (n = {group.rows}).{keeps} "
+        f"{group.detector.capitalize()}: knocking out attention to this pattern's keys in "
+        f"{how_many} heads that have the pattern removes {_range(joint)} of the metric "
+        f"(n = {group.rows}).{keeps} "
         f"Strongest: {strongest.name} ({_attention(strongest)}), {_effect_words(strongest)}{alone}."
     )
 
@@ -374,6 +375,7 @@ def _effect_words(head: HeadVerdict) -> str:
         return "its effect was not tested"
     word, alone = head.causal, head.knockout.claim is head.knockout.own
     own = head.knockout.effect if alone else least(head.knockout.own)
+    effect = "major effect" if word == "major" else in_words(word)
     knocked = f"knocking out this attention removes {_range(own)} of the metric"
     if head.knockout.output and not matters(word):
         other = min(head.knockout.output.values(), key=lambda s: s.mean)
@@ -389,8 +391,8 @@ def _effect_words(head: HeadVerdict) -> str:
         return f"negligible effect: {knocked}, within ± {percent(widest, 1)}"
     if matters(word) and not alone:
         return (
-            f"{in_words(word)}: alone, {knocked}, and {_range(head.knockout.effect)} once it is "
-            "knocked out in the others too"
+            f"{effect}: alone, {knocked}, and {_range(head.knockout.effect)} once it is knocked "
+            "out in the others too"
         )
     if word == "suppresses":
         gain = head.knockout.effect
@@ -402,7 +404,7 @@ def _effect_words(head: HeadVerdict) -> str:
         why = head.knockout.reason if head.knockout.reason else ""
         because = f" ({why})" if why.startswith("its effect depends") else ""
         return f"undecided: {knocked}{prompts_needed}{because}"
-    return f"{in_words(word)}: {knocked}"
+    return f"{effect}: {knocked}"
 
 
 def _range(share: Share) -> str:

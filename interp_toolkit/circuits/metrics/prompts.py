@@ -281,7 +281,7 @@ def prompts_from_tokens(tokens: Any, model: Model) -> Prompts:
             f"rows have {values.shape[1]} tokens; {SHORTEST_USER_PROMPT} to {n_ctx} are needed"
         )
     if values.min() < 0 or values.max() >= d_vocab:
-        raise InputError(f"tokens lie outside the vocabulary, 0 to {d_vocab - 1}")
+        raise InputError(f"token ids lie outside the vocabulary (0 to {d_vocab - 1})")
     values = values.astype(np.int64)
     first = int((values[:, 0] == values[0, 0]).all() and (values[:, 1:] != values[0, 0]).all())
     periods = np.array([_period(row[first:]) for row in values])

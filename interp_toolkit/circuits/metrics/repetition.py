@@ -80,12 +80,12 @@ def repetition_losses(
 
     Args:
         model: any TransformerLens model.
-        prompts: those that do not repeat are left out.
-        memory: bound for the run (see `models.running.memory`); the logits of a batch only are
-            held.
+        prompts: the prompts; those without repetition are left out.
+        memory: bound for the run (see `models.running.memory`); only the logits of one batch are
+            stored.
 
     Raises:
-        InputError: where `why_not_measurable` gives a reason, or not even one row fits in memory.
+        InputError: `why_not_measurable` gives a reason, or no row fits in memory.
     """
     reason = why_not_measurable(model, prompts)
     if reason is not None:

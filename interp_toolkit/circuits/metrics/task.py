@@ -233,7 +233,7 @@ class AnswerTask(CircuitTask):
         chance = float(guesses.mean())
         text = (
             f"{percent_ci(value, 1)} of the answers are right (n = "
-            f"{len(readings)}); always giving the best answer of the other half of the prompts "
+            f"{len(readings)}); a fixed answer, chosen on the other half of the prompts, "
             f"gets {percent(chance, 1)}"
         )
         yes = self.interval(above, COVERAGE).low > 0

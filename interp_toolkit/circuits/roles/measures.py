@@ -207,7 +207,7 @@ def _copies(writing: Writing, layer: int) -> Float[np.ndarray, "query head"]:
 def _next(
     writing: Writing, follows: Successions, written: Float[Tensor, "query head d_model"]
 ) -> dict[str, Float[np.ndarray, "query head"]]:
-    """Effect on the successor's logit, relative to its list's and to the preceding token's."""
+    """Effect on the successor's logit, relative to its list and to the preceding token."""
     queries = writing.queries
     shape = (len(queries), writing.view.n_heads)
     on_list, on_before = (np.full(shape, np.nan) for _ in range(2))

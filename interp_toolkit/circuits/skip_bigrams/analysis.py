@@ -542,7 +542,7 @@ def sentences(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> lis
         low, high = first.interval
         estimate = (
             f"An estimated {first.estimated_count:,} [{low:,}, {high:,}] pairs of {first.name} are "
-            "about as strong as these"
+            "about as strong as the detected ones"
         )
     strongest = ", ".join(
         f"{b.key_feature} → {b.query_feature}{' (attends less)' if b.z < 0 else ''}"

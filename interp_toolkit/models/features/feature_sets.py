@@ -139,7 +139,7 @@ def read_features(
         path = Path(spec).expanduser()
         is_folder = str(spec) not in (EMBEDDINGS, "") and path.is_dir()
     except (OSError, ValueError, RuntimeError) as error:  # the same errors as in `load`
-        raise InputError(f"features {str(spec)!r} cannot be looked up: {error}") from error
+        raise InputError(f"features {str(spec)!r} cannot be read: {error}") from error
     if is_folder:
         sae = read_sae(path, device=device_of(model))
         return sae_features(sae, model, side=side, threshold=threshold)

@@ -240,7 +240,7 @@ def read_sae(
     try:
         path = Path(folder).expanduser()
     except RuntimeError as error:  # ~ of an unknown user
-        raise InputError(f"{str(folder)[:60]} cannot be looked up: {error}") from error
+        raise InputError(f"{str(folder)[:60]} cannot be read: {error}") from error
     _check_folder(path)
     layout = other_layout(path)
     if layout is not None and through == "saelens":
@@ -271,7 +271,7 @@ def _check_folder(path: Path) -> None:
         if not path.is_dir():
             raise InputError(f"{path} is not a folder; give the folder of an SAE")
     except OSError as error:
-        raise InputError(f"{path} cannot be looked up: {error.strerror}") from error
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _check_names(path: Path) -> None:

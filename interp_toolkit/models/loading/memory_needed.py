@@ -128,8 +128,8 @@ def check_layers(folder: Path, config: Mapping[str, Any]) -> None:
             held = _tensors(folder)
             if held is not None and layers > held:
                 raise InputError(
-                    f"{folder} does not match its configuration: {name} is {layers}, but it has "
-                    f"at most {held} weight tensors"
+                    f"{folder} does not match its configuration: {name} is {layers}, but the "
+                    f"folder has only {held} weight tensors"
                 )
 
 

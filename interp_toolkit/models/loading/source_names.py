@@ -22,13 +22,13 @@ _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 def path_of(name: str) -> Path:
-    """The name as a path, `~` expanded; raises InputError if it cannot be looked up."""
+    """The name as a path, `~` expanded; raises InputError if it cannot be read."""
     try:
         path = Path(name).expanduser()
         path.exists()
     except (OSError, ValueError, RuntimeError) as error:
         # no permission, a name too long, a null byte in it, ~ of an unknown user
-        raise InputError(f"{name!r} cannot be looked up: {error}") from error
+        raise InputError(f"{name!r} cannot be read: {error}") from error
     return path
 
 

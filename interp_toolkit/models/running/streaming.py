@@ -244,7 +244,7 @@ class _Chosen:
         several = torch.arange(n_pos)[self.selection]
         if not len(several):
             raise InputError(
-                f"positions {self.selection} select none of the {n_pos} tokens of a row"
+                f"positions {self.selection} select none of the {n_pos} tokens of a prompt"
             )
         return _At(None, several)
 

@@ -510,7 +510,7 @@ def findings(sites: Sequence[SiteVerdict], heads: Sequence[HeadEffect], focus: i
     if site.status == "separable":
         listed.append(
             f"A verified hyperplane has a margin of {site.margin:.4g} "
-            f"({site.relative_margin:.2g} of the largest activation) between the classes on "
+            f"({site.relative_margin:.2g} of the largest activation norm) between the classes on "
             f"{_inputs(site)}."
         )
     if site.certificate is not None:

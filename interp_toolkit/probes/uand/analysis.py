@@ -204,7 +204,7 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
     model, options, seed, progress, data = run.model, run.options, run.seed, run.progress, run.data
     if data is None:
         if options.features is not None:
-            raise InputError("--features needs rows of tokens to look for them in (--data FILE)")
+            raise InputError("--features needs prompts that contain the features: give --data FILE")
         data = task_data(record_of(model).task, seed=seed)
     chosen = options.read(options.features, model)
     names = expand_hooks(model, options.hooks or _default_hooks(model))

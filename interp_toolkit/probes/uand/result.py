@@ -412,7 +412,8 @@ def _readable(site: SiteSummary, main: Claim) -> str:
         where = site.input or "input"
         if site.behind_attention:
             where += ", at this position (attention may have brought ANDs from another)"
-        return f"The worst error on held-out rows is {BELOW} for {n}, but not at {where}{rest}."
+        error = f"the worst error on held-out rows is {BELOW} here"
+        return f"For {n} {error}, but not at {where}{rest}."
     if main == "before":
         return f"At {site.input} the worst error on held-out rows is {BELOW} for {n}{rest}."
     if main == "absent":
@@ -438,24 +439,24 @@ def _random(site: SiteSummary, n_layers: int) -> str:
     )
     control = _random_layers(site, n_layers)
     if control.outcome == "passed":
-        return f"Random (weight-shuffled) layers read the ANDs less well: {numbers}."
+        return f"The ANDs are less readable from random (weight-shuffled) layers: {numbers}."
     if site.p_worse <= LEVEL:
-        return f"Random (weight-shuffled) layers read the ANDs better: {numbers}."
+        return f"The ANDs are more readable from random (weight-shuffled) layers: {numbers}."
     if control.outcome == "powerless":
         more = "compare with more layers (--reinitialisations)"
         return (
-            "Whether random (weight-shuffled) layers read the ANDs as well is undecided: "
+            "Whether the ANDs are as readable from random (weight-shuffled) layers is undecided: "
             f"{numbers}; {more}."
         )
     if site.p_better * n_layers <= LEVEL:
-        return f"One more random (weight-shuffled) layer may read the ANDs as well: {numbers}."
+        return f"The ANDs may be as readable from one more weight-shuffled layer: {numbers}."
     if site.p_better <= LEVEL:
         return (
-            f"Random (weight-shuffled) layers read the ANDs less well ({numbers} for this layer "
-            f"alone), but one of {n_layers} layers may read the ANDs better than its random layers "
-            "by chance."
+            f"The ANDs are less readable from random (weight-shuffled) layers ({numbers} for this "
+            f"layer alone), but one of {n_layers} layers may be better than its random layers by "
+            "chance."
         )
-    return f"Random (weight-shuffled) layers read the ANDs as well: {numbers}."
+    return f"The ANDs are as readable from random (weight-shuffled) layers: {numbers}."
 
 
 def _construction(record: Record) -> str:

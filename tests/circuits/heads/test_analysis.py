@@ -115,13 +115,14 @@ def test_the_trained_model_has_both_kinds_and_the_edge(trained):
     [
         ("uand", "k-hop", "no keys for this pattern"),
         ("parity-3head", "previous-token", "no query with keys for both this pattern and its"),
+        ("and-1head", "induction", "too few matched controls"),
     ],
 )
-def test_attention_that_cannot_be_scored_is_not_tested(toy, detector, lacks):
+def test_attention_that_cannot_be_compared_is_not_tested(toy, detector, lacks):
     result = it.analyze(it.load(f"toy:{toy}"), detector)
-    assert all(head.score is None for head in result.heads)
+    assert all(head.p_value is None for head in result.heads)
     assert result.status == "not_tested"
-    assert result.headline.endswith("attention to the pattern could not be scored either.")
+    assert result.headline.endswith("attention to the pattern could not be tested either.")
     assert result.findings == ["No head's attention was tested; the notes give the reason."]
     [note] = [note for note in result.notes if note.startswith(detector)]
     assert lacks in note
@@ -268,9 +269,9 @@ def test_how_verdicts_are_worded():
     nothing = [dataclasses.replace(nothing[0], reason=verdict.why_not(nothing[0], 0.3))]
     assert verdict.headline(nothing, checked()) == "No head is detected as induction."
     assert verdict.findings(nothing, [], [], checked()) == [
-        "Nearest: L1H2 (induction, 10 % of its attention is on the pattern's keys, at queries that "
-        "have one, adjusted p = 1): its attention above the controls is below the threshold of "
-        "30 % and adjusted p above 0.05.",
+        "Nearest: L1H2 (induction, 10 % of its attention is on keys of the pattern, at queries "
+        "that have such a key, adjusted p = 1): its attention above the controls is below the "
+        "threshold of 30 % and adjusted p above 0.05.",
         "Task (its score is the metric): ninety of a hundred.",
     ]
     assert verdict.status(nothing, checked()) == "not_detected"
@@ -282,8 +283,8 @@ def test_how_verdicts_are_worded():
     seen = {"score": 0.9, "detected": True, "p_value": 1e-9}
     redundant = one(effect(0.01, -0.1, 0.1, "major", restored=(0.7, 0.6, 0.8)), **seen)
     assert verdict._effect_words(redundant) == (
-        "major: alone, knocking out this attention removes 1.0 % [-10.0, 10.0] of the metric, and "
-        "70.0 % [60.0, 80.0] once it is knocked out in the others too"
+        "major effect: alone, knocking out this attention removes 1.0 % [-10.0, 10.0] of the "
+        "metric, and 70.0 % [60.0, 80.0] once it is knocked out in the others too"
     )
     assert redundant.to_dict()["effect_low"] == pytest.approx(0.6)
     undecided = one(effect(0.1, -0.2, 0.4, "undecided"), **seen)

@@ -89,7 +89,7 @@ def test_the_construction_is_read_here_and_no_better_than_random(verdict):
         f"The ANDs of {n} of 66 feature pairs are readable at blocks.0.mlp.hook_post, but no "
         "better than in random layers."
     )
-    assert "Random (weight-shuffled) layers read the ANDs as well" in verdict.findings[0]
+    assert "The ANDs are as readable from random (weight-shuffled) layers" in verdict.findings[0]
     assert "The weights have the form of the construction of universal AND" in verdict.verdict
 
 
@@ -358,7 +358,7 @@ def test_several_layers_need_more_draws(constructed):
     status, first, words = judged(19, 0.05, 1)
     assert status == "computed"
     assert "are computed at" in first
-    assert words.startswith("Random (weight-shuffled) layers read the ANDs less well: ")
+    assert words.startswith("The ANDs are less readable from random (weight-shuffled) layers: ")
     for draws, p, n_layers in ((19, 0.05, 2), (3, 0.25, 1), (0, math.nan, 1)):
         status, first, words = judged(draws, p, n_layers)
         assert status == "undecided"
@@ -367,10 +367,10 @@ def test_several_layers_need_more_draws(constructed):
     status, first, words = judged(19, 0.05, 1, mean_worst=0.389)
     assert status == "uninformative"
     assert "no better than in random layers" in first
-    assert words.startswith("One more random (weight-shuffled) layer may")
+    assert words.startswith("The ANDs may be as readable from one more")
     status, first, words = judged(40, 2 / 41, 2)
     assert status == "uninformative"
-    assert "but one of 2 layers may read the ANDs better than its random layers by chance" in words
+    assert "but one of 2 layers may be better than its random layers by chance" in words
 
 
 def test_the_best_of_several_layers_is_held_against_more_random_ones():
@@ -500,7 +500,7 @@ def test_a_trained_layer_is_held_against_its_own_re_initialisations():
     assert len(site.random_mean_worst) == 19
     assert site.p_better == 0.05
     assert site.mean_worst < min(site.random_mean_worst)
-    assert "Random (weight-shuffled) layers read the ANDs less well" in found.verdict
+    assert "The ANDs are less readable from random (weight-shuffled) layers" in found.verdict
     assert site.intersections is None
 
 
@@ -567,7 +567,7 @@ def test_rare_features_are_left_out_and_counted(constructed):
         ({"level": 0.0}, "level 0.0"),
         ({"reinitialisations": -1}, "must be greater than or equal to 0"),
         ({"hooks": "nowhere"}, "no hook matches"),
-        ({"features": "embeddings", "data": None}, "needs rows of tokens"),
+        ({"features": "embeddings", "data": None}, "needs prompts that contain"),
         ({"most_features": 1}, "must be greater than or equal to 2"),
     ],
 )

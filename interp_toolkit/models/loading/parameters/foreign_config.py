@@ -114,7 +114,7 @@ def _own_name(name: Any, cfg: Mapping[str, Any]) -> Any:
 
 
 def _as_computed(cfg: Mapping[str, Any], shared: dict[str, Any], source: str) -> dict[str, Any]:
-    """The fields as interpreted by the class that computed with them, without sentinel values."""
+    """The fields as the model class interprets them, without sentinel values."""
     fields = {
         name: value
         for name, value in shared.items()

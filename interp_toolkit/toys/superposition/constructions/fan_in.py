@@ -231,7 +231,7 @@ def intersection_readoffs(
 def check_sizes(n_features: int, n_neurons: int, fan_in: int) -> None:
     """Raise InputError for an invalid fan-in, or too few neurons."""
     if not 2 <= fan_in <= n_features:
-        raise InputError(f"a fan-in of {fan_in} is not between 2 and the {n_features} features")
+        raise InputError(f"the fan-in is {fan_in}; it must be between 2 and {n_features}")
     if n_neurons < fan_in - 1:
         raise InputError(f"{n_neurons} neurons are too few for fan-in {fan_in}")
 
@@ -273,8 +273,8 @@ class QuadraticAND(ShortRepr):
         dim = self.features.shape[1]
         if dim > MOST_DIMENSIONS:
             raise InputError(
-                f"{dim} dimensions make {dim * (dim + 1) // 2} squares; "
-                f"neurons are made up to {MOST_DIMENSIONS} dimensions, use `scores` instead"
+                f"{dim} dimensions need {dim * (dim + 1) // 2} neurons; layers have at most "
+                f"{MOST_DIMENSIONS} dimensions: use `scores` instead"
             )
         axes = torch.eye(dim, dtype=torch.float64)
         first, second = torch.triu_indices(dim, dim, offset=1)

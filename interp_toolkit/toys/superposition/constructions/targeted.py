@@ -271,7 +271,7 @@ def separate_ands(n_features: int, fan_in: int) -> SeparateANDs:
     Raises InputError for a fan-in out of range, or too many neurons.
     """
     if not 2 <= fan_in <= n_features:
-        raise InputError(f"a fan-in of {fan_in} is not between 2 and the {n_features} features")
+        raise InputError(f"the fan-in is {fan_in}; it must be between 2 and {n_features}")
     sizes = range(2, fan_in + 1)
     n_gates = sum(comb(n_features, size) for size in sizes)
     if n_gates > MOST_NEURONS:

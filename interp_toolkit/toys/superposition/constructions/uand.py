@@ -153,7 +153,7 @@ class UniversalAND(ShortRepr):
         rounds: int = 1,
         seed: int = 0,
     ) -> SampledEpsilon:
-        """Errors measured on inputs about these pairs, or about up to N_SAMPLED random ones."""
+        """Errors on inputs sampled for these pairs, or for up to N_SAMPLED random pairs."""
         if gates is None:
             n_gates = min(N_SAMPLED, math.comb(self.n_features, 2))
             gates = random_gates(self.n_features, n_gates, seed=seed)

@@ -108,7 +108,7 @@ class UniversalKeys(ShortRepr):
         Raises InputError for an unknown function.
         """
         if not 0 <= function < len(self.functions):
-            raise InputError(f"the function {function} is not among 0..{len(self.functions) - 1}")
+            raise InputError(f"function {function} is not in 0 to {len(self.functions) - 1}")
         return len(self.inputs) + function
 
     def rows(
