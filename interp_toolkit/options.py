@@ -59,7 +59,7 @@ class Options(BaseModel):
     effort: Effort = Field(
         "standard",
         description="quick: no causal tests or random controls; standard: all of them, of a large "
-        "model on fewer prompts, heads and edges; thorough: on all. Some analyses have one effort.",
+        "model on fewer prompts, heads and edges; thorough: on all. Some analyses ignore it.",
     )
 
     def settings(self, **resolved: Any) -> dict[str, Any]:

@@ -188,9 +188,9 @@ class _HeadAudit:
             rival = RIVALS[scores.weakest[self.head.layer][self.head.head]]
             controls += f", not distinguishable from attention to {rival}"
         text = (
-            f"{self.name} pays {percent(float(scores.score[self.head]), 1)} of its attention to "
-            "the pattern's keys, at queries that have one; uniform attention would pay "
-            f"{percent(uniform, 1)}; matched controls: {controls}"
+            f"{percent(float(scores.score[self.head]), 1)} of the attention of {self.name} is on "
+            "keys of the pattern, at queries that have such a key; under uniform attention it "
+            f"would be {percent(uniform, 1)}; matched controls: {controls}"
         )
         return measured("there", answer, text, "observed", share, bound, coverage, asserted)
 

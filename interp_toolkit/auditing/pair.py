@@ -174,9 +174,10 @@ class _PairAudit:
         share = standardised(self.effects, coverage)
         answer = answer_of(share.low, share.high, self.bound)
         text = (
-            f"the query's score for the key lies {_deviations(share)} standard deviations above "
-            f"its scores for other tokens at the same position ({self.effects.mean():.2g} nats of "
-            f"attention's log odds, {ROWS} random prompts); claimed: at least {self.bound:g}"
+            "the query's score for the key minus its score for another token at the same position "
+            f"is {_deviations(share)} standard deviations of the other tokens' scores "
+            f"({self.effects.mean():.2g} nats of attention's log odds, {ROWS} random prompts); "
+            f"claimed: at least {self.bound:g}"
         )
         return measured("matters", answer, text, "intervened", share, self.bound, coverage, True)
 

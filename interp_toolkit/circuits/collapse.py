@@ -179,7 +179,8 @@ HEADLINES = {
     "detected": f"{STATES} become more alike with depth, more than with shuffled weights.",
     "uninformative": f"{STATES} become more alike with depth, but no more than with shuffled "
     "weights.",
-    "not_detected": f"{STATES} do not become more alike with depth: no rise by {RISE:g} or more.",
+    "not_detected": f"{STATES} do not become more alike with depth: the mean cosine rises by less "
+    f"than {RISE:g}.",
     "undecided": f"{STATES} may or may not become more alike with depth.",
 }
 
@@ -208,10 +209,9 @@ def sentences(
         f"have a standard deviation of {spread:.2f}.",
     ]
     if first.dimensions is not None and last.dimensions is not None:
-        parts.append(
-            f"The participation ratio changes from {first.dimensions:.1f} to {last.dimensions:.1f} "
-            "dimensions."
-        )
+        before, after = f"{first.dimensions:.1f}", f"{last.dimensions:.1f}"
+        changes = "stays at" if before == after else f"changes from {before} to"
+        parts.append(f"The participation ratio {changes} {after} dimensions.")
     if evidence.status == "undecided":
         parts.insert(0, f"Undecided: {evidence.reason}.")
     return parts

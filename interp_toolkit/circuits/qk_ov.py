@@ -412,7 +412,7 @@ def _qk_parts(view: ModelWeights, head: tuple[int, int], position: int | None) -
     return parts.singular_values, (tokens["query"], tokens["key"]), scores, notes
 
 
-SCALE = "from -1, all eigenvalues negative, to 1, all positive"
+SCALE = "scale: -1 if all eigenvalues are negative, 1 if all are positive"
 USE = "Weights alone do not show whether the model uses such a circuit."
 
 

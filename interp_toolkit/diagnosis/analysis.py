@@ -370,12 +370,12 @@ class _Examination:
         name = "this object's load_state_dict sets every tensor"
         yield from guarded("reload", name, lambda: reload.check_own_loading(model))
         yield from guarded(
-            "configuration",
+            "invariance",
             "float64 gives the same logits",
             lambda: configuration.check_dtype(bench, fresh.model, self.plain, self.noise),
         )
         yield from guarded(
-            "configuration",
+            "invariance",
             "another device gives the same logits",
             lambda: configuration.check_device(bench, model, fresh.model, self.plain, self.noise),
         )
@@ -407,7 +407,7 @@ class _Examination:
         evidence = evidence_of(checks, self.bench.passes, self.bench.calls, self.noise)
         tokens = self.bench.tokens
         data = {
-            "source": "random tokens" + (", a prompt first" if self.prompts else ""),
+            "source": "random tokens" + (" and the prompt" if self.prompts else ""),
             "rows": len(tokens),
             "positions": tokens.shape[1],
             "tokens_sha256": digest_of_tokens(tokens),
@@ -416,7 +416,7 @@ class _Examination:
         return DoctorFinding(
             probe=NAME,
             headline=headline(checks, evidence),
-            findings=findings(checks, evidence),
+            findings=findings(checks, evidence, str(data["source"])),
             evidence=evidence,
             provenance=provenance(self.model, data, settings, 0),
             notes=_notes(

@@ -209,8 +209,8 @@ def headline(checks: Sequence[Check], evidence: DoctorEvidence) -> str:
     return f"No fault found: {evidence.passed} of {made} checks passed{also}."
 
 
-def findings(checks: Sequence[Check], evidence: DoctorEvidence) -> list[str]:
-    """The faults, the undecided checks and those that differ by design, and the scope."""
+def findings(checks: Sequence[Check], evidence: DoctorEvidence, source: str) -> list[str]:
+    """The faults, the undecided checks and those that differ by design, and the tokens' source."""
     by_answer = {
         answer: [check for check in checks if check.answer == answer]
         for answer in ("failed", "undecided", "differs")
@@ -223,7 +223,7 @@ def findings(checks: Sequence[Check], evidence: DoctorEvidence) -> list[str]:
         if by_answer[answer] and len(sentences) < MOST_FINDINGS - 1:
             sentences.append(f"{word}: {listed([check.name for check in by_answer[answer]])}.")
     sentences.append(
-        f"The checks ran on random tokens, in this process; {evidence.not_applicable} do not apply "
-        "to this model."
+        f"The checks ran on {source}, in this process; {evidence.not_applicable} do not apply to "
+        "this model."
     )
     return sentences

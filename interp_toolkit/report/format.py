@@ -75,7 +75,7 @@ LEGEND: Mapping[Tone, str] = {
     "yes": "found: significant against the null, by its interval, or with a certificate",
     "no": "shown not to hold",
     "none": "tested and not found, which does not prove absence",
-    "open": "undecided, or explained by the null",
+    "open": "undecided or not tested, or explained by the null",
     "against": "contradicts a claim",
 }
 PLAIN_SIGN = "•"

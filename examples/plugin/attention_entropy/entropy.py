@@ -1,6 +1,6 @@
 """Which heads attend more sharply than chance: `interp analyze MODEL --probe attention-entropy`.
 
-Spread is entropy / ln(keys in sight), mean over queries; the null: copies with shuffled weights.
+Spread is entropy / ln(number of visible keys), mean over queries. The null: shuffled weights.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ def analyze(run: Run[EntropyOptions]) -> EntropyFinding:
         with reinitialised(run.model, seed=run.seed + copy):
             sharpest.append(head_spreads(run, data).min())
     heads, level = [], run.options.sharp
-    for place, spread in np.ndenumerate(spreads):
+    for head, spread in np.ndenumerate(spreads):
         p = float((1 + sum(null <= spread for null in sharpest)) / (1 + COPIES))
         status: Status = "detected" if spread < level and p <= LEVEL else "not_detected"
-        heads.append(HeadSpread(head_name(*place), float(spread), p, status))
-    found = [head.head for head in heads if head.status == "detected"]
-    reason = None if found else f"no head is below {level:g} and below every copy"
+        heads.append(HeadSpread(head_name(*head), float(spread), p, status))
+    detected = [head.head for head in heads if head.status == "detected"]
+    reason = None if detected else f"no head is below {level:g} and below every copy"
     bars = {"type": "bar", "x": [h.head for h in heads], "y": [h.spread for h in heads]}
     axes = layout(axis("head"), axis("spread")) | {"shapes": [at_y(level), at_y(min(sharpest))]}
     return EntropyFinding(
-        headline=f"Sharp attention: {', '.join(found) or 'no head'}.",
+        headline=f"Sharp attention: {', '.join(detected) or 'no head'}.",
         findings=[f"Smallest spread in {COPIES} weight-shuffled copies: {min(sharpest):.2f}."],
-        evidence=Evidence("detected" if found else "not_detected", reason=reason),
+        evidence=Evidence("detected" if detected else "not_detected", reason=reason),
         provenance=run.provenance(data),
         heads=heads,
         plots=[Figure("Spread by head", "Below both lines: sharp.", [bars], axes)],

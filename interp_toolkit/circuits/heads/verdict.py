@@ -318,7 +318,7 @@ def findings(
             f"{best.reason or 'by attention alone'}.",
         )
     after += _feeding(readers, "" if task_check is None else task_check.unit)[:1]
-    after.append(f"Task (its score is the metric): {task_check.summary}.")
+    after.append(f"Task (the metric is the score above guessing): {task_check.summary}.")
     room = MOST_FINDINGS - len(after)
     if len(sentences) > room:
         others = _listed([group.detector for group in working[room - 1 :]], "and")
@@ -351,12 +351,12 @@ def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
     joint = least(group.joint)
     smallest = _listed([head_name(*head) for head in group.smallest[:3]], "and")
     keeps = {
-        "shared": f" {smallest} together have about 90 % or more of this effect.",
-        "one head": f" {smallest} alone has about 90 % or more of this effect.",
-        "backed up": f" {smallest} alone has about 90 % or more of this effect; the others back it "
-        "up.",
-        "spread": " The smallest set tested that has about 90 % of this effect consists of "
-        f"{len(group.smallest)} heads.",
+        "shared": f" {smallest} together account for about 90 % or more of this effect.",
+        "one head": f" {smallest} alone accounts for about 90 % or more of this effect.",
+        "backed up": f" {smallest} alone accounts for about 90 % or more of this effect; the "
+        "others back it up.",
+        "spread": " The smallest set tested that accounts for about 90 % of this effect consists "
+        f"of {len(group.smallest)} heads.",
         "none": "",
     }[group.structure]
     keeps = "" if group.structure == "shared" and len(group.smallest) > 3 else keeps

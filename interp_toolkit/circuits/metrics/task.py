@@ -357,10 +357,10 @@ class RepeatTask(CircuitTask):
             effect += f"({rounding.mean():.1g} nats, n = {len(readings)})"
         else:
             mean, low, high = advantage.mean, advantage.low, advantage.high
-            likelier = "likelier"
+            raises = "raises"
             if mean < 0:
-                mean, low, high, likelier = -mean, -high, -low, "less likely"
-            effect = f"repetition makes the next token {likelier} by {mean:.3g} nats "
+                mean, low, high, raises = -mean, -high, -low, "lowers"
+            effect = f"repetition {raises} the next token's log-probability by {mean:.3g} nats "
             effect += f"[{low:.3g}, {high:.3g}] (n = {len(readings)})"
         text = (
             f"{effect}; the loss on repeated tokens is {repeated.mean():.3g} nats, against "

@@ -542,7 +542,7 @@ def sentences(
         )
         listed.append(
             f"With the previous token swapped, {token} of outputs follow the swapped-in token and "
-            f"{position} the position in the list, n = {swaps.n:,}."
+            f"{position} follow the position in the list, n = {swaps.n:,}."
         )
     tallies = []
     for name, short in SHORT.items():

@@ -163,6 +163,13 @@ class SiteVerdict:
         return self.separability.margin
 
     @property
+    def relative_residual(self) -> float | None:
+        """The certificate's residual relative to the largest activation's norm."""
+        if self.certificate is None:
+            return None
+        return self.certificate.residual / (self.separability.scale or 1.0)
+
+    @property
     def relative_margin(self) -> float:
         """The gap relative to the largest activation's norm."""
         scale = self.separability.scale
@@ -462,7 +469,7 @@ def evidence_of(site: SiteVerdict) -> BooleanEvidence:
         reason=site.judgement[1],
         site=site.name,
         witness=witness,
-        certificate_residual=site.certificate.residual if site.certificate else None,
+        certificate_residual=site.relative_residual,
         smallest_margin=separability.tolerance,
         heads_theorem=site.theorem,
         denominator_residual=site.denominator_residual,
@@ -525,10 +532,9 @@ def findings(sites: Sequence[SiteVerdict], heads: Sequence[HeadEffect], focus: i
         listed.append(_theorem(site))
     needed = [head_name(h.layer, h.head) for h in heads if h.status_ablated == "not_separable"]
     if needed:
-        any_of = "any of " if len(needed) > 1 else ""
-        listed.append(
-            f"If {any_of}{', '.join(needed)} is mean-ablated, {_subject(site)} is not separable."
-        )
+        either = {1: needed[0], 2: f"either {' or '.join(needed)}"}
+        heads_named = either.get(len(needed), f"any of {', '.join(needed)}")
+        listed.append(f"If {heads_named} is mean-ablated, {_subject(site)} is not separable.")
     if site.held_out is not None:
         listed.append(_held_out_words(site))
     if site.status == "separable":

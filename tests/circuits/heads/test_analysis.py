@@ -107,7 +107,7 @@ def test_the_trained_model_has_both_kinds_and_the_edge(trained):
     group = next(g for g in trained.groups if g.detector == "induction")
     assert least(group.joint).low > 0.8  # together they are all of it
     assert group.structure == "shared"
-    assert "together have about 90 % or more of this effect" in trained.verdict
+    assert "together account for about 90 % or more of this effect" in trained.verdict
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_how_verdicts_are_worded():
         "Nearest: L1H2 (induction, 10 % of its attention is on keys of the pattern, at queries "
         "that have such a key, adjusted p = 1): its attention above the controls is below the "
         "threshold of 30 % and adjusted p above 0.05.",
-        "Task (its score is the metric): ninety of a hundred.",
+        "Task (the metric is the score above guessing): ninety of a hundred.",
     ]
     assert verdict.status(nothing, checked()) == "not_detected"
     assert verdict.status(nothing, checked(yes=False)) == "not_tested"

@@ -181,7 +181,7 @@ def test_an_advantage_that_is_only_rounding_is_not_reported_as_one(dtype):
     assert "likelier" not in found.summary
     assert not found.yes or dtype == torch.bfloat16
     readings[:, 2] = readings[:, 1] + 100 * readings[:, 4] + step
-    assert "repetition makes the next token likelier by" in task.check(readings).summary
+    assert "repetition raises the next token's log-probability by" in task.check(readings).summary
 
 
 def test_the_rounding_of_a_loss_follows_from_the_precision_and_the_size_of_the_logits():

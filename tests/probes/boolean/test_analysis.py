@@ -352,6 +352,13 @@ def test_json_is_what_the_interface_says(tiny_xor_model, tiny_one_head_model) ->
     assert set(certificate) == {"positive_weights", "negative_weights", "residual"}
     assert math.isclose(sum(certificate["positive_weights"]), 1)
     assert isinstance(site["denominator_residual"], float)
+    # in the evidence relative to the largest activation, in the certificate in its units
+    rows = [[TOKENS[a], TOKENS[b], TOKENS["query"]] for a in "01" for b in "01"]
+    _, cache = tiny_one_head_model.run_with_cache(torch.tensor(rows))
+    largest = float(cache[site["hook"]][:, site["position"]].norm(dim=-1).max())
+    relative = result["evidence"]["certificate_residual"]
+    assert relative == pytest.approx(certificate["residual"] / largest, rel=1e-5, abs=0)
+    assert abs(largest - 1) > 0.1
     other = to_json([it.analyze(tiny_xor_model, "xor", tokens=TOKENS)])["results"][0]["sites"][0]
     assert other["certificate"] is None
     assert other["denominator_residual"] is None

@@ -129,9 +129,9 @@ class MissingSettingError(InputError):
             unsettled.add("eps")
         left = [a for a in reading.assumptions if not a.settled_by & {*unsettled, *needed}]
         self.assumptions = tuple(a.phrase for a in left)
-        whats = "; ".join(need.what for need in needed.values())
+        whats = " or ".join(need.what for need in needed.values())
         options = " ".join(f"--set {name}={need.example}" for name, need in needed.items())
-        super().__init__(f"{source} does not say {whats}: give it, for example {options}")
+        super().__init__(f"{source} does not say {whats}: give, for example, {options}")
 
 
 def read_state_dict(

@@ -117,4 +117,5 @@ def _check_shapes(
     problems = {"lacks": missing, "has no use for": extra, "has misshapen": misshapen}
     parts = [f"{what} {first_few(names)}" for what, names in problems.items() if names]
     if parts:
-        raise InputError(f"{source} does not fit the model: it {'; it '.join(parts)}")
+        hint = "" if missing or misshapen else "; leave these out with --ignore NAME"
+        raise InputError(f"{source} does not fit the model: it {'; it '.join(parts)}{hint}")
