@@ -282,6 +282,6 @@ def _status_of_neither(
     missing = [c.says for c in criteria if c.algorithm == most.algorithm and c.state != "strong"]
     return "undecided", (
         f"after a swap {percent(most.value or 0.0, 1)} of outputs follow as with the algorithm "
-        f"{SHORT[most.algorithm]}, but these criteria are not strong: "
+        f"'{SHORT[most.algorithm]}', but these criteria are not strong: "
         f"{', '.join(missing) or 'too few could be measured'}"
     )
