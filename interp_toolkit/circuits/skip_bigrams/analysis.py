@@ -552,7 +552,7 @@ def sentences(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> lis
     up_to = f"; {alike:,} pairs up to features that are alike (|cos| > {ALIKE})" if alike else ""
     units = "Heads" if _each(heads) == "head" else "Heads and distances"
     facts = [
-        f"Heads with bigrams: {_n_heads(with_bigrams)} of {n_heads}, {names} ({level}).",
+        f"Heads with bigrams: {_n_heads(with_bigrams)} of {n_heads}, {names}; {level}.",
         f"{estimate}; the head's capacity, d_resid x d_head, is {first.capacity:,}.",
         f"Strongest in {first.name}, key → query: {strongest}{up_to}.",
     ]
