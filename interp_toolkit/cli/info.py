@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -174,11 +176,11 @@ def _taken(group: Group, entry: Any) -> list[tuple[str, list[list[str]]]]:
         return [("options", [[f.name, f.metavar or f.type, f.help] for f in flags(entry.options)])]
     tables = []
     if group == "recipes":
-        fields = entry.config.model_fields
+        described = _attributes(entry.config)
         default = entry.config.model_construct()
         rows = [
-            [f"--set {key}=", str(getattr(default, key, "")), field.description or ""]
-            for key, field in fields.items()
+            [f"--set {key}=", str(getattr(default, key, "")), described.get(key, "")]
+            for key in entry.config.model_fields
         ]
         tables = [("settings, with defaults", rows)]
         tables.append(
@@ -187,6 +189,18 @@ def _taken(group: Group, entry: Any) -> list[tuple[str, list[list[str]]]]:
     if group in ("recipes", "artefacts"):
         tables.append(("presets", [[key, _pairs(values)] for key, values in entry.presets.items()]))
     return [(heading, rows) for heading, rows in tables if rows]
+
+
+def _attributes(config: type[Any]) -> dict[str, str]:
+    """Descriptions from the Attributes sections of a class' docstring and those of its bases."""
+    described = {}
+    for cls in reversed(config.__mro__):
+        section = inspect.cleandoc(cls.__dict__.get("__doc__") or "").partition("Attributes:\n")[2]
+        for names, text in re.findall(
+            r"^ {4}(\w[\w, ]*): (.+(?:\n {8}.*)*)", section, re.MULTILINE
+        ):
+            described |= dict.fromkeys(names.split(", "), " ".join(text.split()))
+    return described
 
 
 def _pairs(values: Any) -> str:

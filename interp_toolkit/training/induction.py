@@ -35,13 +35,14 @@ class InductionTraining(TrainingSettings):
 
     Attributes:
         layers, heads, d_model, d_head: sizes of the model.
-        d_vocab, n_ctx: number of tokens, and of positions.
+        d_vocab: number of tokens.
+        n_ctx: number of positions.
         positions: "standard" (learned, absolute), "rotary" or "none".
         d_mlp: neurons of a ReLU MLP in each layer; 0: attention only.
         normalization: "LN" or "RMS" before each layer and the unembedding.
-        shortest, longest: lengths of the segments that repeat.
+        shortest, longest: smallest and largest length of the segments that repeat.
         rows: number of rows in a batch.
-        initial_std: standard deviation of the initial weights; with small ones a single head learns
+        initial_std: standard deviation of the initial weights; with a small one, a single head learns
             what several could share.
     """
 

@@ -55,7 +55,7 @@ class SortTraining(TrainingSettings):
 
     Attributes:
         n_values: the alphabet, 0 to n_values - 1.
-        shortest, longest: lengths of the lists.
+        shortest, longest: smallest and largest length of the lists.
         distinct: whether lists have no repeats.
         bidirectional: the output is read at the list's own positions, not written after the list.
         d_model, d_head: widths; d_head is d_model by default.

@@ -13,6 +13,8 @@ import pytest
 import torch
 
 import interp_toolkit as it
+from interp_toolkit.cli.info import _attributes
+from interp_toolkit.registry import find, names
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -477,6 +479,15 @@ def test_show_says_what_a_name_is_and_takes(call, name, says) -> None:
     assert code == 0
     for part in says:
         assert part in out, part
+
+
+def test_show_describes_every_setting_of_every_recipe(call) -> None:
+    for name in names("recipes"):
+        described = _attributes(find("recipes", name).config)
+        assert set(find("recipes", name).config.model_fields) <= set(described), name
+    _, out, _ = call("show", "retrieval")
+    assert "largest number of pairs of a prompt" in out  # its own setting
+    assert "stop a seed once its watched loss is below this" in " ".join(out.split())  # a base's
 
 
 def test_show_of_an_unknown_name_is_one_line(call) -> None:

@@ -61,10 +61,13 @@ class TrainingSettings(BaseModel):
             `training.engine.settings`).
         warm_up: steps over which the learning rate rises from 0, in addition to the schedule.
         optimiser: "adam" (weight decay as an L2 term in the gradient) or "adamw" (decoupled).
-        betas, weight_decay: parameters of the optimizer.
+        betas: decay rates of the optimizer's two moments.
+        weight_decay: weight decay of the optimizer.
         target: stop a seed once its watched loss is below this; 0: never.
-        seeds, seed: the number of seeds, and the first seed.
-        device, dtype: those of the training.
+        seeds: number of seeds.
+        seed: the first seed.
+        device: device of the training.
+        dtype: dtype of the weights in training.
         checkpoints: numbers of updates after which the model is stored: a list such as
             `0,100,1000`, or a number of checkpoints, spread evenly on a logarithmic scale from 0 to
             `steps`; 0: none.

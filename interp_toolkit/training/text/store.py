@@ -51,7 +51,8 @@ class TextTraining(VariantTraining, ABC):
         generated_name: name of the generated text.
         text: "generated" (a small generated text); a folder or file of text; or a hub's dataset,
             `owner/name:configuration` (see `data.text.texts`).
-        documents, test_documents: largest numbers for training and testing; 0: all.
+        documents: largest number of training documents; 0: all.
+        test_documents: largest number of test documents; 0: all.
         tokenizer: "train" (byte-level BPE learned from the training text), or a `tokenizer.json`
             or a folder with one.
         vocabulary: largest number of tokens of a learned tokenizer.
