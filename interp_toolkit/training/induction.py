@@ -42,8 +42,8 @@ class InductionTraining(TrainingSettings):
         normalization: "LN" or "RMS" before each layer and the unembedding.
         shortest, longest: smallest and largest length of the segments that repeat.
         rows: number of rows in a batch.
-        initial_std: standard deviation of the initial weights; with a small one, a single head learns
-            what several could share.
+        initial_std: standard deviation of the initial weights; with a small one, a single head
+            learns what several could share.
     """
 
     layers: int = Field(2, ge=1, le=100)
