@@ -465,7 +465,7 @@ def _construction(record: Record) -> str:
     pairs = "targeted pairs" if record["targeted"] else "pairs that share a neuron"
     text = (
         f"The weights have the form of {kind} by intersections, with entries near 0 or "
-        f"{record['level']:.3g}: {record['named_count']:,} {pairs}"
+        f"{record['level']:.3g}; there are {record['named_count']:,} {pairs}"
     )
     if record["worst"] is None:
         return f"{text}. None of these pairs is on together in held-out rows."
@@ -486,7 +486,8 @@ def higher_words(record: Mapping[str, Any]) -> str:
         sets = f"about {sets}, counted on {sampled:,} drawn"
     text = (
         f"The weights have the form of the construction for ANDs of {k} features, not of two, with "
-        f"entries near 0 or {record['level']:.3g} and a bias of {record['bias']:.3g}: {sets}"
+        f"entries near 0 or {record['level']:.3g} and a bias of {record['bias']:.3g}; "
+        f"there are {sets}"
     )
     if not record["measured"]:
         return f"{text}. None of the sets tested is on together in held-out rows."
