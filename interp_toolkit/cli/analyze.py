@@ -95,7 +95,7 @@ def _check_graph(path: Path, named: dict[str, Any], models: Sequence[str]) -> No
             "--graph needs a --probe that finds a graph, such as circuit (see interp show)"
         )
     if not path.name.lower().endswith(tuple(formats)):
-        raise InputError(f"--graph {path}: give {', '.join(formats)}")
+        raise InputError(f"--graph {path}: the file name must end in {' or '.join(formats)}")
 
 
 def _of_all(

@@ -20,7 +20,7 @@ from targets import Target, targets
 
 from interp_toolkit.errors import InputError
 
-CASES, SEED = 60, 1
+CASES, SEED = 30, 1
 #: reader, seed and case of faults that are mended, where a case shows them more simply than a test
 KNOWN = [
     ("tokenizer", 20261125, 215),  # its Rust library panics

@@ -436,9 +436,10 @@ def metric_for(
 ) -> tuple[Metric, TaskCheck | None]:
     """The metric for these prompts, and whether the model performs their task.
 
-    Without a metric: prompts with answers are measured by these, whether or not the model knows
-    them (see the check). Prompts that repeat are measured by the in-context advantage if the model
-    certainly has one: lists to sort may repeat too. All others are measured by the KL divergence.
+    Without a metric: prompts with answers are measured by their answers, whether or not the model
+    gives them (see the check). Prompts with repetition are measured by the in-context advantage if
+    the model significantly has one, because lists to sort may repeat too. All others are measured
+    by the KL divergence.
 
     Args:
         model: any TransformerLens model.
