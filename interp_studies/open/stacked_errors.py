@@ -129,7 +129,7 @@ CLAIMS = [  # made on seeds 0 to 11
     ),
     Claim(
         (SPREAD, "plain", "depth"),
-        "with evenly spread f-vectors the error grows more slowly (exponent 0.4 to 0.9)",
+        "with evenly spread f-vectors the error grows with an exponent of 0.4 to 0.9",
         above=0.4,
         below=0.9,
         overturned_by="the same growth as along random f-vectors",

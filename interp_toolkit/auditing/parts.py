@@ -162,5 +162,5 @@ def share_of_random(good: int, of: int, text: str, method: Method, coverage: flo
         answer = "confirmed"
     elif low > AS_GOOD:
         answer = "refuted"
-    text = f"{text} (at most {percent(high)} of all such)"
+    text = f"{text} (by the interval, at most {percent(high)} of all such random ones)"
     return Part("special", answer, text, method, False, good / of, low, high, AS_GOOD)
