@@ -272,7 +272,7 @@ def test_bad_files_are_one_clear_line_and_run_nothing(call, bad_files, tmp_path:
         (["analyze", "toy:xor-2head", "--prob", "xor"], "--prob"),
         (["analyze", "", "--probe", "xor"], "name is empty"),
         (["analyze", "~nobody-of-this-name/m.pt", "--probe", "xor"], "cannot be read"),
-        (["analyze", "toy:xor-2head", "--table", "0110"], "for none of the analyses"),
+        (["analyze", "toy:xor-2head", "--table", "0110"], "is not an option of the analyses"),
         (["analyze", "toy:xor-2head", "--probe", "or", "--probe", "or"], "given twice"),
         (["analyze", "toy:xor-2head", "--probe", "xor", "--seed", "-1"], "--seed"),
         (["analyze", "toy:xor-2head", "--probe", "xor", "--seed", "9" * 30], "--seed"),

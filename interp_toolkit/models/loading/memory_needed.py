@@ -129,7 +129,7 @@ def check_layers(folder: Path, config: Mapping[str, Any]) -> None:
             if held is not None and layers > held:
                 raise InputError(
                     f"{folder} does not match its configuration: {name} is {layers}, but the "
-                    f"folder has only {held} weight tensors"
+                    f"folder has at most {held} weight tensors"
                 )
 
 
