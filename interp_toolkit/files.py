@@ -149,7 +149,7 @@ MOST_DIGITS = 300  # of an integer; larger ones exceed the range of floats
 
 
 def read_json(path: Path, source: str) -> Any:
-    """The content of a UTF-8 file of JSON.
+    """Parse a JSON file in UTF-8.
 
     Args:
         path: path of the file.

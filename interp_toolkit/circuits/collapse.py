@@ -179,7 +179,7 @@ HEADLINES = {
     "detected": f"{STATES} become more alike with depth, more than with shuffled weights.",
     "uninformative": f"{STATES} become more alike with depth, but no more than with shuffled "
     "weights.",
-    "not_detected": f"{STATES} do not become more alike with depth: the mean cosine rises by less "
+    "not_detected": f"{STATES} hardly become more alike with depth: the mean cosine rises by less "
     f"than {RISE:g}.",
     "undecided": f"{STATES} may or may not become more alike with depth.",
 }
@@ -209,9 +209,10 @@ def sentences(
         f"have a standard deviation of {spread:.2f}.",
     ]
     if first.dimensions is not None and last.dimensions is not None:
-        before, after = f"{first.dimensions:.1f}", f"{last.dimensions:.1f}"
-        changes = "stays at" if before == after else f"changes from {before} to"
-        parts.append(f"The participation ratio {changes} {after} dimensions.")
+        parts.append(
+            f"The participation ratio of the second moments is {first.dimensions:.1f} dimensions "
+            f"at the embedding and {last.dimensions:.1f} after the last block."
+        )
     if evidence.status == "undecided":
         parts.insert(0, f"Undecided: {evidence.reason}.")
     return parts

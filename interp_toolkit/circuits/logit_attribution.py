@@ -211,7 +211,7 @@ def headline(components: Sequence[Component], e: LogitAttributionEvidence) -> st
     detected = [component for component in components if component.status == "detected"]
     names = [c.name if c.effect > 0 else f"{c.name} (against it)" for c in detected]
     if e.status == "not_tested":
-        return f"Direct effects on the {e.metric} are not tested: {e.reason}."
+        return f"Direct effects on the {e.metric} are measured but not judged: {e.reason}."
     if not names:
         return f"No direct effect on the {e.metric} is shown: {e.reason}."
     return f"Direct effects on the {e.metric}: {listed(names, 4)}."
@@ -225,11 +225,13 @@ def sentences(
     return [
         f"The mean {e.metric} is {e.total:.2f} [{e.total_low:.2f}, {e.total_high:.2f}], "
         f"n = {e.rows}.",
-        *(
-            f"{c.name} contributes {c.effect:.2f} [{c.low:.2f}, {c.high:.2f}], n = {e.rows}; for "
-            f"other prompts' answers it contributes {c.null_mean:.2f}."
+        f"Largest contributions of {len(tested)} heads and MLPs, detected ones first: "
+        + "; ".join(
+            f"{c.name} {c.effect:.2f} [{c.low:.2f}, {c.high:.2f}], {c.null_mean:.2f} for other "
+            "prompts' answers"
             for c in sorted(tested, key=lambda c: c.status != "detected")[:2]
-        ),
+        )
+        + f" (n = {e.rows}).",
         *(
             f"The logit lens first reaches half of the {e.metric} {_where(step)}, where its mean "
             f"is {step.value:.2f} [{step.low:.2f}, {step.high:.2f}], n = {e.rows}."

@@ -457,8 +457,8 @@ def sentences_of_all(circuit: KindOfCircuit, scores: pd.DataFrame, reason: str |
     return [
         headline,
         f"Heads whose circuit {circuit.favors} with randomly permuted residual "
-        f"coordinates: {len(names)} of {len(scored)} (p ≤ {LEVEL:g}, Holm over the OV and QK "
-        "circuits of all heads).",
+        f"coordinates: {len(names)} of {len(scored)} with a score (p ≤ {LEVEL:g}, Holm over the "
+        "OV and QK circuits of all heads).",
         f"{highest}, z = {best.z:.1f}, {equals_p(best.p_adjusted, 'adjusted p')}"
         f"{'' if names else '; not significant against permuted coordinates'}.",
     ]

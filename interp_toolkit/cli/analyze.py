@@ -91,9 +91,7 @@ def _check_graph(path: Path, named: dict[str, Any], models: Sequence[str]) -> No
         raise InputError(f"--graph writes the graph of one model; {len(models)} are given")
     formats = [ending for analysis in named.values() for ending in analysis.graph_formats]
     if not formats:
-        raise InputError(
-            "--graph needs a --probe that finds a graph, such as circuit (see interp show)"
-        )
+        raise InputError("--graph needs a --probe that finds a graph, such as circuit")
     if not path.name.lower().endswith(tuple(formats)):
         raise InputError(f"--graph {path}: the file name must end in {' or '.join(formats)}")
 

@@ -237,8 +237,8 @@ def headline(heads: Sequence[HeadVerdict], task_check: TaskCheck | None, unteste
         best = _decisive(heads)
         return f"{word}: no head is detected; the nearest is {best.name} ({best.detector})."
     if len(detectors) > MOST_KINDS:
-        return f"No head is detected as any of the {len(detectors)} kinds tested."
-    return f"No head is detected as {_listed(detectors, 'or')}."
+        return f"No head of the {len(detectors)} kinds tested is detected."
+    return f"No {_listed(detectors, 'or')} head is detected."
 
 
 def _fitted(openings: Sequence[str], detected: Sequence[HeadVerdict]) -> str:
@@ -318,7 +318,8 @@ def findings(
             f"{best.reason or 'by attention alone'}.",
         )
     after += _feeding(readers, "" if task_check is None else task_check.unit)[:1]
-    after.append(f"Task (the metric is the score above guessing): {task_check.summary}.")
+    metric = " (the metric is the score above guessing)" if groups else ""
+    after.append(f"Task{metric}: {task_check.summary}.")
     room = MOST_FINDINGS - len(after)
     if len(sentences) > room:
         others = _listed([group.detector for group in working[room - 1 :]], "and")

@@ -67,7 +67,7 @@ class Prompts(ShortRepr):
         return int(self.tokens.shape[1])
 
     def some(self, n: int) -> Prompts:
-        """Select this many prompts at even steps."""
+        """Select `n` prompts, evenly spaced from the first to the last."""
         rows = np.linspace(0, len(self) - 1, n).round().astype(int)
         return replace(self.at(rows), source=f"{self.source}, {n} of the rows")
 

@@ -233,8 +233,8 @@ class AnswerTask(CircuitTask):
         chance = float(guesses.mean())
         text = (
             f"{percent_ci(value, 1)} of the answers are right (n = "
-            f"{len(readings)}); a fixed answer, chosen on the other half of the prompts, "
-            f"gets {percent(chance, 1)}"
+            f"{len(readings)}); a fixed answer, chosen for each half of the prompts on the other "
+            f"half, gets {percent(chance, 1)}"
         )
         yes = self.interval(above, COVERAGE).low > 0
         loss = float(readings[:, 1].mean())
@@ -347,7 +347,7 @@ class RepeatTask(CircuitTask):
         yes = all(e.low > 0 and e.mean >= LEAST_ADVANTAGE for e in (advantage, preferred))
         n_ids = len(torch.unique(self.prompts.tokens[:, self.prompts.first :]))
         above, guess = unrepeated - repeated, float(unrepeated.mean())
-        of_guess = "before repetition"
+        of_guess = ""
         if LEAST_ADVANTAGE <= float(np.log(n_ids)) - float(repeated.mean()) < float(above.mean()):
             guess = float(np.log(n_ids))
             above, of_guess = guess - repeated, "for a uniform guess among the prompts' tokens"
@@ -362,14 +362,16 @@ class RepeatTask(CircuitTask):
                 mean, low, high, raises = -mean, -high, -low, "lowers"
             effect = f"repetition {raises} the next token's log-probability by {mean:.3g} nats "
             effect += f"[{low:.3g}, {high:.3g}] (n = {len(readings)})"
+        before = f"{unrepeated.mean():.3g} before repetition"
+        against = f"{before} and {guess:.3g} {of_guess}" if of_guess else before
         text = (
             f"{effect}; the loss on repeated tokens is {repeated.mean():.3g} nats, against "
-            f"{guess:.3g} {of_guess}"
+            f"{against}"
         )
         if not yes and not is_rounding and advantage.low > 0:
             text += (
-                ", and the repeated token is not significantly likelier than the prompt's other "
-                "tokens"
+                ", and the correct next token is not significantly likelier than the prompt's "
+                "other tokens"
             )
         value = self.interval(readings[:, 0], COVERAGE)
         loss = float(repeated.mean())

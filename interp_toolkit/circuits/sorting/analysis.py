@@ -474,7 +474,7 @@ KINDS = {  # by the name of a test set, and whether its lists are distinct
     ("two_values", False): "lists with two distinct values",
     ("distinct", False): "random lists without repeats",
     ("random", True): "random lists without repeats",
-    ("sets", True): "sets",
+    ("sets", True): "sets of values",
     ("repeats", True): "random lists with repeats",
 }
 

@@ -24,7 +24,7 @@ if it reaches below weak; undecided criteria count as no evidence.
 The verdict is one algorithm if it is shown and the other is not. It is "mixed" if both are shown or
 both are there. Otherwise, or if the model does not sort, it is "neither". `status_of` gives the
 strength of that verdict. A model sorts if its accuracy per item reaches the midpoint between the
-better of two guesses (the most frequent value at each position; the previous output again) and 1.
+best guess (the most frequent value of each item, or the previous correct item) and 1.
 """
 
 from __future__ import annotations

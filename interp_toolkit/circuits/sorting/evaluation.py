@@ -316,10 +316,13 @@ def _check_model(model: Model, layout: ListLayout) -> None:
     largest = max(itertools.chain(layout.values, layout.before, layout.between, layout.after, pad))
     if largest >= d_vocab:
         raise InputError(
-            f"the layout {layout} has token {largest}; the model has 0 to {d_vocab - 1}"
+            f"the layout {str(layout)!r} has token id {largest}; the model has ids 0 to "
+            f"{d_vocab - 1}"
         )
     if layout.values[-1] >= n_logits:
-        raise InputError(f"the layout {layout} has value {layout.values[-1]}, which has no logit")
+        raise InputError(
+            f"the layout {str(layout)!r} has value {layout.values[-1]}, which has no logit"
+        )
     if layout.n_positions > n_ctx:
         raise InputError(
             f"the layout {layout} has prompts of {layout.n_positions} tokens; the model takes "

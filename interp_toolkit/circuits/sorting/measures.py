@@ -401,9 +401,10 @@ def read_lists(
 
 
 def guessed(reading: ListReading) -> float:
-    """Fraction of items right for the better of two guesses.
+    """Fraction of items that the best guess without the model gets right.
 
-    The guesses are the most frequent value at each position, and the previous output.
+    The guesses are the most frequent value of each item and, in autoregressive layouts, the
+    previous correct item.
     """
     answer, present = reading.rows.answer, reading.rows.present
     counts = torch.stack([((answer == v) & present).sum(0) for v in range(reading.layout.n_values)])

@@ -206,10 +206,12 @@ class _Side:
     """One layer's heads as writers or as readers of the residual stream.
 
     Attributes:
-        factor: output weights of a writer, or transposed input weights of a reader.
+        factor: `R W_O` of a writer, or `R X^T` of a reader (see the module), which has the norm of
+            the head's whole circuit.
         in_units: the factor with coordinates in their units; None if the units are 1.
         size: squared Frobenius norm of the factor.
-        root: `S^1/2 V^T` of the singular value decomposition of `in_units`.
+        root: `S^1/2 V^T` of the singular value decomposition of `in_units`, or of `factor` if that
+            is None.
         moments: moments of the root, for the null.
     """
 

@@ -289,8 +289,8 @@ def unreadable(view: ModelWeights) -> list[str]:
     try:
         if view.W_U.shape[1] != view.d_vocab:
             notes.append(
-                f"OV copying scores, which count in the Holm correction, use only the "
-                f"{shared_tokens(view)} ids that are both input and output"
+                "the Holm correction includes the OV copying scores, which use only the "
+                f"{shared_tokens(view)} token ids that are both input and output"
             )
     except InputError as error:
         notes.append(f"no copying scores: {error}")

@@ -581,7 +581,10 @@ def _null_words(site: SiteVerdict) -> list[str]:
     if null is None or not null.tried:
         return []
     kind = "Shuffled" if site.held_out else "Other"
-    text = f"{kind} labelings that are separable too: {null.separable} of {null.tried}"
+    text = (
+        f"{kind} labelings with the same class sizes that are separable too: {null.separable} of "
+        f"{null.tried}"
+    )
     if null.contradictory:
         text += (
             f" ({null.contradictory} of them put inputs with the same activation in different "

@@ -214,9 +214,9 @@ class Composer:
         """Measure the next layer for ANDs of the earlier layers' ANDs, at every depth reached.
 
         Args:
-            layer: its activations.
-            site: the measurement of its features' own pairs.
-            level: the level described in `measure_site`.
+            layer: the layer's activations.
+            site: the layer's measurement for pairs of features (depth 1).
+            level: false discovery rate of the pairs' classes (see `errors.claims`).
             reinitialisations: number of random layers to draw.
             progress: called with a description of each step.
         """

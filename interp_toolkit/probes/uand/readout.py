@@ -111,7 +111,7 @@ class UANDReadout(BaseEstimator):
             gates: the feature indices of each gate, one or more; None: all pairs i < j, in order.
 
         Raises:
-            InputError: unknown features, or features that are never on together in the fitted rows.
+            InputError: unknown features, or a gate that is true on none of the fitted rows.
         """
         check_is_fitted(self)
         chosen = all_pairs(self._features.shape[1]).tolist() if gates is None else gates
@@ -263,7 +263,7 @@ class UANDReadout(BaseEstimator):
         rows = np.flatnonzero(self._features[:, chosen].all(axis=1))
         if not len(rows):
             names = ", ".join(map(str, chosen))
-            raise InputError(f"features {names} are never on together in the fitted rows")
+            raise InputError(f"the AND of features {names} is true on none of the fitted rows")
         return self._towards(rows)
 
     def _towards(

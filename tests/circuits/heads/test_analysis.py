@@ -267,12 +267,12 @@ def checked(yes=True):
 def test_how_verdicts_are_worded():
     nothing = [one(score=0.1, uniform=0.05, excess=0.05, p_value=0.2, p_adjusted=1.0)]
     nothing = [dataclasses.replace(nothing[0], reason=verdict.why_not(nothing[0], 0.3))]
-    assert verdict.headline(nothing, checked()) == "No head is detected as induction."
+    assert verdict.headline(nothing, checked()) == "No induction head is detected."
     assert verdict.findings(nothing, [], [], checked()) == [
         "Nearest: L1H2 (induction, 10 % of its attention is on keys of the pattern, at queries "
         "that have such a key, adjusted p = 1): its attention above the controls is below the "
         "threshold of 30 % and adjusted p above 0.05.",
-        "Task (the metric is the score above guessing): ninety of a hundred.",
+        "Task: ninety of a hundred.",
     ]
     assert verdict.status(nothing, checked()) == "not_detected"
     assert verdict.status(nothing, checked(yes=False)) == "not_tested"

@@ -264,7 +264,7 @@ def sorted_rows(sets):
 @pytest.mark.parametrize(
     ("text", "change", "message"),
     [
-        ("8 list4", {}, "has token 8; the model has 0 to 7"),
+        ("8 list4", {}, "has token id 8; the model has ids 0 to 7"),
         ("5 list4", {"d_vocab_out": 4}, "has value 4, which has no logit"),
         ("5 list4", {"n_ctx": 4}, "has prompts of 5 tokens; the model takes at most 4"),
         ("list4 sorted4", {"attention_dir": "bidirectional"}, "the model would see the answers"),

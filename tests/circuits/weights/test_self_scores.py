@@ -212,7 +212,7 @@ def test_queries_and_keys_are_sampled_from_all_inputs() -> None:
 def test_fewer_outputs_than_inputs_are_compared_where_both_are() -> None:
     model = random_model(3, d_vocab_out=20, normalization_type=None)
     frame = weight_scores(model)
-    assert "20 ids" in frame.attrs["notes"][0]
+    assert "20 token ids" in frame.attrs["notes"][0]
     view = weights(model)
     w = view.layer(0)
     with torch.no_grad():

@@ -132,5 +132,6 @@ def test_more_layers_than_tensors_are_refused_before_any_is_built(folder, layers
         layers += 10**6  # of a pickle only the bytes are known
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": layers}))
-    with pytest.raises(InputError, match=f"num_hidden_layers is {layers}, but the folder has at most"):
+    refusal = f"num_hidden_layers is {layers}, but the folder has at most"
+    with pytest.raises(InputError, match=refusal):
         load(path)

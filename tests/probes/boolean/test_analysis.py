@@ -216,8 +216,8 @@ def test_rare_labels_are_separable_whatever_they_are() -> None:
     assert site.separability.chance < 1e-6
     assert site.labelings.separable > 5
     assert (
-        f"Shuffled labelings that are separable too: {site.labelings.separable} of 20"
-        in result.verdict
+        f"Shuffled labelings with the same class sizes that are separable too: "
+        f"{site.labelings.separable} of 20" in result.verdict
     )
 
 

@@ -236,7 +236,7 @@ def test_pairs_that_are_never_together_have_no_error():
     assert np.isnan(found.worst_after_offset[0])
     assert np.isfinite(found.epsilon().worst)
     assert readout.n_together_[0, 1] == 0
-    with pytest.raises(InputError, match="features 0, 1 are never on together"):
+    with pytest.raises(InputError, match="the AND of features 0, 1 is true on none"):
         readout.readouts([(0, 1)])
 
 

@@ -182,7 +182,7 @@ def patched_stream(
 
     Args:
         engine: the model.
-        prompts: prompts with corrupted counterparts; ROWS of them are used, at even steps.
+        prompts: prompts with corrupted counterparts; ROWS of them are used, evenly spaced.
         metric: the metric on each prompt.
         memory: bytes to hold at once, in addition to the weights.
         progress: called with a description of each step.

@@ -280,7 +280,8 @@ def random_circuit(
         first, second = np.triu_indices(n_in, 1)
         if not 1 <= width <= len(first):
             raise InputError(
-                f"a layer has {width} functions; of {n_in} features there can be 1 to {len(first)}"
+                f"a layer has {width} functions; it needs at least 1, and at most one for each of "
+                f"the {len(first)} pairs of its {n_in} inputs"
             )
         chosen = rng.choice(len(first), width, replace=False)
         tables = np.where(rng.random(width) < xor_share, XOR, AND)

@@ -143,7 +143,7 @@ def test_random_circuits_are_of_distinct_pairs(xor_share: float) -> None:
             lambda: stacked_circuit([[BooleanFunction("01101001", (0, 1, 2))]], 3, 8, 1, [None]),
             "more than two features",
         ),
-        (lambda: random_circuit(4, [7]), "there can be 1 to 6"),
+        (lambda: random_circuit(4, [7]), "at most one for each of the 6 pairs"),
         (lambda: random_circuit(4, [3], xor_share=1.5), "fraction of XORs"),
         (lambda: small([None, 10, 7]).inputs(5, 25), "on at once"),
         (lambda: small([None, 10, 7]).inputs(-1, 5), "-1 inputs requested"),
