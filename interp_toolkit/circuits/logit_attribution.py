@@ -225,7 +225,7 @@ def sentences(
     return [
         f"The mean {e.metric} is {e.total:.2f} [{e.total_low:.2f}, {e.total_high:.2f}], "
         f"n = {e.rows}.",
-        f"Largest contributions of {len(tested)} heads and MLPs, detected ones first: "
+        f"Largest contributions among the {len(tested)} heads and MLPs, detected ones first: "
         + "; ".join(
             f"{c.name} {c.effect:.2f} [{c.low:.2f}, {c.high:.2f}], {c.null_mean:.2f} for other "
             "prompts' answers"
