@@ -72,7 +72,7 @@ MISSING = "–"
 SIGNS: Mapping[Tone, str] = {"yes": "✓", "no": "✗", "none": "–", "open": "?", "against": "!"}
 #: meaning of each sign, for a legend
 LEGEND: Mapping[Tone, str] = {
-    "yes": "found: significant against the null, by its interval, or with a certificate",
+    "yes": "found: significant against the null, by an effect's CI, or with a hyperplane",
     "no": "shown not to hold",
     "none": "tested and not found, which does not prove absence",
     "open": "undecided or not tested, or explained by the null",

@@ -49,7 +49,7 @@ def test_the_planted_head_is_the_verdict_over_all(circuit, place, planted) -> No
     result = ANALYSES[circuit](planted)
     assert result.status == "detected"
     assert result.headline.endswith(f" circuit, from weights alone: {place}.")
-    assert ": 1 of 6 (p ≤ 0.05" in result.findings[0]
+    assert ": 1 of 6 with a score (p ≤ 0.05" in result.findings[0]
     assert result.findings[-1] == (
         "Weights alone do not show whether the model uses such a circuit."
     )

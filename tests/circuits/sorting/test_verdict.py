@@ -60,14 +60,14 @@ LOW, HIGH = (0.02, 0.05), (0.94, 0.97)
             LOW,
             Controls(0, 20),
             "undecided",
-            "95.5 % of outputs follow as with the algorithm smallest",
+            "95.5 % of outputs follow as with the algorithm 'the smallest",
         ),
         (
             LOW,
             HIGH,
             Controls(0, 20),
             "undecided",
-            "95.5 % of outputs follow as with the algorithm piecewise",
+            "95.5 % of outputs follow as with the algorithm 'piecewise",
         ),
         (LOW, LOW, Controls(0, 20), "not_detected", "neither the swapped token nor the position"),
         ((0.1, 0.4), LOW, Controls(0, 20), "undecided", "or the position is undecided"),
@@ -107,7 +107,7 @@ def test_an_algorithm_is_detected_only_beyond_weight_shuffled_models():
 def test_shares_of_swaps_have_their_intervals() -> None:
     text = words(MIN_GREATER, Swaps(338, 268 / 338, 52 / 338), Controls(0, 20))
     assert "79.3 % [74.6, 83.5] of outputs follow the swapped-in token" in text
-    assert "15.4 % [11.7, 19.7] the position in the list, n = 338." in text
+    assert "15.4 % [11.7, 19.7] follow the position in the list, n = 338." in text
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def test_the_model_gives_the_readoffs(kind: str) -> None:
             r"weights of 1,000,000 x 10,000,000 take 74505.8 GiB",
         ),
         (lambda: fan_in_and(10**5, 200, 2, 0.9), "an axis each .* take 74.5 GiB"),
-        (lambda: fan_in_and(4, 64, 5, 0.5), "fan-in of 5"),
+        (lambda: fan_in_and(4, 64, 5, 0.5), "fan-in is 5"),
         (lambda: fan_in_and(8, 256, 3, 0.5).worst_errors(2), "most_on is 2"),
         (lambda: fan_in_and(8, 256, 3, 0.5).readoffs([(0, 1)]), "is not a set of 3"),
         (lambda: fan_in_and(200, 50_000, 3, 0.3).worst_errors(3), "too many to measure"),

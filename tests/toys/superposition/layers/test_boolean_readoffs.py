@@ -149,7 +149,7 @@ def test_bad_functions_are_refused(function: BooleanFunction, message: str) -> N
 def test_too_many_ands_are_refused() -> None:
     with pytest.raises(InputError, match="too many"):
         separate_ands(64, 4)
-    with pytest.raises(InputError, match="fan-in of 6"):
+    with pytest.raises(InputError, match="fan-in is 6"):
         separate_ands(5, 6)
     with pytest.raises(InputError, match="at most 16"):
         function_of(lambda *bits: any(bits), range(17))
