@@ -193,7 +193,7 @@ def _taken(group: Group, entry: Any) -> list[tuple[str, list[list[str]]]]:
 
 def _attributes(config: type[Any]) -> dict[str, str]:
     """Descriptions from the Attributes sections of a class' docstring and those of its bases."""
-    described = {}
+    described: dict[str, str] = {}
     for cls in reversed(config.__mro__):
         section = inspect.cleandoc(cls.__dict__.get("__doc__") or "").partition("Attributes:\n")[2]
         for names, text in re.findall(
