@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary file that replaces `path` if the block ends without an error.
 
-    Both the content and the renaming are on disk before this returns, so that a power failure
-    leaves no partial file. Links are followed. The file gets the mode of the user's umask. Raises
-    OSError if the file cannot be created; nothing is left behind.
+    The content is on disk before it replaces `path`, so `path` is never partial, also after a power
+    failure; the temporary file may then remain. Links are followed. The file gets the mode of
+    the user's umask. Raises OSError if the file cannot be created; nothing is left behind.
     """
     target = Path(os.path.realpath(path))
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")

@@ -273,7 +273,8 @@ def judge(
             overturned_by="the same",
         ),
         JudgedClaim(
-            f"with fewer heads less than {100 * NEVER:g} % of training runs solve their function",
+            f"with fewer heads than the threshold degree, less than {100 * NEVER:g} % of training "
+            "runs solve their function",
             solved_anyway / len(too_few),
             *clopper_pearson(solved_anyway, len(too_few), level),
             f"{len(too_few)} models",
@@ -282,7 +283,7 @@ def judge(
             overturned_by="one trained model that answers all inputs rightly with too few heads",
         ),
         JudgedClaim(
-            f"with just enough heads more than {100 * MOSTLY:g} % of training runs solve their "
+            f"with just enough heads, more than {100 * MOSTLY:g} % of training runs solve their "
             "function",
             mostly.value,
             max(0.0, mostly.low),

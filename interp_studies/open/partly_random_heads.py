@@ -257,8 +257,8 @@ def judge(by_condition: ByCondition, examples: int) -> list[JudgedClaim]:
             )
         )
     gain = contrast(
-        "with one trained pair in the last layer, one in the first layer too increases the "
-        "accuracy",
+        "with one trained pair in the last layer, also training one in the first layer increases "
+        "the accuracy",
         [accuracies(by_condition, ONE_EACH)],
         [accuracies(by_condition, LAST_ONE)],
         examples,

@@ -182,7 +182,7 @@ def strongest(pairs: Sequence[Pair]) -> Pair:
 def headline(pairs: Sequence[Pair], significant: int, n_pairs: int) -> str:
     """Headline: number of significant compositions, and the strongest."""
     if not n_pairs:
-        return "No pair of heads has weights that could be compared with permuted ones."
+        return "No pair of heads could be tested for composition."
     if not significant:
         return "No composition between heads is detected from weights alone."
     if significant == 1:
@@ -196,7 +196,8 @@ def headline(pairs: Sequence[Pair], significant: int, n_pairs: int) -> str:
 def sentences(pairs: Sequence[Pair], counts: Mapping[str, PairCount], n_pairs: int) -> list[str]:
     """Findings: counts by kind, the strongest pair, and the limits of weights."""
     if not n_pairs:
-        return ["Undecided: no comparison could be made."]
+        reason = "in every pair a circuit is zero or cannot be read"
+        return [f"Undecided: no comparison could be made, since {reason}."]
     by_mode = ", ".join(f"{mode} {count.significant:,}" for mode, count in counts.items())
     pair = strongest(pairs)
     which = "Largest score" if pair.p_adjusted <= LEVEL else "Smallest p"

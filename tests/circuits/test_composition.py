@@ -67,7 +67,10 @@ def test_without_a_comparison_it_is_undecided() -> None:
     assert result.evidence.pairs == 0
     assert result.status == "undecided"
     assert result.evidence.reason == "no comparison could be made"
-    assert result.findings == ["Undecided: no comparison could be made."]
+    assert result.findings == [
+        "Undecided: no comparison could be made, since in every pair a circuit is zero or cannot "
+        "be read."
+    ]
 
 
 def test_its_json_is_plain_and_its_figures_are_plotlys(planted) -> None:

@@ -1,6 +1,6 @@
 """A toy: one layer whose head 0 attends two tokens back, and whose head 1 does nothing.
 
-From position q > 1 head 0 gives A/(A + q) to position q - 2 and 1/(A + q) to every other position,
+At a query q > 1, head 0 gives A/(A + q) to key q - 2 and 1/(A + q) to each other key up to q,
 with A = exp(SCORE); it predicts the token at q - 2. Head 1 has zero weights and attends uniformly.
 """
 
@@ -41,7 +41,7 @@ def build(d_vocab: int = 24, n_ctx: int = 32) -> Transformer:
     model.unembed.W_U[d_vocab + n_ctx :] = one_token
     attn = model.blocks[0].attn
     attn.W_Q[0, places, :n_ctx] = SCORE * math.sqrt(config.d_head) * one_place.roll(-2, 1)
-    attn.W_Q[0, d_vocab : d_vocab + 2] = 0  # the first two positions have nothing two before
+    attn.W_Q[0, d_vocab : d_vocab + 2] = 0  # no key lies two before the first two queries
     attn.W_K[0, places, :n_ctx] = one_place
     attn.W_V[0, :d_vocab, :d_vocab] = one_token
     attn.W_O[0, :d_vocab, d_vocab + n_ctx :] = GAIN * one_token

@@ -318,7 +318,7 @@ def findings(
             f"{best.reason or 'by attention alone'}.",
         )
     after += _feeding(readers, "" if task_check is None else task_check.unit)[:1]
-    metric = " (the metric: how much better than guessing the model predicts)" if groups else ""
+    metric = " (metric: the model's score minus that of a guess)" if groups else ""
     after.append(f"Task{metric}: {task_check.summary}.")
     room = MOST_FINDINGS - len(after)
     if len(sentences) > room:

@@ -474,9 +474,9 @@ def notes_of(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list
         notes.append(f"{CONTROL} stand out as far in {', '.join(others)}")
     if len(heads) > 1:
         notes.append(
-            f"the level applies to each {_each(heads)} separately: without real bigrams, at most "
-            f"{evidence.expected_by_chance:.2g} of {evidence.comparisons} would be expected to "
-            "show one by chance"
+            f"the false discovery rate applies to each {_each(heads)} separately: of "
+            f"{evidence.comparisons} without real bigrams, at most "
+            f"{evidence.expected_by_chance:.2g} would be expected to show one by chance"
         )
     if evidence.tail == "empirical":
         notes.append(EMPIRICAL)
@@ -553,7 +553,7 @@ def sentences(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> lis
     units = "Heads" if _each(heads) == "head" else "Heads and distances"
     facts = [
         f"Heads with bigrams: {_n_heads(with_bigrams)} of {n_heads}, {names}; {level}.",
-        f"{estimate}; the head's capacity, d_resid x d_head, is {first.capacity:,}.",
+        f"{estimate}; a head can hold on the order of d_model x d_head = {first.capacity:,}.",
         f"Strongest in {first.name}, key → query: {strongest}{up_to}.",
     ]
     if evidence.status == "detected":

@@ -474,7 +474,7 @@ KINDS = {  # by the name of a test set, and whether its lists are distinct
     ("two_values", False): "lists with two distinct values",
     ("distinct", False): "random lists without repeats",
     ("random", True): "random lists without repeats",
-    ("sets", True): "sets of values",
+    ("sets", True): "possible sets of values, each in one random order",
     ("repeats", True): "random lists with repeats",
 }
 
@@ -542,7 +542,7 @@ def sentences(
         )
         listed.append(
             f"With the previous token swapped, {token} of outputs follow the swapped-in token and "
-            f"{position} follow the position in the list, n = {swaps.n:,}."
+            f"{position} follow the output position, n = {swaps.n:,}."
         )
     tallies = []
     for name, short in SHORT.items():

@@ -400,8 +400,8 @@ def headline(evidence: KeysEvidence) -> str:
     if evidence.functions == 1:
         return f"{name} attends to keys where one boolean function of their features holds."
     return (
-        f"{name} attends to keys by a boolean function of their features, which the query token "
-        "selects."
+        f"{name} attends to keys whose features satisfy a boolean function; the query token "
+        "selects the function."
     )
 
 
@@ -428,8 +428,8 @@ def sentences(functions: Sequence[QueryFunction], evidence: KeysEvidence) -> lis
     above = (
         ""
         if excess is None
-        else "; for every query token, the 95 % CI of attention above uniform starts at "
-        f"{100 * excess:.0f} points or more"
+        else "; for every query token, this attention exceeds uniform attention by at least "
+        f"{100 * excess:.0f} percentage points (lower end of the 95 % CI)"
     )
     return [
         f"{evidence.selecting} of {evidence.queries} query tokens select keys by {which}, right on "

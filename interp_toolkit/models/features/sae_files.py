@@ -172,7 +172,7 @@ def tensors_in(file: Path, names: Iterable[str] = ()) -> dict[str, Tensor]:
     if not isinstance(tensors, dict) or not all(isinstance(t, Tensor) for t in tensors.values()):
         raise InputError(f"{file} holds no weights of an SAE")
     if missing := sorted(set(names) - tensors.keys()):
-        raise InputError(f"{file} lacks {missing[0]}, which an SAE of this kind has")
+        raise InputError(f"{file} lacks {missing[0]}, which its configuration requires")
     return tensors
 
 

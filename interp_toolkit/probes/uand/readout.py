@@ -408,7 +408,7 @@ class Whitening:
     turn: Float[np.ndarray, "d k"]
 
     def __call__(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n k"]:
-        """The whitened rows, in their own precision."""
+        """The rows of X, whitened, in the precision of X."""
         return np.asarray(_scaled(X, self.mean, self.unit) @ self.turn.astype(X.dtype))
 
     def directions(self, whitened: Float[np.ndarray, "gate k"]) -> Float[np.ndarray, "gate d"]:

@@ -266,7 +266,7 @@ class RunFiles:
             return None
         state = read(path)
         if (state.recipe, state.settings, state.seed) != (self.recipe, self.settings, seed):
-            raise InputError(f"{path} belongs to another run: remove it to train that seed again")
+            raise InputError(f"{path} belongs to another run: remove it to train seed {seed} again")
         return state
 
     def save_state(self, seed: int, **state: Any) -> None:

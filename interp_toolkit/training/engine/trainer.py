@@ -257,7 +257,7 @@ class _Fit:
         except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
             raise InputError(
                 f"the saved state of seed {self.seed} does not match the run, or is damaged: "
-                "remove it to train that seed again"
+                f"remove seed-{self.seed}.state from its folder to train that seed again"
             ) from error
         self.lines = [dict(line) for line in state.lines]
         for line in self.lines:

@@ -107,7 +107,7 @@ def test_an_algorithm_is_detected_only_beyond_weight_shuffled_models():
 def test_shares_of_swaps_have_their_intervals() -> None:
     text = words(MIN_GREATER, Swaps(338, 268 / 338, 52 / 338), Controls(0, 20))
     assert "79.3 % [74.6, 83.5] of outputs follow the swapped-in token" in text
-    assert "15.4 % [11.7, 19.7] follow the position in the list, n = 338." in text
+    assert "15.4 % [11.7, 19.7] follow the output position, n = 338." in text
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,8 @@ def test_every_querys_function_is_the_one_the_model_was_made_with(found) -> None
         assert one.on_right > 10 * one.uniform or one.uniform > 0.05
         assert one.chance <= one.p_value < 1e-9
         assert one.excess_low > 0.5 * (1 - one.uniform)
-    assert found.headline.startswith("L1H0 attends to keys by a boolean function")
-    assert "which the query token selects" in found.headline
+    assert found.headline.startswith("L1H0 attends to keys whose features satisfy a boolean")
+    assert found.headline.endswith("the query token selects the function.")
     assert "6 of 6 query tokens select keys by 6 different functions" in found.findings[0]
     assert {one.outcome for one in found.functions if one.layer == 0} == {"constant"}
 

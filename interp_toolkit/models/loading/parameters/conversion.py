@@ -108,7 +108,7 @@ def convert(
 
 
 def with_output(parameters: Mapping[str, Tensor], settings: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Add the identity as unembedding if there is neither one nor a tied one."""
+    """Add the identity as unembedding if it is missing and `tied_embeddings` is False."""
     W_E = parameters.get("embed.W_E")
     if settings.get("tied_embeddings") is not False or "unembed.W_U" in parameters or W_E is None:
         return dict(parameters)

@@ -232,12 +232,13 @@ def _solve(
         sizes[open_[0]] = size // rest
         learned[open_[0]] = one.name
     elif len(open_) == 1 or (not open_ and rest != size):
-        solved = ", ".join(f"{n}={sizes[n]}" for n in group if n in sizes)
+        given = {**sizes, "parts": len(one.rule.to)}
+        solved = ", ".join(f"{n}={given[n]}" for n in group if n in given)
         others = [f"{n} is {sizes[n]} in {learned[n]}" for n in group if n in learned]
         raise InputError(
             f"{one.name} has shape {list(one.tensor.shape)}, which does not match "
             f"{one.rule.axes} with {solved}"
-            + (f" (one size everywhere: {', '.join(others)})" if others else "")
+            + (f" (an axis has one size in all tensors; {', '.join(others)})" if others else "")
         )
 
 

@@ -93,7 +93,8 @@ def random_gates(n_features: int, n_gates: int, fan_in: int = 2, *, seed: int = 
     there = comb(n_features, fan_in)
     if not 1 <= n_gates <= there:
         raise InputError(
-            f"{n_gates} gates of fan-in {fan_in} requested; {n_features} features have {there}"
+            f"{n_gates} gates of fan-in {fan_in} requested; of {n_features} features, 1 to {there} "
+            "are possible"
         )
     rng = np.random.default_rng(seed)
     if 2 * n_gates > there:
