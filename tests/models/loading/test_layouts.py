@@ -104,7 +104,7 @@ def test_an_axis_of_two_sizes_is_told_with_where_it_had_the_other(tmp_path):
         "up.weight": {"to": "blocks.0.mlp.W_in", "axes": "a b -> b a"},
         "down.weight": {"to": "blocks.0.mlp.W_out", "axes": "a b -> b a"},
     }
-    with pytest.raises(InputError, match=r"everywhere: a is 6 in up\.weight\)"):
+    with pytest.raises(InputError, match=r"in all tensors; a is 6 in up\.weight\)"):
         load(tmp_path / "model.pt", keys=keys, **GIVEN)
 
 

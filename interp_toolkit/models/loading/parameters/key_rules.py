@@ -232,8 +232,8 @@ def _solve(
         sizes[open_[0]] = size // rest
         learned[open_[0]] = one.name
     elif len(open_) == 1 or (not open_ and rest != size):
-        given = {**sizes, "parts": len(one.rule.to)}
-        solved = ", ".join(f"{n}={given[n]}" for n in group if n in given)
+        all_sizes = {**sizes, "parts": len(one.rule.to)}
+        solved = ", ".join(f"{n}={all_sizes[n]}" for n in group if n in all_sizes)
         others = [f"{n} is {sizes[n]} in {learned[n]}" for n in group if n in learned]
         raise InputError(
             f"{one.name} has shape {list(one.tensor.shape)}, which does not match "

@@ -84,7 +84,7 @@ def test_gates_that_are_none(gates: list, fan_in: int | None, complaint: str) ->
 
 
 def test_more_gates_than_there_are() -> None:
-    with pytest.raises(InputError, match="4 features have 6"):
+    with pytest.raises(InputError, match="of 4 features, 1 to 6 are possible"):
         random_gates(4, 7)
     with pytest.raises(InputError, match="fan-in 5"):
         random_gates(4, 1, 5)
