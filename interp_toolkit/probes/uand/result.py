@@ -456,7 +456,10 @@ def _random(site: SiteSummary, n_layers: int) -> str:
             f"layer alone), but one of {n_layers} layers may be better than its random layers by "
             "chance."
         )
-    return f"The ANDs are as readable from random (weight-shuffled) layers: {numbers}."
+    return (
+        "The ANDs are not significantly less readable from random (weight-shuffled) layers: "
+        f"{numbers}."
+    )
 
 
 def _construction(record: Record) -> str:

@@ -89,7 +89,8 @@ def test_the_construction_is_read_here_and_no_better_than_random(verdict):
         f"The ANDs of {n} of 66 feature pairs are readable at blocks.0.mlp.hook_post, but no "
         "better than in random layers."
     )
-    assert "The ANDs are as readable from random (weight-shuffled) layers" in verdict.findings[0]
+    random = "The ANDs are not significantly less readable from random (weight-shuffled) layers"
+    assert random in verdict.findings[0]
     assert "The weights have the form of the construction of universal AND" in verdict.verdict
 
 
