@@ -502,15 +502,15 @@ def sentences(circuit: Circuit) -> list[str]:
             len(checks.exchanged) + len(checks.random),
             checks.as_good(held_out.share),
         )
-        if n_rivals == 1:
+        if not n_rivals:
+            compared.append("there is no other circuit of the same size")
+        elif n_rivals == 1:
             keeps = "keeps" if as_good else "does not keep"
             compared.append(f"the only other circuit of the same size {keeps} as much")
         else:
             compared.append(
                 f"{as_good or 'none'} of {n_rivals} other circuits of the same size "
                 f"keep{'' if as_good > 1 else 's'} as much as this circuit"
-                if n_rivals
-                else "there is no other circuit of the same size"
             )
     large = circuit.screening is not None
     facts = [*first, _and(compared)]

@@ -356,8 +356,10 @@ def _weights_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     cells = [
         [
             head_name(row["layer"], row["head"]),
-            *(row["ov_copying"], p_cell(row["ov_p_adjusted"])),
-            *(row["qk_matching"], p_cell(row["qk_p_adjusted"])),
+            row["ov_copying"],
+            p_cell(row["ov_p_adjusted"]),
+            row["qk_matching"],
+            p_cell(row["qk_p_adjusted"]),
         ]
         for row in rows
     ]

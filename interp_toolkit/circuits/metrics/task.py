@@ -347,10 +347,11 @@ class RepeatTask(CircuitTask):
         yes = all(e.low > 0 and e.mean >= LEAST_ADVANTAGE for e in (advantage, preferred))
         n_ids = len(torch.unique(self.prompts.tokens[:, self.prompts.first :]))
         above, guess = unrepeated - repeated, float(unrepeated.mean())
-        of_guess = ""
+        against = f"{guess:.3g} before repetition"
         if LEAST_ADVANTAGE <= float(np.log(n_ids)) - float(repeated.mean()) < float(above.mean()):
             guess = float(np.log(n_ids))
-            above, of_guess = guess - repeated, "for a uniform guess among the prompts' tokens"
+            above = guess - repeated
+            against += f" and {guess:.3g} for a uniform guess among the prompts' tokens"
         is_rounding = max(-advantage.low, advantage.high) <= rounding.mean()
         if is_rounding and not yes:
             effect = "repetition changes the loss on the next token by no more than rounding "
@@ -362,8 +363,6 @@ class RepeatTask(CircuitTask):
                 mean, low, high, raises = -mean, -high, -low, "lowers"
             effect = f"repetition {raises} the next token's log-probability by {mean:.3g} nats "
             effect += f"[{low:.3g}, {high:.3g}] (n = {len(readings)})"
-        before = f"{unrepeated.mean():.3g} before repetition"
-        against = f"{before} and {guess:.3g} {of_guess}" if of_guess else before
         text = (
             f"{effect}; the loss on repeated tokens is {repeated.mean():.3g} nats, against "
             f"{against}"
