@@ -88,9 +88,9 @@ def data_of_arrays(
         position = np.full(len(tokens), position)
     return FeatureData(
         _cut(path, tokens, arrays.get("lengths")),
-        matrix(path, chosen, columns, len(tokens), "row", 0),
+        matrix(path, chosen, columns, len(tokens), "row index", 0),
         tuple(chosen),
-        None if position is None else integers(path, "position", position, "row", 0),
+        None if position is None else integers(path, "position", position, "row index", 0),
         _groups(path, arrays.get("group")),
         str(path),
         _ids(path, arrays, "answers"),
@@ -179,7 +179,8 @@ def _cut(path: str | Path, tokens: Any, lengths: np.ndarray | None) -> Sequence[
     bad = np.flatnonzero((lengths < 1) | (lengths > tokens.shape[1]))
     if len(bad):
         raise InputError(
-            f"{path}: row {bad[0]} has length {lengths[bad[0]]}; rows hold 1 to {tokens.shape[1]}"
+            f"{path}: row index {bad[0]} has length {lengths[bad[0]]}; rows hold 1 to "
+            f"{tokens.shape[1]}"
         )
     return [row[:length] for row, length in zip(tokens, lengths.tolist(), strict=True)]
 

@@ -165,8 +165,8 @@ class FeatureData(ShortRepr):
             for number, row in enumerate(rows):
                 if row.max() >= d_vocab:
                     raise InputError(
-                        f"{self.source}: row {number}{of} has token {row.max()}; the vocabulary "
-                        f"is 0 to {d_vocab - 1}"
+                        f"{self._named(number)}{of} has token {row.max()}; the vocabulary is 0 to "
+                        f"{d_vocab - 1}"
                     )
         return self
 
@@ -299,7 +299,7 @@ class FeatureData(ShortRepr):
         object.__setattr__(self, "corrupted", rows)
 
     def _named(self, number: int) -> str:
-        return f"{self.source}: row {number}"
+        return f"{self.source}: row index {number}"
 
     def _check_features(self, n_rows: int) -> None:
         if self.features.dtype != np.bool_ or self.features.ndim != 2:
@@ -319,7 +319,7 @@ class FeatureData(ShortRepr):
         if len(outside):
             row = int(outside[0])
             raise InputError(
-                f"{self.source}: position {positions[row]} is outside row {row}, "
+                f"{self.source}: position {positions[row]} is outside row index {row}, "
                 f"which has {lengths[row]} tokens"
             )
         return np.where(positions < 0, positions + lengths, positions).astype(np.int64)

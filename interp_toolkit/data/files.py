@@ -126,7 +126,7 @@ def _read_parquet(
         ) from error
     if len(columns) != len(table.column_names):
         raise InputError(f"{path}: two columns have the same name")
-    return data_of_columns(path, columns, tokenizer, feature_names, "row", 0)
+    return data_of_columns(path, columns, tokenizer, feature_names, "row index", 0)
 
 
 def _unpacked(file: Any, size: int) -> Any:

@@ -8,7 +8,7 @@ share are the prompt, the first that differs is the answer), CounterFact (`reque
 year), feature-circuits (`clean_prefix`, `patch_prefix`, ...), auto-circuit (`answers`,
 `wrong_answers`), MIB (`choices`, `answerKey`), and other common names for prompts and answers. The
 names of `files` take precedence. Values are checked one by one; errors name the row and column.
-Rows are called `unit` ("row" or "line") and counted from `first` in messages.
+Rows are called `unit` ("row", "row index" or "line") and counted from `first` in messages.
 """
 
 from __future__ import annotations

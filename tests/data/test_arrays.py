@@ -107,9 +107,9 @@ class Speechless:
     [
         ([1, 2, 3], "tokens must be integers [row position], not int64 [3]"),
         (np.array(TOKENS) / 2, "tokens must be integers [row position], not float64 [2, 3]"),
-        ([[1, 2], [0.5]], "row 1 holds float64 values"),
+        ([[1, 2], [0.5]], "row index 1 holds float64 values"),
         ([], "there are no rows"),
-        ([[1, 2], []], "row 1"),
+        ([[1, 2], []], "row index 1"),
         (3, "tokens must be integers"),
         ({"features": COLUMNS}, "there is no array 'tokens'"),
         ({"tokens": TOKENS, "feature": COLUMNS}, "unknown array 'feature'"),

@@ -32,7 +32,7 @@ def test_positions_count_from_the_start_or_the_end_of_each_row():
     data = make(tokens=[[1, 2, 3], [4, 5]])
     for position, found in ((-1, [2, 1]), (0, [0, 0])):
         assert replace(data, positions=np.full(2, position)).positions.tolist() == found
-    with pytest.raises(InputError, match="position 2 is outside row 1, which has 2 tokens"):
+    with pytest.raises(InputError, match="position 2 is outside row index 1, which has 2 tokens"):
         replace(data, positions=np.full(2, 2))
 
 
@@ -77,7 +77,7 @@ def test_digest_changes_with_the_data_and_with_nothing_else():
 
 def test_vocabulary():
     assert make().check_vocabulary(7) is not None
-    with pytest.raises(InputError, match="row 1 has token 6; the vocabulary is 0 to 5"):
+    with pytest.raises(InputError, match="row index 1 has token 6; the vocabulary is 0 to 5"):
         make().check_vocabulary(6)
 
 
@@ -85,18 +85,18 @@ def test_vocabulary():
     ("changes", "message"),
     [
         ({"tokens": []}, "there are no rows"),
-        ({"tokens": [[1], []]}, "row 1 must be a list of token ids with at least one id"),
-        ({"tokens": np.array([[1.0, 2.0]])}, "row 0 holds float64 values"),
-        ({"tokens": np.array([[True], [False]])}, "row 0 holds bool values"),
-        ({"tokens": [[1], [-2]]}, "row 1 has the negative token id -2"),
+        ({"tokens": [[1], []]}, "row index 1 must be a list of token ids with at least one id"),
+        ({"tokens": np.array([[1.0, 2.0]])}, "row index 0 holds float64 values"),
+        ({"tokens": np.array([[True], [False]])}, "row index 0 holds bool values"),
+        ({"tokens": [[1], [-2]]}, "row index 1 has the negative token id -2"),
         ({"tokens": np.array([[2**64 - 1], [0]], dtype=np.uint64)}, "far too large"),
         ({"tokens": [[1]]}, "2 feature rows for 1 rows"),
         ({"names": ("a",)}, "1 names for 2 features"),
         ({"names": ("a", "a")}, "feature names must differ"),
         ({"names": ("a", "")}, "feature names must differ and not be empty"),
         ({"positions": np.array([0])}, "1 positions for 2 rows"),
-        ({"positions": np.array([0, 3])}, "position 3 is outside row 1"),
-        ({"positions": np.array([-4, 0])}, "position -4 is outside row 0"),
+        ({"positions": np.array([0, 3])}, "position 3 is outside row index 1"),
+        ({"positions": np.array([-4, 0])}, "position -4 is outside row index 0"),
         ({"groups": np.array(["x"])}, "1 groups for 2 rows"),
         ({"groups": np.array("x")}, r"groups must be \[row\], not \[\]"),
         ({"positions": np.array(0)}, r"positions must be \[row\], not \[\]"),
@@ -116,16 +116,16 @@ def test_vocabulary():
         ({"answers": [1, 2], "corrupted": 5}, "corrupted are not rows of tokens"),
         (
             {"answers": [1, 2], "corrupted": [[1, [2]], 3]},
-            "row 0 .corrupted. must be a list of token ids",
+            "row index 0 .corrupted. must be a list of token ids",
         ),
-        ({"tokens": [[1, [2]], [3]]}, "row 0 must be a list of token ids"),
+        ({"tokens": [[1, [2]], [3]]}, "row index 0 must be a list of token ids"),
         (
             {"answers": [[1, 2]] * 2, "answer_positions": [2, -1]},
-            "row 0: position 2 has two answers; give each answer its own position",
+            "row index 0: position 2 has two answers; give each answer its own position",
         ),
         (
             {"answers": [[1, 2, 3]] * 2, "answer_positions": [[0, 1, 2], [1, 0, -2]]},
-            "row 1: position 1 has two answers",
+            "row index 1: position 1 has two answers",
         ),
     ],
 )

@@ -92,7 +92,7 @@ def test_text_needs_a_tokenizer(table):
 
 def test_vocabulary(table):
     assert len(read_data(table(RECORDS), d_vocab=7)) == 3
-    with pytest.raises(InputError, match=r"data.*: row 2 has token 6; the vocabulary is 0 to 5"):
+    with pytest.raises(InputError, match=r"data.*: row index 2 has token 6; the vocab"):
         read_data(table(RECORDS), d_vocab=6)
 
 
@@ -112,7 +112,7 @@ def test_vocabulary(table):
         ({"a": "true"}, "column 'a': 'true' is not a boolean"),
         ({"a": 1.0}, "column 'a': 1.0 is not a boolean"),
         ({"a": float("inf")}, "is no"),
-        ({"position": 3}, "position 3 is outside row 1, which has 2 tokens"),
+        ({"position": 3}, "position 3 is outside row index 1, which has 2 tokens"),
         ({"position": None}, "column 'position': None is not an integer"),
         ({"position": 0.5}, "column 'position': 0.5 is not an integer"),
         ({"group": None}, "column 'group': None is neither a name nor a number"),
@@ -125,17 +125,17 @@ def test_a_bad_value_is_named_with_file_line_and_column(tmp_path, changes, messa
     with pytest.raises(InputError, match=rf"^{path}: .*{message}") as caught:
         read_data(path)
     assert "\n" not in str(caught.value)
-    assert "line 2" in str(caught.value) or "row 1" in str(caught.value)
+    assert "line 2" in str(caught.value) or "row index 1" in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("column", "values", "message"),
     [
-        ("a", [True, None, False], "row 1, column 'a': None is not a boolean"),
-        ("a", [1.0, 0.0, float("nan")], "row 0, column 'a': 1.0 is not a boolean"),
-        ("tokens", [[1], None, [2]], "row 1: tokens must be a list of ids"),
-        ("tokens", [[1.0], [2.0], [3.0]], "row 0: 1.0 is not a token id"),
-        ("tokens", [b"\x01", b"\x02", b"\x03"], "row 0: tokens must be a list"),
+        ("a", [True, None, False], "row index 1, column 'a': None is not a boolean"),
+        ("a", [1.0, 0.0, float("nan")], "row index 0, column 'a': 1.0 is not a boolean"),
+        ("tokens", [[1], None, [2]], "row index 1: tokens must be a list of ids"),
+        ("tokens", [[1.0], [2.0], [3.0]], "row index 0: 1.0 is not a token id"),
+        ("tokens", [b"\x01", b"\x02", b"\x03"], "row index 0: tokens must be a list"),
         ("position", [0, 0, None], "column 'position'"),
     ],
 )
@@ -196,13 +196,19 @@ def test_bad_jsonl(tmp_path, content, message):
         ({"tokens": [1], "features": [[1]]}, r"tokens must be integers .*, not int64 \[1\]"),
         ({"tokens": [[1.0]], "features": [[1]]}, "tokens must be integers"),
         ({"tokens": [[1]], "features": [1]}, "features must be"),
-        ({"tokens": [[1]], "features": [[0.5]]}, "row 0, column 'a': 0.5 is not a boolean"),
-        ({"tokens": [[1]], "features": [[np.nan]]}, "row 0, column 'a': nan is not a boolean"),
-        ({"tokens": [[1]], "features": [[2]]}, "row 0, column 'a': 2 is not a boolean"),
+        ({"tokens": [[1]], "features": [[0.5]]}, "row index 0, column 'a': 0.5 is not a boolean"),
+        (
+            {"tokens": [[1]], "features": [[np.nan]]},
+            "row index 0, column 'a': nan is not a boolean",
+        ),
+        ({"tokens": [[1]], "features": [[2]]}, "row index 0, column 'a': 2 is not a boolean"),
         ({"tokens": [[1]], "features": [[1], [0]]}, "2 feature rows for 1 rows"),
         ({"tokens": [[1]], "features": [[1]], "names": ["x", "y"]}, "names must be 1 strings"),
-        ({"tokens": [[1]], "features": [[1]], "lengths": [2]}, "row 0 has length 2; rows hold 1"),
-        ({"tokens": [[1]], "features": [[1]], "lengths": [0]}, "row 0 has length 0"),
+        (
+            {"tokens": [[1]], "features": [[1]], "lengths": [2]},
+            "row index 0 has length 2; rows hold 1",
+        ),
+        ({"tokens": [[1]], "features": [[1]], "lengths": [0]}, "row index 0 has length 0"),
         ({"tokens": [[1]], "features": [[1]], "lengths": [1, 1]}, "lengths must be 1 integers"),
         ({"tokens": [[1]], "features": [[1]], "position": 0.5}, "column 'position': 0.5 is no"),
         ({"tokens": [[1]], "features": [[1]], "position": [0, 0]}, "2 positions for 1 rows"),

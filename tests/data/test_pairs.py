@@ -206,11 +206,11 @@ def test_a_digest_covers_pairs_and_stays_what_it_was_without():
     [
         ({"wrong": np.array([8])}, r"wrong answers \[1\] do not fit answers \[2, 1\]"),
         ({"wrong": np.array([8, -1])}, "the wrong answer -1 is not a token id"),
-        ({"wrong": np.array([8, 8])}, r"row 1: the wrong answer equals the answer \(token 8\)"),
+        ({"wrong": np.array([8, 8])}, r"row index 1: the wrong answer equals the answer \(tok"),
         ({"corrupted": [[1, 2, 4]]}, "1 corrupted rows for 2 rows"),
-        ({"corrupted": [[1, 2, 4], [-4, 6]]}, r"row 1 \(corrupted\) has the negative token id"),
-        ({"corrupted": [[1, 2, 3], [4, 6]]}, "row 0: the corrupted prompt equals the clean one"),
-        ({"corrupted": [[1, 2, 4], [4]]}, "row 1: the clean prompt has 2 tokens and the corr"),
+        ({"corrupted": [[1, 2, 4], [-4, 6]]}, r"row index 1 \(corrupted\) has the negative"),
+        ({"corrupted": [[1, 2, 3], [4, 6]]}, "row index 0: the corrupted prompt equals"),
+        ({"corrupted": [[1, 2, 4], [4]]}, "row index 1: the clean prompt has 2 tokens"),
         ({"corrupted": [[1, 2, 4], [4, 6]], "answers": None}, "corrupted rows without answers"),
         ({"wrong": np.array([8, 7]), "answers": None}, "wrong answers without answers"),
     ],
@@ -225,7 +225,7 @@ def test_the_vocabulary_holds_corrupted_rows_too():
     data = FeatureData(
         [[1, 2]], np.zeros((1, 0), bool), (), answers=np.array([1]), corrupted=[[1, 9]]
     )
-    with pytest.raises(InputError, match=r"row 0 \(corrupted\) has token 9"):
+    with pytest.raises(InputError, match=r"row index 0 \(corrupted\) has token 9"):
         data.check_vocabulary(9)
     assert data.check_vocabulary(10) is data
 

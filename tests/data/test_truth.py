@@ -59,7 +59,7 @@ def test_tasks_that_do_not_fit(task, message):
 
 def test_vocabulary():
     assert len(truth_table({"tokens": TOKENS}, d_vocab=10)) == 4
-    with pytest.raises(InputError, match="row 0 has token 9; the vocabulary is 0 to 8"):
+    with pytest.raises(InputError, match="row index 0 has token 9; the vocabulary is 0 to 8"):
         truth_table({"tokens": TOKENS}, d_vocab=9)
 
 

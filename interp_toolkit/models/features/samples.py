@@ -150,7 +150,7 @@ def all_positions(data: TokenRows, position: Position, *, one_a_row: bool) -> Ro
     if len(outside):
         row = int(outside[0])
         raise InputError(
-            f"{data.source}: position {position} is outside row {row}, which has "
+            f"{data.source}: position {position} is outside row index {row}, which has "
             f"{lengths[row]} tokens"
         )
     return RowPositions(numbers, np.where(position < 0, lengths + position, position))

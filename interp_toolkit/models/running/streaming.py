@@ -298,7 +298,9 @@ def _checked(positions: np.ndarray, rows: list[np.ndarray]) -> np.ndarray:
     bad = np.flatnonzero((positions >= lengths) | (positions < -lengths))
     if len(bad):
         row = int(bad[0])
-        raise InputError(f"position {positions[row]} is outside row {row} of {lengths[row]} tokens")
+        raise InputError(
+            f"position {positions[row]} is outside row index {row} of {lengths[row]} tokens"
+        )
     return positions.astype(np.int64)
 
 
@@ -323,11 +325,13 @@ def rows_of(data: Any, model: Model) -> list[np.ndarray]:
     d_vocab, n_ctx = int(model.cfg.d_vocab), int(model.cfg.n_ctx)
     for number, row in enumerate(rows):
         if row.ndim != 1 or not len(row) or row.dtype.kind not in "iu":
-            raise InputError(f"row {number} is not a list of token ids")
+            raise InputError(f"row index {number} is not a list of token ids")
         if len(row) > n_ctx:
-            raise InputError(f"row {number} has {len(row)} tokens; the model takes {n_ctx}")
+            raise InputError(f"row index {number} has {len(row)} tokens; the model takes {n_ctx}")
         if row.min() < 0 or row.max() >= d_vocab:
-            raise InputError(f"row {number} has token ids outside the vocabulary of {d_vocab}")
+            raise InputError(
+                f"row index {number} has token ids outside the vocabulary of {d_vocab}"
+            )
     return [row.astype(np.int64, copy=False) for row in rows]
 
 

@@ -170,7 +170,7 @@ def test_what_cannot_be_looked_at(own):
     with pytest.raises(InputError, match="feature columns hold one value for each row"):
         labelled_samples(own, columns, position="all")
     for position in (1, -2):
-        with pytest.raises(InputError, match=f"position {position} is outside row 2, which has 1"):
+        with pytest.raises(InputError, match=f"position {position} is outside row index 2"):
             labelled_samples(own, columns, position=position)
     with pytest.raises(InputError, match="none of the 1 features is on at any position"):
         labelled_samples(own, rows_of(), token_set_features({"a": [0]}, own))

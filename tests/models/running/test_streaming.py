@@ -156,14 +156,14 @@ def test_what_is_the_same_for_every_row_is_given_for_every_row(zoo, tokens):
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        (torch.zeros(2, 3), {}, "row 0 is not a list of token ids"),
+        (torch.zeros(2, 3), {}, "row index 0 is not a list of token ids"),
         (torch.zeros(3, dtype=torch.long), {}, "tokens have 1 axes"),
         (torch.zeros(0, 3, dtype=torch.long), {}, "no rows"),
-        (torch.full((2, 3), 11), {}, "row 0 has token ids outside the vocabulary of 11"),
+        (torch.full((2, 3), 11), {}, "row index 0 has token ids outside the vocabulary of 11"),
         (torch.full((2, 3), -1), {}, "outside the vocabulary"),
-        (torch.zeros(2, 13, dtype=torch.long), {}, "row 0 has 13 tokens; the model takes 12"),
+        (torch.zeros(2, 13, dtype=torch.long), {}, "row index 0 has 13 tokens; the model takes 12"),
         (3, {}, "a int cannot be used as tokens"),
-        (torch.zeros(2, 3, dtype=torch.long), {"positions": 3}, "position 3 is outside row 0"),
+        (torch.zeros(2, 3, dtype=torch.long), {"positions": 3}, "position 3 is outside row index"),
         (torch.zeros(2, 3, dtype=torch.long), {"positions": [0, -4]}, "position -4 is outside"),
         (torch.zeros(2, 3, dtype=torch.long), {"positions": "every"}, "positions is 'every'"),
         (torch.zeros(2, 3, dtype=torch.long), {"positions": []}, "empty list"),
