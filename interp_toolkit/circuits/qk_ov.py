@@ -240,6 +240,7 @@ class KindOfCircuit(NamedTuple):
     score: str
     kind: str  # kind of circuit with a significant score
     favors: str  # what a significant circuit does, compared with the null
+    zero: str  # what a circuit without a score has
     sides: tuple[str, str]
     head: type[Any]
     pair: type[Any]
@@ -251,6 +252,7 @@ QK_CIRCUIT = KindOfCircuit(
     "matching",
     "same-token QK",
     "scores a token with itself higher than",
+    "attention scores between token embeddings are zero",
     ("query", "key"),
     QKScores,
     QKPair,
@@ -261,6 +263,7 @@ OV_CIRCUIT = KindOfCircuit(
     "copying",
     "copying OV",
     "maps tokens to themselves more than",
+    "direct path from token embeddings to logits is zero",
     ("source", "logit"),
     OVScores,
     OVPair,
@@ -309,7 +312,7 @@ def analyze(run: Run[HeadCircuitOptions], circuit: KindOfCircuit) -> dict[str, A
     ]
     fields: dict[str, Any] = {"pairs": [], "components": [], "plots": [score_map(circuit, scores)]}
     if layer is None or head is None:
-        sentences = sentences_of_all(circuit, scores, reason)
+        sentences = sentences_of_all(circuit, scores, reason, notes)
     else:
         run.progress(head_name(layer, head))
         status, reason = "described", None
@@ -428,12 +431,22 @@ def reason_of_no_score(circuit: KindOfCircuit, view: ModelWeights, notes: Sequen
             return note.partition(": ")[2]
     if (view.d_vocab if circuit is QK_CIRCUIT else shared_tokens(view)) < 2:
         return "there are fewer than two tokens to compare"
-    if circuit is QK_CIRCUIT:
-        return "every head's attention scores between token embeddings are zero"
-    return "every head's direct path from token embeddings to logits is zero"
+    return f"every head's {circuit.zero}"
 
 
-def sentences_of_all(circuit: KindOfCircuit, scores: pd.DataFrame, reason: str | None) -> list[str]:
+def _others(circuit: KindOfCircuit, n: int, notes: Sequence[str]) -> str:
+    """The number of heads without a score, and why they have none."""
+    if not n:
+        return ""
+    heads, whose = ("other head has", "its") if n == 1 else ("other heads have", "their")
+    unread = any(note.startswith((f"no {circuit.score} scores", "layer ")) for note in notes)
+    why = "the notes give the reason" if unread else f"{whose} {circuit.zero}"
+    return f" {n} {heads} no score: {why}."
+
+
+def sentences_of_all(
+    circuit: KindOfCircuit, scores: pd.DataFrame, reason: str | None, notes: Sequence[str]
+) -> list[str]:
     """Headline and findings: heads with significant scores, highest score first."""
     scored = scores[scores.p_adjusted.notna()]
     if not len(scored):
@@ -457,8 +470,8 @@ def sentences_of_all(circuit: KindOfCircuit, scores: pd.DataFrame, reason: str |
     return [
         headline,
         f"Heads whose circuit {circuit.favors} with randomly permuted residual "
-        f"coordinates: {len(names)} of {len(scored)} with a score (p ≤ {LEVEL:g}, Holm over the "
-        "OV and QK circuits of all heads).",
+        f"coordinates: {len(names)} of {len(scored)} (p ≤ {LEVEL:g}, Holm over the OV and QK "
+        "circuits of all heads)." + _others(circuit, len(scores) - len(scored), notes),
         f"{highest}, z = {best.z:.1f}, {equals_p(best.p_adjusted, 'adjusted p')}"
         f"{'' if names else '; not significant against permuted coordinates'}.",
     ]

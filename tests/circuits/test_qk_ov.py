@@ -49,7 +49,7 @@ def test_the_planted_head_is_the_verdict_over_all(circuit, place, planted) -> No
     result = ANALYSES[circuit](planted)
     assert result.status == "detected"
     assert result.headline.endswith(f" circuit, from weights alone: {place}.")
-    assert ": 1 of 6 with a score (p ≤ 0.05" in result.findings[0]
+    assert ": 1 of 6 (p ≤ 0.05" in result.findings[0]
     assert result.findings[-1] == (
         "Weights alone do not show whether the model uses such a circuit."
     )
@@ -58,6 +58,15 @@ def test_the_planted_head_is_the_verdict_over_all(circuit, place, planted) -> No
     assert len(result.to_frame()) == 6
     json.dumps(result.to_dict(), allow_nan=False)
     drawn(result)
+
+
+def test_heads_without_a_score_are_counted_with_their_reason() -> None:
+    """Of four heads, two have W_V = 0, and L0H0 writes where the unembedding does not read."""
+    finding = ANALYSES["ov"](load("toy:induction-rotary")).findings[0]
+    assert ": 1 of 1 (p ≤ 0.05" in finding
+    assert finding.endswith(
+        "3 other heads have no score: their direct path from token embeddings to logits is zero."
+    )
 
 
 def test_a_score_of_zero_eigenvalues_is_undefined() -> None:

@@ -389,9 +389,7 @@ def _halves(
 def _nothing(task_check: TaskCheck | None, lost: Float[np.ndarray, " row"]) -> Nothing | None:
     """Why there is no circuit to search for on these prompts, or None."""
     if task_check is not None and not task_check.yes:
-        return Nothing(
-            "not_tested", f"the model is not shown to perform the task: {task_check.summary}"
-        )
+        return Nothing("not_tested", f"{task_check.failure}: {task_check.summary}")
     cost = estimate(lost)
     if cost.low > 0:
         return None

@@ -349,8 +349,8 @@ def _notes(task_check: TaskCheck, n_heads: int, n_random: int, n_others: int) ->
     notes = []
     if not task_check.yes:
         notes.append(
-            f"the model is not shown to perform the task ({task_check.summary}), so the effects of "
-            "its heads cannot be tested"
+            f"{task_check.failure} ({task_check.summary}), so the effects of its heads cannot be "
+            "tested"
         )
     if n_heads and n_random < n_others:
         notes.append(f"only {n_random} other heads to compare ablations with")

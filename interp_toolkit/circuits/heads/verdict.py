@@ -101,12 +101,9 @@ def reason_of(
     if outcome == "detected":
         return None
     if task_check is None or not task_check.yes:
-        failed = (
-            None
-            if task_check is None
-            else f"the model is not shown to perform the task: {task_check.summary}"
-        )
-        return failed or untested or NO_TASK
+        if task_check is not None:
+            return f"{task_check.failure}: {task_check.summary}"
+        return untested or NO_TASK
     if outcome == "described":
         return "attention alone: it could not be knocked out on prompts with answers"
     if outcome == "not_tested":
@@ -181,12 +178,12 @@ def why_not(head: HeadVerdict, floor: float, rival: str | None = None) -> str | 
     reasons = []
     if over_null < floor:
         reasons.append(
-            f"its attention above the controls is below the threshold of {percent(floor)}"
+            f"its attention exceeds the controls' by less than the threshold of {percent(floor)}"
         )
     if head.p_adjusted is None or head.p_adjusted > LEVEL:
-        threshold = f"adjusted p above {LEVEL:g}"
+        threshold = f"its adjusted p is above {LEVEL:g}"
         if over_null >= LEAST_EXCESS and head.p_value <= LEVEL:
-            return f"{threshold}, {head.p_value:.2g} alone: {CHANCE}"
+            return f"{threshold} (unadjusted {head.p_value:.2g}): {CHANCE}"
         reasons.append(threshold)
     return " and ".join(reasons) or None
 
@@ -222,11 +219,10 @@ def headline(heads: Sequence[HeadVerdict], task_check: TaskCheck | None, unteste
     detected = [head for head in heads if head.detected]
     detectors = list(dict.fromkeys(head.detector for head in heads))
     if task_check is None or not task_check.yes:
-        why = untested or NO_TASK
-        why = why if task_check is None else "the model is not shown to perform the task"
+        why = (untested or NO_TASK) if task_check is None else task_check.failure
         if not detected:
             if not _compared(heads):
-                return f"Not tested: {why}; attention to the pattern could not be tested either."
+                return f"Not tested: {why}; attention could not be tested either."
             return f"Not tested: {why}; no head stands out by attention alone."
         return _fitted([f"Attention only, as {why}: ", "By attention alone: "], detected)
     if detected:
@@ -283,7 +279,7 @@ def findings(
     if task_check is None or not task_check.yes:
         why = untested or NO_TASK
         if task_check is not None:
-            why = f"the model is not shown to perform the task ({task_check.summary})"
+            why = f"{task_check.failure}: {task_check.summary}"
         attending = [head for head in heads if head.detected][:NAMED]
         shown = _listed([f"{h.name} ({h.detector}, {_attention(h)})" for h in attending], "and")
         if not attending:  # the headline has the reason, without the task's numbers
@@ -292,7 +288,7 @@ def findings(
                 most = "No head's attention was tested; the notes give the reason."
             return [most] if task_check is None else [f"{capital(why)}.", most]
         return [
-            f"Effects of heads are not tested: {why}.",
+            f"Effects of heads are not tested, as {why}.",
             f"The {_several(len(attending), 'head')} with the most attention to a pattern's keys: "
             f"{shown}.",
         ]
@@ -318,7 +314,7 @@ def findings(
             f"{best.reason or 'by attention alone'}.",
         )
     after += _feeding(readers, "" if task_check is None else task_check.unit)[:1]
-    metric = " (metric: the model's score minus that of a guess)" if groups else ""
+    metric = f" (metric: {task_check.metric})" if groups else ""
     after.append(f"Task{metric}: {task_check.summary}.")
     room = MOST_FINDINGS - len(after)
     if len(sentences) > room:
@@ -440,8 +436,8 @@ def _feeding(readers: Sequence[Reader], unit: str) -> list[str]:
         lost = [p.value_drop for p in partners if p.value_drop is not None]
         lows = [p.value_low for p in partners if p.value_low is not None]
         effect = f" and the metric by {_numbers(lost)} {unit}" if lows and min(lows) > 0 else ""
-        before = _numbers([p.attention for p in partners])
-        after = _numbers([p.attention - p.attention_drop for p in partners])
+        before = _percents([p.attention for p in partners])
+        after = _percents([p.attention - p.attention_drop for p in partners])
         sentences.append(
             f"K-composition: the keys of {names} read the output of {head_name(*feeder)}; without "
             f"this path, induction attention falls from {before} to {after}{effect}."
@@ -451,6 +447,11 @@ def _feeding(readers: Sequence[Reader], unit: str) -> list[str]:
 
 def _numbers(values: Sequence[float]) -> str:
     low, high = f"{min(values):.2g}", f"{max(values):.2g}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _percents(fractions: Sequence[float]) -> str:
+    low, high = percent(min(fractions)), percent(max(fractions))
     return low if low == high else f"{low} to {high}"
 
 

@@ -80,6 +80,8 @@ class TaskCheck:
         above: each prompt's metric above chance; None where there is none per prompt.
         most: the largest fraction of the metric that counts as lost. It is 1 for an accuracy: a
             model that falls below chance, certain of a wrong answer, has lost no more than all.
+        task: what the model is to do, as a verb phrase.
+        metric: the metric above chance, in words.
     """
 
     yes: bool
@@ -90,6 +92,13 @@ class TaskCheck:
     unit: str
     above: Float[np.ndarray, " row"] | None = None
     most: float = math.inf
+    task: str = "perform the task"
+    metric: str = "accuracy minus that of a guess"
+
+    @property
+    def failure(self) -> str:
+        """What a check that is not passed shows."""
+        return f"the model is not shown to {self.task}"
 
     @property
     def whole(self) -> float:
@@ -363,18 +372,35 @@ class RepeatTask(CircuitTask):
                 mean, low, high, raises = -mean, -high, -low, "lowers"
             effect = f"repetition {raises} the next token's log-probability by {mean:.3g} nats "
             effect += f"[{low:.3g}, {high:.3g}] (n = {len(readings)})"
+        if not yes and not is_rounding and advantage.low > 0:
+            least = f"less than {LEAST_ADVANTAGE:g} nats"
+            if preferred.low <= 0:
+                why = (
+                    "the correct next token is not significantly likelier than the prompt's other "
+                )
+                effect = f"{why}tokens, although {effect}"
+            elif preferred.mean < LEAST_ADVANTAGE:
+                why = f"the loss on the correct next token is {least} below that on the prompt's "
+                effect = f"{why}other tokens, although {effect}"
+            else:
+                effect += f", and {least} does not count"
         text = (
             f"{effect}; the loss on repeated tokens is {repeated.mean():.3g} nats, against "
             f"{against}"
         )
-        if not yes and not is_rounding and advantage.low > 0:
-            text += (
-                ", and the correct next token is not significantly likelier than the prompt's "
-                "other tokens"
-            )
         value = self.interval(readings[:, 0], COVERAGE)
         loss = float(repeated.mean())
-        return TaskCheck(yes, value, -guess, loss, text, self.metric.unit, above)
+        return TaskCheck(
+            yes,
+            value,
+            -guess,
+            loss,
+            text,
+            self.metric.unit,
+            above,
+            task="predict repeated tokens",
+            metric="the loss of a guess minus the model's",
+        )
 
     def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
         """The t interval."""

@@ -16,7 +16,7 @@ heatmap. A head without bigrams has only the histogram.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -179,10 +179,10 @@ NULL = (
 )
 CONTROL = "copies of the head that read randomly permuted residual coordinates"
 ADJUSTED = "Benjamini and Hochberg, over all pairs of a head"
-CAPACITY = "d_resid x d_head: order of magnitude of the number that a head can check for"
+CAPACITY = "d_model x d_head: order of magnitude of the number that a head can check for"
 EMPIRICAL = (
-    "features are less spread out than random directions, so p-values are approximate: they assume "
-    "normally distributed scores in each row and column, with estimated standard deviations"
+    "p-values are approximate, as features are less spread out than random directions: they assume "
+    "that scores of each query and of each key are normal, with estimated standard deviations"
 )
 
 
@@ -325,7 +325,7 @@ class SkipBigramFinding(Finding):
             HeadRecord,
             "Heads",
             clearest(self.heads)[:SHOWN],
-            "Capacity: d_resid x d_head, order of magnitude of the number of bigrams that a head "
+            "Capacity: d_model x d_head, order of magnitude of the number of bigrams that a head "
             "can check for. Blocks: complete bicliques of keys and queries that cover the bigrams, "
             "each costing one rank of the head; a greedy upper bound. Estimate: number of pairs "
             "about as strong as the detected ones.",
@@ -386,7 +386,7 @@ def analyze(run: Run[SkipBigramOptions]) -> SkipBigramFinding:
         provenance=dataclasses.replace(about, settings=settings),
         heads=[HeadRecord.of(head) for head in heads],
         head_bigrams=heads,
-        notes=[*notes_of(heads, evidence), *notes],
+        notes=[*_tokens_only(chosen), *notes_of(heads, evidence), *notes],
         plots=bigram_figures(first),
     )
 
@@ -423,7 +423,7 @@ def _status(heads: Sequence[HeadBigrams], copies: int) -> tuple[Status, str | No
             of_heads = " in all analyzed heads" if len(heads) > 1 else ""
             return "not_detected", f"every pair of features scores 0{of_heads}"
         if any(head.tail == "empirical" for head in heads):
-            reason = "no score is an outlier in its row and column"
+            reason = "no pair's score is an outlier among those of its query and of its key"
             return "not_detected", reason
         return "not_detected", "the scores are not distinguishable from those of random features"
     if not beyond_chance(heads):
@@ -465,6 +465,13 @@ def beyond_chance(bigrams: Sequence[HeadBigrams], n_comparisons: int | None = No
     )
 
 
+def _tokens_only(chosen: Mapping[str, Any]) -> list[str]:
+    """A note on the features that are taken without a request."""
+    if any(one is not None for one in chosen.values()):
+        return []
+    return ["no features are given, so each token is a feature: its embedding"]
+
+
 def notes_of(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list[str]:
     """Notes on limits of the p-values, of the features, and of comparing several heads."""
     notes = []
@@ -488,7 +495,7 @@ def notes_of(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list
     if evidence.alike:
         notes.append(
             f"{evidence.alike:,} bigrams have a feature with others at |cos| > {ALIKE}, from "
-            "which they cannot be distinguished: the level holds up to such features"
+            "which they cannot be distinguished: only the group is detected at this level"
         )
     return notes
 
@@ -553,7 +560,8 @@ def sentences(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> lis
     units = "Heads" if _each(heads) == "head" else "Heads and distances"
     facts = [
         f"Heads with bigrams: {_n_heads(with_bigrams)} of {n_heads}, {names}; {level}.",
-        f"{estimate}; a head can hold on the order of d_model x d_head = {first.capacity:,}.",
+        f"{estimate}; a head can hold on the order of d_model x d_head = {first.capacity:,} "
+        "bigrams.",
         f"Strongest in {first.name}, key → query: {strongest}{up_to}.",
     ]
     if evidence.status == "detected":

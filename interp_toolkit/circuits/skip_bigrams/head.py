@@ -2,7 +2,7 @@
 
     score(q, k) = f_q W f_k^T,   W = W_Q W_K^T / attn_scale,   f unit vectors
 
-Source: "Computation in superposition", section 3: a head can check for about d_resid * d_head
+Source: "Computation in superposition", section 3: a head can check for about d_model * d_head
 such pairs.
 
 Steps:
@@ -147,7 +147,7 @@ class HeadBigrams:
             there is no reliable estimate.
         interval: 95 % interval of that number.
         count_note: why there is no estimate, or "".
-        capacity: `d_resid * d_head`, order of magnitude of the number a head can check for.
+        capacity: `d_model * d_head`, order of magnitude of the number a head can check for.
         n_pairs: number of pairs of features.
         level: false discovery rate among the bigrams; without real bigrams, probability of any.
         tail: "exact" for p-values of random directions, "empirical" for those of a normal tail

@@ -25,8 +25,8 @@ gives an upper bound.
 `level`. The number of bigrams just below significance is the number of pairs beyond a threshold
 with one sign minus those with the other, since chance is symmetric in sign. On planted heads,
 pursuit detects either nearly all bigrams, or few with many more just below significance. (It
-detects nearly all of up to about a tenth of d_resid * d_head equally strong bigrams without common
-features, for 4 d_resid features.) `count` therefore returns an interval only if
+detects nearly all of up to about a tenth of d_model * d_head equally strong bigrams without common
+features, for 4 d_model features.) `count` therefore returns an interval only if
 
 - at least `FEWEST` bigrams were detected, most of one sign;
 - no more remain than expected by chance: the two signs differ by less than `BEYOND` standard

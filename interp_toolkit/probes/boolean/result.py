@@ -586,9 +586,13 @@ def _null_words(site: SiteVerdict) -> list[str]:
         f"{null.tried}"
     )
     if null.contradictory:
+        others = null.tried - null.separable
+        which = f"{null.contradictory} of the {others} others put"
+        if null.contradictory == others:
+            which = "the other puts" if others == 1 else "the others put"
         text += (
-            f" ({null.contradictory} of them put inputs with the same activation in different "
-            "classes, which no hyperplane can separate)"
+            f" ({which} inputs with the same activation in different classes, which no hyperplane "
+            "can separate)"
         )
     if copies is not None:
         text += (

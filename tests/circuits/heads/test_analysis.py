@@ -122,7 +122,7 @@ def test_attention_that_cannot_be_compared_is_not_tested(toy, detector, lacks):
     result = it.analyze(it.load(f"toy:{toy}"), detector)
     assert all(head.p_value is None for head in result.heads)
     assert result.status == "not_tested"
-    assert result.headline.endswith("attention to the pattern could not be tested either.")
+    assert result.headline.endswith("attention could not be tested either.")
     assert result.findings == ["No head's attention was tested; the notes give the reason."]
     [note] = [note for note in result.notes if note.startswith(detector)]
     assert lacks in note
@@ -133,8 +133,8 @@ def test_an_untrained_model_has_none():
     assert result.status == "not_tested"
     assert result.performs_task is False
     assert result.headline == (
-        "Not tested: the model is not shown to perform the task; no head stands out by attention "
-        "alone."
+        "Not tested: the model is not shown to predict repeated tokens; no head stands out by "
+        "attention alone."
     )
     assert "No head's attention is shown to match a tested pattern." in result.findings
     assert result.readers == []
@@ -270,8 +270,8 @@ def test_how_verdicts_are_worded():
     assert verdict.headline(nothing, checked()) == "No induction head is detected."
     assert verdict.findings(nothing, [], [], checked()) == [
         "Nearest: L1H2 (induction, 10 % of its attention is on keys of the pattern, at queries "
-        "that have such a key, adjusted p = 1): its attention above the controls is below the "
-        "threshold of 30 % and adjusted p above 0.05.",
+        "that have such a key, adjusted p = 1): its attention exceeds the controls' by less "
+        "than the threshold of 30 % and its adjusted p is above 0.05.",
         "Task: ninety of a hundred.",
     ]
     assert verdict.status(nothing, checked()) == "not_detected"
@@ -347,15 +347,15 @@ def test_what_cannot_be_told_from_chance_is_undecided_and_not_denied():
     [
         (
             {"score": 0.2, "uniform": 0.0, "excess": 0.2, "null_mean": 0.0, "p": 1e-8},
-            "below the thr",
+            "by less than the thr",
         ),
         (
             {"score": 0.9, "uniform": 0.1, "excess": 0.8, "null_mean": 0.1, "p": 0.2},
-            "adjusted p ab",
+            "adjusted p is ab",
         ),
         (
             {"score": 0.9, "uniform": 0.1, "excess": 0.8, "null_mean": 0.8, "p": 1e-8},
-            "above the con",
+            "exceeds the con",
         ),
     ],
 )
@@ -509,8 +509,8 @@ def test_attention_alone_is_described_and_never_detected():
     assert [h.name for h in result.heads if h.detected] == ["L1H1", "L0H1"]
     assert all(h.causal == "not_tested" for h in result.heads)
     assert result.headline == (
-        "Attention only, as the model is not shown to perform the task: induction head L1H1; "
-        "previous-token head L0H1."
+        "Attention only, as the model is not shown to predict repeated tokens: induction head "
+        "L1H1; previous-token head L0H1."
     )
 
 

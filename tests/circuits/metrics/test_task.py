@@ -136,6 +136,22 @@ def test_repetition_is_a_task_where_it_is_used():
         assert check_task(model, task).yes is yes
 
 
+def test_why_repetition_does_not_count_is_what_the_readings_show():
+    task, _ = task_of(induction(), repeated_prompts(induction()))
+    spread = np.linspace(-1, 1, 16) / 1000
+    repeated = 3 + spread
+    for advantage, preferred, reason in (
+        (0.005, 0.02, "and less than 0.01 nats does not count"),
+        (0.5, 0.005, "the loss on the correct next token is less than 0.01 nats below that"),
+        (0.5, -0.005, "the correct next token is not significantly likelier"),
+    ):
+        columns = [-repeated, repeated, 3 + advantage - spread, 3 + preferred - spread]
+        summary = task.check(np.stack([*columns, np.zeros(16)], axis=1)).summary
+        assert reason in summary
+        assert f"repetition raises the next token's log-probability by {advantage:.3g}" in summary
+        assert ("likelier" in summary) == (preferred < 0)
+
+
 def test_an_answer_that_the_model_cannot_give_is_one_line():
     model = induction()
     answers = np.full((40, 1), model.cfg.d_vocab)

@@ -166,4 +166,4 @@ def test_the_sentence_does_not_say_more_than_an_empirical_tail_shows() -> None:
     assert result.head_bigrams[0].tail == "empirical"
     assert "independent of the weights" not in result.verdict
     assert result.headline == "No skip-bigram stands out in L0H0."
-    assert result.findings[0].startswith("No score is an outlier")
+    assert result.findings[0].startswith("No pair's score is an outlier")
