@@ -93,7 +93,7 @@ def audit(
         raise InputError("there is no claim to test")
     effort = read_options(Options, {"effort": effort}, "audit").effort
     if sealed is not None and effort != "standard":
-        raise InputError(f"effort {effort!r}: sealed claims are tested with standard; leave it out")
+        raise InputError(f"sealed claims are tested with effort standard; leave out {effort!r}")
     before = 0 if sealed is None else len(single(sealed.claims))
     if sealed is not None:
         seed, level = sealed.seed, sealed.level

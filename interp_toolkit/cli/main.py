@@ -63,7 +63,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
 }
 _PLUGINS = load_all("commands")
 for _name in _PLUGINS.keys() & {"analyze", *_COMMANDS}:
-    warnings.warn(f"a plugin's command {_name!r} is left out: the name is taken", stacklevel=1)
+    warnings.warn(f"a plugin's command {_name!r} is left out: interp has one", stacklevel=1)
     del _PLUGINS[_name]
 for _name, _command in (_PLUGINS | _COMMANDS).items():
     app.command(_name, help=_flowing(_command))(grouped(_command))

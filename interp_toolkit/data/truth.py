@@ -125,5 +125,5 @@ def _features(layout: list[str], tokens: Mapping[str, int]) -> list[str]:
     if not names:
         raise InputError("layout: there is no feature (a, b, ...) in it")
     if len(names) > MAX_FEATURES:
-        raise InputError(f"layout: {len(names)} features; a truth table takes {MAX_FEATURES}")
+        raise InputError(f"layout: {len(names)} features are too many; the limit is {MAX_FEATURES}")
     return names

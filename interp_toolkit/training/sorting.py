@@ -102,19 +102,19 @@ class SortTraining(TrainingSettings):
                 f"{self.longest} distinct items need as many values; n_values is {self.n_values}"
             )
         if self.distinct and self.lists != "hard":
-            raise ValueError(f"lists={self.lists} has repeats, and these are distinct lists")
+            raise ValueError(f"lists={self.lists} needs repeats, which distinct=true excludes")
         if "two-valued" in self.lists and self.shortest < 2:
-            raise ValueError("lists of two values have two items or more; give shortest")
+            raise ValueError("lists of two values need two items or more: give shortest=2 or more")
         if self.held_out_sets:
             self._check_held_out()
         return self
 
     def _check_held_out(self) -> None:
         if not (self.distinct and self.shortest == self.longest):
-            raise ValueError("held_out_sets are of distinct lists of one length")
+            raise ValueError("held_out_sets needs distinct=true, and shortest equal to longest")
         n_sets = math.comb(self.n_values, self.longest)
         if n_sets > MAX_SETS or self.held_out_sets >= n_sets:
-            raise ValueError(f"of {n_sets} sets, {self.held_out_sets} cannot be held out")
+            raise ValueError(f"{self.held_out_sets} sets cannot be held out of {n_sets}")
 
     @property
     def layout(self) -> ListLayout:

@@ -81,7 +81,7 @@ class UandTraining(TrainingSettings):
     @model_validator(mode="after")
     def _sizes_fit(self) -> UandTraining:
         if self.most_on > self.n_features:
-            raise ValueError(f"most_on is {self.most_on}, of {self.n_features} features")
+            raise ValueError(f"most_on ({self.most_on}) is above n_features ({self.n_features})")
         if self.d_in is not None and self.d_in > self.n_features:
             raise ValueError(
                 f"d_in ({self.d_in}) is above n_features ({self.n_features}): leave it out for "

@@ -128,7 +128,7 @@ def test_effort_sets_the_prompts_of_a_large_model_and_quick_knocks_nothing_out(m
 
 def test_what_was_sealed_is_tested_with_the_effort_it_was_sealed_for(model, tmp_path):
     sealed = write_seal([as_claim(CLAIM)], tmp_path / "s.json")
-    with pytest.raises(InputError, match="tested with standard"):
+    with pytest.raises(InputError, match="tested with effort standard"):
         it.audit(model, sealed=sealed, effort="thorough")
 
 

@@ -556,7 +556,7 @@ main()
     listed = run("list", "detectors")
     assert "induction" in listed.stdout
     for name in ("analyze", "list"):
-        assert f"a plugin's command '{name}' is left out: the name is taken" in listed.stderr
+        assert f"a plugin's command '{name}' is left out: interp has one" in listed.stderr
 
 
 def test_ctrl_c_during_knockouts_prints_and_writes_what_attention_says(call, tmp_path, monkeypatch):

@@ -155,10 +155,10 @@ def test_sets_that_are_held_out_are_never_drawn_and_are_tested_apart() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"held_out_sets": 3_003}, "3003 sets, 3003 cannot be held out"),
-        ({"held_out_sets": 3, "distinct": False}, "distinct lists of one length"),
+        ({"held_out_sets": 3_003}, "3003 sets cannot be held out of 3003"),
+        ({"held_out_sets": 3, "distinct": False}, "needs distinct=true"),
         ({"lists": "two-valued", "shortest": 1, "distinct": False}, "two items or more"),
-        ({"lists": "uniform"}, "has repeats"),
+        ({"lists": "uniform"}, "needs repeats"),
     ],
 )
 def test_lists_that_cannot_be_had(settings, message) -> None:

@@ -180,7 +180,7 @@ def test_the_shipped_layer_reads_every_pair() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"n_features": 4, "most_on": 5}, "most_on is 5, of 4"),
+        ({"n_features": 4, "most_on": 5}, r"most_on \(5\) is above n_features \(4\)"),
         ({"d_in": 13}, "leave it out for one-hot"),
         ({"power": 1}, "greater than or equal to 2"),
         ({"n_features": 65}, "less than or equal to 64"),

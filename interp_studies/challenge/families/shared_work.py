@@ -95,7 +95,7 @@ class Work:
         no_sink = name == "mixed" or not (self.layout.has_bos or name == "first-token")
         if name == "max" or (no_sink and self.dilution == "sink"):
             raise InputError(
-                f"{name}: these rows have no attention sink; share the work in another way"
+                f"{name}: these rows have no attention sink, which dilution='sink' needs"
             )
 
     @property

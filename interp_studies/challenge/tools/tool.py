@@ -160,5 +160,5 @@ def checked(answer: Sequence[Any] | None, n_items: int) -> list[float | None]:
         raise ValueError(f"{len(found)} answers to {n_items} items")
     wrong = [p for p in found if p is not None and not (math.isfinite(p) and 0 <= p <= 1)]
     if wrong:
-        raise ValueError(f"{wrong[0]} is no probability")
+        raise ValueError(f"{wrong[0]} is not a probability")
     return found

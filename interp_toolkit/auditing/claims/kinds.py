@@ -328,8 +328,8 @@ def claim_in_words(sentence: str) -> HeadsClaim:
 
     if match := _MORE_THAN_A_CLAIM.search(sentence.lower()):
         raise InputError(
-            f"a sentence with {match[0]!r} is not understood; state the claim positively, or in "
-            "a file or flags"
+            f"a claim in words cannot contain {match[0]!r}; reword it, or give the claim in a file "
+            "or as options"
         )
     heads = [Head(int(layer), int(head)) for layer, head in _IN_TEXT.findall(sentence)]
     plain = re.sub(r"[\s_-]+", " ", sentence.lower())

@@ -42,7 +42,7 @@ def _as_lists(value: Any) -> Any:
     try:
         return tuple(tuple(int(token) for token in part.split(",")) for part in value.split(";"))
     except ValueError:
-        raise ValueError(f"{value!r} is no list of token ids such as 1,2,3,4;7,8,9,10") from None
+        raise ValueError(f"{value!r} is not a list of token ids such as 1,2,3,4;7,8,9,10") from None
 
 
 class RolesOptions(Options):

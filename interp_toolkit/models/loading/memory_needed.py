@@ -155,7 +155,7 @@ def _loaded(folder: Path, name: str, ending: str) -> list[Path]:
     if index.is_file():
         names = sorted(set(json.loads(read_whole_text(index))["weight_map"].values()))
         if any(Path(part).name != part for part in names):
-            raise ValueError(f"{index} names files elsewhere")
+            raise ValueError(f"{index} names files outside its folder")
         return [folder / part for part in names]
     shards = folder.glob(f"{name}-*-of-*.{ending}")
     of = re.compile(rf"{name}-\d{{5}}-of-(\d{{5}})\.{ending}")

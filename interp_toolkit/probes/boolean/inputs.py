@@ -136,7 +136,9 @@ def positions_of(data: FeatureData, position: Position | None) -> list[int | Non
     if position is not None:
         shortest = min(lengths)
         if not -shortest <= position < shortest:
-            raise InputError(f"position {position} is outside the shortest prompt ({shortest})")
+            raise InputError(
+                f"position {position} is outside the shortest prompt, which has {shortest} tokens"
+            )
         return [position % shortest if len(lengths) == 1 else position]
     if data.positions is not None:
         chosen = {int(p) for p in data.positions}

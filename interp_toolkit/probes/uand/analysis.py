@@ -222,7 +222,7 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
     if len(samples) < LEAST_ROWS or len(samples.names) < 2:
         raise InputError(
             f"{samples.source}: {len(samples)} positions and {len(samples.names)} features that "
-            f"are ever on; at least {LEAST_ROWS} and 2 are needed"
+            f"are ever on; at least {LEAST_ROWS} positions and 2 features are needed"
         )
     n_random = options.reinitialisations
     if n_random is None:

@@ -109,7 +109,7 @@ class RetrievalTraining(TaskTraining):
     @model_validator(mode="after")
     def _keys_suffice(self) -> RetrievalTraining:
         if self.symbols % 2:
-            raise ValueError(f"symbols ({self.symbols}) must be even: values below half, keys from")
+            raise ValueError(f"symbols ({self.symbols}) must be even: half are values, half keys")
         if not self.repeated_keys and self.most_pairs > self.symbols // 2 + 1:
             raise ValueError(
                 f"{self.most_pairs} distinct keys are more than the {self.symbols // 2 + 1} there "

@@ -366,7 +366,7 @@ def test_which_models_it_is_for(zoo, induction):
     from interp_toolkit.toys.hand_set.xor import xor_2head
 
     assert CIRCUIT.unfit(induction, None) is None
-    assert "repeats need at least" in CIRCUIT.unfit(xor_2head(), None)
+    assert "cannot be made of repeated tokens" in CIRCUIT.unfit(xor_2head(), None)
     assert "normalizes the sum" in CIRCUIT.unfit(zoo("gemma2"), None)
     many = TransformerConfig(
         n_layers=9, d_model=8, n_ctx=16, d_head=1, n_heads=8, d_vocab=9, attn_only=True

@@ -128,7 +128,7 @@ def test_a_tool_that_raises_is_recorded(capsys):
     reasons = {tool: reason for tool, _, reason in card.failures}
     assert reasons["broken"] == "RuntimeError: out of ideas"
     assert "answers to" in reasons["long"]
-    assert "is no probability" in reasons["wild"]
+    assert "is not a probability" in reasons["wild"]
     assert {one.answered for one in card.by_kind} == {0}
     assert "out of ideas" in as_markdown(card)
 
@@ -301,7 +301,7 @@ def test_probabilities_are_checked():
     assert checked(None, 2) == [None, None]
     assert checked([0, None, np.float32(0.5)], 3) == [0.0, None, 0.5]
     for wrong in ([0.1], [0.1, float("nan")], [0.1, -0.1]):
-        with pytest.raises(ValueError, match=r"answers to 2|no probability"):
+        with pytest.raises(ValueError, match=r"answers to 2|not a probability"):
             checked(wrong, 2)
 
 

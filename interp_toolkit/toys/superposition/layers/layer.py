@@ -381,7 +381,7 @@ def sampled_epsilon(
     n_inputs = rounds * sum(len(gate) + 2 for gate in checked)
     if n_inputs * len(checked) > MOST_SCORES:
         raise InputError(
-            f"{len(checked):,} gates on {n_inputs:,} inputs do not fit: measure fewer gates"
+            f"{len(checked):,} gates on {n_inputs:,} inputs do not fit in memory: give fewer gates"
         )
     rng = np.random.default_rng(seed)
     kinds, about, on = _inputs(checked * rounds, len(checked), n_features, most_on, rng)
