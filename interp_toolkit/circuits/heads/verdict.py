@@ -287,11 +287,8 @@ def findings(
             if not _compared(heads):
                 most = "No head's attention was tested; the notes give the reason."
             return [most] if task_check is None else [f"{capital(why)}.", most]
-        return [
-            f"Effects of heads are not tested, as {why}.",
-            f"The {_several(len(attending), 'head')} with the most attention to a pattern's keys: "
-            f"{shown}.",
-        ]
+        most = f"The {_several(len(attending), 'head')} with the most attention to a pattern's keys"
+        return _explained([f"Effects of heads are not tested, as {why}.", f"{most}: {shown}."])
     working = [g for g in groups if any(h.detected and h.detector == g.detector for h in heads)]
     working.sort(key=lambda group: -least(group.joint).mean)
     by_kind = {g.detector: [h for h in heads if h.detector == g.detector] for g in working}

@@ -470,7 +470,7 @@ ARGMAX_FORMULA = (
 )
 KINDS = {  # by the name of a test set, and whether its lists are distinct
     ("random", False): "random lists",
-    ("hard", False): "hard lists",
+    ("hard", False): "hard lists (items from a random subset of the values)",
     ("two_values", False): "lists with two distinct values",
     ("distinct", False): "random lists without repeats",
     ("random", True): "random lists without repeats",

@@ -550,12 +550,12 @@ def findings(sites: Sequence[SiteVerdict], heads: Sequence[HeadEffect], focus: i
 
 
 def _theorem(site: SiteVerdict) -> str:
-    subject, whose = "no single head", "its softmax denominators are"
+    subject, whose = "no single head", "its softmax denominators give"
     if site.heads_needed != 2:
         subject = f"no layer of fewer than {site.heads_needed} heads"
-        whose = "products of the softmax denominators are"
+        whose = "products of the softmax denominators give"
     if not site.evenly_weighted:
-        whose = whose.replace(" are", ", weighted by the inputs of its threshold degree, are")
+        whose = whose.replace(" give", ", weighted by the inputs of its threshold degree, give")
     return (
         f"Theorem: {subject} can separate {site.function}, whatever its weights; {whose} the "
         f"certificate (relative error {site.denominator_residual:.1g})."
