@@ -3,7 +3,7 @@
     FOLDER/jobs/NAME/         the jobs of an artifact, as with `--out`, so that it can be resumed;
                               artifacts that train the same models share a folder
     FOLDER/results/NAME.json  verdict, reported and reproduced numbers, findings, settings, tables
-    FOLDER/results/README.md  outcomes, headlines and findings of all artifacts
+    FOLDER/results/README.md  outcomes of all artifacts
     FOLDER/seconds.json       time of each artifact, over all runs; a model that several artifacts
                               share counts for the first one
 
@@ -115,35 +115,39 @@ def _make(name: str, preset: str, folder: Path, runner_for: Callable[[Path, int]
 
 
 def page(made: Iterable[Made]) -> str:
-    """A Markdown page: a table of all artifacts, then the headline and the findings of each."""
-    listed = list(made)
+    """A Markdown page: a table of all artifacts that links their files."""
     lines = [
         "# Results of `interp reproduce all`",
         "",
-        "Reported and reproduced numbers are in the JSON file that each section links.",
+        "Each name links a file with the artifact's headline, findings, settings and tables, and "
+        "the reported beside the reproduced numbers. `interp reproduce NAME` makes the artifact "
+        "again and prints the same.",
+        "",
+        "- *Reached*, *partly reached*, *not reached*: all, some or none of the compared numbers "
+        "are at least as good as the reported ones or lie in the expected range.",
+        "- *Answered*, *partly answered*: all or some claims are confirmed or refuted by their "
+        "confidence intervals.",
+        "- *Confirmed*: the claimed effect is shown. *Undecided*: the comparison could not be "
+        "decided. *Described*: there is nothing to compare.",
         "",
         "| artifact | preset | outcome | minutes |",
         "|---|---|---|---|",
     ]
     lines += [
-        f"| {one.name} | {one.preset} | {_outcome(one)} | {one.seconds / 60:.1f} |"
-        for one in listed
+        f"| {_linked(one)} | {one.preset} | {_outcome(one)} | {one.seconds / 60:.1f} |"
+        for one in made
     ]
-    for one in listed:
-        lines += ["", f"## {one.name}", *_section(one)]
     return "\n".join(lines) + "\n"
 
 
+def _linked(one: Made) -> str:
+    return one.name if one.result is None else f"[{one.name}]({one.name}.json)"
+
+
 def _outcome(one: Made) -> str:
-    return "not made" if one.result is None else one.result.status.replace("_", " ")
-
-
-def _section(one: Made) -> list[str]:
     if one.result is None:
-        return [f"Not made: {_one_line(one.why_not)}."]
-    facts = [f"- {_one_line(fact)}" for fact in one.result.findings]
-    headline = f"**{_one_line(one.result.headline)}**"
-    return [headline, "", *facts, *([""] if facts else []), f"[Numbers]({one.name}.json)"]
+        return f"not made: {_one_line(one.why_not)}"
+    return one.result.status.replace("_", " ")
 
 
 def _one_line(text: str) -> str:

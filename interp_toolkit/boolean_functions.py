@@ -204,8 +204,8 @@ class Epsilon:
         worst: the largest |readout - function|.
         q99: the 99 % quantile of |readout - function| over gates and inputs.
         rms: the root mean square over gates and inputs.
-        worst_after_offset: the worst error after each gate's best gain and bias, maximum over
-            gates.
+        worst_after_offset: the worst error of all gates, after each gate's readout has been
+            scaled and shifted so that its worst error is smallest.
     """
 
     worst: float

@@ -24,7 +24,7 @@ FEWEST = 5  # true items, or claims, that a weak spot is told of
 SHOWN = 25  # weak spots in the table
 LISTED = 8  # reasons of failures
 COLUMNS = (
-    *("tool", "models", "true of asked", "recall", "precision", "abstained"),
+    *("tool", "models", "true items", "recall", "precision", "abstained"),
     *("AUC", "Brier", "reference", "CPU s"),
 )
 
@@ -203,7 +203,7 @@ def _weak_table(spots: Sequence[WeakSpot]) -> Table:
     more = f" {len(spots) - SHOWN} more are in the JSON." if len(spots) > SHOWN else ""
     return Table(
         "Weak spots",
-        ["tool", "question", "models", "of", "share, 95 % interval"],
+        ["tool", "question", "models", "measure", "value, 95 % interval"],
         rows,
         f"Groups whose interval of recall or precision lies below {GOOD:g}, the worst first.{more}"
         if rows
@@ -233,10 +233,10 @@ def _score_table(title: str, grouped: Sequence[str], scores: Sequence[Score]) ->
         title,
         [*grouped, *COLUMNS],
         rows,
-        "A claim is a stated probability above 1/2. Abstentions count as missed in recall. AUC: "
-        "the probability that a true item has a higher score than a false one. Brier: mean "
-        "squared error of stated probabilities; reference: the Brier score of always stating "
-        "the fraction of true items.",
+        "True items: their number, of all items asked. A claim is a stated probability above 1/2. "
+        "Abstentions count as missed in recall. AUC: the probability that a true item has a "
+        "higher score than a false one. Brier: mean squared error of stated probabilities; "
+        "reference: the Brier score of always stating the fraction of true items.",
     )
 
 
