@@ -65,7 +65,7 @@ Log = Annotated[
         show_default=False,
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print verdicts only, and no progress.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print headlines only, and no progress.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 _OPTIONS_OF_LOAD = (
     "source",

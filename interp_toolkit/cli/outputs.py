@@ -174,7 +174,7 @@ class Outputs:
     Args:
         json: value of `--json`.
         html: value of `--html`.
-        quiet: print only the verdict, and no progress.
+        quiet: print only the headline, and no progress.
         read: files that the command reads, by description; they may not be overwritten.
         written: further files that the command writes, by flag.
 
