@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 LEAST_COPIES = 3  # if all of at least this many weight-shuffled models show it, it is no finding
 SELDOM_REPEATED = 0.5  # fraction of distinct activations below which most rows are repeats
+SHUFFLED_LABELS, OTHER_LABELS = "shuffled labels", "other labels"  # controls
 AS_WELL = 0.02  # balanced accuracy by which a model must exceed weight-shuffled ones
 
 
@@ -196,21 +197,28 @@ class SiteVerdict:
         """
         if self.status != "separable":
             return self.status, self.separability.reason
+        status, reason = effect_status(1, 1, 1, self._controls())
+        return "separable" if status == "detected" else status, reason
+
+    @property
+    def failed_control(self) -> str | None:
+        """Name of the first control that separability does not exceed; None if there is none."""
+        return next((c.name for c in self._controls() if c.outcome == "failed"), None)
+
+    def _controls(self) -> list[Control]:
         controls = [self._held_out_control()]
         if not controls[0].counts:
             controls.append(self._labels_control())
-        controls.append(self._copies_control())
-        status, reason = effect_status(1, 1, 1, controls)
-        return "separable" if status == "detected" else status, reason
+        return [*controls, self._copies_control()]
 
     def _held_out_control(self) -> Control:
-        name, figures = "shuffled labels", self.held_out
+        name, figures = SHUFFLED_LABELS, self.held_out
         if figures is None:
             return Control(name, "powerless")
         return control_of_p(name, figures.p_value, LEVEL, 1 / (1 + figures.shuffles))
 
     def _labels_control(self) -> Control:
-        name, null, chance = "other labels", self.labelings, self.separability.chance
+        name, null, chance = OTHER_LABELS, self.labelings, self.separability.chance
         if null is None or not null.tried:
             reason = f"random labels of as many points would be separable with chance {chance:.2g}"
             return Control(name, "failed" if chance > LEVEL else "passed", reason)
@@ -310,7 +318,7 @@ class BooleanEvidence(Evidence):
     smallest_margin: float = column("smallest margin that counts", unit="activation units")
     heads_theorem: str = column("theorem on heads")
     denominator_residual: float | None = column("denominators' relative error")
-    cover_chance: float = column("chance that random labels are separable (Cover)")
+    cover_chance: float = column("Cover's chance for random labels")
     labelings: LabelingNull | None = column("other labelings")
     reinitialised: CopyNull | None = column("weight-shuffled models")
     controls: Mapping[str, float] = column("accuracy for other functions")
@@ -489,7 +497,7 @@ def headline(site: SiteVerdict, heads: Sequence[HeadEffect]) -> str:
         return f"{function} is not linearly separable {where}."
     separable = f"{function} is linearly separable {where}"
     if site.outcome == "uninformative":
-        return f"{separable}, but its separability is not informative here."
+        return f"{separable}, but {_no_better(site)}."
     if site.outcome == "undecided":
         return f"{separable}; whether its separability is informative is undecided."
     needed = [head_name(h.layer, h.head) for h in heads if h.status_ablated == "not_separable"]
@@ -500,6 +508,19 @@ def headline(site: SiteVerdict, heads: Sequence[HeadEffect]) -> str:
     if len(needed) > 4:
         return f"{separable}; each of {listed(needed, 3)} is necessary."
     return f"{separable}; {', '.join(needed[:-1])} and {needed[-1]} are each necessary."
+
+
+def _no_better(site: SiteVerdict) -> str:
+    """What is separable, or read, as well as the function."""
+    if site.failed_control == SHUFFLED_LABELS:
+        return "held-out rows are not read significantly better than shuffled labels"
+    if site.failed_control == OTHER_LABELS:
+        if site.labelings is None or not site.labelings.tried:
+            return f"so are random labels with chance {site.separability.chance:.2g}"
+        return "so are other labelings of the same points"
+    if site.held_out is None:
+        return "also in weight-shuffled models"
+    return "weight-shuffled models read it as well"
 
 
 def _subject(site: SiteVerdict) -> str:

@@ -18,7 +18,7 @@ from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.probes.boolean import result as verdict
 from interp_toolkit.probes.boolean.analysis import BOOLEAN
 from interp_toolkit.probes.boolean.inputs import equal_inputs_at, groups_with
-from interp_toolkit.probes.boolean.result import LabelingNull
+from interp_toolkit.probes.boolean.result import CopyNull, LabelingNull
 from interp_toolkit.probes.estimators.separability import check_separability
 from interp_toolkit.report.html import to_json
 from interp_toolkit.toys.hand_set.untrained import random_model
@@ -488,7 +488,7 @@ def test_what_any_labels_would_show_is_uninformative() -> None:
     assert result.evidence.reason == (
         "all 3 other labelings tested, with the same class sizes, are separable too"
     )
-    assert result.headline.endswith("but its separability is not informative here.")
+    assert result.headline.endswith(", but so are other labelings of the same points.")
     assert result.to_dict()["sites"][0]["explained_by_null"] is True
 
 
@@ -550,3 +550,38 @@ def test_the_reason_says_no_more_than_the_null() -> None:
     by_chance = dataclasses.replace(site, labelings=None, separability=few)
     assert "with chance 0.06" in verdict.evidence_of(by_chance).reason
     assert "any labels" not in verdict.evidence_of(by_chance).reason
+
+
+def test_the_headline_names_the_null_that_is_as_good() -> None:
+    (site,) = it.analyze("toy:xor-1head", "and").sites
+    likely = dataclasses.replace(site.separability, chance=0.6)
+    passed = LabelingNull(0, 4, 0)
+    model, data = planted(120, 3, "xor")
+    (sampled,) = BOOLEAN(model, table="0110", data=data, hooks=SITE, shuffles=19).sites
+    held_out = dataclasses.replace(sampled.held_out, p_value=0.4)
+    by_copies = dataclasses.replace(
+        sampled.held_out, p_value=0.01, reinitialised_balanced_accuracy=1.0
+    )
+    for judged, ending in (
+        (site, "but so are other labelings of the same points."),
+        (
+            dataclasses.replace(site, labelings=None, separability=likely),
+            "but so are random labels with chance 0.6.",
+        ),
+        (
+            dataclasses.replace(site, labelings=passed, reinitialised=CopyNull(3, 3)),
+            "but also in weight-shuffled models.",
+        ),
+        (
+            dataclasses.replace(site, held_out=held_out),
+            "but held-out rows are not read significantly better than shuffled labels.",
+        ),
+        (
+            dataclasses.replace(site, held_out=by_copies),
+            "but weight-shuffled models read it as well.",
+        ),
+    ):
+        assert judged.outcome == "uninformative"
+        headline = verdict.headline(judged, [])
+        assert headline.endswith(ending)
+        assert len(headline.split()) <= 20
