@@ -26,7 +26,7 @@ from interp_toolkit.plots import shade, translucent
 from interp_toolkit.results import STATUS_TONES, Evidence, Figure, Result, Table, Tone, jsonable
 
 LABELS: Mapping[str, str] = {
-    "smallest_margin": "smallest margin that counts",
+    "smallest_margin": "margin threshold",
     "heads_theorem": "theorem on heads",
     "denominator_residual": "denominators' relative error",
     "cover_chance": "Cover's chance, points in general position",

@@ -315,7 +315,7 @@ class BooleanEvidence(Evidence):
     site: str = column("site")
     witness: str | None = column("witness")
     certificate_residual: float | None = column("certificate's residual, relative")
-    smallest_margin: float = column("smallest margin that counts", unit="activation units")
+    smallest_margin: float = column("margin threshold", unit="activation units")
     heads_theorem: str = column("theorem on heads")
     denominator_residual: float | None = column("denominators' relative error")
     cover_chance: float = column("Cover's chance for random labels")
