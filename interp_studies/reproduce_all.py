@@ -119,9 +119,9 @@ def page(made: Iterable[Made]) -> str:
     lines = [
         "# Results of `interp reproduce all`",
         "",
-        "Each name links a file with the artifact's headline, findings, settings and tables, and "
-        "the reported beside the reproduced numbers. `interp reproduce NAME` makes the artifact "
-        "again and prints the same.",
+        "Each name links to a file with the headline, findings, settings and tables, and with the "
+        "reported numbers next to the reproduced ones. `interp reproduce NAME` repeats one "
+        "artifact.",
         "",
         "- *Reached*, *partly reached*, *not reached*: all, some or none of the compared numbers "
         "are at least as good as the reported ones or lie in the expected range.",

@@ -247,7 +247,7 @@ CLAIMS = [  # made on seeds 0 to 7
     ),
     Claim(
         "gated beside",
-        f"at {AT} features a gated layer needs 0.8 to 1.25 times a Gaussian ReLU layer's",
+        f"at {AT} features a gated layer needs 0.8 to 1.25 times a Gaussian ReLU layer's width",
         above=0.8,
         below=1.25,
         overturned_by="a ratio outside at another scale of weights",

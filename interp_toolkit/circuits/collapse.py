@@ -92,8 +92,8 @@ class CollapseEvidence(Evidence):
     """Rise of the mean cosine from the embedding to the last block, paired over prompts."""
 
     rise: float = column("rise in mean cosine")
-    rise_low: float = column("its 95 % CI, from")
-    rise_high: float = column("to")
+    rise_low: float = column("rise, 95 % CI from")
+    rise_high: float = column("rise, 95 % CI to")
     rows: int = column("prompts")
     least_rise: float = column("counts as a rise")
     copies: str = column("copies have")

@@ -87,12 +87,12 @@ class LogitAttributionEvidence(Evidence):
     """Evidence: the metric, the error of the components' sum, and the effect-size threshold."""
 
     metric: str = column("metric")
-    total: float = column("its mean", unit="logits")
-    total_low: float = column("its 95 % CI, from")
-    total_high: float = column("to")
+    total: float = column("mean of the metric", unit="logits")
+    total_low: float = column("mean, 95 % CI from")
+    total_high: float = column("mean, 95 % CI to")
     rows: int = column("prompts")
     sum_error: float = column("components' sum differs by at most")
-    least_effect: float = column("counts as writing it", unit="logits")
+    least_effect: float = column("effect-size threshold", unit="logits")
     task: str = column("task")
 
 

@@ -164,7 +164,7 @@ class HeadCircuitEvidence(Evidence):
     null: str = column("null")
     level: float = column("level of adjusted p")
     heads: int = column("heads with a score")
-    significant: int = column("beyond the null")
+    significant: int = column("significant heads")
 
 
 HEADS = (

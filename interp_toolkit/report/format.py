@@ -25,45 +25,11 @@ from interp_toolkit.finding import headings_of
 from interp_toolkit.plots import shade, translucent
 from interp_toolkit.results import STATUS_TONES, Evidence, Figure, Result, Table, Tone, jsonable
 
-LABELS: Mapping[str, str] = {
-    "smallest_margin": "margin threshold",
-    "heads_theorem": "theorem on heads",
-    "denominator_residual": "denominators' relative error",
-    "cover_chance": "Cover's chance, points in general position",
-    "labelings": "other labelings of these points",
-    "reinitialised": "re-initialised models",
-    "controls": "accuracy of other functions here",
-    "replaced_by": "ablated heads are replaced by",
-    "other_heads": "other heads ablated",
-    "others_largest_effect": "largest effect of those (nats)",
-    "every_edge_ablated": "with all edges ablated",
-    "ablation_value": "ablation value of an edge",
-    "faithfulness": "faithfulness on held-out prompts",
-    "faithfulness_low": "its interval, from",
-    "faithfulness_high": "to",
-    "faithfulness_where_chosen": "faithfulness on the prompts of the edge selection",
-    "rule": "an edge is kept by",
-    "nulls": "re-initialised models",
-    "nulls_alike": "of these, meeting the criteria of the same algorithm",
-    "weights_residual": "variance of the logits that the weight tables leave",
-    "pairs": "pairs tested",
-    "expected_by_chance": "expected by chance alone, at most",
-    "shared_cosine": "mean cosine of the features",
-    "alike": "bigrams with features alike",
-    "counts": "pairs",
-    "shuffled_read": "readable pairs with shuffled labels",
-    "p_better": "probability that a random layer reads as well",
-    "behind_attention": "attention may have brought ANDs from other positions",
-    "held_out": "one in this many positions is held out",
-    "basis": "from",
-    "found": "beyond the null",
-}
 
-
-def label_of(name: str, evidence: Evidence | None = None) -> str:
-    """A field's label: its heading, such as "theorem on heads" for `heads_theorem`."""
+def label_of(name: str, evidence: Evidence | type[Evidence] | None = None) -> str:
+    """A field's label: its heading, such as "theorem on heads" for `heads_theorem`, or its name."""
     headings = {} if evidence is None else headings_of(evidence)
-    return headings.get(name) or LABELS.get(name, name.replace("_", " "))
+    return headings.get(name) or name.replace("_", " ")
 
 
 SIGNIFICANT = 4
@@ -72,11 +38,11 @@ MISSING = "–"
 SIGNS: Mapping[Tone, str] = {"yes": "✓", "no": "✗", "none": "–", "open": "?", "against": "!"}
 #: meaning of each sign, for a legend
 LEGEND: Mapping[Tone, str] = {
-    "yes": "found: significant against the null, by an effect's CI, or with a hyperplane",
+    "yes": "found by a test against the null, an effect's CI or a hyperplane; or passed",
     "no": "shown not to hold",
     "none": "tested and not found, which does not prove absence",
-    "open": "undecided or not tested, or explained by the null",
-    "against": "contradicts a claim",
+    "open": "undecided, partly shown, not tested, or explained by the null",
+    "against": "contradicts a claim, or failed",
 }
 PLAIN_SIGN = "•"
 DESCRIBED = "described: no claim"  # meaning of the plain sign of a result that is described

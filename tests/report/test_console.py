@@ -59,7 +59,7 @@ def test_the_separable_result_at_80_columns(separable):
         "model toy:xor-2head (toy) · data source truth table, rows 4, sha256 9f2c9f2c9f2c",
         "· seed 0 · interp-toolkit 0.1.0, torch 2.13.0, transformer_lens 3.9.0",
         "",
-        "✓ found: significant against the null, by an effect's CI, or with a hyperplane",
+        "✓ found by a test against the null, an effect's CI or a hyperplane; or passed",
     ]
 
 

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
+import interp_toolkit as it
+from interp_toolkit.registry import load_all
 from interp_toolkit.report.format import (
     evidence_of,
     format_column,
     format_number,
     format_value,
     is_numeric,
+    label_of,
     legend,
     sign_of,
 )
@@ -128,3 +133,29 @@ def test_missing_evidence_is_left_out_and_notes_are_said(not_separable):
 
 def test_evidence_leaves_the_status_to_the_sign(not_separable):
     assert list(evidence_of(not_separable)) == ["certificate", "theorem"]
+
+
+def classes_of_evidence(base: type[Evidence] = Evidence) -> list[type[Evidence]]:
+    return [base, *(more for each in base.__subclasses__() for more in classes_of_evidence(each))]
+
+
+def test_no_number_of_the_evidence_takes_another_ones_label():
+    """A page shows the evidence by label, so that a second field of one label would hide one."""
+    for group in ("probes", "artefacts"):
+        load_all(group)
+    import interp_toolkit.auditing.analysis
+    import interp_toolkit.diagnosis.analysis  # noqa: F401
+
+    classes = [c for c in classes_of_evidence() if c.__module__.startswith("interp_")]
+    assert len(classes) > 20
+    for evidence in classes:
+        names = [field.name for field in dataclasses.fields(evidence)]
+        labels = [label_of(name, evidence) for name in names]
+        assert len({*labels, "notes"}) == len(labels) + 1, evidence
+
+
+def test_both_intervals_of_a_circuit_are_shown():
+    result = it.analyze("toy:induction", "circuit")
+    shown = evidence_of(result)
+    lows = [value for label, value in shown.items() if label.endswith("95 % CI from")]
+    assert lows == [result.evidence.faithfulness_low, result.evidence.rest_keeps_low]

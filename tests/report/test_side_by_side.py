@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from interp_toolkit.finding import column
 from interp_toolkit.report.console import render
 from interp_toolkit.report.format import figures, model_names, numbered, tables
 from interp_toolkit.report.html import to_html
@@ -17,7 +18,7 @@ from interp_toolkit.results import Evidence, Result
 
 @dataclass(frozen=True)
 class Counted(Evidence):
-    found: int = 0
+    found: int = column("significant heads", default=0)
     share: float = 0.0
     share_low: float = 0.0
     share_high: float = 0.0
@@ -37,7 +38,7 @@ def of(result: Result, name: str, path: str | None = None, **evidence: Any) -> R
 def test_a_row_a_model_and_only_numbers_that_differ(separable: Result) -> None:
     results = [of(separable, "a", found=1, share=0.5), of(separable, "b", found=2, share=0.5)]
     [table] = tables(results, model_names(results))
-    assert table.columns == ["model", "status", "beyond the null"]
+    assert table.columns == ["model", "status", "significant heads"]
     assert table.rows == [["a", "detected", 1], ["b", "detected", 2]]
     assert tables(results[:1], ["a"]) == []
     assert tables(results[:1] * 2, ["a", "a"]) == []  # one model twice

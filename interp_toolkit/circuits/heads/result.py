@@ -13,7 +13,7 @@ from interp_toolkit.circuits.heads.partner import Partner
 from interp_toolkit.circuits.heads.rule import Group, MemberEffect, least
 from interp_toolkit.circuits.metrics.causal_words import CausalWord, in_words
 from interp_toolkit.circuits.metrics.task import TaskCheck
-from interp_toolkit.finding import Finding
+from interp_toolkit.finding import Finding, column
 from interp_toolkit.formatting import p_cell
 from interp_toolkit.results import Evidence, Table, head_name, jsonable
 from interp_toolkit.stats import Share
@@ -146,7 +146,7 @@ class HeadsEvidence(Evidence):
     performs_task: bool | None = None
     behaviour: str | None = None
     knockout_rows: int | None = None
-    replaced_by: str | None = None
+    replaced_by: str | None = column("ablated heads are replaced by", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -242,8 +242,8 @@ class AnswerTask(CircuitTask):
         chance = float(guesses.mean())
         text = (
             f"{percent_ci(value, 1)} of the answers are right (n = "
-            f"{len(readings)}); a fixed answer, chosen for each half of the prompts on the other "
-            f"half, gets {percent(chance, 1)}"
+            f"{len(readings)}); a fixed answer, chosen on the other half of the prompts, gets "
+            f"{percent(chance, 1)}"
         )
         yes = self.interval(above, COVERAGE).low > 0
         loss = float(readings[:, 1].mean())

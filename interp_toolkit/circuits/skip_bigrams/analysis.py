@@ -272,14 +272,14 @@ class SkipBigramEvidence(Evidence):
     pairs: int = column("pairs of features")
     capacity: str = column("capacity")
     comparisons: int = column("heads and distances")
-    expected_by_chance: float = column("with a bigram by chance, at most")
+    expected_by_chance: float = column("expected with a bigram by chance, at most")
     tail: str | None = column("tail of p-values")
     shared_cosine: float | None = column("mean cosine of features")
     alike: int = column("bigrams of features that are alike")
     control: str = column("control")
     copies: int = column("copies")
     heads_with_bigrams: int = column("with bigrams")
-    beyond_control: int = column("beyond the control")
+    beyond_control: int = column("with scores above the control")
 
 
 def clearest(heads: Sequence[Any]) -> list[Any]:

@@ -101,10 +101,10 @@ class UANDEvidence(Evidence):
     counts: Mapping[str, int] = column("pairs")
     shuffled_read: int = column("readable pairs with shuffled labels")
     random_layers: int = column("weight-shuffled layers")
-    p_better: float | None = column("p that one reads the pairs as well")
-    behind_attention: bool = column("attention may have brought ANDs")
+    p_better: float | None = column("p, against weight-shuffled layers")
+    behind_attention: bool = column("attention may have moved ANDs here")
     positions: int = column("positions in rows")
-    held_out: int = column("one in this many positions is held out")
+    held_out: int = column("held out: one position of")
 
 
 CLAIM_COLUMNS = ("computed", "before", "absent", "undecided", "unseen")
