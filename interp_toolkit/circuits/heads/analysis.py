@@ -51,7 +51,6 @@ from interp_toolkit.circuits.heads.rule import (
 from interp_toolkit.circuits.heads.scores import HeadScores, detect, is_causal
 from interp_toolkit.circuits.heads.verdict import (
     DEFINED_BY_EFFECT,
-    NO_TASK,
     QUICK,
     evidence_of,
     findings,
@@ -183,7 +182,7 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
         progress=progress,
     )
     descriptions = described.of_all(progress)
-    untested = QUICK if options.effort == "quick" else NO_TASK
+    untested = QUICK if options.effort == "quick" else rows.no_task
     untested = untested if without_logits(model) is None else NO_LOGITS
     finding = partial(_finding, run, rows, scores, descriptions)
     attention = _KnockoutResults(_judged(rows, scores, descriptions, {}, None), [], None, None, ())
@@ -254,11 +253,16 @@ def untested_note(model: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Rows:
-    """Prompts, the task, and notes; with synthetic prompts, the task has more of them."""
+    """Prompts, the task, and notes; with synthetic prompts, the task has more of them.
+
+    Attributes:
+        no_task: why no task is tested; "" if one is.
+    """
 
     prompts: Prompts
     task: CircuitTask | None
     notes: tuple[str, ...]
+    no_task: str = ""
 
 
 def _rows(
@@ -277,9 +281,9 @@ def _rows(
             return _Rows(prompts, None, tuple(n for n in (copies, untested_note(model)) if n))
         task, reason = task_of(model, prompts)
         advice = "give prompts with answers, or prompts that repeat"
-        untested = f"effects of heads are not tested: {reason}; {advice}" if task is None else None
-        messages = (assumption_note(model, data), copies, untested)
-        return _Rows(prompts, task, tuple(note for note in messages if note))
+        messages = (assumption_note(model, data), copies)
+        no_task = f"{reason}; {advice}" if task is None else ""
+        return _Rows(prompts, task, tuple(note for note in messages if note), no_task)
     prompts, prompt_format, note = synthetic_prompts(
         model,
         bos=options.bos,
@@ -299,8 +303,7 @@ def _rows(
         else prompts
     )
     task, reason = task_of(model, more)
-    notes = tuple(n for n in (note, reason and f"effects of heads are not tested: {reason}") if n)
-    return _Rows(prompts, task, notes)
+    return _Rows(prompts, task, (note,) if note else (), reason or "")
 
 
 def _fitting(model: Any, prompts: Prompts) -> list[str]:

@@ -219,7 +219,7 @@ def headline(heads: Sequence[HeadVerdict], task_check: TaskCheck | None, unteste
     detected = [head for head in heads if head.detected]
     detectors = list(dict.fromkeys(head.detector for head in heads))
     if task_check is None or not task_check.yes:
-        why = (untested or NO_TASK) if task_check is None else task_check.failure
+        why = (untested or NO_TASK).partition(";")[0] if task_check is None else task_check.failure
         if not detected:
             if not _compared(heads):
                 return f"Not tested: {why}; attention could not be tested either."
@@ -286,7 +286,9 @@ def findings(
             most = "No head's attention is shown to match a tested pattern."
             if not _compared(heads):
                 most = "No head's attention was tested; the notes give the reason."
-            return [most] if task_check is None else [f"{capital(why)}.", most]
+            if task_check is None:
+                return [f"Effects of heads are not tested, as {why}.", most]
+            return [f"{capital(why)}.", most]
         most = f"The {_several(len(attending), 'head')} with the most attention to a pattern's keys"
         return _explained([f"Effects of heads are not tested, as {why}.", f"{most}: {shown}."])
     working = [g for g in groups if any(h.detected and h.detector == g.detector for h in heads)]

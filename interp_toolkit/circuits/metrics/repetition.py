@@ -134,7 +134,7 @@ def _why_not_predicting(model: Model) -> str | None:
     return _AHEAD if change > LEAK * float(logits.abs().max()) else None
 
 
-_AHEAD = "attention is bidirectional: the model sees the next token, so predicting it shows nothing"
+_AHEAD = "attention is bidirectional, so the model sees the next token; predicting it shows nothing"
 
 
 def repeating_rows(prompts: Prompts) -> Int[Tensor, " row"]:

@@ -123,7 +123,9 @@ def test_attention_that_cannot_be_compared_is_not_tested(toy, detector, lacks):
     assert all(head.p_value is None for head in result.heads)
     assert result.status == "not_tested"
     assert result.headline.endswith("attention could not be tested either.")
-    assert result.findings == ["No head's attention was tested; the notes give the reason."]
+    assert "Not tested: none of the prompts contains a repeated sequence; " in result.headline
+    assert result.findings[0].startswith("Effects of heads are not tested, as none of the prompts")
+    assert result.findings[1:] == ["No head's attention was tested; the notes give the reason."]
     [note] = [note for note in result.notes if note.startswith(detector)]
     assert lacks in note
 
