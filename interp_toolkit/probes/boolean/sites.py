@@ -175,14 +175,17 @@ def function_name(table: str) -> str:
 def controls(
     table: str, features: Bool[np.ndarray, "n k"], names: tuple[str, ...]
 ) -> dict[str, Bool[np.ndarray, " n"]]:
-    """The control functions: the features themselves, their AND and their OR."""
-    labels = {name: features[:, i] for i, name in enumerate(names)}
-    labels |= {"AND": np.all(features, axis=1), "OR": np.any(features, axis=1)}
-    return {
-        name: column
-        for name, column in labels.items()
-        if name != function_name(table) and column.any() and not column.all()
-    }
+    """The control functions: the features themselves, their AND and their OR.
+
+    A feature with the name of a function is called "NAME (feature)".
+    """
+    functions = {"AND": np.all(features, axis=1), "OR": np.any(features, axis=1)}
+    taken = {*functions, function_name(table)}
+    labels = {
+        f"{name} (feature)" if name in taken else name: features[:, i]
+        for i, name in enumerate(names)
+    } | {name: column for name, column in functions.items() if name != function_name(table)}
+    return {n: column for n, column in labels.items() if column.any() and not column.all()}
 
 
 def measure(

@@ -585,3 +585,19 @@ def test_the_headline_names_the_null_that_is_as_good() -> None:
         headline = verdict.headline(judged, [])
         assert headline.endswith(ending)
         assert len(headline.split()) <= 20
+
+
+def test_a_feature_with_the_name_of_a_function_keeps_its_own_accuracy() -> None:
+    model, data = planted(120, 3, "xor")
+    plain, named = (
+        BOOLEAN(
+            model, table="0110", data=dataclasses.replace(data, names=names), hooks=SITE, shuffles=0
+        )
+        .sites[0]
+        .controls
+        for names in (("a", "b"), ("AND", "XOR"))
+    )
+    assert named == pytest.approx(
+        {"AND (feature)": plain["a"], "XOR (feature)": plain["b"]}
+        | {name: plain[name] for name in ("AND", "OR")}
+    )
