@@ -95,8 +95,8 @@ class CollapseEvidence(Evidence):
     rise_low: float = column("rise, 95 % CI from")
     rise_high: float = column("rise, 95 % CI to")
     rows: int = column("prompts")
-    least_rise: float = column("counts as a rise")
-    copies: str = column("copies have")
+    least_rise: float = column("effect-size threshold")
+    copies: str = column("null")
     rises_of_copies: Sequence[float] = column("rise in copies")
 
 

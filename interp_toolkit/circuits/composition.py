@@ -85,7 +85,7 @@ class CompositionEvidence(Evidence):
 
     pairs: int = column("comparisons")
     significant: int = column("significant")
-    level: float = column("level of adjusted p")
+    level: float = column("level of the adjusted p-values")
     null: str = column("null")
     adjusted: str = column("adjusted by")
 

@@ -162,7 +162,7 @@ class HeadCircuitEvidence(Evidence):
 
     basis: str = column("basis")
     null: str = column("null")
-    level: float = column("level of adjusted p")
+    level: float = column("level of the adjusted p-values")
     heads: int = column("heads with a score")
     significant: int = column("significant heads")
 

@@ -138,14 +138,14 @@ class HeadsEvidence(Evidence):
         replaced_by: ablation value of an ablated head; None where none was ablated.
     """
 
-    comparisons: int
-    detected: int
-    null: str
-    error: str
-    level: float
-    performs_task: bool | None = None
-    behaviour: str | None = None
-    knockout_rows: int | None = None
+    comparisons: int = column("heads times patterns")
+    detected: int = column("detected")
+    null: str = column("null")
+    error: str = column("error")
+    level: float = column("level of the adjusted p-values")
+    performs_task: bool | None = column("performs the task", default=None)
+    behaviour: str | None = column("task performance", default=None)
+    knockout_rows: int | None = column("prompts with knockouts", default=None)
     replaced_by: str | None = column("ablated heads are replaced by", default=None)
 
 

@@ -147,8 +147,8 @@ def repeated_prompts(
         raise InputError(f"{rows} prompts are too few; give at least 2")
     if not SHORTEST + first <= n_pos <= n_ctx:
         raise InputError(
-            f"prompts of {n_pos} positions cannot be made of repeated tokens: they take "
-            f"{SHORTEST + first} to {n_ctx} positions, the model's context"
+            f"prompts of {n_pos} positions cannot be made of repeated tokens: at least "
+            f"{SHORTEST + first} are needed, and the model's context is {n_ctx}"
         )
     if start is not None and not 0 <= start < d_vocab:
         raise InputError(f"the BOS token {start} is outside the vocabulary of {d_vocab}")

@@ -104,7 +104,7 @@ class UANDEvidence(Evidence):
     p_better: float | None = column("p, against weight-shuffled layers")
     behind_attention: bool = column("attention may have moved ANDs here")
     positions: int = column("positions in rows")
-    held_out: int = column("held out: one position of")
+    held_out: int = column("one position is held out of every")
 
 
 CLAIM_COLUMNS = ("computed", "before", "absent", "undecided", "unseen")

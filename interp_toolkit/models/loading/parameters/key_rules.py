@@ -221,10 +221,10 @@ def _solve(
     group: list[str], size: int, sizes: dict[str, int], learned: dict[str, str], one: _Assigned
 ) -> None:
     """Determine the one unknown size of an axis, or check that all sizes agree."""
-    known = {**sizes, "parts": len(one.rule.to)}
+    numbers = {**sizes, "parts": len(one.rule.to)}
     rest, open_ = 1, []
     for name in group:
-        number = known.get(name)
+        number = numbers.get(name)
         if number is None:
             open_.append(name)
         else:
@@ -233,7 +233,7 @@ def _solve(
         sizes[open_[0]] = size // rest
         learned[open_[0]] = one.name
     elif len(open_) == 1 or (not open_ and rest != size):
-        solved = ", ".join(f"{n}={known[n]}" for n in group if n in known)
+        solved = ", ".join(f"{n}={numbers[n]}" for n in group if n in numbers)
         others = [f"{n} is {sizes[n]} in {learned[n]}" for n in group if n in learned]
         raise InputError(
             f"{one.name} has shape {list(one.tensor.shape)}, which does not match "
