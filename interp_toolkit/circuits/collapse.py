@@ -210,8 +210,9 @@ def sentences(
     ]
     if first.dimensions is not None and last.dimensions is not None:
         parts.append(
-            f"The participation ratio of the second moments is {first.dimensions:.1f} dimensions "
-            f"at the embedding and {last.dimensions:.1f} after the last block."
+            f"The directions of the hidden states occupy {first.dimensions:.1f} dimensions at the "
+            f"embedding and {last.dimensions:.1f} after the last block (participation ratio of "
+            "their second moments)."
         )
     if evidence.status == "undecided":
         parts.insert(0, f"Undecided: {evidence.reason}.")

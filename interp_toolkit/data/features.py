@@ -75,14 +75,14 @@ class FeatureData(ShortRepr):
             tuple of rows, so that rows of different lengths need no padding.
         features: [n k] booleans.
         names: names of the k features.
-        positions: [n], the position to read in each row; None: the caller's choice. Negative
+        positions: [n], the position to read in each row; None: the analysis chooses. Negative
             positions count from the row's end, and are converted to count from its start.
         groups: [n], groups of rows that must not be split (such as a row's document), or None.
-        answers: [n k], token ids that the logits should predict, k per row; None: no answers.
+        answers: [n m], token ids that the logits should predict, m per row; None: no answers.
             [n] is accepted for one answer per row.
-        answer_positions: [n k], the positions of these logits; [k] if equal for all rows; None:
-            the row's end. Negative positions as in `positions`.
-        wrong: [n k], token ids that the logits should not predict at the same positions, one for
+        answer_positions: [n m], the positions of these logits; [m] if equal for all rows; None:
+            the row's end (for one answer per row only). Negative positions as in `positions`.
+        wrong: [n m], token ids that the logits should not predict at the same positions, one for
             each answer, or None. [n] is accepted for one per row.
         corrupted: a counterpart of each row, of the same length, that differs in the information
             that determines the answer; converted like `tokens`; None: no counterparts.
@@ -220,7 +220,9 @@ class FeatureData(ShortRepr):
         try:
             values = np.asarray(value)
         except ValueError:  # lists of different lengths
-            raise InputError(f"{self.source}: {name} are not an integer array") from None
+            raise InputError(
+                f"{self.source}: {name} must be an array of integers; these lists differ in length"
+            ) from None
         if values.dtype.kind not in "iu" and values.size:
             held = "text" if values.dtype.kind in "US" else f"{values.dtype} values"
             raise InputError(f"{self.source}: {name} hold {held}; give integers")

@@ -106,7 +106,7 @@ def test_vocabulary():
         ({"answers": [7.0, 8.0]}, "answers hold float64 values"),
         ({"answers": [True, False]}, "answers hold bool values"),
         ({"answers": np.array([" a", " b"])}, "answers hold text; give integers"),
-        ({"answers": [[7], [8, 9]]}, "answers are not an integer array"),
+        ({"answers": [[7], [8, 9]]}, "answers must be an array of integers"),
         ({"answers": 7}, r"answers must be \[row position\] for 2 rows, not \[\]"),
         ({"answers": np.array([2**64 - 1, 0], dtype=np.uint64)}, "answers hold .* far too large"),
         ({"wrong": [7.5, 8], "answers": [1, 2]}, "wrong hold float64 values"),

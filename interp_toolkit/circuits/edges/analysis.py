@@ -455,7 +455,9 @@ def headline(circuit: Circuit) -> str:
         return {
             "not_tested": "Circuits are not tested: the model is not shown to perform the task.",
             "undecided": "Whether there is a circuit is undecided.",
-        }.get(status, "No circuit: the edges make no difference here.")
+        }.get(
+            status, "No circuit: on these prompts, ablating all edges does not change the metric."
+        )
     held_out = circuit.held_out
     if not edges or held_out is None:
         return "No circuit is found: no edge that matters alone lies on a path to the logits."
@@ -490,15 +492,16 @@ def sentences(circuit: Circuit) -> list[str]:
     elif circuit.nothing is not None:
         first = [f"{capital(circuit.nothing.reason)}."]
     elif (because := only_output(circuit)) is not None:
-        first = [f"The metric is the similarity of outputs, not task performance: {because}."]
+        what = f"The metric ({circuit.metric.definition}) is not task performance"
+        first = [f"{what}: {because}."]
     if circuit.nothing is not None or not circuit.included or held_out is None:
         return first
     if not _is_uncertain(held_out):
         first.append(
             f"Alone, with the values on all other edges replaced by "
             f"{WORDS[circuit.ablation_kind]}, these edges "
-            f"keep {_with_interval(held_out)} of the metric that ablating all edges removes, n = "
-            f"{held_out.n_rows} held-out prompts."
+            f"keep {_with_interval(held_out)} of the metric (0 %: all edges ablated, 100 %: the "
+            f"intact model), n = {held_out.n_rows} held-out prompts."
         )
     compared = []
     if checks is not None and not _is_uncertain(held_out):

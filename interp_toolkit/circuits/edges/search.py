@@ -312,7 +312,7 @@ def find_circuit(
         chosen_on=None,
         intact=float(intact.mean()),
         all_ablated=float(all_ablated.mean()),
-        nothing=_nothing(task_check, intact - all_ablated),
+        nothing=_nothing(task_check, intact - all_ablated, judged_by),
         task_check=task_check,
     )
     if circuit.nothing is not None:
@@ -386,7 +386,9 @@ def _halves(
     return torch.tensor(halves[0]), torch.tensor(halves[1])
 
 
-def _nothing(task_check: TaskCheck | None, lost: Float[np.ndarray, " row"]) -> Nothing | None:
+def _nothing(
+    task_check: TaskCheck | None, lost: Float[np.ndarray, " row"], judged_by: Metric
+) -> Nothing | None:
     """Why there is no circuit to search for on these prompts, or None."""
     if task_check is not None and not task_check.yes:
         return Nothing("not_tested", f"{task_check.failure}: {task_check.summary}")
@@ -394,7 +396,8 @@ def _nothing(task_check: TaskCheck | None, lost: Float[np.ndarray, " row"]) -> N
     if cost.low > 0:
         return None
     if not lost.any():
-        return Nothing("not_detected", "ablating all edges changes nothing")
+        same = f"the metric ({judged_by.definition}) is the same with all edges ablated"
+        return Nothing("not_detected", f"{same}, on every prompt")
     interval = f"{cost.mean:.3g}, {percent(COVERAGE)} CI [{cost.low:.3g}, {cost.high:.3g}]"
     text = f"ablating all edges does not significantly lower the metric ({interval})"
     return Nothing("undecided", text)

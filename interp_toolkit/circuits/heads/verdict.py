@@ -223,7 +223,7 @@ def headline(heads: Sequence[HeadVerdict], task_check: TaskCheck | None, unteste
         if not detected:
             if not _compared(heads):
                 return f"Not tested: {why}; attention could not be tested either."
-            return f"Not tested: {why}; no head stands out by attention alone."
+            return f"Effects not tested: {why}; no head stands out by attention alone."
         return _fitted([f"Attention only, as {why}: ", "By attention alone: "], detected)
     if detected:
         tested = any(head.knockout is not None for head in detected)

@@ -124,7 +124,7 @@ def _why_not_predicting(model: Model) -> str | None:
     tokens = probe_tokens(model)
     logits = run(model, tokens)
     if logits is None or logits.shape != (*tokens.shape, d_out) or d_out != d_vocab:
-        return "the model's outputs are not next tokens over its input vocabulary"
+        return "the outputs are not next-token logits over the input vocabulary"
     if not bool(logits.isfinite().all()):
         return "the model's logits are not finite"
     tokens[:, -1] = (tokens[:, -1] + 1) % d_vocab

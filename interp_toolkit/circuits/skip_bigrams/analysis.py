@@ -181,8 +181,9 @@ CONTROL = "copies of the head that read randomly permuted residual coordinates"
 ADJUSTED = "Benjamini and Hochberg, over all pairs of a head"
 CAPACITY = "d_model x d_head: order of magnitude of the number that a head can check for"
 EMPIRICAL = (
-    "p-values are approximate, as features are less spread out than random directions: they assume "
-    "that scores of each query and of each key are normal, with estimated standard deviations"
+    "p-values are approximate: features are less spread out than random directions, so the "
+    "p-values assume that scores of each query and of each key are normal, with estimated standard "
+    "deviations"
 )
 
 
@@ -423,7 +424,9 @@ def _status(heads: Sequence[HeadBigrams], copies: int) -> tuple[Status, str | No
             of_heads = " in all analyzed heads" if len(heads) > 1 else ""
             return "not_detected", f"every pair of features scores 0{of_heads}"
         if any(head.tail == "empirical" for head in heads):
-            reason = "no pair's score is an outlier among those of its query and of its key"
+            reason = (
+                "no pair's score is an outlier both among the scores of its query and of its key"
+            )
             return "not_detected", reason
         return "not_detected", "the scores are not distinguishable from those of random features"
     if not beyond_chance(heads):
@@ -469,7 +472,7 @@ def _tokens_only(chosen: Mapping[str, Any]) -> list[str]:
     """A note on the features that are taken without a request."""
     if any(one is not None for one in chosen.values()):
         return []
-    return ["no features are given, so each token is a feature: its embedding"]
+    return ["no features are given, so the features are the token embeddings"]
 
 
 def notes_of(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list[str]:
@@ -541,7 +544,8 @@ def sentences(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> lis
     reason = evidence.reason or ""
     with_bigrams = [head for head in clearest(heads) if head.bigrams]
     if not with_bigrams:
-        return [f"{capital(reason)} ({heads[0].n_pairs:,} pairs, {level})."]
+        exact = all(head.tail == "none" for head in heads)  # scores of 0 need no test
+        return [f"{capital(reason)} ({heads[0].n_pairs:,} pairs{'' if exact else f', {level}'})."]
     first = with_bigrams[0]
     names = listed([f"{head.name} ({len(head.bigrams):,})" for head in with_bigrams], NAMED)
     estimate = f"Their number in {first.name} cannot be estimated: {first.count_note}"

@@ -384,8 +384,8 @@ def _eigenvalues_of_one(matrix: Float[Tensor, "k k"]) -> Complex[Tensor, " k"]:
 def _product(a: Float[Tensor, "head i j"], b: Float[Tensor, "*head j k"]) -> Tensor:
     """`a @ b`, with entries that are only rounding errors set to zero.
 
-    Rounding errors would give a score to a head that reads nothing, and eigenvalue solvers fail on
-    them.
+    Rounding errors would give a score to a head that reads nothing, and eigenvalue solvers can
+    fail on matrices of rounding errors.
     """
     product = a @ b
     largest = b.norm(dim=-2).amax(-1)[..., None, None]  # b may hold the rounding already

@@ -75,7 +75,9 @@ def _names(path: Path, names: np.ndarray | None, n_features: int) -> list[str]:
     if names is None:
         return direction_names(n_features)
     if names.dtype.kind != "U" or names.shape != (n_features,):
-        raise InputError(f"{path}: names must be {n_features} strings, not {list(names.shape)}")
+        raise InputError(
+            f"{path}: names must be text [{n_features}], not {names.dtype} {list(names.shape)}"
+        )
     texts = [str(name) for name in names]
     if len(set(texts)) < n_features or not all(texts):
         raise InputError(f"{path}: names must differ and not be empty")

@@ -412,7 +412,9 @@ def _validate(X_positive: Float[np.ndarray, "..."], X_negative: Float[np.ndarray
         if X.ndim != 2:
             raise InputError(f"the {name} class has shape {X.shape}; expected [points, width]")
         if len(X) == 0:
-            raise InputError(f"the {name} class is empty: separability needs points of both")
+            raise InputError(
+                f"the {name} class is empty: separability needs points of both classes"
+            )
         if X.shape[1] == 0:
             raise InputError(f"the {name} class has points of no dimensions")
         if not np.isfinite(X).all():

@@ -116,7 +116,7 @@ def _by_count(table: str, n_bits: int) -> list[int] | None:
 
 
 def _one_head(least: ThresholdDegree, n_bits: int) -> HeadFormula:
-    """The linear function over any positive denominator."""
+    """One head: the linear polynomial divided by a positive denominator (any would do)."""
     p = least.polynomial
     linear = Affine(Fraction(p.get((), 0)), tuple(Fraction(p.get((i,), 0)) for i in range(n_bits)))
     z = Affine(Fraction(1), (Fraction(1, 2 * n_bits),) * n_bits)

@@ -125,9 +125,9 @@ def presence(
     if len(set(bigrams)) < len(bigrams):
         raise InputError("a bigram occurs twice")
     keys, queries = np.array(bigrams).T
-    if min(keys.min(), queries.min()) < 0 or keys.max() >= n_key_features:
+    if keys.min() < 0 or keys.max() >= n_key_features:
         raise InputError(f"a bigram has a key feature outside 0 to {n_key_features - 1}")
-    if queries.max() >= n_query_features:
+    if queries.min() < 0 or queries.max() >= n_query_features:
         raise InputError(f"a bigram has a query feature outside 0 to {n_query_features - 1}")
     present = torch.zeros(n_query_features, n_key_features, dtype=torch.bool)
     present[torch.from_numpy(queries), torch.from_numpy(keys)] = True

@@ -318,7 +318,7 @@ def test_the_analysis_says_it(induction):
     assert result.headline.startswith("5 of 29 edges alone carry the in-context advantage, through")
     assert {"L0H1", "L1H0"} <= set(result.headline.replace(",", "").rstrip(".").split())
     assert (
-        "these edges keep 100.0 % [100.0, 100.0] of the metric that ablating all edges removes"
+        "these edges keep 100.0 % [100.0, 100.0] of the metric (0 %: all edges ablated, 100 %: the"
         in result.findings[0]
     )
     assert "against" not in result.verdict
@@ -424,7 +424,10 @@ def test_untrained_models_have_no_circuit_whatever_their_prompts():
         for rows in (tokens, np.tile(tokens[:, :5], 2)):
             result = it.analyze(model, "circuit", data=rows)
             assert result.status in ("described", "undecided", "not_tested")
-            assert "The metric is the similarity of outputs, not task performance" in result.verdict
+            assert (
+                "The metric (minus the KL divergence from the whole model's output) is not task"
+                in result.verdict
+            )
 
 
 def test_equal_prompts_are_on_one_side():

@@ -135,8 +135,8 @@ def test_an_untrained_model_has_none():
     assert result.status == "not_tested"
     assert result.performs_task is False
     assert result.headline == (
-        "Not tested: the model is not shown to predict repeated tokens; no head stands out by "
-        "attention alone."
+        "Effects not tested: the model is not shown to predict repeated tokens; no head stands out "
+        "by attention alone."
     )
     assert "No head's attention is shown to match a tested pattern." in result.findings
     assert result.readers == []

@@ -136,7 +136,7 @@ def test_other_outputs_are_no_next_tokens():
     sizes = {"n_layers": 1, "d_model": 8, "d_head": 4, "n_heads": 2, "n_ctx": 12, "d_vocab": 11}
     model = Transformer(TransformerConfig(**sizes, d_vocab_out=5, attn_only=True))
     prompts = repeated_prompts(model, rows=4)
-    assert "not next tokens" in why_not_measurable(model, prompts)
+    assert "not next-token logits" in why_not_measurable(model, prompts)
 
 
 class Made(TorchDispatchMode):

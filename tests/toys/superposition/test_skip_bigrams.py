@@ -255,3 +255,11 @@ def test_a_sharp_head_copies_what_it_looks_for() -> None:
 def test_what_does_not_fit_is_refused(heads: list, options: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         bigram_model(heads, FEATURES, **options)
+
+
+@pytest.mark.parametrize(
+    ("bigram", "side"), [((-1, 1), "key"), ((4, 1), "key"), ((1, -1), "query"), ((1, 4), "query")]
+)
+def test_the_side_of_a_feature_that_there_is_not_is_named(bigram, side) -> None:
+    with pytest.raises(InputError, match=f"a bigram has a {side} feature outside 0 to 3"):
+        presence([bigram], 4, 4)

@@ -277,7 +277,7 @@ class PatchedModel:
     def whole(
         self, tokens: Int[Tensor, "row pos"], positions: Int[Tensor, "row position"] | None = None
     ) -> Pass:
-        """The pass with no edge ablated; logits at these positions, or at all."""
+        """The pass with no edge ablated; logits at these positions (None: at every position)."""
         trace = Trace([self.embedded(tokens)])
         start = trace.writes[0]
         return Pass(trace, self._go_on(trace, 0, start, start, positions=positions))

@@ -60,7 +60,7 @@ class InertUnpickler(pickle.Unpickler):
         self._instances: dict[str, Any] = {}
 
     def load(self) -> Any:
-        """The content of the pickle, after checking that it needs no more memory than its size."""
+        """The content of the pickle; refuses memo indices that would claim too much memory."""
         start = self._file.tell()
         _check_positions(self._file)
         self._file.seek(start)
