@@ -177,8 +177,8 @@ def analyze(run: Run[CollapseOptions]) -> CollapseFinding:
 STATES = "Hidden states of different tokens"
 HEADLINES = {
     "detected": f"{STATES} become more alike with depth, more than with shuffled weights.",
-    "uninformative": f"{STATES} become more alike with depth, but no more than with shuffled "
-    "weights.",
+    "uninformative": f"{STATES} become more alike with depth, but not significantly more than with "
+    "shuffled weights.",
     "not_detected": f"{STATES} hardly become more alike with depth: the mean cosine rises by less "
     f"than {RISE:g}.",
     "undecided": f"{STATES} may or may not become more alike with depth.",

@@ -367,7 +367,7 @@ def test_several_layers_need_more_draws(constructed):
         assert "is undecided" in words
     status, first, words = judged(19, 0.05, 1, mean_worst=0.389)
     assert status == "uninformative"
-    assert "no better than in random layers" in first
+    assert "not significantly better than in random layers" in first
     assert words.startswith("The ANDs may be as readable from one more")
     status, first, words = judged(40, 2 / 41, 2)
     assert status == "uninformative"
