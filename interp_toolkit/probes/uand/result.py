@@ -331,7 +331,7 @@ def headline(site: SiteSummary, main: Claim, evidence: UANDEvidence) -> str:
         return f"{computed}, more accurately than in random layers."
     readable = f"The ANDs of {n} of {observed} feature pairs are readable at {hook}"
     if evidence.status == "uninformative":
-        return f"{readable}, but not significantly better than in random layers."
+        return f"{readable}, but random layers may do as well."
     return f"{readable}; whether this layer computes them is undecided."
 
 

@@ -86,8 +86,8 @@ def test_the_construction_is_read_here_and_no_better_than_random(verdict):
     assert not site.intersections["targeted"]
     n = site.counts["computed"]
     assert verdict.headline == (
-        f"The ANDs of {n} of 66 feature pairs are readable at blocks.0.mlp.hook_post, but no "
-        "better than in random layers."
+        f"The ANDs of {n} of 66 feature pairs are readable at blocks.0.mlp.hook_post, but "
+        "random layers may do as well."
     )
     random = "The ANDs are not significantly less readable from random (weight-shuffled) layers"
     assert random in verdict.findings[0]
@@ -367,7 +367,7 @@ def test_several_layers_need_more_draws(constructed):
         assert "is undecided" in words
     status, first, words = judged(19, 0.05, 1, mean_worst=0.389)
     assert status == "uninformative"
-    assert "not significantly better than in random layers" in first
+    assert "but random layers may do as well" in first
     assert words.startswith("The ANDs may be as readable from one more")
     status, first, words = judged(40, 2 / 41, 2)
     assert status == "uninformative"
