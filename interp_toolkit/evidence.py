@@ -64,9 +64,7 @@ def control_of_p(name: str, p_value: float, level: float, smallest: float = 0.0)
     if math.isnan(p_value):
         return Control(name, "powerless", f"no {name} were compared")
     if smallest > level:
-        return Control(
-            name, "powerless", f"{name}: p cannot fall below {smallest:.2g} with so few draws"
-        )
+        return Control(name, "powerless", f"with so few {name}, p cannot fall below {smallest:.2g}")
     if p_value <= level:
         return Control(name, "passed")
     return Control(name, "failed", f"not significant against {name} (p = {p_value:.2g})")

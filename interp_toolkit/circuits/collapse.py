@@ -202,7 +202,7 @@ def sentences(
         beside = f"With shuffled weights the rise is {spanned} ({copies})."
     parts = [
         f"The mean cosine rises by {rise.mean:.2f} [{rise.low:.2f}, {rise.high:.2f}] from the "
-        f"embedding to the last block, n = {rise.n}; {RISE:g} counts as a rise.",
+        f"embedding to the last block, n = {rise.n} prompts (threshold: {RISE:g}).",
         beside,
         f"The mean cosine is {_interval(last)} after the last block and {_interval(first)} at the "
         f"embedding; for independent random directions its expectation is 0, and single cosines "
@@ -215,7 +215,10 @@ def sentences(
             "their second moments)."
         )
     if evidence.status == "undecided":
-        parts.insert(0, f"Undecided: {evidence.reason}.")
+        reason = (evidence.reason or "").replace(
+            "the interval of the effect includes", "the CI of the rise includes the threshold"
+        )
+        parts.insert(0, f"Undecided: {reason}.")
     return parts
 
 

@@ -198,12 +198,14 @@ def sentences(pairs: Sequence[Pair], counts: Mapping[str, PairCount], n_pairs: i
     if not n_pairs:
         reason = "in every pair a circuit is zero or cannot be read"
         return [f"Undecided: no comparison could be made, since {reason}."]
-    by_mode = ", ".join(f"{mode} {count.significant:,}" for mode, count in counts.items())
+    by_mode = ", ".join(
+        f"{mode} {count.significant:,} of {count.pairs:,}" for mode, count in counts.items()
+    )
     pair = strongest(pairs)
     which = "Largest score" if pair.p_adjusted <= LEVEL else "Smallest p"
     return [
-        f"Of {n_pairs:,} combinations of head pair and kind, significant against randomly permuted "
-        f"residual coordinates: {by_mode} (p ≤ {LEVEL:g}, Holm).",
+        "Head pairs with significant composition, against randomly permuted residual coordinates: "
+        f"{by_mode} (p ≤ {LEVEL:g}, Holm over all {n_pairs:,}).",
         f"{which}: {pair}, score {pair.score:.3g}, chance {pair.baseline:.3g}, "
         f"{equals_p(pair.p_adjusted, 'adjusted p')}.",
         "Weights alone do not show whether the model uses a composition.",

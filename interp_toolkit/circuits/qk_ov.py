@@ -251,7 +251,7 @@ QK_CIRCUIT = KindOfCircuit(
     "qk",
     "matching",
     "same-token QK",
-    "scores a token with itself higher than",
+    "gives same-token pairs higher scores than",
     "attention scores between token embeddings are zero",
     ("query", "key"),
     QKScores,
@@ -450,7 +450,7 @@ def sentences_of_all(
     """Headline and findings: heads with significant scores, highest score first."""
     scored = scores[scores.p_adjusted.notna()]
     if not len(scored):
-        headline = f"No head's {circuit.score} score can be computed from weights alone."
+        headline = f"No head has a {circuit.score} score."
         return [headline, f"Undecided: {reason}."]
     # scores that print alike are sorted by the diagonal score, so rounding does not decide
     scored = scored.assign(read=[float(f"{score:.3g}") for score in scored.score])
@@ -472,7 +472,8 @@ def sentences_of_all(
         f"Heads whose circuit {circuit.favors} with randomly permuted residual "
         f"coordinates: {len(names)} of {len(scored)} (p ≤ {LEVEL:g}, Holm over the OV and QK "
         "circuits of all heads)." + _others(circuit, len(scores) - len(scored), notes),
-        f"{highest}, z = {best.z:.1f}, {equals_p(best.p_adjusted, 'adjusted p')}"
+        f"{highest}, z = {best.z:.1f}, "
+        f"{equals_p(best.p_adjusted, 'adjusted one-sided p')}"
         f"{'' if names else '; not significant against permuted coordinates'}.",
     ]
 

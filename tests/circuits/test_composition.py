@@ -42,8 +42,8 @@ def test_the_planted_pair_is_the_verdict(planted) -> None:
     result = COMPOSITION(planted)
     assert result.status == "detected"
     assert result.headline.endswith("from weights alone: L0H2 → L2H1 (K).")
-    assert result.findings[0].startswith("Of 81 combinations of head pair and kind")
-    assert "Q 0, K 1, V 0" in result.findings[0]
+    assert result.findings[0].startswith("Head pairs with significant composition")
+    assert "Q 0 of 27, K 1 of 27, V 0 of 27" in result.findings[0]
     assert "do not show whether the model uses" in result.findings[-1]
     assert result.counts["K"].significant == 1
     assert sum(count.significant for count in result.counts.values()) == 1

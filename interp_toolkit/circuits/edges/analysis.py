@@ -538,7 +538,7 @@ def _largest_edges(circuit: Circuit) -> str:
     added = len(circuit.included) - len(own)
     against = sum((e.effect or 0.0) < 0 for e in own)
     names = listed([label_of(e.edge.name) for e in circuit.included], NAMED)
-    parts = [f"edges with the largest effect: {names}"]
+    parts = [f"the circuit's edges, largest effect first: {names}"]
     if added:
         matter = "matters" if added == 1 else "matter"
         parts.append(f"{added} of them {matter} only where others are ablated too")

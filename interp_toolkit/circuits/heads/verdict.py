@@ -125,8 +125,8 @@ def _decisive(heads: Sequence[HeadVerdict]) -> HeadVerdict:
 
 NO_TASK = "the prompts define no task that can be measured"
 QUICK = "heads were not knocked out (effort: quick)"
-ATTENTION = "% of its attention"
-WHERE = "is on keys of the pattern, at queries that have such a key"
+ATTENTION = "% of its attention on the pattern's keys"
+WHERE = "at queries that have any"
 NO_CONTROL = "too few matched controls in these prompts"
 CHANCE = "these prompts cannot tell it from chance"
 
@@ -177,9 +177,7 @@ def why_not(head: HeadVerdict, floor: float, rival: str | None = None) -> str | 
         return f"not distinguishable from attention to {rival}"
     reasons = []
     if over_null < floor:
-        reasons.append(
-            f"its attention exceeds the controls' by less than the threshold of {percent(floor)}"
-        )
+        reasons.append(f"its excess over the controls is below the threshold of {floor:g}")
     if head.p_adjusted is None or head.p_adjusted > LEVEL:
         threshold = f"its adjusted p is above {LEVEL:g}"
         if over_null >= LEAST_EXCESS and head.p_value <= LEVEL:
@@ -224,7 +222,7 @@ def headline(heads: Sequence[HeadVerdict], task_check: TaskCheck | None, unteste
             if not _compared(heads):
                 return f"Not tested: {why}; attention could not be tested either."
             return f"Effects not tested: {why}; no head stands out by attention alone."
-        return _fitted([f"Attention only, as {why}: ", "By attention alone: "], detected)
+        return _fitted([f"By attention alone, as {why}: ", "By attention alone: "], detected)
     if detected:
         tested = any(head.knockout is not None for head in detected)
         return _fitted([""] if tested else ["By attention alone: "], detected)
@@ -289,7 +287,7 @@ def findings(
             if task_check is None:
                 return [f"Effects of heads are not tested, as {why}.", most]
             return [f"{capital(why)}.", most]
-        most = f"The {_several(len(attending), 'head')} with the most attention to a pattern's keys"
+        most = f"{_several(len(attending), 'Head')} whose attention matches a tested pattern"
         return _explained([f"Effects of heads are not tested, as {why}.", f"{most}: {shown}."])
     working = [g for g in groups if any(h.detected and h.detector == g.detector for h in heads)]
     working.sort(key=lambda group: -least(group.joint).mean)

@@ -246,7 +246,7 @@ class KLDivergence(Metric):
 
     because: str | None = None
     name = "output"
-    definition = "minus the KL divergence from the whole model's output"
+    definition = "negative KL divergence from the intact model's output"
     unit = "nats per position"
     measures_task = False
 

@@ -242,8 +242,8 @@ class AnswerTask(CircuitTask):
         chance = float(guesses.mean())
         text = (
             f"{percent_ci(value, 1)} of the answers are right (n = "
-            f"{len(readings)}); a fixed answer, chosen on the other half of the prompts, gets "
-            f"{percent(chance, 1)}"
+            f"{len(readings)}); a fixed answer, chosen on one half of the prompts and tested on "
+            f"the other, gets {percent(chance, 1)}"
         )
         yes = self.interval(above, COVERAGE).low > 0
         loss = float(readings[:, 1].mean())
@@ -374,16 +374,16 @@ class RepeatTask(CircuitTask):
             effect += f"[{low:.3g}, {high:.3g}] (n = {len(readings)})"
         if not yes and not is_rounding and advantage.low > 0:
             least = f"less than {LEAST_ADVANTAGE:g} nats"
-            if preferred.low <= 0:
+            if advantage.mean < LEAST_ADVANTAGE:
+                effect += f", and {least} does not count"
+            elif preferred.low <= 0:
                 why = (
                     "the correct next token is not significantly likelier than the prompt's other "
                 )
                 effect = f"{why}tokens, although {effect}"
-            elif preferred.mean < LEAST_ADVANTAGE:
+            else:
                 why = f"the loss on the correct next token is {least} below that on the prompt's "
                 effect = f"{why}other tokens, although {effect}"
-            else:
-                effect += f", and {least} does not count"
         text = (
             f"{effect}; the loss on repeated tokens is {repeated.mean():.3g} nats, against "
             f"{against}"
@@ -486,7 +486,8 @@ def metric_for(
         task_check = check_task(model, RepeatTask(prompts, rows), memory)
         if task_check.yes:
             return InContextAdvantage(prompts), task_check
-        return KLDivergence("the model does not significantly use repetition here"), None
+        because = "the prompts repeat, but the model does not significantly use the repetition"
+        return KLDivergence(because), None
     if metric is None:
         metric = "log-probability" if prompts.wrong is None else "logit-difference"
     chosen = named_metric(prompts, metric)

@@ -440,7 +440,7 @@ def _status(heads: Sequence[HeadBigrams], copies: int) -> tuple[Status, str | No
         return "undecided", f"there are too many features to compare heads with {CONTROL}"
     if with_bigrams[0].level / len(with_bigrams) < 1 / (copies + 1):
         return "undecided", f"{copies} {CONTROL} are too few for so many heads"
-    return "uninformative", f"{CONTROL} stand out as far"
+    return "uninformative", f"pairs stand out as much in {CONTROL}"
 
 
 def beyond_control(heads: Sequence[HeadBigrams]) -> list[HeadBigrams]:
@@ -481,7 +481,7 @@ def notes_of(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list
     if evidence.status == "detected" and evidence.beyond_control < evidence.heads_with_bigrams:
         names = {head.name for head in beyond_control(heads)}
         others = [head.name for head in heads if head.bigrams and head.name not in names]
-        notes.append(f"{CONTROL} stand out as far in {', '.join(others)}")
+        notes.append(f"pairs stand out as much in {CONTROL}: {', '.join(others)}")
     if len(heads) > 1:
         notes.append(
             f"the false discovery rate applies to each {_each(heads)} separately: of "
@@ -529,8 +529,8 @@ def headline(bigrams: Sequence[HeadBigrams], status: Status) -> str:
     name, n_bigrams, n_beyond = beyond[0].name, len(beyond[0].bigrams), _n_heads(beyond)
     if n_beyond > 1:
         return (
-            f"From weights alone, {n_beyond} of {n_heads} heads check for skip-bigrams, {name} for "
-            f"the most ({n_bigrams:,})."
+            f"From weights alone, {n_beyond} of {n_heads} heads check for skip-bigrams, up to "
+            f"{n_bigrams:,} each."
         )
     plural = "s" if n_bigrams > 1 else ""
     return f"From weights alone, {name} checks for {n_bigrams:,} skip-bigram{plural}."
@@ -553,7 +553,7 @@ def sentences(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> lis
         low, high = first.interval
         estimate = (
             f"An estimated {first.estimated_count:,} [{low:,}, {high:,}] pairs of {first.name} are "
-            "about as strong as the detected ones"
+            "about as strong as the significant ones"
         )
     strongest = ", ".join(
         f"{b.key_feature} → {b.query_feature}{' (attends less)' if b.z < 0 else ''}"

@@ -245,6 +245,9 @@ def weight_scores(
     both = holm(np.concatenate([frame.ov_p.to_numpy(float), frame.qk_p.to_numpy(float)]))
     frame.insert(6, "ov_p_adjusted", both[: len(frame)])
     frame["qk_p_adjusted"] = both[len(frame) :]
+    if frame.ov_p.notna().any() and view.W_U.shape[1] != view.d_vocab:
+        ids = f"the {shared_tokens(view)} token ids that are both input and output"
+        notes.append(f"OV copying scores cover only {ids}")
     frame.attrs["notes"] = notes
     return frame
 
@@ -287,11 +290,7 @@ def unreadable(view: ModelWeights) -> list[str]:
     notes = []
     assert view.W_E is not None
     try:
-        if view.W_U.shape[1] != view.d_vocab:
-            notes.append(
-                "the Holm correction includes the OV copying scores, which use only the "
-                f"{shared_tokens(view)} token ids that are both input and output"
-            )
+        shared_tokens(view)
     except InputError as error:
         notes.append(f"no copying scores: {error}")
     for layer in range(view.n_layers):

@@ -578,7 +578,8 @@ def _theorem(site: SiteVerdict) -> str:
     if not site.evenly_weighted:
         whose = whose.replace(" give", ", weighted by the inputs of its threshold degree, give")
     return (
-        f"Theorem: {subject} can separate {site.function}, whatever its weights; {whose} the "
+        f"Theorem, whose hypotheses this model meets: {subject} can separate {site.function}, "
+        f"whatever its weights; {whose} the "
         f"certificate (relative error {site.denominator_residual:.1g})."
     )
 
@@ -611,6 +612,8 @@ def _null_words(site: SiteVerdict) -> list[str]:
         which = f"{null.contradictory} of the {others} others put"
         if null.contradictory == others:
             which = "the other puts" if others == 1 else "the others put"
+            if not null.separable:
+                which = "it puts" if others == 1 else "all of them put"
         text += (
             f" ({which} inputs with the same activation in different classes, which no hyperplane "
             "can separate)"

@@ -384,7 +384,7 @@ def findings(
     others = [s.counts["computed"] > 0 for k, s in enumerate(sites) if k != focus]
     if others:
         listed.append(
-            "Other layers with an AND of two features that is not readable at their input: "
+            "Other layers at which an AND of two features is readable, but not at their input: "
             f"{sum(others)} of {len(others)}."
         )
     return listed
@@ -403,7 +403,7 @@ def _readable(site: SiteSummary, main: Claim) -> str:
         "before": "are readable before",
         "absent": "are not readable",
         "undecided": "are undecided",
-        "unseen": "are not on together in both the fitted and the held-out rows",
+        "unseen": "are never on together in the fitted rows, or never in the held-out rows",
     }
     others = [f"{n:,} {kinds[c]}" for c, n in counts.items() if n and c != main]
     rest = f"; {', '.join(others)}" if others else ""
@@ -412,7 +412,7 @@ def _readable(site: SiteSummary, main: Claim) -> str:
         where = site.input or "input"
         if site.behind_attention:
             where += ", at this position (attention may have brought ANDs from another)"
-        error = f"the worst error on held-out rows is {BELOW} here"
+        error = "the worst error on held-out rows after the best gain and bias is below 1/4 here"
         return f"For {n} {error}, but not at {where}{rest}."
     if main == "before":
         return f"At {site.input} the worst error on held-out rows is {BELOW} for {n}{rest}."
@@ -434,14 +434,15 @@ def _random(site: SiteSummary, n_layers: int) -> str:
     low, high = f"{values[0]:.3f}", f"{values[-1]:.3f}"
     span = low if low == high else f"{low} to {high}"
     numbers = (
-        f"worst error, averaged over pairs, {site.mean_worst:.3f} here and {span} in {len(values)} "
-        f"such layers, p = {site.p_better:.2g}"
+        "worst error after the best gain and bias, averaged over measured pairs, readable or not, "
+        f"{site.mean_worst:.3f} here and {span} in {len(values)} such layers, p = "
     )
+    worse, numbers = f"{numbers}{site.p_worse:.2g}", f"{numbers}{site.p_better:.2g}"
     control = _random_layers(site, n_layers)
     if control.outcome == "passed":
         return f"The ANDs are less readable from random (weight-shuffled) layers: {numbers}."
     if site.p_worse <= LEVEL:
-        return f"The ANDs are more readable from random (weight-shuffled) layers: {numbers}."
+        return f"The ANDs are more readable from random (weight-shuffled) layers: {worse}."
     if control.outcome == "powerless":
         more = "compare with more layers (--reinitialisations)"
         return (
@@ -464,20 +465,22 @@ def _random(site: SiteSummary, n_layers: int) -> str:
 
 def _construction(record: Record) -> str:
     """A sentence: whether the weights have the 0/1 construction, and the pairs it separates."""
-    kind = "the construction of universal AND" if record["universal"] else "a construction"
-    pairs = "targeted pairs" if record["targeted"] else "pairs that share a neuron"
+    kind = f"the construction of {'universal AND' if record['universal'] else 'ANDs'}"
+    pairs = "pairs share a neuron"
+    if record["targeted"]:
+        pairs = "pairs share more neurons than expected by chance"
     text = (
         f"The weights have the form of {kind} by intersections, with entries near 0 or "
-        f"{record['level']:.3g}; there are {record['named_count']:,} {pairs}"
+        f"{record['level']:.3g}; {record['named_count']:,} {pairs}"
     )
     if record["worst"] is None:
         return f"{text}. None of these pairs is on together in held-out rows."
     only = "only " if 2 * record["separated"] < record["named_seen"] else ""
     return (
-        f"{text}. The mean of a pair's shared neurons separates {only}{record['separated']:,} of "
-        f"the {record['named_seen']:,} pairs that are on together in held-out rows (worst error "
-        f"{record['worst']:.3g}, or {record['worst_after_offset']:.3g} after the best gain and "
-        "bias; a pair is separated if the latter is below 1/2, and readable if it is below 1/4)."
+        f"{text}. Read as the mean of a pair's shared neurons, the AND has a worst error below 1/2 "
+        f"after the best gain and bias for {only}{record['separated']:,} of the "
+        f"{record['named_seen']:,} pairs that are on together in held-out rows (largest over these "
+        f"pairs: {record['worst_after_offset']:.3g}; without gain and bias: {record['worst']:.3g})."
     )
 
 
@@ -495,10 +498,10 @@ def higher_words(record: Mapping[str, Any]) -> str:
     if not record["measured"]:
         return f"{text}. None of the sets tested is on together in held-out rows."
     return (
-        f"{text}. The mean of a set's shared neurons separates {record['separated']:,} of the "
-        f"{record['measured']:,} sets measured (worst error {record['worst']:.3g}, or "
-        f"{record['worst_after_offset']:.3g} after the best gain and bias; a set is separated "
-        "if the latter is below 1/2)."
+        f"{text}. Read as the mean of a set's shared neurons, the AND has a worst error below 1/2 "
+        f"after the best gain and bias for {record['separated']:,} of the {record['measured']:,} "
+        f"sets measured (largest over these sets: {record['worst_after_offset']:.3g}; without gain "
+        f"and bias: {record['worst']:.3g})."
     )
 
 

@@ -86,13 +86,14 @@ def test_a_decoy_attends_like_one_and_is_not_named(decoys):
     assert (decoy.causal, true.causal) == ("negligible", "major")
     assert decoy.knockout.effect.mean == pytest.approx(0, abs=1e-9)
     assert "L1H1" not in decoys.headline
-    assert "L1H1 has the induction pattern (100 % of its attention), but its effect is" in (
-        decoys.verdict
+    assert (
+        "L1H1 has the induction pattern (100 % of its attention on the pattern's keys), but its "
+        "effect is" in (decoys.verdict)
     )
     assert decoys.status == "detected"  # the true one
     alone = HEADS(toys.decoy(d_vocab=40, n_ctx=60), detectors=["induction"])
     assert by_name(alone, "induction", 1, 1).causal == "not_tested"
-    assert alone.headline.startswith("Attention only, as the model is not shown")
+    assert alone.headline.startswith("By attention alone, as the model is not shown")
 
 
 def test_the_trained_model_has_both_kinds_and_the_edge(trained):
@@ -255,8 +256,9 @@ def test_a_head_that_suppresses_the_behaviour_is_not_said_to_have_no_effect():
     assert head.causal == "suppresses"
     assert head.knockout.effect.high < 0
     assert not head.detected
-    assert "L1H1 has the induction pattern (100 % of its attention), but its effect is" in (
-        result.verdict
+    assert (
+        "L1H1 has the induction pattern (100 % of its attention on the pattern's keys), but its "
+        "effect is" in (result.verdict)
     )
     assert "suppresses: without this attention the metric rises by" in result.verdict
 
@@ -271,9 +273,9 @@ def test_how_verdicts_are_worded():
     nothing = [dataclasses.replace(nothing[0], reason=verdict.why_not(nothing[0], 0.3))]
     assert verdict.headline(nothing, checked()) == "No induction head is detected."
     assert verdict.findings(nothing, [], [], checked()) == [
-        "Nearest: L1H2 (induction, 10 % of its attention is on keys of the pattern, at queries "
-        "that have such a key, adjusted p = 1): its attention exceeds the controls' by less "
-        "than the threshold of 30 % and its adjusted p is above 0.05.",
+        "Nearest: L1H2 (induction, 10 % of its attention on the pattern's keys at queries that "
+        "have any, adjusted p = 1): its excess over the controls is below the threshold of 0.3 and its "
+        "adjusted p is above 0.05.",
         "Task: ninety of a hundred.",
     ]
     assert verdict.status(nothing, checked()) == "not_detected"
@@ -349,7 +351,7 @@ def test_what_cannot_be_told_from_chance_is_undecided_and_not_denied():
     [
         (
             {"score": 0.2, "uniform": 0.0, "excess": 0.2, "null_mean": 0.0, "p": 1e-8},
-            "by less than the thr",
+            "below the thr",
         ),
         (
             {"score": 0.9, "uniform": 0.1, "excess": 0.8, "null_mean": 0.1, "p": 0.2},
@@ -357,7 +359,7 @@ def test_what_cannot_be_told_from_chance_is_undecided_and_not_denied():
         ),
         (
             {"score": 0.9, "uniform": 0.1, "excess": 0.8, "null_mean": 0.8, "p": 1e-8},
-            "exceeds the con",
+            "excess over the con",
         ),
     ],
 )
@@ -511,7 +513,7 @@ def test_attention_alone_is_described_and_never_detected():
     assert [h.name for h in result.heads if h.detected] == ["L1H1", "L0H1"]
     assert all(h.causal == "not_tested" for h in result.heads)
     assert result.headline == (
-        "Attention only, as the model is not shown to predict repeated tokens: induction head "
+        "By attention alone, as the model is not shown to predict repeated tokens: induction head "
         "L1H1; previous-token head L0H1."
     )
 

@@ -126,7 +126,9 @@ def test_the_task_is_performed_where_the_answers_are_known_and_not_where_they_ar
         model, task_of(model, prompts_from_data(rows_asking(model, shuffled), model))[0]
     )
     assert not away.yes
-    assert "a fixed answer, chosen on the other half of the prompts" in away.summary
+    assert (
+        "a fixed answer, chosen on one half of the prompts and tested on the other" in away.summary
+    )
 
 
 def test_repetition_is_a_task_where_it_is_used():

@@ -79,11 +79,14 @@ def test_heads_count_only_beyond_their_control(empty) -> None:
     assert evidence.status == "uninformative"
     assert (evidence.heads_with_bigrams, evidence.beyond_control) == (1, 0)
     assert "in L0H2 with permuted residual coordinates too" in headline(found, evidence.status)
-    assert sentences(found, evidence)[0].startswith("Not informative: copies")
+    assert sentences(found, evidence)[0].startswith("Not informative: pairs stand out as much")
     found[1] = dataclasses.replace(found[2], head=1, control_p=1 / 200)
     evidence = evidence_of(found, 199)
     assert evidence.status == "detected"
     assert headline(found, evidence.status) == "From weights alone, L0H1 checks for 1 skip-bigram."
-    assert any("stand out as far in L0H2" in note for note in notes_of(found, evidence))
+    assert any(
+        note.startswith("pairs stand out as much in") and note.endswith("L0H2")
+        for note in notes_of(found, evidence)
+    )
     unknown = [dataclasses.replace(one, control_p=float("nan")) for one in found]
     assert evidence_of(unknown, 199).status != "detected"

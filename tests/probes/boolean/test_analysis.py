@@ -497,7 +497,7 @@ def test_what_other_labels_do_not_show_is_no_matter_of_the_null() -> None:
     assert result.status == "separable"
     assert result.evidence.reason is None
     assert result.evidence.labelings.contradictory == 4
-    assert "0 of 4 (the others put inputs with the same activation in" in result.verdict
+    assert "0 of 4 (all of them put inputs with the same activation in" in result.verdict
     no = it.analyze("toy:xor-1head", "xor")  # no null makes a certificate worth less
     assert (no.status, no.sites[0].explained_by_null) == ("not_separable", False)
 
