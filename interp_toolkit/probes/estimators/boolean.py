@@ -2,7 +2,7 @@
 
 A table is a string of 0s and 1s, one per combination of the features in counting order, the
 first feature the most significant digit: for two, the values at 00, 01, 10, 11. XOR is `0110`.
-Invalid activations raise scikit-learn's error messages.
+Invalid activations raise InputError, mostly with scikit-learn's message.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class BooleanProbe(BaseEstimator):
     Args:
         table: the function, as in the module's docstring.
         C: inverse strength of the penalty, as in `LogisticProbe` (so are the following options).
-        fit_intercept: whether to fit an unpenalised intercept.
+        fit_intercept: whether to fit an unpenalized intercept.
         tol: relative error of the solution.
         max_iter: largest number of iterations.
         class_weight: None or "balanced".
@@ -156,8 +156,9 @@ class BooleanProbe(BaseEstimator):
     def fit(self, X: Any, features: Any) -> BooleanProbe:
         """Fit the probe to activations [n, d] and features [n, k].
 
-        Raises InputError for an invalid table, features that do not fit it, a different number of
-        rows, NaN or infinity in X, and data in which the function takes one value only.
+        Raises InputError for an invalid table or option, features that do not fit the table, a
+        different number of rows, NaN or infinity in X, and data in which the function takes one
+        value only.
         """
         activations = checked_rows(X).astype(np.float64, copy=False)
         truth = truth_values(self.table, features)

@@ -93,7 +93,7 @@ class PairErrors(ShortRepr):
 
     @property
     def worst_after_offset(self) -> Float[np.ndarray, " pair"]:
-        """The worst error after each pair's best gain and bias on these inputs (see `epsilon`)."""
+        """The worst error after each pair's best gain and bias on these inputs; NaN as `worst`."""
         on, off = self._on(), self._off()
         least = after_offset(on[0], on[1], off[0], off[1])
         return np.where(self.observed, least, np.nan)
@@ -202,7 +202,7 @@ class Tile(NamedTuple):
     Attributes:
         first: the feature.
         partners: the other features.
-        places: indices of the pairs in the original list.
+        partner_indices: indices of the pairs in the original list.
     """
 
     first: int
