@@ -87,11 +87,12 @@ def composition_graph(
 
     Args:
         model: any TransformerLens model whose heads add up (not Gemma 2).
-        tokens: rows of token ids [row pos]; default: repeated random tokens, made for the model.
+        tokens: rows of token ids [row pos], of which at most 128 are used; default: repeated random
+            tokens, or random ones if the context or the vocabulary is too small for repeats.
         seed: random seed of prompts and bootstrap.
-        level: significance level.
-        max_edges: how many edges are measured at most.
-        memory: bound on what is held at once beside the weights, such as "4GiB".
+        level: significance level of an edge.
+        max_edges: largest number of edges that are ablated one by one, at least 1.
+        memory: bound on memory used in addition to the weights, such as "4GiB".
         progress: called with a description of each step.
 
     Raises:
@@ -273,7 +274,7 @@ def _graph_attributes(circuit: Circuit, prompts: Prompts, level: float) -> dict[
 
 
 def write_graph(graph: nx.DiGraph, path: str | os.PathLike[str]) -> None:
-    """Write a graph that `composition_graph` made, all or nothing.
+    """Write a graph that `composition_graph` returned, atomically.
 
     Args:
         graph: the circuit.
