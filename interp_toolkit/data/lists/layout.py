@@ -292,8 +292,8 @@ def parse_layout(
 
     Args:
         text: the words, in one string or separately; see the module.
-        d_vocab: upper bound of token ids.
-        d_vocab_out: upper bound of values.
+        d_vocab: size of the vocabulary; token ids are below it.
+        d_vocab_out: number of logits; ids of values are below it.
         n_ctx: the model's context length, to check the rows; None: not checked.
 
     Raises:
