@@ -83,10 +83,11 @@ def doctor(
         original: the Hugging Face model that it represents: a folder, or a live model. By default
             that of a bridge is rebuilt from its own tensors, if they were not processed.
         progress: called with a description of each step.
-        load_options: options for `load`.
+        load_options: options for `load`; ignored for a live model.
 
     Raises:
-        InputError: from `load`, or for a model whose logits are not finite.
+        InputError: from `load`; a prompt or an original that does not fit the model; or a model
+            that cannot run or whose logits are not finite.
 
     Examples:
         >>> import interp_toolkit as it
