@@ -77,7 +77,7 @@ def truth_values(table: str, features: Any) -> Bool[np.ndarray, " batch"]:
     """The table's value for every row of features.
 
     Args:
-        table: see the module's docstring.
+        table: 2^k zeros and ones, as in `BooleanProbe`.
         features: [n, k] booleans, or numbers that are 0 or 1.
 
     Raises:
@@ -116,7 +116,8 @@ class BooleanProbe(BaseEstimator):
     the same features serve every function. See `cross_validate_targets` for held-out scores.
 
     Args:
-        table: the function, as in the module's docstring.
+        table: the function: a 0 or 1 for each combination of the features in counting order, the
+            first feature most significant, such as "0110" for XOR.
         C: inverse strength of the penalty, as in `LogisticProbe` (so are the following options).
         fit_intercept: whether to fit an unpenalized intercept.
         tol: relative error of the solution.

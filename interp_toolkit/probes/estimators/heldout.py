@@ -202,8 +202,8 @@ def cross_validate_targets(
         groups: the group (document) of every row, if any.
         n_splits: number of folds.
         seed: random seed of the folds.
-        C: as in `fit_logistic_targets` (so are the following options), or several candidates, of
-            which each fold chooses one (`GRID`).
+        C: as in `fit_logistic_targets` (so are the following options), or several candidates, such
+            as `GRID`, of which each fold chooses one by the log loss on other folds.
         fit_intercept: whether to fit an unpenalized intercept.
         tol: relative error of every fit.
         max_iter: largest number of iterations of every fit.

@@ -412,7 +412,7 @@ def main_claim(pair_claims: list[Claim]) -> Claim:
     """The class of the layer as a whole: computed or before, whichever has more pairs.
 
     A layer may be built for a few pairs out of many. Only if no pair is in these two classes is the
-    layer absent or undecided, whichever has more pairs.
+    layer absent or undecided, whichever has more pairs; undecided if all pairs are unseen.
     """
     counted = counts(pair_claims)
     rivals: tuple[tuple[Claim, Claim], ...] = (("computed", "before"), ("absent", "undecided"))
