@@ -81,9 +81,11 @@ def composition_graph(
     `value_circuit`, `value_all_cut`, `faithfulness`, `faithfulness_low` and `faithfulness_high` on
     `rows` held-out rows; `faithfulness_choosing` on the rows that edges were chosen on; `n_edges`,
     `n_kept`, `n_measured` (the others were estimated by attribution only); `cut` (the ablation
-    value); `level`, `share` (the rule); `data`; `nothing` (why there is no behavior, if there is
-    none: then nothing is kept and there is no faithfulness); `cfg` and `edges`, what `write_graph`
-    needs for EAP-IG's format.
+    value); `level` and `share` (significance level and least effect of an edge, as a fraction of
+    the effect of ablating all); `data`; `nothing` (why there is no circuit to search for, if so:
+    then no edge is kept and there is no faithfulness); `cfg` and `edges`, what `write_graph` needs
+    for EAP-IG's format. If the model does not use repetition, the metric is minus the KL divergence
+    from its own output.
 
     Args:
         model: any TransformerLens model whose heads add up (not Gemma 2).

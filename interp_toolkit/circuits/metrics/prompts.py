@@ -128,7 +128,8 @@ def repeated_prompts(
         n_pos: positions of a prompt, BOS included; default: the context, at most 128.
         bos: id that each prompt begins with; "auto": the tokenizer's, if the model has one and
             prepends it; None: no BOS.
-        ids: ids to sample from; None: `plain_ids` without BOS.
+        ids: ids to sample from; None: the tokenizer's without special ones, or all without a
+            tokenizer. BOS is excluded in any case.
         seed: random seed of the sampling.
 
     Raises:
