@@ -134,6 +134,7 @@ def collect(
 ) -> dict[str, Shaped[Tensor, "n ..."]]:
     """`activations` of all rows as one tensor per hook, in the data's order: hook -> [n ...].
 
+    Arguments are those of `activations`; by default the tensors are on the CPU.
     Raises InputError as `activations` does, and when rows keep different numbers of positions.
 
     Examples:
