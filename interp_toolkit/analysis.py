@@ -84,7 +84,7 @@ def analyze(
 @overload
 def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Result: ...
 def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Result:
-    """Run one analysis on a model.
+    """Run one analysis on a model, and return its `Result`.
 
     Args:
         model: any TransformerLens model, or an argument of `load`.

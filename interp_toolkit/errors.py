@@ -32,8 +32,8 @@ _NAMES = {"str": "text", "Path": "path", "Integral": "whole number", "Mapping": 
 class InputError(ValueError):
     """The user's input cannot be used; the message says why and what to do.
 
-    The message is one line of at most `LONGEST` characters for any input: control characters are
-    shown escaped, and quoted input is shortened (see `shortened`).
+    The message is one line of at most 300 characters for any input: control characters are shown
+    escaped, and quoted input is shortened.
 
     Examples:
         >>> import interp_toolkit as it
