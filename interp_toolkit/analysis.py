@@ -84,7 +84,7 @@ def analyze(
 @overload
 def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Result: ...
 def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Result:
-    """Run one analysis on a model.
+    """Run one analysis on a model, and return its `Result`.
 
     Args:
         model: any TransformerLens model, or an argument of `load`.
@@ -95,7 +95,7 @@ def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Resul
         options: the options of the analysis, as `interp show NAME` lists them. In addition:
             `progress`, a function called with a description of each step, and `early`, a function
             called with the finding of a first stage (such as attention, before knockouts) if the
-            rest takes long. With `features`, the columns of a data file are not read.
+            rest takes long. With `features`, the feature columns of `data` are not read.
 
     Raises:
         InputError: an unknown name or option, or input that the analysis cannot use.
@@ -150,8 +150,7 @@ def fitting(model: Any, data: FeatureData | None) -> tuple[dict[str, Analysis], 
 def as_data(data: Any, model: Any, columns: Sequence[str] | None = None) -> FeatureData | None:
     """Convert data to `FeatureData`; paths and texts are read with the model's tokenizer.
 
-    `columns` selects the features of a file, in the order of the function's inputs. Without
-    `columns`, only the tokens of the file are read.
+    `columns` selects the features of a file or of arrays, in this order; None: all; empty: none.
     """
     if data is None or isinstance(data, FeatureData):
         return data

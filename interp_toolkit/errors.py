@@ -2,7 +2,8 @@
 
 `InputError` is for the user to fix: its message is one line that names the problem and the
 remedy. The command line prints it without a traceback and exits with code 2.
-`InterventionError` reports that a model ignored an edit, so that results would be wrong.
+`InterventionError` reports that a model ignored an edit or cannot be edited, so that results would
+be wrong.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ _NAMES = {"str": "text", "Path": "path", "Integral": "whole number", "Mapping": 
 class InputError(ValueError):
     """The user's input cannot be used; the message says why and what to do.
 
-    The message is one line of at most `LONGEST` characters for any input: control characters are
-    shown escaped, and quoted input is shortened (see `shortened`).
+    The message is one line of at most 300 characters for any input: control characters are shown
+    escaped, and quoted input is shortened.
 
     Examples:
         >>> import interp_toolkit as it
@@ -47,7 +48,7 @@ class InputError(ValueError):
 
 
 class InterventionError(RuntimeError):
-    """An edit at a hook point did not change the model's computation.
+    """A model cannot be edited as requested, or an edit had no effect on its output.
 
     Examples:
         >>> issubclass(InterventionError, RuntimeError)  # the input is not at fault

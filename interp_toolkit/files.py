@@ -81,7 +81,10 @@ def read_whole(path: Path, most: int = RECORD) -> bytes:
 
 
 def check_file(path: Path, most: int | None = None) -> None:
-    """Raise OSError unless the path is a regular file of at most `most` bytes, or missing."""
+    """Raise OSError for a missing or special file (a pipe, a device), or one of over `most` bytes.
+
+    A folder passes: opening it raises the error.
+    """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):  # open() reports it
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
@@ -122,7 +125,7 @@ def check_claim(claimed: int, size: int) -> None:
 
 
 def in_words(n_bytes: int) -> str:
-    """A size in the largest unit in which it is at least 1.
+    """A size in MiB, or in GiB from 1 GiB on.
 
     Examples:
         >>> in_words(64 * 2**20), in_words(3 * 2**29)
@@ -166,13 +169,13 @@ def read_json(path: Path, source: str) -> Any:
 
 
 def parsed(text: bytes | str, source: str, *, nan: bool = True) -> Any:
-    """Parse JSON in UTF-8; raises InputError if it is invalid or has a non-finite number.
+    """Parse JSON in UTF-8; raises InputError if it is invalid.
 
     Args:
         text: the file's content.
         source: its name, for messages.
         nan: whether to accept NaN, which some model configurations contain although it is not
-            valid JSON.
+            valid JSON. Infinity is accepted in any case.
     """
     try:
         content = text if isinstance(text, str) else text.decode("utf-8")

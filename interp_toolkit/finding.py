@@ -272,7 +272,7 @@ class Finding(Result):
         object.__setattr__(self, "verdict", " ".join([self.headline, *self.findings]))
 
     def tables(self) -> list[Table]:
-        """Every field of records as a table, in field order."""
+        """The fields of records as tables, in field order, without those of too few records."""
         tabled = self._records()
         return [
             of.table(values)
@@ -281,7 +281,7 @@ class Finding(Result):
         ]
 
     def to_frame(self) -> pd.DataFrame:
-        """The records of the first table, one row each."""
+        """The first field of records, one row per record."""
         of, values = self._records()[0]
         return of.frame(values)
 

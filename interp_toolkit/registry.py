@@ -412,7 +412,7 @@ class TaskRecord:
 
     @classmethod
     def from_json(cls, written: Mapping[str, Any] | None) -> TaskRecord:
-        """The record in a file; None if the file has none."""
+        """The record in a file; its fields are None if the file has none."""
         fields = dict(written or {})
         distinct = fields.get("distinct")
         return cls(

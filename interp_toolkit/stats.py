@@ -52,7 +52,7 @@ class Estimate:
 
     Attributes:
         mean: mean over prompts.
-        low, high: ends of the t interval at COVERAGE.
+        low, high: ends of its interval, by default a t interval at 95 %.
         p_value: two-sided, against a mean of zero.
         n: number of prompts.
     """
@@ -99,7 +99,7 @@ def mean_interval(
 def mean_p_value(values: Float[np.ndarray, "row *more"]) -> Float[np.ndarray, "*more"]:
     """Two-sided p-values of Student's t against a mean of 0; 1 where the mean is exactly 0.
 
-    NaN values are ignored. Identical values other than 0 give 0.
+    NaN values are ignored. Identical values other than 0 give 0, a single one NaN.
     """
     n, mean, error = _standard_error(values)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -122,7 +122,9 @@ def _standard_error(
 def ratio_interval(
     above: Float[np.ndarray, " row"], below: Float[np.ndarray, " row"], coverage: float = COVERAGE
 ) -> tuple[float, float]:
-    """Fieller's interval of a ratio of means; infinite if the denominator may be 0.
+    """Fieller's interval of `mean(above) / mean(below)`, paired over prompts.
+
+    It is infinite if the denominator may be 0, and for a single prompt.
 
     Examples:
         >>> ratio_interval(np.array([4.0, 5.0, 6.0]), np.array([8.0, 10.0, 12.0]))
@@ -145,7 +147,8 @@ def ratio_interval(
 def rows_needed(estimate: Estimate, half: float, most: int = 10**7) -> int | None:
     """Approximate number of prompts that would narrow the interval to this half-width.
 
-    None if no number would, or more than `most`.
+    None if it is that narrow already, if no number would narrow it so, or if more than `most` would
+    be needed.
     """
     now = (estimate.high - estimate.low) / 2
     if not (half > 0 and now > 0):
@@ -182,8 +185,8 @@ def mean_of_shares(values: Float[np.ndarray, " row"], coverage: float) -> Estima
 
     A t interval takes no account of unseen prompts. If fewer than FEWEST_CHANGED values differ from
     the most common one, it is therefore widened: Clopper and Pearson's bounds limit the proportions
-    of prompts above and below that value, and each such prompt is assumed to differ by the largest
-    observed amount (by the full range if none was observed).
+    of prompts above and below that value, and each such prompt is assumed to differ by at most the
+    largest observed amount (by at most 1 if none was observed).
     """
     plain = estimate(values, coverage)
     levels, counts = np.unique(values, return_counts=True)
@@ -202,8 +205,8 @@ def ratio_share(
     Fieller's interval takes no account of unseen prompts: it has zero width if all prompts agree,
     though the next one may differ. If fewer than FEWEST_CHANGED prompts differ from the median one
     by more than ALIKE, it is therefore widened to what Clopper and Pearson's bounds on the
-    proportion of such prompts allow. Each is assumed to differ by the largest observed amount, or
-    by the whole metric if none was observed.
+    proportion of such prompts allow. Each is assumed to differ by at most the largest observed
+    amount, or the whole metric if none was observed.
 
     Examples:
         >>> effect = ratio_share(np.ones(10), np.ones(10), 0.9)
@@ -264,8 +267,8 @@ def max_statistic_p_values(
 
     Each test is compared with the largest null statistic over all tests, draw by draw, so the
     chance that *any* test falls below p is at most p, whatever their dependence. The smallest
-    possible value is 1 / (draws + 1). NaN tests stay NaN and take no part; nor does a draw
-    that is NaN at every test.
+    possible value is 1 / (draws + 1). An observed NaN stays NaN. NaN in the null is ignored, and so
+    is a draw that is NaN at every test.
     """
     null = null[~np.isnan(null).all(axis=1)]
     largest = np.where(np.isnan(null), -np.inf, null).max(axis=1, initial=-np.inf)

@@ -80,8 +80,8 @@ def audit(
         progress: called with a description of each step.
 
     Raises:
-        InputError: an invalid claim, one that names parts that the model or the data lack, or
-            another effort for sealed claims.
+        InputError: no claim, an invalid one, one that names parts that the model or the data lack,
+            or another effort for sealed claims.
 
     Examples:
         >>> import interp_toolkit as it

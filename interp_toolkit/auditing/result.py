@@ -75,7 +75,8 @@ class AuditFinding(Finding):
     """Claims about a model, tested.
 
     Attributes:
-        claims: the claims in the given order; a claim about several heads is one claim per head.
+        claims: sealed claims, then the others, in the given order; a claim about several heads is
+            one claim per head.
     """
 
     evidence: AuditEvidence
@@ -154,10 +155,9 @@ def headline(claims: Sequence[AuditedClaim]) -> str:
 
 
 def findings(claims: Sequence[AuditedClaim]) -> list[str]:
-    """The decisive numbers of a single claim; for several, one sentence per claim.
+    """The decisive numbers of a single claim; for several, one sentence per claim, at most five.
 
-    Refuted claims come first. If several claims were not all confirmed, the confirmed ones come
-    last.
+    Refuted claims come first, confirmed ones last.
     """
     if len(claims) == 1:
         return [capital(f"{part.summary.rstrip('.')}.") for part in _deciding(claims[0])]

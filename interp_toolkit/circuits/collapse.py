@@ -116,7 +116,8 @@ class CollapseFinding(Finding):
         layers: similarity at every site, from the embedding on.
         rise: rise of the mean cosine from the embedding to the last block, with its 95 % CI:
             "mean", "low" and "high".
-        independent_spread: standard deviation 1/√d of a cosine between independent directions.
+        independent_spread: standard deviation 1/√d_model of a cosine between independent
+            directions.
     """
 
     evidence: CollapseEvidence

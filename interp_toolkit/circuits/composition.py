@@ -81,7 +81,7 @@ class PairCount:
 
 @dataclass(frozen=True)
 class CompositionEvidence(Evidence):
-    """Counts of pairs that compose significantly, for each kind of composition."""
+    """Counts over all pairs of heads and kinds of composition, with the null and the correction."""
 
     pairs: int = column("comparisons")
     significant: int = column("significant")
@@ -95,7 +95,7 @@ class CompositionFinding(Finding):
     """Composition of all pairs of heads.
 
     Attributes:
-        pairs: the significant pairs and the `LISTED` next by p-value.
+        pairs: the significant pairs and the next 100 by p-value.
         counts: counts of pairs by kind of composition.
         scores: scores of all pairs, as arrays.
     """

@@ -54,7 +54,10 @@ class LogitAttributionOptions(Options):
 
 @dataclass(frozen=True)
 class Component:
-    """Direct effect of one component; heads and MLPs are tested (`q_value`, `status`)."""
+    """Direct effect of one component, with its 95 % CI; only heads and MLPs are tested.
+
+    `q_value` is the Holm-adjusted p-value; it is NaN, and `status` None, for other components.
+    """
 
     name: str = column("component")
     kind: str = column()
@@ -98,7 +101,7 @@ class LogitAttributionEvidence(Evidence):
 
 @dataclass(frozen=True, kw_only=True)
 class LogitAttributionFinding(Finding):
-    """Direct effects of every component, largest first, and the logit lens."""
+    """Direct effects of every component, by absolute size, largest first, and the logit lens."""
 
     evidence: LogitAttributionEvidence
     components: Sequence[Component] = records(

@@ -1,8 +1,8 @@
 """Prompts as arrays: those of an `.npz` file, or arrays in memory.
 
 `tokens` [n pos] integers (`lengths` [n] if rows are padded at their ends), and optionally
-`features` [n k], `names` [k], `position` [n] or one number, `group` [n], `answers` [n k],
-`answer_positions` [n k] or [k], `wrong` [n k] and `corrupted` [n pos]. An array under any other
+`features` [n k], `names` [k], `position` [n] or one number, `group` [n], `answers` [n m],
+`answer_positions` [n m] or [m], `wrong` [n m] and `corrupted` [n pos]. An array under any other
 name is a feature if it holds booleans [n]. In memory, tensors and lists are accepted too; rows may
 differ in length, and features may be a mapping from names to columns, such as a data frame.
 """
@@ -39,7 +39,8 @@ def data_from_arrays(source: Any, feature_names: Sequence[str] | None = None) ->
 
     Args:
         source: rows of token ids (an integer array or tensor [n pos], or a list of rows, which may
-            differ in length), or a mapping of the arrays above.
+            differ in length), or a mapping of arrays by name, such as `tokens` and `features`
+            (`data.arrays` lists the names).
         feature_names: the features to take, in this order; None: all; empty: none.
 
     Raises:

@@ -79,7 +79,7 @@ def sample_about(
     """Random inputs centered on gates, which uniform inputs would almost never activate.
 
     Each is for one gate: a third of them have all its features on, a third all but one, a third
-    none on purpose. Further features are on at random, up to a random number of `most_on`.
+    none on purpose. Further features are on at random, so that at most `most_on` are on in all.
 
     Raises InputError for invalid sizes, no gates, gates of unknown features, and gates with more
     features than may be on.

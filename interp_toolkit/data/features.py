@@ -160,7 +160,7 @@ class FeatureData(ShortRepr):
         return np.stack(list(self.tokens))
 
     def check_vocabulary(self, d_vocab: int) -> FeatureData:
-        """The data itself. Raises InputError for token ids that the vocabulary does not have."""
+        """The data itself; raises InputError for prompts with tokens outside the vocabulary."""
         for rows, of in ((self.tokens, ""), (self.corrupted or (), " (corrupted)")):
             for number, row in enumerate(rows):
                 if row.max() >= d_vocab:
@@ -231,7 +231,7 @@ class FeatureData(ShortRepr):
         object.__setattr__(self, name, values.astype(np.int64))
 
     def _settle_answers(self, n_rows: int) -> None:
-        """Convert answers and their positions to [n k], with positions from the row's start."""
+        """Convert answers and their positions to [n m], with positions from the row's start."""
         if self.answers is None:
             if self.answer_positions is not None:
                 raise InputError(f"{self.source}: answer_positions without answers")
@@ -272,7 +272,7 @@ class FeatureData(ShortRepr):
         object.__setattr__(self, "answer_positions", positions)
 
     def _settle_wrong(self) -> None:
-        """Convert wrong answers to [n k], one for each answer."""
+        """Convert wrong answers to [n m], one for each answer."""
         if self.wrong is None:
             return
         if self.answers is None:

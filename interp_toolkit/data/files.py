@@ -2,7 +2,7 @@
 
 - `.npz`: arrays `tokens` [n pos] integers (`lengths` [n] if rows are padded at their ends), and
   optionally `features` [n k], `names` [k], `position` [n] or one number, `group` [n], `answers`
-  [n k], `answer_positions` [n k] or [k], `wrong` [n k] and `corrupted` [n pos]; booleans [n] under
+  [n m], `answer_positions` [n m] or [m], `wrong` [n m] and `corrupted` [n pos]; booleans [n] under
   any other name are a feature.
 - `.parquet`, `.jsonl`, `.json` (a list of records, or a record of lists), `.csv` and `.tsv` (with
   a header; ids as `[5, 7, 9]`): columns `tokens` (lists of ids) or `text` (needs a tokenizer),
@@ -53,7 +53,7 @@ def read_data(
     d_vocab: int | None = None,
     feature_names: Sequence[str] | None = None,
 ) -> FeatureData:
-    """The data in a file.
+    """The prompts in a file, with their features and answers; `data.files` describes the formats.
 
     Args:
         path: a `.npz`, `.parquet`, `.jsonl`, `.json`, `.csv`, `.tsv` or `.txt` file.

@@ -20,7 +20,7 @@ MAX_TOKEN = 2**31 - 1
 
 @takes(task=Mapping)
 def truth_table(task: Mapping[str, Any], d_vocab: int | None = None) -> FeatureData:
-    """One prompt for each of the 2^k combinations, in binary order, the first feature first.
+    """One prompt for each combination of the features, counting up, the first most significant.
 
     Args:
         task: a task record (see `models.about.record`): `tokens` gives token ids by name, among

@@ -77,16 +77,17 @@ def doctor(
 
     Args:
         model: a live TransformerLens model, or an argument of `load`.
-        prompt: texts to check in addition; the first is the first row of the probe. For a model
-            that only takes rows of one length: rows of token ids [row position], by default random
+        prompt: texts to check in addition; the checks run on the first one too. For a model that
+            only takes rows of one length: rows of token ids [row position], by default random
             rows of its whole context.
-        original: the Hugging Face model that it represents: a folder, or a live model. By default
-            that of a bridge is rebuilt from its own tensors, if they were not processed.
+        original: the Hugging Face model that it represents: a folder, or a live model. None: that
+            of a bridge is rebuilt from its own tensors, if they were not processed.
         progress: called with a description of each step.
-        load_options: options for `load`.
+        load_options: options for `load`; ignored for a live model.
 
     Raises:
-        InputError: from `load`, or for a model whose logits are not finite.
+        InputError: from `load`; a prompt or an original that does not fit the model; or a model
+            that cannot run or whose logits are not finite.
 
     Examples:
         >>> import interp_toolkit as it

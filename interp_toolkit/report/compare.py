@@ -139,8 +139,8 @@ class ComparisonEvidence(Evidence):
         compared: results that both files have.
         verdicts_differ: number of these with another status.
         words_differ: outcomes of entries that differ, or that only one file has.
-        numbers_with_intervals: compared numbers; numbers_differ: number of these that differ
-            beyond both intervals.
+        numbers_with_intervals: number of compared numbers that have intervals; numbers_differ: how
+            many of these have an interval of the difference that excludes 0.
         entries: compared entries; entries_alone: in one file only; entries_unnamed: not compared,
             because they have no name or share one.
         only_first, only_second: results without a counterpart.

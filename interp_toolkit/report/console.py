@@ -59,7 +59,7 @@ _ASCII = str.maketrans(LIKENESS)
 
 @takes(results=check_results)
 def render(results: Sequence[Result], console: Console, *, quiet: bool = False) -> None:
-    """Show results on a console; with `quiet`, each result's sign and headline on one line.
+    """Show results on a `rich` console; with `quiet`, each result's sign and headline on one line.
 
     Examples:
         >>> import interp_toolkit as it

@@ -111,9 +111,9 @@ def dumps(results: Sequence[Result]) -> str:
 
 @takes(results=check_results)
 def write_json(results: Sequence[Result], path: str | os.PathLike[str]) -> None:
-    """Write the document to a file, atomically, or to standard output if path is `-`.
+    """Write results as one JSON document, to a file (atomically) or for `-` to standard output.
 
-    Raises InputError if the file cannot be written.
+    Raises InputError if the file cannot be written, or `results` is no list of results.
 
     Examples:
         >>> import interp_toolkit as it
@@ -159,14 +159,14 @@ class Grid:
 
 @takes(results=check_results)
 def write_report(results: Sequence[Result], path: str | os.PathLike[str]) -> None:
-    """Write the HTML page, atomically.
+    """Write results as one self-contained HTML page, atomically.
 
     Args:
         results: the results to show, in order; of one model or of several.
         path: path of the HTML file.
 
     Raises:
-        InputError: there are no results, or the file cannot be written.
+        InputError: there is no list of results, it is empty, or the file cannot be written.
         ValueError: a figure has a trace that the page cannot draw (see `UNSUPPORTED_TRACES`).
 
     Examples:

@@ -237,7 +237,7 @@ def task(model: Any, name: str, *, rows: int = ROWS, seed: int = 0) -> FeatureDa
     Args:
         model: any TransformerLens model with a tokenizer.
         name: the task, as `interp list tasks` shows it.
-        rows: number of prompts, all of one length.
+        rows: number of prompts, 4 to 100,000, all of one length.
         seed: random seed of the draw; the same seed gives the same prompts.
 
     Raises:

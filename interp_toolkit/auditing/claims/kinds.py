@@ -318,11 +318,12 @@ def as_claim(content: Any, source: str = "the claim", folder: Path | None = None
 def claim_in_words(sentence: str) -> HeadsClaim:
     """A claim about heads, from a sentence such as "L5H1 and L6H9 are induction heads".
 
-    The sentence names a registered relation. "attend" claims attention only; "carry", "implement"
+    The sentence names a registered detector. "attend" claims attention only; "carry", "implement"
     or "perform" claim half of the metric; any other verb claims that the metric depends on it.
 
     Raises:
-        InputError: no head is named, or no relation, or several.
+        InputError: no head is named, no detector or several, or there is a word that such a claim
+            cannot have ("not", "or", "only", ...).
     """
     from interp_toolkit.registry import names
 

@@ -92,7 +92,8 @@ def read_seal(path: Path) -> Sealed:
     """Read a sealed audit, and check that it is unchanged.
 
     Raises:
-        InputError: a file that cannot be read, is not a sealed audit, or was changed.
+        InputError: a file that cannot be read, is not a sealed audit, was changed, or has a plan
+            that this version no longer follows.
     """
     try:
         content = json.loads(read_whole_text(path))

@@ -179,8 +179,9 @@ class CircuitFinding(Finding):
     """The circuit of a task.
 
     Attributes:
-        edges: edges of the circuit, the largest effect first.
-        nodes: name -> effect of each node of the circuit, without the logits.
+        edges: edges of the circuit, by absolute effect, largest first; those only estimated last.
+        nodes: name -> effect of each node of the circuit, without the logits; in a large circuit
+            only of those with the largest estimates.
         node_intervals: name -> the ends of its effect's interval.
         graph: the circuit as node-link data.
         network: the circuit as `composition_graph` returns it, for `write_graph`.
@@ -196,7 +197,7 @@ class CircuitFinding(Finding):
     omit_from_json = frozenset({"network"})
 
     def tables(self) -> list[Table]:
-        """Edges and nodes, in captions that name the unit, and checks of the circuit, if any."""
+        """Edges, nodes and checks of the circuit; no table if there is no circuit."""
         if not self.edges:
             return []
         unit, more = self.evidence.unit, len(self.edges) - LISTED

@@ -78,8 +78,9 @@ class Circuit:
         node_effects: loss of the metric when the whole output of a node is ablated, for each node
             of the circuit but the logits; in a large circuit only for those with the largest
             estimates.
-        held_out: faithfulness on prompts that took no part in choosing; None without a task.
-        chosen_on: faithfulness on the prompts that edges were chosen on.
+        held_out: faithfulness on prompts that took no part in choosing; None if `nothing` says why
+            there is no circuit to search for.
+        chosen_on: faithfulness on the prompts that edges were chosen on; None likewise.
         intact, all_ablated: mean metric on the prompts that edges were chosen on.
         nothing: why there is no circuit to search for; None where there is one.
         chosen: the edges that the rule chose; the circuit's other edges were added.

@@ -81,17 +81,20 @@ def composition_graph(
     `value_circuit`, `value_all_cut`, `faithfulness`, `faithfulness_low` and `faithfulness_high` on
     `rows` held-out rows; `faithfulness_choosing` on the rows that edges were chosen on; `n_edges`,
     `n_kept`, `n_measured` (the others were estimated by attribution only); `cut` (the ablation
-    value); `level`, `share` (the rule); `data`; `nothing` (why there is no behavior, if there is
-    none: then nothing is kept and there is no faithfulness); `cfg` and `edges`, what `write_graph`
-    needs for EAP-IG's format.
+    value); `level` and `share` (significance level and least effect of an edge, as a fraction of
+    the effect of ablating all); `data`; `nothing` (why there is no circuit to search for, if so:
+    then no edge is kept and there is no faithfulness); `cfg` and `edges`, what `write_graph` needs
+    for EAP-IG's format. If the model does not use repetition, the metric is minus the KL divergence
+    from its own output.
 
     Args:
         model: any TransformerLens model whose heads add up (not Gemma 2).
-        tokens: rows of token ids [row pos]; default: repeated random tokens, made for the model.
+        tokens: rows of token ids [row pos], of which at most 128 are used; default: repeated random
+            tokens, or random ones if the context or the vocabulary is too small for repeats.
         seed: random seed of prompts and bootstrap.
-        level: significance level.
-        max_edges: how many edges are measured at most.
-        memory: bound on what is held at once beside the weights, such as "4GiB".
+        level: significance level of an edge.
+        max_edges: largest number of edges that are ablated one by one, at least 1.
+        memory: bound on memory used in addition to the weights, such as "4GiB".
         progress: called with a description of each step.
 
     Raises:
@@ -273,7 +276,7 @@ def _graph_attributes(circuit: Circuit, prompts: Prompts, level: float) -> dict[
 
 
 def write_graph(graph: nx.DiGraph, path: str | os.PathLike[str]) -> None:
-    """Write a graph that `composition_graph` made, all or nothing.
+    """Write a graph that `composition_graph` returned, atomically.
 
     Args:
         graph: the circuit.

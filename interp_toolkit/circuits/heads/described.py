@@ -74,7 +74,7 @@ class Described:
     rest: float
 
     def phrase(self) -> str:
-        """Text such as "previous-token 80%, rest 20%"."""
+        """Text such as "previous-token 80 %, rest 20 %"."""
         patterns = [f"{s.relation} {percent(s.share)}" for s in self.shares]
         return (
             ", ".join([*patterns, f"rest {percent(self.rest)}"])

@@ -42,15 +42,17 @@ class Detector:
     Attributes:
         name: name in results.
         summary: one line for `interp list`.
-        relation: function that returns the keys of the pattern.
-        by_token: whether the relation depends on tokens. If so, it is also compared with relabelled
+        relation: function of a prompt's tokens and sought tokens, both [pos] integers, that returns
+            the keys of the pattern, [query key] booleans.
+        by_token: whether the relation depends on tokens. If so, it is also compared with relabeled
             tokens and with the same positions in other prompts.
         shifts: direction of the shifted controls' keys: "back", "ahead" or "both".
-        others: shifts that belong to other detectors and are no controls.
+        others: shifts (in positions, ahead positive) that belong to other detectors and are no
+            controls; only with `shifts` "both".
         rows: prompts that the pattern needs: "repeats", or "walks" over a small alphabet.
         later: whether keys come after the query, which only bidirectional attention sees.
         seeks: whether the relation accepts other sought tokens than the query's own; if not, it is
-            not compared with relabelled tokens.
+            not compared with relabeled tokens.
         sought: token that the relation seeks at a query: the query's "own", or the prompt's
             "answer" at that position (-1 elsewhere). Without answers there are no targets.
 
@@ -218,7 +220,7 @@ def as_detector(spec: Any, hops: int = 2) -> Detector:
     Args:
         spec: the detector. A mask has [query key] booleans, for prompts of that length. A function
             takes one prompt's tokens, [pos] integers, and returns such a mask, which must depend on
-            them. Unlike a `Detector`, a function is not compared with relabelled tokens.
+            them. Unlike a `Detector`, a function is not compared with relabeled tokens.
         hops: number of hops of the k-hop detector.
 
     Raises:

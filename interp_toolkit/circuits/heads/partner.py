@@ -85,7 +85,7 @@ def partners(
         model: any TransformerLens model.
         prompts: prompts with answers, or prompts that repeat.
         head: (layer, query head) of the induction head.
-        task: metric on the prompts; None: that of `task_of`.
+        task: metric on the prompts; None: that of `circuits.metrics.task.task_of`.
         candidates: (layer, head) pairs of earlier layers; None: all.
         most: number of candidates to test, those with the most K-composition; None: all.
         runs: number of candidates whose ablation is also measured on the task, largest drops
@@ -96,7 +96,8 @@ def partners(
         progress: called with a description of each step.
 
     Raises:
-        InputError: as in `path_effects` and `composition_scores`.
+        InputError: prompts that define no task, fewer than two prompts, heads that do not exist or
+            are in the wrong order, or weights that cannot be read exactly.
         InterventionError: the model ignores edits of the head.
 
     Examples:

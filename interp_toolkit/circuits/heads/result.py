@@ -79,8 +79,9 @@ class HeadVerdict:
         """JSON data as a flat mapping.
 
         `effect`, `effect_low` and `effect_high` are the effect on which the causal word rests, as a
-        fraction of the metric, and its 95 % interval. `own` and `restored` map each way to [mean,
-        low, high], with intervals that are simultaneous within a pattern.
+        fraction of the metric, and its 95 % interval. `own` (this head alone) and `restored` (with
+        the other heads' attention knocked out) map each way of knockout to [mean, low, high], with
+        intervals that are simultaneous within a pattern.
         """
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         ablated: HeadAblation | None = own.pop("ablation")
@@ -104,7 +105,7 @@ class HeadVerdict:
 
 
 def by_way(shares: Mapping[str, Share]) -> dict[str, list[float]]:
-    """Effects as JSON data: [mean, low, high] by way."""
+    """Effects as JSON data: [mean, low, high] by way of knockout."""
     return {way: [share.mean, share.low, share.high] for way, share in shares.items()}
 
 

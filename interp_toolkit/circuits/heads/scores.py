@@ -123,12 +123,12 @@ def score_heads(
         Columns detector, layer, head, score (mean fraction of a query's attention on its targets, 0
         to 1), uniform (score of uniform attention), null_mean (score of the closest controls, or of
         uniform attention if that is larger), excess ((score - uniform) / (1 - uniform)), p_value,
-        p_adjusted (Holm, over the model), q_value (Benjamini-Hochberg), detected. NaN if the
-        prompts have no targets.
+        p_adjusted (Holm) and q_value (Benjamini-Hochberg), both over all heads and detectors, and
+        detected. NaN if the prompts have no targets.
 
     Raises:
         InputError: attention patterns cannot be read, tokens do not fit the model, or a detector is
-            unknown.
+            unknown, repeated, or of later tokens in a causal model.
 
     Examples:
         >>> import interp_toolkit as it

@@ -39,7 +39,7 @@ def causal_word(claims: Sequence[Claim], bound: float = NEGLIGIBLE) -> CausalWor
 
     Args:
         claims: each a set of intervals that must hold together; one claim is enough for an effect.
-        bound: half-width, as a share, within which "negligible" is said.
+        bound: half-width, as a fraction of the metric, within which an effect is negligible.
 
     Examples:
         >>> causal_word([[Share(0.7, 0.6, 0.8)]]), causal_word([[Share(0.01, -0.01, 0.03)]])
@@ -49,10 +49,11 @@ def causal_word(claims: Sequence[Claim], bound: float = NEGLIGIBLE) -> CausalWor
 
 
 def judged(claims: Sequence[Claim], bound: float = NEGLIGIBLE) -> tuple[CausalWord, int | None]:
-    """The word and the number of the claim that it rests on.
+    """The word and the index of the claim that it rests on.
 
-    A claim with a missing interval (NaN) is ignored. "Negligible" rests on all claims
-    (the number of the one whose intervals reach furthest is given), "undecided" likewise.
+    A claim without intervals, or with NaN in one, is ignored; if none is left, the result is
+    "not_tested" and None. "Negligible" and "undecided" rest on all claims; the index is that of the
+    claim whose intervals reach furthest from 0.
     """
     words = [
         (number, claim)

@@ -289,7 +289,8 @@ class FunctionMetric(Metric):
 def named_metric(prompts: Prompts, metric: str | MetricFunction) -> Metric:
     """The metric of this name, one of METRICS, or of a function.
 
-    Raises InputError for another name, and for a metric of answers where the prompts have none.
+    Raises InputError for another name, and for a metric of answers, or of wrong ones, where the
+    prompts have none.
     """
     if not isinstance(metric, str):
         return FunctionMetric(metric)

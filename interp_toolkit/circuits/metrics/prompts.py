@@ -40,7 +40,7 @@ class Prompts(ShortRepr):
     Attributes:
         tokens: ids, on the CPU.
         first: the position where the repeating part begins: 1 behind a BOS token, else 0.
-        periods: periods of each prompt; 0 where it does not repeat.
+        periods: period of each prompt, in positions; 0 where it does not repeat.
         source: a short description of their origin.
         answers: the correct token ids; None: the prompts have no answers.
         answer_positions: the positions whose logits should predict the answers, from the start.
@@ -124,15 +124,17 @@ def repeated_prompts(
 
     Args:
         model: any TransformerLens model; its `cfg` has the vocabulary and the context.
-        rows: number of prompts.
-        n_pos: positions of a prompt, BOS included; default: the context, at most LONGEST.
+        rows: number of prompts, at least 2.
+        n_pos: positions of a prompt, BOS included; default: the context, at most 128.
         bos: id that each prompt begins with; "auto": the tokenizer's, if the model has one and
             prepends it; None: no BOS.
-        ids: ids to sample from; None: `plain_ids` without BOS.
+        ids: ids to sample from; None: the tokenizer's without special ones, or all without a
+            tokenizer. BOS is excluded in any case.
         seed: random seed of the sampling.
 
     Raises:
-        InputError: a context, a vocabulary or a number of rows too small for repeats.
+        InputError: a context, a vocabulary or a number of rows too small for repeats; more
+            positions than the context has; or a BOS id outside the vocabulary.
 
     Examples:
         >>> import interp_toolkit as it
@@ -265,7 +267,8 @@ def _check_one_length(data: FeatureData) -> None:
 def prompts_from_tokens(tokens: Any, model: Model) -> Prompts:
     """A user's token ids, integers [row pos], with their periods of repetition.
 
-    Raises InputError for another kind of array, and for tokens that the model does not have.
+    Raises InputError for another kind of array, fewer than two rows, rows that are too short or too
+    long, and tokens that the model does not have.
     """
     try:
         values = tokens.detach().cpu().numpy() if isinstance(tokens, Tensor) else np.asarray(tokens)

@@ -138,7 +138,7 @@ _AHEAD = "attention is bidirectional, so the model sees the next token; predicti
 
 
 def repeating_rows(prompts: Prompts) -> Int[Tensor, " row"]:
-    """The prompts with both repeated and unpredictable next tokens."""
+    """Indices of the prompts with both repeated and unpredictable next tokens."""
     both = prompts.repeated().any(1) & prompts.unrepeated().any(1)
     return both.nonzero()[:, 0]
 

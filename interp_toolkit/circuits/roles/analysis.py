@@ -62,8 +62,8 @@ class RolesOptions(Options):
 def analyze(run: Run[RolesOptions]) -> RolesFinding:
     """Find name movers and heads of the other kinds at the answer positions of prompts.
 
-    The model's heads must add to the residual stream; the prompts have one length, answers, and
-    wrong answers beside them.
+    The model's heads must add to the residual stream; the prompts have one length, answers and,
+    for S-inhibition, wrong answers beside them.
 
     Raises:
         InputError: no prompts with answers, too few, or a model whose heads cannot be read.

@@ -446,9 +446,9 @@ def displaced_preference(
 
 
 def other_queries(queries: Queries) -> Bool[np.ndarray, "query other"]:
-    """For each query, queries of other prompts that share no token with it.
+    """For each query, the queries that share no answer or wrong answer with it.
 
-    If there are none, those with another answer; none if all answers are the same.
+    If there are none, those with another answer or wrong answer; none if all have the same.
     """
     wrong = queries.answer if queries.wrong is None else queries.wrong
     out = np.zeros((len(queries), len(queries)), dtype=bool)

@@ -30,8 +30,8 @@ class HeadRole:
             over prompts.
         writing: direct effect in logits; for sink and delimiter heads, how much less the head
             writes from the targets than from other positions; None if ablation decides.
-        p_value: the largest over all needs of the kind, adjusted for all heads and measures.
-        attends, writes: whether the attention and the writing side pass.
+        p_value: the largest over the tests of the kind, adjusted for all heads and measures.
+        attends, writes: whether attention and writing pass; `writes` is None if ablation decides.
         list_score: score of successor heads, from weights; see `list_circuits`.
         check: the effect of its ablation, if it was ablated.
         reason: why a candidate head is not named; else None.

@@ -68,6 +68,9 @@ def find_skip_bigrams(
 ) -> list[HeadBigrams]:
     """Skip-bigrams of one head, of a layer's heads, or of all heads.
 
+    There is one result per head and distance. Heads with W_Q W_K^T = 0 are left out, unless there
+    are no others.
+
     Args:
         model: any TransformerLens model.
         layer: layer of the heads; None: all.
@@ -86,8 +89,8 @@ def find_skip_bigrams(
 
     Raises:
         InputError: a head does not exist or cannot be read; features have no directions or another
-            width; a distance is repeated, beyond the context, or irrelevant to all heads; or the
-            memory limit is too small.
+            width; `features` is given beside both other sets; a distance is repeated, beyond the
+            context, or irrelevant to all heads; or the memory limit is too small.
 
     Examples:
         >>> import interp_toolkit as it

@@ -224,7 +224,7 @@ def skip_bigrams_of(
         key_features: directions of keys; None: those of queries.
         query_names: names of the query features; None: f0, f1, ...
         key_names: names of the key features, likewise.
-        dimensions: number of dimensions that features can span; None: d_model (LN: one less).
+        dimensions: number of dimensions that features can span; None: d_model. (LN removes one.)
         units: units of the residual coordinates for the statistics (see `coordinate_units`);
             None: 1. Reported scores do not depend on them.
         level: false discovery rate.

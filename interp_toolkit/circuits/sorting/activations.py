@@ -327,7 +327,8 @@ class SeparatorLine:
         ratio: ratio by output item; NaN if no list has the item.
         r2: R² of a straight line through the ratios from item 1 on; None for fewer than three.
         slope: slope of that line.
-        rising: fraction of steps from one item to the next that go up.
+        rising: fraction of steps from one item to the next, from item 1 on, that go up; None if
+            there is no step, or a ratio is undefined.
     """
 
     ratio: Float[np.ndarray, " item"]

@@ -115,7 +115,8 @@ class Criterion:
         low, high: 95 % interval of the value; None if it has none.
         null: value nearest to `strong` among weight-shuffled models; None without such models.
         weak, strong: the thresholds.
-        state: the threshold that is reached.
+        state: "strong" or "weak", the threshold that is reached; "absent", "undecided" (see the
+            module), or "unknown" without a value.
     """
 
     algorithm: Algorithm = column("algorithm", format=lambda name: NUMBERS[name])

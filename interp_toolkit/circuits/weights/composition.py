@@ -89,8 +89,8 @@ class CompositionScores:
         baseline: root mean square of the score under permutations of coordinates, 1/sqrt(d).
         z: z-score of the overlap of writer and reader under such permutations.
         p_value: probability of at least this overlap under such permutations.
-        p_adjusted: Holm-adjusted p-values, over all pairs and modes.
-        q_value: Benjamini-Hochberg q-values, over all pairs and modes.
+        p_adjusted: Holm-adjusted p-values, over all scored pairs and modes.
+        q_value: Benjamini-Hochberg q-values, over the same.
         notes: layers that were left out, and approximations.
     """
 
@@ -154,7 +154,7 @@ def composition_scores(
 
     Raises:
         InputError: the model has fewer than two layers whose attention weights can be read, or
-            lacks one of the reader layers.
+            lacks one of the reader layers; or a mode is not Q, K or V.
 
     Examples:
         >>> import interp_toolkit as it

@@ -16,8 +16,8 @@ permutations. Coordinates are first brought to the same units (see `coordinate_u
   comparison, within `MOST_DRAWS` and `WORK`: then the probability is 1 in `PER_TEST` that a null
   value in any comparison exceeds all draws.
 
-P-values are exact if coordinates are exchangeable, as they are when weights are drawn or shuffled
-independently of each other. For trained embeddings they are approximate.
+The null is exact if coordinates are exchangeable, as they are when weights are drawn or shuffled
+independently of each other. For trained embeddings it is approximate.
 """
 
 from __future__ import annotations
@@ -169,6 +169,8 @@ def held_against_draws(
     cost: int,
 ) -> Float[np.ndarray, " test"]:
     """Fitted p-values, raised to those of random signed permutations where these are larger.
+
+    They are returned unchanged if `work` allows fewer than FEWEST_DRAWS permutations.
 
     Args:
         p: p-values from a fitted tail; NaN where undefined.

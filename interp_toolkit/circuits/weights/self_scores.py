@@ -209,8 +209,9 @@ def weight_scores(
 
     Returns:
         One row per head: layer, head, ov_copying and qk_matching (eigenvalue scores), ov_diagonal,
-        qk_diagonal, and z, p and p_adjusted of each (see the module). NaN where the weights cannot
-        be read, and for heads with zero weights; `frame.attrs["notes"]` lists what was left out.
+        qk_diagonal, and ov_z, ov_p, ov_p_adjusted, qk_z, qk_p, qk_p_adjusted (defined in
+        `circuits.weights.self_scores`). NaN where the weights cannot be read, and for heads with
+        zero weights; `frame.attrs["notes"]` lists what was left out.
 
     Raises:
         InputError: a model whose embedding cannot be read.

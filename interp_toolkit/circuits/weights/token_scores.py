@@ -133,7 +133,7 @@ class TokenScores(ShortRepr):
 
         Args:
             rows: ids: one number, a list, or a tensor of integers.
-            columns: as many tensors, or one.
+            columns: as many ids, or one.
 
         Raises:
             InputError: a row or column does not exist, or ids are not integers.

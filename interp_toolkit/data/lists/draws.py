@@ -164,9 +164,9 @@ class ListSource:
     """A distribution of lists.
 
     Attributes:
-        kind: "uniform": items independent and uniform; "hard": items uniform from a random
-            support; "distinct": uniform among the lists without repeats; "two-valued": the pair of
-            values, the number of items with the smaller one, and their order are uniform.
+        kind: "uniform": items independent and uniform; "hard": items uniform from a random set of
+            the values; "distinct": uniform among the lists without repeats; "two-valued": the pair
+            of values, the number of items with the smaller one, and their order are uniform.
         n_values: items are 0 to n_values - 1.
         shortest, longest: lengths are uniform in this range, ends included.
 

@@ -291,13 +291,13 @@ def parse_layout(
     """A layout from its words.
 
     Args:
-        text: the words, in one string or separately; see the module.
-        d_vocab: upper bound of token ids.
-        d_vocab_out: upper bound of values.
+        text: the words, in one string or separately; see `data.lists.layout`.
+        d_vocab: size of the vocabulary; token ids are below it.
+        d_vocab_out: number of logits; ids of values are below it.
         n_ctx: the model's context length, to check the rows; None: not checked.
 
     Raises:
-        InputError: the words are not a valid layout, or not for this vocabulary.
+        InputError: the words are not a valid layout, or not for this vocabulary or context.
 
     Examples:
         >>> layout = parse_layout("10 list10 11 sorted10", d_vocab=12, d_vocab_out=10)

@@ -74,7 +74,7 @@ class TextTokenizer:
     """A tokenizer with special tokens of its own.
 
     Attributes:
-        n_tokens: ids, from 0.
+        n_tokens: the largest id plus 1.
         end: the id of the end of a document.
     """
 

@@ -117,14 +117,16 @@ def read_features(
     """The features specified by a word, a file, a folder or an array.
 
     Args:
-        spec: "embeddings", a file or an SAE's folder (see the module), directions
-            [feature d_model], or a `FeatureSet`, which is returned unchanged.
+        spec: "embeddings", a file of token sets or directions, an SAE's folder (see
+            `models.features.feature_sets`), directions [feature d_model], or a `FeatureSet`, which
+            is returned unchanged.
         model: any TransformerLens model; the features are checked against it.
         side: side of SAE latents: directions from the "decoder" or the "encoder".
-        threshold: SAE latents above it are on.
+        threshold: SAE latents above it are on; 0 or more.
 
     Raises:
-        InputError: the source is missing, cannot be read or does not fit the model.
+        InputError: the source is missing, cannot be read or does not fit the model; or a word or a
+            file is given with `side` or `threshold`, which only an SAE's folder has.
 
     Examples:
         >>> import interp_toolkit as it

@@ -1,7 +1,7 @@
 """Sparse autoencoders: latents of a model's activations, and the latents' directions.
 
 An SAE reads `x`, an activation at the hook point it was trained on, and returns one number per
-latent. With `z = normalise(x) - b_dec` (or without `b_dec`) and `pre = z W_enc + b_enc`:
+latent. With `z = normalize(x) - b_dec` (or without `b_dec`) and `pre = z W_enc + b_enc`:
 
 - standard: `relu(pre)`;
 - topk: the k largest entries of `pre` through a relu, zeros elsewhere;

@@ -261,8 +261,8 @@ def labelled_samples(
         data: the rows.
         features: the features to label; None: the data's own columns, at one position per row.
         position: the position to read in each row (negative: from its end); "all" for every
-            position; None: the data's own positions, else all, else (for the data's columns) the
-            last.
+            position; None: the data's own positions; without these, the last one for the data's
+            columns, and all for other features.
         most: largest number of samples, from whole rows drawn at random; None: all.
         seed: random seed of that draw.
         memory: bound on activations held at once, such as "4GiB".

@@ -66,13 +66,14 @@ def load(
             the extra `real`), a local Hugging Face folder, `toy:NAME`, a hub name, or a live model,
             which is returned unchanged (without a wrapper of `torch.compile`).
         device: where to put it; "auto" selects a GPU if there is one.
-        dtype: dtype of the weights; None keeps the saved dtype.
+        dtype: dtype of the weights; None keeps the saved one, but is float32 for a GGUF file and a
+            hub name.
         trust_remote_code: run code that comes with a Hugging Face model.
         keys: naming scheme of a checkpoint's tensors, if it is not recognized: "gpt2", "nanogpt",
             "easytransformer", or a mapping of its names to TransformerLens's (or a JSON file with
             one, see `models.loading.parameters.key_rules`).
         ignore: names of tensors in a checkpoint to leave out; `*` matches anything.
-        progress: called with a line on the size of a language model, before it is loaded.
+        progress: called with a line on the size of a folder's or GGUF file's model, before loading.
         settings: configuration fields for a file without configuration (`act_fn="relu"`,
             `n_heads=4`); strings are parsed by the field's type.
 

@@ -46,7 +46,7 @@ def edit(model: Model, edits: Mapping[str, Edit]) -> Iterator[Any]:
         The model, edited until the block ends.
 
     Raises:
-        InputError: a name that matches no hook.
+        InputError: no edits, or a name that matches no hook.
         InterventionError: edits at one of these hooks do not reach the model's output, or a
             function returns a value of another shape, dtype or device.
 
@@ -169,18 +169,19 @@ def ablate(
         model: any TransformerLens model.
         heads: (layer, query head) pairs.
         how: "zero"; "mean", each position's mean over the reference's rows; "resample", the values
-            of another row, the same row for all heads. Positions count from the row's start.
+            of one of its rows, drawn at random, the same row for all heads. Positions count from
+            the row's start.
         reference: tokens or data, as `activations` takes them, or for "mean" the result of
-            `head_means`; None: the other rows of the running batch, which must then have at least
-            two.
+            `head_means`. None: the running batch, of at least two rows; its mean includes the row
+            itself, and "resample" takes another row.
         seed: random seed of the rows that "resample" draws.
 
     Yields:
         The model, ablated until the block ends.
 
     Raises:
-        InputError: heads the model does not have; a batch of one row without a reference, or rows
-            longer than the reference's.
+        InputError: no heads, or heads the model does not have; another `how`; in the block, a batch
+            of one row without a reference, or rows longer than the reference's.
         InterventionError: the model ignores edits of its heads.
 
     Examples:
@@ -262,11 +263,15 @@ def put_heads(
 @takes(model=check_model, seed=Integral)
 @contextmanager
 def reinitialised(model: Model, seed: int = 0) -> Iterator[Any]:
-    """A control: the same model with the entries of every weight tensor permuted.
+    """A control: the same model with the entries of every weight and bias tensor permuted.
 
     Each tensor keeps its distribution and loses its structure. Tied weights stay tied, and the
     parts of fused weights are permuted separately. The original values are kept in CPU memory (as
     much as the model takes) and restored exactly.
+
+    Args:
+        model: any TransformerLens model.
+        seed: random seed of the permutations.
 
     Yields:
         The model, shuffled until the block ends.

@@ -87,8 +87,8 @@ def activations(
 
     Args:
         model: any TransformerLens model.
-        data: integer tokens [n pos], or an object with `.tokens` (those, or a sequence of rows of
-            any lengths) and optionally `.positions` ([n] integers or None).
+        data: integer tokens [n pos] or a sequence of rows of any lengths, or an object with these
+            as `.tokens` and optionally `.positions` ([n] integers or None).
         hooks: names or patterns, as `expand_hooks` takes them.
         positions: one position (negative: from the row's end), "all", a slice or a list; None is
             the data's own position for each row, or the last one if it has none.
@@ -103,7 +103,7 @@ def activations(
 
     Raises:
         InputError: unknown hooks, hooks that never fire, positions outside a row, tokens that the
-            model does not have, too little memory.
+            model does not have, rows longer than its context, too little memory.
 
     Examples:
         >>> import interp_toolkit as it
@@ -134,6 +134,7 @@ def collect(
 ) -> dict[str, Shaped[Tensor, "n ..."]]:
     """`activations` of all rows as one tensor per hook, in the data's order: hook -> [n ...].
 
+    Arguments are those of `activations`; by default the tensors are on the CPU.
     Raises InputError as `activations` does, and when rows keep different numbers of positions.
 
     Examples:

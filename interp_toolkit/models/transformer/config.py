@@ -50,6 +50,9 @@ class TransformerConfig(BaseModel):
             queries, keys and softmax, with n = d_model and m = n_ctx; "1/m unshaped" leaves
             out the identity and the centering (see `models.transformer.attention`).
 
+    Raises:
+        ValidationError: pydantic's, a ValueError: unknown, missing or inconsistent fields.
+
     Examples:
         >>> cfg = TransformerConfig(
         ...     n_layers=1, d_model=8, d_head=4, n_heads=2, n_ctx=6, d_vocab=5, attn_only=True

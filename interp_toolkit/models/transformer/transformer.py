@@ -155,7 +155,7 @@ class StackedWeights:
 
     @property
     def b_gate(self) -> Float[Tensor, "layer d_mlp"] | None:
-        """The gates' biases, if gated MLPs have a bias in each of their linear maps."""
+        """The gates' biases; None unless gated MLPs have a bias in each of their linear maps."""
         return self._stack("mlp", "b_gate") if self.cfg.gate_biases else None
 
     @property

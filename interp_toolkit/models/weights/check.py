@@ -57,7 +57,7 @@ class _DisagreementError(Exception):
 def check(model: Model) -> tuple[Problems, float]:
     """Check every part: the failures, {(part, layer): reason}, and the embedding's scale.
 
-    Raises InputError for a model without the parts of a decoder.
+    Raises InputError for a model without `embed` or `blocks`.
     """
     for part in ("embed", "blocks"):
         if part not in getattr(model, "_modules", {}):

@@ -122,8 +122,8 @@ def residual_parts(
     Args:
         view: the model's weights.
         batch: activations at `part_hooks`, one position of every prompt.
-        tokens: contribution of the tokens at these positions; token and position embeddings are
-            separate if they are summed without a norm.
+        tokens: ids of the tokens at these positions; token and position embeddings are separate
+            parts if they are summed without a norm.
         mlps: whether layers have MLPs; their contribution is what remains after attention.
 
     Raises:

@@ -122,7 +122,7 @@ class ModelWeights:
 
     @property
     def logit_soft_cap(self) -> float | None:
-        """`soft_cap * tanh(logits / soft_cap)` (Gemma 2), if not None."""
+        """The cap in `cap * tanh(logits / cap)` (Gemma 2); None without one."""
         return read.positive(getattr(self._model.cfg, "output_logits_soft_cap", None))
 
     def layer(self, layer: int) -> LayerWeights:
@@ -136,12 +136,15 @@ class ModelWeights:
         return read.layer(self._model, layer)
 
     def ov(self, layer: int) -> OVWeights:
-        """The value and output weights of a layer; raises InputError as `layer` does."""
+        """The value and output weights of a layer, also without queries and keys.
+
+        Raises InputError for a layer that does not exist or that the view cannot represent exactly.
+        """
         self._refuse("ov", checked_layer(self._model, layer))
         return read.ov(self._model, layer)
 
     def mlp(self, layer: int) -> MLPWeights | None:
-        """The MLP weights of a layer; None without MLPs. Raises InputError as `layer` does."""
+        """The MLP weights of a layer; None without MLPs. Raises InputError as `ov` does."""
         self._refuse("mlp", checked_layer(self._model, layer))
         return read.mlp(self._model, layer)
 
@@ -153,7 +156,7 @@ class ModelWeights:
 def weights(model: Model) -> ModelWeights:
     """One view of the weights of any TransformerLens model, checked against its forward pass.
 
-    Raises InputError for a model without embedding, blocks and unembedding. Access to a part that
+    Raises InputError for a model without embedding or blocks. Access to a part that is missing or
     cannot be represented exactly (latent attention, mixtures of experts, query-key norms, ...)
     raises it later.
     """

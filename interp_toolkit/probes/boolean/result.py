@@ -454,8 +454,8 @@ def _control_table(sites: Sequence[SiteVerdict]) -> Table:
 def focus_of(sites: Sequence[SiteVerdict]) -> int:
     """The index of the most informative site.
 
-    The site with the best held-out accuracy if there is any, else the separable site with the
-    widest gap, else the last site with a witness, else the last.
+    The site with the best balanced accuracy on held-out rows if there are any, else the separable
+    site with the largest relative margin, else the last not separable one, else the last.
     """
 
     def says(i: int) -> tuple[float, float]:

@@ -117,7 +117,7 @@ class Targets:
     """The labels tested at a site: the function, and others of the same features as controls.
 
     Attributes:
-        names: "XOR", then the controls' names.
+        names: the function's name, such as "XOR", then the controls' names.
         labels: one column each.
         nulls: shuffled labels of the function, one column per draw (none on exhaustive data).
         inputs: an index per row, equal for rows that the site cannot distinguish.

@@ -2,7 +2,7 @@
 
 A table is a string of 0s and 1s, one per combination of the features in counting order, the
 first feature the most significant digit: for two, the values at 00, 01, 10, 11. XOR is `0110`.
-Invalid activations raise scikit-learn's error messages.
+Invalid activations raise InputError, mostly with scikit-learn's message.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def truth_values(table: str, features: Any) -> Bool[np.ndarray, " batch"]:
     """The table's value for every row of features.
 
     Args:
-        table: see the module's docstring.
+        table: 2^k zeros and ones, as in `BooleanProbe`.
         features: [n, k] booleans, or numbers that are 0 or 1.
 
     Raises:
@@ -116,9 +116,10 @@ class BooleanProbe(BaseEstimator):
     the same features serve every function. See `cross_validate_targets` for held-out scores.
 
     Args:
-        table: the function, as in the module's docstring.
+        table: the function: a 0 or 1 for each combination of the features in counting order, the
+            first feature most significant, such as "0110" for XOR.
         C: inverse strength of the penalty, as in `LogisticProbe` (so are the following options).
-        fit_intercept: whether to fit an unpenalised intercept.
+        fit_intercept: whether to fit an unpenalized intercept.
         tol: relative error of the solution.
         max_iter: largest number of iterations.
         class_weight: None or "balanced".
@@ -156,8 +157,9 @@ class BooleanProbe(BaseEstimator):
     def fit(self, X: Any, features: Any) -> BooleanProbe:
         """Fit the probe to activations [n, d] and features [n, k].
 
-        Raises InputError for an invalid table, features that do not fit it, a different number of
-        rows, NaN or infinity in X, and data in which the function takes one value only.
+        Raises InputError for an invalid table or option, features that do not fit the table, a
+        different number of rows, NaN or infinity in X, and data in which the function takes one
+        value only.
         """
         activations = checked_rows(X).astype(np.float64, copy=False)
         truth = truth_values(self.table, features)

@@ -160,7 +160,8 @@ class HeldOutScores(ShortRepr):
         calibration_error: see `metrics.calibration_error`.
         scores: out-of-fold log-odds, float32; None if not kept.
         reasons: the reason why a target has no scores; None if it has.
-        converged: whether all folds of the target met the tolerance.
+        converged: whether all folds of the target met the tolerance; True for a target without
+            scores.
         C: the inverse strength of the penalty with the lowest log loss over all folds.
     """
 
@@ -196,14 +197,14 @@ def cross_validate_targets(
     and shared by all targets. The same seed gives the same folds.
 
     Args:
-        X: activations at one site.
-        Y: labels, one column per target.
-        groups: the group (document) of every row.
+        X: activations at one site, [n, d].
+        Y: booleans [n, target], the labels of every target.
+        groups: the group (document) of every row, if any.
         n_splits: number of folds.
         seed: random seed of the folds.
-        C: as in `fit_logistic_targets` (so are the following options), or several candidates, of
-            which each fold chooses one (`GRID`).
-        fit_intercept: whether to fit an unpenalised intercept.
+        C: as in `fit_logistic_targets` (so are the following options), or several candidates, such
+            as `GRID`, of which each fold chooses one by the log loss on other folds.
+        fit_intercept: whether to fit an unpenalized intercept.
         tol: relative error of every fit.
         max_iter: largest number of iterations of every fit.
         device: where to compute.
@@ -211,7 +212,8 @@ def cross_validate_targets(
         keep_scores: whether to return the out-of-fold scores, which are as large as `Y`.
 
     Raises:
-        InputError: NaN or infinity, mismatched rows, fewer groups than folds, an invalid option.
+        InputError: NaN or infinity, mismatched rows, fewer groups than folds, an invalid option. A
+            target that cannot be split is no error (see `HeldOutScores.reasons`).
 
     Examples:
         >>> X = np.random.default_rng(0).normal(size=(200, 3))

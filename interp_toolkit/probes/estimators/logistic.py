@@ -83,13 +83,14 @@ def fit_logistic_targets(
     device: Device = None,
     dtype: torch.dtype | None = None,
 ) -> LogisticTargets:
-    """Fit one L2-regularised logistic regression per column of `Y`, all together.
+    """Fit one L2-regularized logistic regression per column of `Y`, all together.
 
     Args:
-        X: activations at one site, an array or a tensor.
-        Y: labels; both classes must occur in every column, among rows of positive weight.
+        X: activations at one site, [n, d], an array or a tensor.
+        Y: booleans [n, target]; both classes must occur in every column, among rows of positive
+            weight.
         C: inverse strength of the penalty, as in scikit-learn.
-        fit_intercept: whether to fit an unpenalised intercept.
+        fit_intercept: whether to fit an unpenalized intercept.
         sample_weight: weights of the rows, shared or per target; a boolean mask leaves rows
             out, so a fold is one more target.
         tol: relative error of the solution at convergence, in the Hessian's norm; rounding sets a
@@ -97,7 +98,7 @@ def fit_logistic_targets(
         max_iter: largest number of L-BFGS iterations per target and precision.
         device: where to compute; by default where `X` is.
         dtype: precision to work in. By default float64 for float64 activations; for narrower
-            ones float32, finished in float64 where `tol` asks for more than float32 gives.
+            ones float32, finished in float64 where `tol` is below 1e-4 or was missed.
 
     Returns:
         The probes, in float64. Targets that missed `tol` are marked, with a ConvergenceWarning.
@@ -286,13 +287,13 @@ def check_options(C: float, tol: float, max_iter: int) -> None:
 
 
 class LogisticProbe(ClassifierMixin, BaseEstimator):
-    """One L2-regularised logistic regression of two classes, as a scikit-learn estimator.
+    """One L2-regularized logistic regression of two classes, as a scikit-learn estimator.
 
     Always computed in float64. The objective is `sklearn.linear_model.LogisticRegression`'s.
 
     Args:
         C: inverse strength of the penalty.
-        fit_intercept: whether to fit an unpenalised intercept.
+        fit_intercept: whether to fit an unpenalized intercept.
         tol: relative error of the solution, in the Hessian's norm.
         max_iter: largest number of L-BFGS iterations.
         class_weight: None, "balanced", or a weight per class.

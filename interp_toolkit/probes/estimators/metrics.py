@@ -1,7 +1,7 @@
 """Classification metrics for many targets at once (one column each).
 
-Scores are log-odds: above 0 means a prediction of True. `rows` restricts each target to some of
-its rows. A metric that is undefined on its rows (one class only, no rows) is NaN.
+Scores are log-odds: above 0 means a prediction of True. A metric is NaN where it is undefined, such
+as AUROC and balanced accuracy with one class only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ def balanced_accuracy(Y: Labels, scores: Scores) -> PerTarget:
 
 
 def auroc(Y: Labels, scores: Scores, rows: Labels | None = None) -> PerTarget:
-    """The probability that a positive row scores above a negative one; ties count one half."""
+    """The probability that a positive row scores above a negative one; ties count one half.
+
+    `rows` restricts each target to some of its rows; None: all.
+    """
     rows = np.ones_like(Y) if rows is None else rows
     ranks = rankdata(np.where(rows, scores, np.inf), axis=0)  # excluded rows rank last
     positive, negative = (Y & rows).sum(0), (~Y & rows).sum(0)

@@ -153,7 +153,8 @@ class Separability(ShortRepr):
         margin: gap between the classes along `direction`, in the activations' units; negative if
             the classes overlap along the best direction tried. A lower bound on the largest
             possible gap.
-        direction: unit normal of that direction.
+        direction: unit vector; zeros if no direction was tried, since one activation has both
+            labels and the classes' means coincide.
         threshold: midway between the classes along it.
         certificate: the weights under which the hulls meet, if not separable.
         reason: the reason for the status, as a phrase.
@@ -209,7 +210,8 @@ def check_separability(
             "bfloat16"); default: the coarser of the arrays' own.
 
     Raises:
-        InputError: shapes that do not match, an empty class, or values that are not finite.
+        InputError: shapes that do not match, an empty class, values that are not finite, or another
+            precision (float8 included).
 
     Examples:
         >>> check_separability([[0.0, 1.0], [1.0, 0.0]], [[0.0, 0.0], [1.0, 1.0]]).status

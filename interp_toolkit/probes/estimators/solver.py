@@ -151,7 +151,7 @@ class LogisticProblem:
 
     Attributes:
         rows: the design matrix, one row per observation; with a column of ones for an intercept.
-        penalty: 1 for a penalised parameter, 0 for the intercept.
+        penalty: 1 for a penalized parameter, 0 for the intercept.
         signs: +1 or -1 per target and row.
         weights: weights of the rows, per target or shared; None for ones.
         C: weight of the data relative to the penalty.

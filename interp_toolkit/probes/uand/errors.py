@@ -93,7 +93,7 @@ class PairErrors(ShortRepr):
 
     @property
     def worst_after_offset(self) -> Float[np.ndarray, " pair"]:
-        """The worst error after each pair's best gain and bias on these inputs (see `epsilon`)."""
+        """The worst error after each pair's best gain and bias on these inputs; NaN as `worst`."""
         on, off = self._on(), self._off()
         least = after_offset(on[0], on[1], off[0], off[1])
         return np.where(self.observed, least, np.nan)
@@ -202,7 +202,7 @@ class Tile(NamedTuple):
     Attributes:
         first: the feature.
         partners: the other features.
-        places: indices of the pairs in the original list.
+        partner_indices: indices of the pairs in the original list.
     """
 
     first: int
@@ -412,7 +412,7 @@ def main_claim(pair_claims: list[Claim]) -> Claim:
     """The class of the layer as a whole: computed or before, whichever has more pairs.
 
     A layer may be built for a few pairs out of many. Only if no pair is in these two classes is the
-    layer absent or undecided, whichever has more pairs.
+    layer absent or undecided, whichever has more pairs; undecided if all pairs are unseen.
     """
     counted = counts(pair_claims)
     rivals: tuple[tuple[Claim, Claim], ...] = (("computed", "before"), ("absent", "undecided"))

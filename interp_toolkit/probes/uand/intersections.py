@@ -113,7 +113,7 @@ class HigherFanIn:
 def feature_weights(
     pre: Float[np.ndarray, "n neuron"], features: Bool[np.ndarray, "n feature"]
 ) -> tuple[Float[np.ndarray, "feature neuron"], Float[np.ndarray, " neuron"]]:
-    """Weights from features to neurons, and the remainder, by least squares."""
+    """Weights from features to neurons and the neurons' bias, by least squares."""
     on = np.column_stack([features, np.ones(len(features))]).astype(np.float64)
     fitted = np.linalg.lstsq(on.T @ on, on.T @ pre.astype(np.float64), rcond=None)[0]
     return fitted[:-1], fitted[-1]

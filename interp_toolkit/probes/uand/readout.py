@@ -64,7 +64,7 @@ class UANDReadout(BaseEstimator):
 
     Attributes:
         n_features_in_: number of columns of the activations.
-        n_together_: [m, m] number of rows on which two features are on together.
+        n_together_: [m, m] number of rows on which two of the m features are on together.
 
     Examples:
         >>> on = np.random.default_rng(0).random((200, 3)) < 0.5
@@ -83,7 +83,7 @@ class UANDReadout(BaseEstimator):
 
         Args:
             X: [n, d] activations.
-            features: [n, m] booleans: the features that are on in each row.
+            features: [n, m] booleans, or 0 and 1: the features that are on in each row.
 
         Raises:
             InputError: shapes that do not fit, values that are not finite or not boolean, a ridge
@@ -111,7 +111,8 @@ class UANDReadout(BaseEstimator):
             gates: the feature indices of each gate, one or more; None: all pairs i < j, in order.
 
         Raises:
-            InputError: unknown features, or a gate that is true on none of the fitted rows.
+            InputError: unknown or repeated features, or a gate that is true on none of the fitted
+                rows.
         """
         check_is_fitted(self)
         chosen = all_pairs(self._features.shape[1]).tolist() if gates is None else gates
@@ -127,7 +128,7 @@ class UANDReadout(BaseEstimator):
     ) -> Float[np.ndarray, "n gate"]:
         """The gates' scores on these activations: near 1 if true, near 0 if false.
 
-        Raises InputError as `readouts` does.
+        Raises InputError as `readouts` does, and for activations of another width.
         """
         directions, intercepts = self.readouts(gates)
         return np.asarray(numbers(X, self.n_features_in_) @ directions.T + intercepts)

@@ -32,11 +32,11 @@ class SiteSummary:
         input: name of its input, or None.
         counts: pairs by class (see `probes.uand.errors`).
         epsilon: errors of the readouts over all observed pairs, on held-out rows: of the "layer",
-            its "input", a "reinitialized" layer and "shuffled" labels.
+            its "input", a "reinitialised" (random) layer and "shuffled" labels; None: not measured.
         by_class: errors of the layer: "worst", "q99" and "rms" by features on ("both", "one",
             "none").
         mean_worst: the layer's mean over pairs of the worst error after offset.
-        random_mean_worst: the same for each random layer.
+        random_mean_worst: the same for each random (weight-shuffled) layer.
         p_better, p_worse: p-values that a random layer reads the pairs as well, or as badly; not
             corrected for the number of layers.
         behind_attention: whether attention may have brought information that the input, at a
@@ -93,7 +93,7 @@ class UANDEvidence(Evidence):
         p_better: p-value that one of them reads the pairs as well; None without any.
         behind_attention: whether attention may have brought ANDs from other positions.
         positions: number of positions analyzed.
-        held_out: one in this many is held out, whole rows together.
+        held_out: one position in this many is held out, whole rows together.
     """
 
     site: str = column("layer")
@@ -263,7 +263,7 @@ def evidence_of(
         main: the class of the layer (see `errors.main_claim`).
         n_layers: number of layers from which this one was chosen.
         n_positions: number of positions analyzed.
-        held_out: one in this many is held out.
+        held_out: one position in this many is held out.
     """
     n_random = len(site.random_mean_worst)
     status: Status = main

@@ -46,8 +46,8 @@ def save(
         training: how it was trained, as JSON data; default: the model's record.
 
     Raises:
-        InputError: another model class, another suffix, a missing folder, or records that are not
-            JSON data.
+        InputError: another model class, another suffix, a missing folder, records that are not
+            JSON data, or a file that cannot be written.
 
     Examples:
         >>> import interp_toolkit as it
