@@ -83,11 +83,11 @@ def doctor(
         original: the Hugging Face model that it represents: a folder, or a live model. None: that
             of a bridge is rebuilt from its own tensors, if they were not processed.
         progress: called with a description of each step.
-        load_options: options for `load`; ignored for a live model.
+        load_options: options for `load`; none for a live model.
 
     Raises:
-        InputError: from `load`; a prompt or an original that does not fit the model; or a model
-            that cannot run or whose logits are not finite.
+        InputError: from `load`; options for a live model; a prompt or an original that does not
+            fit the model; or a model that cannot run or whose logits are not finite.
 
     Examples:
         >>> import interp_toolkit as it
@@ -100,6 +100,8 @@ def doctor(
     elif rows.ndim != 2 or not rows.numel() or rows.is_floating_point():
         raise InputError(f"prompt is a tensor {list(rows.shape)}: give token ids [row position]")
     say = progress or (lambda step: None)
+    if load_options and not isinstance(model, str | Path):
+        raise InputError(f"{next(iter(load_options))} applies only to a model that is loaded")
     live: Any = model if not isinstance(model, str | Path) else load(model, **load_options)
     check_model(live)
     prompts = [prompt] if isinstance(prompt, str) else [] if rows is not None else list(prompt)
@@ -137,7 +139,7 @@ class _Examination:
         if not self.prompts:
             return None
         if getattr(self.model, "tokenizer", None) is None:
-            raise InputError("this model has no tokenizer, so --prompt cannot be read")
+            raise InputError("this model has no tokenizer, so the prompt's text cannot be read")
         tokens: torch.Tensor = self.model.to_tokens(self.prompts[0])
         return tokens
 

@@ -242,3 +242,8 @@ def test_a_model_that_takes_rows_of_one_length_is_examined(made) -> None:
     handle.remove()
     with pytest.raises(it.InputError, match=r"give token ids \[row position\]"):
         it.doctor(model, prompt=torch.zeros(3))
+
+
+def test_options_of_loading_are_refused_with_a_live_model() -> None:
+    with pytest.raises(it.InputError, match="device applies only to a model that is loaded"):
+        it.doctor(it.load("toy:induction"), device="cpu")

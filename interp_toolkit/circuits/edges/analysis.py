@@ -74,7 +74,7 @@ class CircuitOptions(Options):
 
     level: float = Field(0.05, gt=0, lt=1, description="Significance level for an edge.")
     max_edges: int = Field(
-        512, ge=0, description="Edges measured at most; the others are estimated."
+        512, ge=1, description="Edges measured at most; the others are estimated."
     )
     metric: str | None = Field(
         None,

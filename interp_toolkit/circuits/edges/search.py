@@ -288,8 +288,10 @@ def find_circuit(
             f"{groups.max() + 1} different prompts are too few to select edges on one half and "
             f"test them on the other; give at least {FEWEST_ROWS}"
         )
-    if not 0 < level < 1 or max_edges < 1:
-        raise InputError(f"level {level} must lie between 0 and 1, max_edges {max_edges} above 0")
+    if not 0 < level < 1:
+        raise InputError(f"level must lie between 0 and 1, got {level}")
+    if max_edges < 1:
+        raise InputError(f"max_edges must be at least 1, got {max_edges}")
     engine = PatchedModel(model)
     limit = parse_memory(memory)
     prompts_at_once(engine, prompts.n_pos, limit)  # raises before anything is computed

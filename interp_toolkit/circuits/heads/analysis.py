@@ -132,7 +132,10 @@ class HeadKindOptions(Options):
         "model performs the task.",
     )
     length: int | None = Field(
-        None, ge=SHORTEST + 1, description="Length of synthetic prompts; default: the context."
+        None,
+        ge=SHORTEST + 1,
+        description="Length of synthetic prompts; default: the context, at most 128 (40 in a "
+        "large model).",
     )
 
 

@@ -125,8 +125,8 @@ def read_features(
         threshold: SAE latents above it are on; 0 or more.
 
     Raises:
-        InputError: the source is missing, cannot be read or does not fit the model; or a word or a
-            file is given with `side` or `threshold`, which only an SAE's folder has.
+        InputError: the source is missing, cannot be read or does not fit the model; or a word, a
+            file or an array is given with `side` or `threshold`, which only an SAE's folder has.
 
     Examples:
         >>> import interp_toolkit as it
@@ -136,6 +136,8 @@ def read_features(
     if isinstance(spec, FeatureSet):
         return spec
     if isinstance(spec, Tensor | np.ndarray):
+        if side != "decoder" or threshold:
+            raise InputError("side and threshold apply only to an SAE folder, not to an array")
         return _directions(_as_tensor(spec), None, "the directions given", model)
     try:
         path = Path(spec).expanduser()

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.probes.estimators.logistic import LogisticProbe
+from interp_toolkit.probes.estimators.logistic import LogisticProbe, as_booleans
 
 
 def checked_rows(X: Any) -> Float[np.ndarray, "batch d_model"]:
@@ -95,18 +95,6 @@ def truth_values(table: str, features: Any) -> Bool[np.ndarray, " batch"]:
         )
     index = columns @ (1 << np.arange(n_features - 1, -1, -1))
     return np.asarray(np.array([bit == "1" for bit in table])[index])
-
-
-def as_booleans(features: Any) -> Bool[np.ndarray, "batch feature"]:
-    """Features as booleans; InputError unless they are 2-dimensional, of 0s and 1s."""
-    values = np.asarray(features)
-    if values.ndim != 2:
-        raise InputError(f"the features must be [rows, features], got shape {values.shape}")
-    if values.dtype != bool:
-        if values.dtype.kind not in "iuf" or not np.isin(values, (0, 1)).all():
-            raise InputError("the features must be booleans, or numbers that are 0 or 1")
-        values = values.astype(bool)
-    return values
 
 
 class BooleanProbe(BaseEstimator):

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.probes.estimators import metrics
 from interp_toolkit.probes.estimators.logistic import (
     BLOCK_ELEMENTS,
+    as_booleans,
     check_options,
     fit_site,
     warn_unconverged,
@@ -198,7 +198,7 @@ def cross_validate_targets(
 
     Args:
         X: activations at one site, [n, d].
-        Y: booleans [n, target], the labels of every target.
+        Y: booleans, or numbers that are 0 or 1, [n, target]: the labels of every target.
         groups: the group (document) of every row, if any.
         n_splits: number of folds.
         seed: random seed of the folds.
@@ -226,7 +226,7 @@ def cross_validate_targets(
         raise InputError("C is empty: give at least one value")
     for strength in strengths:
         check_options(strength, tol, max_iter)
-    labels = Y.detach().cpu().numpy() if isinstance(Y, Tensor) else np.asarray(Y)
+    labels = as_booleans(Y, "labels")
     n_row, n_target = labels.shape
     _check_split(n_row, len(X), n_splits, groups)
     shared = None if groups is None else grouped_folds(groups, n_splits, seed)

@@ -87,7 +87,7 @@ def fit_logistic_targets(
 
     Args:
         X: activations at one site, [n, d], an array or a tensor.
-        Y: booleans [n, target]; both classes must occur in every column, among rows of positive
+        Y: booleans, or 0 and 1, [n, target]; both classes must occur in every column, among rows of positive
             weight.
         C: inverse strength of the penalty, as in scikit-learn.
         fit_intercept: whether to fit an unpenalized intercept.
@@ -114,7 +114,7 @@ def fit_logistic_targets(
     """
     check_options(C, tol, max_iter)
     site = Site(X, fit_intercept=fit_intercept, device=device)
-    labels = Y.detach().cpu().numpy() if isinstance(Y, Tensor) else np.asarray(Y)
+    labels = as_booleans(Y, "labels")
     weights = None if sample_weight is None else np.asarray(sample_weight)
     fitted = fit_site(site, labels, weights, C=C, tol=tol, max_iter=max_iter, dtype=dtype)
     warn_unconverged(fitted.converged)
@@ -251,6 +251,18 @@ def class_weights(
     by_target = weights if weights.ndim == 2 else weights[:, None]
     positive = np.where(Y, by_target, 0).sum(0, dtype=float)
     return positive, np.where(Y, 0, by_target).sum(0, dtype=float)
+
+
+def as_booleans(columns: Any, what: str = "features") -> Bool[np.ndarray, "batch column"]:
+    """Features or labels as booleans; InputError unless they are 2-dimensional, of 0s and 1s."""
+    values = columns.detach().cpu().numpy() if isinstance(columns, Tensor) else np.asarray(columns)
+    if values.ndim != 2:
+        raise InputError(f"the {what} must be [rows, {what}], got shape {values.shape}")
+    if values.dtype != bool:
+        if values.dtype.kind not in "iuf" or not np.isin(values, (0, 1)).all():
+            raise InputError(f"the {what} must be booleans, or numbers that are 0 or 1")
+        values = values.astype(bool)
+    return values
 
 
 def _check_targets(

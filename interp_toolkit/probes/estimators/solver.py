@@ -27,14 +27,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from interp_toolkit.errors import InputError
 
 Rows = Float[np.ndarray, "batch d_model"] | Float[Tensor, "batch d_model"]
-Labels = Bool[np.ndarray, "batch target"] | Bool[Tensor, "batch target"]
+Labels = Shaped[np.ndarray, "..."] | Shaped[Tensor, "..."]  # 0 and 1, [batch target]; checked
 Device = str | torch.device | None
 ROW_CHUNK = 8192
 

@@ -116,6 +116,8 @@ class UANDReadout(BaseEstimator):
         """
         check_is_fitted(self)
         chosen = all_pairs(self._features.shape[1]).tolist() if gates is None else gates
+        if not len(chosen):
+            raise InputError("gates is empty: give at least one")
         columns = [self._whitened_readout(gate) for gate in chosen]
         readouts, shares = (np.stack(part) for part in zip(*columns, strict=True))
         directions = self._whitening.directions(readouts)
@@ -148,9 +150,9 @@ class UANDReadout(BaseEstimator):
         Raises:
             InputError: a table that does not fit, or what `readouts` raises.
         """
-        terms = {tuple(features[k] for k in chosen): c for chosen, c in mobius(table).items()}
         if 2 ** len(features) != len(table):
             raise InputError(f"the table {table} does not fit {len(features)} features")
+        terms = {tuple(features[k] for k in chosen): c for chosen, c in mobius(table).items()}
         constant = float(terms.pop((), 0))
         gates = [gate for gate, coefficient in terms.items() if coefficient]
         if not gates:

@@ -264,8 +264,8 @@ def test_given_tokens_are_used(induction):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"level": 0.0}, "level 0.0"),
-        ({"max_edges": 0}, "max_edges 0"),
+        ({"level": 0.0}, "level must lie between 0 and 1, got 0.0"),
+        ({"max_edges": 0}, "max_edges must be at least 1, got 0"),
         ({"tokens": [[1, 2, 3, 4] * 4] * 4}, "1 different prompts are too few"),
         ({"tokens": [[99] * 16] * 8}, "outside the vocabulary"),
     ],

@@ -274,8 +274,8 @@ def test_how_verdicts_are_worded():
     assert verdict.headline(nothing, checked()) == "No induction head is detected."
     assert verdict.findings(nothing, [], [], checked()) == [
         "Nearest: L1H2 (induction, 10 % of its attention on the pattern's keys at queries that "
-        "have any, adjusted p = 1): its excess over the controls is below the threshold of 0.3 and its "
-        "adjusted p is above 0.05.",
+        "have any, adjusted p = 1): its excess over the controls is below the threshold of 0.3 and "
+        "its adjusted p is above 0.05.",
         "Task: ninety of a hundred.",
     ]
     assert verdict.status(nothing, checked()) == "not_detected"

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import interp_toolkit as it
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.features.feature_sets import FeatureSet, read_features
 from interp_toolkit.models.features.sae_files import read_sae
@@ -235,3 +236,10 @@ def test_an_sae_without_a_hook_has_directions_only(own, sae_folder):
     assert features.directions.shape == (24, 16)
     with pytest.raises(InputError, match=r"an SAE whose cfg\.json names its hook point"):
         features.label(torch.zeros(2, 16))
+
+
+@pytest.mark.parametrize("options", [{"side": "encoder"}, {"threshold": 0.5}])
+def test_an_array_of_directions_has_no_side_and_no_threshold(options):
+    model = it.load("toy:induction")
+    with pytest.raises(InputError, match="apply only to an SAE folder, not to an array"):
+        read_features(np.eye(int(model.cfg.d_model))[:1], model, **options)

@@ -16,6 +16,7 @@ from interp_toolkit.probes.estimators.heldout import (
     shuffled_labels,
     stratified_folds,
 )
+from interp_toolkit.probes.estimators.logistic import fit_logistic_targets
 from interp_toolkit.stats import max_statistic_p_values
 
 
@@ -206,3 +207,16 @@ def test_noise_that_comes_in_documents_needs_their_labels_moved_whole():
         permuted += max_statistic_p_values(accuracy[0], accuracy[1:]).min() <= 0.05
     assert traded <= binom.ppf(0.999, n_sets, 0.05)
     assert permuted > binom.ppf(0.999, n_sets, 0.05)
+
+
+def test_labels_of_0_and_1_are_booleans_and_nothing_else_is():
+    X = np.random.default_rng(0).normal(size=(120, 3))
+    Y = X[:, :2] > 0
+    for labels in (Y.astype(int), Y.astype(float)):
+        scores = cross_validate_targets(X, labels)
+        assert scores.accuracy.tolist() == cross_validate_targets(X, Y).accuracy.tolist()
+        assert scores.reasons == (None, None)
+    for wrong, message in ((2 * Y, "0 or 1"), (Y[:, 0], r"\[rows, labels\], got shape \(120,\)")):
+        for function in (cross_validate_targets, fit_logistic_targets):
+            with pytest.raises(InputError, match=message):
+                function(X, wrong)

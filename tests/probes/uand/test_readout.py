@@ -311,3 +311,12 @@ def test_what_does_not_fit_the_readouts_is_said():
     ):
         with pytest.raises(InputError, match=what):
             call()
+
+
+def test_no_gates_and_tables_of_another_length_are_one_line():
+    X = np.random.default_rng(0).normal(size=(60, 5))
+    readout = UANDReadout().fit(X, X[:, :2] > 0)
+    with pytest.raises(InputError, match="gates is empty"):
+        readout.readouts([])
+    with pytest.raises(InputError, match="the table 01101001 does not fit 2 features"):
+        readout.truth_table_readout("01101001", (0, 1))
