@@ -87,8 +87,8 @@ def fit_logistic_targets(
 
     Args:
         X: activations at one site, [n, d], an array or a tensor.
-        Y: booleans, or 0 and 1, [n, target]; both classes must occur in every column, among rows of positive
-            weight.
+        Y: booleans, or 0 and 1, [n, target]; both classes must occur in every column, among rows
+            of positive weight.
         C: inverse strength of the penalty, as in scikit-learn.
         fit_intercept: whether to fit an unpenalized intercept.
         sample_weight: weights of the rows, shared or per target; a boolean mask leaves rows
