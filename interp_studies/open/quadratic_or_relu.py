@@ -273,6 +273,6 @@ QUADRATIC_OR_RELU = Study(
     grid,
     report,
     SEEDS,
-    question="Do quadratic neurons compute more ANDs than as many ReLU neurons?",
+    question="Do quadratic neurons compute more ANDs than the same number of ReLU neurons?",
     first_seed=FRESH,
 )

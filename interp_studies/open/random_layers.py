@@ -255,8 +255,7 @@ CLAIMS = [  # made on seeds 0 to 7
     ),
     Claim(
         "sparse beside",
-        f"at {AT} features a layer with one weight in five needs more than 1.2 times a Gaussian "
-        "ReLU layer's width",
+        f"at {AT} features a sparse layer needs more than 1.2 times a Gaussian ReLU layer's width",
         above=1.2,
         overturned_by="a ratio near 1 at another scale of biases",
         factor=True,

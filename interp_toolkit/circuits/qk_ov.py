@@ -431,7 +431,8 @@ def reason_of_no_score(circuit: KindOfCircuit, view: ModelWeights, notes: Sequen
             return note.partition(": ")[2]
     if (view.d_vocab if circuit is QK_CIRCUIT else shared_tokens(view)) < 2:
         return "there are fewer than two tokens to compare"
-    return f"every head's {circuit.zero}"
+    undefined = "so the score (sum of eigenvalues over sum of their absolute values) is undefined"
+    return f"every head's {circuit.zero}, {undefined}"
 
 
 def _others(circuit: KindOfCircuit, n: int, notes: Sequence[str]) -> str:
@@ -472,7 +473,7 @@ def sentences_of_all(
         f"Heads whose circuit {circuit.favors} with randomly permuted residual "
         f"coordinates: {len(names)} of {len(scored)} (p ≤ {LEVEL:g}, Holm over the OV and QK "
         "circuits of all heads)." + _others(circuit, len(scores) - len(scored), notes),
-        f"{highest}, z = {best.z:.1f}, "
+        f"{highest}; its trace, the sum of the eigenvalues, has z = {best.z:.1f}, "
         f"{equals_p(best.p_adjusted, 'adjusted one-sided p')}"
         f"{'' if names else '; not significant against permuted coordinates'}.",
     ]

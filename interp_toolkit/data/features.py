@@ -171,7 +171,7 @@ class FeatureData(ShortRepr):
         return self
 
     def within_context(self, n_ctx: int) -> FeatureData:
-        """The rows of at most `n_ctx` tokens; all rows if most are longer."""
+        """The rows of at most `n_ctx` tokens; if most are longer, all, which a pass rejects."""
         short = np.flatnonzero(self.lengths <= n_ctx)
         if len(short) == len(self) or 2 * len(short) < len(self):
             return self

@@ -423,7 +423,7 @@ def test_heads_are_analysed_and_written_as_json(tmp_path: Path, call) -> None:
     assert abs(found[1, 1]) < 1e-6
     code, out, _ = call("analyze", "toy:xor-2head", "--probe", "heads")
     assert code == 0
-    assert "Not tested: none of the prompts" in out
+    assert "not tested: none of the prompts" in out
 
 
 @pytest.mark.parametrize("command", ["train", "litmus", "sweep", "reproduce"])

@@ -107,7 +107,7 @@ def test_what_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
         f"{tmp_path / 'csv'} holds no .txt, .jsonl, .json, .parquet, .tokens or .raw file; it has "
         "a.csv"
     )
-    assert "a.csv is no .txt, .jsonl, " in refused(tmp_path / "csv" / "a.csv")
+    assert "a.csv is not a .txt, .jsonl, " in refused(tmp_path / "csv" / "a.csv")
     write(tmp_path, "mixed/a.txt", TRAIN)
     write(tmp_path, "mixed/b.jsonl", TRAIN)
     assert "holds files of json and text" in refused(tmp_path / "mixed")

@@ -228,7 +228,7 @@ class CircuitFinding(Finding):
         return [edges, nodes, check_table(self.evidence)]
 
     def write_graph(self, path: Path) -> None:
-        """Write the graph: `.graphml`, `.json` (node-link) or `.eap.json`."""
+        """Write the graph; `path` ends in .graphml, .json (node-link) or .eap.json (EAP-IG)."""
         write_graph(self.network, path)
 
 

@@ -183,7 +183,7 @@ def why_not(head: HeadVerdict, floor: float, rival: str | None = None) -> str | 
         if over_null >= LEAST_EXCESS and head.p_value <= LEVEL:
             return f"{threshold} (unadjusted {head.p_value:.2g}): {CHANCE}"
         reasons.append(threshold)
-    return " and ".join(reasons) or None
+    return f"by attention alone, {' and '.join(reasons)}" if reasons else None
 
 
 def rival_of(scores: DetectorScores, at: Head, described: Described | None) -> str | None:
@@ -220,7 +220,7 @@ def headline(heads: Sequence[HeadVerdict], task_check: TaskCheck | None, unteste
         why = (untested or NO_TASK).partition(";")[0] if task_check is None else task_check.failure
         if not detected:
             if not _compared(heads):
-                return f"Not tested: {why}; attention could not be tested either."
+                return f"Effects not tested: {why}; attention could not be tested either."
             return f"Effects not tested: {why}; no head stands out by attention alone."
         return _fitted([f"By attention alone, as {why}: ", "By attention alone: "], detected)
     if detected:

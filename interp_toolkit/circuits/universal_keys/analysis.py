@@ -206,11 +206,13 @@ class UniversalKeysFinding(Finding):
 def analyze(run: Run[UniversalKeysOptions]) -> UniversalKeysFinding:
     """Find every head's function for every query token.
 
-    Without data, the prompts are those of the task that the model records.
+    Without data, the prompts are synthetic, made from the model's task record.
 
     Raises:
-        InputError: there are neither data nor a record of universal keys; the data or the features
-            do not fit (see `data_rows`); or scores cannot be read (see `key_scores`).
+        InputError: there are neither data nor a task record of universal keys; there are data
+            without features, or a position without data; the record, the data or the features do
+            not fit (see `made_rows` and `data_rows`); or scores cannot be read or exceed the
+            memory (see `key_scores`).
     """
     model, data, options = run.model, run.data, run.options
     features = options.read(options.features, model)

@@ -220,7 +220,7 @@ def _no_text(path: Path, there: Sequence[str]) -> str:
     *most, last = _FORMATS
     formats = f"{', '.join(most)} or {last} file"
     if path.is_file():
-        return f"{path} is no {formats}"
+        return f"{path} is not a {formats}"
     return (
         f"{path} holds no {formats}; it has {listed(there, _NAMED)}"
         if there

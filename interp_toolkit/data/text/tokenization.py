@@ -150,8 +150,8 @@ def read_tokenizer(path: str | Path, specials: Sequence[str] = ()) -> TextTokeni
         tokenizer = Tokenizer.from_str(read_whole_text(file))
     except OSError as error:
         raise InputError(
-            f"{file} cannot be read ({error.strerror}): give --set tokenizer=train, or a "
-            "tokenizer.json"
+            f"{file} cannot be read ({error.strerror}): give the path of a tokenizer.json, or "
+            "--set tokenizer=train"
         ) from error
     except BaseException as error:  # the library's panics are not Exceptions
         if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):

@@ -132,7 +132,7 @@ def _hook(submodule: Any) -> str | None:
 
 
 def _lengths_in_encoder(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Scale latents by the norms of their decoder rows, which become 1."""
+    """Fold the norms of the decoder rows into the encoder: rows of norm 1, and the same output."""
     lengths = tensors["W_dec"].norm(dim=1)
     lengths = lengths.clamp_min(torch.finfo(lengths.dtype).tiny)  # for latents that write nothing
     changed = {"W_dec": tensors["W_dec"] / lengths[:, None]}

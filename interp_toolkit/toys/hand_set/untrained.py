@@ -56,7 +56,7 @@ def random_model(
         dtype: dtype of the parameters.
     """
     if not (gain > 0 and math.isfinite(gain)):
-        raise InputError(f"gain must be positive, got {gain}")
+        raise InputError(f"gain must be positive and finite, got {gain}")
     config = TransformerConfig(
         n_layers=n_layers,
         d_model=d_model,

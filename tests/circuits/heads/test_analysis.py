@@ -124,7 +124,9 @@ def test_attention_that_cannot_be_compared_is_not_tested(toy, detector, lacks):
     assert all(head.p_value is None for head in result.heads)
     assert result.status == "not_tested"
     assert result.headline.endswith("attention could not be tested either.")
-    assert "Not tested: none of the prompts contains a repeated sequence; " in result.headline
+    assert (
+        "Effects not tested: none of the prompts contains a repeated sequence; " in result.headline
+    )
     assert result.findings[0].startswith("Effects of heads are not tested, as none of the prompts")
     assert result.findings[1:] == ["No head's attention was tested; the notes give the reason."]
     [note] = [note for note in result.notes if note.startswith(detector)]
@@ -274,8 +276,8 @@ def test_how_verdicts_are_worded():
     assert verdict.headline(nothing, checked()) == "No induction head is detected."
     assert verdict.findings(nothing, [], [], checked()) == [
         "Nearest: L1H2 (induction, 10 % of its attention on the pattern's keys at queries that "
-        "have any, adjusted p = 1): its excess over the controls is below the threshold of 0.3 and "
-        "its adjusted p is above 0.05.",
+        "have any, adjusted p = 1): by attention alone, its excess over the controls is below the "
+        "threshold of 0.3 and its adjusted p is above 0.05.",
         "Task: ninety of a hundred.",
     ]
     assert verdict.status(nothing, checked()) == "not_detected"

@@ -273,8 +273,8 @@ class QuadraticAND(ShortRepr):
         dim = self.features.shape[1]
         if dim > MOST_DIMENSIONS:
             raise InputError(
-                f"{dim} dimensions need {dim * (dim + 1) // 2} neurons; layers have at most "
-                f"{MOST_DIMENSIONS} dimensions: use `scores` instead"
+                f"{dim} dimensions need {dim * (dim + 1) // 2:,} neurons; a layer is built "
+                f"for at most {MOST_DIMENSIONS} dimensions: use the method `scores` instead"
             )
         axes = torch.eye(dim, dtype=torch.float64)
         first, second = torch.triu_indices(dim, dim, offset=1)

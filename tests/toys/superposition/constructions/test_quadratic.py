@@ -92,7 +92,7 @@ def test_sampled_errors_are_those_of_the_scores() -> None:
 
 
 def test_sizes_that_cannot_work_are_refused() -> None:
-    with pytest.raises(InputError, match="524800 neurons"):
+    with pytest.raises(InputError, match="524,800 neurons"):
         quadratic_and(8, 1024).layer()
     with pytest.raises(InputError, match="most_on is 7"):
         drawn(8, 4).sampled_errors(7, 10)
