@@ -101,7 +101,7 @@ def test_rows_that_ask_nothing_say_so(call, tmp_path):
     (result,) = json.loads(out)["results"]
     assert result["performs_task"] is None
     assert "not tested" in result["verdict"]
-    assert any("give prompts with answers" in note for note in result["notes"])
+    assert "give prompts with answers" in result["verdict"]
 
 
 def test_data_with_answers_is_analyzed_without_being_asked_by_name(asking):
