@@ -42,7 +42,7 @@ def train_and_measure(
     """Train one seed of a variant; returns its figure and learning curve."""
     _, run = train_seed(recipe, settings, seed, device, folder)
     if KEY not in run.training:
-        raise InputError(f"{recipe} records no {KEY}, by which its runs are compared")
+        raise InputError(f"{recipe} records no final score, by which its runs are compared")
     end_run(folder)
     measured, curve = final_score_of(run.training), run.training["curve"]
     values = {

@@ -209,5 +209,5 @@ def test_a_recipe_without_a_figure_is_refused(
     xor = registry.find("recipes", "xor")
     run = registry.TrainingRun(None, "", (), (), {}, {"settings": {}, "curve": {}})
     monkeypatch.setattr(study, "train_seed", lambda *_: (None, run))
-    with pytest.raises(InputError, match="xor does not record the number"):
+    with pytest.raises(InputError, match="xor records no final score"):
         study.train_and_measure(folder=tmp_path, recipe=xor.name, settings={}, seed=0, device="cpu")
