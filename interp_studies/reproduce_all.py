@@ -124,11 +124,12 @@ def page(made: Iterable[Made]) -> str:
         "artifact.",
         "",
         "- *Reached*, *partly reached*, *not reached*: all, some or none of the compared numbers "
-        "are at least as good as the reported ones or lie in the expected range.",
+        "are at least as good as the reported ones or lie in the expected range, or of the "
+        "compared orderings are the reported ones.",
         "- *Answered*, *partly answered*: all or some claims are confirmed or refuted by their "
         "confidence intervals.",
-        "- *Confirmed*: the claimed effect is shown. *Undecided*: the comparison could not be "
-        "decided. *Described*: there is nothing to compare.",
+        "- *Confirmed*: the claimed effect is shown in every seed. *Undecided*: the comparison "
+        "could not be decided. *Described*: there is nothing to compare.",
         "",
         "| artifact | preset | outcome | minutes |",
         "|---|---|---|---|",
@@ -146,7 +147,7 @@ def _linked(one: Made) -> str:
 
 def _outcome(one: Made) -> str:
     if one.result is None:
-        return f"not made: {_one_line(one.why_not)}"
+        return f"not made: {_one_line(one.why_not)}".replace("|", "\\|")
     return one.result.status.replace("_", " ")
 
 

@@ -227,14 +227,15 @@ def sentences(
     tested = [component for component in components if component.status]
     n_heads = sum(component.head is not None for component in tested)
     n_mlps = len(tested) - n_heads
-    parts = f"{n_heads} heads" + (f" and {n_mlps} MLPs" if n_mlps else "")
+    parts = f"{n_heads} head{'s' * (n_heads != 1)}"
+    parts += f" and {n_mlps} MLP{'s' * (n_mlps != 1)}" if n_mlps else ""
     order = "Largest contributions"
     if any(component.status == "detected" for component in tested):
         order = "Contributions, detected ones first, then by size"
     return [
         f"The mean {e.metric} is {e.total:.2f} [{e.total_low:.2f}, {e.total_high:.2f}], "
         f"n = {e.rows}.",
-        f"{order} ({min(2, len(tested))} of {parts}): "
+        f"{order} (of {parts}): "
         + "; ".join(
             f"{c.name} {c.effect:.2f} [{c.low:.2f}, {c.high:.2f}], {c.null_mean:.2f} for other "
             "prompts' answers"

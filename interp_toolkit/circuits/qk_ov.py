@@ -263,7 +263,7 @@ OV_CIRCUIT = KindOfCircuit(
     "copying",
     "copying OV",
     "maps tokens to themselves more than",
-    "direct path from token embeddings to logits is zero",
+    "direct path from token embeddings to logits of input tokens is zero",
     ("source", "logit"),
     OVScores,
     OVPair,
@@ -441,7 +441,9 @@ def _others(circuit: KindOfCircuit, n: int, notes: Sequence[str]) -> str:
         return ""
     heads, whose = ("other head has", "its") if n == 1 else ("other heads have", "their")
     unread = any(note.startswith((f"no {circuit.score} scores", "layer ")) for note in notes)
-    why = "the notes give the reason" if unread else f"{whose} {circuit.zero}"
+    why = f"{whose} {circuit.zero}"
+    if unread:
+        why = f"the notes give the reason, or {why}"
     return f" {n} {heads} no score: {why}."
 
 
@@ -465,7 +467,8 @@ def sentences_of_all(
             f"{capital(circuit.kind)} circuit{plural}, from weights alone: {listed(names, 6)}."
         )
     best = (beyond if names else scored).iloc[0]
-    highest = f"Highest {circuit.score} score: {best.score:.3g} in {name_of(best)} ({SCALE})"
+    which = "significant " if names else ""
+    highest = f"Highest {which}{circuit.score} score: {best.score:.3g} in {name_of(best)} ({SCALE})"
     if math.isnan(best.score):
         highest = f"The {circuit.score} score of {name_of(best)} is undefined (eigenvalues of 0)"
     return [

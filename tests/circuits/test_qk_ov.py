@@ -65,7 +65,8 @@ def test_heads_without_a_score_are_counted_with_their_reason() -> None:
     finding = ANALYSES["ov"](load("toy:induction-rotary")).findings[0]
     assert ": 1 of 1 (p ≤ 0.05" in finding
     assert finding.endswith(
-        "3 other heads have no score: their direct path from token embeddings to logits is zero."
+        "3 other heads have no score: their direct path from token embeddings to logits of input "
+        "tokens is zero."
     )
 
 

@@ -246,7 +246,7 @@ def _finding(
 
 FIRST_STAGE = "heads were not knocked out yet (first stage: attention alone)"
 QUICK_NOTE = f"{QUICK}; --effort standard tests the heads' effects"
-NO_LOGITS = "heads were not knocked out, since the model has no logits to change"
+NO_LOGITS = "the model has no logits for knockouts to change"
 
 
 def untested_note(model: Any) -> str:

@@ -124,7 +124,7 @@ def _decisive(heads: Sequence[HeadVerdict]) -> HeadVerdict:
 
 
 NO_TASK = "the prompts define no task that can be measured"
-QUICK = "heads were not knocked out (effort: quick)"
+QUICK = "heads were not knocked out (quick effort)"
 ATTENTION = "% of its attention on the pattern's keys"
 WHERE = "at queries that have any"
 NO_CONTROL = "too few matched controls in these prompts"
@@ -278,8 +278,10 @@ def findings(
         why = untested or NO_TASK
         if task_check is not None:
             why = f"{task_check.failure}: {task_check.summary}"
-        attending = [head for head in heads if head.detected][:NAMED]
-        shown = _listed([f"{h.name} ({h.detector}, {_attention(h)})" for h in attending], "and")
+        attending = sorted((h for h in heads if h.detected), key=lambda h: -(h.excess or 0.0))
+        shown = [f"{h.name} ({h.detector}, {_attention(h)})" for h in attending[:NAMED]]
+        if len(attending) > NAMED:
+            shown.append(f"{len(attending) - NAMED} more")
         if not attending:  # the headline has the reason, without the task's numbers
             most = "No head's attention is shown to match a tested pattern."
             if not _compared(heads):
@@ -287,8 +289,10 @@ def findings(
             if task_check is None:
                 return [f"Effects of heads are not tested, as {why}.", most]
             return [f"{capital(why)}.", most]
-        most = f"{_several(len(attending), 'Head')} whose attention matches a tested pattern"
-        return _explained([f"Effects of heads are not tested, as {why}.", f"{most}: {shown}."])
+        count = len({(head.layer, head.head) for head in attending})
+        most = f"The {_several(count, 'head')} whose attention matches a tested pattern"
+        listing = f"{most}: {_listed(shown, 'and')}."
+        return _explained([f"Effects of heads are not tested, as {why}.", listing])
     working = [g for g in groups if any(h.detected and h.detector == g.detector for h in heads)]
     working.sort(key=lambda group: -least(group.joint).mean)
     by_kind = {g.detector: [h for h in heads if h.detector == g.detector] for g in working}
@@ -444,12 +448,12 @@ def _feeding(readers: Sequence[Reader], unit: str) -> list[str]:
 
 def _numbers(values: Sequence[float]) -> str:
     low, high = f"{min(values):.2g}", f"{max(values):.2g}"
-    return low if low == high else f"{low} to {high}"
+    return low if low == high else f"{low}–{high}"
 
 
 def _percents(fractions: Sequence[float]) -> str:
     low, high = percent(min(fractions)), percent(max(fractions))
-    return low if low == high else f"{low} to {high}"
+    return low if low == high else f"{low}–{high}"
 
 
 def _several(number: int, noun: str) -> str:

@@ -11,7 +11,7 @@ For prompts of repeated tokens:
 - `RepeatedTokens`: minus the loss on tokens that the context determines;
 - `InContextAdvantage`: the loss on unpredictable tokens minus that loss (Olsson et al. 2022,
   "In-context Learning and Induction Heads").
-For any prompts: `KLDivergence` from the whole model's output, and `FunctionMetric`, a user's own.
+For any prompts: `KLDivergence` from the intact model's output, and `FunctionMetric`, a user's own.
 """
 
 from __future__ import annotations

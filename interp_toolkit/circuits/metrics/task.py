@@ -289,7 +289,8 @@ class PreferenceTask(AnswerTask):
             text += f", and a fixed preference among the answers gets {percent(chance, 1)}"
         yes = value.low > 0.5 and self.interval(above, COVERAGE).low > 0
         loss = float(readings[:, 1].mean())
-        return TaskCheck(yes, value, chance, loss, text, self.metric.unit, above, 1.0)
+        what = "fraction that prefers the answer, minus chance"
+        return TaskCheck(yes, value, chance, loss, text, self.metric.unit, above, 1.0, metric=what)
 
 
 def fixed_preferences(

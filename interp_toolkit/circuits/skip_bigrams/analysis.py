@@ -530,7 +530,7 @@ def headline(bigrams: Sequence[HeadBigrams], status: Status) -> str:
     if n_beyond > 1:
         return (
             f"From weights alone, {n_beyond} of {n_heads} heads check for skip-bigrams, up to "
-            f"{n_bigrams:,} each."
+            f"{n_bigrams:,} for each {_each(bigrams)}."
         )
     plural = "s" if n_bigrams > 1 else ""
     return f"From weights alone, {name} checks for {n_bigrams:,} skip-bigram{plural}."

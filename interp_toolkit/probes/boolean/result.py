@@ -609,7 +609,10 @@ def _null_words(site: SiteVerdict) -> list[str]:
     )
     if null.contradictory:
         others = null.tried - null.separable
-        which = f"{null.contradictory} of the {others} others put"
+        put = "puts" if null.contradictory == 1 else "put"
+        which = f"{null.contradictory} of the {others} others {put}"
+        if not null.separable:
+            which = f"{null.contradictory} of these {put}"
         if null.contradictory == others:
             which = "the other puts" if others == 1 else "the others put"
             if not null.separable:

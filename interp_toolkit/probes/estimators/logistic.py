@@ -255,7 +255,10 @@ def class_weights(
 
 def as_booleans(columns: Any, what: str = "features") -> Bool[np.ndarray, "batch column"]:
     """Features or labels as booleans; InputError unless they are 2-dimensional, of 0s and 1s."""
-    values = columns.detach().cpu().numpy() if isinstance(columns, Tensor) else np.asarray(columns)
+    if isinstance(columns, Tensor):  # numpy has no bfloat16
+        columns = columns.detach().cpu()
+        columns = columns.float() if columns.is_floating_point() else columns
+    values = np.asarray(columns)
     if values.ndim != 2:
         raise InputError(f"the {what} must be [rows, {what}], got shape {values.shape}")
     if values.dtype != bool:

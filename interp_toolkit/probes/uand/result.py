@@ -418,8 +418,8 @@ def _readable(site: SiteSummary, main: Claim) -> str:
         return f"At {site.input} the worst error on held-out rows is {BELOW} for {n}{rest}."
     if main == "absent":
         return (
-            f"The worst error on held-out rows is 1/4 or more for {n}, no better than an affine "
-            f"function of two bits{rest}."
+            "The worst error on held-out rows after the best gain and bias is 1/4 or more for "
+            f"{n}, no better than an affine function of two bits{rest}."
         )
     return f"Undecided are {n}{rest}."
 

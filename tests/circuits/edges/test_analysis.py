@@ -425,7 +425,7 @@ def test_untrained_models_have_no_circuit_whatever_their_prompts():
             result = it.analyze(model, "circuit", data=rows)
             assert result.status in ("described", "undecided", "not_tested")
             assert (
-                "The metric (minus the KL divergence from the whole model's output) is not task"
+                "The metric (negative KL divergence from the intact model's output) is not task"
                 in result.verdict
             )
 

@@ -488,8 +488,8 @@ def test_quick_effort_looks_at_attention_alone_in_a_few_passes(trained):
     counter.remove()
     assert sum(passes) <= 6 * quick.provenance.data["rows"]
     assert quick.status == "described"
-    assert "effort: quick" in quick.headline
-    assert quick.evidence.reason == "heads were not knocked out (effort: quick)"
+    assert "quick effort" in quick.headline
+    assert quick.evidence.reason == "heads were not knocked out (quick effort)"
     assert {h.causal for h in quick.heads} == {"not_tested"}
     assert quick.performs_task is None
     assert (quick.groups, quick.readers) == ([], [])
