@@ -27,7 +27,9 @@ def test_an_example(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert (tmp_path / "report.html").stat().st_size > 1e6
     if script.stem == "induction_heads":
         said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-        assert "L1H1 has the induction pattern (100 % of its attention on the pattern's keys)" in said
+        assert (
+            "L1H1 has the induction pattern (100 % of its attention on the pattern's keys)" in said
+        )
         assert "K-composition: the keys of" in said
         assert "read the output of L0H2" in said
         assert "L0H2->L1H0<k>" in said
