@@ -59,7 +59,7 @@ def test_a_given_tokenizer_gets_the_tokens_it_lacks(tmp_path: Path) -> None:
     again = tmp_path / "again.json"
     again.write_text(found.as_json())
     assert read_tokenizer(again, ["<x>"]).n_tokens == 5
-    with pytest.raises(InputError, match=r"cannot be read .*give --set tokenizer=train"):
+    with pytest.raises(InputError, match=r"cannot be read .*or --set tokenizer=train"):
         read_tokenizer(tmp_path / "none.json")
     again.write_text("{}")
     with pytest.raises(InputError, match="is not a tokenizer that this library reads"):
