@@ -123,6 +123,7 @@ def effect_status(
     controls: Sequence[Control],
     *,
     performs_task: bool = True,
+    effect: str = "effect",
 ) -> tuple[Status, str | None]:
     """The status of a claim that an effect is at least `threshold`, and why it is not confirmed.
 
@@ -132,6 +133,7 @@ def effect_status(
         threshold: smallest effect that is claimed.
         controls: every comparison that was made or should have been.
         performs_task: whether the model performs the task on which the effect is measured.
+        effect: what the effect is called in reasons.
 
     Examples:
         >>> effect_status(0.2, 0.4, 0.1, [Control("shuffled weights", "passed")])
@@ -142,15 +144,15 @@ def effect_status(
     if not performs_task:
         return "not_tested", "the model is not shown to perform the task"
     if math.isnan(low) or math.isnan(high):
-        return "undecided", "the effect has no interval"
+        return "undecided", f"the {effect} has no interval"
     counting = [control for control in controls if control.counts]
     if not counting:
         reasons = [c.reason for c in controls if c.reason is not None]
         return "undecided", (reasons or ["no control to compare the effect with"])[0]
     if high < threshold:
-        return "not_detected", f"the interval of the effect is below {threshold:g}"
+        return "not_detected", f"the interval of the {effect} is below {threshold:g}"
     if low < threshold:
-        return "undecided", f"the interval of the effect includes {threshold:g}"
+        return "undecided", f"the interval of the {effect} includes {threshold:g}"
     for outcome, status in _NOT_CONFIRMED:
         matching = [control for control in counting if control.outcome == outcome]
         if matching:

@@ -260,6 +260,11 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def counted(number: int, what: str) -> str:
+    """`1 pair`, `1,225 pairs`."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
 def listed(names: Sequence[str], most: int = 3) -> str:
     """The first names, and the number of the others."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

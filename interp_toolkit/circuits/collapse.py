@@ -156,7 +156,7 @@ def analyze(run: Run[CollapseOptions]) -> CollapseFinding:
     control = control_of_copies(
         "models with shuffled weights", rise.mean, rise.low, np.array(rises), largest
     )
-    status, reason = effect_status(rise.low, rise.high, RISE, [control])
+    status, reason = effect_status(rise.low, rise.high, RISE, [control], effect="rise")
     shuffled = "every weight tensor's entries in random order"
     of_rise = (rise.mean, rise.low, rise.high, rise.n, RISE, shuffled, rises)
     evidence = CollapseEvidence(status, *of_rise, reason=reason)
@@ -216,10 +216,7 @@ def sentences(
             "their second moments)."
         )
     if evidence.status == "undecided":
-        reason = (evidence.reason or "").replace(
-            "the interval of the effect includes", "the CI of the rise includes the threshold"
-        )
-        parts.insert(0, f"Undecided: {reason}.")
+        parts.insert(0, f"Undecided: {evidence.reason}.")
     return parts
 
 

@@ -35,7 +35,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.evidence import control_of_p, effect_status
 from interp_toolkit.finding import Finding, Run, analysis, column, records
-from interp_toolkit.formatting import listed, p_cell
+from interp_toolkit.formatting import counted, listed, p_cell
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.streaming import activations
 from interp_toolkit.models.weights import contributions
@@ -227,8 +227,7 @@ def sentences(
     tested = [component for component in components if component.status]
     n_heads = sum(component.head is not None for component in tested)
     n_mlps = len(tested) - n_heads
-    parts = f"{n_heads} head{'s' * (n_heads != 1)}"
-    parts += f" and {n_mlps} MLP{'s' * (n_mlps != 1)}" if n_mlps else ""
+    parts = counted(n_heads, "head") + (f" and {counted(n_mlps, 'MLP')}" if n_mlps else "")
     order = "Largest contributions"
     if any(component.status == "detected" for component in tested):
         order = "Contributions, detected ones first, then by size"

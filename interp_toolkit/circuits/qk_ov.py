@@ -426,13 +426,17 @@ def name_of(head: pd.Series) -> str:
 
 def reason_of_no_score(circuit: KindOfCircuit, view: ModelWeights, notes: Sequence[str]) -> str:
     """Why no head has a score: weights that cannot be read, too few tokens, or zero circuits."""
-    for note in notes:
-        if note.startswith((f"no {circuit.score} scores", "layer ")):
-            return note.partition(": ")[2]
+    if unread := _unread(circuit, notes):
+        return unread[0].partition(": ")[2]
     if (view.d_vocab if circuit is QK_CIRCUIT else shared_tokens(view)) < 2:
         return "there are fewer than two tokens to compare"
     undefined = "so the score (sum of eigenvalues over sum of their absolute values) is undefined"
     return f"every head's {circuit.zero}, {undefined}"
+
+
+def _unread(circuit: KindOfCircuit, notes: Sequence[str]) -> list[str]:
+    """The notes on weights that cannot be read for this circuit."""
+    return [note for note in notes if note.startswith((f"no {circuit.score} scores", "layer "))]
 
 
 def _others(circuit: KindOfCircuit, n: int, notes: Sequence[str]) -> str:
@@ -440,9 +444,8 @@ def _others(circuit: KindOfCircuit, n: int, notes: Sequence[str]) -> str:
     if not n:
         return ""
     heads, whose = ("other head has", "its") if n == 1 else ("other heads have", "their")
-    unread = any(note.startswith((f"no {circuit.score} scores", "layer ")) for note in notes)
     why = f"{whose} {circuit.zero}"
-    if unread:
+    if _unread(circuit, notes):
         why = f"the notes give the reason, or {why}"
     return f" {n} {heads} no score: {why}."
 

@@ -34,11 +34,11 @@ from torch import Tensor
 
 from interp_toolkit.boolean_functions import AFFINE, Epsilon, epsilon
 from interp_toolkit.data.composites import all_composites, count_composites, sample_composites
+from interp_toolkit.formatting import counted
 from interp_toolkit.models.transformer.config import DTYPES
 from interp_toolkit.registry import Recipe, Session, TrainingRun
 from interp_toolkit.toys.superposition.layers.layer import (
     FeatureLayer,
-    counted,
     layer_model,
     layer_task,
     random_unit_features,

@@ -8,7 +8,7 @@ attention is only *described*. Labels come from the head rule (`rule`), causal w
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from interp_toolkit.circuits.heads.ablation import Ablations
 from interp_toolkit.circuits.heads.described import Described
@@ -47,6 +47,7 @@ RIVALS = {
         "the same keys from every query (a fixed position, a separator or a class of tokens)"
     ),
 }
+NO_TASK = "the prompts define no task that can be measured"
 
 
 def evidence_of(
@@ -54,7 +55,7 @@ def evidence_of(
     groups: Sequence[Group],
     task_check: TaskCheck | None,
     ablations: Ablations | None,
-    untested: str = "",
+    untested: str = NO_TASK,
 ) -> HeadsEvidence:
     """Evidence of the analysis: status, counts, controls and the task."""
     outcome = status(heads, task_check)
@@ -88,7 +89,10 @@ def status(heads: Sequence[HeadVerdict], task_check: TaskCheck | None) -> Status
 
 
 def reason_of(
-    outcome: Status, heads: Sequence[HeadVerdict], task_check: TaskCheck | None, untested: str = ""
+    outcome: Status,
+    heads: Sequence[HeadVerdict],
+    task_check: TaskCheck | None,
+    untested: str = NO_TASK,
 ) -> str | None:
     """Reason why no head is detected; None if one is.
 
@@ -103,7 +107,7 @@ def reason_of(
     if task_check is None or not task_check.yes:
         if task_check is not None:
             return f"{task_check.failure}: {task_check.summary}"
-        return untested or NO_TASK
+        return untested
     if outcome == "described":
         return "attention alone: it could not be knocked out on prompts with answers"
     if outcome == "not_tested":
@@ -123,7 +127,6 @@ def _decisive(heads: Sequence[HeadVerdict]) -> HeadVerdict:
     return (_open(heads) or _uncompared(heads) or not_knocked_out or [nearest(heads)])[0]
 
 
-NO_TASK = "the prompts define no task that can be measured"
 QUICK = "heads were not knocked out (quick effort)"
 ATTENTION = "% of its attention on the pattern's keys"
 WHERE = "at queries that have any"
@@ -212,12 +215,14 @@ def nearest(heads: Sequence[HeadVerdict]) -> HeadVerdict:
     return max(heads, key=lambda head: head.excess if head.excess is not None else -1.0)
 
 
-def headline(heads: Sequence[HeadVerdict], task_check: TaskCheck | None, untested: str = "") -> str:
+def headline(
+    heads: Sequence[HeadVerdict], task_check: TaskCheck | None, untested: str = NO_TASK
+) -> str:
     """Headline that lists the heads of each kind; at most 20 words."""
     detected = [head for head in heads if head.detected]
     detectors = list(dict.fromkeys(head.detector for head in heads))
     if task_check is None or not task_check.yes:
-        why = (untested or NO_TASK).partition(";")[0] if task_check is None else task_check.failure
+        why = untested.partition(";")[0] if task_check is None else task_check.failure
         if not detected:
             if not _compared(heads):
                 return f"Effects not tested: {why}; attention could not be tested either."
@@ -271,11 +276,11 @@ def findings(
     readers: Sequence[Reader],
     groups: Sequence[Group],
     task_check: TaskCheck | None,
-    untested: str = "",
+    untested: str = NO_TASK,
 ) -> list[str]:
     """The findings: effects by pattern, patterns without effect, K-composition, the task."""
     if task_check is None or not task_check.yes:
-        why = untested or NO_TASK
+        why = untested
         if task_check is not None:
             why = f"{task_check.failure}: {task_check.summary}"
         attending = sorted((h for h in heads if h.detected), key=lambda h: -(h.excess or 0.0))
@@ -436,9 +441,13 @@ def _feeding(readers: Sequence[Reader], unit: str) -> list[str]:
         partners = [partner for _, partner in fed]
         lost = [p.value_drop for p in partners if p.value_drop is not None]
         lows = [p.value_low for p in partners if p.value_low is not None]
-        effect = f" and the metric by {_numbers(lost)} {unit}" if lows and min(lows) > 0 else ""
-        before = _percents([p.attention for p in partners])
-        after = _percents([p.attention - p.attention_drop for p in partners])
+        effect = (
+            f" and the metric by {_span(lost, '{:.2g}'.format)} {unit}"
+            if lows and min(lows) > 0
+            else ""
+        )
+        before = _span([p.attention for p in partners], percent)
+        after = _span([p.attention - p.attention_drop for p in partners], percent)
         sentences.append(
             f"K-composition: the keys of {names} read the output of {head_name(*feeder)}; without "
             f"this path, induction attention falls from {before} to {after}{effect}."
@@ -446,13 +455,8 @@ def _feeding(readers: Sequence[Reader], unit: str) -> list[str]:
     return sentences
 
 
-def _numbers(values: Sequence[float]) -> str:
-    low, high = f"{min(values):.2g}", f"{max(values):.2g}"
-    return low if low == high else f"{low}–{high}"
-
-
-def _percents(fractions: Sequence[float]) -> str:
-    low, high = percent(min(fractions)), percent(max(fractions))
+def _span(values: Sequence[float], shown: Callable[[float], str]) -> str:
+    low, high = shown(min(values)), shown(max(values))
     return low if low == high else f"{low}–{high}"
 
 

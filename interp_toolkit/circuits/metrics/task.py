@@ -374,17 +374,7 @@ class RepeatTask(CircuitTask):
             effect = f"repetition {raises} the next token's log-probability by {mean:.3g} nats "
             effect += f"[{low:.3g}, {high:.3g}] (n = {len(readings)})"
         if not yes and not is_rounding and advantage.low > 0:
-            least = f"less than {LEAST_ADVANTAGE:g} nats"
-            if advantage.mean < LEAST_ADVANTAGE:
-                effect += f", and {least} does not count"
-            elif preferred.low <= 0:
-                why = (
-                    "the correct next token is not significantly likelier than the prompt's other "
-                )
-                effect = f"{why}tokens, although {effect}"
-            else:
-                why = f"the loss on the correct next token is {least} below that on the prompt's "
-                effect = f"{why}other tokens, although {effect}"
+            effect = _not_enough(effect, advantage, preferred)
         text = (
             f"{effect}; the loss on repeated tokens is {repeated.mean():.3g} nats, against "
             f"{against}"
@@ -406,6 +396,18 @@ class RepeatTask(CircuitTask):
     def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
         """The t interval."""
         return estimate(values, coverage)
+
+
+def _not_enough(effect: str, advantage: Estimate, preferred: Estimate) -> str:
+    """The effect of repetition in words, with the reason why it does not count."""
+    least = f"less than {LEAST_ADVANTAGE:g} nats"
+    if advantage.mean < LEAST_ADVANTAGE:
+        return f"{effect}, and {least} does not count"
+    others = "the prompt's other tokens"
+    why = f"the loss on the correct next token is {least} below that on {others}"
+    if preferred.low <= 0:
+        why = f"the correct next token is not significantly likelier than {others}"
+    return f"{why}, although {effect}"
 
 
 def task_of(model: Model, prompts: Prompts) -> tuple[CircuitTask | None, str | None]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 LEAST_COPIES = 3  # if all of at least this many weight-shuffled models show it, it is no finding
 SELDOM_REPEATED = 0.5  # fraction of distinct activations below which most rows are repeats
-SHUFFLED_LABELS, OTHER_LABELS = "shuffled labels", "other labels"  # controls
+SHUFFLED_LABELS, OTHER_LABELS, RANDOM_LABELS = "shuffled labels", "other labels", "random labels"
 AS_WELL = 0.02  # balanced accuracy by which a model must exceed weight-shuffled ones
 
 
@@ -221,7 +221,7 @@ class SiteVerdict:
         name, null, chance = OTHER_LABELS, self.labelings, self.separability.chance
         if null is None or not null.tried:
             reason = f"random labels of as many points would be separable with chance {chance:.2g}"
-            return Control(name, "failed" if chance > LEVEL else "passed", reason)
+            return Control(RANDOM_LABELS, "failed" if chance > LEVEL else "passed", reason)
         if not null.explains(sampled=self.held_out is not None):
             return Control(name, "passed")
         if null.separable == null.tried:
@@ -514,9 +514,9 @@ def _no_better(site: SiteVerdict) -> str:
     """What is separable, or read, as well as the function."""
     if site.failed_control == SHUFFLED_LABELS:
         return "held-out rows are not read significantly better than shuffled labels"
+    if site.failed_control == RANDOM_LABELS:
+        return f"so are random labels with chance {site.separability.chance:.2g}"
     if site.failed_control == OTHER_LABELS:
-        if site.labelings is None or not site.labelings.tried:
-            return f"so are random labels with chance {site.separability.chance:.2g}"
         return "so are other labelings of the same points"
     if site.held_out is None:
         return "also in weight-shuffled models"

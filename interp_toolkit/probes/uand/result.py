@@ -476,11 +476,19 @@ def _construction(record: Record) -> str:
     if record["worst"] is None:
         return f"{text}. None of these pairs is on together in held-out rows."
     only = "only " if 2 * record["separated"] < record["named_seen"] else ""
+    number = (
+        f"{only}{record['separated']:,} of the {record['named_seen']:,} pairs that are on together "
+        "in held-out rows"
+    )
+    return f"{text}. {_shared_mean(record, 'pair', number)}"
+
+
+def _shared_mean(record: Mapping[str, Any], what: str, number: str) -> str:
+    """A sentence: the errors of the mean of shared neurons, read as the AND."""
     return (
-        f"{text}. Read as the mean of a pair's shared neurons, the AND has a worst error below 1/2 "
-        f"after the best gain and bias for {only}{record['separated']:,} of the "
-        f"{record['named_seen']:,} pairs that are on together in held-out rows (largest over these "
-        f"pairs: {record['worst_after_offset']:.3g}; without gain and bias: {record['worst']:.3g})."
+        f"Read as the mean of a {what}'s shared neurons, the AND has a worst error below 1/2 after "
+        f"the best gain and bias for {number} (largest over these {what}s: "
+        f"{record['worst_after_offset']:.3g}; without gain and bias: {record['worst']:.3g})."
     )
 
 
@@ -497,12 +505,8 @@ def higher_words(record: Mapping[str, Any]) -> str:
     )
     if not record["measured"]:
         return f"{text}. None of the sets tested is on together in held-out rows."
-    return (
-        f"{text}. Read as the mean of a set's shared neurons, the AND has a worst error below 1/2 "
-        f"after the best gain and bias for {record['separated']:,} of the {record['measured']:,} "
-        f"sets measured (largest over these sets: {record['worst_after_offset']:.3g}; without gain "
-        f"and bias: {record['worst']:.3g})."
-    )
+    number = f"{record['separated']:,} of the {record['measured']:,} sets measured"
+    return f"{text}. {_shared_mean(record, 'set', number)}"
 
 
 def _main(site: SiteSummary) -> Claim:

@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import ShortRepr
+from interp_toolkit.formatting import ShortRepr, counted
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.superposition.layers.gates import (
     Gate,
@@ -36,7 +36,6 @@ from interp_toolkit.toys.superposition.layers.layer import (
     check_bytes,
     checked_density,
     choose_density,
-    counted,
     expected_worst,
     gate_model,
     mean_readoffs,

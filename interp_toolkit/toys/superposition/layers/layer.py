@@ -44,7 +44,7 @@ from torch import Tensor
 from interp_toolkit.boolean_functions import Epsilon, after_offset, epsilon
 from interp_toolkit.data.composites import sample_composites
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import ShortRepr
+from interp_toolkit.formatting import ShortRepr, counted
 from interp_toolkit.models.about.record import ModelRecord, plain_config, set_record
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -278,11 +278,6 @@ def choose_density(n_features: int, n_neurons: int, most_on: int = 2, *, fan_in:
             "neurons, or set the density to build it anyway"
         )
     return float(densities[best])
-
-
-def counted(number: int, what: str) -> str:
-    """`1 pair`, `1,225 pairs`."""
-    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def checked_density(density: float) -> float:
