@@ -123,7 +123,9 @@ def test_heads_of_an_encoder_are_judged_by_their_attention_alone(tmp_path):
     model = it.load(tmp_path / "encoder")
     result = it.analyze(model, "heads", detectors=("induction", "previous-token"))
     assert result.status == "not_tested"
-    assert "no logits for knockouts to change" in " ".join((result.headline, *result.findings, *result.notes))
+    assert "no logits for knockouts to change" in " ".join(
+        (result.headline, *result.findings, *result.notes)
+    )
     assert {(head.layer, head.head) for head in result.heads} == {
         (layer, head) for layer in range(2) for head in range(4)
     }
