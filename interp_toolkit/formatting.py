@@ -231,16 +231,21 @@ def _number(steps: float) -> str:
 
 def percent(fraction: float, digits: int = 0) -> str:
     """A fraction as text, such as `43 %`."""
-    return f"{_rounded(100 * fraction, digits)} %"
+    return f"{fixed(100 * fraction, digits)} %"
 
 
 def percent_ci(share: Share | Estimate, digits: int = 0) -> str:
     """A fraction with its confidence interval, such as `43 % [31, 55]`."""
-    low, high = (_rounded(100 * end, digits) for end in (share.low, share.high))
+    low, high = (fixed(100 * end, digits) for end in (share.low, share.high))
     return f"{percent(share.mean, digits)} [{low}, {high}]"
 
 
-def _rounded(number: float, digits: int) -> str:
+def with_ci(mean: float, low: float, high: float) -> str:
+    """A number with its confidence interval, such as `0.43 [0.31, 0.55]`."""
+    return f"{fixed(mean)} [{fixed(low)}, {fixed(high)}]"
+
+
+def fixed(number: float, digits: int = 2) -> str:
     """A number with a fixed number of digits, without the sign of a rounded -0."""
     return f"{round(number, digits) + 0.0:.{digits}f}"
 

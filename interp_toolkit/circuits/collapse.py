@@ -34,6 +34,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.evidence import control_of_copies, effect_status
 from interp_toolkit.finding import Finding, Run, analysis, column, records
+from interp_toolkit.formatting import fixed, with_ci
 from interp_toolkit.models.features.samples import equal_inputs
 from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.options import Options
@@ -197,12 +198,13 @@ def sentences(
     rises = evidence.rises_of_copies
     beside = "No copies with shuffled weights were compared."
     if rises:
-        low, high = f"{min(rises):.2f}", f"{max(rises):.2f}"
+        low, high = fixed(min(rises)), fixed(max(rises))
         spanned = low if low == high else f"{low} to {high}"
         copies = f"{len(rises)} copies" if len(rises) > 1 else "1 copy"
         beside = f"With shuffled weights the rise is {spanned} ({copies})."
+    verb = "changes" if rise.mean < 0 else "rises"
     parts = [
-        f"The mean cosine rises by {rise.mean:.2f} [{rise.low:.2f}, {rise.high:.2f}] from the "
+        f"The mean cosine {verb} by {with_ci(rise.mean, rise.low, rise.high)} from the "
         f"embedding to the last block, n = {rise.n} prompts (threshold: {RISE:g}).",
         beside,
         f"The mean cosine is {_interval(last)} after the last block and {_interval(first)} at the "
@@ -221,7 +223,11 @@ def sentences(
 
 
 def _interval(layer: LayerSimilarity) -> str:
-    return f"{layer.cosine:.2f} [{layer.low:.2f}, {layer.high:.2f}]"
+    # a rise needs two prompts with both ends
+    assert layer.cosine is not None
+    assert layer.low is not None
+    assert layer.high is not None
+    return with_ci(layer.cosine, layer.low, layer.high)
 
 
 def layer_similarity(own: Similarity, copies: Sequence[Similarity], site: int) -> LayerSimilarity:

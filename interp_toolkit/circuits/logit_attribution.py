@@ -35,7 +35,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.evidence import control_of_p, effect_status
 from interp_toolkit.finding import Finding, Run, analysis, column, records
-from interp_toolkit.formatting import counted, listed, p_cell
+from interp_toolkit.formatting import counted, listed, p_cell, with_ci
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.streaming import activations
 from interp_toolkit.models.weights import contributions
@@ -232,18 +232,17 @@ def sentences(
     if any(component.status == "detected" for component in tested):
         order = "Contributions, detected ones first, then by size"
     return [
-        f"The mean {e.metric} is {e.total:.2f} [{e.total_low:.2f}, {e.total_high:.2f}], "
-        f"n = {e.rows}.",
+        f"The mean {e.metric} is {with_ci(e.total, e.total_low, e.total_high)}, n = {e.rows}.",
         f"{order} (of {parts}): "
         + "; ".join(
-            f"{c.name} {c.effect:.2f} [{c.low:.2f}, {c.high:.2f}], {c.null_mean:.2f} for other "
+            f"{c.name} {with_ci(c.effect, c.low, c.high)}, {c.null_mean:.2f} for other "
             "prompts' answers"
             for c in sorted(tested, key=lambda c: c.status != "detected")[:2]
         )
         + f" (n = {e.rows}).",
         *(
             f"The logit lens first reaches half of the {e.metric} {_where(step)}, where its mean "
-            f"is {step.value:.2f} [{step.low:.2f}, {step.high:.2f}], n = {e.rows}."
+            f"is {with_ci(step.value, step.low, step.high)}, n = {e.rows}."
             for step in [s for s in lens if s.value >= e.total / 2 > 0][:1]  # none if < 0
         ),
         f"Task: {e.task.rstrip('.')}.",

@@ -196,6 +196,8 @@ def test_few_copies_confirm_and_deny_nothing() -> None:
             assert found.status == "undecided"
             assert "fewer than 4" in found.evidence.reason
             assert "may or may not" in found.headline
+            verb = "changes" if found.rise["mean"] < 0 else "rises"
+            assert any(f"cosine {verb} by" in sentence for sentence in found.findings)
 
 
 def test_untrained_and_shuffled_models_are_seldom_said_to_collapse() -> None:

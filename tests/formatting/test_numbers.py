@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from interp_toolkit.formatting import equals_p, p_cell, percent, percent_ci
+from interp_toolkit.formatting import equals_p, p_cell, percent, percent_ci, with_ci
 from interp_toolkit.stats import Share
 
 
@@ -14,6 +14,7 @@ def test_a_percentage_has_its_interval_in_brackets() -> None:
     assert percent_ci(Share(0.18, 0.12, 0.25)) == "18 % [12, 25]"
     assert percent_ci(Share(1.0, 0.9944, 1.0), 2) == "100.00 % [99.44, 100.00]"
     assert percent_ci(Share(-1e-9, -0.004, 0.0)) == "0 % [0, 0]"  # no sign at 0
+    assert with_ci(-0.004, -0.006, 0.0) == "0.00 [-0.01, 0.00]"
 
 
 @pytest.mark.parametrize(
