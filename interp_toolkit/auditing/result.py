@@ -16,7 +16,7 @@ from interp_toolkit import plots
 from interp_toolkit.auditing.claims.seal import Sealed
 from interp_toolkit.auditing.context import AuditContext
 from interp_toolkit.auditing.parts import QUESTIONS, Answer, Part
-from interp_toolkit.finding import MOST_FINDINGS, Finding
+from interp_toolkit.finding import MOST_FINDINGS, Finding, column
 from interp_toolkit.formatting import capital
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.results import Evidence, Figure, Status, Table
@@ -62,12 +62,12 @@ class AuditEvidence(Evidence):
     confirmed: int
     refuted: int
     undecided: int
-    not_testable: int
-    level: float
-    correction: str
-    task_performance: str | None
-    seal: str | None
-    sealed_at: str | None
+    not_testable: int = column("not testable")
+    level: float = column("error level for all claims together")
+    correction: str = column("correction for multiple claims")
+    task_performance: str | None = column("task performance")
+    seal: str | None = column("SHA-256 of the sealed audit")
+    sealed_at: str | None = column("sealed at")
 
 
 @dataclass(frozen=True, kw_only=True)

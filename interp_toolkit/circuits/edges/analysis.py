@@ -239,13 +239,13 @@ def check_table(e: CircuitEvidence) -> Table:
         return part / whole if part is not None and whole else None
 
     rows: list[list[Any]] = [
-        ["the circuit keeps", e.faithfulness],
-        ["  interval from", e.faithfulness_low],
+        ["kept by the circuit", e.faithfulness],
+        ["  95 % CI, from", e.faithfulness_low],
         ["  to", e.faithfulness_high],
-        ["the rest keeps", e.rest_keeps],
-        *[[f"the circuit keeps, ablation value: {k}", v] for k, v in (e.keeps_with or {}).items()],
-        ["the best rival keeps", e.best_rival_keeps],
-        ["the runner-up keeps", e.runner_up_keeps],
+        ["kept by the edges outside it", e.rest_keeps],
+        *[[f"kept by it, ablation value: {k}", v] for k, v in (e.keeps_with or {}).items()],
+        ["kept by the best other circuit of its size", e.best_rival_keeps],
+        ["kept by as many of the best edges outside", e.runner_up_keeps],
         ["edges needed, of those taken out", fraction(e.edges_needed, e.edges_taken_out)],
         ["edges chosen again", fraction(e.edges_chosen_again, e.edges_chosen)],
         ["Jaccard with bootstraps' circuits", e.jaccard_of_bootstraps],

@@ -10,7 +10,7 @@ from interp_toolkit.circuits.metrics.causal_words import in_words
 from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.kinds import RoleWord
-from interp_toolkit.finding import Finding
+from interp_toolkit.finding import Finding, column
 from interp_toolkit.results import Evidence, Table, head_name
 from interp_toolkit.stats import Share
 
@@ -96,13 +96,13 @@ class RolesEvidence(Evidence):
         passes: number of passes over the prompts, for all heads together and for the causal checks.
     """
 
-    behaviour: str
-    performs_task: bool
-    null: str
-    error: str
-    level: float
-    named: Mapping[str, int]
-    passes: int
+    behaviour: str = column("task performance")
+    performs_task: bool = column("performs the task")
+    null: str = column("controls")
+    error: str = column("control of errors")
+    level: float = column("level of the adjusted p-values")
+    named: Mapping[str, int] = column("heads by kind")
+    passes: int = column("passes over the prompts")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ import numpy as np
 from interp_toolkit.boolean_functions import Epsilon
 from interp_toolkit.evidence import Control, control_of_copies, control_of_p, effect_status
 from interp_toolkit.finding import Finding, column, records
+from interp_toolkit.formatting import counted
 from interp_toolkit.probes.uand.errors import Claim
 from interp_toolkit.results import Evidence, Status, Table
 from interp_toolkit.stats import LEVEL
@@ -405,9 +406,13 @@ def _readable(site: SiteSummary, main: Claim) -> str:
         "undecided": "are undecided",
         "unseen": "are never on together in the fitted rows, or never in the held-out rows",
     }
-    others = [f"{n:,} {kinds[c]}" for c, n in counts.items() if n and c != main]
+    others = [
+        f"{n:,} {kinds[c] if n != 1 else kinds[c].replace('are', 'is', 1)}"
+        for c, n in counts.items()
+        if n and c != main
+    ]
     rest = f"; {', '.join(others)}" if others else ""
-    n = f"{counts[main]:,} pairs"
+    n = counted(counts[main], "pair")
     if main == "computed":
         where = site.input or "input"
         if site.behind_attention:
@@ -421,7 +426,7 @@ def _readable(site: SiteSummary, main: Claim) -> str:
             "The worst error on held-out rows after the best gain and bias is 1/4 or more for "
             f"{n}, no better than an affine function of two bits{rest}."
         )
-    return f"Undecided are {n}{rest}."
+    return f"Undecided: {n}{rest}."
 
 
 def _random(site: SiteSummary, n_layers: int) -> str:
@@ -466,12 +471,13 @@ def _random(site: SiteSummary, n_layers: int) -> str:
 def _construction(record: Record) -> str:
     """A sentence: whether the weights have the 0/1 construction, and the pairs it separates."""
     kind = f"the construction of {'universal AND' if record['universal'] else 'ANDs'}"
-    pairs = "pairs share a neuron"
+    shared = "a neuron"
     if record["targeted"]:
-        pairs = "pairs share more neurons than expected by chance"
+        shared = "more neurons than expected by chance"
+    pairs = f"{counted(record['named_count'], 'pair')} share{'s' * (record['named_count'] == 1)}"
     text = (
         f"The weights have the form of {kind} by intersections, with entries near 0 or "
-        f"{record['level']:.3g}; {record['named_count']:,} {pairs}"
+        f"{record['level']:.3g}; {pairs} {shared}"
     )
     if record["worst"] is None:
         return f"{text}. None of these pairs is on together in held-out rows."

@@ -325,7 +325,7 @@ def test_the_analysis_says_it(induction):
     assert "L0H1->L1H0<k>" in result.verdict
     assert set(result.to_frame()["edge"]) == TRUE_EDGES
     edges, nodes, stands = result.tables()
-    assert ["the rest keeps", pytest.approx(0, abs=0.1)] in stands.rows
+    assert ["kept by the edges outside it", pytest.approx(0, abs=0.1)] in stands.rows
     assert len(edges.rows) == 5
     assert {row[0] for row in nodes.rows} == {"input", "L0H1", "L1H0"}
     data = json.loads(json.dumps(result.to_dict(), allow_nan=False))
