@@ -228,16 +228,17 @@ def sentences(
     n_heads = sum(component.head is not None for component in tested)
     n_mlps = len(tested) - n_heads
     parts = counted(n_heads, "head") + (f" and {counted(n_mlps, 'MLP')}" if n_mlps else "")
-    order = "Largest contributions"
+    first = sorted(tested, key=lambda c: c.status != "detected")[:2]
+    order = f"The {len(first)} largest contributions of {parts}"
     if any(component.status == "detected" for component in tested):
-        order = "Contributions, detected ones first, then by size"
+        order = f"Contributions of {len(first)} of {parts} (detected ones first, then by size)"
     return [
         f"The mean {e.metric} is {with_ci(e.total, e.total_low, e.total_high)}, n = {e.rows}.",
-        f"{order} (of {parts}): "
+        f"{order}: "
         + "; ".join(
             f"{c.name} {with_ci(c.effect, c.low, c.high)}, {c.null_mean:.2f} for other "
             "prompts' answers"
-            for c in sorted(tested, key=lambda c: c.status != "detected")[:2]
+            for c in first
         )
         + f" (n = {e.rows}).",
         *(
