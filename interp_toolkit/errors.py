@@ -94,6 +94,11 @@ def one_line(error: BaseException) -> str:
     return (lines[0] if lines else type(error).__name__).rstrip(".:")
 
 
+def reason_of(error: BaseException) -> str:
+    """The system's reason for an error; `one_line` without one, as in NumPy's and gzip's errors."""
+    return getattr(error, "strerror", None) or one_line(error)
+
+
 def first_line(error: BaseException, most: int = 120) -> str:
     """`one_line`, with long echoed words shortened and of at most so many characters."""
     line = _WORD.sub(lambda word: _echo(word[0]), one_line(error))

@@ -142,7 +142,7 @@ def effect_status(
         ('undecided', 'no control to compare the effect with')
     """
     if not performs_task:
-        return "not_tested", "the model is not shown to perform the task"
+        return "not_tested", "the model has not been shown to perform the task"
     if math.isnan(low) or math.isnan(high):
         return "undecided", f"the {effect} has no interval"
     counting = [control for control in controls if control.counts]

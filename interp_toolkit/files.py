@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp_toolkit.errors import InputError, first_line
+from interp_toolkit.errors import InputError, first_line, reason_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -164,7 +164,7 @@ def read_json(path: Path, source: str) -> Any:
     try:
         text = read_whole(path)
     except OSError as error:
-        raise InputError(f"{source}: {error.strerror}") from error
+        raise InputError(f"{source}: {reason_of(error)}") from error
     return parsed(text, source)
 
 
@@ -260,7 +260,7 @@ def read_yaml(path: Path) -> Any:
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
+        raise InputError(f"{path}: {reason_of(error)}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not text in UTF-8") from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:

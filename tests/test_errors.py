@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gzip
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 import interp_toolkit as it
 from interp_toolkit.boolean_functions import threshold_degree
-from interp_toolkit.errors import LONGEST, InputError, first_line, one_line, suggestion
+from interp_toolkit.errors import LONGEST, InputError, first_line, one_line, reason_of, suggestion
 from interp_toolkit.models.running.memory import parse_memory
 
 PACKAGES = [Path(it.__file__).parent, Path(it.__file__).parent.parent / "interp_studies"]
@@ -63,6 +64,14 @@ def test_a_table_that_is_missing_offers_those_of_the_same_document() -> None:
 )
 def test_one_line_of_an_error(error: Exception, line: str) -> None:
     assert one_line(error) == first_line(error) == line
+
+
+def test_an_error_of_the_system_has_a_reason_even_without_a_number() -> None:
+    assert reason_of(OSError(28, "No space left on device", "a.npy")) == "No space left on device"
+    with pytest.raises(OSError, match="Not a gzipped file") as caught:
+        gzip.decompress(b"not compressed")
+    assert caught.value.strerror is None
+    assert reason_of(caught.value) == one_line(caught.value)
 
 
 def test_little_of_a_long_error_is_quoted() -> None:

@@ -124,7 +124,7 @@ class AuditContext:
         assert self.task_check is not None
         if self.task_check.yes:
             return None
-        return f"the model is not shown to perform this task: {self.task_check.summary}"
+        return f"the model has not been shown to perform this task: {self.task_check.summary}"
 
     @property
     def cached_task_check(self) -> TaskCheck | None:

@@ -204,7 +204,7 @@ REASONS: dict[Status, str | None] = {  # the status is the first that a head or 
     "detected": None,
     "undecided": "whether any head or MLP writes it is undecided",
     "uninformative": "heads and MLPs write as much for other prompts' answers",
-    "not_tested": "the model is not shown to perform the task",
+    "not_tested": "the model has not been shown to perform the task",
     "not_detected": "no single head or MLP writes enough to count",
 }
 

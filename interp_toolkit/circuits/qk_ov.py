@@ -456,7 +456,7 @@ def sentences_of_all(
     """Headline and findings: heads with significant scores, highest score first."""
     scored = scores[scores.p_adjusted.notna()]
     if not len(scored):
-        headline = f"No head has a {circuit.score} score."
+        headline = f"No {circuit.score} score can be computed for any head."
         return [headline, f"Undecided: {reason}."]
     # scores that print alike are sorted by the diagonal score, so rounding does not decide
     scored = scored.assign(read=[float(f"{score:.3g}") for score in scored.score])

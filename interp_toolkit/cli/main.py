@@ -23,7 +23,7 @@ from interp_toolkit._version import __version__
 from interp_toolkit.cli import analyze, audit, compare, doctor, info, train
 from interp_toolkit.cli.flags import grouped
 from interp_toolkit.cli.probe_flags import ProbeCommand, with_probes
-from interp_toolkit.errors import InputError, printable, shortened
+from interp_toolkit.errors import InputError, printable, reason_of, shortened
 from interp_toolkit.formatting import lenient
 from interp_toolkit.registry import load_all
 
@@ -132,7 +132,7 @@ def _explain(error: Exception) -> tuple[str, int]:
             " ".join(error.format_message().split()) + _option_order_hint(error)
         ), WRONG_INPUT
     if isinstance(error, OSError) and error.errno in _CANNOT_WRITE:
-        return f"cannot write the output: {error.strerror}", WRONG_INPUT
+        return f"cannot write the output: {reason_of(error)}", WRONG_INPUT
     if type(error).__name__ == "OutOfMemoryError":  # torch's; torch is not imported here
         return "the GPU's memory is full: give --memory 2GiB or less, or --device cpu", WRONG_INPUT
     first = printable((str(error).splitlines() or [""])[0])

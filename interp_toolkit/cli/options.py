@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, reason_of
 from interp_toolkit.files import read_json
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def writable(path: str | None, option: str) -> Path | None:
         if not os.access(target if target.exists() else folder, os.W_OK):
             raise InputError(f"{option} {path}: no permission to write there")
     except OSError as error:
-        raise InputError(f"{option} {path}: {error.strerror}") from error
+        raise InputError(f"{option} {path}: {reason_of(error)}") from error
     return target
 
 

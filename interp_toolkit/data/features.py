@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
-from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.errors import InputError, a_kind, suggestion
 from interp_toolkit.formatting import ShortRepr
 
 EXAMPLE = (
@@ -209,7 +209,9 @@ class FeatureData(ShortRepr):
         try:
             rows = list(value)
         except TypeError:
-            raise InputError(f"{self.source}: {name} are not rows of tokens") from None
+            raise InputError(
+                f"{self.source}: {name} must be rows of token ids, not {a_kind(value)}"
+            ) from None
         return tuple(_row(row, f"{self._named(number)}{of}") for number, row in enumerate(rows))
 
     def _settle_integers(self, name: str) -> None:
@@ -256,8 +258,9 @@ class FeatureData(ShortRepr):
             positions = np.broadcast_to(positions, answers.shape)
         except ValueError:
             raise InputError(
-                f"{self.source}: answer_positions {list(positions.shape)} do not fit answers "
-                f"{list(answers.shape)}"
+                f"{self.source}: answer_positions of shape {list(positions.shape)} do not fit "
+                f"answers of shape {list(answers.shape)}: give that shape, or one position for "
+                "each answer of a row"
             ) from None
         positions = np.stack([self._from_start(column) for column in positions.T], axis=1)
         in_order = np.sort(positions, axis=1)

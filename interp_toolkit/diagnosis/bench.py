@@ -61,8 +61,8 @@ class Bench:
 
     Attributes:
         tokens: the probe, [row pos].
-        passes: number of bare passes so far.
-        calls: number of calls of any model.
+        passes: cost of all passes so far, in units of a bare pass.
+        calls: number of calls, of all models.
     """
 
     tokens: Tensor

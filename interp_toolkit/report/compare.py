@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from interp_toolkit._version import __version__
-from interp_toolkit.errors import PATH, InputError, takes
+from interp_toolkit.errors import PATH, InputError, reason_of, takes
 from interp_toolkit.files import parsed, read_whole
 from interp_toolkit.finding import Finding
 from interp_toolkit.formatting import listed
@@ -379,7 +379,7 @@ def _read(path: Path) -> bytes:
     try:
         return read_whole(path, LARGEST)
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
+        raise InputError(f"{path}: {reason_of(error)}") from error
 
 
 def _results(path: Path, text: bytes) -> list[dict[str, Any]]:

@@ -39,7 +39,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from interp_toolkit._version import __version__
-from interp_toolkit.errors import InputError, takes
+from interp_toolkit.errors import InputError, reason_of, takes
 from interp_toolkit.files import replacing
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.report import format
@@ -77,7 +77,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
             with replacing(target) as partial:
                 partial.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from error
+        raise InputError(f"cannot write {path}: {reason_of(error)}") from error
     return target
 
 

@@ -153,7 +153,7 @@ def test_a_head_set_by_hand_is_found_and_shuffled_answers_are_not() -> None:
     shuffled = as_data(prompts, torch.from_numpy(np.random.default_rng(0).permutation(48)))
     other = it.analyze(model, "logit-attribution", data=shuffled)
     assert other.status == "not_tested"
-    assert "not shown to perform the task" in other.headline
+    assert "not been shown to perform the task" in other.headline
     assert {component.status for component in other.components} <= {"not_tested", None}
 
 

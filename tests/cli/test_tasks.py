@@ -78,7 +78,7 @@ def test_a_model_that_does_not_do_the_task_is_refused_with_the_figure(call, load
     assert code == 2
     assert out == ""
     assert len(err.strip().splitlines()) == 1
-    assert "the model is not shown to perform this task: " in err
+    assert "the model has not been shown to perform this task: " in err
     assert "] prefer the answer to the wrong one (n = " in err
 
 

@@ -113,7 +113,7 @@ def test_vocabulary():
         ({"wrong": ["a", "b"], "answers": [1, 2]}, "wrong hold text"),
         ({"answers": [1, 2], "answer_positions": [0.5]}, "answer_positions hold float64 values"),
         ({"answers": [1, 2], "answer_positions": ["end"]}, "answer_positions hold text"),
-        ({"answers": [1, 2], "corrupted": 5}, "corrupted are not rows of tokens"),
+        ({"answers": [1, 2], "corrupted": 5}, "corrupted must be rows of token ids, not an int"),
         (
             {"answers": [1, 2], "corrupted": [[1, [2]], 3]},
             "row index 0 .corrupted. must be a list of token ids",

@@ -148,5 +148,5 @@ def test_what_cannot_be_a_store_is_one_clear_line(tmp_path: Path) -> None:
             open_store(tmp_path / "store")
     file = tmp_path / "file"
     file.touch()
-    with pytest.raises(InputError, match="cannot be written: Not a directory; give another"):
+    with pytest.raises(InputError, match="cannot be written: Not a directory; choose another"):
         write_store(file / "s", BYTEWISE, [Document("a")], [Document("c")])

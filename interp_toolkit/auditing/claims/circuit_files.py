@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from interp_toolkit.errors import InputError, first_line
+from interp_toolkit.errors import InputError, first_line, reason_of
 from interp_toolkit.files import read_whole_text
 
 _NODES = (
@@ -43,7 +43,7 @@ def edges_of_file(path: Path) -> tuple[str, ...]:
     try:
         text = read_whole_text(path)
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
+        raise InputError(f"{path}: {reason_of(error)}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not text in UTF-8") from error
     names = _of_graphml(path, text) if path.suffix.lower() == ".graphml" else _of_json(path, text)

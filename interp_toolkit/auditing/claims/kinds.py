@@ -35,7 +35,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from interp_toolkit.auditing.claims.circuit_files import circuit_names, edges_of_file
 from interp_toolkit.circuits.sorting.criteria import ARGMAX, MIN_GREATER
-from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.errors import InputError, reason_of, suggestion
 from interp_toolkit.files import RECORD, check_file, read_yaml
 from interp_toolkit.models.features.direction_files import SUFFIXES, read_directions
 from interp_toolkit.models.model import Head
@@ -362,7 +362,7 @@ def _file(name: str, folder: Path | None) -> Path:
     try:
         check_file(path, RECORD)
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
+        raise InputError(f"{path}: {reason_of(error)}") from error
     return path
 
 

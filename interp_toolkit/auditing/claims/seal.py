@@ -20,7 +20,7 @@ from typing import Any
 from interp_toolkit._version import __version__
 from interp_toolkit.auditing.claims.kinds import BaseClaim, as_claim
 from interp_toolkit.auditing.claims.plan import plan_of
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, reason_of
 from interp_toolkit.files import read_whole_text, replacing
 
 SCHEMA = "interp-toolkit/seal/1"
@@ -84,7 +84,7 @@ def write_seal(
         with replacing(path) as partial:
             partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
     except OSError as error:
-        raise InputError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from error
+        raise InputError(f"cannot write {os.fspath(path)}: {reason_of(error)}") from error
     return _sealed(content)
 
 
@@ -99,7 +99,7 @@ def read_seal(path: Path) -> Sealed:
         content = json.loads(read_whole_text(path))
         digest = _digest(content) if isinstance(content, dict) else ""
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
+        raise InputError(f"{path}: {reason_of(error)}") from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON") from error
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:

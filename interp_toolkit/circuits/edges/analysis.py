@@ -454,7 +454,8 @@ def headline(circuit: Circuit) -> str:
     status, name, edges = status_of(circuit)[0], circuit.metric.name, circuit.included
     if circuit.nothing is not None:
         return {
-            "not_tested": "Circuits are not tested: the model is not shown to perform the task.",
+            "not_tested": "Circuits are not tested: the model has not been shown to perform the "
+            "task.",
             "undecided": "Whether there is a circuit is undecided.",
         }.get(
             status, "No circuit: on these prompts, ablating all edges does not change the metric."
@@ -466,7 +467,7 @@ def headline(circuit: Circuit) -> str:
     through = f", through {listed([label_of(n.name) for n in writers], NODES_NAMED)}"
     start = f"{len(edges):,} of {len(circuit.edges):,} edges"
     if status == "detected":
-        return f"{start} alone carry the {name}{through if writers else ''}."
+        return f"{start} suffice for the {name}{through if writers else ''}."
     if status == "described" and only_output(circuit) is not None:
         return f"{start} form a circuit for the {name}; no task is tested."
     if status == "described":
@@ -493,7 +494,7 @@ def sentences(circuit: Circuit) -> list[str]:
     elif circuit.nothing is not None:
         first = [f"{capital(circuit.nothing.reason)}."]
     elif (because := only_output(circuit)) is not None:
-        what = f"The metric ({circuit.metric.definition}) is not task performance"
+        what = f"The metric is the {circuit.metric.definition}, not task performance"
         first = [f"{what}: {because}."]
     if circuit.nothing is not None or not circuit.included or held_out is None:
         return first

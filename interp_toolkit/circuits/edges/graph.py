@@ -53,7 +53,7 @@ from interp_toolkit.circuits.metrics.prompts import (
     repeated_prompts,
 )
 from interp_toolkit.circuits.weights.composition import MODES, CompositionScores, composition_scores
-from interp_toolkit.errors import InputError, a_kind, takes
+from interp_toolkit.errors import InputError, a_kind, reason_of, takes
 from interp_toolkit.files import replacing
 from interp_toolkit.models.model import check_model
 from interp_toolkit.results import jsonable
@@ -307,7 +307,7 @@ def write_graph(graph: nx.DiGraph, path: str | os.PathLike[str]) -> None:
         with replacing(path) as partial:
             partial.write_bytes(content)
     except OSError as error:
-        raise InputError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from error
+        raise InputError(f"cannot write {os.fspath(path)}: {reason_of(error)}") from error
 
 
 def node_link(graph: nx.DiGraph) -> dict[str, Any]:

@@ -244,7 +244,7 @@ def _notes(
         if np.isnan(s.score).all():
             lacks = "no keys for this pattern"
             if s.detector not in without_keys:
-                lacks = "no query with keys for both this pattern and its controls"
+                lacks = "no query with a key of this pattern and every matched control key"
             notes.append(f"{s.detector}: these prompts have {lacks}")
         elif np.isnan(s.p_value).all():
             notes.append(

@@ -129,7 +129,7 @@ def _decisive(heads: Sequence[HeadVerdict]) -> HeadVerdict:
 
 QUICK = "heads were not knocked out (quick effort)"
 ATTENTION = "% of its attention on the pattern's keys"
-WHERE = "at queries that have any"
+WHERE = "at queries that have such keys"
 NO_CONTROL = "too few matched controls in these prompts"
 CHANCE = "these prompts cannot tell it from chance"
 
@@ -284,7 +284,7 @@ def findings(
         if task_check is not None:
             why = f"{task_check.failure}: {task_check.summary}"
         attending = sorted((h for h in heads if h.detected), key=lambda h: -(h.excess or 0.0))
-        shown = [f"{h.name} ({h.detector}, {_attention(h)})" for h in attending[:NAMED]]
+        shown = [f"{h.name} ({h.detector}, {percent(h.score or 0)})" for h in attending[:NAMED]]
         if len(attending) > NAMED:
             shown.append(f"{len(attending) - NAMED} more")
         if not attending:  # the headline has the reason, without the task's numbers
@@ -295,9 +295,12 @@ def findings(
                 return [f"Effects of heads are not tested, as {why}.", most]
             return [f"{capital(why)}.", most]
         count = len({(head.layer, head.head) for head in attending})
-        most = f"The {_several(count, 'head')} whose attention matches a tested pattern"
+        most = (
+            f"The {_several(count, 'head')} whose attention matches a tested pattern, with the "
+            f"fraction on the pattern's keys {WHERE}"
+        )
         listing = f"{most}: {_listed(shown, 'and')}."
-        return _explained([f"Effects of heads are not tested, as {why}.", listing])
+        return [f"Effects of heads are not tested, as {why}.", listing]
     working = [g for g in groups if any(h.detected and h.detector == g.detector for h in heads)]
     working.sort(key=lambda group: -least(group.joint).mean)
     by_kind = {g.detector: [h for h in heads if h.detector == g.detector] for g in working}

@@ -109,7 +109,7 @@ def why_not_measurable(model: Model, prompts: Prompts) -> str | None:
     if n_rows < 2:
         return (
             f"{'only one' if n_rows else 'none'} of the prompts contains a repeated sequence; the "
-            "in-context advantage (lower loss on repeated tokens) needs at least 2 such prompts"
+            "in-context advantage (lower loss on repeated tokens) needs at least 2 prompts with one"
         )
     return _why_not_predicting(model)
 

@@ -98,7 +98,7 @@ class TaskCheck:
     @property
     def failure(self) -> str:
         """What a check that is not passed shows."""
-        return f"the model is not shown to {self.task}"
+        return f"the model has not been shown to {self.task}"
 
     @property
     def whole(self) -> float:
@@ -390,7 +390,8 @@ class RepeatTask(CircuitTask):
             self.metric.unit,
             above,
             task="predict repeated tokens",
-            metric="the loss of a guess minus the model's",
+            metric="the loss of a guess, uniform or as before repetition, whichever is lower, "
+            "minus the loss on repeated tokens",
         )
 
     def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:

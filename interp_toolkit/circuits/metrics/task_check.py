@@ -114,8 +114,8 @@ give answers
     clean = check_task(model, task, memory)
     if not clean.yes:
         raise InputError(
-            f"the model is not shown to perform this task: {clean.summary}; give another model or "
-            "task, or more prompts"
+            f"the model has not been shown to perform this task: {clean.summary}; give another "
+            "model or task, or more prompts"
         )
     if prompts.corrupted is None:
         return TaskPerformance(clean, None)

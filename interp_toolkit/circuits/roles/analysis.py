@@ -78,7 +78,8 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
     about = provenance(model, described, options.settings(effort=options.effort), options.seed)
     if not task_check.yes:
         return RolesFinding(
-            headline="Not tested: the model is not shown to perform the task on these prompts.",
+            headline="Not tested: the model has not been shown to perform the task on these "
+            "prompts.",
             findings=[f"Task: {task_check.summary}."],
             evidence=not_tested(task_check),
             provenance=about,
@@ -176,8 +177,8 @@ _MOVING = (NAME_MOVER.name, SUCCESSOR.name)
 
 
 def not_tested(task_check: TaskCheck) -> RolesEvidence:
-    """The evidence if the model is not shown to perform the task."""
-    reason = f"the model is not shown to perform the task: {task_check.summary}"
+    """The evidence if the model has not been shown to perform the task."""
+    reason = f"the model has not been shown to perform the task: {task_check.summary}"
     return _evidence("not_tested", reason, task_check, {}, 1)
 
 

@@ -181,9 +181,9 @@ CONTROL = "copies of the head that read randomly permuted residual coordinates"
 ADJUSTED = "Benjamini and Hochberg, over all pairs of a head"
 CAPACITY = "d_model x d_head: order of magnitude of the number that a head can check for"
 EMPIRICAL = (
-    "p-values are approximate: features are less spread out than random directions, so the "
-    "p-values assume that scores of each query and of each key are normal, with estimated standard "
-    "deviations"
+    "p-values are approximate: features have larger cosines with each other than random directions "
+    "have, so scores of each query and of each key are taken to be normally distributed, with "
+    "estimated standard deviations"
 )
 
 

@@ -437,8 +437,9 @@ def own_rank(
     """Ranks of the diagonal of `left @ right.T` in its rows.
 
     Args:
-        left: factor of the rows, for the tokens that are also columns.
-        right: factor of as many columns; adding one vector to all of them changes nothing.
+        left: one row for each token that is both a row and a column of the product.
+        right: one row for each column of the product, in the same order of tokens. Adding one
+            vector to all its rows changes no rank.
         memory: bytes for a tile and its comparisons.
     """
     count = len(left)

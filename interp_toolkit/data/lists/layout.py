@@ -391,7 +391,9 @@ def standard_sets(
 
 
 def two_valued_sets(layout: ListLayout, seed: int = TEST_SEED) -> Lists | None:
-    """Every multiset of exactly two values once, in a random order of items.
+    """A list for every multiset, of each length, that has exactly two distinct values.
+
+    Items are in random order.
 
     None if lists have only one item, or if there are more than MAX_SETS_TESTED.
     """

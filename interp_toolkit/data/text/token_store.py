@@ -28,7 +28,7 @@ from torch import Tensor
 
 from interp_toolkit.data.text.texts import Document
 from interp_toolkit.data.text.tokenization import TextTokenizer, read_tokenizer
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, reason_of
 from interp_toolkit.files import check_file, read_whole
 
 FORMAT: Literal[1] = 1
@@ -80,7 +80,7 @@ def open_store(folder: Path, specials: Sequence[str] = ()) -> TokenStore | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise InputError(f"{folder} cannot be read: {error.strerror}") from error
+        raise InputError(f"{folder} cannot be read: {reason_of(error)}") from error
     try:
         about = _About.model_validate_json(text)
     except ValidationError as error:
@@ -135,7 +135,8 @@ def write_store(
         partial.rename(folder)
     except OSError as error:
         raise InputError(
-            f"{folder} cannot be written: {error.strerror}; give another --set cache=FOLDER"
+            f"{folder} cannot be written: {reason_of(error)}; choose another folder with "
+            "--set cache=FOLDER"
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -155,7 +156,8 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
         descriptor = None if sys.platform == "win32" else os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise InputError(
-            f"{folder} cannot be made: {error.strerror}; give another --set cache=FOLDER"
+            f"{folder} cannot be made: {reason_of(error)}; choose another folder with "
+            "--set cache=FOLDER"
         ) from error
     if descriptor is None:
         yield

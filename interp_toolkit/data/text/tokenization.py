@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Int
 
 from interp_toolkit.data.features import FeatureData
-from interp_toolkit.errors import InputError, a_kind, one_line
+from interp_toolkit.errors import InputError, a_kind, one_line, reason_of
 from interp_toolkit.files import most_text, read_whole_text
 
 Tokenizer = Callable[..., Any]
@@ -150,7 +150,7 @@ def read_tokenizer(path: str | Path, specials: Sequence[str] = ()) -> TextTokeni
         tokenizer = Tokenizer.from_str(read_whole_text(file))
     except OSError as error:
         raise InputError(
-            f"{file} cannot be read ({error.strerror}): give the path of a tokenizer.json, or "
+            f"{file} cannot be read ({reason_of(error)}): give the path of a tokenizer.json, or "
             "--set tokenizer=train"
         ) from error
     except BaseException as error:  # the library's panics are not Exceptions
@@ -264,7 +264,7 @@ def read_text(path: str | Path) -> str:
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: this is not UTF-8 text; save it as UTF-8") from error
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        raise InputError(f"{path} cannot be read: {reason_of(error)}") from error
     if not text.strip():
         raise InputError(f"{path}: there is no text in it")
     return text

@@ -27,7 +27,7 @@ from jaxtyping import Bool, Float, Shaped
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, reason_of
 from interp_toolkit.files import read_whole_text
 from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.features.direction_files import (
@@ -297,7 +297,7 @@ def _read_token_sets(path: Path) -> dict[str, list[int]]:
             read_whole_text(path, encoding="utf-8-sig"), object_pairs_hook=_no_repeats
         )
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        raise InputError(f"{path} cannot be read: {reason_of(error)}") from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a JSON file of token sets: {error}") from error
     if not isinstance(content, dict) or not content:

@@ -31,7 +31,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from interp_toolkit.errors import InputError, first_line
+from interp_toolkit.errors import InputError, first_line, reason_of
 from interp_toolkit.files import read_json, read_npz
 from interp_toolkit.models.features.sae import SparseAutoencoder
 from interp_toolkit.models.loading.formats.files import options_inside, read_file, sha256
@@ -271,7 +271,7 @@ def _check_folder(path: Path) -> None:
         if not path.is_dir():
             raise InputError(f"{path} is not a folder; give the folder of an SAE")
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        raise InputError(f"{path} cannot be read: {reason_of(error)}") from error
 
 
 def _check_names(path: Path) -> None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, reason_of
 
 _MODEL_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".pkl", ".h5", ".zip", ".gguf")
 _CHECKPOINT_SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors", ".pkl")
@@ -58,7 +58,7 @@ def _weights_in(folder: Path) -> list[Path]:
     try:
         files = [file for file in folder.iterdir() if file.is_file()]
     except OSError as error:
-        raise InputError(f"{folder} cannot be read: {error.strerror}") from error
+        raise InputError(f"{folder} cannot be read: {reason_of(error)}") from error
     weights = [file for file in files if file.suffix.lower() in _CHECKPOINT_SUFFIXES]
     if all(_OF_ONE_MODEL.fullmatch(file.name) for file in weights):
         return []

@@ -196,7 +196,7 @@ def ablate(
     if how not in HOWS:
         raise InputError(f'how is {how!r}; it must be "mean", "zero" or "resample"')
     if isinstance(reference, HeadMeans) and how != "mean":
-        raise InputError(f'stored means are for how="mean", not "{how}"')
+        raise InputError(f'reference holds means of heads, which need how="mean", not "{how}"')
     hooks = _hooks_z(model, by_layer)
     require_effect(model, {hooks[n]: _marker(by_layer[n]) for n in by_layer})
     replace: Edit

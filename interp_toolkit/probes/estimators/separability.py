@@ -231,10 +231,10 @@ def check_separability(
 
 @dataclass(frozen=True)
 class _Points:
-    """Distinct points, scaled by a power of two (exactly) to a size near 1, in a fixed order.
+    """The distinct points of each class, scaled by a power of two (exactly) to a size near 1.
 
-    `first` holds row indices of the stacked input. Duplicates are dropped and points sorted, so
-    that the verdict depends on neither, bit for bit.
+    `first` holds row indices of the stacked input. Points are sorted, so that neither duplicates
+    nor the order of the input change the verdict, bit for bit.
     """
 
     X: Float[np.ndarray, "n d"]

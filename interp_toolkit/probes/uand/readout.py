@@ -36,6 +36,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from interp_toolkit.boolean_functions import Epsilon, mobius
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import counted
 from interp_toolkit.probes.estimators.boolean import checked_rows, truth_values
 from interp_toolkit.probes.uand.errors import (
     PairErrors,
@@ -150,8 +151,7 @@ class UANDReadout(BaseEstimator):
         Raises:
             InputError: a table that does not fit, or what `readouts` raises.
         """
-        if 2 ** len(features) != len(table):
-            raise InputError(f"the table {table} does not fit {len(features)} features")
+        _check_size(table, features)
         terms = {tuple(features[k] for k in chosen): c for chosen, c in mobius(table).items()}
         constant = float(terms.pop((), 0))
         gates = [gate for gate, coefficient in terms.items() if coefficient]
@@ -180,8 +180,7 @@ class UANDReadout(BaseEstimator):
                 none of the fitted rows.
         """
         check_is_fitted(self)
-        if 2 ** len(features) != len(table):
-            raise InputError(f"the table {table} does not fit {len(features)} features")
+        _check_size(table, features)
         chosen = checked_gate(features, self._features.shape[1])
         rows = np.flatnonzero(truth_values(table, self._features[:, chosen]))
         if not len(rows):
@@ -477,3 +476,11 @@ def _from_rows(
 
 def _scaled(X: Float[np.ndarray, "n d"], mean: np.ndarray, unit: np.ndarray) -> np.ndarray:
     return np.asarray((X - mean.astype(X.dtype)) * unit.astype(X.dtype))
+
+
+def _check_size(table: str, features: Sequence[int]) -> None:
+    if len(table) != 2 ** len(features):
+        raise InputError(
+            f"the table {table} has {counted(len(table), 'bit')}, not the {2 ** len(features)} of "
+            f"{counted(len(features), 'feature')}"
+        )

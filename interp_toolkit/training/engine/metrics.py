@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.errors import InputError, reason_of, suggestion
 from interp_toolkit.files import replacing
 from interp_toolkit.report.html import write_text
 from interp_toolkit.results import jsonable
@@ -59,7 +59,7 @@ class Metrics:
                     raise
         except OSError as error:
             raise InputError(
-                f"{self.path} cannot be written: {error.strerror}; fix that and continue with "
+                f"{self.path} cannot be written: {reason_of(error)}; fix that and continue with "
                 "--resume"
             ) from error
         self._size += len(text)

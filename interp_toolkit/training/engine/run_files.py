@@ -34,7 +34,7 @@ import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
-from interp_toolkit.errors import InputError, one_line
+from interp_toolkit.errors import InputError, reason_of
 from interp_toolkit.files import check_file, read_whole_text, replacing
 from interp_toolkit.models.loading.formats.checkpoint import save
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -95,7 +95,7 @@ def write(state: State, path: Path) -> None:
         RuntimeError,
     ) as error:  # PyTorch wraps the error in a RuntimeError
         cause = error.__context__ if isinstance(error.__context__, OSError) else error
-        reason = getattr(cause, "strerror", None) or one_line(cause)
+        reason = reason_of(cause)
         raise InputError(
             f"{path} cannot be written: {reason}; fix that and continue with --resume"
         ) from error
@@ -112,7 +112,7 @@ def read(path: Path) -> State:
             damaged = archive.testzip()
         data = None if damaged else torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise InputError(f"{path} cannot be read: {reason_of(error)}") from error
     except _UNREADABLE:
         data = None
     if isinstance(data, dict) and data.pop("format", None) == FORMAT and _is_sound(data):
@@ -165,7 +165,7 @@ def locked(folder: Path) -> Iterator[None]:
             f"another process is training in {folder}: wait for it, or give another --out"
         ) from None
     except OSError as error:
-        raise InputError(f"{folder} cannot be opened: {error.strerror}") from error
+        raise InputError(f"{folder} cannot be opened: {reason_of(error)}") from error
     try:
         yield
     finally:
@@ -240,7 +240,7 @@ class RunFiles:
         try:
             self.folder.mkdir(exist_ok=True)
         except OSError as error:
-            raise InputError(f"{self.folder} cannot be written: {error.strerror}") from error
+            raise InputError(f"{self.folder} cannot be written: {reason_of(error)}") from error
         with locked(self.folder):
             self._prepare(seeds)
             yield
@@ -257,7 +257,7 @@ class RunFiles:
             self.metrics.restart(line for state in states if state for line in state.lines)
             _write_about(self.folder, about)
         except OSError as error:
-            raise InputError(f"{self.folder} cannot be written: {error.strerror}") from error
+            raise InputError(f"{self.folder} cannot be written: {reason_of(error)}") from error
 
     def state(self, seed: int) -> State | None:
         """The saved state of a seed, or None; raises InputError if it is damaged."""
@@ -300,7 +300,7 @@ def end_run(folder: Path) -> None:
         for path in _states(folder):
             path.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(f"{folder} cannot be written: {error.strerror}") from error
+        raise InputError(f"{folder} cannot be written: {reason_of(error)}") from error
 
 
 def has_unfinished(folder: Path) -> bool:
@@ -321,7 +321,7 @@ def _about(folder: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        raise InputError(f"{path} cannot be read: {reason_of(error)}") from error
     except (ValueError, RecursionError):
         about = None
     kinds = {"recipe": str, "settings": dict, "ended": bool}

@@ -32,7 +32,7 @@ from interp_toolkit.data.text.tokenization import (
     learn_tokenizer,
     read_tokenizer,
 )
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, reason_of
 from interp_toolkit.files import replacing
 from interp_toolkit.registry import Session
 from interp_toolkit.training.engine.acceleration import named_ranks
@@ -150,7 +150,7 @@ def keep_tokenizer(store: TokenStore, session: Session | None) -> None:
         with replacing(path) as partial:
             partial.write_text(store.tokenizer.as_json(), encoding="utf-8")
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+        raise InputError(f"{path} cannot be written: {reason_of(error)}") from error
 
 
 def _made(

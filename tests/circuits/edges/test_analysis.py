@@ -134,8 +134,13 @@ def test_a_decoy_alone_carries_no_behaviour():
 def test_a_model_that_does_not_do_what_its_rows_ask_has_no_circuit():
     data = asked(toys.induction(n_ctx=32), wrong=True)
     result = CIRCUIT(toys.induction(n_ctx=32), data=data)
-    assert result.headline == "Circuits are not tested: the model is not shown to perform the task."
-    assert result.findings[0].startswith("Not tested: the model is not shown to perform the task")
+    assert (
+        result.headline
+        == "Circuits are not tested: the model has not been shown to perform the task."
+    )
+    assert result.findings[0].startswith(
+        "Not tested: the model has not been shown to perform the task"
+    )
     assert result.status == "not_tested"
     assert (result.tables(), result.figures(), list(result.to_frame()["edge"])) == ([], [], [])
 
@@ -315,7 +320,7 @@ def test_faithfulness_is_the_share_that_is_left(induction):
 
 def test_the_analysis_says_it(induction):
     result = CIRCUIT(induction)
-    assert result.headline.startswith("5 of 29 edges alone carry the in-context advantage, through")
+    assert result.headline.startswith("5 of 29 edges suffice for the in-context advantage, through")
     assert {"L0H1", "L1H0"} <= set(result.headline.replace(",", "").rstrip(".").split())
     assert (
         "these edges keep 100.0 % [100.0, 100.0] of the metric (0 %: all edges ablated, 100 %: the"

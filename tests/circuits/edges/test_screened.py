@@ -48,7 +48,7 @@ def test_the_true_edges_come_first_and_are_enough(large):
 
 def test_what_is_told_of_it(large):
     start = (
-        f"{len(large.included)} of {len(large.edges)} edges alone carry the in-context advantage"
+        f"{len(large.included)} of {len(large.edges)} edges suffice for the in-context advantage"
     )
     assert headline(large).startswith(start)
     assert "largest losses: " in " ".join(sentences(large))

@@ -92,7 +92,7 @@ def test_of_a_model_that_makes_no_use_of_repetition_nothing_is_tested():
     model = decoy()
     found = ablation_effects(model, repeated_prompts(model), [DECOY_HEAD])
     assert found.heads[0].word == "not_tested"
-    assert "not shown to predict repeated tokens" in found.notes[0]
+    assert "not been shown to predict repeated tokens" in found.notes[0]
 
 
 def twins(gain):

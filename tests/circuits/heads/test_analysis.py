@@ -93,7 +93,7 @@ def test_a_decoy_attends_like_one_and_is_not_named(decoys):
     assert decoys.status == "detected"  # the true one
     alone = HEADS(toys.decoy(d_vocab=40, n_ctx=60), detectors=["induction"])
     assert by_name(alone, "induction", 1, 1).causal == "not_tested"
-    assert alone.headline.startswith("By attention alone, as the model is not shown")
+    assert alone.headline.startswith("By attention alone, as the model has not been shown")
 
 
 def test_the_trained_model_has_both_kinds_and_the_edge(trained):
@@ -115,7 +115,11 @@ def test_the_trained_model_has_both_kinds_and_the_edge(trained):
     ("toy", "detector", "lacks"),
     [
         ("uand", "k-hop", "no keys for this pattern"),
-        ("parity-3head", "previous-token", "no query with keys for both this pattern and its"),
+        (
+            "parity-3head",
+            "previous-token",
+            "no query with a key of this pattern and every matched control",
+        ),
         ("and-1head", "induction", "too few matched controls"),
     ],
 )
@@ -138,8 +142,8 @@ def test_an_untrained_model_has_none():
     assert result.status == "not_tested"
     assert result.performs_task is False
     assert result.headline == (
-        "Effects not tested: the model is not shown to predict repeated tokens; no head stands out "
-        "by attention alone."
+        "Effects not tested: the model has not been shown to predict repeated tokens; no head "
+        "stands out by attention alone."
     )
     assert "No head's attention is shown to match a tested pattern." in result.findings
     assert result.readers == []
@@ -276,7 +280,8 @@ def test_how_verdicts_are_worded():
     assert verdict.headline(nothing, checked()) == "No induction head is detected."
     assert verdict.findings(nothing, [], [], checked()) == [
         "Nearest: L1H2 (induction, 10 % of its attention on the pattern's keys at queries that "
-        "have any, adjusted p = 1): by attention alone, its excess over the controls is below the "
+        "have such keys, adjusted p = 1): "
+        "by attention alone, its excess over the controls is below the "
         "threshold of 0.3 and its adjusted p is above 0.05.",
         "Task: ninety of a hundred.",
     ]
@@ -515,8 +520,8 @@ def test_attention_alone_is_described_and_never_detected():
     assert [h.name for h in result.heads if h.detected] == ["L1H1", "L0H1"]
     assert all(h.causal == "not_tested" for h in result.heads)
     assert result.headline == (
-        "By attention alone, as the model is not shown to predict repeated tokens: induction head "
-        "L1H1; previous-token head L0H1."
+        "By attention alone, as the model has not been shown to predict repeated tokens: induction "
+        "head L1H1; previous-token head L0H1."
     )
 
 

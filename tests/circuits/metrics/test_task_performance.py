@@ -51,7 +51,7 @@ def test_a_model_that_does_it_is_told_with_its_corrupted_prompts():
 def test_a_model_that_does_not_is_refused_with_its_figure():
     model = random_model(0)
     with pytest.raises(
-        InputError, match=r"not shown to perform this task: \d+\.\d % \[.*\] prefer the answer"
+        InputError, match=r"not been shown to perform this task: \d+\.\d % \[.*\] prefer the answer"
     ):
         task_performance(model, copying(model))
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from interp_toolkit import InputError, load
 from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.loading.parameters.names import unwrap_names
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 
@@ -432,6 +433,14 @@ def test_a_file_of_keys_that_is_not_json(tmp_path):
     (tmp_path / "keys.json").write_text("{")
     with pytest.raises(InputError, match="is not JSON"):
         load(tmp_path / "model.pt", keys=tmp_path / "keys.json")
+
+
+def test_names_that_become_equal_without_the_prefix_are_refused():
+    tensors = {name: torch.ones(1) for name in ("embed.W_E", "W_U")}
+    prefixed = {f"model.{name}": tensor for name, tensor in tensors.items()}
+    assert unwrap_names(prefixed, "a.pt").keys() == tensors.keys()
+    with pytest.raises(InputError, match=r"a\.pt has W_U twice, once as W_U: leave one out"):
+        unwrap_names({**prefixed, "W_U": torch.zeros(1)}, "a.pt")
 
 
 def test_keys_and_ignore_are_for_checkpoints_of_others(tmp_path):

@@ -318,5 +318,5 @@ def test_no_gates_and_tables_of_another_length_are_one_line():
     readout = UANDReadout().fit(X, X[:, :2] > 0)
     with pytest.raises(InputError, match="gates is empty"):
         readout.readouts([])
-    with pytest.raises(InputError, match="the table 01101001 does not fit 2 features"):
+    with pytest.raises(InputError, match="the table 01101001 has 8 bits, not the 4 of 2 features"):
         readout.truth_table_readout("01101001", (0, 1))

@@ -260,7 +260,7 @@ def test_what_cannot_be_trained_on_is_one_clear_line(cache: str, tmp_path: Path)
         with pytest.raises(InputError, match=said):
             train_yelp(YelpTraining(**SIZES, text=str(file), test_documents=1, cache=cache))
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="give another --set cache=FOLDER"):
+    with pytest.raises(InputError, match="choose another folder with --set cache=FOLDER"):
         text_store(language(str(tmp_path / "file" / "cache")))
 
 

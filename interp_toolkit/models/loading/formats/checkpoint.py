@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from interp_toolkit.errors import PATH, InputError, one_line, takes
+from interp_toolkit.errors import PATH, InputError, reason_of, takes
 from interp_toolkit.files import parsed, replacing
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -120,5 +120,5 @@ def _write(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) 
             else:
                 torch.save({**about, "state_dict": dict(tensors)}, partial)
     except (OSError, RuntimeError, SafetensorError) as error:  # PyTorch raises RuntimeError
-        reason = getattr(error, "strerror", None) or one_line(error)
+        reason = reason_of(error)
         raise InputError(f"{path} cannot be written: {reason}") from error

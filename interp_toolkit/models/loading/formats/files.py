@@ -24,7 +24,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from interp_toolkit.errors import InputError, first_line
+from interp_toolkit.errors import InputError, first_line, reason_of
 from interp_toolkit.models.loading.formats.pickled_files import read_as_data
 from interp_toolkit.models.loading.formats.records import TooMuchError, WouldCallError
 from interp_toolkit.models.loading.memory_needed import check_archive, check_tensors
@@ -89,7 +89,7 @@ def _first_bytes(path: Path) -> bytes:
         with path.open("rb") as file:
             head = file.read(512)
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        raise InputError(f"{path} cannot be read: {reason_of(error)}") from error
     if not head:
         raise InputError(f"{path} is empty (0 bytes)")
     return head

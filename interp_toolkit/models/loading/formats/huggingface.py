@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from interp_toolkit.errors import InputError, one_line
+from interp_toolkit.errors import InputError, one_line, reason_of
 from interp_toolkit.files import RECORD, check_file, read_json
 from interp_toolkit.models.loading.formats.adapters import (
     find_adapter,
@@ -234,7 +234,7 @@ def _check_small_files(folder: Path) -> None:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror}") from error
+            raise InputError(f"{path} cannot be read: {reason_of(error)}") from error
     for path in filter(Path.is_file, weight_files(folder)):
         check_no_pointer(path)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from jaxtyping import Shaped
@@ -47,18 +47,12 @@ _FOREIGN = {
 
 
 def unwrap_names(tensors: Mapping[str, Tensor], source: str) -> Tensors:
-    """The tensors without the parts that wrappers add to names, and without a model's prefix.
+    """The tensors, their names without the parts of wrappers and without a prefix of all blocks.
 
-    Raises InputError if two names become equal, or if several models have different prefixes.
+    Raises InputError if two names become equal, or if blocks or embeddings have several prefixes
+    and none stands without one.
     """
-    named: Tensors = {}
-    for name, tensor in tensors.items():
-        short = _WRAPPERS.sub("", name)
-        if short in named:
-            raise InputError(
-                f"{source} has {short} twice, once as {name}: leave one out with --ignore"
-            )
-        named[short] = tensor
+    named = _renamed(tensors, lambda name: _WRAPPERS.sub("", name), source)
     prefixes = {match[1] or "" for name in named if (match := _PREFIXED.fullmatch(name))}
     if "" in prefixes or not prefixes:
         return named
@@ -69,7 +63,19 @@ def unwrap_names(tensors: Mapping[str, Tensor], source: str) -> Tensors:
             f": leave out all but one, for example --ignore '{second}*'"
         )
     prefix = prefixes.pop()
-    return {without_prefix(name, prefix): tensor for name, tensor in named.items()}
+    return _renamed(named, lambda name: without_prefix(name, prefix), source)
+
+
+def _renamed(tensors: Mapping[str, Tensor], rename: Callable[[str], str], source: str) -> Tensors:
+    named: Tensors = {}
+    for name, tensor in tensors.items():
+        short = rename(name)
+        if short in named:
+            raise InputError(
+                f"{source} has {short} twice, once as {name}: leave one out with --ignore"
+            )
+        named[short] = tensor
+    return named
 
 
 def without_prefix(name: str, prefix: str) -> str:

@@ -133,7 +133,7 @@ class UniversalAND(ShortRepr):
         )
 
     def epsilon(self, most_on: int) -> ExactEpsilon:
-        """The exact worst errors over all pairs and all inputs with at most `most_on` features on.
+        """Each pair's exact worst error over all inputs with at most `most_on` features on.
 
         Raises InputError for features in superposition, for which counting is not exact.
         """
