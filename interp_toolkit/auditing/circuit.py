@@ -1,6 +1,6 @@
 """Audit of a circuit: are these edges sufficient, and are they necessary?
 
-- there: at least one of the edges lies on a path of them from the input to the logits;
+- there: at least one edge lies on a path of these edges from the input to the logits;
 - all: the circuit alone, with all other edges ablated, does what the model does: its fraction of
   the metric lies within `within` of 1 (`circuits.edges.checks`); reported for each ablation value
   (the corrupted prompt's, the mean of others, zero);
@@ -151,7 +151,7 @@ class _CircuitAudit:
         return self._alone[:, 1]
 
     def there(self) -> Part:
-        """Whether any of the edges lie on paths from the input to the logits."""
+        """Whether any edge lies on a path of these edges from the input to the logits."""
         on_paths = self.engine.wiring.connected(self.edges)
         n, idle = len(self.edges), len(self.edges) - len(on_paths)
         text = f"{n} of the model's {len(self.engine.wiring.edges):,} edges"

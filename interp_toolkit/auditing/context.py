@@ -70,7 +70,7 @@ class AuditContext:
 
     @cached_property
     def prompts(self) -> Prompts:
-        """The data's prompts, or repeated tokens, in a format that the model uses if there is one.
+        """The data's prompts, or synthetic repeated tokens (see `synthetic_prompts`).
 
         Raises InputError as `prompts_from_data` and `synthetic_prompts`.
         """

@@ -13,7 +13,7 @@ The claim *asserts* some of them; the others are reported as well. Where at leas
 claimed, the answer is *confirmed* if the interval of the measured number lies entirely above the
 bound, *refuted* if it lies entirely below, else *undecided*. It is *not testable* if the question
 cannot be tested here. A claim is refuted if any asserted part is, otherwise not testable if any
-part is, confirmed if all are, and else undecided. (Claims about algorithms have neither an
+of them is, confirmed if all are, and else undecided. (Claims about algorithms have neither an
 interval nor a stated error rate.)
 
 ERRORS. With n claims of k asserted parts each, tested at `level`, every interval has one-sided

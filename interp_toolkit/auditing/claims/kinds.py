@@ -19,8 +19,8 @@ five keys, which gives its kind:
       - algorithm: argmax_piecewise_linear
         layout: 10 list10 11 sorted10
 
-A claim in a file may name only files inside that file's folder. They are read at once, so that a
-claim in memory is complete and can be sealed (see `seal`). `text` keeps the author's words.
+A claim in a file may name only files inside that file's folder. Named files are read at once, so
+that a claim in memory is complete and can be sealed (see `seal`). `text` keeps the author's words.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ One pass records all hook points and returns a copy of every value (a zero edit)
 through two rows tests at every hook point at once whether the logits depend on the value that a
 hook returned there. Then each kind of hook point gets NaN in one row of the batch; edits of that
 kind reach the logits if that row's logits change. Silent hook points and ignored edits are also
-tested on a fresh copy. What the copy shares differs by design, except in kinds of hook point that
-must work in every model; anything else is a fault of this model.
+tested on a fresh copy. Behavior that the copy shares counts as by design, except at kinds of hook
+point that must work in every model; other behavior is a fault of this model.
 """
 
 from __future__ import annotations

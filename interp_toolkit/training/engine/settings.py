@@ -72,7 +72,8 @@ class TrainingSettings(BaseModel):
         checkpoints: numbers of updates after which the model is stored: a list such as
             `0,100,1000`, or a number of checkpoints, spread evenly on a logarithmic scale from 0 to
             `steps`; 0: none.
-        log_every: steps between two measurements of the loss; 0: about `curve_points` per seed.
+        log_every: steps between two measurements of the loss; 0: about 50 to 150 measurements per
+            seed, depending on the recipe.
         save_every: steps between two saves of the state for `--resume`; 0: twenty per seed.
         graphs: whether steps on a GPU are recorded as a CUDA graph and replayed; "auto": if the
             recipe's step allows it.
