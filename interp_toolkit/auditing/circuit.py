@@ -49,7 +49,7 @@ from interp_toolkit.stats import Share, ratio_interval, ratio_share
 ASSERTED = {"sufficient": ("all",), "necessary": ("matters",), "both": ("all", "matters")}
 NEEDED = 0.5  # of the metric: smallest loss without a necessary circuit
 FEWEST_ROWS = 4
-RIVALS = 24  # of each kind
+RIVALS = 24  # of both kinds together
 
 
 def audit_circuit(claim: CircuitClaim, context: AuditContext) -> list[Part]:
