@@ -5,8 +5,8 @@
   the metric lies within `within` of 1 (`circuits.edges.checks`); reported for each ablation value
   (the corrupted prompt's, the mean of others, zero);
 - matters: without its edges the model keeps less than half of the metric;
-- special: the fraction of random circuits of the same shape that do as well (heads permuted within
-  their layers, and the same number of edges sampled at each position);
+- special: the fraction of random circuits that do as well: with heads permuted within their layers,
+  with as many random edges into each layer, or, if these are too few, made of random paths;
 - stable: the circuit alone is sufficient on resampled prompts, and in every group of them.
 
 Intervals of `all` and `matters` are Fieller's, over prompts: the fraction is a ratio of two
