@@ -4,9 +4,9 @@ The criteria of both algorithms are measured (`circuits.sorting.criteria`), on l
 two seeds:
 - there: the model sorts;
 - matters: confirmed if the criteria point to this algorithm; refuted if they point to the other, or
-  if no criterion of this one is met; undecided if they are mixed or too few. The criteria include
-  interventions: swapped tokens, ablated heads;
-- special: the criteria do not point to it for weight-shuffled models;
+  if no criterion of this one is met; undecided if they are mixed or too few, or if the two seeds
+  disagree. The criteria include interventions: swapped tokens, ablated heads;
+- special: the criteria do not point to the model's algorithm for weight-shuffled models;
 - stable: both seeds give the same algorithm.
 """
 

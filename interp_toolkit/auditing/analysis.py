@@ -69,19 +69,20 @@ def audit(
         data: prompts, as `analyze` takes them; None: synthetic repeated tokens, for claims about
             heads or a circuit.
         seed: random seed of every draw.
-        level: error level: an upper bound on the probability that any false claim is confirmed, and
-            on the probability that any true claim is refuted, if the intervals have their nominal
-            coverage.
-        sealed: a sealed audit (see `auditing.claims.seal`); its claims are tested with its seed and
-            level, before `claims`, corrected among themselves, and marked.
+        level: error level. It bounds the probability that any false claim is confirmed, and that
+            any true claim is refuted, if the intervals have their nominal coverage. Claims about
+            algorithms have no intervals and no such bound.
+        sealed: a sealed audit (see `auditing.claims.seal`). Its claims are tested before `claims`,
+            corrected among themselves, and marked; its seed and level apply to all claims.
         effort: "thorough" tests a large model on as many synthetic prompts as a small one; "quick"
-            makes no interventions; sealed claims are tested with "standard".
+            makes no interventions, except for pairs and algorithms; sealed claims are tested with
+            "standard".
         memory: bound on memory used at once in addition to the weights, such as "4GiB".
         progress: called with a description of each step.
 
     Raises:
         InputError: no claim, an invalid one, one that names parts that the model or the data lack,
-            or another effort for sealed claims.
+            a level out of range, or another effort for sealed claims.
 
     Examples:
         >>> import interp_toolkit as it

@@ -1,18 +1,18 @@
 """Audit of a circuit: are these edges sufficient, and are they necessary?
 
-- there: the edges exist in this model and lie on paths from the input to the logits;
+- there: at least one edge lies on a path of these edges from the input to the logits;
 - all: the circuit alone, with all other edges ablated, does what the model does: its fraction of
   the metric lies within `within` of 1 (`circuits.edges.checks`); reported for each ablation value
   (the corrupted prompt's, the mean of others, zero);
 - matters: without its edges the model keeps less than half of the metric;
-- special: the fraction of random circuits of the same shape that do as well (heads permuted within
-  their layers, and the same number of edges sampled at each position);
-- stable: on resampled prompts, and in every group of them.
+- special: the fraction of random circuits that do as well: with heads permuted within their layers,
+  with as many random edges into each layer, or, if these are too few, made of random paths;
+- stable: the circuit alone is sufficient on resampled prompts, and in every group of them.
 
-Intervals are Fieller's, over prompts: the fraction is a ratio of two measured means. Mean ablation
-values are taken from one half of the prompts, and the circuit is tested on the other; with
-corrupted prompts, it is tested on all. Only the author of the claim knows whether the circuit was
-selected on the same prompts.
+Intervals of `all` and `matters` are Fieller's, over prompts: the fraction is a ratio of two
+measured means. Mean ablation values are taken from one half of the prompts, and the circuit is
+tested on the other, as with zeros; with corrupted prompts, it is tested on all. Only the author of
+the claim knows whether the circuit was selected on the same prompts.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from interp_toolkit.stats import Share, ratio_interval, ratio_share
 ASSERTED = {"sufficient": ("all",), "necessary": ("matters",), "both": ("all", "matters")}
 NEEDED = 0.5  # of the metric: smallest loss without a necessary circuit
 FEWEST_ROWS = 4
-RIVALS = 24  # of each kind
+RIVALS = 24  # of both kinds together
 
 
 def audit_circuit(claim: CircuitClaim, context: AuditContext) -> list[Part]:
@@ -151,7 +151,7 @@ class _CircuitAudit:
         return self._alone[:, 1]
 
     def there(self) -> Part:
-        """Whether the edges exist in the model, and lie on paths to the logits."""
+        """Whether any edge lies on a path of these edges from the input to the logits."""
         on_paths = self.engine.wiring.connected(self.edges)
         n, idle = len(self.edges), len(self.edges) - len(on_paths)
         text = f"{n} of the model's {len(self.engine.wiring.edges):,} edges"
@@ -219,7 +219,7 @@ class _CircuitAudit:
         return share_of_random(good, len(shares), text, "intervened", coverage)
 
     def stable(self) -> Part:
-        """Whether the result holds on resampled prompts and in every group."""
+        """Whether the circuit alone is sufficient on resampled prompts and in every group."""
         left, whole = (
             self.values_alone - self.values_ablated,
             self.values_intact - self.values_ablated,

@@ -42,10 +42,10 @@ class AuditContext:
         seed: random seed of every draw.
         level: error level for the whole audit.
         claims: number of claims that are tested together.
-        memory: bound for the run.
+        memory: bound on memory used at once in addition to the weights.
         progress: called with a description of each step.
-        effort: "thorough" tests on MADE_ROWS prompts at any cost; otherwise a large model is tested
-            on fewer and shorter ones; "quick" makes no interventions.
+        effort: "thorough" takes MADE_ROWS synthetic prompts for any model; otherwise a large model
+            is tested on fewer and shorter ones. "quick" makes interventions `untestable`.
     """
 
     model: Model
@@ -70,7 +70,7 @@ class AuditContext:
 
     @cached_property
     def prompts(self) -> Prompts:
-        """The data's prompts, or repeated tokens on which the model performs the task.
+        """The data's prompts, or synthetic repeated tokens (see `synthetic_prompts`).
 
         Raises InputError as `prompts_from_data` and `synthetic_prompts`.
         """

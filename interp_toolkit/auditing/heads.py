@@ -2,23 +2,25 @@
 
 The test is the head rule (`circuits.heads.rule`) with the claim's bound in place of its own:
 
-- there: its attention to the pattern's keys exceeds uniform attention, prompt by prompt, and every
-  matched control (`circuits.heads.significance`). A control that could not be compared, or that has
-  as much attention, leaves the claim undecided. A claim that the head contributes is not refuted
-  either, because a head may attend so only at the positions of the prompts' answers;
+- there: its attention to the pattern's keys exceeds uniform attention, averaged over prompts, and
+  every matched control (`circuits.heads.significance`). A control that could not be compared, or
+  that has as much attention, makes a confirmed part undecided. A claim that the head contributes
+  or carries is never refuted by its attention, because a head may attend so only at the positions
+  of the prompts' answers;
 - matters: the pattern is knocked out in this head, with two ablation methods
-  (`circuits.heads.attention_knockout`): alone, and with the pattern also knocked out in all other
-  heads that have it, in its layer or anywhere. The second effect reveals a head with backups. One
-  of the two is enough, with both methods, under three conditions: another prompt's value does not
-  have the opposite effect; ablating the head's whole output costs as much; and the knockout in all
-  heads that have the pattern has a cost (heads that cancel each other contribute nothing);
+  (`circuits.heads.attention_knockout`): alone, and with the pattern also knocked out in the other
+  heads that have it, those of its layer or all. The joint knockouts reveal a head with backups. One
+  of these effects is enough, with both methods, under three conditions: another prompt's value does
+  not have the opposite effect; ablating the head's whole output does not cost less than claimed;
+  and the knockout in all heads that have the pattern has a cost (heads that cancel each other
+  contribute nothing);
 - special: the knockout costs more than a knockout of as much attention elsewhere in the same head,
   or more than three times a knockout of displaced keys;
 - all: what the pattern still contributes in other heads once it is knocked out in this one;
 - stable: the effect on resampled prompts, and in every group of them.
 
-The claim does not depend on the prompts, so the only selection on them is of the other heads that
-have the pattern, by attention alone.
+The other heads that have the pattern are selected on the same prompts, by attention alone.
+Intervals are corrected for the choice among the joint knockouts.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ def audit_head(claim: HeadsClaim, context: AuditContext) -> list[Part]:
     """The parts of a claim about one head.
 
     Raises:
-        InputError: an unknown head or relation, or prompts without that relation.
+        InputError: an unknown head or detector.
     """
     (head,) = claim.heads
     _check(context, head)
@@ -101,13 +103,13 @@ class _HeadAudit:
 
     @property
     def claimed(self) -> float:
-        """The smallest effect that the claim's verb asserts."""
+        """The smallest effect that the claim asserts."""
         at_least = self.claim.at_least
         return BOUNDS[self.claim.says] if at_least is None else at_least
 
     @property
     def bound(self) -> float:
-        """The claimed fraction of the metric."""
+        """The claimed fraction of the metric; for a claim about attention only, NEGLIGIBLE."""
         return NEGLIGIBLE if self.claim.says == "attends" else self.claimed
 
     @property
@@ -244,7 +246,7 @@ class _HeadAudit:
 
     @cached_property
     def head_sets(self) -> dict[str, Heads]:
-        """The groups of heads whose pattern is knocked out together, by name."""
+        """The sets of other heads in which the pattern is also knocked out, by name."""
         same_type = frozenset(self.same_type)
         layer = frozenset(h for h in same_type if h.layer == self.head.layer)
         groups = {"alone": frozenset[Head](), "layer": layer, "all": same_type}
@@ -254,7 +256,7 @@ class _HeadAudit:
 
     @cached_property
     def judged(self) -> dict[str, tuple[Answer, Effect]]:
-        """The answer and the effects by ablation method, for each group."""
+        """The answer and the effects by ablation method, for each set of other heads."""
         knockouts, own = self.knockouts(self.coverage), frozenset([self.head])
         by_group = {}
         for set_name, heads in self.head_sets.items():
@@ -270,7 +272,7 @@ class _HeadAudit:
 
     @cached_property
     def decisive_set(self) -> str:
-        """The set of other heads under whose knockout the head's effect is clearest."""
+        """Name of the set of other heads under whose knockout the head's effect is clearest."""
         return max(self.judged, key=lambda name: min(s.low for s in self.judged[name][1].values()))
 
     def _matters(self) -> Part:
@@ -319,7 +321,7 @@ class _HeadAudit:
         return f"Ablating the whole head costs {effects} of the metric"
 
     def _special(self) -> Part:
-        """Whether the knockout costs more than one of other attention in this head."""
+        """Whether the knockout costs more than a control knockout in this head."""
         asserted = "special" in self.asserted
         coverage = self.context.coverage(len(self.asserted), 2 * len(self.head_sets))
         knockouts, others = self.knockouts(coverage), self.head_sets[self.decisive_set]
@@ -349,7 +351,7 @@ class _HeadAudit:
         return measured("special", answer, text, "intervened", least, 0.0, coverage, asserted)
 
     def _all(self) -> Part:
-        """Whether other heads contribute to the metric by the pattern."""
+        """Whether no other head contributes to the metric by the pattern."""
         coverage = self.context.coverage(1)
         if not self.same_type:
             if np.isnan(self._scores.p_value).any():

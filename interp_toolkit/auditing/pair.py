@@ -5,11 +5,11 @@
   single pair;
 - matters (on the live model): prompts of random tokens with the query token last and the key token
   at a random earlier position are compared with the same prompts with another random token there.
-  The log odds of the query's attention to that position differ by the difference of the two keys'
-  scores, since positions and all other tokens are the same. The claim is that the median difference
-  is large, in standard deviations of the other tokens' scores. Both estimates are robust (the
-  deviation is 1.4826 times the median absolute one), since a query may have several keys. The
-  interval is the asymptotic one for normal scores;
+  In the first layer, the log odds of the query's attention to that position differ by exactly the
+  difference of the two keys' scores, since positions and all other tokens are the same. The claim
+  is that the median difference is large, in standard deviations of the other tokens' scores. Both
+  estimates are robust (the deviation is 1.4826 times the median absolute one), since a query may
+  have several keys. The interval is the asymptotic one for normal scores;
 - special: the same for other pairs of tokens, drawn at random.
 
 The claim is that the head attends to the key; its output is not tested.
@@ -59,7 +59,8 @@ def audit_pair(claim: PairClaim, context: AuditContext) -> list[Part]:
     """The parts of a claim about a pair of tokens.
 
     Raises:
-        InputError: an unknown head or token, or a context of fewer than three tokens.
+        InputError: an unknown head or token, or a context too short for a key, a query and one
+            other token (after BOS, if prompts begin with it).
     """
     cfg, pair = context.model.cfg, claim.pair
     if pair.head.layer >= int(cfg.n_layers) or pair.head.head >= int(cfg.n_heads):
@@ -207,8 +208,8 @@ def standardised(values: Float[np.ndarray, " row"], coverage: float) -> Share:
     """The median in standard deviations, both robust, with its normal interval; see the module.
 
     For normal values, the asymptotic variances, times the number of values, are pi / 2 for the
-    median and 1.36 for the log of the deviation. If more than half of the values are equal, the
-    deviation is 0, and the result is NaN.
+    median in standard deviations, and 1.36 for the log of the deviation. If more than half of the
+    values are equal, the deviation is 0, and the result is NaN.
     """
     middle = float(np.median(values))
     spread = MAD * float(np.median(np.abs(values - middle)))

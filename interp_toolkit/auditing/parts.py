@@ -9,11 +9,12 @@ A claim is split into questions, each with its own answer:
     stable   does it hold on resampled prompts, and in every group of them?
     sentence is the wording supported by the tests?
 
-The claim *asserts* some of them; the others are reported as well. An answer is *confirmed* if the
-interval of the measured number lies entirely above the bound of the claim, *refuted* if it lies
-entirely below, else *undecided*; it is *not testable* if the question cannot be tested here. A
-claim is confirmed if all asserted parts are, refuted if any is, not testable if any is not, else
-undecided. (Claims about algorithms have neither an interval nor a stated error rate.)
+The claim *asserts* some of them; the others are reported as well. Where at least a bound is
+claimed, the answer is *confirmed* if the interval of the measured number lies entirely above the
+bound, *refuted* if it lies entirely below, else *undecided*. It is *not testable* if the question
+cannot be tested here. A claim is refuted if any asserted part is, otherwise not testable if any
+of them is, confirmed if all are, and else undecided. (Claims about algorithms have neither an
+interval nor a stated error rate.)
 
 ERRORS. With n claims of k asserted parts each, tested at `level`, every interval has one-sided
 errors of level / (n k) at either end, shared between alternatives if one of several is enough. By
@@ -38,7 +39,7 @@ from interp_toolkit.formatting import percent
 from interp_toolkit.stats import Share, clopper_pearson
 
 POWER = 0.8
-TIE = 1e-5  # relative to a bound: error of sums in single precision
+TIE = 1e-5  # distance from a bound: error of sums in single precision
 AS_GOOD = 0.1  # a special claim exceeds all but this fraction of random claims of the same shape
 Question = Literal["there", "matters", "all", "special", "stable", "sentence"]
 Answer = Literal["confirmed", "refuted", "undecided", "not_testable"]
@@ -65,7 +66,7 @@ class Part:
         summary: one sentence with the numbers.
         method: how the answer was obtained.
         asserted: whether the claim's answer depends on it.
-        value, low, high: the estimate with its interval; None if there is no number.
+        value, low, high: the estimate and its interval; each None if there is none.
         bound: the claimed bound, compared with the interval.
         detectable_effect: distance from the bound that is detected with probability POWER.
     """
@@ -83,7 +84,7 @@ class Part:
 
 
 def answer_of(low: float, high: float, bound: float) -> Answer:
-    """The answer to a claim of at least `bound`, from an interval; ties count as reaching it.
+    """The answer to a claim of at least `bound`, from an interval; a tie reaches the bound.
 
     Examples:
         >>> answer_of(0.2, 0.6, 0.05), answer_of(-0.01, 0.03, 0.05), answer_of(0.0, 0.3, 0.05)

@@ -3,7 +3,7 @@
 A claim has parts, one per tested question, each with its estimate, interval and bound. The
 headline answers a single claim or counts the answers to several; the findings give the decisive
 numbers. The status is *refuted* if any claim is, and *confirmed* only if all are. The figure draws
-every interval beside the claim's bound.
+the intervals of asserted parts beside their bounds.
 """
 
 from __future__ import annotations
@@ -155,9 +155,9 @@ def headline(claims: Sequence[AuditedClaim]) -> str:
 
 
 def findings(claims: Sequence[AuditedClaim]) -> list[str]:
-    """The decisive numbers of a single claim; for several, one sentence per claim, at most five.
+    """The decisive numbers of a single claim; for several, one finding per claim, at most five.
 
-    Refuted claims come first, confirmed ones last.
+    Refuted claims come first, confirmed ones last; the fifth finding may count the rest.
     """
     if len(claims) == 1:
         return [capital(f"{part.summary.rstrip('.')}.") for part in _deciding(claims[0])]
@@ -240,7 +240,7 @@ _ANSWER_STYLES: tuple[tuple[Answer, str, str], ...] = (
 
 
 def interval_figure(claims: Sequence[AuditedClaim]) -> list[Figure]:
-    """Estimates with their intervals, and bounds; empty if no part is a number."""
+    """Asserted parts' estimates, intervals and bounds; empty if no such part has an interval."""
     rows = [
         (f"{claim.about}: {QUESTIONS[part.question]}", part)
         for claim in claims

@@ -38,7 +38,7 @@ class VectorSite:
     Attributes:
         context: the audit's.
         hook: its name.
-        positions: positions of each prompt, counted from its start.
+        positions: the site's position in each prompt, counted from the prompt's start.
         head: at a hook with one entry per head; None: all heads.
     """
 
@@ -48,7 +48,10 @@ class VectorSite:
     head: int | None
 
     def read(self, tokens: Int[Tensor, "row pos"]) -> Float[Tensor, "row d"]:
-        """Activations at the site on rows of the same positions, on the CPU, in float64."""
+        """Activations at `positions` of these rows, on the CPU, in float64.
+
+        Raises InputError if they are not finite, or if the hook has no such head.
+        """
         data = _placed(tokens, self.positions)
         model, memory = self.context.model, self.context.memory
         vectors = self._flat(collect(model, data, self.hook, None, memory=memory)[self.hook])
@@ -63,7 +66,10 @@ class VectorSite:
     def values(
         self, metric: Metric, tokens: Int[Tensor, "row pos"], change: Change | None = None
     ) -> Float[np.ndarray, " row"]:
-        """The metric of each prompt, with the site edited or intact."""
+        """The metric of each prompt, with the site edited or intact.
+
+        Raises InputError if it is not finite.
+        """
         values = []
         for rows in self._batches():
             hooks = [] if change is None else [(self._point, self._edit(change, rows))]
@@ -148,8 +154,8 @@ def site_of(
         d: number of components of the claim's direction.
 
     Raises:
-        InputError: no such hook, one that matches several, a position outside a prompt, another
-            number of components.
+        InputError: no such hook, several hooks of that name, a hook of attention patterns or
+            scores, a position outside a prompt, no such head, or another number of components.
     """
     names = expand_hooks(context.model, hook)
     if len(names) > 1:

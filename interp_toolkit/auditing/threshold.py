@@ -33,7 +33,7 @@ def best_threshold(
 ) -> tuple[Threshold, float]:
     """The threshold, halfway between two scores, with the best accuracy on the worse class.
 
-    Of several equally good ones, the one between the most distant scores. Tied scores are never
+    Of several equally good thresholds, the one in the widest gap is returned. Tied scores are never
     separated.
 
     Returns:
@@ -67,7 +67,7 @@ def right_by_class(
     train: Int[np.ndarray, " train"],
     test: Int[np.ndarray, " test"],
 ) -> tuple[Bool[np.ndarray, " off"], Bool[np.ndarray, " on"]]:
-    """Whether the training prompts' threshold is right on each test prompt: off, then on."""
+    """Whether the training prompts' threshold is right on each test prompt, by label: off, on."""
     cut, _ = best_threshold(scores[train], labels[train])
     called = cut.sign * scores[test] > cut.at
     right = called == labels[test]

@@ -1,7 +1,7 @@
 """`doctor(model)`: all checks of one live model, in under 20 bare passes.
 
 The order: a pass without hooks; a pass that records everything and returns copies; the rounding
-noise; a fresh copy; then the checks, by section. `bench` describes how passes are counted.
+noise; a fresh copy; then the checks. `bench` describes how passes are counted.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
 """Shared parts of checks: the probe prompts, the count of passes, tolerances, a fresh copy.
 
-The probe is 16 rows of 8 tokens. A *bare pass* is the model on the probe. Passes on fewer or more
-tokens count as a fraction, a backward pass counts as two forward ones, and passes of copies and of
-the Hugging Face original count like the model's own.
+The probe is 16 rows, of 8 tokens unless the prompt or the model needs another length. A *bare pass*
+is the model on the probe. Passes on fewer or more tokens count in proportion, a backward pass
+counts as two forward ones, and passes of copies and of the Hugging Face original count like the
+model's own.
 
-Whole passes are compared up to a measured noise. The residual stream is multiplied, at every hook
-point, by 1 ± NOISE eps with random signs (eps: the dtype's rounding); the resulting change of the
-logits estimates the effect of another order of summation. The tolerance thus reflects the model's
-own condition. Single steps are compared with eps times the sum of the magnitudes of the terms.
+Whole passes are compared up to a measured noise. The residual stream and the outputs of attention
+and MLPs are multiplied by 1 ± NOISE eps with random signs (eps: the dtype's rounding). The
+resulting change of the logits estimates the effect of another order of summation, so the tolerance
+reflects the model's own sensitivity to rounding. Single steps are compared with eps times the sum
+of the magnitudes of the terms.
 
 A fresh copy is a new object of the same class and configuration with the same weights. Behavior
 shared by the copy belongs to the class; behavior of the live model alone is a fault of that object.
@@ -46,7 +48,7 @@ def eps_of(dtype: torch.dtype, device: torch.device | None = None) -> float:
     """The relative rounding error of a model's numbers.
 
     It is at least float32's, because libraries keep norms and rotary tables of wider models in
-    float32 too. On a GPU that multiplies in TensorFloat-32, it is that format's.
+    float32 too. On a GPU that multiplies in TensorFloat-32, it is at least that format's.
     """
     eps = max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps)
     on_gpu = device is not None and device.type == "cuda"
@@ -82,7 +84,7 @@ class Bench:
         through: Callable[..., Any] | None = None,
         **options: Any,
     ) -> Tensor:
-        """The logits of a pass, in float64 on the CPU if they are kept for comparison.
+        """The logits of a pass, in float64 on the CPU.
 
         Args:
             model: the model to run.
@@ -252,7 +254,10 @@ def share_of(tolerance: float, scale: float) -> float:
 def unlike_values(
     actual: Mapping[str, Any], expected: Mapping[str, Tensor], share: float
 ) -> list[str]:
-    """The names of tensors that differ by more than this fraction of their largest number."""
+    """The names of tensors that differ by more than this fraction of the largest magnitude.
+
+    Names without a tensor in `actual` are skipped.
+    """
     wrong = []
     for name, value in expected.items():
         other = actual.get(name)

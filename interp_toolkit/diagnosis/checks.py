@@ -61,7 +61,7 @@ def measured(
 ) -> Check:
     """A check from a difference and its tolerance: passed, failed (NaN too), or undecided.
 
-    Undecided is a difference that rounding may explain but that is not small relative to `scale`,
+    A difference is undecided if rounding may explain it but it is not small relative to `scale`,
     the size of the compared values. `summary` describes a failure.
     """
     answer = judged(difference, tolerance, scale)
@@ -132,7 +132,7 @@ class DoctorFinding(Finding):
     """Whether a model's hooks read and edit what they promise.
 
     Attributes:
-        checks: every check, in the order of the sections.
+        checks: every check, in the order in which they ran.
     """
 
     evidence: DoctorEvidence
@@ -150,7 +150,7 @@ class DoctorFinding(Finding):
         return pd.DataFrame([vars(check) for check in self.checks])
 
     def tables(self) -> list[Table]:
-        """Three tables: problems (faults first), passed checks, and not applicable ones."""
+        """Up to three tables: problems (faults first), passed checks, and not applicable ones."""
         problems = [c for c in self.checks if c.answer in ("failed", "differs", "undecided")]
         problems.sort(key=lambda check: check.answer != "failed")
         passed = [_row(c) for c in self.checks if c.answer == "passed"]
@@ -178,7 +178,7 @@ def _row(check: Check) -> list[object]:
 def evidence_of(
     checks: Sequence[Check], passes: float, calls: int, noise: float | None
 ) -> DoctorEvidence:
-    """Counts and status: a failed check is a fault; without a passed check it is undecided."""
+    """Counts and status: faults if a check failed, sound if one passed, else undecided."""
     count = Counter(check.answer for check in checks)
     faults = [f"{c.name}: {c.summary}" for c in checks if c.answer == "failed"]
     status: Status = "faults_found" if faults else "sound" if count["passed"] else "undecided"
@@ -197,7 +197,7 @@ def evidence_of(
 
 
 def headline(checks: Sequence[Check], evidence: DoctorEvidence) -> str:
-    """The number of passed checks, and the first fault."""
+    """The number of failed checks and the first fault, or else the number of passed checks."""
     made = evidence.passed + evidence.failed + evidence.differs + evidence.undecided
     faults = [check.name for check in checks if check.answer == "failed"]
     if faults:

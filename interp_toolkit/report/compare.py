@@ -6,9 +6,10 @@ interval of the difference, second minus first, excludes 0:
 
     [second's low - first's high, second's high - first's low]
 
-This holds for any dependence between the two (the same prompts, say), with an error probability of
-at most the sum of both intervals', for each number separately. For numbers of the evidence without
-an interval, the difference is reported but not tested; those of entries are not compared.
+The rule is valid for any dependence between the two numbers (the same prompts, say). Its error
+probability, for each number separately, is at most the sum of both intervals' error probabilities.
+Numbers without an interval are never tested: their differences are reported for the evidence, and
+not compared for entries.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ NAMES = (
 )
 #: fields whose interval is the entry's `low` and `high`, or its `interval`
 ESTIMATES = ("value", "effect", "mean", "cosine", "gap")
-#: fields whose words are findings, in addition to status words
+#: fields whose words are outcomes, in addition to status words
 WORDS = ("causal", "answer", "outcome", "word", "structure")
 STATUSES = frozenset(get_args(Status))
 NOT_COMPARED = (
@@ -109,7 +110,7 @@ LARGEST = 256 * 2**20  # bytes of a file
 
 @dataclass(frozen=True)
 class Difference:
-    """A word or a number that differs between the files.
+    """A word, a number or its interval that differs between the files.
 
     Attributes:
         probe, model: analysis and model of the result.
@@ -136,13 +137,13 @@ class ComparisonEvidence(Evidence):
     """The evidence of a comparison.
 
     Attributes:
-        compared: results that both files have.
-        verdicts_differ: number of these with another status.
-        words_differ: outcomes of entries that differ, or that only one file has.
+        compared: number of results that both files have.
+        verdicts_differ: number of these whose statuses differ.
+        words_differ: number of words that differ, plus words and numbers missing in one file.
         numbers_with_intervals: number of compared numbers that have intervals; numbers_differ: how
             many of these have an interval of the difference that excludes 0.
-        entries: compared entries; entries_alone: in one file only; entries_unnamed: not compared,
-            because they have no name or share one.
+        entries: number of compared entries; entries_alone: of those in one file only;
+            entries_unnamed: of those not compared, because they have no name or share one.
         only_first, only_second: results without a counterpart.
     """
 
@@ -249,7 +250,7 @@ def by_kind(
 def compare(first: str | Path, second: str | Path) -> ComparisonFinding:
     """Compare two files of results, as `--json` and `write_json` write them.
 
-    Raises InputError if a file is not one, or if they have no analysis in common.
+    Raises InputError if a file holds no results, or if no result has a counterpart.
 
     Examples:
         >>> import interp_toolkit as it
@@ -344,7 +345,7 @@ def _findings(
     words: Sequence[Difference],
     numbers: Sequence[Difference],
 ) -> list[str]:
-    """Verdicts, outcomes of entries, numbers with intervals, entries without a counterpart."""
+    """Sentences on verdicts, outcomes, numbers with intervals, and entries not compared."""
     sentences = []
     if len(changed) > 1:
         sentences.append(f"Verdicts: {listed([_then(*one) for one in changed])}.")
@@ -383,7 +384,7 @@ def _read(path: Path) -> bytes:
 
 
 def _results(path: Path, text: bytes) -> list[dict[str, Any]]:
-    """Read a file of results; raises InputError if it is not one."""
+    """The results in a file's text; raises InputError if it is not a results file."""
     document = parsed(text, str(path), nan=False)
     if not isinstance(document, dict) or document.get("schema") not in (SCHEMA, BEFORE):
         raise InputError(f"{path} is not a results file: its schema is not {SCHEMA!r}")
@@ -394,7 +395,7 @@ def _results(path: Path, text: bytes) -> list[dict[str, Any]]:
 
 
 def current(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result from a file with former keys and words replaced by current ones."""
+    """A result from a file, with its former keys and words replaced by current ones."""
     keys = RENAMED_KEYS | dict(RENAMED_KEYS_OF.get(result["probe"], {}))
     renamed: dict[str, Any] = _renamed(dict(result), keys)
     return renamed
@@ -434,8 +435,8 @@ def matched(
 ) -> tuple[list[tuple[Mapping[str, Any], Mapping[str, Any]]], tuple[list[str], list[str]]]:
     """Pairs of matching results, and descriptions of unmatched ones: "heads of model.pt".
 
-    If a file has several results of one analysis, they are matched by the model's file (its hash,
-    else its path), or without a file by the model's name, if it is unique.
+    If a file has several results of one analysis, they are matched by the hash of the model's file,
+    then by its path, then by the model's name, where that is unique in both files.
     """
     pairs = []
     alone: tuple[list[str], list[str]] = ([], [])
@@ -477,7 +478,10 @@ def _model(result: Mapping[str, Any]) -> str:
 def _between(
     entry: tuple[str, str, str], first: Mapping[str, Any], second: Mapping[str, Any]
 ) -> Iterator[tuple[Difference | None, bool]]:
-    """Compare every word and number of an entry: the difference, and whether it has an interval."""
+    """Compare an entry's words and numbers.
+
+    Yields the difference (None if the values are the same), and whether both have intervals.
+    """
     for field in dict.fromkeys([*first, *second]):
         value, other = first.get(field), second.get(field)
         where = (*entry, field)
@@ -527,7 +531,7 @@ def _interval(field: str, entry: Mapping[str, Any]) -> tuple[float, float] | Non
 
 
 def is_word(field: str, value: Any) -> bool:
-    """Whether a value is a finding in one word."""
+    """Whether a value is an outcome: a boolean, a status word, or a word of a field in WORDS."""
     if isinstance(value, bool):
         return True
     return isinstance(value, str) and (field in WORDS or value in STATUSES)
@@ -544,7 +548,7 @@ def _name(entry: Mapping[str, Any]) -> str:
 
 
 def entries_of(result: Mapping[str, Any]) -> tuple[dict[str, Mapping[str, Any]], int]:
-    """The evidence under "", the named entries of the result's lists, and the number of unnamed."""
+    """The evidence (under "") and the lists' entries by name; the number without a unique name."""
     named: dict[str, Mapping[str, Any]] = {"": result["evidence"]}
     unnamed = 0
     for key, value in result.items():

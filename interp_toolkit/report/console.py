@@ -1,10 +1,10 @@
 """Results in the terminal: headline, findings as bullets, tables, provenance.
 
-The evidence is only in HTML and JSON.
+The full evidence is only in HTML and JSON.
 
-All output fits the console's width, usually 80 columns: numbers are never broken, text folds
-inside its column, and columns that still do not fit are left out and named. Outcomes have a sign
-as well as a color; ASCII-only terminals get replacements.
+Except with `quiet`, output fits the console's width: numbers are never broken, text folds inside
+its column, and columns that still do not fit are left out and named. Verdicts have a sign as well
+as a color; ASCII-only terminals get replacements.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def fit(
     """The columns that fit next to each other, each with its width.
 
     The widest columns that are not fixed shrink first, each down to its floor. If that is not
-    enough, the last columns that are not required are left out.
+    enough, the last columns are left out, required ones after all others.
     """
     fitted = dict(enumerate(widths))
     while sum(fitted.values()) + GAP * (len(fitted) - 1) > available and len(fitted) > 1:
@@ -199,7 +199,7 @@ def fit(
 
 
 def fold(text: str, width: int) -> str:
-    """Text with line breaks inside long names, after a dot or underscore."""
+    """Text with line breaks after punctuation in a long name; text with spaces is unchanged."""
     if cell_len(text) <= width or " " in text:
         return text
     lines = [""]

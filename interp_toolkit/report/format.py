@@ -1,10 +1,10 @@
 """Formats of values and verdicts for terminal and HTML, and comparisons of several models.
 
-Machine names get readable labels; a field without a label is shown as its own words.
+Machine names get readable labels; a field without a label is shown as its name with spaces.
 
-A float has four significant digits, an integer all of its own, a missing value is a dash. The
-floats of one column share their number of decimals if their sizes allow. Long lists are shortened,
-with the number of omitted entries; the JSON has all of them.
+A float has four significant digits (three with an exponent), an integer all of its digits, a
+missing value is a dash. The floats of one column share their number of decimals if their sizes
+allow. Long lists are shortened, with the number of omitted entries; the JSON has all of them.
 
 Several models in one report are compared in a table: their verdicts and evidence, one row per
 model. It contains only numbers that every model's result has and that differ between models.
@@ -64,13 +64,16 @@ def sign_of(result: Result) -> str:
 
 
 def sign_of_status(status: str | None) -> str:
-    """The sign of a status word; a dot if it is unknown."""
+    """The sign of a status word; a bullet if the word has no tone."""
     tone = tone_of(status)
     return SIGNS[tone] if tone else PLAIN_SIGN
 
 
 def legend(results: Sequence[Result]) -> list[tuple[str, Tone | None, str]]:
-    """The signs that these results use, each with its tone and meaning."""
+    """The signs of these results' statuses, each with its tone and meaning.
+
+    Of the words without a tone, only `described` is explained.
+    """
     used = {tone_of(result.status) for result in results}
     signs: list[tuple[str, Tone | None, str]] = [
         (SIGNS[tone], tone, text) for tone, text in LEGEND.items() if tone in used
@@ -91,7 +94,7 @@ def is_number(value: Any) -> TypeGuard[int | float]:
 
 
 def format_number(value: float) -> str:
-    """A number in four significant digits; integers in full.
+    """A float in four significant digits, three with an exponent; an integer in full.
 
     Examples: 0.2175 as `0.2175`, 1.0 as `1.000`, 3.14e-17 as `3.14e-17`, 12 as `12`.
     """
@@ -151,9 +154,9 @@ def is_numeric(cells: Sequence[Any]) -> bool:
 
 
 def deciding(columns: Sequence[Sequence[Any]]) -> int | None:
-    """The last column with outcomes, apart from the first column.
+    """Index of the last column with outcomes, apart from the first column; None without one.
 
-    In a table that is wider than its space, this column and the first are always shown.
+    In a table that is wider than its space, this column and the first take precedence.
     """
     outcomes = [at for at, column in enumerate(columns) if at and any(map(tone_of, column))]
     return outcomes[-1] if outcomes else None
@@ -162,7 +165,8 @@ def deciding(columns: Sequence[Sequence[Any]]) -> int | None:
 def evidence_of(result: Result) -> dict[str, Any]:
     """A result's evidence by label, as plain data, then its notes.
 
-    Missing values, values in a table, and the status (shown by the verdict's sign) are left out.
+    Missing and empty values, values in a table, and the status (shown by the verdict's sign) are
+    left out.
     """
     evidence = jsonable(result.evidence)
     for key in ("status", *result.evidence.in_tables):
@@ -183,7 +187,7 @@ def model_name(result: Result) -> str:
 def model_names(results: Sequence[Result]) -> list[str]:
     """The name of each result's model, unique for models with different records.
 
-    Files of one name are distinguished by their folders, otherwise equal models by numbers. The
+    Equal names are distinguished by the folders of the models' files, or else by numbers. The
     record of a live model is its class and configuration, so two of one configuration share a name.
     """
     models = [jsonable(result.provenance.model) for result in results]
@@ -221,7 +225,7 @@ def figures(results: Sequence[Result], names: Sequence[str]) -> list[Figure]:
 def _of_several(
     results: Sequence[Result], names: Sequence[str]
 ) -> list[tuple[str, list[str], list[Result]]]:
-    """Names of the models and their results, for each analysis with at least two."""
+    """Each analysis with at least two models: its name, the models' names and their results."""
     by_probe: dict[str, list[tuple[str, Result]]] = {}
     for name, result in zip(names, results, strict=True):
         by_probe.setdefault(result.probe, []).append((name, result))
@@ -310,10 +314,10 @@ def _figure(probe: str, names: Sequence[str], results: Sequence[Result]) -> Figu
 
 
 def numbered(names: Sequence[str]) -> dict[str, dict[int, int]] | None:
-    """Runs of models: prefix of the names -> last number in the name -> index of the model.
+    """Runs of models: name without its last number -> that number -> index of the model.
 
-    None if a name has no number (digits after a dot, as in 0.25, do not count), if two names are
-    equal, or if a run is too short for a line.
+    None if a name's last number is missing or a decimal such as 0.25, if two names are equal, or if
+    a run is too short for a line.
     """
     runs: dict[str, dict[int, int]] = {}
     for i, name in enumerate(names):

@@ -148,7 +148,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table as shown, with the CSS class of every column and every cell."""
+    """A table as shown, with the CSS class of every column, row and cell."""
 
     title: str
     caption: str
@@ -166,7 +166,7 @@ def write_report(results: Sequence[Result], path: str | os.PathLike[str]) -> Non
         path: path of the HTML file.
 
     Raises:
-        InputError: there is no list of results, it is empty, or the file cannot be written.
+        InputError: `results` is no list of results or is empty, or the file cannot be written.
         ValueError: a figure has a trace that the page cannot draw (see `UNSUPPORTED_TRACES`).
 
     Examples:
@@ -179,7 +179,10 @@ def write_report(results: Sequence[Result], path: str | os.PathLike[str]) -> Non
 
 
 def to_html(results: Sequence[Result]) -> str:
-    """The page as text, with plotly.js inside."""
+    """The page as text, with plotly.js inside if it has figures.
+
+    Raises ValueError for a figure that it cannot draw.
+    """
     names = model_names(results)
     models = list(dict.fromkeys(names))
     beside_figures = format.figures(results, names)
@@ -221,7 +224,7 @@ def to_html(results: Sequence[Result]) -> str:
 
 
 def _links(figures: Sequence[Figure], before: int) -> dict[str, int]:
-    """Index of the first figure that shows each name in a result's tables."""
+    """Number on the page, from 1, of the result's first figure that shows each name."""
     numbered = list(enumerate(figures, start=before + 1))
     return {name: number for number, figure in reversed(numbered) for name in figure.shows}
 

@@ -1,9 +1,9 @@
 """Results in a notebook: the verdict, the figure that explains it, the main table.
 
-A notebook shows the value of a cell's last line by its `_repr_html_`; for a result that is
-`html_of`. Its figure loads plotly.js from the network, since plotly.js in every cell would take
+A notebook shows the value of a cell's last line by its `_repr_html_`, which for a result calls
+`html_of`. The figure loads plotly.js from the network, since plotly.js in every cell would take
 megabytes. `show` displays all figures and tables with the notebook's own tools, plotly's renderer
-among them, and prints to a terminal outside a notebook.
+among them. Outside a notebook it prints the result without figures.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def html_of(result: Result, plotly: str = "cdn") -> str:
 
 
 def show(result: Result) -> None:
-    """Display verdict, figures and tables in a notebook; elsewhere print them."""
+    """Display verdict, figures and tables in a notebook; elsewhere print all but the figures."""
     if not in_notebook():
         from rich.console import Console
 

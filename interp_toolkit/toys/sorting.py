@@ -46,7 +46,7 @@ class ListModel:
         model: zero weights except for the embeddings (one-hot) and the unembedding.
         layout: layout of its prompts.
         values: axis of each value's token, and its column among the logits.
-        others: axes of the separators and of padding.
+        others: axes of the tokens that are not values, such as separators and padding.
         items: axis of the position of each item of the list.
         reads: axis of the position where each item of the sorted list is read.
         sorted_axes: axes of the positions of the sorted list; empty if it is not in the prompt.
@@ -82,10 +82,13 @@ def blank(
 
     Args:
         text: the layout.
-        n_values: values are the lowest token ids that are neither separator nor padding.
+        n_values: number of values: the lowest token ids that are neither separator nor padding.
         shares: fraction of the output that each head will write; they sum to 1.
         gain: scale of the logits; logits of tokens that are not values are -gain n_values.
         dtype: dtype of the parameters.
+
+    Raises:
+        InputError: fractions with another sum, fewer than two values, or an invalid layout.
     """
     if not shares or not math.isclose(sum(shares), 1.0, abs_tol=1e-12):
         raise InputError(f"the heads' fractions must sum to 1, got {list(shares)}")
@@ -191,7 +194,7 @@ def _is_token(word: str) -> bool:
 
 
 def _position_lists(layout: ListLayout) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
-    """Positions of the longest list's items, of its read-outs, and of its outputs in the row."""
+    """Positions of the longest list's items, of their readouts, and of the sorted list."""
     start, reads = len(layout.before), layout.read_positions(layout.longest)
     sorted_positions = [p + 1 for p in reads] if layout.autoregressive else []
     return range(start, start + layout.longest), reads, sorted_positions
@@ -200,7 +203,7 @@ def _position_lists(layout: ListLayout) -> tuple[Sequence[int], Sequence[int], S
 FILTER = 10.0  # A = 22,026: 20 keys that are filtered out get less than 1e-3 of the attention
 PREFER = 3.0  # D = 20: the next smallest item gets 1/20 of the smallest one's
 EXCLUDED = 40.0  # exp(-40) = 4e-18 is negligible in float64 relative to attention of order 1
-GAIN = 20.0  # of `sort_min_greater`'s logits: margins of 13 and more
+GAIN = 20.0  # of `sort_min_greater`'s logits: margins of 18 and more
 SUM_GAIN = 400.0  # of the others': their least margin is gain / 39 for lists of 10
 SOURCE = "How do tiny transformers sort lists of small integers? (Qi and Zhong 2023)"
 
@@ -220,7 +223,7 @@ def sort_min_greater(
 
     A value v > p as a key scores F + s(n_values - 1 - v), anything else 0, at all positions. So
     with A = exp(F), D = exp(s), R the items of the list greater than p and u the number of
-    separators before the query, v in R gets attention A D^(n_values - 1 - v) / Z, all else 1 / Z,
+    separators up to the query, v in R gets attention A D^(n_values - 1 - v) / Z, all else 1 / Z,
         Z = A Σ_{v in R} D^(n_values - 1 - v) + 2k + u
     (k items are filtered out of the list, and their copies among the outputs). The output copies:
         logit(v) = gain A D^(n_values - 1 - v) / Z in R, 2 gain / Z for previous outputs, else 0.
@@ -274,7 +277,8 @@ def sort_refined(
                  write -2 gain, the separator nothing: together with head 0, to the logit of p
                      2 gain b / (c + b)
                  and nothing else
-        head 2   attends only to the least item above p, which writes gain to its own logit
+        head 2   attends only to the least item above p (to all keys alike if there is none); an
+                 attended token writes gain to its own logit
     So p is the answer exactly if b > c, that is c < n - k, by gain 0.5 / (2b + 0.5) or more, up
     to exp(-excluded). For k = 0 the query is a separator: heads 0 and 1 cancel, and head 2 finds
     the least item.
@@ -447,7 +451,7 @@ def task(layout: str, distinct: bool, algorithm: str) -> dict[str, Any]:
 
 
 def _first_separator(target: ListModel) -> tuple[int, int]:
-    """The axis of the first separator's token, and its number of occurrences before all queries."""
+    """The axis of the first separator's token, and its number of copies that every query sees."""
     layout = target.layout
     separators = [*layout.before, *layout.between]
     if not layout.autoregressive:

@@ -1,10 +1,11 @@
 """Train small models on repeated random tokens: `interp train induction`.
 
 Each row is a prefix of random tokens, then a segment of random tokens repeated up to the row's end;
-lengths vary by row and every batch is new. From the second repeat on, the next token follows from
-the context alone, by an induction head and the previous-token head that it depends on. The loss is
-over those tokens only, which makes the circuit form several times sooner than a loss over all. The
-prefix keeps the head from learning only the positions at which repeats start.
+lengths vary by row and every batch is new. From the second occurrence of the segment on, the next
+token follows from the context alone, by an induction head and the previous-token head that it
+depends on. The loss is over those tokens only, which makes the circuit form several times sooner
+than a loss over all. The prefix keeps the head from learning only the positions at which repeats
+start.
 Source: Olsson et al. 2022, "In-context Learning and Induction Heads"; the prompts are their
 repeated random tokens.
 """
@@ -25,7 +26,7 @@ from interp_toolkit.registry import Recipe, Session, TrainingRun
 from interp_toolkit.training.engine.settings import Betas, Problem, Schedule, TrainingSettings
 from interp_toolkit.training.engine.trainer import Fitted, SeedRuns, train_seeds
 
-SOLVED = 0.95  # accuracy on the second repeat
+SOLVED = 0.95  # accuracy on repeated tokens
 TEST_ROWS = 256
 TEST_SEED = 2**31  # differs from all training seeds
 
@@ -39,7 +40,7 @@ class InductionTraining(TrainingSettings):
         n_ctx: number of positions.
         positions: "standard" (learned, absolute), "rotary" or "none".
         d_mlp: neurons of a ReLU MLP in each layer; 0: attention only.
-        normalization: "LN" or "RMS" before each layer and the unembedding.
+        normalization: "LN" or "RMS" before attention, MLP and unembedding; None: none.
         shortest, longest: smallest and largest length of the segments that repeat.
         rows: number of rows in a batch.
         initial_std: standard deviation of the initial weights; with a small one, a single head
@@ -102,7 +103,7 @@ class InductionTraining(TrainingSettings):
 
 
 class InductionRows(NamedTuple):
-    """Prompts: token ids, and whether the context determines each row's next token."""
+    """Prompts: token ids, and for each next token whether it is a repeat or a first occurrence."""
 
     tokens: Int[Tensor, "row pos"]
     repeated: Bool[Tensor, "row next"]
@@ -110,7 +111,7 @@ class InductionRows(NamedTuple):
 
 
 class InductionScores(NamedTuple):
-    """Losses (nats) on the second repeat and on the first, and accuracy on the second."""
+    """Losses (nats) on repeated tokens and on those before, and accuracy on repeated tokens."""
 
     second: float
     first: float
@@ -120,8 +121,9 @@ class InductionScores(NamedTuple):
 def draw_rows(config: InductionTraining, n_rows: int, generator: torch.Generator) -> InductionRows:
     """A new random batch, on the generator's device.
 
-    The tokens of a row are distinct if the vocabulary is large enough. `known` marks next tokens in
-    later repeats of the segment, `first` those in the first one and the prefix.
+    The tokens of prefix and segment are distinct if d_vocab is at least n_ctx. `repeated` marks
+    next tokens that the context determines, `first` those in the prefix and the segment's first
+    occurrence. The first token of the second occurrence belongs to neither.
     """
     n_pos, d_vocab = config.n_ctx, config.d_vocab
     drawing: dict[str, Any] = {"generator": generator, "device": generator.device}

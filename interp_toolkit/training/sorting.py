@@ -1,9 +1,10 @@
 """Train one-layer attention-only models to sort: `interp train sort-causal` and others.
 
-Batches are drawn on the device, from the source's distribution; the loss is the cross-entropy of
-the sorted list's items, each at the position where it is read. If the model has one layer without
-normalization, a step uses its tables (`models.transformer.collapsed`): the same gradients, several
-times faster. Sizes and variants are the source's.
+Batches are drawn on the device, by default from the source's distribution; the loss is the
+cross-entropy of the sorted list's items, each at the position where it is read. Without
+normalization and with large batches, a step uses the model's tables
+(`models.transformer.collapsed`): the same gradients, several times faster. Default sizes are the
+source's.
 Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023), experiments 1
 to 3. Its optimizer is Adam with an L2 term and a learning rate from 1e-3 to 1e-4, lowered by hand;
 here it falls geometrically. AdamW from 3e-3 along a cosine, with β₂ = 0.99, reaches lower losses in
@@ -118,7 +119,7 @@ class SortTraining(TrainingSettings):
 
     @property
     def layout(self) -> ListLayout:
-        """Tokens: the values, then a separator before the list, one after it, and padding."""
+        """Layout of the prompts; ids: values, separator before the list, one after it, padding."""
         n, length = self.n_values, f"{self.shortest}-{self.longest}"
         length = str(self.longest) if self.shortest == self.longest else length
         words = f"{n} list{length} {n + 1}"
@@ -271,14 +272,14 @@ TESTED_ON: Mapping[ListKind, str] = {
 
 
 class SeedScores(NamedTuple):
-    """The accuracy of a trained model.
+    """The loss and the accuracies of a trained model.
 
     Attributes:
         loss: nats per item, on the test lists of its training distribution.
         random, hard, sets: accuracy on whole lists of the source's test sets; None if a set does
             not exist (`data.lists.layout`).
-        two_values: accuracy on all multisets of two values.
-        held_out: accuracy on the held-out sets.
+        two_values: accuracy on all multisets of two values; None for distinct items.
+        held_out: accuracy on the held-out sets; None if there are none.
     """
 
     loss: float
@@ -290,7 +291,7 @@ class SeedScores(NamedTuple):
 
     @property
     def solved(self) -> bool:
-        """Whether all lists were sorted correctly."""
+        """Whether all test lists were sorted correctly."""
         return all(share in (None, 1.0) for share in self[1:])
 
 
@@ -308,7 +309,7 @@ def evaluate(model: Transformer, config: SortTraining) -> SeedScores:
 
 
 def held_out_right(model: Transformer, config: SortTraining) -> float | None:
-    """The accuracy on held-out sets; None if all were trained on."""
+    """The accuracy on held-out sets; None if there are none."""
     if not config.held_out_sets:
         return None
     lists = set_split(config)[1].shuffled(fresh_generator(0))

@@ -6,7 +6,7 @@ neurons. Sources: "Computation in superposition", sections 1.1 (the task), 1.2, 
 superposition) and 2 (errors); the paper trains nothing itself.
 
 *Loss.* The p-norm of the errors, (mean over inputs of the sum over pairs of |error|^p)^(1/p). With
-p = 2 its minimum is that of the mean squared error; a high p approaches the worst error.
+p = 2 it has the minimizers of the mean squared error; a high p approaches the worst error.
 
 *Model.* A `toys.superposition.layers.layer` model that writes all pairs. Only the neurons' input
 weights and biases and the readouts are trained; the readouts have no bias, as in the constructions.
@@ -59,7 +59,7 @@ class UandTraining(TrainingSettings):
         n_neurons: number of neurons of the single ReLU layer.
         d_in: width of the input, in which the features are random unit vectors. None: one-hot.
         most_on: the largest number of features that are on together.
-        power: p of the loss; 2 is the mean squared error, a high one approaches the worst error.
+        power: p of the loss; 2 minimizes the mean squared error, a high p nearly the worst error.
         balanced: whether, for each pair, the inputs with the pair on have the same total weight as
             all others.
         rows: inputs per step; all inputs, if there are no more than that.
@@ -91,7 +91,7 @@ class UandTraining(TrainingSettings):
         return self
 
     def _check_bytes(self) -> None:
-        """Refuse sizes at which inputs x neurons or inputs x pairs would not fit in memory."""
+        """Refuse sizes at which inputs x neurons or inputs x pairs take more than MOST_BYTES."""
         inputs = min(self.rows, count_composites(self.n_features, self.most_on))
         columns = {"neurons": self.n_neurons, "pairs": comb(self.n_features, 2)}
         what, most = max(columns.items(), key=lambda column: column[1])
@@ -173,7 +173,10 @@ class UandProblem(Problem):
         return epsilon(scores, pair_truth(on, self.pairs).cpu().numpy())
 
     def _positive_weight(self) -> float:
-        """Weight of an error with the pair on: 1, or the total weight with the pair off."""
+        """Weight of an error with the pair on.
+
+        It is 1, or if balanced the number of inputs with the pair off for each with it on.
+        """
         if not self.config.balanced:
             return 1.0
         m, most_on = self.config.n_features, self.config.most_on
@@ -277,7 +280,7 @@ class Untrained(NamedTuple):
 def untrained(n_features: int, n_neurons: int, most_on: int) -> Untrained:
     """Universal AND by random 0/1 connections of one-hot features, at the best of DENSITIES.
 
-    The worst error is exact, for each pair's own readout; a pair that shares no neuron has 1.
+    The worst error is exact, for each pair's own readout; it is 1 if two features share no neuron.
     """
     generator = torch.Generator().manual_seed(0)
 

@@ -1,6 +1,6 @@
 """Train small models on a boolean function of two bits: `interp train xor`.
 
-Prompts are those of `toys.hand_set.xor`; the answer is the logit pair at '='; every step uses all
+Prompts are those of `toys.hand_set.xor`; two logits at '=' give the answer; every step uses all
 four inputs. Several seeds are trained and the one with the smallest loss is kept, since some get
 stuck. One attention-only head cannot compute XOR, and so its mean cross-entropy is at least ln2/2
 (with positions) or (3 ln3 - 2 ln2)/4 (without). `loss_floor` returns that bound if it applies.
@@ -37,7 +37,7 @@ class XorTraining(TrainingSettings):
         positions: whether there are learned positions.
         d_mlp: neurons of a ReLU MLP after the heads; 0: none.
         normalization: "LN" for LayerNorm before the layer and before the unembedding.
-        biases: whether there are biases.
+        biases: whether there are biases; with an MLP there always are.
 
     The loss is on all four inputs, so the best seed is known exactly.
     """
@@ -88,9 +88,9 @@ class XorTraining(TrainingSettings):
 
 
 def loss_floor(config: XorTraining) -> float | None:
-    """The infimum of the mean cross-entropy (nats) of these models; None if no bound is known.
+    """A lower bound on the mean cross-entropy (nats) of these models; None if none is known.
 
-    It is known for one attention-only head on XOR or its negation, without a final LayerNorm.
+    It is known for one attention-only head on XOR or its negation, without LayerNorm.
     """
     bounded = config.heads == 1 and not config.d_mlp and config.normalization is None
     if not bounded or config.table not in ("0110", "1001"):

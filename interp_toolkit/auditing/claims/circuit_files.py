@@ -35,7 +35,7 @@ _CHANNEL = re.compile(r"^(.*?)(?:<([qkv])>|\.([QKV]))$")
 
 
 def edges_of_file(path: Path) -> tuple[str, ...]:
-    """The names of the edges of a circuit file.
+    """The names of the edges, or of the nodes, of a circuit file.
 
     Raises:
         InputError: it cannot be read, has an unknown format, or holds no edge.

@@ -1,7 +1,7 @@
 """Claims about a model, written as a small file, as flags, or as a sentence.
 
-A file is YAML or JSON: one claim, or a list of them under `claims`. The first key of a claim gives
-its kind:
+A file is YAML or JSON: one claim, or a list of them, also under `claims`. Each claim has one of
+five keys, which gives its kind:
 
     claims:
       - heads: [L5H1, L6H9]          # each head is a claim of its own
@@ -19,8 +19,8 @@ its kind:
       - algorithm: argmax_piecewise_linear
         layout: 10 list10 11 sorted10
 
-Files that a claim names lie in its folder. They are read at once, so that a claim in memory is
-complete and can be sealed (see `seal`). `text` keeps the author's words.
+A claim in a file may name only files inside that file's folder. Named files are read at once, so
+that a claim in memory is complete and can be sealed (see `seal`). `text` keeps the author's words.
 """
 
 from __future__ import annotations
@@ -99,15 +99,15 @@ class BaseClaim(BaseModel):
 
 
 class HeadsClaim(BaseClaim):
-    """Heads have an attention pattern, and the model's performance depends on it.
+    """Heads have an attention pattern, and the model's performance may depend on it.
 
     Attributes:
         heads: each is tested separately.
         relation: name of a detector (see `interp list`).
         says: attends: the heads have the pattern; contributes: the metric depends on that
             attention, in part; carries: at least half of the metric does.
-        at_least: the claimed fraction of the metric (of attention, for attends); None: that of the
-            word.
+        at_least: the claimed fraction of the metric (for attends: the excess attention); None: the
+            default of `says`.
         hops: number of hops of the relation k-hop.
     """
 
@@ -132,7 +132,7 @@ class HeadsClaim(BaseClaim):
 
 
 class CircuitClaim(BaseClaim):
-    """Some edges do what the whole model does.
+    """Some edges are sufficient for what the model does, necessary for it, or both.
 
     Attributes:
         circuit: names of edges, as EAP-IG writes them, or of nodes, which stand for all edges
@@ -169,7 +169,7 @@ class DirectionClaim(BaseClaim):
         features, table: the function, for reads: names of the data's features, the first most
             significant, and its truth table; without a table, a single feature.
         at_least: the claimed fraction: of prompts classified correctly in each class, of the way to
-            the corrupted prompt, of answers changed; None: that of the word.
+            the corrupted prompt, of answers changed; None: the default of `says`.
         by: factor of the direction for steering.
     """
 
@@ -229,7 +229,8 @@ class AlgorithmClaim(BaseClaim):
 
     Attributes:
         algorithm: its name.
-        layout: positions of the list and its sorted form in a prompt; None: the model's task.
+        layout: positions of the list and its sorted form in a prompt; None: that of the model's
+            task.
     """
 
     algorithm: Literal["min_greater_than_previous", "argmax_piecewise_linear"]
@@ -285,7 +286,7 @@ def as_claim(content: Any, source: str = "the claim", folder: Path | None = None
         folder: where files that it names must lie; None: anywhere (for the user's own claims).
 
     Raises:
-        InputError: a missing, unknown or wrong key.
+        InputError: an invalid claim, or a file in it that cannot be read.
 
     Examples:
         >>> as_claim({"heads": ["L5H1"], "relation": "induction"}).about
@@ -319,7 +320,8 @@ def claim_in_words(sentence: str) -> HeadsClaim:
     """A claim about heads, from a sentence such as "L5H1 and L6H9 are induction heads".
 
     The sentence names a registered detector. "attend" claims attention only; "carry", "implement"
-    or "perform" claim half of the metric; any other verb claims that the metric depends on it.
+    or "perform" claim that half of the metric depends on this attention; any other verb claims that
+    the metric depends on it in part.
 
     Raises:
         InputError: no head is named, no detector or several, or there is a word that such a claim
@@ -395,7 +397,7 @@ def _vector(name: str, folder: Path | None) -> list[float]:
 
 
 def _explained(error: ValidationError, kind: type[BaseClaim]) -> str:
-    """The first error, by its key."""
+    """One error as text, with its key; an unknown key comes first."""
     first = min(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":

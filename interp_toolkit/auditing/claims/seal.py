@@ -1,9 +1,8 @@
 """An audit stored before its data are seen: claims, plan, seed and level, and their hash.
 
-The file holds everything that determines how the claims will be tested. Its SHA-256 covers all
-other content, as JSON with sorted keys. An author who publishes the hash first cannot change the
-plan afterwards without being noticed. Only the author can vouch that the data were unseen, and the
-time in the file is that of the machine on which it was written.
+The file's SHA-256 covers all its other content, as JSON with sorted keys. An author who publishes
+the hash first cannot change the plan afterwards without being noticed. Only the author can vouch
+that the data were unseen, and the time in the file is that of the machine on which it was written.
 """
 
 from __future__ import annotations
@@ -92,8 +91,8 @@ def read_seal(path: Path) -> Sealed:
     """Read a sealed audit, and check that it is unchanged.
 
     Raises:
-        InputError: a file that cannot be read, is not a sealed audit, was changed, or has a plan
-            that this version no longer follows.
+        InputError: a file that cannot be read, is not a sealed audit, was changed, or was sealed by
+            this version with another plan.
     """
     try:
         content = json.loads(read_whole_text(path))

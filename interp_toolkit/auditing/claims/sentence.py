@@ -40,7 +40,7 @@ _OF_WORD = {
 
 
 def sentence_part(claim: BaseClaim, parts: Sequence[Part]) -> Part:
-    """The part on wording: whether the claim's words are supported, and the supported ones."""
+    """The part on wording: whether the tests support the claim's words, and what they support."""
     strength, word = strength_of(claim)
     earned = _earned(claim, parts)
     answer: Answer = "confirmed" if earned >= strength else "refuted"
@@ -51,7 +51,7 @@ def sentence_part(claim: BaseClaim, parts: Sequence[Part]) -> Part:
 
 
 def strength_of(claim: BaseClaim) -> tuple[int, str]:
-    """Index in STRENGTHS of the strongest word in the claim's text, and that word.
+    """Index in STRENGTHS of the strongest word in the claim's text (or of `says`), and that word.
 
     Examples:
         >>> from interp_toolkit.auditing.claims.kinds import as_claim
@@ -89,5 +89,5 @@ def _earned(claim: BaseClaim, parts: Sequence[Part]) -> int:
 
 
 def _supported(part: Part) -> str:
-    """The finding's first clause."""
+    """The first clause of a part's summary."""
     return re.split(r"; |\. ", part.summary)[0]

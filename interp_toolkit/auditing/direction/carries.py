@@ -6,13 +6,14 @@ and the effect is measured as a fraction of the difference in the metric between
 prompt (a ratio with Fieller's interval). Also reported: the component set to its mean over the
 prompts, set to zero, and exchanged in reverse, from the clean prompt into the corrupted one.
 
-A direction may move the answers although the model does not use it. One half of such a direction
-follows the feature but is not read by later layers; the other half is read by later layers but is
+A direction may move the answers although the model does not use it. One part of such a direction
+follows the feature but is not read by later layers; the other part is read by later layers but is
 dormant: it does not vary (Makelov, Lange and Nanda 2023, arXiv 2311.17030). Therefore the part of
 the direction that later layers read (in the span of the metric's gradients on the way to the
-corrupted prompt) is also exchanged alone. If it does not vary with the feature, nothing moves, and
-the claim is refuted. If later layers read a single direction, that direction is exchanged for any
-claim, and a dormant part at the same site cannot be distinguished from the true one.
+corrupted prompt) is also exchanged alone. If that part does not vary with the feature, nothing
+moves, and the claim is refuted. If later layers read a single direction, that direction is
+exchanged for any claim, and a dormant part at the same site cannot be distinguished from the true
+one.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ GRADED, STEPS = 64, 8  # prompts, and steps towards the corrupted one, for gradi
 
 
 class CarryingAudit(MovingAudit):
-    """A claim that a direction carries the difference between clean and corrupted prompts."""
+    """Audit of a claim that a direction carries the effect of corrupting the prompts."""
 
     least = 0.5
     asserted = ("matters", "special")
@@ -69,7 +70,7 @@ class CarryingAudit(MovingAudit):
 
     @cached_property
     def whole(self) -> Values:
-        """The effect of corruption on the metric."""
+        """The effect of corruption on the metric of each prompt."""
         difference: np.ndarray = self.clean_values - self.corrupted_values
         return difference
 
@@ -202,7 +203,7 @@ def read_part(
     """Squared length of a direction's part in the span of the gradients, and that part normalized.
 
     The span has as many principal directions as contain READ_BY of the gradients' squared norm.
-    None if the squared length is below LEAST_READ.
+    None if the squared length is below LEAST_READ, or if all gradients are 0.
     """
     _, sizes, directions = torch.linalg.svd(gradients, full_matrices=False)
     energy = sizes.square().cumsum(0)

@@ -1,4 +1,4 @@
-"""Shared by claims about directions: unit vector, activations at its site, chance level."""
+"""Shared by claims about directions: unit vector, activations at its site, random directions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by claims that answers depend on a direction: the metric of intact and edited prompts."""
+"""Shared by claims that answers depend on a direction: the metric before and after an edit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOVED = 24  # random directions that are exchanged or added, each in a pass
 
 
 class MovingAudit(DirectionAudit):
-    """A claim that answers depend on a direction."""
+    """Audit of a claim that answers depend on a direction."""
 
     def parts(self) -> list[Part]:
         """The parts of the claim."""
@@ -34,7 +34,7 @@ class MovingAudit(DirectionAudit):
         """The parts, if the effect can be tested."""
 
     def _unmovable(self) -> str | None:
-        """Why nothing can be exchanged here; None if it can."""
+        """Why the effect cannot be tested here; None if it can."""
         if (reason := self.context.untestable) is not None:
             return reason
         prompts = self.context.prompts
@@ -52,7 +52,7 @@ class MovingAudit(DirectionAudit):
 
     @cached_property
     def metric(self) -> Metric:
-        """The metric of a prompt."""
+        """The metric of the prompts."""
         return metric_for(self.context.model, self.context.prompts, self.context.memory)[0]
 
     @cached_property

@@ -39,7 +39,7 @@ MOST_FEATURES = 3  # up to which all other functions are tested
 
 
 class ReadingAudit(DirectionAudit):
-    """A claim that a direction reads a function."""
+    """Audit of a claim that a direction reads a function."""
 
     least = 0.8
     asserted = ("there",)
@@ -72,7 +72,10 @@ class ReadingAudit(DirectionAudit):
         return function_of(np.stack([data.column(name) for name in names], 1), self.claim.table)
 
     def _split(self, labels: Bool[np.ndarray, " row"]) -> tuple[np.ndarray, np.ndarray | None]:
-        """Prompts to fit thresholds on and prompts to test on, each with both classes."""
+        """Prompts to fit thresholds on and prompts to test on, each with both classes.
+
+        The latter are None if a class has fewer than 4 prompts.
+        """
         everything = np.arange(len(labels))
         rng, train = self.context.rng(7), []
         for kind in (False, True):
@@ -88,7 +91,7 @@ class ReadingAudit(DirectionAudit):
         """The accuracy on each class, and the correctness of each prompt of the worse class.
 
         A low accuracy may be due to the fitted threshold. So the claim is refuted only if no
-        threshold reaches it even when fitted on the test prompts (`reachable`).
+        threshold reaches the bound even when fitted on the test prompts (`reachable`).
         """
         coverage = self.context.coverage(1, 2)
         shares = []

@@ -1,7 +1,7 @@
 """Test whether a direction steers: a multiple of it is added to the activations.
 
-The measure is the fraction of prompts that then prefer the wrong answer, among those that did not
-before, compared with random directions of the same length.
+The measure is the fraction of prompts on which the model then prefers the wrong answer, among those
+on which it preferred the answer before. Random directions of the same length are added as controls.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LONGEST_STEP = 1e6  # largest component that is added; larger ones only cause ov
 
 
 class SteeringAudit(MovingAudit):
-    """A claim that adding a direction changes answers to the wrong ones."""
+    """Audit of a claim that adding a direction changes answers to the wrong ones."""
 
     least = 0.5
     asserted = ("matters",)

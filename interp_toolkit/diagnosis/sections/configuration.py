@@ -142,12 +142,12 @@ def check_folding(model: Any) -> Iterator[Check]:
 
 
 def _without_weights(model: Any) -> bool:
-    """Whether the architecture's norms never had weights (OLMo)."""
+    """Whether the norms may never have had weights: only in bridges (OLMo's)."""
     return hasattr(model, "original_model")
 
 
 def _means(model: Any) -> tuple[float, float, float] | None:
-    """The largest column mean of weights after a LayerNorm, which folding sets to 0.
+    """The largest column mean of value weights after a LayerNorm, which folding sets to 0.
 
     Also returns the tolerance, and the value expected for independent entries. None if no matrix
     can be read, or if the norms do not subtract a mean (folding then does not center).
@@ -199,7 +199,7 @@ def check_eps(model: Any) -> Iterator[Check]:
 
 
 def by_design(own: Iterator[Check], model: Any, fresh: Iterator[Check] | None) -> Iterator[Check]:
-    """A bridge's checks; results that a fresh copy shares differ by design."""
+    """A model's checks; failures of a bridge that a fresh copy shares differ by design."""
     in_copy = {} if fresh is None else {check.name: check for check in fresh}
     for check in own:
         other = in_copy.get(check.name)

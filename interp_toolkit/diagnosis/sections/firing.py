@@ -5,11 +5,11 @@ lists, and hooks that are attached only to the model (some bridges attach hooks 
 points).
 
 One pass records all hook points and returns a copy of every value (a zero edit). One backward pass
-through tiny rows tests at every hook point at once whether the logits depend on the value that a
+through two rows tests at every hook point at once whether the logits depend on the value that a
 hook returned there. Then each kind of hook point gets NaN in one row of the batch; edits of that
 kind reach the logits if that row's logits change. Silent hook points and ignored edits are also
-tested on a fresh copy: behavior of every model of the class differs by design, and behavior of only
-this model is its fault.
+tested on a fresh copy. Behavior that the copy shares counts as by design, except at kinds of hook
+point that must work in every model; other behavior is a fault of this model.
 """
 
 from __future__ import annotations
@@ -200,8 +200,8 @@ def edited_rows(
 ) -> dict[str, bool]:
     """Whether edits reach the logits, for each kind of hook point that has an axis of rows.
 
-    One row of the batch is assigned to each kind; there all hook points of the kind get NaN (or
-    another token, if they hold tokens).
+    One row of the batch is assigned to each kind; there all hook points of the kind get NaN. Kinds
+    without effect then get large numbers. Values that are not floating-point are skipped.
     """
     kinds: dict[str, list[str]] = {}
     for name, value in recorded.values.items():

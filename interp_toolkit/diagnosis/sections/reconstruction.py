@@ -5,9 +5,9 @@ values, pattern, z and output, its MLP, the logits. Keys and values belong to co
 query heads (grouped-query attention: Ainslie et al. 2023, arXiv 2305.13245, section 2.2). A
 difference is compared with 8 eps times the sum of the magnitudes of the terms.
 
-Two passes are compared: one unchanged, and one in which hooks multiply queries and the input of the
-unembedding until scores and logits are large, to reveal soft caps, which small numbers do not
-reach.
+Two passes are recomputed: one unchanged, and one in which hooks multiply queries until scores are
+large, to reveal soft caps, which small numbers do not reach. If the logits have a soft cap, the
+input of the unembedding is multiplied too.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def check_reconstruction(
 
 
 def _alike(own: Step, in_copy: Step) -> bool:
-    """Whether two models differ equally: a class that computes another function of the weights."""
+    """Whether a step is off by as much in both, so that the class computes another function."""
     a, b = own.difference or 0.0, in_copy.difference or 0.0
     if math.isnan(a) or math.isnan(b):
         return math.isnan(a) and math.isnan(b)
@@ -372,9 +372,9 @@ def _logits(model: Any, recorded: Recorded) -> Step:
 
 
 def stress(model: Model, recorded: Recorded) -> dict[str, Callable[[Tensor], Tensor]]:
-    """Edits that make scores and logits large: they scale queries and the last norm.
+    """Edits that make scores large: they scale queries, and with capped logits the last norm too.
 
-    Each edit has an attribute with its factor, so that recomputed steps can be scaled too.
+    Each edit is a partial whose keyword `other` is its factor; see `factors`.
     """
     edits: dict[str, Callable[[Tensor], Tensor]] = {}
     for layer in range(int(model.cfg.n_layers)):

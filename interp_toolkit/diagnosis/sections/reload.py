@@ -168,7 +168,7 @@ def find_original(model: Any, source: Any) -> tuple[Any, str]:
         source: a folder, a live transformers or TransformerLens model, or None.
 
     Raises:
-        InputError: a folder that transformers cannot load.
+        InputError: a folder that transformers cannot load, or a source that is not a model.
     """
     if source is not None and not isinstance(source, str | Path):
         if not callable(source):

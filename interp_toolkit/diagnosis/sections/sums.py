@@ -1,8 +1,8 @@
 """The residual stream adds up, patterns sum to 1; faults of TransformerLens, by release.
 
 Additions are compared with 8 eps times the sum of the magnitudes of the terms. The listed faults of
-TransformerLens were reproduced by this package in the stated releases; nothing is claimed about
-other releases.
+TransformerLens were reproduced by this package in the stated releases. Nothing is claimed about
+releases that are not named.
 """
 
 from __future__ import annotations
@@ -111,12 +111,12 @@ def check_residual(model: Model, recorded: Recorded, fresh: Recorded | None) -> 
 
 
 def by_its_class(model: Any) -> bool:
-    """Whether hooked values depend on the class: for bridges, and encoders with post-norms."""
+    """Whether deviations may be by design of the class: bridges, and encoders with post-norms."""
     return hasattr(model, "original_model") or has_norms_behind(model)
 
 
 def has_norms_behind(model: Any) -> bool:
-    """Whether it is TransformerLens' own encoder, whose norms follow the sums that it hooks."""
+    """Whether the model is TransformerLens' own encoder, whose norms follow the hooked sums."""
     return any(type(block).__name__ == "BertBlock" for block in getattr(model, "blocks", ()))
 
 

@@ -80,8 +80,8 @@ def head_formula(table: str) -> HeadFormula:
     """A layer with as many heads as the threshold degree, which computes the function exactly.
 
     Args:
-        table: table of a function of at most three bits, or of the number of bits that are on, of
-            at most six; not constant.
+        table: table of a function of at most three bits, or of at most six bits if it is a linear
+            threshold function or depends only on the number of bits that are on; not constant.
 
     Raises:
         InputError: another table.

@@ -1,7 +1,7 @@
 """Attention-only models of boolean functions of two bits, with hand-set weights.
 
 Prompts are `(a, b, '=')` over the vocabulary {0, 1, '='}; the answer is read at '='. Each model has
-one layer whose heads score 1 on the tokens they look for and 0 elsewhere, so that with
+one layer whose heads score `score` on the tokens they look for and 0 elsewhere, so that with
 `A = exp(score)` every attention weight and every update is a closed form (see each builder).
 Source: "How many attention heads do you need to do XOR?", sections "One attention head can do OR
 and AND", "One attention head cannot do XOR", "Two heads can do XOR", and its footnote on MLPs.

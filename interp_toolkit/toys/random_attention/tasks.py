@@ -155,7 +155,7 @@ class Retrieval(Task):
 
     @property
     def guess(self) -> float:
-        """Naming any value of the context: that of the right pair, or an equal one.
+        """The accuracy of naming any value of the context: that of the right pair, or an equal one.
 
         With few values, the accuracy of naming the most frequent value is higher still.
         """
@@ -416,7 +416,7 @@ class Dyck(Task):
     Is a string of parentheses balanced (a word of the Dyck language of one kind)?
 
     A prompt is `length` parentheses ('(' is 0, ')' is 1) and '=' (2), where the answer is read:
-    false (3) or true (4). Of uniformly random strings of 40 only one in 171 is balanced, so each
+    false (3) or true (4). Of uniformly random strings of 40 only one in 168 is balanced, so each
     prompt is balanced with probability 1/2, and then uniform among the balanced strings (cycle
     lemma: of the rotations of n/2 '(' and n/2 + 1 ')' exactly one is a balanced string and a last
     ')'). An unbalanced prompt is, with probability 1/3 each,

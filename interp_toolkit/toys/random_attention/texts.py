@@ -51,7 +51,7 @@ WORDS_A_SENTENCE = 10
 
 
 class TextStatistics(NamedTuple):
-    """The entropies of the words of a text, without the first words of rows.
+    """Statistics of the words of a text, without the first words of rows.
 
     Attributes:
         nats: the mean surprisal of a word or a document's end.
@@ -70,7 +70,7 @@ def passages(n_passages: int, seed: int) -> Iterator[str]:
 
 
 def read(texts: Iterable[str], length: int) -> TextStatistics:
-    """Mean surprisal of texts in rows of n words; document ends count as words.
+    """Statistics of texts in rows of `length` words; document ends count as words.
 
     The reader knows the grammar, and of the text before its row only the sentence in which the row
     begins. So no predictor that sees the row alone can do better on average.

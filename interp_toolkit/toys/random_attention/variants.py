@@ -45,7 +45,7 @@ def variant_config(
     seed: int | None = None,
     model_name: str = "custom",
 ) -> TransformerConfig:
-    """The configuration of a variant; it does not contain the frozen parameters.
+    """The configuration of a variant; it does not say which parameters are frozen.
 
     Args:
         variant: name of the variant.

@@ -24,7 +24,8 @@ Grouped-query heads share their group's keys: `projected_head` makes such heads.
 
 `toy:skip-bigrams` and its variants have planted heads and random ones: 256 features on 64 axes,
 64 random bigrams for a planted head of 16 dimensions, one for every 16 entries of d_model x d_head.
-Each has `.ground_truth`.
+(The variant with grouped queries has 20 in each of its heads, and no random head.) Each has
+`.ground_truth`.
 """
 
 from __future__ import annotations

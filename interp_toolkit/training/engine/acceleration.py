@@ -7,7 +7,7 @@ only some rows in memory.
 Several processes train one model together, as `torchrun` starts them. Each rank draws its own
 batches; gradients are averaged after every backward pass, so that a step equals that of a single
 process on all the batches joined (if the loss is a mean over as many terms on each rank). Only rank
-0 writes. With a single process, none of this has any effect.
+0 writes. With a single process, the methods of `Ranks` change nothing.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 that a resumed run ends with the same file as an uninterrupted one.
 
 *Final score.* `FinalScore` is the number by which runs of a task are compared, with the information
-that the comparison needs. Every recipe with variants stores one in its training record, under
-"measured", so that tables, sweeps and the litmus test need not know the task.
+that the comparison needs. Every recipe in `tasks` and `text` stores one in its training record,
+under "measured", so that tables, sweeps and the litmus test need not know the task.
 
 *Trackers.* The lines of `metrics.jsonl` are sent to TensorBoard or Weights & Biases as they come,
 seed by seed. Everything else that Weights & Biases would collect (the command, the machine, its
@@ -95,7 +95,7 @@ class FinalScore:
     guess_rule: str = ""
 
     def recorded(self) -> dict[str, Any]:
-        """The settings as JSON data, for the training record."""
+        """The score as JSON data, for the training record."""
         return {KEY: asdict(self)}
 
 

@@ -204,7 +204,7 @@ class RunFiles:
 
     Raises:
         InputError: the folder holds an unfinished run and `resume` is False; or `resume` is True,
-            and the run in it has ended or has other settings.
+            and the run in it has ended or has other settings; or its run.json is damaged.
     """
 
     def __init__(
@@ -260,7 +260,10 @@ class RunFiles:
             raise InputError(f"{self.folder} cannot be written: {reason_of(error)}") from error
 
     def state(self, seed: int) -> State | None:
-        """The saved state of a seed, or None; raises InputError if it is damaged."""
+        """The saved state of a seed to resume, or None.
+
+        Raises InputError if it is damaged or of another run.
+        """
         path = self._state_path(seed)
         if not self._resumes or not path.exists():
             return None

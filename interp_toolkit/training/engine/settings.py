@@ -9,8 +9,8 @@ t = step / steps, from 0 to 1, the rate falls from `lr` to `final_lr`
     - linear: along a straight line;
     - cosine: along half a cosine, slow at both ends (Loshchilov & Hutter 2017, without restarts);
     - exponential: by the same factor each step;
-    - plateau: by √10 whenever the measured loss has not fallen by 1 % over ten measurements,
-      and never below `final_lr` (an automatic form of a common manual schedule);
+    - plateau: by √10 once more than ten measured losses in a row are not 1 % below the lowest
+      before, and never below `final_lr` (an automatic form of a common manual schedule);
 and over the first `warm_up` steps it is multiplied by (step + 1) / warm_up (Goyal et al. 2017).
 
 A `Problem` is one seed's model with its batches and its loss.
@@ -56,10 +56,11 @@ class TrainingSettings(BaseModel):
     Attributes:
         steps: updates of the weights.
         lr: the maximal learning rate.
-        final_lr: the learning rate at the last step; a constant schedule ignores it.
+        final_lr: the learning rate at the end of the schedule (the least of a plateau); a constant
+            schedule ignores it.
         schedule: "constant", "linear", "cosine", "exponential" or "plateau" (see
             `training.engine.settings`).
-        warm_up: steps over which the learning rate rises from 0, in addition to the schedule.
+        warm_up: first steps, over which the learning rate rises linearly to the schedule's.
         optimiser: "adam" (weight decay as an L2 term in the gradient) or "adamw" (decoupled).
         betas: decay rates of the optimizer's two moments.
         weight_decay: weight decay of the optimizer.
@@ -71,7 +72,8 @@ class TrainingSettings(BaseModel):
         checkpoints: numbers of updates after which the model is stored: a list such as
             `0,100,1000`, or a number of checkpoints, spread evenly on a logarithmic scale from 0 to
             `steps`; 0: none.
-        log_every: steps between two measurements of the loss; 0: about a hundred per seed.
+        log_every: steps between two measurements of the loss; 0: about 50 to 150 measurements per
+            seed, depending on the recipe.
         save_every: steps between two saves of the state for `--resume`; 0: twenty per seed.
         graphs: whether steps on a GPU are recorded as a CUDA graph and replayed; "auto": if the
             recipe's step allows it.

@@ -2,9 +2,9 @@
 
 Each step draws a batch, computes its loss, and updates the weights by Adam or AdamW. At every log
 interval, and at the end, the loss of the current weights is measured on that step's batch, before
-the update. The next step depends only on the model, the optimizer, the generator and the number of
-the step. A saved state holds all of these, so a resumed run on a CPU ends with the same bits as an
-uninterrupted one.
+the update. The next step depends only on the model, the optimizer, the generator, the number of the
+step and, with a plateau schedule, the measured losses. A saved state holds all of these, so a
+resumed run on a CPU ends with the same bits as an uninterrupted one.
 
 Small models have bimodal results by seed, so one seed says little: all are reported. Seeds that a
 resumed run has finished are read from their state and not trained again.
@@ -152,7 +152,7 @@ class _Fit:
         )
 
     def _one_step(self) -> None:
-        """Save, store and measure if due, then update the weights."""
+        """Store a checkpoint and measure if due, update the weights, and save the state if due."""
         if self.step in self.save_at:
             self._keep()
         _set_learning_rate(self.optimiser, self._rate())
@@ -389,7 +389,8 @@ def train_seeds(
         task: the task record for the checkpoints of selected steps.
 
     Raises:
-        InputError: the device is missing, a loss is not finite, or a file cannot be written.
+        InputError: the device is missing, a loss is not finite, a file cannot be written, a run
+            cannot be resumed, or checkpoints are requested without a folder.
     """
     session = session or Session()
     find_device(settings.device)

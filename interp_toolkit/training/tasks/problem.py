@@ -1,18 +1,18 @@
 """Training of a model variant on a synthetic task: settings, rows, batches, loss, test.
 
 *Settings* are shared by the recipes of "Is random attention sufficient for sequence modeling?".
-Presets have the source's values if it states them: sizes in section 3.1, searched and best
-hyperparameters in appendix C.
+The paper presets have the source's values if it states them: sizes in section 3.1, searched and
+best hyperparameters in appendix C.
 
-*Rows.* The test rows are the same for all seeds, and a seed's training set contains none of them.
-If a task's rows can be numbered, all are different. Otherwise they are sampled, the training set
-on the device. A memorization task uses the same rows for training and testing.
+*Rows.* The test rows are the same for all seeds, and a seed's training set contains none of them,
+except that a memorization task uses the same rows for training and testing. If a task's rows can be
+numbered, all are different. Otherwise they are sampled, the training set on the device.
 
 *Training.* Batches are drawn from the training set with replacement; without a training set, every
 batch is new. Held-out test rows are never trained on. The loss is the mean cross-entropy (nats)
 of the answers; logits are computed only where answers are read.
 
-*Summary.* A sentence states the accuracy, with an interval, and that of a guess.
+*Summary.* A sentence states the accuracy (on held-out rows with an interval) and that of a guess.
 """
 
 from __future__ import annotations

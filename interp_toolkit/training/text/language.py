@@ -1,9 +1,9 @@
 """Language modeling: `interp train wikitext`, `fineweb-edu` and `toy-text`, every model variant.
 
 Rows are windows of `length` tokens at random positions of the concatenated training documents; a
-window may begin in the middle of a document and continue into the next. The test consists of all
-held-out documents, cut into rows. The loss is the mean cross-entropy (nats) of all tokens of a row
-but the first: the log perplexity.
+window may begin in the middle of a document and continue into the next. The test consists of the
+concatenated held-out documents, cut into rows. The loss is the mean cross-entropy (nats) of all
+tokens of a row but the first: the log perplexity.
 
 The metric is the log perplexity: nats per token on held-out text. It depends on the tokenizer,
 which the source does not name; numbers of runs with different tokenizers are not comparable.
@@ -52,8 +52,8 @@ class LanguageProblem(Problem):
     """One seed's model, the training tokens and the test rows.
 
     Attributes:
-        tokens: the training documents.
-        test_rows: the held-out documents, cut into rows, without an incomplete last row.
+        tokens: token ids of the training documents.
+        test_rows: those of the held-out documents, cut into rows, without an incomplete last row.
     """
 
     capturable = True
@@ -89,7 +89,7 @@ class LanguageProblem(Problem):
         return {"log_perplexity": self.log_perplexity(self.test_rows[:WATCHED_ROWS])}
 
     def log_perplexity(self, rows: Int[Tensor, "row pos"]) -> float:
-        """The mean over all tokens of these rows except the first ones."""
+        """The mean loss (nats) over all tokens of these rows except each row's first."""
         total = 0.0
         with torch.no_grad():
             for part in torch.split(rows, TESTED_AT_ONCE):

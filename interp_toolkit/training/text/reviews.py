@@ -99,7 +99,7 @@ class ReviewProblem(Problem):
 
 
 class Reviews:
-    """The reviews of a part as rows.
+    """The training or test reviews as rows.
 
     Raises InputError if they have no labels, or labels other than 0 and 1.
     """

@@ -103,7 +103,7 @@ class StackedCircuit:
     def scores(
         self, on: Bool[np.ndarray, "input feature"], *, rounded: bool = False
     ) -> list[tuple[Float[np.ndarray, "input _"], Float[np.ndarray, "input _"]]]:
-        """The activations of each layer, and the next layer's input.
+        """Each layer's readouts, and the next layer's input along its functions' f-vectors.
 
         Args:
             on: inputs.

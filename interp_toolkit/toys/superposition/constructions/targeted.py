@@ -163,7 +163,8 @@ class TargetedANDs(ShortRepr):
     ) -> Transformer:
         """The layer as a model that writes the first `n_gates` readouts, or all of them.
 
-        Raises InputError for unknown gates, or gates that cannot be true with so few features on.
+        Raises InputError for `n_gates` out of range, or gates that cannot be true with so few
+        features on.
         """
         if n_gates is not None and not 1 <= n_gates <= len(self.gates):
             raise InputError(f"n_gates is {n_gates}; it must be between 1 and {len(self.gates)}")

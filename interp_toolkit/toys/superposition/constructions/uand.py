@@ -206,9 +206,9 @@ def universal_and(
         n_features: number of features, and the width of the input.
         n_neurons: the width of the layer.
         density: the probability that a feature is connected to a neuron. "search" or None: the one
-            that minimizes the expected worst error; "sparsest": the lowest at which it is expected
-            below 1 (see `density`). Both are raised by 5 % at a time until every pair has a
-            neuron. "source": the source's.
+            that minimizes the expected worst error; "sparsest": the one at which a single pair is
+            expected to have no neuron. Both are raised by 5 % at a time until every pair has a
+            neuron and the expected worst error is below 1. "source": the source's.
         most_on: largest number of features that are on together, for the search of the density.
         allow_empty: build it even if some pairs have no neuron, so that their error is 1.
         seed: random seed of the connections; those of a higher density include those of a lower.

@@ -76,7 +76,7 @@ class UniversalKeys(ShortRepr):
     inputs: Bool[np.ndarray, "key_token feature"]
 
     def truth(self) -> Bool[np.ndarray, "key_token function"]:
-        """The values of each function."""
+        """The values of each function on each key token."""
         return function_values(self.functions, self.inputs)
 
     def scores(self) -> Float[np.ndarray, "key_token function"]:
@@ -215,7 +215,7 @@ def universal_keys(
 
     Args:
         functions: functions of the query tokens.
-        layer: the key tokens' MLP, as made by `universal_and` or `fan_in_and`.
+        layer: the key tokens' MLP, such as the `layer` of a `universal_and` or `fan_in_and`.
         readoffs: readouts of the functions: from `function_readoffs` or `fitted_readoffs`.
         most_on: largest number of features of a key token.
         sharpness: difference in score between a right and a wrong key.

@@ -238,8 +238,8 @@ def expected_worst(
 ) -> float:
     """Approximate worst error over all pairs and inputs; see the module.
 
-    The sets are treated as independent, which they nearly are where it matters. It is 1 if a pair
-    without neurons is expected, and at most `most_on`. With another fan-in k, it is for gates of k
+    The sets are treated as independent, which they nearly are where it matters. The result is at
+    least 1 if a pair without neurons is expected. With another fan-in k, it is for gates of k
     features (see `fan_in`), which share Binomial(d, p^k) neurons.
     """
     p, n_on = checked_density(density), checked_most_on(most_on)
