@@ -240,7 +240,7 @@ class Result(OneRepr, ABC):
         return shown
 
     def show(self) -> None:
-        """Display the verdict, all figures and all tables in a notebook; else print them."""
+        """Display verdict, figures and tables in a notebook; print all but figures elsewhere."""
         importlib.import_module(NOTEBOOK).show(self)
 
     @property

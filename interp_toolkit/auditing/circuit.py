@@ -231,7 +231,7 @@ class _CircuitAudit:
         share = float((np.abs(ratios - 1) <= within).mean())
         text = (
             f"in {percent(share)} of {DRAWS} bootstraps of the prompts it keeps "
-            f"{percent(1 - within)} or more (and no more than the model has)"
+            f"{percent(1 - within)} to {percent(1 + within)}"
         )
         answer: Answer = "confirmed" if share >= STABLE else "undecided"
         groups = self.context.groups

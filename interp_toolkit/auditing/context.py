@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from interp_toolkit.auditing.parts import coverage_of
+from interp_toolkit.auditing.parts import checked_level, coverage_of
 from interp_toolkit.circuits.metrics.prompts import Prompts, prompts_from_data
 from interp_toolkit.circuits.metrics.task import CircuitTask, TaskCheck, intact_readings, task_of
 from interp_toolkit.circuits.metrics.task_check import (
@@ -23,7 +23,6 @@ from interp_toolkit.circuits.metrics.task_check import (
     synthetic_prompts,
 )
 from interp_toolkit.data import FeatureData
-from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.options import Effort
 from interp_toolkit.stats import Share, estimate
@@ -167,9 +166,7 @@ def audit_context(
     Raises:
         InputError: a level out of range.
     """
-    if not 0 < level < 0.5:
-        raise InputError(f"the level {level} must lie between 0 and 0.5")
-    notes = []
+    level, notes = checked_level(level), []
     if data is not None:
         distinct = _distinct(data)
         if len(distinct) < len(data):

@@ -168,7 +168,7 @@ class _HeadAudit:
         scores = self._scores
         asserted = "there" in self.asserted
         if np.isnan(scores.score[self.head]):
-            text = f"these prompts have no position with a {self.detector.name} key"
+            text = f"these prompts have no position with a key of the {self.detector.name} pattern"
             return Part("there", "not_testable", text, "observed", asserted)
         alone = self.claim.says == "attends"
         bound = self.claimed if alone else _ABOVE_NOTHING
@@ -176,7 +176,7 @@ class _HeadAudit:
         by_row = scores.by_row[self.head.layer, :, self.head.head]
         excess = (by_row[~np.isnan(by_row)] - uniform) / (1 - uniform)
         if len(excess) < 2:
-            text = f"only one prompt has a position with a {self.detector.name} key"
+            text = f"only one prompt has a position with a key of the {self.detector.name} pattern"
             return Part("there", "not_testable", text, "observed", asserted)
         coverage = self.context.coverage(len(self.asserted), 2)
         share, p = self.context.mean(excess, coverage), float(scores.p_value[self.head])

@@ -35,6 +35,7 @@ from typing import Literal
 
 from scipy import stats
 
+from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import percent
 from interp_toolkit.stats import Share, clopper_pearson
 
@@ -122,21 +123,28 @@ def of_claim(parts: Sequence[Part]) -> Answer:
     return "confirmed" if all(answer == "confirmed" for answer in answers) else "undecided"
 
 
+def checked_level(level: float) -> float:
+    """The error level as a float; raises InputError unless it lies between 0 and 0.5."""
+    if not 0 < level < 0.5:
+        raise InputError(f"the level {level} must lie between 0 and 0.5")
+    return float(level)
+
+
 def coverage_of(level: float, claims: int, asserted: int, alternatives: int = 1) -> float:
     """The coverage of each interval; see the module."""
     return 1 - 2 * level / (claims * asserted * alternatives)
 
 
-def detectable_effect(share: Share, coverage: float, power: float = POWER) -> float | None:
-    """The distance from the bound at which an effect is detected with this probability.
+def detectable_effect(share: Share, coverage: float) -> float | None:
+    """The distance from the bound at which an effect is detected with probability POWER.
 
-    The interval's half-width is w = z_c s; the distance is (z_c + z_power) s.
+    The interval's half-width is w = z_c s; the distance is (z_c + z_POWER) s.
     """
     width = (share.high - share.low) / 2
     if not math.isfinite(width):
         return None
     z = float(stats.norm.ppf((1 + coverage) / 2))
-    return width * (1 + float(stats.norm.ppf(power)) / z)
+    return width * (1 + float(stats.norm.ppf(POWER)) / z)
 
 
 def measured(

@@ -282,9 +282,10 @@ def interval_figure(claims: Sequence[AuditedClaim]) -> list[Figure]:
     return [
         Figure(
             "Evidence for each claim",
-            "Estimates with their intervals, corrected for all claims together. A claim is "
-            "confirmed if all its intervals lie right of their bounds, and refuted if one lies "
-            "entirely left of its bound or if a circuit keeps far more than the whole model.",
+            "Estimates with their intervals, corrected for all claims together (sealed claims "
+            "among themselves). A claim is confirmed if all its intervals lie right of their "
+            "bounds and no circuit keeps far more than the whole model. It is refuted if an "
+            "interval lies entirely left of its bound, or if a circuit keeps far more.",
             [bounds, *traces],
             plots.layout(
                 plots.axis(

@@ -289,7 +289,7 @@ class _Examination:
         if self.fresh is not None:
             in_copy = firing.links(bench, self.fresh.model, self.fresh_points)
         joined = None if in_copy is None else in_copy.joined
-        yield from firing.check_reach(model, self.points, linked.joined, joined, rows)
+        yield from firing.check_reach(model, linked.joined, joined, rows)
         if in_copy is not None and self._copy_agrees():
             yield from firing.check_whole(linked, in_copy)
 

@@ -193,7 +193,13 @@ def train(config: InductionTraining, session: Session | None = None) -> Training
     return TrainingRun(
         model=runs.model,
         verdict=_verdict(config, runs),
-        columns=["seed", "loss, second repeat", "loss, first", "accuracy, second", "solved"],
+        columns=[
+            "seed",
+            "loss, repeated tokens",
+            "loss, before",
+            "accuracy, repeated tokens",
+            "solved",
+        ],
         rows=runs.rows,
         task=about,
         training={
@@ -207,9 +213,9 @@ def train(config: InductionTraining, session: Session | None = None) -> Training
 def _verdict(config: InductionTraining, runs: SeedRuns) -> str:
     solved = sum(scores["solved"] for scores in runs.by_seed.values())
     return (
-        f"{solved} of {config.seeds} seeds solve it; the best one's loss on the second repeat is "
-        f"{runs.scores['second']:.4f} nats, on the first {runs.scores['first']:.4f}, and it "
-        f"predicts {percent(runs.scores['accuracy'], 1)} of the second repeat right."
+        f"{solved} of {config.seeds} seeds solve it; the best one's loss on repeated tokens is "
+        f"{runs.scores['second']:.4f} nats, before repetition {runs.scores['first']:.4f}, and it "
+        f"predicts {percent(runs.scores['accuracy'], 1)} of the repeated tokens right."
     )
 
 

@@ -164,6 +164,13 @@ def test_claims_beside_sealed_ones_do_not_change_their_answers(tmp_path, model):
     assert "over 1 and 4 claims" in beside.evidence.correction
 
 
+@pytest.mark.parametrize("level", [0, 0.5, 0.9, float("nan")])
+def test_no_audit_is_sealed_with_a_level_out_of_range(tmp_path, level):
+    with pytest.raises(InputError, match=r"must lie between 0 and 0\.5"):
+        write_seal([as_claim(CLAIM)], tmp_path / "s.json", level=level)
+    assert not (tmp_path / "s.json").exists()
+
+
 def test_a_seal_is_not_replaced_and_its_plan_is_kept_to(tmp_path):
     path = tmp_path / "s.json"
     write_seal([as_claim(CLAIM)], path)
@@ -172,12 +179,12 @@ def test_a_seal_is_not_replaced_and_its_plan_is_kept_to(tmp_path):
     from interp_toolkit.auditing.claims.seal import _digest
 
     content = json.loads(path.read_text())
-    forged = content | {"plan": [content["plan"][0] | {"error_of_a_part": 1e-9}]}
-    path.write_text(json.dumps(forged | {"sha256": _digest(forged)}))
-    with pytest.raises(
-        InputError, match="its plan differs from how this version tests these claims"
-    ):
-        read_seal(path)
+    for version in (content["version"], "0.0.1"):
+        forged = content | {"plan": [content["plan"][0] | {"error_of_a_part": 1e-9}]}
+        forged["version"] = version
+        path.write_text(json.dumps(forged | {"sha256": _digest(forged)}))
+        with pytest.raises(InputError, match=rf"its plan \(version {version}\) differs from how"):
+            read_seal(path)
     path.write_text(json.dumps(content | {"exhaustive": True}))
     with pytest.raises(InputError, match="no longer supported"):
         read_seal(path)

@@ -19,6 +19,7 @@ from typing import Any
 from interp_toolkit._version import __version__
 from interp_toolkit.auditing.claims.kinds import BaseClaim, as_claim
 from interp_toolkit.auditing.claims.plan import plan_of
+from interp_toolkit.auditing.parts import checked_level
 from interp_toolkit.errors import InputError, reason_of
 from interp_toolkit.files import read_whole_text, replacing
 
@@ -61,10 +62,12 @@ def write_seal(
         level: error level.
 
     Raises:
-        InputError: no claim, a file that exists already, or one that cannot be written.
+        InputError: no claim, a level out of range, a file that exists already, or one that cannot
+            be written.
     """
     if not claims:
         raise InputError("there is no claim to seal")
+    level = checked_level(level)
     if Path(path).exists():
         raise InputError(
             f"{os.fspath(path)} already exists, and seals are not overwritten; give another file"
@@ -91,8 +94,8 @@ def read_seal(path: Path) -> Sealed:
     """Read a sealed audit, and check that it is unchanged.
 
     Raises:
-        InputError: a file that cannot be read, is not a sealed audit, was changed, or was sealed by
-            this version with another plan.
+        InputError: a file that cannot be read, is not a sealed audit, was changed, or has another
+            plan than this version of the package.
     """
     try:
         content = json.loads(read_whole_text(path))
@@ -116,9 +119,10 @@ def read_seal(path: Path) -> Sealed:
         same = content["plan"] == plan_of(sealed.claims, sealed.level)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} is not a sealed audit: {error}") from error
-    if sealed.version == __version__ and not same:
+    if not same:
         raise InputError(
-            f"{path}: its plan differs from how this version tests these claims; seal them again"
+            f"{path}: its plan (version {sealed.version}) differs from how this version "
+            f"({__version__}) tests these claims; seal them again"
         )
     return sealed
 

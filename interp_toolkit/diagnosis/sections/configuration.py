@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -51,22 +52,18 @@ def _identity(norm: NormWeights) -> bool:
 
 def check_folding(model: Any) -> Iterator[Check]:
     """Do the norms hold weights as `cfg.normalization_type` says?"""
-    name = "norms are folded as cfg says"
+    check = partial(Check, "configuration", "norms are folded as cfg says")
     norm_type = getattr(model.cfg, "normalization_type", None)
     norms = norms_of(model)
     processed = bool(getattr(model, "compatibility_mode", False))
     if not norms:
         if norm_type in (None, "none"):
-            yield Check("configuration", name, "not_applicable", "no norms")
+            yield check("not_applicable", "no norms")
         else:
-            yield Check(
-                "configuration", name, "failed", f"cfg says {norm_type}, and there are no norms"
-            )
+            yield check("failed", f"cfg says {norm_type}, and there are no norms")
         return
     if norm_type is None:
-        yield Check(
-            "configuration",
-            name,
+        yield check(
             "failed",
             f"cfg says there are no norms, but there are {listed(list(norms))}",
             locations=list(norms),
@@ -76,51 +73,35 @@ def check_folding(model: Any) -> Iterator[Check]:
     working = [hook for hook, norm in norms.items() if not _identity(norm)]
     if str(norm_type).endswith("Pre"):
         if working:
-            yield Check(
-                "configuration",
-                name,
+            yield check(
                 "failed",
                 f"cfg says {norm_type} (folded), but weights are active in {listed(working)}",
                 locations=working,
             )
         else:
-            yield Check(
-                "configuration",
-                name,
-                "passed",
-                f"{norm_type}: {len(norms)} norms without active weights",
-            )
+            yield check("passed", f"{norm_type}: {len(norms)} norms without active weights")
         return
     if bare and (len(bare) < len(norms) or not _without_weights(model)):
-        yield Check(
-            "configuration",
-            name,
+        yield check(
             "failed",
             f"cfg says {norm_type} (not folded), but {listed(bare)} hold no weights",
             locations=bare,
         )
         return
     if working:
-        yield Check(
-            "configuration",
-            name,
-            "passed",
-            f"{norm_type}: weights are active in {len(working)} of {len(norms)}",
-        )
+        yield check("passed", f"{norm_type}: weights are active in {len(working)} of {len(norms)}")
         return
     means = _means(model)
     if means is None:
         explanation = (
             "all norm weights are 1: folded or never trained; the model does not show which"
         )
-        yield Check("configuration", name, "undecided", explanation)
+        yield check("undecided", explanation)
         return
     largest, tolerance, expected = means
     if largest <= tolerance:
         recorded_as_folded = processed
-        yield Check(
-            "configuration",
-            name,
+        yield check(
             "differs" if recorded_as_folded else "failed",
             f"cfg says {norm_type} (not folded), but all norms are the identity and their "
             "readers are centered: they were folded"
@@ -130,9 +111,7 @@ def check_folding(model: Any) -> Iterator[Check]:
             f"rounding of a mean; weights never folded have about {expected:.2g}",
         )
     else:
-        yield Check(
-            "configuration",
-            name,
+        yield check(
             "passed",
             f"{norm_type}: all norm weights are 1, and their readers are not centered: not folded",
             largest,
@@ -172,19 +151,16 @@ def _means(model: Any) -> tuple[float, float, float] | None:
 
 def check_eps(model: Any) -> Iterator[Check]:
     """Do all norms use cfg's eps?"""
+    check = partial(Check, "configuration", "norms use cfg's eps")
     eps = getattr(model.cfg, "eps", None)
     norms = norms_of(model)
     if eps is None or not norms:
-        yield Check(
-            "configuration", "norms use cfg's eps", "not_applicable", "no norms, or no eps in cfg"
-        )
+        yield check("not_applicable", "no norms, or no eps in cfg")
         return
     wrong = [name for name, n in norms.items() if abs(n.eps - float(eps)) > 1e-3 * float(eps)]
     if wrong:
         used = norms[wrong[0]].eps
-        yield Check(
-            "configuration",
-            "norms use cfg's eps",
+        yield check(
             "failed",
             f"cfg says {eps:g}, {listed(wrong)} use {used:g}",
             abs(used - eps),
@@ -193,9 +169,7 @@ def check_eps(model: Any) -> Iterator[Check]:
             wrong,
         )
     else:
-        yield Check(
-            "configuration", "norms use cfg's eps", "passed", f"{eps:g} in {len(norms)} norms"
-        )
+        yield check("passed", f"{eps:g} in {len(norms)} norms")
 
 
 def by_design(own: Iterator[Check], model: Any, fresh: Iterator[Check] | None) -> Iterator[Check]:
@@ -213,19 +187,15 @@ def by_design(own: Iterator[Check], model: Any, fresh: Iterator[Check] | None) -
 
 def check_rotary(model: Model, n_pos: int) -> Iterator[Check]:
     """Are the rotary tables those of cfg's base (Su et al. 2021)?"""
-    name = "rotary tables are those of cfg's base"
+    check = partial(Check, "configuration", "rotary tables are those of cfg's base")
     cfg: Any = model.cfg
     base = getattr(cfg, "rotary_base", None)
     if getattr(cfg, "positional_embedding_type", "") != "rotary" or base is None:
-        yield Check(
-            "configuration", name, "not_applicable", "no rotary positions, or no base in cfg"
-        )
+        yield check("not_applicable", "no rotary positions, or no base in cfg")
         return
     scaled = _scaling(model)
     if scaled:
-        yield Check(
-            "configuration", name, "not_applicable", f"the frequencies are scaled ({scaled})"
-        )
+        yield check("not_applicable", f"the frequencies are scaled ({scaled})")
         return
     wrong, worst, tolerance = [], 0.0, 0.0
     for layer in range(int(cfg.n_layers)):
@@ -245,18 +215,11 @@ def check_rotary(model: Model, n_pos: int) -> Iterator[Check]:
             wrong.append(f"blocks.{layer}.attn")
     basis = "4 eps times the largest position"
     if wrong:
-        yield Check(
-            "configuration",
-            name,
-            "failed",
-            f"cfg says {base:g}; not in {listed(wrong)}",
-            worst,
-            tolerance,
-            basis,
-            wrong,
+        yield check(
+            "failed", f"cfg says {base:g}; not in {listed(wrong)}", worst, tolerance, basis, wrong
         )
     else:
-        yield Check("configuration", name, "passed", f"base {base:g}", worst, tolerance, basis)
+        yield check("passed", f"base {base:g}", worst, tolerance, basis)
 
 
 def _scaling(model: Any) -> str:

@@ -421,7 +421,6 @@ def _shapes(model: Model, recorded: Recorded, fresh: Recorded | None, tokens: Te
 
 def check_reach(
     model: Model,
-    points: Mapping[str, Any],
     linked: Mapping[str, bool],
     linked_fresh: Mapping[str, bool] | None,
     rows: Mapping[str, bool],

@@ -267,7 +267,7 @@ def _attention(model: Any, recorded: Recorded, layer: int, what: str, hook: str)
         if factor is not None:
             ours = ours * factor
         sizes = float(_reach(x, W, b).max()) * (1.0 if factor is None else float(factor.abs()))
-        return _step(what, hook, expected, ours, sizes * _norm_condition(model, recorded, layer))
+        return _step(what, hook, expected, ours, sizes * _norm_condition(recorded, layer))
     if what == "z":
         pattern, v = (
             recorded.get(f"{at}.attn.hook_pattern").double(),
@@ -289,10 +289,10 @@ def _attention(model: Any, recorded: Recorded, layer: int, what: str, hook: str)
         if w.post_norm.kind is not None or w.residual_norm.kind is not None:
             size = float(ours.abs().max()) * max(1.0, size / float(inside.std() + 1e-9))
         return _step(what, hook, expected, ours, size)
-    return _pattern(model, recorded, layer, w, hook)
+    return _pattern(recorded, layer, w, hook)
 
 
-def _norm_condition(model: Any, recorded: Recorded, layer: int) -> float:
+def _norm_condition(recorded: Recorded, layer: int) -> float:
     """The factor by which a mean-subtracting norm enlarges rounding errors."""
     x = recorded.get(f"blocks.{layer}.hook_resid_pre").double()
     spread = x.std(-1, correction=0).clamp_min(1e-30)
@@ -307,7 +307,7 @@ def _per_head(x: Tensor, heads: int) -> Tensor:
     return x if x.shape[2] == heads else x.repeat_interleave(heads // x.shape[2], dim=2)
 
 
-def _pattern(model: Any, recorded: Recorded, layer: int, w: LayerWeights, hook: str) -> Step:
+def _pattern(recorded: Recorded, layer: int, w: LayerWeights, hook: str) -> Step:
     q, k = (recorded.get(f"blocks.{layer}.attn.hook_{name}").double() for name in "qk")
     heads = w.W_Q.shape[0]
     expected = recorded.get(hook)
@@ -332,7 +332,7 @@ def _mlp(model: Any, recorded: Recorded, layer: int, what: str, hook: str) -> St
     if what == "pre":
         x = w.norm(recorded.get(residual_hook(model, layer, mlp_weights)).double())
         W, b = (w.W_in, w.b_in) if w.W_gate is None else (w.W_gate, w.b_gate)
-        sizes = float(_reach(x, W, b).max()) * _norm_condition(model, recorded, layer)
+        sizes = float(_reach(x, W, b).max()) * _norm_condition(recorded, layer)
         return _step(what, hook, expected, x @ W + b, sizes)
     if what == "post":
         pre, linear = recorded.get(f"{at}.mlp.hook_pre").double(), None

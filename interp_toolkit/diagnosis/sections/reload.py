@@ -263,7 +263,7 @@ def check_original(
     folded = getattr(model, "compatibility_mode", False) or str(
         getattr(model.cfg, "normalization_type", "")
     ).endswith("Pre")
-    where = "" if folded else _begins(output, recorded, tolerance)
+    where = "" if folded else _begins(output, recorded)
     check = measured(
         "original",
         NAME,
@@ -280,7 +280,7 @@ def check_original(
     yield check
 
 
-def _begins(output: Any, recorded: Recorded, tolerance: float) -> str:
+def _begins(output: Any, recorded: Recorded) -> str:
     """The first layer at which the residual streams differ, as text."""
     hidden = getattr(output, "hidden_states", None)
     if not hidden:

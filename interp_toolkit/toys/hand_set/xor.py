@@ -200,7 +200,7 @@ def _set(parameter: Float[Tensor, "..."], index: tuple[Any, ...], value: float) 
 XOR_2HEAD = Toy("xor-2head", "two heads that compute XOR", xor_2head, task("xor", "0110"), SOURCE)
 XOR_1HEAD = Toy(
     "xor-1head",
-    "one head, trained on XOR, which one head cannot compute",
+    "one head on the task XOR, which one head cannot compute",
     xor_1head,
     task("xor", "0110"),
     SOURCE,
