@@ -164,7 +164,7 @@ def test_claims_beside_sealed_ones_do_not_change_their_answers(tmp_path, model):
     assert "over 1 and 4 claims" in beside.evidence.correction
 
 
-@pytest.mark.parametrize("level", [0, 0.5, 0.9, float("nan")])
+@pytest.mark.parametrize("level", [0.0, 0.5, 0.9, float("nan")])
 def test_no_audit_is_sealed_with_a_level_out_of_range(tmp_path, level):
     with pytest.raises(InputError, match=r"must lie between 0 and 0\.5"):
         write_seal([as_claim(CLAIM)], tmp_path / "s.json", level=level)
