@@ -91,6 +91,13 @@ class AuditContext:
         """The metric on the prompts, or the reason why there is none."""
         return task_of(self.model, self.prompts)
 
+    @property
+    def measured_task(self) -> CircuitTask:
+        """The metric on prompts that are known to have one."""
+        task, _ = self.task
+        assert task is not None
+        return task
+
     @cached_property
     def task_check(self) -> TaskCheck | None:
         """The model's performance on these prompts; None without a metric."""
@@ -100,8 +107,7 @@ class AuditContext:
     @cached_property
     def readings(self) -> Float[np.ndarray, "row column"]:
         """The task's readings of each prompt in the intact model."""
-        task, _ = self.task
-        assert task is not None
+        task = self.measured_task
         self.progress("task performance")
         return intact_readings(self.model, task, self.memory)
 

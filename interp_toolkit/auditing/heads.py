@@ -132,8 +132,7 @@ class _HeadAudit:
         there = self._there()
         if (reason := self.context.untestable) is not None:
             return [there, *self._not_testable(reason)]
-        task, _ = self.context.task
-        assert task is not None
+        task = self.context.measured_task
         if not self.runner.targets[self.detector.name](task.rows).any():
             return [
                 there,
@@ -205,8 +204,7 @@ class _HeadAudit:
     def runner(self) -> KnockoutRunner:
         """Knockouts of the pattern."""
         context, detector = self.context, self.detector
-        task, _ = context.task
-        assert task is not None
+        task = context.measured_task
         causal = is_causal(context.model)
         prompts = context.prompts
         return KnockoutRunner(
@@ -225,8 +223,7 @@ class _HeadAudit:
 
     def knockouts(self, coverage: float) -> Knockouts:
         """The pattern's knockouts, with intervals of this coverage."""
-        task, _ = self.context.task
-        assert task is not None
+        task = self.context.measured_task
         assert self.context.task_check is not None
         built = Knockouts(
             self.runner,
@@ -372,8 +369,7 @@ class _HeadAudit:
     def _stable(self) -> Part:
         """The clearest effect on resampled prompts and in groups."""
         assert self.context.task_check is not None
-        task, _ = self.context.task
-        assert task is not None
+        task = self.context.measured_task
         lost = self.knockouts(self.coverage).losses(
             frozenset([self.head]), self.head_sets[self.decisive_set]
         )
