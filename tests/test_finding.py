@@ -239,7 +239,11 @@ def columns_of(table: Table) -> Iterator[tuple[str, list[Any]]]:
 
 
 TOYS = ("toy:induction", "toy:xor-2head", "toy:uand-trained")
-ON_ITS_OWN_TOY = [("sorting", "toy:sort-distinct-trained")]
+ON_ITS_OWN_TOY = [
+    ("sorting", "toy:sort-distinct-trained"),
+    ("logit-attribution", "toy:decoy"),  # without task performance
+    ("heads", "toy:decoy"),
+]
 
 
 @pytest.mark.parametrize(("name", "toy"), [*product(ported(), TOYS), *ON_ITS_OWN_TOY])

@@ -161,7 +161,7 @@ def test_uand_on_latents_finds_what_it_finds_on_the_features(exact):
     assert by_latent.status == by_feature.status == "undecided"
     for found in (by_latent, by_feature):
         assert found.layers[0].counts["unseen"] == len(found.to_frame())
-        assert "28 pairs share a neuron" in found.verdict
+        assert "pairs that share a neuron: 28" in found.verdict
     assert by_latent.provenance.settings["features_sha256"]
     assert by_latent.layers[0].intersections is not None
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from interp_studies.jobs.attempt import Attempt
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, reason_of
 from interp_toolkit.files import read_whole_text, replacing
 from interp_toolkit.results import jsonable
 
@@ -68,7 +68,7 @@ class JobFiles:
                 with replacing(path) as partial:
                     partial.write_bytes(data)
             except OSError as error:
-                raise InputError(f"{path} cannot be written: {error.strerror}") from error
+                raise InputError(f"{path} cannot be written: {reason_of(error)}") from error
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.json"
@@ -78,7 +78,7 @@ class JobFiles:
         try:
             found = json.loads(read_whole_text(path))
         except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror}") from error
+            raise InputError(f"{path} cannot be read: {reason_of(error)}") from error
         except (ValueError, RecursionError):
             found = None
         if (

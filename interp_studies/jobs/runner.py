@@ -33,7 +33,7 @@ from interp_studies.jobs.engines import (
 )
 from interp_studies.jobs.job_files import JobFiles
 from interp_studies.recipe_settings import Given, check_variants, of_variant
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, reason_of
 from interp_toolkit.training.engine.run_files import LOCK, locked
 
 __all__ = ["Attempt", "JobEngine", "Job", "Outcome", "Runner"]
@@ -192,7 +192,9 @@ class Runner:
             try:
                 self.folder.mkdir(exist_ok=True)
             except OSError as error:
-                raise InputError(f"--out {self.folder} cannot be made: {error.strerror}") from error
+                raise InputError(
+                    f"--out {self.folder} cannot be made: {reason_of(error)}"
+                ) from error
             with locked(self.folder):
                 (self.folder / ABOUT).write_text(_ABOUT_TEXT, encoding="utf-8")
                 yield self.folder
@@ -212,7 +214,7 @@ def _check_folder(folder: Path, resume: bool) -> None:
             raise InputError(f"--out {folder}: there is no folder {folder.parent}")
         held = {path.name for path in folder.iterdir()} - {LOCK} if folder.exists() else set()
     except OSError as error:
-        raise InputError(f"--out {folder} cannot be used: {error.strerror}") from error
+        raise InputError(f"--out {folder} cannot be used: {reason_of(error)}") from error
     if held and ABOUT not in held:
         raise InputError(f"--out {folder} holds files but not a study: give a new or empty folder")
     if held - {ABOUT} and not resume:

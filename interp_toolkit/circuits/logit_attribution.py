@@ -35,7 +35,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.evidence import control_of_p, effect_status
 from interp_toolkit.finding import Finding, Run, analysis, column, records
-from interp_toolkit.formatting import counted, listed, p_cell, with_ci
+from interp_toolkit.formatting import counted, fixed, listed, p_cell, with_ci
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.streaming import activations
 from interp_toolkit.models.weights import contributions
@@ -214,7 +214,7 @@ def headline(components: Sequence[Component], e: LogitAttributionEvidence) -> st
     detected = [component for component in components if component.status == "detected"]
     names = [c.name if c.effect > 0 else f"{c.name} (against it)" for c in detected]
     if e.status == "not_tested":
-        return f"Direct effects on the {e.metric} are measured but not judged: {e.reason}."
+        return f"Direct effects on the {e.metric} are measured, not judged: {e.reason}."
     if not names:
         return f"No direct effect on the {e.metric} is shown: {e.reason}."
     return f"Direct effects on the {e.metric}: {listed(names, 4)}."
@@ -232,11 +232,13 @@ def sentences(
     order = f"The {len(first)} largest contributions of {parts}"
     if any(component.status == "detected" for component in tested):
         order = f"Contributions of {len(first)} of {parts} (detected ones first, then by size)"
+    if len(tested) == 1:
+        order = f"Contribution of the only {'MLP' if n_mlps else 'head'}"
     return [
         f"The mean {e.metric} is {with_ci(e.total, e.total_low, e.total_high)}, n = {e.rows}.",
         f"{order}: "
         + "; ".join(
-            f"{c.name} {with_ci(c.effect, c.low, c.high)}, {c.null_mean:.2f} for other "
+            f"{c.name} {with_ci(c.effect, c.low, c.high)}, {fixed(c.null_mean)} for other "
             "prompts' answers"
             for c in first
         )

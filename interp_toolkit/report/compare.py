@@ -264,7 +264,10 @@ def compare(first: str | Path, second: str | Path) -> ComparisonFinding:
     results = [_results(path, text) for path, text in zip(files, texts, strict=True)]
     pairs, only = matched(*results)
     if not pairs:
-        raise InputError(f"{first} and {second} have no analysis of the same model in common")
+        raise InputError(
+            f"{first} and {second} have no results that can be matched: they have no analysis in "
+            "common, or several results of one, and their models do not match"
+        )
     names = _labels(files)
     verdicts, differences, alone = [], list[Difference](), list[tuple[str, str, str, str]]()
     with_interval = n_entries = unnamed = 0

@@ -175,7 +175,7 @@ def test_files_of_one_name_are_matched_by_what_they_are(compared: Any) -> None:
     ]
     assert found.evidence.only_first == ["p of model.pt"]
     again = document(*(result(model="m", evidence={"n": n}) for n in (1, 2)))
-    with pytest.raises(InputError, match="no analysis of the same model in common"):
+    with pytest.raises(InputError, match="no results that can be matched"):
         compared(again, again)  # two results that nothing tells apart belong to no other
 
 
@@ -219,7 +219,7 @@ def found_interval(a: float, b: float) -> tuple[float, float]:
         ('{"schema": "interp-toolkit/3", "results": {}}', "must be a list of results"),
         (
             '{"schema": "interp-toolkit/3", "results": []}',
-            "no analysis of the same model in common",
+            "no results that can be matched",
         ),
     ],
 )

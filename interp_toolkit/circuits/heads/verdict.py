@@ -297,7 +297,7 @@ def findings(
         count = len({(head.layer, head.head) for head in attending})
         most = (
             f"The {_several(count, 'head')} whose attention matches a tested pattern, with the "
-            f"fraction on the pattern's keys {WHERE}"
+            f"fraction of this attention on the pattern's keys {WHERE}"
         )
         listing = f"{most}: {_listed(shown, 'and')}."
         return [f"Effects of heads are not tested, as {why}.", listing]

@@ -396,8 +396,8 @@ def _readable(site: SiteSummary, main: Claim) -> str:
     counts, unseen = site.counts, site.counts["unseen"]
     if not _observed(site):
         return (
-            f"None of the {unseen:,} pairs is on together in both fitted and held-out rows: give "
-            "more rows."
+            f"No pair ({counted(unseen, 'pair')}) is on together in both fitted and held-out rows: "
+            "give more rows."
         )
     kinds = {
         "computed": "are readable here only",
@@ -474,17 +474,16 @@ def _construction(record: Record) -> str:
     shared = "a neuron"
     if record["targeted"]:
         shared = "more neurons than expected by chance"
-    pairs = f"{counted(record['named_count'], 'pair')} share{'s' * (record['named_count'] == 1)}"
     text = (
         f"The weights have the form of {kind} by intersections, with entries near 0 or "
-        f"{record['level']:.3g}; {pairs} {shared}"
+        f"{record['level']:.3g}; pairs that share {shared}: {record['named_count']:,}"
     )
     if record["worst"] is None:
-        return f"{text}. None of these pairs is on together in held-out rows."
+        return f"{text}. No such pair is on together in held-out rows."
     only = "only " if 2 * record["separated"] < record["named_seen"] else ""
     number = (
-        f"{only}{record['separated']:,} of the {record['named_seen']:,} pairs that are on together "
-        "in held-out rows"
+        f"{only}{record['separated']:,} of {counted(record['named_seen'], 'such pair')} on "
+        "together in held-out rows"
     )
     return f"{text}. {_shared_mean(record, 'pair', number)}"
 
@@ -493,7 +492,7 @@ def _shared_mean(record: Mapping[str, Any], what: str, number: str) -> str:
     """A sentence: the errors of the mean of shared neurons, read as the AND."""
     return (
         f"Read as the mean of a {what}'s shared neurons, the AND has a worst error below 1/2 after "
-        f"the best gain and bias for {number} (largest over these {what}s: "
+        f"the best gain and bias for {number} (largest error: "
         f"{record['worst_after_offset']:.3g}; without gain and bias: {record['worst']:.3g})."
     )
 

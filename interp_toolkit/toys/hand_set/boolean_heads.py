@@ -99,8 +99,8 @@ def head_formula(table: str) -> HeadFormula:
         formula = _two_heads(least)
     else:
         raise InputError(
-            f"{table}: give a function of at most three bits, or one of the number of bits that "
-            "are on"
+            f"{table}: give a function of at most three bits, or, of at most six, a linear "
+            "threshold function or one of the number of bits that are on"
         )
     if not formula.computes(table):
         raise AssertionError(f"{table}: the heads do not compute it")

@@ -154,7 +154,7 @@ def uand_quadratic() -> Transformer:
     """Universal AND on 40 features on 24 axes by 300 squares; it writes (0, 1), (2, 3), ...
 
     At this size, single readouts have errors above 1. Over inputs with up to three on, the root
-    mean square is 0.49 with both features of a pair on and 0.36 with one.
+    mean square is 0.49 with both features of a pair on and 0.36 with one, over all pairs.
     """
     gates = [(i, i + 1) for i in range(0, SQUARED, 2)]
     return quadratic_and(SQUARED, SQUARED_DIM).as_model(gates, SQUARED_MOST_ON)

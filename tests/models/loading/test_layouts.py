@@ -439,7 +439,9 @@ def test_names_that_become_equal_without_the_prefix_are_refused():
     tensors = {name: torch.ones(1) for name in ("embed.W_E", "W_U")}
     prefixed = {f"model.{name}": tensor for name, tensor in tensors.items()}
     assert unwrap_names(prefixed, "a.pt").keys() == tensors.keys()
-    with pytest.raises(InputError, match=r"a\.pt has W_U twice, once as W_U: leave one out"):
+    with pytest.raises(
+        InputError, match=r"a\.pt has W_U twice, as model\.W_U and as W_U: leave one out"
+    ):
         unwrap_names({**prefixed, "W_U": torch.zeros(1)}, "a.pt")
 
 

@@ -305,7 +305,7 @@ def test_what_does_not_fit_the_readouts_is_said():
         (lambda: readout.readouts([(0, 0)]), "different features"),
         (lambda: readout.readouts([()]), "different features"),
         (lambda: readout.score(X[:, :3], [(0, 1)]), "X has 3 features"),
-        (lambda: readout.truth_table_readout("0110", (0, 1, 2)), "does not fit 3"),
+        (lambda: readout.truth_table_readout("0110", (0, 1, 2)), "not the 8 of 3 features"),
         (lambda: UANDReadout(ridge=-1.0).fit(X, on), "ridge"),
         (lambda: UANDReadout(ridge=0.0).fit(X * (np.arange(12) > 0), on), "larger ridge"),
     ):

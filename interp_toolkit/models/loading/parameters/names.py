@@ -67,15 +67,16 @@ def unwrap_names(tensors: Mapping[str, Tensor], source: str) -> Tensors:
 
 
 def _renamed(tensors: Mapping[str, Tensor], rename: Callable[[str], str], source: str) -> Tensors:
-    named: Tensors = {}
-    for name, tensor in tensors.items():
+    originals: dict[str, str] = {}
+    for name in tensors:
         short = rename(name)
-        if short in named:
+        if short in originals:
             raise InputError(
-                f"{source} has {short} twice, once as {name}: leave one out with --ignore"
+                f"{source} has {short} twice, as {originals[short]} and as {name}: leave one out "
+                "with --ignore"
             )
-        named[short] = tensor
-    return named
+        originals[short] = name
+    return {short: tensors[name] for short, name in originals.items()}
 
 
 def without_prefix(name: str, prefix: str) -> str:
