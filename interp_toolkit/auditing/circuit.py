@@ -33,7 +33,7 @@ from interp_toolkit.auditing.parts import (
     measured,
     share_of_random,
 )
-from interp_toolkit.auditing.threshold import DRAWS, FEWEST_OF_GROUP, STABLE
+from interp_toolkit.auditing.threshold import DRAWS, STABLE, in_groups, large_groups
 from interp_toolkit.circuits.edges.checks import rivals
 from interp_toolkit.circuits.edges.passes.ablation_value import WORDS, Kind, kinds_for
 from interp_toolkit.circuits.edges.passes.edge_ablation import EdgeAblation
@@ -235,17 +235,12 @@ class _CircuitAudit:
         )
         answer: Answer = "confirmed" if share >= STABLE else "undecided"
         groups = self.context.groups
-        if groups is not None:
-            groups, below = groups[self.trial.rows.numpy()], []
-            names = [g for g in np.unique(groups) if (groups == g).sum() >= FEWEST_OF_GROUP]
-            for name in names:
-                here = groups == name
-                ratio = left[here].mean() / whole[here].mean()
-                below += [f"{name} ({percent(ratio)})"] if not abs(ratio - 1) <= within else []
-            if len(names) > 1:
-                text += f"; in {len(names) - len(below)} of {len(names)} groups"
-                text += f", not in {', '.join(below[:4])}" if below else ""
-                answer = "undecided" if below and answer == "confirmed" else answer
+        groups = None if groups is None else groups[self.trial.rows.numpy()]
+        kept = {
+            name: float(left[rows].mean() / whole[rows].mean())
+            for name, rows in large_groups(groups)
+        }
+        answer, text = in_groups(answer, text, kept, lambda ratio: abs(ratio - 1) <= within)
         return Part("stable", answer, text, "intervened", value=share, bound=STABLE)
 
 

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from interp_toolkit.auditing.context import AuditContext
 from interp_toolkit.circuits.metrics.metrics import Metric
-from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.circuits.metrics.repetition import row_batches
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.effect import everything, require_effect
@@ -52,7 +51,7 @@ class VectorSite:
 
         Raises InputError if they are not finite, or if the hook has no such head.
         """
-        data = _placed(tokens, self.positions)
+        data = _Placed(tokens.cpu().numpy(), self.positions)
         model, memory = self.context.model, self.context.memory
         vectors = self._flat(collect(model, data, self.hook, None, memory=memory)[self.hook])
         if not bool(vectors.isfinite().all()):
@@ -172,14 +171,10 @@ def site_of(
             raise InputError(f"prompts of {prompts.n_pos} tokens have no position {index}")
         positions = np.full(len(prompts), index % prompts.n_pos, dtype=np.int64)
     site = VectorSite(context, names[0], positions, head)
-    width = site.read(prompts.tokens[:2]) if len(prompts) < 2 else _first_two(site, prompts)
+    width = replace(site, positions=positions[:2]).read(prompts.tokens[:2])
     if width.shape[1] != d:
         raise InputError(f"the direction has {d} components; {names[0]} has {width.shape[1]}")
     return site
-
-
-def _first_two(site: VectorSite, prompts: Prompts) -> Tensor:
-    return replace(site, positions=site.positions[:2]).read(prompts.tokens[:2])
 
 
 @dataclass(frozen=True)
@@ -188,8 +183,3 @@ class _Placed:
 
     tokens: np.ndarray
     positions: np.ndarray
-
-
-def _placed(tokens: Int[Tensor, "row pos"], positions: np.ndarray) -> _Placed:
-    """Tokens with these positions."""
-    return _Placed(tokens.cpu().numpy(), positions)

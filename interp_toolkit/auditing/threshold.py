@@ -12,6 +12,7 @@ answer does not depend on its stability.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,15 +112,24 @@ def stable_part(
         f"in {percent(share)} of {DRAWS} bootstraps of the prompts the effect is at least {least}"
     )
     answer: Answer = "confirmed" if share >= STABLE else "undecided"
-    if groups is not None:
-        below, tested = [], 0
-        for name in np.unique(groups):
-            rows = effect[groups == name]
-            if len(rows) >= FEWEST_OF_GROUP:
-                tested += 1
-                below += [f"{name} ({percent(rows.mean())})"] if rows.mean() < bound else []
-        if tested > 1:
-            text += f"; {tested - len(below)} of {tested} groups reach it"
-            text += f", not {', '.join(below[:4])}" if below else ""
-            answer = "undecided" if below and answer == "confirmed" else answer
+    means_of = {name: float(effect[rows].mean()) for name, rows in large_groups(groups)}
+    answer, text = in_groups(answer, text, means_of, lambda mean: mean >= bound)
     return Part("stable", answer, text, method, value=share, bound=STABLE)
+
+
+def large_groups(groups: Any | None) -> list[tuple[Any, Bool[np.ndarray, " row"]]]:
+    """Each group of at least FEWEST_OF_GROUP prompts, with its rows."""
+    of_name = [] if groups is None else [(name, groups == name) for name in np.unique(groups)]
+    return [(name, rows) for name, rows in of_name if rows.sum() >= FEWEST_OF_GROUP]
+
+
+def in_groups(
+    answer: Answer, text: str, means: Mapping[Any, float], reaches: Callable[[float], bool]
+) -> tuple[Answer, str]:
+    """The answer and its text, with the groups; undecided if a group does not reach the bound."""
+    below = [f"{name} ({percent(mean)})" for name, mean in means.items() if not reaches(mean)]
+    if len(means) < 2:
+        return answer, text
+    text += f"; in {len(means) - len(below)} of {len(means)} groups"
+    text += f", not in {', '.join(below[:4])}" if below else ""
+    return "undecided" if below and answer == "confirmed" else answer, text

@@ -150,7 +150,7 @@ def test_an_effect_of_one_template_alone_is_not_stable():
     groups = np.repeat(["a", "b", "c", "d"], 20)
     found = stable_part(effect, 0.5, groups, np.random.default_rng(0))
     assert found.answer == "undecided"
-    assert "3 of 4 groups reach it, not d (0 %)" in found.summary
+    assert "in 3 of 4 groups, not in d (0 %)" in found.summary
     assert stable_part(effect, 0.5, None, np.random.default_rng(0)).answer == "confirmed"
 
 

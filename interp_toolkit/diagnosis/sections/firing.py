@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from interp_toolkit.diagnosis.bench import ROWS, Bench, Recorded
-from interp_toolkit.diagnosis.checks import Check, listed
+from interp_toolkit.diagnosis.checks import Answer, Check, listed
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import attached, device_of, evaluating
 from interp_toolkit.models.running.hooks import hook_points, one_name_each, silencer
@@ -349,34 +349,16 @@ def _by_kind(
         instead = INSTEAD.get(kind) or INSTEAD.get(last)
         own = [name for name in names if also is not None and name not in also]
         core = last in CORE and not (last == "hook_mlp_out" and _no_mlp(model))
+        answer: Answer = "differs"
+        text, where = f"{fault}, in a fresh copy of this model too", names
         if own or core or isinstance(model, Transformer):
-            where = own or names
-            yield Check(
-                "hooks",
-                f"{kind} {requirement}",
-                "failed",
-                f"{fault}: {listed(where)}",
-                locations=where,
-                instead=instead,
-            )
+            answer, where = "failed", own or names
+            text = f"{fault}: {listed(where)}"
         elif also is None:
-            yield Check(
-                "hooks",
-                f"{kind} {requirement}",
-                "undecided",
-                f"{fault}; without a fresh copy it is unknown whether that is by design",
-                locations=names,
-                instead=instead,
-            )
-        else:
-            yield Check(
-                "hooks",
-                f"{kind} {requirement}",
-                "differs",
-                f"{fault}, in a fresh copy of this model too",
-                locations=names,
-                instead=instead,
-            )
+            answer = "undecided"
+            text = f"{fault}; without a fresh copy it is unknown whether that is by design"
+        name = f"{kind} {requirement}"
+        yield Check("hooks", name, answer, text, locations=where, instead=instead)
     words = {"fires": "fire", "fires once": "fire once", "reaches": "are connected to the logits"}
     word = words[requirement]
     if good:
