@@ -17,7 +17,7 @@ from interp_toolkit.report import render
 
 
 def main(folder: Path) -> None:
-    """Score, cut, draw, take one head apart."""
+    """Score heads, knock out attention, find a circuit, read the heads' copying weights."""
     folder.mkdir(parents=True, exist_ok=True)
     console = Console(highlight=False)
     decoy, trained = it.load("toy:induction-decoy"), it.load("toy:induction-trained")
@@ -27,12 +27,12 @@ def main(folder: Path) -> None:
     columns = ["detector", "layer", "head", "score", "null_mean", "p_adjusted"]
     console.print(frame.loc[frame.detected, columns].to_string(index=False))
 
-    console.rule("That attention cut: the behavior rests on one of them only")
+    console.rule("Knocking out their attention: only one of them carries the task")
     results = [it.analyze(decoy, "heads"), it.analyze(trained, "heads")]
     results.append(it.analyze(trained, "circuit"))
     render(results, console)
 
-    console.rule("What the weights of the induction heads say: they copy")
+    console.rule("The OV weights of the trained heads in layer 1 copy tokens")
     for head in range(3):
         copying = ov_circuit(trained, layer=1, head=head).copying()
         console.print(f"L1H{head}: {copying.rank.first:.0%} of tokens raise themselves most")

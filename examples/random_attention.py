@@ -1,4 +1,4 @@
-"""What attention must learn: a model with frozen queries and keys, and one without any, untrained.
+"""Attention variants: a model trained with frozen queries and keys, and untrained deep models.
 
 Run: python examples/random_attention.py [FOLDER]   (default: demo)
 Trains one model, half a minute on one CPU core. Writes random_attention.html to the folder.
@@ -21,7 +21,7 @@ DEPTH = 16
 
 
 def untrained(variant: Variant) -> Transformer:
-    """A deep model as it is drawn, with GPT-2's scale of weights."""
+    """An untrained deep model with GPT-2's scale of initial weights."""
     cfg = variant_config(
         variant,
         n_layers=DEPTH,
@@ -37,10 +37,10 @@ def untrained(variant: Variant) -> Transformer:
 
 
 def main(folder: Path) -> None:
-    """Find the circuit that forms although queries and keys are frozen; then look at depth."""
+    """Find the circuit of a model with frozen queries and keys; compare hidden states by depth."""
     folder.mkdir(parents=True, exist_ok=True)
     console = Console(highlight=False)
-    console.rule("Retrieval, with queries and keys as they were drawn (half a minute)")
+    console.rule("Retrieval, trained with frozen random queries and keys (half a minute)")
     circuit = find("artefacts", "random-attention/figure-3")
     results = [circuit.run("small", 1, Runner())]
     console.print(results[-1].verdict)

@@ -1,4 +1,4 @@
-"""Computation in superposition: which ANDs two layers compute, and which pairs a head checks for.
+"""Computation in superposition: the ANDs that two layers compute, the skip-bigrams of a head.
 
 Run: python examples/superposition.py [FOLDER]   (default: demo)
 Writes superposition.html to the folder.
@@ -18,15 +18,19 @@ from interp_toolkit.probes import UANDReadout
 
 
 def main(folder: Path) -> None:
-    """A construction, a trained layer, a head; then the readouts on plain arrays."""
+    """Analyze a construction, a trained layer and a head; then fit readouts on plain arrays."""
     folder.mkdir(parents=True, exist_ok=True)
     console = Console(highlight=False)
     built, trained, heads = (it.load(f"toy:{n}") for n in ("uand", "uand-trained", "skip-bigrams"))
     results = []
     for title, model, probe in (
-        ("Random 0/1 weights, by the source's construction", built, "uand"),
-        ("A layer that was trained", trained, "uand"),
-        ("A head given 64 pairs in 16 dimensions, and a random one", heads, "skip-bigrams"),
+        ("A layer with random 0/1 weights, the construction of the source", built, "uand"),
+        ("A trained layer", trained, "uand"),
+        (
+            "A head built for 64 skip-bigrams in 16 dimensions, and a random head",
+            heads,
+            "skip-bigrams",
+        ),
     ):
         results.append(it.analyze(model, probe))
         console.rule(title)
@@ -35,14 +39,20 @@ def main(folder: Path) -> None:
     found = {
         (int(b.key_feature), int(b.query_feature)) for b in results[-1].head_bigrams[0].bigrams
     }
-    console.print(f"{len(found & planted)} of the {len(found)} found are among those given.")
+    console.print(
+        f"{len(found & planted)} of the {len(found)} found are among the 64 that it was built for."
+    )
 
-    console.rule("The same readouts on plain arrays")
+    console.rule("AND readouts on plain arrays")
     on = np.random.default_rng(0).permutation(all_composites(16, 4))  # booleans [input, feature]
     connections = built.ground_truth.connections[:16, :400].astype(float)  # [feature, neuron]
     neurons, fitted = (on @ connections - 1).clip(min=0), 2_000
     readout = UANDReadout().fit(neurons[:fitted], on[:fitted])
-    console.print(f"120 pairs, held out: {readout.epsilon(neurons[fitted:], on[fitted:])}")
+    errors = readout.epsilon(neurons[fitted:], on[fitted:])
+    console.print(
+        f"120 pairs, held-out inputs: worst error {errors.worst:.2f}, "
+        f"{errors.worst_after_offset:.2f} after the best gain and bias; rms error {errors.rms:.3f}"
+    )
 
     it.write_report(results, folder / "superposition.html")
     console.print(f"The report, with the pictures: {folder / 'superposition.html'}")

@@ -1,4 +1,4 @@
-"""One head cannot do XOR, two can: train both, and see each verdict with its witness.
+"""One head cannot compute XOR, two can: train both, and see each verdict with its witness.
 
 Four points in a few dimensions are easily separated, so that two trained heads separate XOR shows
 little: any labels would be. In the hand-set model at the end nothing but XOR is separable.
@@ -20,7 +20,7 @@ from interp_toolkit.training.xor import XorTraining, train
 
 
 def main(folder: Path) -> None:
-    """Train, save, load, analyse, report."""
+    """Train, save, load, analyze, report."""
     folder.mkdir(parents=True, exist_ok=True)
     console = Console(highlight=False)
     results = []
@@ -31,11 +31,11 @@ def main(folder: Path) -> None:
         console.print(run.verdict)
         path = folder / f"xor-{heads}head.pt"
         it.save(run.model, path, task=run.task, training=run.training)
-        console.print(f"Analysing {path} ...")
+        console.print(f"Analyzing {path} ...")
         result = it.analyze(it.load(path), "xor")
         render([result], console)
         results.append(result)
-    console.rule("2 heads, weights set by hand")
+    console.rule("2 heads with weights set by hand")
     results.append(it.analyze("toy:xor-2head", "xor"))
     render(results[-1:], console)
     it.write_report(results, folder / "report.html")

@@ -123,7 +123,7 @@ class _CircuitAudit:
         n = len(self.context.prompts)
         if n < FEWEST_ROWS:
             raise InputError(
-                f"{n} prompts are too few to test a circuit; give {FEWEST_ROWS} or more"
+                f"too few prompts ({n}) to test a circuit: give at least {FEWEST_ROWS}"
             )
         order = torch.from_numpy(self.context.rng(4).permutation(n))
         rows, others = (order, order) if kind == "corrupted" else (order[::2], order[1::2])
@@ -206,7 +206,10 @@ class _CircuitAudit:
         exchanged, random = rivals(self.trial, self.edges, seed, progress, RIVALS)
         shares = [*exchanged, *random]
         if not shares:
-            text = "there is no other circuit of the same shape"
+            text = (
+                "no other circuit of the same shape shares at most half of these edges, so none "
+                "was compared"
+            )
             return Part("special", "not_testable", text, "intervened")
         own = float(
             (self.values_alone - self.values_ablated).mean()

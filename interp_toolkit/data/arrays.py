@@ -104,7 +104,9 @@ def data_of_arrays(
 def _ids(path: str | Path, arrays: Mapping[str, Any], name: str) -> np.ndarray | None:
     values = arrays.get(name)
     if values is not None and (values.dtype.kind not in "iu" or values.ndim > 2):
-        raise InputError(f"{path}: {name} must be integers [row item], not {_form(values)}")
+        raise InputError(
+            f"{path}: {name} must be an integer array of one or two axes, not {_form(values)}"
+        )
     return None if values is None else values.astype(np.int64)
 
 

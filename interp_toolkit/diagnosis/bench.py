@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from interp_toolkit.diagnosis.checks import largest
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, a_kind
 from interp_toolkit.models.loading.library_output import suppress_output
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running import hooks
@@ -103,7 +103,7 @@ class Bench:
             output = (through or model)(tokens.to(device_of(model)), **options)
         logits = getattr(output, "logits", output)
         if not isinstance(logits, Tensor):
-            raise InputError(f"a {type(model).__name__} returns no logits")
+            raise InputError(f"{a_kind(model)} returns no logits")
         return logits.detach().double().cpu()
 
 

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, a_kind
 
 
 class Head(NamedTuple):
@@ -122,7 +122,7 @@ def check_model(model: Any) -> None:
     config = getattr(getattr(model, "original_model", None), "config", None)
     if getattr(config, "is_encoder_decoder", False):
         raise InputError(
-            f"a {type(model.original_model).__name__} is an encoder-decoder model: the toolkit "
+            f"{a_kind(model.original_model)} is an encoder-decoder model: the toolkit "
             "supports single stacks, such as its encoder alone or GPT-2"
         )
     longest, n_ctx = longest_row(model), getattr(model.cfg, "n_ctx", None)

@@ -194,9 +194,9 @@ def _check(rows: int, seed: int) -> None:
     if not _whole(rows):
         raise InputError(f"the number of prompts must be an integer, not {rows!r}")
     if rows < FEWEST:
-        raise InputError(f"{rows} prompts are too few; give at least {FEWEST}")
+        raise InputError(f"too few prompts ({rows}): give at least {FEWEST}")
     if rows > MOST:
-        raise InputError(f"{rows} prompts are too many; give at most {MOST}")
+        raise InputError(f"too many prompts ({rows}): give at most {MOST}")
     if not _whole(seed) or not 0 <= seed <= MAX_SEED:
         raise InputError(f"the seed {seed!r} cannot be used; give an integer from 0 to {MAX_SEED}")
 

@@ -514,7 +514,10 @@ def sentences(circuit: Circuit) -> list[str]:
             checks.as_good(held_out.share),
         )
         if not n_rivals:
-            compared.append("there is no other circuit of the same size")
+            compared.append(
+                "no other circuit of the same size shares at most half of these edges, so none was "
+                "compared"
+            )
         elif n_rivals == 1:
             keeps = "keeps" if as_good else "does not keep"
             compared.append(f"the only other circuit of the same size {keeps} as much")

@@ -285,7 +285,7 @@ def find_circuit(
     groups = _equal_prompts(model, prompts, prompts.tokens)
     if groups.max() + 1 < FEWEST_ROWS:
         raise InputError(
-            f"{groups.max() + 1} different prompts are too few to select edges on one half and "
+            f"too few different prompts ({groups.max() + 1}) to select edges on one half and "
             f"test them on the other; give at least {FEWEST_ROWS}"
         )
     if not 0 < level < 1:

@@ -146,7 +146,7 @@ def repeated_prompts(
     first = 0 if start is None else 1
     n_pos = min(n_ctx, LONGEST) if n_pos is None else n_pos
     if rows < 2:
-        raise InputError(f"{rows} prompts are too few; give at least 2")
+        raise InputError(f"too few prompts ({rows}): give at least 2")
     if not SHORTEST + first <= n_pos <= n_ctx:
         raise InputError(
             f"prompts of {n_pos} positions cannot be made of repeated tokens: at least "
@@ -317,7 +317,7 @@ def bos_token(model: Model) -> int | None:
 
 
 def _periods(n_pos: int, rows: int, rng: np.random.Generator) -> Int[np.ndarray, " row"]:
-    """Periods of a third to a half of the prompt, as different from each other as possible."""
+    """Random periods of a third to a half of the prompt; none recurs before all were used."""
     choices = np.arange(max(3, -(-n_pos // 3)), n_pos // 2 + 1)
     full = np.concatenate([rng.permutation(choices) for _ in range(-(-rows // len(choices)))])
     return full[:rows]

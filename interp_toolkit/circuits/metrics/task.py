@@ -390,8 +390,8 @@ class RepeatTask(CircuitTask):
             self.metric.unit,
             above,
             task="predict repeated tokens",
-            metric="the loss of a guess, uniform or as before repetition, whichever is lower, "
-            "minus the loss on repeated tokens",
+            metric="loss of a guess minus loss on repeated tokens; the guess is uniform, or the "
+            "model's prediction before repetition if that has a lower loss",
         )
 
     def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:

@@ -130,9 +130,7 @@ def queries_of(prompts: Prompts) -> Queries:
         )
     rows, slots = prompts.answers.shape
     if rows < FEWEST_ROWS:
-        raise InputError(
-            f"{rows} prompts are too few to classify heads; give {FEWEST_ROWS} or more"
-        )
+        raise InputError(f"too few prompts ({rows}) to classify heads: give at least {FEWEST_ROWS}")
     wrong = None if prompts.wrong is None else prompts.wrong.numpy().reshape(-1)
     queries = Queries(
         tokens=prompts.tokens.numpy().repeat(slots, axis=0),

@@ -484,9 +484,9 @@ def notes_of(heads: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list
         notes.append(f"pairs stand out as much in {CONTROL}: {', '.join(others)}")
     if len(heads) > 1:
         notes.append(
-            f"the false discovery rate applies to each {_each(heads)} separately: of "
-            f"{evidence.comparisons} without real bigrams, at most "
-            f"{evidence.expected_by_chance:.2g} would be expected to show one by chance"
+            f"the false discovery rate applies to each {_each(heads)} separately: if none of the "
+            f"{evidence.comparisons} had bigrams, at most {evidence.expected_by_chance:.2g} of "
+            "them would be expected to show one by chance"
         )
     if evidence.tail == "empirical":
         notes.append(EMPIRICAL)

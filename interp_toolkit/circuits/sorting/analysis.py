@@ -112,8 +112,9 @@ class Lines:
     Attributes:
         gamma_over_beta: ratio γ/β of the logits' regression; k + 0.5 in algorithm 2.
         fit_r2: R² of that regression.
-        separator_ratio: each head's attention to the first separator over its attention to values;
-            None without a separator before the list.
+        separator_ratio: each head's attention to the first separator, divided by its (geometric)
+            mean attention to a value, the largest excepted; None without a separator before the
+            list.
     """
 
     gamma_over_beta: Float[np.ndarray, " item"]

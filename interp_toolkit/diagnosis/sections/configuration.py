@@ -18,7 +18,7 @@ from torch import Tensor
 
 from interp_toolkit.diagnosis.bench import NOISE_BASIS, Bench, eps_of, move
 from interp_toolkit.diagnosis.checks import Check, listed, measured
-from interp_toolkit.errors import InputError, first_line
+from interp_toolkit.errors import InputError, a_kind, first_line
 from interp_toolkit.models.loading.library_output import suppress_output
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of
@@ -306,7 +306,7 @@ def check_left_padding(
             "invariance",
             name,
             "not_applicable",
-            f"a {type(model).__name__} takes no attention_mask: pad on the right",
+            f"{a_kind(model)} takes no attention_mask: pad on the right",
         )
         return
     if n_pos + PADS > n_ctx:

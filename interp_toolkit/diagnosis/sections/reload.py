@@ -31,7 +31,7 @@ from interp_toolkit.diagnosis.bench import (
     unset,
 )
 from interp_toolkit.diagnosis.checks import Check, listed, measured
-from interp_toolkit.errors import InputError, one_line
+from interp_toolkit.errors import InputError, a_kind, one_line
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.formats.checkpoint import save
 from interp_toolkit.models.loading.formats.huggingface import not_a_model
@@ -132,7 +132,7 @@ def check_folding(
         yield Check("reload", name, "not_applicable", "this model is folded already")
         return
     if not hasattr(fresh, "process_weights_") and not hasattr(fresh, "enable_compatibility_mode"):
-        yield Check("reload", name, "not_applicable", f"a {type(model).__name__} does not fold")
+        yield Check("reload", name, "not_applicable", f"{a_kind(model)} does not fold")
         return
     with suppress_output():
         if hasattr(fresh, "enable_compatibility_mode"):
@@ -172,9 +172,7 @@ def find_original(model: Any, source: Any) -> tuple[Any, str]:
     """
     if source is not None and not isinstance(source, str | Path):
         if not callable(source):
-            raise InputError(
-                f"a {type(source).__name__} is not a model to compare with: give a folder"
-            )
+            raise InputError(f"{a_kind(source)} is not a model to compare with: give a folder")
         return source, "the model given"
     path = source if source is not None else _folder_of(model)
     if path is not None:

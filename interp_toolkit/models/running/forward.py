@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, a_kind
 from interp_toolkit.models.model import Model, sizes
 from interp_toolkit.models.running.hooks import has_hooks
 from interp_toolkit.state import modules_of, once
@@ -142,7 +142,7 @@ def run(
             return None
     logits = getattr(output, "logits", output)
     if not isinstance(logits, Tensor):
-        raise InputError(f"a {type(model).__name__} returns no logits")
+        raise InputError(f"{a_kind(model)} returns no logits")
     return logits.to(device_of(model))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, a_kind
 from interp_toolkit.models.model import Model, check_model
 
 #: hook points that fire only if a setting of the model is on
@@ -67,7 +67,7 @@ def hook_points(model: Model) -> Mapping[str, Any]:
     points = model.hook_dict
     if not isinstance(points, Mapping) or not points:
         raise InputError(
-            f"a {type(model).__name__} has no hook points; give a HookedTransformer, a "
+            f"{a_kind(model)} has no hook points; give a HookedTransformer, a "
             "TransformerBridge or a model that interp_toolkit.load returned"
         )
     return points
@@ -138,7 +138,7 @@ def _depth(name: str) -> float:
 
 
 def _stage(name: str) -> int:
-    """A hook point's position in its block; further hook points of bridges follow attention's."""
+    """A hook point's place in its block; those of bridges not in _ORDER have that of `hook_q`."""
     if layer_of(name) is None:
         return 0
     _, _, *path, last = name.split(".")

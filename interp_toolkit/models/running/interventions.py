@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp_toolkit.errors import InputError, InterventionError, takes
+from interp_toolkit.errors import InputError, InterventionError, a_kind, takes
 from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.model import Model, check_model, sizes
 from interp_toolkit.models.running.effect import everything, require_effect
@@ -92,7 +92,7 @@ def _same_kind(name: str, function: Edit) -> Edit:
 def _kind(value: Any) -> str:
     """`[2, 8, 16] torch.float32 on cpu`."""
     if not isinstance(value, Tensor):
-        return f"a {type(value).__name__}"
+        return f"{a_kind(value)}"
     return f"{list(value.shape)} {value.dtype} on {value.device}"
 
 

@@ -319,7 +319,7 @@ def rows_of(data: Any, model: Model) -> list[np.ndarray]:
         rows = [np.asarray(row) for row in tokens]
     except TypeError:
         raise InputError(
-            f"a {type(data).__name__} cannot be used as tokens; give an integer array"
+            f"{a_kind(data)} cannot be used as tokens; give an integer array"
         ) from None
     if not rows:
         raise InputError("the data has no rows")

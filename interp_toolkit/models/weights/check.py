@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, a_kind
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points, layer_of
@@ -61,9 +61,7 @@ def check(model: Model) -> tuple[Problems, float]:
     """
     for part in ("embed", "blocks"):
         if part not in getattr(model, "_modules", {}):
-            raise InputError(
-                f"a {type(model).__name__} has no {part}, so its weights cannot be read"
-            )
+            raise InputError(f"{a_kind(model)} has no {part}, so its weights cannot be read")
     tokens = probe_tokens(model)
     activations: Activations = {}
 

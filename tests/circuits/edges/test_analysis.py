@@ -271,7 +271,7 @@ def test_given_tokens_are_used(induction):
     [
         ({"level": 0.0}, "level must lie between 0 and 1, got 0.0"),
         ({"max_edges": 0}, "max_edges must be at least 1, got 0"),
-        ({"tokens": [[1, 2, 3, 4] * 4] * 4}, "1 different prompts are too few"),
+        ({"tokens": [[1, 2, 3, 4] * 4] * 4}, r"too few different prompts \(1\)"),
         ({"tokens": [[99] * 16] * 8}, "outside the vocabulary"),
     ],
 )

@@ -86,7 +86,7 @@ def test_given_rows_have_their_periods_found():
     [
         (Shape(3, 64, bos=0), {}, "vocabulary of 3"),
         (Shape(50, 6), {}, "context is 6"),
-        (Shape(50, 64), {"rows": 1}, "1 prompts are too few"),
+        (Shape(50, 64), {"rows": 1}, r"too few prompts \(1\)"),
         (Shape(50, 64), {"bos": 50}, "BOS token 50"),
         (Shape(50, 64), {"n_pos": 65}, "65 positions"),
     ],

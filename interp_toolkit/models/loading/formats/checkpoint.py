@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from interp_toolkit.errors import PATH, InputError, reason_of, takes
+from interp_toolkit.errors import PATH, InputError, a_kind, reason_of, takes
 from interp_toolkit.files import parsed, replacing
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -58,7 +58,7 @@ def save(
     path = Path(path)
     if not isinstance(model, Transformer):
         raise InputError(
-            f"save takes this package's Transformer, not a {type(model).__name__}: save its "
+            f"save takes this package's Transformer, not {a_kind(model)}: save its "
             "state dict with torch.save(model.state_dict(), path)"
         )
     if path.suffix not in (".safetensors", ".pt"):

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.errors import InputError, a_kind, suggestion
 from interp_toolkit.models.about.record import Kind, ModelRecord, set_record
 from interp_toolkit.models.loading.formats.checkpoint import read_own
 from interp_toolkit.models.loading.formats.files import read_file, sha256
@@ -192,7 +192,7 @@ def _refuse_without_effect(
 def _saved(data: Any, ignore: Sequence[str], source: str) -> _Saved:
     """Read a saved file without ignored entries; for a training checkpoint, only its model."""
     if not isinstance(data, Mapping):
-        raise InputError(f"{source} holds a {type(data).__name__}, not a state dict")
+        raise InputError(f"{source} holds {a_kind(data)}, not a state dict")
     phrases: tuple[str, ...] = ()
     cfg: Mapping[str, Any] | None = None
     visited = {id(data)}  # the outermost object keeps all alive, so ids are unique
@@ -256,7 +256,7 @@ def _without(data: Mapping[Any, Any], ignore: Sequence[str], unused: set[str]) -
 
 def _tensors_only(state: Any, source: str) -> dict[str, Tensor]:
     if not isinstance(state, Mapping):
-        raise InputError(f"{source} holds a {type(state).__name__} instead of a state dict")
+        raise InputError(f"{source} holds {a_kind(state)} instead of a state dict")
     wrong = [key for key, value in state.items() if not isinstance(value, Tensor)]
     if wrong or not state:
         what = f"{wrong[0]!r} is no tensor" if wrong else "it is empty"

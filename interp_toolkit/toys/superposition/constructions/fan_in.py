@@ -233,7 +233,7 @@ def check_sizes(n_features: int, n_neurons: int, fan_in: int) -> None:
     if not 2 <= fan_in <= n_features:
         raise InputError(f"the fan-in is {fan_in}; it must be between 2 and {n_features}")
     if n_neurons < fan_in - 1:
-        raise InputError(f"{n_neurons} neurons are too few for fan-in {fan_in}")
+        raise InputError(f"n_neurons is {n_neurons}; fan-in {fan_in} needs at least {fan_in - 1}")
 
 
 MOST_DIMENSIONS = 128  # for which the squares are built as neurons: 8,256 of them
