@@ -59,8 +59,13 @@ def tone_of(value: Any) -> Tone | None:
 
 
 def sign_of(result: Result) -> str:
-    """The sign of a result's status; a bullet if the status has no tone."""
-    tone = tone_of(result.status)
+    """The sign of a result's status."""
+    return sign_of_status(result.status)
+
+
+def sign_of_status(status: str | None) -> str:
+    """The sign of a status word; a bullet if the word has no tone."""
+    tone = tone_of(status)
     return SIGNS[tone] if tone else PLAIN_SIGN
 
 
