@@ -113,7 +113,7 @@ def check_model(model: Any) -> None:
         raise InputError(f"{model.__name__} is a class, not a model: give an object made of it")
     missing = [part for part in _PARTS if not _has(model, part)]
     if missing:
-        raise InputError(f"a {kind} is not a TransformerLens model{_way(model, missing)}")
+        raise InputError(f"{a_kind(model)} is not a TransformerLens model{_way(model, missing)}")
     if isinstance(model.cfg, Mapping):
         raise InputError(
             f"the cfg of this {kind} is a dictionary: give it attributes, for example "

@@ -225,10 +225,10 @@ def test_a_task_for_a_model(tokenizer):
         ({"seed": -1}, "the seed -1 cannot be used; give an integer from 0 to 2147483647"),
         ({"seed": 2**31}, "the seed 2147483648 cannot be used"),
         ({"seed": True}, "the seed True cannot be used"),
-        ({"rows": 0}, r"too few prompts \(0\)"),
-        ({"rows": -3}, r"too few prompts \(-3\)"),
+        ({"rows": 0}, "too few prompts (0)"),
+        ({"rows": -3}, "too few prompts (-3)"),
         ({"rows": True}, "the number of prompts must be an integer, not True"),
-        ({"rows": 10**12}, r"too many prompts \(1000000000000\): give at most 100000"),
+        ({"rows": 10**12}, "too many prompts (1000000000000): give at most 100000"),
     ],
 )
 def test_a_wrong_seed_or_number_of_rows_is_one_line(given, said):

@@ -404,7 +404,7 @@ def test_rivals_that_keep_as_much_explain_a_circuit(circuit):
     """Twenty of the same size: none may be as good; of fewer than 19 nothing follows."""
     share = circuit.held_out.share
     for rivals, status, says in (
-        ([0.0] * 20, "detected", "carry the"),
+        ([0.0] * 20, "detected", "suffice for the"),
         ([0.0] * 19 + [share], "uninformative", "other circuits of the same size do too"),
         ([0.0] * 18, "undecided", "too few other circuits of the same size (18)"),
         ([], "undecided", "too few other circuits of the same size (0)"),
@@ -516,7 +516,7 @@ def circuit(induction):
 @pytest.mark.parametrize(
     ("kept", "status", "says"),
     [
-        ((0.98, 0.9, 1.0), "detected", "carry the in-context advantage"),
+        ((0.98, 0.9, 1.0), "detected", "suffice for the in-context advantage"),
         ((0.33, 0.2, 0.45), "partial", "alone, these edges carry only a part"),
         ((0.02, -0.02, 0.06), "undecided", "whether these edges suffice is undecided"),
         ((0.6, 0.4, 0.8), "partial", "only a part"),

@@ -392,7 +392,7 @@ def test_settings_do_not_change_an_own_file(tmp_path, model):
 
 
 def test_what_is_no_model_at_all():
-    with pytest.raises(InputError, match="a int is not a TransformerLens model"):
+    with pytest.raises(InputError, match="an int is not a TransformerLens model"):
         load(3)
     with pytest.raises(InputError, match="a Linear is not a TransformerLens model"):
         load(torch.nn.Linear(2, 2))

@@ -333,7 +333,7 @@ def test_means_that_were_not_read_and_other_ways_are_refused_in_a_line() -> None
     ):
         pass
     with (
-        pytest.raises(InputError, match='are for how="mean", not "resample"'),
+        pytest.raises(InputError, match='need how="mean", not "resample"'),
         ablate(model, [(0, 1)], how="resample", reference=means),
     ):
         pass

@@ -162,7 +162,7 @@ def test_what_is_the_same_for_every_row_is_given_for_every_row(zoo, tokens):
         (torch.full((2, 3), 11), {}, "row index 0 has token ids outside the vocabulary of 11"),
         (torch.full((2, 3), -1), {}, "outside the vocabulary"),
         (torch.zeros(2, 13, dtype=torch.long), {}, "row index 0 has 13 tokens; the model takes 12"),
-        (3, {}, "a int cannot be used as tokens"),
+        (3, {}, "an int cannot be used as tokens"),
         (torch.zeros(2, 3, dtype=torch.long), {"positions": 3}, "position 3 is outside row index"),
         (torch.zeros(2, 3, dtype=torch.long), {"positions": [0, -4]}, "position -4 is outside"),
         (torch.zeros(2, 3, dtype=torch.long), {"positions": "every"}, "positions is 'every'"),

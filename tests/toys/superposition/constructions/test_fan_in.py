@@ -163,7 +163,7 @@ def test_the_model_gives_the_readoffs(kind: str) -> None:
             "fan-ins 2 to 3",
         ),
         (lambda: partitioned_and(8, 256, 3, 3, [0.5]), "1 densities for the 2"),
-        (lambda: partitioned_and(8, 1, 3, 3), "too few"),
+        (lambda: partitioned_and(8, 1, 3, 3), "n_neurons is 1; fan-in 3 needs at least 2"),
         (
             lambda: partitioned_and(64, 256, 4, 4),
             "86 neurons are too few for the ANDs of fan-in 2 of 64",
