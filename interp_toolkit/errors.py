@@ -22,6 +22,7 @@ PATH_ECHO = 120  # characters of a path, enough to copy it
 LISTED = 150  # characters of a list of known names
 Function = TypeVar("Function", bound=Callable[..., Any])
 PATH = (str, Path)
+_SPELLED_WITH_AN = ("Unembed", "Unknown", "Untrained", "ndarray", "SAE", "MT5", "MLP", "LSTM")
 _QUOTED = re.compile(
     rf"""(?<!\w)(?P<quote>['"])(?P<text>((?!(?P=quote))[^\\]|\\.){{{ECHO + 1},}})(?P=quote)"""
 )
@@ -186,9 +187,11 @@ def _check_kind(name: str, value: Any, kind: Any) -> None:
 
 def a_kind(value: Any) -> str:
     """The type of a value for a message, without its content: `a list`, `an int`, `None`."""
+    if value is None:
+        return "None"
     name = type(value).__name__
-    article = "an" if name[0].lower() in "aeiou" else "a"
-    return "None" if value is None else f"{article} {name}"
+    with_an = name[:1].lower() in tuple("aeio") or name.startswith(_SPELLED_WITH_AN)
+    return f"{'an' if with_an else 'a'} {name}"
 
 
 def refuse_missing_part(error: AttributeError, model: Any) -> None:

@@ -5,15 +5,25 @@ from __future__ import annotations
 import ast
 import gzip
 import re
+from collections import UserDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import interp_toolkit as it
 from interp_toolkit.boolean_functions import threshold_degree
-from interp_toolkit.errors import LONGEST, InputError, first_line, one_line, reason_of, suggestion
+from interp_toolkit.errors import (
+    LONGEST,
+    InputError,
+    a_kind,
+    first_line,
+    one_line,
+    reason_of,
+    suggestion,
+)
 from interp_toolkit.models.running.memory import parse_memory
 
 PACKAGES = [Path(it.__file__).parent, Path(it.__file__).parent.parent / "interp_studies"]
@@ -64,6 +74,22 @@ def test_a_table_that_is_missing_offers_those_of_the_same_document() -> None:
 )
 def test_one_line_of_an_error(error: Exception, line: str) -> None:
     assert one_line(error) == first_line(error) == line
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "None"),
+        (1, "an int"),
+        ([], "a list"),
+        (np.zeros(1), "an ndarray"),
+        (np.uint8(3), "a uint8"),
+        (UserDict(), "a UserDict"),
+        (type("", (), {})(), "a "),
+    ],
+)
+def test_the_type_of_a_value_has_its_article(value: object, shown: str) -> None:
+    assert a_kind(value) == shown
 
 
 def test_an_error_of_the_system_has_a_reason_even_without_a_number() -> None:

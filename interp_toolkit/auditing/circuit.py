@@ -33,7 +33,7 @@ from interp_toolkit.auditing.parts import (
     measured,
     share_of_random,
 )
-from interp_toolkit.auditing.threshold import DRAWS, STABLE, in_groups, large_groups
+from interp_toolkit.auditing.threshold import DRAWS, STABLE, judge_groups, large_groups
 from interp_toolkit.circuits.edges.checks import rivals
 from interp_toolkit.circuits.edges.passes.ablation_value import WORDS, Kind, kinds_for
 from interp_toolkit.circuits.edges.passes.edge_ablation import EdgeAblation
@@ -207,8 +207,8 @@ class _CircuitAudit:
         shares = [*exchanged, *random]
         if not shares:
             text = (
-                "no other circuit of the same shape shares at most half of these edges, so none "
-                "was compared"
+                "sampling found no other circuit of the same shape that shares at most half of "
+                "these edges"
             )
             return Part("special", "not_testable", text, "intervened")
         own = float(
@@ -239,11 +239,11 @@ class _CircuitAudit:
         answer: Answer = "confirmed" if share >= STABLE else "undecided"
         groups = self.context.groups
         groups = None if groups is None else groups[self.trial.rows.numpy()]
-        kept = {
+        fractions = {
             name: float(left[rows].mean() / whole[rows].mean())
             for name, rows in large_groups(groups)
         }
-        answer, text = in_groups(answer, text, kept, lambda ratio: abs(ratio - 1) <= within)
+        answer, text = judge_groups(answer, text, fractions, lambda ratio: abs(ratio - 1) <= within)
         return Part("stable", answer, text, "intervened", value=share, bound=STABLE)
 
 

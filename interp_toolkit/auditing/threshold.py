@@ -113,7 +113,7 @@ def stable_part(
     )
     answer: Answer = "confirmed" if share >= STABLE else "undecided"
     means_of = {name: float(effect[rows].mean()) for name, rows in large_groups(groups)}
-    answer, text = in_groups(answer, text, means_of, lambda mean: mean >= bound)
+    answer, text = judge_groups(answer, text, means_of, lambda mean: mean >= bound)
     return Part("stable", answer, text, method, value=share, bound=STABLE)
 
 
@@ -123,7 +123,7 @@ def large_groups(groups: Any | None) -> list[tuple[Any, Bool[np.ndarray, " row"]
     return [(name, rows) for name, rows in of_name if rows.sum() >= FEWEST_OF_GROUP]
 
 
-def in_groups(
+def judge_groups(
     answer: Answer, text: str, means: Mapping[Any, float], reaches: Callable[[float], bool]
 ) -> tuple[Answer, str]:
     """The answer and its text, with the groups; undecided if a group does not reach the bound."""

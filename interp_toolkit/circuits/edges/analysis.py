@@ -514,9 +514,12 @@ def sentences(circuit: Circuit) -> list[str]:
             checks.as_good(held_out.share),
         )
         if not n_rivals:
+            quick = circuit.screening is not None and not circuit.screening.in_order
             compared.append(
-                "no other circuit of the same size shares at most half of these edges, so none was "
-                "compared"
+                "no other circuit of the same size was compared (effort: quick)"
+                if quick
+                else "sampling found no other circuit of the same size that shares at most half of "
+                "these edges"
             )
         elif n_rivals == 1:
             keeps = "keeps" if as_good else "does not keep"

@@ -202,7 +202,7 @@ class Checks:
         n = len(self.exchanged) + len(self.random)
         name = "other circuits of the same size"
         if 1 / (1 + n) > LEVEL:
-            return Control(name, "powerless", f"there are too few {name} ({n}) to compare it with")
+            return Control(name, "powerless", f"too few {name} were compared ({n})")
         return control_of_p(name, (1 + self.as_good(share)) / (1 + n), LEVEL)
 
 

@@ -92,7 +92,7 @@ def _same_kind(name: str, function: Edit) -> Edit:
 def _kind(value: Any) -> str:
     """`[2, 8, 16] torch.float32 on cpu`."""
     if not isinstance(value, Tensor):
-        return f"{a_kind(value)}"
+        return a_kind(value)
     return f"{list(value.shape)} {value.dtype} on {value.device}"
 
 

@@ -291,9 +291,9 @@ def evidence_of(
 def _random_layers(site: SiteSummary, n_layers: int) -> Control:
     """The control by random layers, corrected for the number of layers (Bonferroni).
 
-    Its p-value follows from a rank, and is therefore coarse. So the layer's mean error must also
-    lie below the prediction limit for one more random layer, at half the level, since smaller and
-    larger errors are both tested.
+    Its p-value follows from a rank, and is therefore coarse. So the layer's mean worst error must
+    also lie below the prediction limit for one more random layer. The limit is at half the level,
+    since smaller and larger errors are both tested.
     """
     name = "weight-shuffled layers"
     smallest = n_layers / (1 + len(site.random_mean_worst))

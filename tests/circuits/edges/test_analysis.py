@@ -165,7 +165,7 @@ def test_rows_with_answers_are_judged_by_their_answers(induction):
 def test_contexts_of_two_tokens_are_not_refused():
     """Copying the first token at the second: one head, two edges."""
     result = CIRCUIT(copier(), data=copied(d_vocab=12))
-    assert result.status == "undecided"  # of one head there is no other circuit of this size
+    assert result.status == "undecided"  # no other circuit of this size shares few edges
     assert "too few other circuits of the same size" in result.evidence.reason
     assert result.evidence.reason in result.verdict
     assert result.evidence.equivalent
@@ -406,8 +406,8 @@ def test_rivals_that_keep_as_much_explain_a_circuit(circuit):
     for rivals, status, says in (
         ([0.0] * 20, "detected", "suffice for the"),
         ([0.0] * 19 + [share], "uninformative", "other circuits of the same size do too"),
-        ([0.0] * 18, "undecided", "too few other circuits of the same size (18)"),
-        ([], "undecided", "too few other circuits of the same size (0)"),
+        ([0.0] * 18, "undecided", "too few other circuits of the same size were compared (18)"),
+        ([], "undecided", "too few other circuits of the same size were compared (0)"),
     ):
         checked = dataclasses.replace(circuit.checks, exchanged=[], random=rivals)
         of = dataclasses.replace(circuit, checks=checked)

@@ -72,6 +72,7 @@ def test_a_quick_search_cuts_no_edge_and_detects_nothing(induction, monkeypatch)
     status, reason = status_of(quick)
     assert status == "undecided"
     assert "too few other circuits" in reason
+    assert any("was compared (effort: quick)" in sentence for sentence in sentences(quick))
     assert sentences(quick)[-1].startswith("No edge was ablated by itself (effort: quick)")
 
 
