@@ -75,7 +75,7 @@ def test_an_answer_in_words_is_one_token(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "said"),
     [
-        ({"answers": np.zeros((2, 1))}, "answers must be integers"),
+        ({"answers": np.zeros((2, 1))}, "answers must be an integer array of one or two axes"),
         ({"answers": np.zeros((2, 2), int)}, "need answer_positions"),
         ({"answers": np.full((2, 1), 900)}, "the answer 900 is not one of the model's"),
         ({"answers": np.zeros((3, 1), int)}, "for 2 rows"),
