@@ -430,7 +430,7 @@ def test_untrained_models_have_no_circuit_whatever_their_prompts():
             result = it.analyze(model, "circuit", data=rows)
             assert result.status in ("described", "undecided", "not_tested")
             assert (
-                "The metric (negative KL divergence from the intact model's output) is not task"
+                "The metric is the negative KL divergence from the intact model's output, not task"
                 in result.verdict
             )
 
