@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import interp_toolkit as it
-from interp_toolkit.circuits.collapse import COLLAPSE
+from interp_toolkit.circuits.collapse import COLLAPSE, sentences
 from interp_toolkit.circuits.similarity import (
     DirectionMoments,
     directions,
@@ -25,6 +25,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.report.html import dumps, to_html
+from interp_toolkit.stats import Estimate
 from interp_toolkit.toys.hand_set.untrained import random_model
 from interp_toolkit.toys.random_attention.variants import variant_config
 
@@ -196,8 +197,15 @@ def test_few_copies_confirm_and_deny_nothing() -> None:
             assert found.status == "undecided"
             assert "fewer than 4" in found.evidence.reason
             assert "may or may not" in found.headline
-            verb = "changes" if found.rise["mean"] < 0 else "rises"
-            assert any(f"cosine {verb} by" in sentence for sentence in found.findings)
+
+
+def test_a_mean_cosine_that_falls_is_not_said_to_rise() -> None:
+    found = COLLAPSE(untrained("standard", 2), reinitialisations=0)
+    for mean, verb in ((0.2, "rises by 0.20"), (-0.2, "changes by -0.20")):
+        rise = Estimate(mean, mean - 0.1, mean + 0.1, 0.0, 32)
+        first, last = found.layers[0], found.layers[-1]
+        [sentence] = [s for s in sentences(found.evidence, rise, first, last, 0.1) if " by " in s]
+        assert verb in sentence
 
 
 def test_untrained_and_shuffled_models_are_seldom_said_to_collapse() -> None:
