@@ -12,7 +12,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # on tiny tensors threads only wa
 
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))  # modules that tests share
 
+import golden
 import hypothesis
+import passed_before
 import pytest
 import shape_checks
 import torch
@@ -23,27 +25,23 @@ hypothesis.settings.register_profile(
     "no clock", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("no clock")
-shape_checks.install(
-    [
-        "interp_toolkit.auditing",
-        "interp_toolkit.circuits",
-        "interp_toolkit.data",
-        "interp_toolkit.diagnosis",
-        "interp_toolkit.boolean_functions",
-        "interp_toolkit.models",
-        "interp_toolkit.probes",
-        "interp_toolkit.stats",
-        "interp_studies",
-        "interp_toolkit.tasks",
-        "interp_toolkit.toys",
-        "interp_toolkit.training",
-    ]
-)
+shape_checks.install()
 
 
 @pytest.fixture(autouse=True)
 def _shapes_are_checked_anew():
     shape_checks.begin_test()
+
+
+@pytest.fixture
+def texts(request):
+    """`texts(text)` asserts that a complete text is as in `tests/texts`; of an error, its message.
+
+    They are compared where all libraries are the pinned ones, whose words they may quote.
+    """
+    if not HAS_HOOKED_TRANSFORMER or sys.version_info[:2] != (3, 11):
+        return lambda text: True
+    return golden.comparison(request.getfixturevalue("snapshot"))
 
 
 @pytest.fixture(scope="session")
@@ -84,7 +82,7 @@ def count_hooks():
 @pytest.fixture
 def call(capfd, monkeypatch: pytest.MonkeyPatch):
     """`main(...)` in this process, much faster than a new one: (code, stdout, stderr)."""
-    from interp_toolkit.cli.main import main
+    main = importlib.import_module("interp_toolkit.cli.main").main
 
     def run(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["interp", *map(str, arguments)])
@@ -106,6 +104,18 @@ LONG_TESTS = Path(__file__).with_name("long_tests.txt")
 OF_OUR_OWN = re.compile(r"[\[-]own(-rotary|-bare)?[\]-]")
 
 
+def pytest_addoption(parser):
+    group = parser.getgroup("what is run", "tests that take long (helpers/passed_before.py)")
+    group.addoption("--unless-passed", action="store_true", help="not what passed on these files")
+    group.addoption("--one-in", type=int, default=1, metavar="N", help="one in N of these")
+    group.addoption("--only-texts", action="store_true", help="what compares golden texts")
+
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(passed_before.Recorder())
+
+
 def pytest_collection_modifyitems(config, items):
     """Mark long tests, skip GPU tests where there is none; of others' models leave out our own."""
     long = tuple(line.split(": ")[0] for line in LONG_TESTS.read_text().splitlines())
@@ -120,6 +130,14 @@ def pytest_collection_modifyitems(config, items):
         own = [item for item in items if OF_OUR_OWN.search(item.nodeid)]
         config.hook.pytest_deselected(items=own)
         items[:] = [item for item in items if not OF_OUR_OWN.search(item.nodeid)]
+    if config.option.only_texts:
+        items[:] = [item for item in items if "texts" in item.fixturenames]
+    options = {"unless_passed": config.option.unless_passed, "one_in": config.option.one_in}
+    if options != {"unless_passed": False, "one_in": 1}:
+        selected = passed_before.left(items, **options)
+        ids = set(map(id, selected))
+        config.hook.pytest_deselected(items=[item for item in items if id(item) not in ids])
+        items[:] = selected
 
 
 def pytest_terminal_summary(terminalreporter):

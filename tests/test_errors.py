@@ -39,20 +39,20 @@ KNOWN = (
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    "name",
     [
-        ("sortin", "; did you mean sorting?"),
-        ("xyz", f"; known: {', '.join(sorted(KNOWN))}"),
-        ("paper", "; known: paper/sde, paper/table-1, paper/table-11, paper/table-2"),
-        ("paper/", "; known: paper/sde, paper/table-1, paper/table-11, paper/table-2"),
-        ("paper/xyz", "; known: paper/sde, paper/table-1, paper/table-11, paper/table-2"),
-        ("paper/sed", "; did you mean paper/sde?"),
-        ("sde", "; did you mean paper/sde?"),
-        ("table-3", "; did you mean other/table-3?"),
+        "sortin",
+        "xyz",
+        "paper",
+        "paper/",
+        "paper/xyz",
+        "paper/sed",
+        "sde",
+        "table-3",
     ],
 )
-def test_a_near_name_or_all_that_begin_alike(name: str, says: str) -> None:
-    assert suggestion(name, KNOWN) == says
+def test_a_near_name_or_all_that_begin_alike(name: str, texts) -> None:
+    texts(suggestion(name, KNOWN))
 
 
 def test_a_table_that_is_missing_offers_those_of_the_same_document() -> None:
@@ -92,9 +92,9 @@ def test_the_type_of_a_value_has_its_article(value: object, shown: str) -> None:
     assert a_kind(value) == shown
 
 
-def test_an_error_of_the_system_has_a_reason_even_without_a_number() -> None:
-    assert reason_of(OSError(28, "No space left on device", "a.npy")) == "No space left on device"
-    with pytest.raises(OSError, match="Not a gzipped file") as caught:
+def test_an_error_of_the_system_has_a_reason_even_without_a_number(texts) -> None:
+    texts(reason_of(OSError(28, "No space left on device", "a.npy")))
+    with pytest.raises(OSError, check=texts) as caught:
         gzip.decompress(b"not compressed")
     assert caught.value.strerror is None
     assert reason_of(caught.value) == one_line(caught.value)

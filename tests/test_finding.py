@@ -108,9 +108,9 @@ def test_the_run_makes_the_provenance_and_the_registration_the_name(finding) -> 
     assert COUNT(it.load("toy:induction")).provenance.data == {"distinct": 0}
 
 
-def test_records_fill_tables_frames_and_json(finding) -> None:
+def test_records_fill_tables_frames_and_json(finding, texts) -> None:
     [table] = finding.tables()
-    assert (table.title, table.caption) == ("Tokens", "How often each is there.")
+    texts([table.title, table.caption])
     assert list(table.columns) == ["token", "count (times)", "share"]
     assert table.rows[1] == [1, 3, "50%"]
     assert list(table.highlight) == [1]
@@ -160,7 +160,7 @@ def test_records_may_be_named_computed_one_or_too_few_to_show(finding) -> None:
     assert titles[2:] == ["Doubled", "Largest"]
 
 
-def test_the_terminal_shows_headline_findings_notes_tables(finding) -> None:
+def test_the_terminal_shows_headline_findings_notes_tables(finding, texts) -> None:
     text = shown(finding)
     parts = [
         "• The most frequent token occurs 3 times.",
@@ -171,7 +171,7 @@ def test_the_terminal_shows_headline_findings_notes_tables(finding) -> None:
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert "largest count" not in text
-    assert shown(finding, quiet=True) == "• The most frequent token occurs 3 times.\n"
+    texts(shown(finding, quiet=True))
 
 
 def test_pages_show_headline_picture_findings_evidence(finding) -> None:
@@ -246,11 +246,18 @@ ON_ITS_OWN_TOY = [
 ]
 
 
+def page(finding: Finding) -> Iterator[str]:
+    """What a terminal of 100 columns shows."""
+    shown = io.StringIO()
+    render([finding], Console(file=shown, width=100, force_terminal=False, no_color=True))
+    return map(str.rstrip, shown.getvalue().splitlines())
+
+
 @pytest.mark.parametrize(("name", "toy"), [*product(ported(), TOYS), *ON_ITS_OWN_TOY])
-def test_every_finding_is_short_and_whole(name: str, toy: str) -> None:
+def test_every_finding_is_short_and_whole(name: str, toy: str, texts) -> None:
     model = it.load(toy)
     reason = registry.find("probes", name).unfit(model, None)
-    if reason and "--probe with its name" not in reason:  # those that run only where they are named
+    if reason and "--probe" not in reason:  # those that run only where they are named
         pytest.skip(reason)
     finding = it.analyze(model, name)
     assert type(finding) is returned(registry.find("probes", name))
@@ -268,3 +275,4 @@ def test_every_finding_is_short_and_whole(name: str, toy: str) -> None:
     if type(finding).to_frame is Finding.to_frame:
         assert all(len(finding.to_frame()) >= len(table.rows) for table in finding.tables()[:1])
     json.loads(dumps([finding]))
+    texts(page(finding))

@@ -74,24 +74,24 @@ def test_texts_are_read_by_the_fields_types() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    "given",
     [
-        ({"levle": 1}, "sample takes no option 'levle'; did you mean level?"),
-        ({"level": 1.5}, "sample: level 1.5 cannot be used: it must be less than 1"),
-        ({"level": float("nan")}, "sample: level"),
-        ({"level": "much"}, "sample: level 'much' cannot be used: it must be a valid number"),
-        ({"how": "median"}, "sample: how 'median' cannot be used: it must be 'mean' or 'zero'"),
-        ({"position": "first"}, "'first' is neither a number nor 'all'"),
-        ({"seed": -1}, "seed -1 cannot be used: it must be greater than or equal to 0"),
-        ({"seed": MAX_SEED + 1}, "seed"),
-        ({"hooks": object()}, "hooks 'object' cannot be used"),
-        ({"deep": True, "how": "zero"}, "sample: zero does not go with deep"),
+        {"levle": 1},
+        {"level": 1.5},
+        {"level": float("nan")},
+        {"level": "much"},
+        {"how": "median"},
+        {"position": "first"},
+        {"seed": -1},
+        {"seed": MAX_SEED + 1},
+        {"hooks": object()},
+        {"deep": True, "how": "zero"},
     ],
 )
-def test_what_does_not_fit_is_one_clear_line(given, message) -> None:
+def test_what_does_not_fit_is_one_clear_line(given, texts) -> None:
     with pytest.raises(InputError) as refused:
         read(Sample, given, "sample")
-    assert message in str(refused.value)
+    texts(str(refused.value))
     assert "\n" not in str(refused.value)
 
 
@@ -145,8 +145,8 @@ def test_large_values_stand_in_the_settings_by_their_shape_or_source() -> None:
     assert Held(features=[np.float64(0.5), "a"]).settings() == {"features": [0.5, "a"]}
 
 
-def test_an_analysis_without_an_options_class_is_refused_when_it_is_made() -> None:
-    with pytest.raises(TypeError, match="'old' has no options class"):
+def test_an_analysis_without_an_options_class_is_refused_when_it_is_made(texts) -> None:
+    with pytest.raises(TypeError, match="'old'", check=texts):
         Analysis("old", "As plugins once were.", lambda model: None, lambda model, data: None)
 
 

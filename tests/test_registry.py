@@ -51,10 +51,10 @@ def test_a_plugin_that_fails_to_import_is_named_and_breaks_nothing(plugins) -> N
         registry.find("probes", "broken")
 
 
-def test_a_plugin_does_not_take_the_name_of_an_analysis_of_ours(plugins) -> None:
+def test_a_plugin_does_not_take_the_name_of_an_analysis_of_ours(plugins, texts) -> None:
     plugins(xor="somebody.else:XOR")
     with pytest.warns(UserWarning, match="'xor', is taken"):
-        assert registry.find("probes", "xor").source.startswith("How many attention heads")
+        texts(registry.find("probes", "xor").source)
 
 
 def test_everything_in_the_catalogue_is_there_and_needs_no_installation(monkeypatch) -> None:

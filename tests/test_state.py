@@ -116,7 +116,7 @@ def test_each_analysis_says_what_it_says_of_the_plain_model(zoo, plain, kind, si
         assert alike(result["evidence"], wanted["evidence"]), name
 
 
-@pytest.mark.parametrize("how", ["a wrapper", "in place", "a block of it"])
+@pytest.mark.parametrize("how", ["wrapper", "in place", "block"])
 @pytest.mark.parametrize("kind", ["own", "hooked"])
 def test_a_compiled_model_is_looked_at_as_it_was_written(zoo, plain, kind, how) -> None:
     """The backend fails where anything is compiled at all."""
@@ -126,7 +126,7 @@ def test_a_compiled_model_is_looked_at_as_it_was_written(zoo, plain, kind, how) 
         raise StoppedError
 
     given = model
-    if how == "a wrapper":
+    if how == "wrapper":
         given = torch.compile(model, backend=backend)
     elif how == "in place":
         model.compile(backend=backend)
@@ -156,22 +156,20 @@ def test_what_was_set_aside_is_said(zoo, situation) -> None:
     assert "set_aside" not in it.analyze(model, "qk", layer=0, head=1).provenance.model
 
 
-def test_weights_made_in_inference_mode_are_refused_in_a_line() -> None:
+def test_weights_made_in_inference_mode_are_refused_in_a_line(texts) -> None:
     with torch.inference_mode():
         model = it.load("toy:xor-2head")
     for call in (
         lambda: it.analyze(model, "xor"),
         lambda: it.audit(model, "L0H0 is an induction head"),
     ):
-        with pytest.raises(
-            InputError, match=r"torch.inference_mode, where PyTorch allows neither"
-        ) as e:
+        with pytest.raises(InputError, match=r"torch\.inference_mode", check=texts) as e:
             call()
         assert "\n" not in str(e.value)
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_weights_without_values_are_refused_in_a_line(kind) -> None:
+def test_weights_without_values_are_refused_in_a_line(kind, texts) -> None:
     model = tiny_models.KINDS[kind]().to("meta")
     calls = [
         *(functools.partial(it.analyze, model, name, **options_of(name)) for name in ANALYSES),
@@ -179,7 +177,7 @@ def test_weights_without_values_are_refused_in_a_line(kind) -> None:
         lambda: it.doctor(model),
     ]
     for call in calls:
-        with pytest.raises(InputError, match="on PyTorch's meta device") as refused:
+        with pytest.raises(InputError, match="PyTorch's", check=texts) as refused:
             call()
         assert "\n" not in str(refused.value)
 

@@ -35,13 +35,13 @@ def test_a_sealed_audit_says_which_claims_were_sealed(tmp_path, model):
 
 
 @pytest.mark.parametrize("change", ["seed", "level", "claims", "plan", "sealed_at"])
-def test_a_seal_shows_every_change(tmp_path, change):
+def test_a_seal_shows_every_change(tmp_path, change, texts):
     path = tmp_path / "s.json"
     write_seal([as_claim(CLAIM)], path)
     content = json.loads(path.read_text())
     content[change] = 1 if change != "claims" else [CLAIM | {"says": "carries"}]
     path.write_text(json.dumps(content))
-    with pytest.raises(InputError, match="has changed since it was sealed"):
+    with pytest.raises(InputError, check=texts):
         read_seal(path)
 
 
@@ -76,12 +76,12 @@ def test_more_claims_make_wider_intervals(model):
     assert many.coverage(2) > few.coverage(2) > few.coverage(1)
 
 
-def test_copies_of_rows_are_no_more_rows(model):
+def test_copies_of_rows_are_no_more_rows(model, texts):
     rows = np.array([[1, 2, 3, 1, 2, 3], [4, 5, 6, 4, 5, 6]] * 8)
     data = FeatureData(rows, np.zeros((16, 0), bool), ())
     context, notes = audit_context(model, data, seed=0, level=0.05, claims=1)
     assert len(context.data) == 2
-    assert notes == ["14 of 16 prompts are duplicates and were left out"]
+    texts(notes)
 
 
 def test_the_result_is_json_and_a_frame(model):
@@ -101,15 +101,15 @@ def test_the_same_seed_gives_the_same(model):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    "more",
     [
-        ({"level": 0.7}, "level"),
-        ({"claims": []}, "no claim to test"),
+        {"level": 0.7},
+        {"claims": []},
     ],
 )
-def test_options_that_cannot_be(model, more, said):
+def test_options_that_cannot_be(model, more, texts):
     claims = more.pop("claims", [CLAIM])
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, check=texts):
         it.audit(model, claims, **more)
 
 
@@ -126,9 +126,9 @@ def test_effort_sets_the_prompts_of_a_large_model_and_quick_knocks_nothing_out(m
     assert [one.claims[0].answer for one in (standard, thorough)] == ["confirmed"] * 2
 
 
-def test_what_was_sealed_is_tested_with_the_effort_it_was_sealed_for(model, tmp_path):
+def test_what_was_sealed_is_tested_with_the_effort_it_was_sealed_for(model, tmp_path, texts):
     sealed = write_seal([as_claim(CLAIM)], tmp_path / "s.json")
-    with pytest.raises(InputError, match="tested with effort standard"):
+    with pytest.raises(InputError, check=texts):
         it.audit(model, sealed=sealed, effort="thorough")
 
 
@@ -143,14 +143,14 @@ def test_many_rows_are_drawn_with_all_that_belongs_to_them(model):
     assert (context.groups == tokens[:, 0]).all()
 
 
-def test_an_effect_of_one_template_alone_is_not_stable():
+def test_an_effect_of_one_template_alone_is_not_stable(texts):
     from interp_toolkit.auditing.threshold import stable_part
 
     effect = np.concatenate([np.full(60, 1.0), np.full(20, 0.0)])
     groups = np.repeat(["a", "b", "c", "d"], 20)
     found = stable_part(effect, 0.5, groups, np.random.default_rng(0))
     assert found.answer == "undecided"
-    assert "in 3 of 4 groups, not in d (0 %)" in found.summary
+    texts(found.summary)
     assert stable_part(effect, 0.5, None, np.random.default_rng(0)).answer == "confirmed"
 
 
@@ -171,7 +171,7 @@ def test_no_audit_is_sealed_with_a_level_out_of_range(tmp_path, level):
     assert not (tmp_path / "s.json").exists()
 
 
-def test_a_seal_is_not_replaced_and_its_plan_is_kept_to(tmp_path):
+def test_a_seal_is_not_replaced_and_its_plan_is_kept_to(tmp_path, texts):
     path = tmp_path / "s.json"
     write_seal([as_claim(CLAIM)], path)
     with pytest.raises(InputError, match="already exists"):
@@ -190,21 +190,21 @@ def test_a_seal_is_not_replaced_and_its_plan_is_kept_to(tmp_path):
         read_seal(path)
     named = content | {"claims": [{"circuit": "e.json"}]}
     path.write_text(json.dumps(named | {"sha256": _digest(named)}))
-    with pytest.raises(InputError, match="must hold its values instead of file names"):
+    with pytest.raises(InputError, check=texts):
         read_seal(path)
     for claims in ([[1, 2]], ["L0H1 attends to the previous token"], {"a": 1}, 3):
         odd = content | {"claims": claims}
         path.write_text(json.dumps(odd | {"sha256": _digest(odd)}))
-        with pytest.raises(InputError, match="its claims must be a list of mappings"):
+        with pytest.raises(InputError, check=texts):
             read_seal(path)
 
 
-def test_rows_that_ask_something_else_are_no_copies(model):
+def test_rows_that_ask_something_else_are_no_copies(model, texts):
     rows = np.array([[1, 2, 3, 1, 2, 3]] * 3)
     data = FeatureData(rows, np.zeros((3, 0), bool), (), answers=np.array([1, 2, 1]))
     context, notes = audit_context(model, data, seed=0, level=0.05, claims=1)
     assert len(context.data) == 2
-    assert notes == ["1 of 3 prompts are duplicates and were left out"]
+    texts(notes)
 
 
 @pytest.mark.parametrize("coverage", [0.95, 0.999])

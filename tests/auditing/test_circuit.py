@@ -32,14 +32,14 @@ def test_without_the_key_edge_it_is_not_enough(model):
     assert found.answer == "refuted"
 
 
-def test_needed_is_not_enough(model):
+def test_needed_is_not_enough(model, texts):
     edge = ["a1.h0->logits"]
     assert asked(model, edge, "necessary").answer == "confirmed"
     found = asked(model, edge, "sufficient")
     assert found.answer == "refuted"
     there = next(p for p in found.parts if p.question == "there")
     assert there.answer == "refuted"
-    assert "are on no path" in there.summary
+    texts(there.summary)
 
 
 def test_nodes_stand_for_the_edges_between_them():
@@ -54,15 +54,15 @@ def test_nodes_stand_for_the_edges_between_them():
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    "names",
     [
-        (["a0.h9->logits"], "the model has no edge a0.h9->logits; it has 2 layers of 2 heads"),
-        (["m0"], "the model has no node m0"),
-        (["a1.h0->a0.h0<k>"], "no edge a1.h0->a0.h0<k>"),
+        ["a0.h9->logits"],
+        ["m0"],
+        ["a1.h0->a0.h0<k>"],
     ],
 )
-def test_edges_that_are_not_there(model, names, said):
-    with pytest.raises(InputError, match=said):
+def test_edges_that_are_not_there(model, names, texts):
+    with pytest.raises(InputError, check=texts):
         asked(model, names)
 
 

@@ -41,23 +41,23 @@ def test_nodes_under_our_names():
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text"),
     [
-        ("c.json", "{", "is not JSON"),
-        ("c.json", "3", "not a circuit file"),
-        ("c.json", "{}", "the circuit has no edges"),
-        ("c.json", '{"edges": {"a0.h1->b": {"in_graph": true}}}', "not the name of an edge"),
-        ("c.json", "[" * 100_000, "is not JSON"),
-        ("c.graphml", "<graphml", "cannot be read as GraphML"),
-        ("c.graphml", '<!DOCTYPE x [<!ENTITY a "b">]><graphml/>', "DOCTYPE"),
+        ("c.json", "{"),
+        ("c.json", "3"),
+        ("c.json", "{}"),
+        ("c.json", '{"edges": {"a0.h1->b": {"in_graph": true}}}'),
+        ("c.json", "[" * 100_000),
+        ("c.graphml", "<graphml"),
+        ("c.graphml", '<!DOCTYPE x [<!ENTITY a "b">]><graphml/>'),
     ],
 )
-def test_damaged_files_are_one_line(tmp_path, name, text, said):
+def test_damaged_files_are_one_line(tmp_path, name, text, texts):
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(InputError) as caught:
         edges_of_file(path)
-    assert said in str(caught.value)
+    texts(str(caught.value))
 
 
 def test_a_file_that_is_not_there(tmp_path):

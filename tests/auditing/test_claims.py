@@ -48,11 +48,11 @@ claims:
     assert found[2].direction == (1.0, 2.0)
 
 
-def test_one_claim_needs_no_list(tmp_path):
+def test_one_claim_needs_no_list(tmp_path, texts):
     path = tmp_path / "claim.json"
     path.write_text(json.dumps({"heads": ["L1H0"], "relation": "induction"}))
     [claim] = read_claims(path)
-    assert claim.about == "L1H0's induction attention contributes to the task"
+    texts(claim.about)
 
 
 @pytest.mark.parametrize(
@@ -63,50 +63,50 @@ def test_one_claim_needs_no_list(tmp_path):
         ("L5H1 and L6H9 implement induction", "induction", "carries"),
     ],
 )
-def test_sentences(sentence, relation, says):
+def test_sentences(sentence, relation, says, texts):
     claim = as_claim(sentence)
     assert (claim.heads, claim.relation, claim.says) == ((Head(5, 1), Head(6, 9)), relation, says)
-    assert claim.text == sentence
+    texts(claim.text)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    "given",
     [
-        ({}, "does not name its subject"),
-        ({"heads": ["L1H0"], "circuit": ["m0"]}, "says heads and circuit"),
-        ({"heads": ["L1H0"]}, "'relation' is missing"),
-        ({"heads": ["H1L0"], "relation": "x"}, "write a head as L5H1"),
-        ({"heads": [], "relation": "x"}, "heads"),
-        ({"heads": ["L1H0"], "relation": "x", "say": "y"}, "no key 'say'; did you mean says?"),
-        ({"heads": ["L1H0"], "relation": "x", "says": "rules"}, "says"),
-        ({"heads": ["L1H0"], "relation": "x", "at_least": float("nan")}, "at_least"),
-        ({"circuit": ["m0", "m0->logits"]}, "edges, or of nodes, not both"),
-        ({"circuit": ["spam"]}, "not the name of an edge or node"),
-        ({"circuit": [3]}, "not the name of an edge or a node"),
-        ({"direction": [1, "x"], "hook": "h"}, "list of numbers"),
-        ({"direction": [1.0, float("inf")], "hook": "h"}, "direction"),
-        ({"direction": "none.npy", "hook": "h"}, "no such file"),
-        ({"direction": "none.txt", "hook": "h"}, "give the direction as numbers or as a file:"),
-        ({"direction": [1.0], "hook": "h", "table": 110}, "put the table in quotes"),
-        ({"direction": [1.0], "hook": "h", "table": "01x"}, "table"),
-        ({"pair": {"head": "L0H0", "key": -1, "query": 2}}, "key"),
-        ({"algorithm": "bogo"}, "algorithm"),
-        ({"direction": [10**400], "hook": "h"}, "too large"),
-        ({"circuit": "a\0b.json"}, "null character"),
-        ({"circuit": "/dev/zero"}, "no such file"),
-        ("L1H0 is not an induction head", "a claim in words cannot contain 'not'"),
-        ("L1H0 isn't an induction head", "cannot contain"),
-        ("No induction is carried by L1H0", "a claim in words cannot contain 'no'"),
-        ("only L1H0 is an induction head", "cannot contain"),
-        ("what a lovely day", "nor a claim such as"),
-        ("L1H0 is a fine head", "nor a claim such as"),
-        (7, "must be a mapping"),
+        {},
+        {"heads": ["L1H0"], "circuit": ["m0"]},
+        {"heads": ["L1H0"]},
+        {"heads": ["H1L0"], "relation": "x"},
+        {"heads": [], "relation": "x"},
+        {"heads": ["L1H0"], "relation": "x", "say": "y"},
+        {"heads": ["L1H0"], "relation": "x", "says": "rules"},
+        {"heads": ["L1H0"], "relation": "x", "at_least": float("nan")},
+        {"circuit": ["m0", "m0->logits"]},
+        {"circuit": ["spam"]},
+        {"circuit": [3]},
+        {"direction": [1, "x"], "hook": "h"},
+        {"direction": [1.0, float("inf")], "hook": "h"},
+        {"direction": "none.npy", "hook": "h"},
+        {"direction": "none.txt", "hook": "h"},
+        {"direction": [1.0], "hook": "h", "table": 110},
+        {"direction": [1.0], "hook": "h", "table": "01x"},
+        {"pair": {"head": "L0H0", "key": -1, "query": 2}},
+        {"algorithm": "bogo"},
+        {"direction": [10**400], "hook": "h"},
+        {"circuit": "a\0b.json"},
+        {"circuit": "/dev/zero"},
+        "L1H0 is not an induction head",
+        "L1H0 isn't an induction head",
+        "No induction is carried by L1H0",
+        "only L1H0 is an induction head",
+        "what a lovely day",
+        "L1H0 is a fine head",
+        7,
     ],
 )
-def test_nonsense_is_one_clear_line(given, said):
+def test_nonsense_is_one_clear_line(given, texts):
     with pytest.raises(InputError) as caught:
         as_claim(given)
-    assert said in str(caught.value)
+    texts(str(caught.value))
     assert "\n" not in str(caught.value)
 
 
@@ -143,13 +143,13 @@ def test_anything_is_a_claim_or_an_input_error(data):
         assert as_claim(data, folder=Path("nowhere")).about
 
 
-def test_a_claim_file_reads_only_what_lies_beside_it(tmp_path):
+def test_a_claim_file_reads_only_what_lies_beside_it(tmp_path, texts):
     inside = tmp_path / "claims"
     inside.mkdir()
     (tmp_path / "secret.json").write_text('["m0->logits"]')
     for name in ("../secret.json", str(tmp_path / "secret.json")):
         (inside / "c.json").write_text(json.dumps({"circuit": name}))
-        with pytest.raises(InputError, match="is outside the claim's folder"):
+        with pytest.raises(InputError, match="claim's", check=texts):
             read_claims(inside / "c.json")
     assert as_claim({"circuit": str(tmp_path / "secret.json")}).circuit == ("m0->logits",)
 

@@ -69,14 +69,14 @@ def test_decoys_beside_the_real_head():
     assert asked(model, list(decoys[0]), "induction", data, says="attends").answer == "confirmed"
 
 
-def test_a_head_that_another_backs_up_is_confirmed_by_what_it_restores():
+def test_a_head_that_another_backs_up_is_confirmed_by_what_it_restores(texts):
     model, data, truth = planted(n=2, sharing="redundant")
     true = [at[1:] for at in truth.true if at[0] == "induction"]
     assert len(true) == 2
     for head in true:
         found = by_question(asked(model, list(head), "induction", data))
         assert found["matters"].answer == "confirmed"
-        assert "also knocked out in" in found["matters"].summary
+        texts(found["matters"].summary)
         assert found["all"].answer == "refuted"  # the other one still carries it
 
 
@@ -89,10 +89,8 @@ def test_few_rows_decide_nothing_rather_than_the_wrong_thing():
     assert asked(model, list(decoys[0]), "induction", few).answer in ("undecided", "not_testable")
 
 
-def test_a_head_that_is_not_there(model):
-    with pytest.raises(
-        InputError, match="there is no head L7H0: the model has 2 layers of 2 heads"
-    ):
+def test_a_head_that_is_not_there(model, texts):
+    with pytest.raises(InputError, match="L7H0", check=texts):
         asked(model, "L7H0", "induction")
     with pytest.raises(InputError, match="induktion"):
         asked(model, "L0H0", "induktion")

@@ -27,14 +27,14 @@ def test_how_strong_the_words_are(claim, strength):
     assert strength_of(as_claim(claim))[0] == strength
 
 
-def test_words_may_be_as_strong_as_what_was_done():
+def test_words_may_be_as_strong_as_what_was_done(texts):
     mild, strong = as_claim(HEAD | {"says": "attends"}), as_claim("L1H0 implements induction")
     assert sentence_part(mild, [ATTENDS]).answer == "confirmed"
     assert sentence_part(as_claim(HEAD), [ATTENDS]).answer == "refuted"
     assert sentence_part(as_claim(HEAD), [ATTENDS, MATTERS]).answer == "confirmed"
     said = sentence_part(strong, [ATTENDS, MATTERS])
     assert said.answer == "refuted"
-    assert "it attends; cutting costs 40%" in said.summary
+    texts(said.summary)
 
 
 def test_nothing_confirmed_earns_no_word():

@@ -131,7 +131,7 @@ def compare(ours: dict[ResidualPart, np.ndarray], theirs: dict[str, torch.Tensor
     assert compared == 2 * 4 + 2
 
 
-def test_a_head_set_by_hand_is_found_and_shuffled_answers_are_not() -> None:
+def test_a_head_set_by_hand_is_found_and_shuffled_answers_are_not(texts) -> None:
     model, prompts = movers(), rows(48)
     finding = it.analyze(model, "logit-attribution", data=as_data(prompts))
     assert finding.status == "detected"
@@ -153,7 +153,7 @@ def test_a_head_set_by_hand_is_found_and_shuffled_answers_are_not() -> None:
     shuffled = as_data(prompts, torch.from_numpy(np.random.default_rng(0).permutation(48)))
     other = it.analyze(model, "logit-attribution", data=shuffled)
     assert other.status == "not_tested"
-    assert "not been shown to perform the task" in other.headline
+    texts(other.headline)
     assert {component.status for component in other.components} <= {"not_tested", None}
 
 
@@ -199,10 +199,12 @@ def test_what_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("total", "said"), [(2.0, True), (-2.0, False), (0.0, False)])
-def test_half_of_the_metric_is_only_said_to_be_reached_of_a_positive_one(total, said) -> None:
+def test_half_of_the_metric_is_only_said_to_be_reached_of_a_positive_one(
+    total, said, texts
+) -> None:
     whole = (total, total - 0.1, total + 0.1, 8, 0.0, 0.1, "performed.")
     evidence = LogitAttributionEvidence("not_tested", "logit difference", *whole)
     lens = [LensStep("embedding", 0.0, -0.1, 0.1), LensStep("layer 0", total, -3.0, 3.0)]
     text = " ".join(sentences([], lens, evidence))
-    assert ("after layer 0, where its mean is" in text) == said
+    texts(text)
     assert "embedding" not in text

@@ -19,13 +19,13 @@ def asking(tmp_path):
     return path
 
 
-def test_heads_and_circuit_of_rows_with_answers(call, asking):
+def test_heads_and_circuit_of_rows_with_answers(call, asking, texts):
     probes = ("--probe", "heads", "--probe", "circuit", "--data", asking, "--json", "-")
     code, out, _ = call("analyze", "toy:induction", "--quiet", *probes)
     assert code == 0
     heads, circuit = json.loads(out)["results"]
     assert heads["performs_task"] is True
-    assert "of the answers are right" in heads["verdict"]
+    texts(heads["verdict"])
     found = {(h["detector"], h["layer"], h["head"]) for h in heads["heads"] if h["detected"]}
     assert found >= {("induction", 1, 0), ("answer", 1, 0), ("previous-token", 0, 1)}
     for head in heads["heads"]:
@@ -50,7 +50,7 @@ def test_the_same_rows_as_a_table(asking, tmp_path):
     assert again.digest() == data.digest()
 
 
-def test_an_answer_in_words_is_one_token(tmp_path):
+def test_an_answer_in_words_is_one_token(tmp_path, texts):
     path = tmp_path / "words.jsonl"
     path.write_text('{"text": "a b", "answer": "c"}\n{"text": "b c", "answer": "a"}')
     words = {"a": 1, "b": 2, "c": 3}
@@ -66,31 +66,31 @@ def test_an_answer_in_words_is_one_token(tmp_path):
     path.write_text('{"text": "a b", "answer": "b c"}')
     data = read_data(path, tokenizer)
     assert data.answers.tolist() == [[2]]
-    assert "1 answers of several tokens count by their first" in data.source
+    texts(data.source)
     path.write_text('{"tokens": [1, 2], "answer": "c"}')
-    with pytest.raises(it.InputError, match="no tokenizer; give ids"):
+    with pytest.raises(it.InputError, check=texts):
         read_data(path)
 
 
 @pytest.mark.parametrize(
-    ("arrays", "said"),
+    "arrays",
     [
-        ({"answers": np.zeros((2, 1))}, "answers must be an integer array of one or two axes"),
-        ({"answers": np.zeros((2, 2), int)}, "need answer_positions"),
-        ({"answers": np.full((2, 1), 900)}, "the answer 900 is not one of the model's"),
-        ({"answers": np.zeros((3, 1), int)}, "for 2 rows"),
+        {"answers": np.zeros((2, 1))},
+        {"answers": np.zeros((2, 2), int)},
+        {"answers": np.full((2, 1), 900)},
+        {"answers": np.zeros((3, 1), int)},
     ],
 )
-def test_bad_answers_are_one_line(call, tmp_path, arrays, said):
+def test_bad_answers_are_one_line(call, tmp_path, arrays, texts):
     path = tmp_path / "bad.npz"
     np.savez(path, tokens=np.arange(20).reshape(2, 10), **arrays)
     code, _, err = call("analyze", "toy:induction", "--quiet", "--probe", "heads", "--data", path)
     assert code == 2
-    assert said in err
+    texts(err)
     assert len(err.strip().splitlines()) == 1
 
 
-def test_rows_that_ask_nothing_say_so(call, tmp_path):
+def test_rows_that_ask_nothing_say_so(call, tmp_path, texts):
     path = tmp_path / "tokens.npz"
     rng = np.random.default_rng(0)
     np.savez(path, tokens=rng.integers(0, 30, (16, 20)))
@@ -101,7 +101,7 @@ def test_rows_that_ask_nothing_say_so(call, tmp_path):
     (result,) = json.loads(out)["results"]
     assert result["performs_task"] is None
     assert "not tested" in result["verdict"]
-    assert "give prompts with answers" in result["verdict"]
+    texts(result["verdict"])
 
 
 def test_data_with_answers_is_analyzed_without_being_asked_by_name(asking):

@@ -22,7 +22,7 @@ def test_a_sentence_and_json(call):
     assert result["claims"][0]["kind"] == "heads"
 
 
-def test_sealed_and_run(call):
+def test_sealed_and_run(call, texts):
     code, out, err = call("audit", "L1H0 attends by induction", "--seal", "s.json")
     assert code == 0, err
     assert "SHA-256" in out
@@ -31,31 +31,28 @@ def test_sealed_and_run(call):
     assert result["claims"][0]["sealed"] is True
     code, _, err = call(*run, "--seed", 5)
     assert code == 2
-    assert "the audit was sealed with 0" in err
+    texts(err)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    "arguments",
     [
-        (["L1H0 is an induction head"], "give --model"),
-        (["nonsense", "--model", MODEL], "nor a claim such as"),
-        (["none.yaml", "--model", MODEL], "No such file"),
-        (["--model", MODEL], "no claim to test"),
-        (["--relation", "induction", "--model", MODEL], "give --heads"),
-        (["--heads", "L1H0", "--model", MODEL], "'relation' is missing"),
-        (["--heads", "L9H9", "--relation", "induction", "--model", MODEL], "there is no head L9H9"),
-        (["L1H0 is an induction head", "--seal", "s.json", "--model", MODEL], "tests nothing"),
-        (["--seal", "s.json"], "no claim to seal"),
-        (
-            ["L1H0 is an induction head", "--model", MODEL, "--effort", "much"],
-            "--effort 'much' cannot be used",
-        ),
+        ["L1H0 is an induction head"],
+        ["nonsense", "--model", MODEL],
+        ["none.yaml", "--model", MODEL],
+        ["--model", MODEL],
+        ["--relation", "induction", "--model", MODEL],
+        ["--heads", "L1H0", "--model", MODEL],
+        ["--heads", "L9H9", "--relation", "induction", "--model", MODEL],
+        ["L1H0 is an induction head", "--seal", "s.json", "--model", MODEL],
+        ["--seal", "s.json"],
+        ["L1H0 is an induction head", "--model", MODEL, "--effort", "much"],
     ],
 )
-def test_errors_are_one_line(call, tmp_path, arguments, said):
+def test_errors_are_one_line(call, tmp_path, arguments, texts):
     code, _, err = call("audit", *arguments)
     assert code == 2
-    assert said in err
+    texts(err)
     assert len([line for line in err.splitlines() if line.startswith("interp:")]) == 1
     assert "Traceback" not in err
     assert not list(tmp_path.iterdir())

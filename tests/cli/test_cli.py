@@ -69,15 +69,13 @@ def test_the_top_level_links_give_the_very_same_class() -> None:
     assert found.stdout.strip() == "True", found.stderr
 
 
-def test_analyze_writes_everything_asked_for(call, tmp_path: Path) -> None:
+def test_analyze_writes_everything_asked_for(call, tmp_path: Path, texts) -> None:
     report, document = tmp_path / "r.html", tmp_path / "r.json"
     code, out, err = call(
         "analyze", "toy:xor-2head", "--probe", "xor", "--json", document, "--html", report
     )
     assert code == 0
-    assert "XOR is linearly separable at blocks.0.hook_resid_post" in " ".join(
-        out.replace("│", " ").split()
-    )
+    texts(" ".join(out.replace("│", " ").split()))
     assert json.loads(document.read_text())["results"][0]["sites"][0]["status"] == "separable"
     assert report.stat().st_size > 1e6
     assert "ablating L0H1" in err
@@ -106,7 +104,7 @@ def test_without_a_probe_what_fits_runs(call) -> None:
     assert len(out.splitlines()) == 3  # xor, and, or
 
 
-def test_train_then_analyze_a_checkpoint_that_knows_its_task(call, tmp_path: Path) -> None:
+def test_train_then_analyze_a_checkpoint_that_knows_its_task(call, tmp_path: Path, texts) -> None:
     path = tmp_path / "m.pt"
     code, out, _ = call("train", "xor", "--seeds", 2, "--set", "d_model=6", "--out", path)
     assert code == 0
@@ -118,10 +116,10 @@ def test_train_then_analyze_a_checkpoint_that_knows_its_task(call, tmp_path: Pat
     assert code == 0
     assert "d_model 6" in " ".join(out.split())
     code, out, _ = call("train", "xor", "--variant", "1-head", "--steps", 200, "--seeds", 1)
-    assert "no weights can go below 0.3466" in out
+    texts(out)
 
 
-def test_info_of_a_checkpoint_that_leaves_settings_open(call, tmp_path: Path) -> None:
+def test_info_of_a_checkpoint_that_leaves_settings_open(call, tmp_path: Path, texts) -> None:
     path = tmp_path / "bare.pth"
     torch.save(it.load("toy:xor-1head-mlp").state_dict(), path)
     code, out, err = call("info", path)
@@ -129,20 +127,21 @@ def test_info_of_a_checkpoint_that_leaves_settings_open(call, tmp_path: Path) ->
     assert (code, err) == (0, "")
     assert "n_layers 1" in said
     assert "attention_dir=causal" in said
-    assert "--set act_fn=relu: the activation function" in said
+    texts(said)
     given = ["--set", "act_fn=relu", "--set", "positional_embedding_type=none"]
     code, out, _ = call("info", path, *given)
     assert (code, "act fn relu" in " ".join(out.split())) == (0, True)
 
 
-def test_keys_and_ignore(call, tmp_path: Path) -> None:
+def test_keys_and_ignore(call, tmp_path: Path, texts) -> None:
     model = it.load("toy:induction")
     state = {name.replace("embed.W_E", "tokens"): t for name, t in model.state_dict().items()}
     torch.save({**state, "more": torch.zeros(2)}, tmp_path / "model.pt")
     (tmp_path / "keys.json").write_text('{"tokens": "embed.W_E"}')
     given = [tmp_path / "model.pt", "--keys", tmp_path / "keys.json"]
     code, _, err = call("info", *given)
-    assert (code, err.count("\n"), "has no use for more" in err) == (2, 1, True)
+    assert (code, err.count("\n"), "more" in err) == (2, 1, True)
+    texts(err)
     code, out, _ = call("info", *given, "--ignore", "more")
     assert (code, "n_layers 2" in " ".join(out.split())) == (0, True)
     code, _, err = call("analyze", *given, "--probe", "heads", "--json", tmp_path / "keys.json")
@@ -242,66 +241,63 @@ def test_bad_files_are_one_clear_line_and_run_nothing(call, bad_files, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    "arguments",
     [
-        (["analyze", "toy:xor-3head", "--probe", "xor"], "did you mean xor-2head"),
-        (["analyze", "toy:xor-2head", "--probe", "xr"], "did you mean xor"),
-        (["analyze", "toy:xor-2head", "--probe", "xor", "--table", "0110"], "takes no --table"),
-        (["analyze", "toy:xor-2head", "--probe", "boolean"], "table"),
-        (["analyze", "toy:xor-2head", "--probe", "xor", "--tokens", "0=a"], "is not name=id"),
-        (["analyze", "toy:xor-2head", "--probe", "xor", "--position", "last"], "neither a number"),
-        (["analyze", "toy:xor-2head", "--probe", "xor", "--hook", "resid_pst"], "resid_p"),
-        (["analyze", "toy:xor-2head", "--probe", "xor", "--data", "none.npz"], "none.npz"),
-        (["analyze", "toy:xor-2head", "--probe", "xor", "--memory", "lots"], "lots"),
-        (["analyze", "toy:xor-2head", "--probe", "xor", "--device", "tpu"], "tpu"),
-        (["analyze", "toy:xor-2head", "--probe", "xor", "--html", "no/such/r.html"], "no folder"),
-        (["analyze", "toy:xor-2head", "--probe", "xor", "--config", "no.json"], "no.json"),
-        (["analyze", "toy:xor-2head", "--probe", "xor", "--set", "act_fn"], "KEY=VALUE"),
-        (["train", "sort"], "no recipe is called 'sort'"),
-        (["train", "xor", "--variant", "3-head"], "did you mean"),
-        (["train", "xor", "--preset", "huge"], "no preset 'huge'"),
-        (["train", "xor", "--set", "head=3"], "did you mean heads"),
-        (["train", "xor", "--set", "heads=many"], "heads = 'many'"),
-        (["train", "xor", "--steps", "0"], "steps"),
-        (["train", "xor", "--out", "no/such/m.pt"], "no folder"),
-        (["list", "toy"], "did you mean toys"),
-        (["list", "toys", "probes"], "unexpected extra argument"),
-        (["analyse", "toy:xor-2head"], "No such command 'analyse'"),
-        (["analyze"], "Missing argument"),
-        (["--quiet", "analyze", "toy:xor-2head"], "go behind its name: interp analyze --quiet"),
-        (["analyze", "toy:xor-2head", "--prob", "xor"], "--prob"),
-        (["analyze", "", "--probe", "xor"], "name is empty"),
-        (["analyze", "~nobody-of-this-name/m.pt", "--probe", "xor"], "cannot be read"),
-        (["analyze", "toy:xor-2head", "--table", "0110"], "is not an option of the analyses"),
-        (["analyze", "toy:xor-2head", "--probe", "or", "--probe", "or"], "given twice"),
-        (["analyze", "toy:xor-2head", "--probe", "xor", "--seed", "-1"], "--seed"),
-        (["analyze", "toy:xor-2head", "--probe", "xor", "--seed", "9" * 30], "--seed"),
-        (["analyze", "toy:xor-2head", "--probe", "xor", "--device", "meta"], "meta"),
-        (["analyze", "toy:xor-2head", "--probe", "xor", "--set", "device=cpu"], "device"),
-        (["analyze", "toy:xor-2head", "--probe", "xor", "--set", "source=x"], "source"),
-        (["analyze", "toy:xor-2head", "--probe", "xor", "--html", "-"], "--html needs"),
-        (["analyze", "toy:xor-2head", "--probe", "xor", "--json", ""], "--json needs"),
-        (["analyze", "toy:xor-2head", "--probe", "xor", "--json", "x" * 300], "too long"),
-        (["analyze", "toy:xor-2head", "--json", "r.out", "--html", "r.out"], "would overwrite"),
-        (
-            ["analyze", "toy:xor-2head", "--probe", "xor", "--tokens", "0=0,1=1,query=" + "9" * 30],
-            "far too large",
-        ),
-        (["train", "xor", "--device", "gpu"], "'gpu' is not a device"),
-        (["train", "xor", "--set", "device=gpu"], "'gpu' is not a device"),
-        (["train", "xor", "--steps", "many"], "--steps"),
-        (["train", "xor", "--steps", "9", "--set", "steps=9"], "given twice"),
-        (["train", "xor", "--out", "m.txt"], "must end in .pt or .safetensors"),
-        (["train", "xor", "--out", "-"], "--out needs"),
+        ["analyze", "toy:xor-3head", "--probe", "xor"],
+        ["analyze", "toy:xor-2head", "--probe", "xr"],
+        ["analyze", "toy:xor-2head", "--probe", "xor", "--table", "0110"],
+        ["analyze", "toy:xor-2head", "--probe", "boolean"],
+        ["analyze", "toy:xor-2head", "--probe", "xor", "--tokens", "0=a"],
+        ["analyze", "toy:xor-2head", "--probe", "xor", "--position", "last"],
+        ["analyze", "toy:xor-2head", "--probe", "xor", "--hook", "resid_pst"],
+        ["analyze", "toy:xor-2head", "--probe", "xor", "--data", "none.npz"],
+        ["analyze", "toy:xor-2head", "--probe", "xor", "--memory", "lots"],
+        ["analyze", "toy:xor-2head", "--probe", "xor", "--device", "tpu"],
+        ["analyze", "toy:xor-2head", "--probe", "xor", "--html", "no/such/r.html"],
+        ["analyze", "toy:xor-2head", "--probe", "xor", "--config", "no.json"],
+        ["analyze", "toy:xor-2head", "--probe", "xor", "--set", "act_fn"],
+        ["train", "sort"],
+        ["train", "xor", "--variant", "3-head"],
+        ["train", "xor", "--preset", "huge"],
+        ["train", "xor", "--set", "head=3"],
+        ["train", "xor", "--set", "heads=many"],
+        ["train", "xor", "--steps", "0"],
+        ["train", "xor", "--out", "no/such/m.pt"],
+        ["list", "toy"],
+        ["list", "toys", "probes"],
+        ["analyse", "toy:xor-2head"],
+        ["analyze"],
+        ["--quiet", "analyze", "toy:xor-2head"],
+        ["analyze", "toy:xor-2head", "--prob", "xor"],
+        ["analyze", "", "--probe", "xor"],
+        ["analyze", "~nobody-of-this-name/m.pt", "--probe", "xor"],
+        ["analyze", "toy:xor-2head", "--table", "0110"],
+        ["analyze", "toy:xor-2head", "--probe", "or", "--probe", "or"],
+        ["analyze", "toy:xor-2head", "--probe", "xor", "--seed", "-1"],
+        ["analyze", "toy:xor-2head", "--probe", "xor", "--seed", "9" * 30],
+        ["analyze", "toy:xor-2head", "--probe", "xor", "--device", "meta"],
+        ["analyze", "toy:xor-2head", "--probe", "xor", "--set", "device=cpu"],
+        ["analyze", "toy:xor-2head", "--probe", "xor", "--set", "source=x"],
+        ["analyze", "toy:xor-2head", "--probe", "xor", "--html", "-"],
+        ["analyze", "toy:xor-2head", "--probe", "xor", "--json", ""],
+        ["analyze", "toy:xor-2head", "--probe", "xor", "--json", "x" * 300],
+        ["analyze", "toy:xor-2head", "--json", "r.out", "--html", "r.out"],
+        ["analyze", "toy:xor-2head", "--probe", "xor", "--tokens", "0=0,1=1,query=" + "9" * 30],
+        ["train", "xor", "--device", "gpu"],
+        ["train", "xor", "--set", "device=gpu"],
+        ["train", "xor", "--steps", "many"],
+        ["train", "xor", "--steps", "9", "--set", "steps=9"],
+        ["train", "xor", "--out", "m.txt"],
+        ["train", "xor", "--out", "-"],
     ],
 )
-def test_bad_options_are_one_clear_line(call, arguments: list[str], says: str) -> None:
+def test_bad_options_are_one_clear_line(call, arguments: list[str], texts) -> None:
     code, out, err = call(*arguments)
     assert code == 2
     assert out == ""
     (line,) = lines(err)
     assert line.startswith("interp: ")
-    assert says in line
+    texts(line)
     assert "\n" not in line
 
 
@@ -389,7 +385,7 @@ def test_a_layout_is_one_text_of_words(call, monkeypatch) -> None:
     assert json.loads(out)["results"][0]["layout"] == layout
 
 
-def test_the_circuit_is_written_as_a_graph(tmp_path: Path, call) -> None:
+def test_the_circuit_is_written_as_a_graph(tmp_path: Path, call, texts) -> None:
     import networkx as nx
 
     path = tmp_path / "circuit.graphml"
@@ -404,10 +400,10 @@ def test_the_circuit_is_written_as_a_graph(tmp_path: Path, call) -> None:
     assert ".graphml" in err
     code, _, err = call("analyze", "toy:induction", "--probe", "heads", "--graph", path)
     assert code == 2
-    assert "--graph needs a --probe that finds a graph" in err
+    texts(err)
 
 
-def test_heads_are_analysed_and_written_as_json(tmp_path: Path, call) -> None:
+def test_heads_are_analysed_and_written_as_json(tmp_path: Path, call, texts) -> None:
     path = tmp_path / "heads.json"
     code, out, _ = call(
         *("analyze", "toy:induction-decoy", "--probe", "induction", "--ablate", "zero"),
@@ -423,7 +419,7 @@ def test_heads_are_analysed_and_written_as_json(tmp_path: Path, call) -> None:
     assert abs(found[1, 1]) < 1e-6
     code, out, _ = call("analyze", "toy:xor-2head", "--probe", "heads")
     assert code == 0
-    assert "not tested: none of the prompts" in out
+    texts(out)
 
 
 @pytest.mark.parametrize("command", ["train", "litmus", "sweep", "reproduce"])
@@ -440,7 +436,7 @@ def test_help_is_paragraphs_as_wide_as_the_terminal(
         assert len(f"{line} {after.split()[0]}") > 78, line
 
 
-def test_a_wrong_path_is_refused_before_anything_heavy_is_imported() -> None:
+def test_a_wrong_path_is_refused_before_anything_heavy_is_imported(texts) -> None:
     code = (
         "import sys\n"
         "sys.argv = ['interp', 'analyze', 'nowhere.pt', '--probe', 'xor']\n"
@@ -450,7 +446,7 @@ def test_a_wrong_path_is_refused_before_anything_heavy_is_imported() -> None:
         "assert not {'torch', 'transformer_lens', 'pandas'} & set(sys.modules)\n"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stderr == "interp: nowhere.pt does not exist\n"
+    texts(run.stderr)
 
 
 def test_help_shows_the_options_of_the_probes_named(call) -> None:
@@ -481,19 +477,19 @@ def test_show_says_what_a_name_is_and_takes(call, name, says) -> None:
         assert part in out, part
 
 
-def test_show_describes_every_setting_of_every_recipe(call) -> None:
+def test_show_describes_every_setting_of_every_recipe(call, texts) -> None:
     for name in names("recipes"):
         described = _attributes(find("recipes", name).config)
         assert set(find("recipes", name).config.model_fields) <= set(described), name
     _, out, _ = call("show", "retrieval")
-    assert "largest number of pairs of a prompt" in out  # its own setting
-    assert "stop a seed once its watched loss is below this" in " ".join(out.split())  # a base's
+    texts(out)  # its own setting
+    texts(" ".join(out.split()))  # a base's
 
 
-def test_show_of_an_unknown_name_is_one_line(call) -> None:
+def test_show_of_an_unknown_name_is_one_line(call, texts) -> None:
     code, out, err = call("show", "xro")
     assert (code, out, len(lines(err))) == (2, "", 1)
-    assert "did you mean xor" in err
+    texts(err)
     code, out, err = call("show", "nothing-like-it")
     assert (code, out, len(lines(err))) == (2, "", 1)
     assert len(err) < 100  # not a list of every name
@@ -532,7 +528,7 @@ def test_words_of_options_are_no_files(tmp_path: Path, call, monkeypatch) -> Non
 
 
 @pytest.mark.slow
-def test_a_plugin_adds_a_command_and_takes_no_name_of_ours(tmp_path) -> None:
+def test_a_plugin_adds_a_command_and_takes_no_name_of_ours(tmp_path, texts) -> None:
     (tmp_path / "theirs.py").write_text(
         'def greet(name: str) -> None:\n    """Greet."""\n    print("hello", name)\n'
     )
@@ -555,11 +551,12 @@ main()
     assert "--probe" in run("analyze", "--help").stdout
     listed = run("list", "detectors")
     assert "induction" in listed.stdout
-    for name in ("analyze", "list"):
-        assert f"a plugin's command '{name}' is left out: interp has one" in listed.stderr
+    texts(listed.stderr)
 
 
-def test_ctrl_c_during_knockouts_prints_and_writes_what_attention_says(call, tmp_path, monkeypatch):
+def test_ctrl_c_during_knockouts_prints_and_writes_what_attention_says(
+    call, tmp_path, monkeypatch, texts
+):
     def stopped(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
@@ -569,7 +566,7 @@ def test_ctrl_c_during_knockouts_prints_and_writes_what_attention_says(call, tmp
     assert code == 130
     assert "interp: interrupted" in err
     for text in (out, err):  # what is known at the end; the table as soon as it was
-        assert "not knocked out yet" in text
+        texts(text)
         assert "L1H0" in text
     [result] = json.loads(written.read_text())["results"]
     assert result["status"] == "described"

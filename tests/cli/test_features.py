@@ -101,7 +101,7 @@ def test_tokens_alone_are_enough(call, tokens_only):
     assert (seen(out)["names"], seen(out)["n"]) == (["0", "1", "2"], 6)
 
 
-def test_latents_with_their_side_and_threshold(call, tokens_only, sae):
+def test_latents_with_their_side_and_threshold(call, tokens_only, sae, texts):
     code, out, err = call(*START, "--features", sae, "--data", tokens_only)
     assert (code, err) == (0, "")
     assert seen(out)["names"] == ["latent0", "latent1", "latent2"]
@@ -112,48 +112,39 @@ def test_latents_with_their_side_and_threshold(call, tokens_only, sae):
     assert seen(out)["norms"] == pytest.approx([3 * norm for norm in decoder])
     code, out, err = call(*START, "--features", sae, "--data", tokens_only, "--threshold", 2)
     assert code == 2
-    assert "none of the 3 features is on at any position" in err
+    texts(err)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments",
     [
-        (["--probe", "xor", "--features", "embeddings"], "--probe xor takes no --features"),
-        (["--probe", "labelled", "--features", "embedings"], "not understood: give 'embeddings'"),
-        (["--probe", "labelled", "--features", "none.npy"], "there is no such file"),
-        (["--probe", "labelled", "--features", "~nosuchuser/x"], "cannot be read"),
-        (["--probe", "labelled", "--features", "x" * 5000], "cannot be read"),
-        (["--probe", "labelled", "--features", ""], "not understood: give 'embeddings'"),
-        (
-            ["--probe", "labelled", "--feature-side", "encoder"],
-            "--feature-side needs --features",
-        ),
-        (["--probe", "labelled", "--threshold", "1"], "--threshold needs --features"),
-        (
-            ["--probe", "labelled", "--features", "embeddings", "--threshold", "1"],
-            "side and threshold apply only to an SAE folder, not to embeddings",
-        ),
-        (
-            ["--probe", "labelled", "--features", "embeddings", "--column", "a", "--data", "x.npz"],
-            "--column and --features both define the features",
-        ),
-        (["--probe", "labelled", "--features", "embeddings"], "no data: "),
+        ["--probe", "xor", "--features", "embeddings"],
+        ["--probe", "labelled", "--features", "embedings"],
+        ["--probe", "labelled", "--features", "none.npy"],
+        ["--probe", "labelled", "--features", "~nosuchuser/x"],
+        ["--probe", "labelled", "--features", "x" * 5000],
+        ["--probe", "labelled", "--features", ""],
+        ["--probe", "labelled", "--feature-side", "encoder"],
+        ["--probe", "labelled", "--threshold", "1"],
+        ["--probe", "labelled", "--features", "embeddings", "--threshold", "1"],
+        ["--probe", "labelled", "--features", "embeddings", "--column", "a", "--data", "x.npz"],
+        ["--probe", "labelled", "--features", "embeddings"],
     ],
 )
-def test_a_slip_is_one_line(call, arguments, message):
+def test_a_slip_is_one_line(call, arguments, texts):
     code, _, err = call("analyze", "toy:xor-2head", "--quiet", *arguments)
     assert code == 2
-    assert message in err
+    texts(err)
     assert len(err.strip().splitlines()) == 1
 
 
-def test_a_file_of_the_sae_is_not_written_over(call, sae, tokens_only):
+def test_a_file_of_the_sae_is_not_written_over(call, sae, tokens_only, texts):
     before = (sae / "cfg.json").read_bytes()
     for written in ("--json", "--html"):
         features = ("--features", sae, "--data", tokens_only)
         code, _, err = call(*START, *features, written, sae / "cfg.json")
         assert code == 2
-        assert "is a file in the folder of --features" in err
+        texts(err)
     assert (sae / "cfg.json").read_bytes() == before
     code, _, err = call(*START, "--features", sae, "--data", tokens_only, "--html", tokens_only)
     assert code == 2
@@ -175,13 +166,13 @@ def test_data_without_columns_is_an_error_for_analyses_that_need_them(call, toke
             assert len(err.strip().splitlines()) == 1
 
 
-def test_in_a_notebook(call, tokens_only):
+def test_in_a_notebook(call, tokens_only, texts):
     import interp_toolkit as it
 
     features = np.random.default_rng(0).normal(size=(4, 7))
     result = it.analyze("toy:xor-2head", "labelled", data=tokens_only, features="embeddings")
     assert result.seen["n"] == 6
-    with pytest.raises(it.InputError, match=r"the directions given have shape \[4, 7\]"):
+    with pytest.raises(it.InputError, match=r"\[4, 7\]", check=texts):
         it.analyze("toy:xor-2head", "labelled", data=tokens_only, features=features)
-    with pytest.raises(it.InputError, match="there is no feature column"):
+    with pytest.raises(it.InputError, check=texts):
         it.analyze("toy:xor-2head", "labelled", data=tokens_only)

@@ -92,7 +92,7 @@ def test_one_graph_is_of_one_model(call, tmp_path: Path) -> None:
     assert not graph.exists()
 
 
-def test_compare_says_what_differs(call, tmp_path: Path) -> None:
+def test_compare_says_what_differs(call, tmp_path: Path, texts) -> None:
     files = []
     for toy in ("xor-1head", "xor-2head"):
         files.append(tmp_path / f"{toy}.json")
@@ -100,9 +100,7 @@ def test_compare_says_what_differs(call, tmp_path: Path) -> None:
     html = tmp_path / "c.html"
     code, out, _ = call("compare", *files, "--html", html)
     assert code == 0
-    assert "1 of 1 verdicts differ: xor: not separable, then separable." in " ".join(
-        out.replace("│", " ").split()
-    )
+    texts(" ".join(out.replace("│", " ").split()))
     assert "Verdicts" in html.read_text()
     code, _, err = call("compare", files[0], tmp_path / "no.json")
     assert code == 2

@@ -54,13 +54,13 @@ def test_a_reader_that_leaves_ends_it_quietly_and_the_files_are_written(
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
-def test_a_full_disk_is_one_clear_line() -> None:
+def test_a_full_disk_is_one_clear_line(texts) -> None:
     with FULL.open("w") as full:
         done = subprocess.run(
             [*INTERP, "list"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120
         )
     assert done.returncode == 2
-    assert done.stderr == "interp: cannot write the output: No space left on device\n"
+    texts(done.stderr)
 
 
 @pytest.mark.skipif(not NOWHERE.is_dir(), reason="this system has no /sys")

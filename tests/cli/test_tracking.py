@@ -172,16 +172,16 @@ def test_nothing_is_sent_by_default(call, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    "given",
     [
-        (("--log", "tensorbord", "--out", "m.pt"), "did you mean tensorboard"),
-        (("--log", "wandb"), "--log needs a saved run: give --out"),
+        ("--log", "tensorbord", "--out", "m.pt"),
+        ("--log", "wandb"),
     ],
 )
-def test_what_cannot_be_followed_is_one_line(call, given, said: str) -> None:
+def test_what_cannot_be_followed_is_one_line(call, given, texts) -> None:
     code, _, error = call("train", "xor", *given)
     assert code == 2
-    assert said in error
+    texts(error)
     assert error.count("\n") == 1
 
 

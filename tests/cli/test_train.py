@@ -75,22 +75,22 @@ def test_an_interrupted_run_is_gone_on_with_and_ends_the_same(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    "arguments",
     [
-        (["--resume"], "needs --out"),
-        (["--set", "checkpoints=0,9"], "checkpoints must lie from 0"),
-        (["--set", "schedule=steps"], "schedule = 'steps'"),
-        (["--set", "final_lr=1"], "induction: final_lr (1.0) is above lr (0.01)"),
-        (["--set", "betas=0.9,x"], "betas = '0.9,x': it must be a valid number"),
-        (["--set", "checkpoints=1.5"], "checkpoints = '1.5': it must be a valid integer"),
-        (["--set", "heads=none"], "heads = 'none': it must be a valid integer"),
-        (["--set", "device=cpu", "--device", "cpu"], "device is given twice"),
+        ["--resume"],
+        ["--set", "checkpoints=0,9"],
+        ["--set", "schedule=steps"],
+        ["--set", "final_lr=1"],
+        ["--set", "betas=0.9,x"],
+        ["--set", "checkpoints=1.5"],
+        ["--set", "heads=none"],
+        ["--set", "device=cpu", "--device", "cpu"],
     ],
 )
-def test_what_cannot_be_done_is_one_line(call, arguments: list[str], said: str) -> None:
+def test_what_cannot_be_done_is_one_line(call, arguments: list[str], texts) -> None:
     code, _, err = call("train", "induction", "--steps", "8", *arguments)
     assert code == 2
-    assert said in err
+    texts(err)
     assert len(err.splitlines()) == 1
 
 

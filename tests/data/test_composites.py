@@ -41,7 +41,7 @@ def test_samples_are_uniform_in_size_and_set(m, most_on):
     assert len(counts) == comb(m, 2)
 
 
-def test_samples_about_gates_turn_them_on():
+def test_samples_about_gates_turn_them_on(texts):
     gates = [(0, 5), (1, 7, 9), (2, 3)]
     on = sample_about(6_000, gates, 200, 4, np.random.default_rng(0))
     assert on.sum(1).max() <= 4
@@ -50,28 +50,28 @@ def test_samples_about_gates_turn_them_on():
     assert np.allclose(whole, 1 / 9, atol=0.02)
     assert np.allclose(missing, 1 / 9, atol=0.03)
     assert on[:, 10:].any(1).mean() > 0.2
-    with pytest.raises(InputError, match="a gate has 3 features, but at most 2 are on"):
+    with pytest.raises(InputError, check=texts):
         sample_about(5, gates, 200, 2, np.random.default_rng(0))
 
 
-def test_tokens_name_what_is_on():
+def test_tokens_name_what_is_on(texts):
     on = np.zeros((3, 5), dtype=bool)
     on[1, [4, 1]] = on[2, 0] = True
     assert composite_tokens(on, 2).tolist() == [[5, 5, 6], [1, 4, 6], [0, 5, 6]]
     data = composite_data(on, 2)
     assert data.positions.tolist() == [2, 2, 2]
     assert data.names == ("f0", "f1", "f2", "f3", "f4")
-    with pytest.raises(InputError, match="2 features on; the model reads 1"):
+    with pytest.raises(InputError, check=texts):
         composite_tokens(on, 1)
 
 
 @pytest.mark.parametrize("most_on", [0, 6])
-def test_sizes_that_are_not_there_are_said(most_on):
+def test_sizes_that_are_not_there_are_said(most_on, texts):
     for make in (
         lambda: all_composites(5, most_on),
         lambda: sample_composites(3, 5, most_on, np.random.default_rng(0)),
     ):
-        with pytest.raises(InputError, match=f"{most_on} features cannot be on at once"):
+        with pytest.raises(InputError, check=texts):
             make()
 
 

@@ -28,11 +28,11 @@ def test_rows_of_any_lengths():
     assert make().token_matrix().tolist() == TOKENS.tolist()
 
 
-def test_positions_count_from_the_start_or_the_end_of_each_row():
+def test_positions_count_from_the_start_or_the_end_of_each_row(texts):
     data = make(tokens=[[1, 2, 3], [4, 5]])
     for position, found in ((-1, [2, 1]), (0, [0, 0])):
         assert replace(data, positions=np.full(2, position)).positions.tolist() == found
-    with pytest.raises(InputError, match="position 2 is outside row index 1, which has 2 tokens"):
+    with pytest.raises(InputError, check=texts):
         replace(data, positions=np.full(2, 2))
 
 
@@ -54,9 +54,9 @@ def test_places_and_answers_may_be_lists():
     assert listed.answer_positions.tolist() == [[1], [1]]
 
 
-def test_column():
+def test_column(texts):
     assert make().column("b").tolist() == [False, True]
-    with pytest.raises(InputError, match="no feature 'c'; known: a, b"):
+    with pytest.raises(InputError, match="'c'", check=texts):
         make().column("c")
 
 
@@ -82,56 +82,47 @@ def test_vocabulary():
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"tokens": []}, "there are no rows"),
-        ({"tokens": [[1], []]}, "row index 1 must be a list of token ids with at least one id"),
-        ({"tokens": np.array([[1.0, 2.0]])}, "row index 0 holds float64 values"),
-        ({"tokens": np.array([[True], [False]])}, "row index 0 holds bool values"),
-        ({"tokens": [[1], [-2]]}, "row index 1 has the negative token id -2"),
-        ({"tokens": np.array([[2**64 - 1], [0]], dtype=np.uint64)}, "far too large"),
-        ({"tokens": [[1]]}, "2 feature rows for 1 rows"),
-        ({"names": ("a",)}, "1 names for 2 features"),
-        ({"names": ("a", "a")}, "feature names must differ"),
-        ({"names": ("a", "")}, "feature names must differ and not be empty"),
-        ({"positions": np.array([0])}, "1 positions for 2 rows"),
-        ({"positions": np.array([0, 3])}, "position 3 is outside row index 1"),
-        ({"positions": np.array([-4, 0])}, "position -4 is outside row index 0"),
-        ({"groups": np.array(["x"])}, "1 groups for 2 rows"),
-        ({"groups": np.array("x")}, r"groups must be \[row\], not \[\]"),
-        ({"positions": np.array(0)}, r"positions must be \[row\], not \[\]"),
-        ({"positions": np.array([0.5, 1])}, "positions hold float64 values; give integers"),
-        ({"answers": np.array([7.5, 8])}, "answers hold float64 values; give integers"),
-        ({"answers": np.array([np.nan, 8])}, "answers hold float64 values"),
-        ({"answers": [7.0, 8.0]}, "answers hold float64 values"),
-        ({"answers": [True, False]}, "answers hold bool values"),
-        ({"answers": np.array([" a", " b"])}, "answers hold text; give integers"),
-        ({"answers": [[7], [8, 9]]}, "answers must be an array of integers"),
-        ({"answers": 7}, r"answers must be \[row position\] for 2 rows, not \[\]"),
-        ({"answers": np.array([2**64 - 1, 0], dtype=np.uint64)}, "answers hold .* far too large"),
-        ({"wrong": [7.5, 8], "answers": [1, 2]}, "wrong hold float64 values"),
-        ({"wrong": ["a", "b"], "answers": [1, 2]}, "wrong hold text"),
-        ({"answers": [1, 2], "answer_positions": [0.5]}, "answer_positions hold float64 values"),
-        ({"answers": [1, 2], "answer_positions": ["end"]}, "answer_positions hold text"),
-        ({"answers": [1, 2], "corrupted": 5}, "corrupted must be rows of token ids, not an int"),
-        (
-            {"answers": [1, 2], "corrupted": [[1, [2]], 3]},
-            "row index 0 .corrupted. must be a list of token ids",
-        ),
-        ({"tokens": [[1, [2]], [3]]}, "row index 0 must be a list of token ids"),
-        (
-            {"answers": [[1, 2]] * 2, "answer_positions": [2, -1]},
-            "row index 0: position 2 has two answers; give each answer its own position",
-        ),
-        (
-            {"answers": [[1, 2, 3]] * 2, "answer_positions": [[0, 1, 2], [1, 0, -2]]},
-            "row index 1: position 1 has two answers",
-        ),
+        {"tokens": []},
+        {"tokens": [[1], []]},
+        {"tokens": np.array([[1.0, 2.0]])},
+        {"tokens": np.array([[True], [False]])},
+        {"tokens": [[1], [-2]]},
+        {"tokens": np.array([[2**64 - 1], [0]], dtype=np.uint64)},
+        {"tokens": [[1]]},
+        {"names": ("a",)},
+        {"names": ("a", "a")},
+        {"names": ("a", "")},
+        {"positions": np.array([0])},
+        {"positions": np.array([0, 3])},
+        {"positions": np.array([-4, 0])},
+        {"groups": np.array(["x"])},
+        {"groups": np.array("x")},
+        {"positions": np.array(0)},
+        {"positions": np.array([0.5, 1])},
+        {"answers": np.array([7.5, 8])},
+        {"answers": np.array([np.nan, 8])},
+        {"answers": [7.0, 8.0]},
+        {"answers": [True, False]},
+        {"answers": np.array([" a", " b"])},
+        {"answers": [[7], [8, 9]]},
+        {"answers": 7},
+        {"answers": np.array([2**64 - 1, 0], dtype=np.uint64)},
+        {"wrong": [7.5, 8], "answers": [1, 2]},
+        {"wrong": ["a", "b"], "answers": [1, 2]},
+        {"answers": [1, 2], "answer_positions": [0.5]},
+        {"answers": [1, 2], "answer_positions": ["end"]},
+        {"answers": [1, 2], "corrupted": 5},
+        {"answers": [1, 2], "corrupted": [[1, [2]], 3]},
+        {"tokens": [[1, [2]], [3]]},
+        {"answers": [[1, 2]] * 2, "answer_positions": [2, -1]},
+        {"answers": [[1, 2, 3]] * 2, "answer_positions": [[0, 1, 2], [1, 0, -2]]},
     ],
 )
 @pytest.mark.usefixtures("as_users_call")
-def test_parts_that_do_not_fit(changes, message):
-    with pytest.raises(InputError, match=message):
+def test_parts_that_do_not_fit(changes, texts):
+    with pytest.raises(InputError, check=texts):
         make(**changes)
 
 

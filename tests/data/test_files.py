@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -64,19 +65,19 @@ def test_npz_names_and_choice_of_features(npz):
     assert (chosen.names, chosen.features.tolist()) == (("red",), [[True], [False]])
 
 
-def test_a_choice_of_features_ignores_other_columns(table):
+def test_a_choice_of_features_ignores_other_columns(table, texts):
     path = table([r | {"id": f"x{r['tokens'][0]}", "score": 0.5} for r in RECORDS])
     assert read_data(path, feature_names=["b", "a"]).names == ("b", "a")
-    with pytest.raises(InputError, match=r"column 'score': 0\.5 is not a boolean"):
+    with pytest.raises(InputError, match=r"'score': 0\.5", check=texts):
         read_data(path)
     data = read_data(table([r | {"id": f"x{r['tokens'][0]}"} for r in RECORDS]))
     assert "id" not in data.names
-    assert "columns not read: id" in data.source
+    texts(data.source)
 
 
-def test_text_needs_a_tokenizer(table):
+def test_text_needs_a_tokenizer(table, texts):
     path = table([{"text": "ab", "a": True}, {"text": "c", "a": False}])
-    with pytest.raises(InputError, match="holds text, and the model has no tokenizer"):
+    with pytest.raises(InputError, check=texts):
         read_data(path)
 
     def ids(text):
@@ -86,7 +87,7 @@ def test_text_needs_a_tokenizer(table):
     for tokenizer in forms:
         data = read_data(path, tokenizer=tokenizer)
         assert [row.tolist() for row in data.tokens] == [[0, 1], [2]]
-    with pytest.raises(InputError, match="the text has no tokens"):
+    with pytest.raises(InputError, check=texts):
         read_data(path, tokenizer=lambda text: [])
 
 
@@ -97,60 +98,60 @@ def test_vocabulary(table):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"tokens": []}, "tokens must be a list of ids"),
-        ({"tokens": [1, -2]}, "-2 is not a token id"),
-        ({"tokens": [1.5]}, "1.5 is not a token id"),
-        ({"tokens": None}, "tokens must be a list of ids"),
-        ({"tokens": [[1]]}, "is not a token id"),
-        ({"tokens": [2**40]}, "is not a token id"),
-        ({"tokens": [True]}, "True is not a token id"),
-        ({"tokens": "1 2"}, "tokens are text; call the column 'text'"),
-        ({"a": 2}, "column 'a': 2 is not a boolean"),
-        ({"a": None}, "column 'a': None is not a boolean"),
-        ({"a": "true"}, "column 'a': 'true' is not a boolean"),
-        ({"a": 1.0}, "column 'a': 1.0 is not a boolean"),
-        ({"a": float("inf")}, "is no"),
-        ({"position": 3}, "position 3 is outside row index 1, which has 2 tokens"),
-        ({"position": None}, "column 'position': None is not an integer"),
-        ({"position": 0.5}, "column 'position': 0.5 is not an integer"),
-        ({"group": None}, "column 'group': None is neither a name nor a number"),
-        ({"group": [1]}, r"column 'group': \[1\] is neither a name nor a number"),
+        {"tokens": []},
+        {"tokens": [1, -2]},
+        {"tokens": [1.5]},
+        {"tokens": None},
+        {"tokens": [[1]]},
+        {"tokens": [2**40]},
+        {"tokens": [True]},
+        {"tokens": "1 2"},
+        {"a": 2},
+        {"a": None},
+        {"a": "true"},
+        {"a": 1.0},
+        {"a": float("inf")},
+        {"position": 3},
+        {"position": None},
+        {"position": 0.5},
+        {"group": None},
+        {"group": [1]},
     ],
 )
-def test_a_bad_value_is_named_with_file_line_and_column(tmp_path, changes, message):
+def test_a_bad_value_is_named_with_file_line_and_column(tmp_path, changes, texts):
     records = [RECORDS[0], RECORDS[1] | changes, RECORDS[2]]
     path = write(tmp_path / "data.jsonl", records)
-    with pytest.raises(InputError, match=rf"^{path}: .*{message}") as caught:
+    with pytest.raises(InputError, match=f"^{re.escape(str(path))}: ", check=texts) as caught:
         read_data(path)
     assert "\n" not in str(caught.value)
     assert "line 2" in str(caught.value) or "row index 1" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("column", "values", "message"),
+    ("column", "values"),
     [
-        ("a", [True, None, False], "row index 1, column 'a': None is not a boolean"),
-        ("a", [1.0, 0.0, float("nan")], "row index 0, column 'a': 1.0 is not a boolean"),
-        ("tokens", [[1], None, [2]], "row index 1: tokens must be a list of ids"),
-        ("tokens", [[1.0], [2.0], [3.0]], "row index 0: 1.0 is not a token id"),
-        ("tokens", [b"\x01", b"\x02", b"\x03"], "row index 0: tokens must be a list"),
-        ("position", [0, 0, None], "column 'position'"),
+        ("a", [True, None, False]),
+        ("a", [1.0, 0.0, float("nan")]),
+        ("tokens", [[1], None, [2]]),
+        ("tokens", [[1.0], [2.0], [3.0]]),
+        ("tokens", [b"\x01", b"\x02", b"\x03"]),
+        ("position", [0, 0, None]),
     ],
 )
-def test_a_bad_parquet_value(tmp_path, column, values, message):
+def test_a_bad_parquet_value(tmp_path, column, values, texts):
     path = tmp_path / "data.parquet"
     pd.DataFrame(RECORDS).assign(**{column: values}).to_parquet(path)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, check=texts):
         read_data(path)
 
 
-def test_missing_columns(table):
-    with pytest.raises(InputError, match="there is no column 'tokens' or 'text'"):
+def test_missing_columns(table, texts):
+    with pytest.raises(InputError, match="'tokens'", check=texts):
         read_data(table([{"token": [1], "a": True}]))
     assert read_data(table([{"tokens": [1]}])).names == ()
-    with pytest.raises(InputError, match="there is no feature 'c'; known: a, b"):
+    with pytest.raises(InputError, match="'c'", check=texts):
         read_data(table(RECORDS), feature_names=["c"])
 
 
@@ -167,57 +168,51 @@ def test_tokens_alone_where_no_feature_is_asked_for(table, npz):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        (b"", "the file is empty"),
-        (b"\n\n", "there is no text in it"),
-        (b'{"tokens": [1], "a": tr', "line 1 is not a complete JSON object"),
-        (b'{"tokens": [1], "a": true}\n{"tokens": [1]', "line 2 is not a complete JSON object"),
-        (b'{"tokens": [1], "a": true}\n\n{"tokens": [1], "a": true}', "line 2 is not a complete"),
-        (b'{"tokens": [1], "a": NaN}', "NaN is not a JSON number"),
-        (b"[1, 2]", "line 1 is not a JSON object"),
-        (b"\xff\xfe", "not UTF-8 text"),
-        (b"[" * 100_000, "line 1 is not a complete JSON object"),
-        (b'{"tokens": [1], "a": true}\n{"tokens": [1]}', "line 2 has no 'a'"),
-        (b'{"tokens": [1], "a": true}\n{"tokens": [1], "a": true, "b": true}', "line 2 has 'b'"),
+        b"",
+        b"\n\n",
+        b'{"tokens": [1], "a": tr',
+        b'{"tokens": [1], "a": true}\n{"tokens": [1]',
+        b'{"tokens": [1], "a": true}\n\n{"tokens": [1], "a": true}',
+        b'{"tokens": [1], "a": NaN}',
+        b"[1, 2]",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"tokens": [1], "a": true}\n{"tokens": [1]}',
+        b'{"tokens": [1], "a": true}\n{"tokens": [1], "a": true, "b": true}',
     ],
 )
-def test_bad_jsonl(tmp_path, content, message):
+def test_bad_jsonl(tmp_path, content, texts):
     path = tmp_path / "data.jsonl"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, check=texts):
         read_data(path)
 
 
 @pytest.mark.parametrize(
-    ("arrays", "message"),
+    "arrays",
     [
-        ({"tokens": [[1]], "feature": [[1]]}, "unknown array 'feature'; did you mean features"),
-        ({"tokens": [1], "features": [[1]]}, r"tokens must be integers .*, not int64 \[1\]"),
-        ({"tokens": [[1.0]], "features": [[1]]}, "tokens must be integers"),
-        ({"tokens": [[1]], "features": [1]}, "features must be"),
-        ({"tokens": [[1]], "features": [[0.5]]}, "row index 0, column 'a': 0.5 is not a boolean"),
-        (
-            {"tokens": [[1]], "features": [[np.nan]]},
-            "row index 0, column 'a': nan is not a boolean",
-        ),
-        ({"tokens": [[1]], "features": [[2]]}, "row index 0, column 'a': 2 is not a boolean"),
-        ({"tokens": [[1]], "features": [[1], [0]]}, "2 feature rows for 1 rows"),
-        ({"tokens": [[1]], "features": [[1]], "names": ["x", "y"]}, "names must be 1 strings"),
-        (
-            {"tokens": [[1]], "features": [[1]], "lengths": [2]},
-            "row index 0 has length 2; rows hold 1",
-        ),
-        ({"tokens": [[1]], "features": [[1]], "lengths": [0]}, "row index 0 has length 0"),
-        ({"tokens": [[1]], "features": [[1]], "lengths": [1, 1]}, "lengths must be 1 integers"),
-        ({"tokens": [[1]], "features": [[1]], "position": 0.5}, "column 'position': 0.5 is no"),
-        ({"tokens": [[1]], "features": [[1]], "position": [0, 0]}, "2 positions for 1 rows"),
-        ({"tokens": [[1]], "features": [[1]], "group": [0.5]}, "group must be strings or"),
-        ({"tokens": np.zeros((0, 3), int), "features": np.zeros((0, 1), int)}, "no rows"),
+        {"tokens": [[1]], "feature": [[1]]},
+        {"tokens": [1], "features": [[1]]},
+        {"tokens": [[1.0]], "features": [[1]]},
+        {"tokens": [[1]], "features": [1]},
+        {"tokens": [[1]], "features": [[0.5]]},
+        {"tokens": [[1]], "features": [[np.nan]]},
+        {"tokens": [[1]], "features": [[2]]},
+        {"tokens": [[1]], "features": [[1], [0]]},
+        {"tokens": [[1]], "features": [[1]], "names": ["x", "y"]},
+        {"tokens": [[1]], "features": [[1]], "lengths": [2]},
+        {"tokens": [[1]], "features": [[1]], "lengths": [0]},
+        {"tokens": [[1]], "features": [[1]], "lengths": [1, 1]},
+        {"tokens": [[1]], "features": [[1]], "position": 0.5},
+        {"tokens": [[1]], "features": [[1]], "position": [0, 0]},
+        {"tokens": [[1]], "features": [[1]], "group": [0.5]},
+        {"tokens": np.zeros((0, 3), int), "features": np.zeros((0, 1), int)},
     ],
 )
-def test_bad_npz(npz, arrays, message):
-    with pytest.raises(InputError, match=message):
+def test_bad_npz(npz, arrays, texts):
+    with pytest.raises(InputError, check=texts):
         read_data(npz(**arrays))
 
 
@@ -226,9 +221,9 @@ class Bomb:
         return (pytest.fail, ("a pickle was executed",))
 
 
-def test_pickled_objects_are_refused_unread(npz):
+def test_pickled_objects_are_refused_unread(npz, texts):
     path = npz(tokens=[[1]], features=np.array([[Bomb()]], dtype=object))
-    with pytest.raises(InputError, match="pickled objects, which could run code"):
+    with pytest.raises(InputError, check=texts):
         read_data(path)
 
 
@@ -299,30 +294,28 @@ def test_strings_may_hold_unicode_line_ends_and_the_file_a_byte_order_mark(tmp_p
     assert data.groups.tolist() == [row["group"] for row in rows]
 
 
-def test_noise_is_not_called_a_pickle(tmp_path):
+def test_noise_is_not_called_a_pickle(tmp_path, texts):
     path = tmp_path / "data.npz"
     path.write_bytes(b"\x13\x37" * 50)
-    with pytest.raises(InputError, match="not an archive of arrays"):
+    with pytest.raises(InputError, check=texts):
         read_data(path)
 
 
-def test_names_of_an_npz_must_differ(npz):
+def test_names_of_an_npz_must_differ(npz, texts):
     path = npz(tokens=[[1]], features=[[True, False]], names=["a", "a"])
-    with pytest.raises(InputError, match="two features have the same name"):
+    with pytest.raises(InputError, check=texts):
         read_data(path)
 
 
-def test_a_single_array_is_no_npz(tmp_path):
+def test_a_single_array_is_no_npz(tmp_path, texts):
     path = tmp_path / "data.npy"
     np.save(path, np.ones((2, 2)))
-    with pytest.raises(InputError, match=r"cannot be read as a \.npz file"):
+    with pytest.raises(InputError, check=texts):
         read_data(path.rename(tmp_path / "data.npz"))
 
 
-def test_no_file(tmp_path):
-    with pytest.raises(InputError, match="there is no such file"):
+def test_no_file(tmp_path, texts):
+    with pytest.raises(InputError, check=texts):
         read_data(tmp_path / "none.npz")
-    with pytest.raises(
-        InputError, match=r"unknown kind of data file; give \.npz, \.parquet, \.jsonl"
-    ):
+    with pytest.raises(InputError, check=texts):
         read_data(tmp_path / "data.xlsx")

@@ -129,17 +129,13 @@ def test_lists_narrower_than_the_layout_are_padded():
     assert all(torch.equal(a, b) for a, b in zip(narrow, wide, strict=True))
 
 
-def test_names_and_description():
+def test_names_and_description(texts):
     layout = parse("0 list2-3 2 pad7", 9, 9)
     assert layout.values == (1, 3, 4, 5, 6, 8)
     assert layout.value_names() == ("1", "3", "4", "5", "6", "8")
     assert [layout.token_name(token) for token in (3, 2, 7)] == ["3", "[2]", "[7]"]
-    assert layout.describe() == (
-        "0 list2-3 2 pad7: 6 values (ids 1, 3, 4, 5, 6, 8), read at the list's positions"
-    )
-    assert parse(CAUSAL).describe() == (
-        "10 list10 11 sorted10: 10 values (ids 0 to 9), read before each sorted item"
-    )
+    texts(layout.describe())
+    texts(parse(CAUSAL).describe())
 
 
 def test_a_layout_is_a_plain_value():
@@ -150,59 +146,59 @@ def test_a_layout_is_a_plain_value():
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ("", "there is no list in ''; add one, as list10"),
-        ("10 11", "there is no list in '10 11'"),
-        ("10 sorted10", "there is no list"),
-        ("list10 list10", "the word listN occurs 2 times; write it once"),
-        ("list5 sorted5 sorted5", "the word sortedN occurs 2 times"),
-        ("10 lst10", "'lst10' is not a layout word; write token ids, list10"),
-        ("10 list", "'list' is not a layout word"),
-        ("10 list-5", "'list-5' is not a layout word"),
-        ("-1 list5", "'-1' is not a layout word"),
-        ("list5 pad12-13", "'pad12-13' is not a layout word"),
-        ("10-11 list5", "'10-11' is not a layout word"),
-        ("list٣", "is not a layout word"),
-        ("list0", "lengths must be 1 to"),
-        ("list5-3 pad12", "lengths must be 1 to"),
-        (f"list{MAX_LENGTH + 1}", "lengths must be 1 to"),
-        ("sorted5 11 list5", "'sorted5' must come after 'list5'"),
-        ("list5 sorted4", "'list5' and 'sorted4' differ in length"),
-        ("list1-5 sorted5 pad12", "differ in length"),
-        ("list1-5", "lists of several lengths need padding; end with its id"),
-        ("pad12 list5", "'pad12' must be the last word"),
-        ("list5 pad11 pad12", "'pad11' must be the last word, and the only padding"),
-        ("12 list5 pad12", "12 cannot be both a separator and the padding"),
-        ("13 list5", "13 is outside the vocabulary, 0 to 12"),
-        ("list5 pad13", "13 is outside the vocabulary"),
-        ("0 1 2 3 4 5 6 7 8 list5", "of the 10 ids with a logit, 1 are neither separator"),
+        "",
+        "10 11",
+        "10 sorted10",
+        "list10 list10",
+        "list5 sorted5 sorted5",
+        "10 lst10",
+        "10 list",
+        "10 list-5",
+        "-1 list5",
+        "list5 pad12-13",
+        "10-11 list5",
+        "list٣",
+        "list0",
+        "list5-3 pad12",
+        f"list{MAX_LENGTH + 1}",
+        "sorted5 11 list5",
+        "list5 sorted4",
+        "list1-5 sorted5 pad12",
+        "list1-5",
+        "pad12 list5",
+        "list5 pad11 pad12",
+        "12 list5 pad12",
+        "13 list5",
+        "list5 pad13",
+        "0 1 2 3 4 5 6 7 8 list5",
     ],
 )
-def test_what_is_no_layout_is_one_clear_line(text, message):
+def test_what_is_no_layout_is_one_clear_line(text, texts):
     with pytest.raises(InputError) as caught:
         parse(text)
-    assert message in str(caught.value)
+    texts(str(caught.value))
     assert "\n" not in str(caught.value)
 
 
-def test_rows_longer_than_the_context():
+def test_rows_longer_than_the_context(texts):
     assert parse(CAUSAL, n_ctx=22).n_positions == 22
-    with pytest.raises(InputError, match="rows have 22 tokens, the model takes 21"):
+    with pytest.raises(InputError, match="22", check=texts):
         parse(CAUSAL, n_ctx=21)
 
 
 @pytest.mark.parametrize(
-    ("text", "rows", "n_values", "message"),
+    ("text", "rows", "n_values"),
     [
-        ("list3", [[0, 1, 2]], 4, "has 10 values, the lists have 4"),
-        ("list3", [[0, 1]], 10, "has no list of 2 items"),
-        ("list3", [[0, 1, 2, 3]], 10, "has no list of 4 items"),
-        ("list2-3 pad12", [[0, 1], [2]], 10, "has no list of 1 items"),
+        ("list3", [[0, 1, 2]], 4),
+        ("list3", [[0, 1]], 10),
+        ("list3", [[0, 1, 2, 3]], 10),
+        ("list2-3 pad12", [[0, 1], [2]], 10),
     ],
 )
-def test_lists_that_do_not_fit(text, rows, n_values, message):
-    with pytest.raises(InputError, match=message):
+def test_lists_that_do_not_fit(text, rows, n_values, texts):
+    with pytest.raises(InputError, check=texts):
         parse(text).rows(Lists.from_rows(rows, n_values))
 
 

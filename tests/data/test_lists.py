@@ -221,22 +221,22 @@ def test_all_sets(n_values, size):
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    "make",
     [
-        (lambda: ListSource("distinct", 5, 1, 6), "6 distinct items cannot come from 5 values"),
-        (lambda: ListSource("uniform", 5, 0, 3), "one item or more, up to 3; got 0"),
-        (lambda: ListSource("uniform", 5, 4, 3), "one item or more, up to 3; got 4"),
-        (lambda: ListSource("uniform", 0, 1, 3), "one value or more, got 0"),
-        (lambda: all_sets(3, 4), "sets of 4 out of 3 values do not exist"),
-        (lambda: all_sets(3, 0), "sets of 0"),
-        (lambda: all_sets(60, 30), "too many to list"),
-        (lambda: Lists.from_rows([], 3), "give at least one list"),
-        (lambda: Lists.from_rows([[1], []], 3), "give at least one list"),
-        (lambda: Lists.from_rows([[1, 3]], 3), "outside 0 to 2"),
+        lambda: ListSource("distinct", 5, 1, 6),
+        lambda: ListSource("uniform", 5, 0, 3),
+        lambda: ListSource("uniform", 5, 4, 3),
+        lambda: ListSource("uniform", 0, 1, 3),
+        lambda: all_sets(3, 4),
+        lambda: all_sets(3, 0),
+        lambda: all_sets(60, 30),
+        lambda: Lists.from_rows([], 3),
+        lambda: Lists.from_rows([[1], []], 3),
+        lambda: Lists.from_rows([[1, 3]], 3),
     ],
 )
-def test_what_cannot_be_is_refused(make, message):
-    with pytest.raises(InputError, match=message):
+def test_what_cannot_be_is_refused(make, texts):
+    with pytest.raises(InputError, check=texts):
         make()
 
 

@@ -67,14 +67,14 @@ def test_the_answer_is_asked_for_before_what_ends_every_text(table):
 
 
 @pytest.mark.parametrize("name", ["text", "tokens"])
-def test_clean_is_another_word_for_text_and_tokens(table, name):
+def test_clean_is_another_word_for_text_and_tokens(table, name, texts):
     ids = {"clean": [0, 1], "corrupted": [0, 2], "answer": 1, "wrong": 2}
     row = FIRST if name == "text" else ids
     other = {(name if key == "clean" else key): value for key, value in row.items()}
     assert (
         read_data(table([row]), tokenizer).digest() == read_data(table([other]), tokenizer).digest()
     )
-    with pytest.raises(InputError, match=f"it has both 'clean' and '{name}'; give one of them"):
+    with pytest.raises(InputError, check=texts):
         read_data(table([row | other]), tokenizer)
 
 
@@ -111,50 +111,48 @@ def test_every_format_gives_the_same_pairs(tmp_path, rows, at):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"corrupted": 7}, "line 2: 'corrupted' is 7; give text or a list of ids"),
-        ({"clean": None}, "line 2: 'clean' is None; give text or a list of ids"),
-        ({"wrong": None}, "line 2, column 'wrong': None is not an integer"),
+        {"corrupted": 7},
+        {"clean": None},
+        {"wrong": None},
     ],
 )
-def test_a_bad_pair_is_named_with_file_and_line(tmp_path, changes, message):
+def test_a_bad_pair_is_named_with_file_and_line(tmp_path, changes, texts):
     path = write(tmp_path / "data.jsonl", [FIRST, SECOND | changes])
-    with pytest.raises(InputError, match=rf"^{path}: {message}") as caught:
+    with pytest.raises(InputError, match=f"^{re.escape(str(path))}: ", check=texts) as caught:
         read_data(path, tokenizer)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        (
-            {"corrupted": "Mary met the John, and Anne thanked"},
-            "line 2: the clean prompt has 7 tokens and the corrupted one 8",
-        ),
-        ({"corrupted": SECOND["clean"]}, "line 2: the corrupted prompt equals the clean one"),
-        ({"corrupted": ""}, "line 2: the clean prompt has 7 tokens and the corrupted one 1"),
-        ({"wrong": " John"}, r"line 2: the wrong answer equals the answer \(token 5\)"),
+        {"corrupted": "Mary met the John, and Anne thanked"},
+        {"corrupted": SECOND["clean"]},
+        {"corrupted": ""},
+        {"wrong": " John"},
     ],
 )
 def test_pairs_that_do_not_fit_are_left_out_and_counted_unless_they_are_many(
-    tmp_path, changes, message
+    tmp_path, changes, texts
 ):
     path = write(tmp_path / "data.jsonl", [FIRST, SECOND | changes, SECOND])
     data, without = read_data(path, tokenizer), write(tmp_path / "fit.jsonl", [FIRST, SECOND])
     assert data.digest() == read_data(without, tokenizer).digest()
-    assert re.search(rf"1 of 3 prompts left out: {message}", data.source)
+    assert "1 of 3 prompts" in data.source
+    texts(data.source)
     path = write(tmp_path / "data.jsonl", [FIRST, SECOND | changes, SECOND | changes])
-    with pytest.raises(InputError, match=rf"^{path}: {message}.*2 of 3 prompts do not fit"):
+    with pytest.raises(InputError, check=texts):
         read_data(path, tokenizer)
 
 
-def test_an_answer_of_several_tokens_counts_by_its_first_and_says_so(tmp_path):
+def test_an_answer_of_several_tokens_counts_by_its_first_and_says_so(tmp_path, texts):
     long = SECOND | {"answer": f"{SECOND['answer']} thanked"}
     data = read_data(write(tmp_path / "long.jsonl", [FIRST, long]), tokenizer)
     plain = read_data(write(tmp_path / "data.jsonl", [FIRST, SECOND]), tokenizer)
     assert data.digest() == plain.digest()
-    assert "1 answers of several tokens count by their first" in data.source
+    texts(data.source)
 
 
 @pytest.mark.parametrize("missing", ["clean", "corrupted", "answer", "wrong"])
@@ -167,8 +165,8 @@ def test_a_missing_key_is_named_with_a_valid_line(tmp_path, missing):
 
 
 @pytest.mark.parametrize("lone", ["corrupted", "wrong"])
-def test_what_stands_against_an_answer_needs_one(table, lone):
-    with pytest.raises(InputError, match=f"has '{lone}' and no 'answer'; a valid line: "):
+def test_what_stands_against_an_answer_needs_one(table, lone, texts):
+    with pytest.raises(InputError, check=texts):
         read_data(table([{"clean": FIRST["clean"], lone: FIRST[lone]}]), tokenizer)
 
 
@@ -202,22 +200,22 @@ def test_a_digest_covers_pairs_and_stays_what_it_was_without():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    "given",
     [
-        ({"wrong": np.array([8])}, r"wrong answers \[1\] do not fit answers \[2, 1\]"),
-        ({"wrong": np.array([8, -1])}, "the wrong answer -1 is not a token id"),
-        ({"wrong": np.array([8, 8])}, r"row index 1: the wrong answer equals the answer \(tok"),
-        ({"corrupted": [[1, 2, 4]]}, "1 corrupted rows for 2 rows"),
-        ({"corrupted": [[1, 2, 4], [-4, 6]]}, r"row index 1 \(corrupted\) has the negative"),
-        ({"corrupted": [[1, 2, 3], [4, 6]]}, "row index 0: the corrupted prompt equals"),
-        ({"corrupted": [[1, 2, 4], [4]]}, "row index 1: the clean prompt has 2 tokens"),
-        ({"corrupted": [[1, 2, 4], [4, 6]], "answers": None}, "corrupted rows without answers"),
-        ({"wrong": np.array([8, 7]), "answers": None}, "wrong answers without answers"),
+        {"wrong": np.array([8])},
+        {"wrong": np.array([8, -1])},
+        {"wrong": np.array([8, 8])},
+        {"corrupted": [[1, 2, 4]]},
+        {"corrupted": [[1, 2, 4], [-4, 6]]},
+        {"corrupted": [[1, 2, 3], [4, 6]]},
+        {"corrupted": [[1, 2, 4], [4]]},
+        {"corrupted": [[1, 2, 4], [4, 6]], "answers": None},
+        {"wrong": np.array([8, 7]), "answers": None},
     ],
 )
-def test_arrays_that_do_not_fit(given, message):
+def test_arrays_that_do_not_fit(given, texts):
     rows = [np.array([1, 2, 3]), np.array([4, 5])]
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, check=texts):
         FeatureData(rows, np.zeros((2, 0), bool), (), **({"answers": np.array([7, 8])} | given))
 
 
@@ -230,8 +228,8 @@ def test_the_vocabulary_holds_corrupted_rows_too():
     assert data.check_vocabulary(10) is data
 
 
-def test_corrupted_rows_of_an_npz_are_as_the_tokens(tmp_path):
+def test_corrupted_rows_of_an_npz_are_as_the_tokens(tmp_path, texts):
     path = tmp_path / "data.npz"
     np.savez(path, tokens=[[1, 2]], answers=[1], corrupted=[[1, 2, 3]])
-    with pytest.raises(InputError, match=r"corrupted must be integers \[1, 2\] as tokens are"):
+    with pytest.raises(InputError, match=r"\[1, 2\]", check=texts):
         read_data(path)

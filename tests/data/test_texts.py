@@ -67,11 +67,11 @@ def test_what_save_to_disk_wrote_is_read(tmp_path: Path) -> None:
     assert ([d.text for d in held_out], [d.text for d in reader()]) == (TRAIN[:1], TRAIN[1:])
 
 
-def test_where_nothing_is_held_out_the_first_documents_are(tmp_path: Path) -> None:
+def test_where_nothing_is_held_out_the_first_documents_are(tmp_path: Path, texts) -> None:
     write(tmp_path, "a.jsonl", TRAIN)
     held_out, reader = split(find_texts(str(tmp_path / "a.jsonl")), 2)
     assert ([d.text for d in held_out], [d.text for d in reader()]) == (TRAIN[:2], TRAIN[2:])
-    with pytest.raises(InputError, match="has no test documents: say how many"):
+    with pytest.raises(InputError, check=texts):
         split(find_texts(str(tmp_path)), 0)
 
 
@@ -95,58 +95,50 @@ def refused(text: Path | str) -> str:
     return str(error.value)
 
 
-def test_what_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
-    assert "there is no folder /nowhere/at/all: give --set text=FOLDER" in refused(
-        "/nowhere/at/all"
-    )
+def test_what_cannot_be_read_is_one_clear_line(tmp_path: Path, texts) -> None:
+    texts(refused("/nowhere/at/all"))
     (tmp_path / "a").mkdir()
     assert refused(tmp_path / "a") == f"{tmp_path / 'a'} is empty"
     (tmp_path / "csv").mkdir()
     (tmp_path / "csv" / "a.csv").touch()
-    assert refused(tmp_path / "csv") == (
-        f"{tmp_path / 'csv'} holds no .txt, .jsonl, .json, .parquet, .tokens or .raw file; it has "
-        "a.csv"
-    )
-    assert "a.csv is not a .txt, .jsonl, " in refused(tmp_path / "csv" / "a.csv")
+    texts(refused(tmp_path / "csv"))
+    texts(refused(tmp_path / "csv" / "a.csv"))
     write(tmp_path, "mixed/a.txt", TRAIN)
     write(tmp_path, "mixed/b.jsonl", TRAIN)
-    assert "holds files of json and text" in refused(tmp_path / "mixed")
+    texts(refused(tmp_path / "mixed"))
     write(tmp_path, "held/test.txt", TRAIN)
-    assert "has nothing to train on, only test" in refused(tmp_path / "held")
+    texts(refused(tmp_path / "held"))
     (tmp_path / "other.jsonl").write_text('{"body": "x"}\n')
-    assert "row 0 has no column text; it has body" in refused(tmp_path / "other.jsonl")
+    texts(refused(tmp_path / "other.jsonl"))
     (tmp_path / "label.jsonl").write_text('{"text": "x", "label": "good"}\n')
-    assert "the label 'good' is not an integer" in refused(tmp_path / "label.jsonl")
+    texts(refused(tmp_path / "label.jsonl"))
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no parquet")
     for name in ("mixed", "held", "a"):
         assert "\n" not in refused(tmp_path / name)
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "says"),
+    ("name", "data"),
     [
-        (
-            "b.txt",
-            "caf\u00e9".encode("latin-1"),
-            " is not UTF-8: convert it, for example with iconv",
-        ),
-        ("b.jsonl", '{"text": "\u00e9 x"}\n'.encode("latin-1"), " is not UTF-8: convert it, for"),
-        ("b.jsonl", b'{"text": "x"}\n{"te', " cannot be read as JSON Lines ("),
-        ("b.parquet", b"PAR1 no parquet", " cannot be read as Parquet ("),
+        ("b.txt", "caf\u00e9".encode("latin-1")),
+        ("b.jsonl", '{"text": "\u00e9 x"}\n'.encode("latin-1")),
+        ("b.jsonl", b'{"text": "x"}\n{"te'),
+        ("b.parquet", b"PAR1 no parquet"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(
-    tmp_path: Path, capfd, name: str, data: bytes, says: str
+    tmp_path: Path, capfd, name: str, data: bytes, texts
 ) -> None:
     write(tmp_path, f"a{Path(name).suffix}", TRAIN)
     (tmp_path / name).write_bytes(data)
     said = refused(tmp_path)
-    assert said.startswith(f"{tmp_path / name}{says}")
+    assert said.startswith(str(tmp_path / name))
+    texts(said)
     assert "\n" not in said
     assert capfd.readouterr().err == ""
 
 
-def test_whole_words_of_names_hold_out_and_are_told(tmp_path: Path) -> None:
+def test_whole_words_of_names_hold_out_and_are_told(tmp_path: Path, texts) -> None:
     for name in ("testimony.txt", "development/a.txt", "latest.txt", "wiki.train.tokens"):
         write(tmp_path, name, [name])
     held = ["b_DEV/b.txt", "corpus-eval.txt", "valid/c.txt", "wiki.test.tokens", "wiki.valid.txt"]
@@ -161,13 +153,15 @@ def test_whole_words_of_names_hold_out_and_are_told(tmp_path: Path) -> None:
         "testimony.txt",
         "wiki.train.tokens",
     ]
-    assert said == [f"held out by name: {', '.join(held)}"]
+    texts(said)
     write(tmp_path, "test/z.txt", ["z"])
     split(find_texts(str(tmp_path)), 0, said.append)
     assert said[1].endswith("wiki.test.tokens and 1 more")
 
 
-def test_a_hub_that_cannot_be_reached_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_cannot_be_reached_is_said_at_once(
+    monkeypatch: pytest.MonkeyPatch, texts
+) -> None:
     asked = []
 
     def dataset_info(self, name: str, timeout: float):
@@ -177,17 +171,15 @@ def test_a_hub_that_cannot_be_reached_is_said_at_once(monkeypatch: pytest.Monkey
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", dataset_info)
     said = refused("Salesforce/wikitext:wikitext-103-raw-v1")
-    name = "wikitext-103-raw-v1"
-    where = "is not a folder here and could not be read from the Hugging Face hub"
-    assert f"{name} {where} (Name or service" in said
-    assert said.endswith("give a local copy with --set text=FOLDER")
+    assert "wikitext-103-raw-v1" in said
+    texts(said)
     assert [name for name, _ in asked] == ["Salesforce/wikitext"]
 
 
-def test_offline_no_hub_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_offline_no_hub_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, texts) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *a, **k: pytest.fail("asked"))
-    assert "could not be read from the Hugging Face hub" in refused("owner/never-cached")
+    texts(refused("owner/never-cached"))
 
 
 @pytest.mark.parametrize("begins", ["null\n", ' \n null {"text": "a"}\n'])

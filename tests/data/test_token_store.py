@@ -34,18 +34,18 @@ def test_any_text_comes_back(text: str) -> None:
     assert BYTEWISE.end not in ids
 
 
-def test_special_tokens_in_a_text_are_text_and_the_vocabulary_is_bounded() -> None:
+def test_special_tokens_in_a_text_are_text_and_the_vocabulary_is_bounded(texts) -> None:
     (ids,) = BYTEWISE.encode([f"a{END}b"])
     assert BYTEWISE.end not in ids
     assert BYTEWISE.decode([BYTEWISE.end]) == END
     assert BYTEWISE.n_tokens <= BYTES + 20
     small = learn_tokenizer(TEXTS, BYTES + 3, ["<x>", "<y>"])
     assert (small.n_tokens, small.id_of("<y>")) == (BYTES + 3, 2)
-    with pytest.raises(InputError, match="a vocabulary of 258 is too small: give 259"):
+    with pytest.raises(InputError, match="258", check=texts):
         learn_tokenizer(TEXTS, BYTES + 2, ["<x>", "<y>"])
 
 
-def test_a_given_tokenizer_gets_the_tokens_it_lacks(tmp_path: Path) -> None:
+def test_a_given_tokenizer_gets_the_tokens_it_lacks(tmp_path: Path, texts) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     given = Tokenizer(models.WordLevel({"cat": 0, "the": 1, "?": 2}, unk_token="?"))
@@ -55,20 +55,18 @@ def test_a_given_tokenizer_gets_the_tokens_it_lacks(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "tokenizer.json"):
         found = read_tokenizer(path, ["<x>"])
         assert (found.n_tokens, found.end, found.id_of("<x>")) == (5, 3, 4)
-        assert found.encode(["the cat the dog"])[0].tolist() == [1, 0, 1, 2]
+        texts(found.encode(["the cat the dog"])[0].tolist())
     again = tmp_path / "again.json"
     again.write_text(found.as_json())
     assert read_tokenizer(again, ["<x>"]).n_tokens == 5
     with pytest.raises(InputError, match=r"cannot be read .*or --set tokenizer=train"):
         read_tokenizer(tmp_path / "none.json")
     again.write_text("{}")
-    with pytest.raises(InputError, match="is not a tokenizer that this library reads"):
+    with pytest.raises(InputError, check=texts):
         read_tokenizer(again)
     far = Tokenizer(models.WordLevel({"cat": 0, "?": 2**26}, unk_token="?"))
     again.write_text(far.to_str())
-    with pytest.raises(
-        InputError, match=r"has 3 tokens and ids up to 67,108,86[45]: most rows of its emb"
-    ):
+    with pytest.raises(InputError, match=r"67,108,86[45]", check=texts):
         read_tokenizer(again)
 
 
@@ -127,12 +125,12 @@ def read_many(folder: Path, number: int):
     return read_tokenizer(folder / "many.json")
 
 
-def test_what_cannot_be_a_store_is_one_clear_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no document to train on"):
+def test_what_cannot_be_a_store_is_one_clear_line(tmp_path: Path, texts) -> None:
+    with pytest.raises(InputError, check=texts):
         store_of(tmp_path, ["same"], ["same"])
-    with pytest.raises(InputError, match="no document to test on"):
+    with pytest.raises(InputError, check=texts):
         store_of(tmp_path, ["same"], [])
-    with pytest.raises(InputError, match="1 documents have no label, others have one"):
+    with pytest.raises(InputError, check=texts):
         write_store(tmp_path / "s", BYTEWISE, [Document("a", 1), Document("b")], [Document("c")])
     with pytest.raises(InputError, match="not valid text"):
         store_of(tmp_path, ["a \ud800 b"], ["x"])
@@ -144,9 +142,9 @@ def test_what_cannot_be_a_store_is_one_clear_line(tmp_path: Path) -> None:
     beyond = BYTEWISE.n_tokens.to_bytes(2, "little")
     for damaged in (whole[:-1], beyond + whole[2:], b"\xff\xff" + whole[2:]):
         tokens.write_bytes(damaged)
-        with pytest.raises(InputError, match=r"train\.tokens is damaged: remove"):
+        with pytest.raises(InputError, match=r"train\.tokens", check=texts):
             open_store(tmp_path / "store")
     file = tmp_path / "file"
     file.touch()
-    with pytest.raises(InputError, match="cannot be written: Not a directory; choose another"):
+    with pytest.raises(InputError, check=texts):
         write_store(file / "s", BYTEWISE, [Document("a")], [Document("c")])

@@ -175,13 +175,13 @@ def test_a_planted_fault_is_found(made, fault, kind, check) -> None:
     assert result.evidence.bare_passes < 20
 
 
-def test_a_hook_left_behind_is_named_with_its_number(made) -> None:
+def test_a_hook_left_behind_is_named_with_its_number(made, texts) -> None:
     model = made("own")
     for _ in range(2):
         hook_left(model)
     result = it.doctor(model)
     found = next(check for check in result.faults if check.name == FREE)
-    assert found.summary.startswith(f"2 hooks were already on the model at {POST}")
+    texts(found.summary)
     assert len(model.hook_dict[POST].fwd_hooks) == 2  # the model is left as it was
 
 
@@ -195,7 +195,7 @@ def test_a_hook_that_only_watches_is_told_and_is_no_fault(made) -> None:
     assert len(model.hook_dict[POST].fwd_hooks) == 1
 
 
-def test_what_breaks_and_is_left_out_is_not_missing(made) -> None:
+def test_what_breaks_and_is_left_out_is_not_missing(made, texts) -> None:
     model = made("own")
 
     def fail(*args):
@@ -208,5 +208,5 @@ def test_what_breaks_and_is_left_out_is_not_missing(made) -> None:
     model.hook_dict[Z].__class__ = Breaking
     result = it.doctor(model)
     answers = {check.name: check.answer for check in result.checks}
-    assert answers["the model runs with hooks"] == "failed"
+    texts(answers["the model runs with hooks"])
     assert answers[THERE] == "passed"

@@ -68,25 +68,27 @@ def test_what_is_no_file_or_too_large_is_an_os_error(tmp_path: Path) -> None:
         read_whole(tmp_path / "none")
 
 
-def test_claims_are_held_against_the_file_and_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claims_are_held_against_the_file_and_the_machine(
+    monkeypatch: pytest.MonkeyPatch, texts
+) -> None:
     monkeypatch.setattr(bounded, "machine_memory", lambda: None)
     assert most_text() == GIB
     check_claim(GIB, 1)
     check_claim(100 * GIB, 2 * GIB)
-    with pytest.raises(OSError, match=r"claims to hold 1.5 GiB, the file has 1,000 bytes"):
+    with pytest.raises(OSError, match=r"1\.5 GiB", check=texts):
         check_claim(3 * GIB // 2, 1000)
     monkeypatch.setattr(bounded, "machine_memory", lambda: 8 * GIB)
     assert most_text() == GIB // 2
     check_claim(2 * GIB, 2 * GIB)
-    with pytest.raises(OSError, match=r"holds 3 GiB, too much for this machine's 8 GiB"):
+    with pytest.raises(OSError, match="machine's 8 GiB", check=texts):
         check_claim(3 * GIB, 2 * GIB)
 
 
 @pytest.mark.usefixtures("little")
-def test_archives_are_counted_before_they_are_unpacked(tmp_path: Path) -> None:
+def test_archives_are_counted_before_they_are_unpacked(tmp_path: Path, texts) -> None:
     zeros = np.zeros((2**12, 2**10), dtype=np.int8)  # 4 MiB; deflate makes a thousandth of it
     data = archive(tmp_path / "rows.npz", tokens=zeros)
-    with pytest.raises(InputError, match=r"claims to hold 4 MiB, the file has 4,\d\d\d bytes"):
+    with pytest.raises(InputError, match=r"4,\d\d\d", check=texts):
         read_data(data)
     directions = archive(tmp_path / "d.npz", directions=zeros.astype(np.float32))
     with pytest.raises(InputError, match="claims to hold 16 MiB"):
@@ -96,12 +98,12 @@ def test_archives_are_counted_before_they_are_unpacked(tmp_path: Path) -> None:
 
 
 def test_an_array_that_does_not_fit_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts
 ) -> None:
     np.save(tmp_path / "d.npy", np.ones((4, 8)))
     assert read_directions(tmp_path / "d.npy")[0].shape == (4, 8)
     monkeypatch.setattr(bounded, "machine_memory", lambda: 1000)
-    with pytest.raises(InputError, match="too much for this machine"):
+    with pytest.raises(InputError, check=texts):
         read_directions(tmp_path / "d.npy")
 
 
@@ -115,14 +117,12 @@ def test_an_array_that_does_not_fit_is_not_read(
     ],
 )
 def test_tables_are_counted_before_they_are_unpacked(
-    tmp_path: Path, column: dict, claim: str
+    tmp_path: Path, column: dict, claim: str, texts
 ) -> None:
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table(column), path, compression="zstd")
     assert path.stat().st_size < 2**15
-    with pytest.raises(
-        InputError, match=rf"cannot be read as a parquet file \(it claims to hold {claim}"
-    ):
+    with pytest.raises(InputError, check=texts):
         read_data(path, lambda text: [0])
 
 
@@ -141,10 +141,10 @@ def test_long_yaml_is_not_begun(tmp_path: Path) -> None:
         read_yaml(tmp_path / "a.yaml")
 
 
-def test_a_text_that_was_never_written_whole_is_none(tmp_path: Path) -> None:
+def test_a_text_that_was_never_written_whole_is_none(tmp_path: Path, texts) -> None:
     path = tmp_path / "texts.txt"
     path.write_text("the cat sat\n\na dog\n")
     assert split(find_texts(str(path)), 1)
     os.truncate(path, 10_000)
-    with pytest.raises(InputError, match="ends in zero bytes"):
+    with pytest.raises(InputError, check=texts):
         split(find_texts(str(path)), 1)

@@ -22,19 +22,19 @@ def test_json_is_yaml(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    "text",
     [
-        ("a: &x [1]\nb: *x\n", "aliases are not read (line 2)"),
-        ("a: 1\na: 2\n", "the key 'a' occurs twice (line 2)"),
-        ("a: [1\n", "is not YAML"),
-        ("a: !!python/object/apply:os.system [echo]\n", "is not YAML"),
-        ("[" * 5000 + "]" * 5000, "is not YAML"),
+        "a: &x [1]\nb: *x\n",
+        "a: 1\na: 2\n",
+        "a: [1\n",
+        "a: !!python/object/apply:os.system [echo]\n",
+        "[" * 5000 + "]" * 5000,
     ],
 )
-def test_what_is_refused(tmp_path, text, said):
+def test_what_is_refused(tmp_path, text, texts):
     with pytest.raises(InputError, match=r".") as caught:
         read_yaml(write(tmp_path, text))
-    assert said in str(caught.value)
+    texts(str(caught.value))
 
 
 def test_nested_anchors_end_at_once(tmp_path):

@@ -2,23 +2,29 @@
 
 A checked call of a small function costs ten times the function itself (arguments are bound, and
 checked twice), and some are called a million times: half of the suite's time. So in each test the
-first FIRST calls of a function are checked, and one in EVERY after that. A function that is defined
-inside another counts with all others of its `def`: to make its check takes a millisecond.
+first FIRST calls of a function are checked, and one in EVERY after that; with INTERP_EVERY_SHAPE
+in the environment all are, as `make test-long` has it. A function that is defined inside another
+counts with all others of its `def`: to make its check takes a millisecond.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
 import jaxtyping
 
-FIRST, EVERY = 5, 30
+FIRST, EVERY = (1, 1) if os.environ.get("INTERP_EVERY_SHAPE") else (5, 30)
+WITH_ARRAYS = (
+    *("auditing", "boolean_functions", "circuits", "data", "diagnosis", "models", "probes"),
+    *("stats", "tasks", "toys", "training"),
+)
 _in_full = jaxtyping.jaxtyped
 _test = 0
 
@@ -40,10 +46,11 @@ def begin_test() -> None:
     _test += 1
 
 
-def install(rooms: Sequence[str]) -> None:
-    """Check the functions of these modules, as they are imported, by beartype."""
+def install() -> None:
+    """Check the functions of the packages with arrays, as they are imported, by beartype."""
     jaxtyping.jaxtyped = sampled  # by this name the hook decorates what it imports
-    jaxtyping.install_import_hook(list(rooms), "beartype.beartype")
+    packages = [f"interp_toolkit.{name}" for name in WITH_ARRAYS]
+    jaxtyping.install_import_hook([*packages, "interp_studies"], "beartype.beartype")
 
 
 def sampled(function: Any = None, *, typechecker: Any) -> Any:

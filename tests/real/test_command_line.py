@@ -12,7 +12,7 @@ from interp_toolkit.cli.main import main
 
 pytestmark = pytest.mark.real
 
-NOTE = "weights were quantized to Q8_0: results use the dequantized weights"
+NOTE = "quantized to Q8_0"
 
 
 @pytest.fixture

@@ -36,8 +36,8 @@ def test_the_file_is_fine_as_it_is(tiny):
 
 def test_what_is_left_out_is_told(tmp_path):
     path = write_tiny(tmp_path / "tiny.gguf", rope_factors=True)
-    told = "4 of the file's parameters are not part of the model: left out"
-    assert told in record_of(load(path)).notes
+    notes = record_of(load(path)).notes
+    assert any(told.startswith("4 of ") and "left out" in told for told in notes)
 
 
 @pytest.mark.parametrize("share", [0, 0.001, 0.02, 0.1, 0.5, 0.999])
@@ -53,11 +53,11 @@ def test_another_format(tiny):
 
 
 @pytest.mark.parametrize("at", [8, 16])
-def test_counts_without_end(tiny, at):
+def test_counts_without_end(tiny, at, texts):
     content = bytearray(tiny.read_bytes())
     content[at : at + 8] = struct.pack("<Q", 2**62)
     tiny.write_bytes(content)
-    assert "longer than the file" in refusal(tiny)
+    texts(refusal(tiny))
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,10 @@ def test_a_context_without_end_takes_no_memory(tmp_path):
     assert load(write_tiny(tmp_path / "tiny.gguf", context_length=2**31)).cfg.n_ctx == 2**31
 
 
-def test_an_architecture_that_is_unknown(tmp_path):
-    assert "nosuch is not supported" in refusal(write_tiny(tmp_path / "tiny.gguf", "nosuch"))
+def test_an_architecture_that_is_unknown(tmp_path, texts):
+    texts(refusal(write_tiny(tmp_path / "tiny.gguf", "nosuch")))
 
 
-def test_settings_are_not_for_such_files(tiny):
-    with pytest.raises(InputError, match="has its own configuration; n_heads"):
+def test_settings_are_not_for_such_files(tiny, texts):
+    with pytest.raises(InputError, match="n_heads", check=texts):
         load(tiny, n_heads=4)

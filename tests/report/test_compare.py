@@ -50,16 +50,16 @@ def compared(tmp_path: Path) -> Any:
     return run
 
 
-def test_the_same_results_do_not_differ(compared: Any) -> None:
+def test_the_same_results_do_not_differ(compared: Any, texts) -> None:
     written = json.loads(dumps([it.analyze("toy:induction", "heads")]))
     found = compared(written, written)
     assert found.status == "described"
     assert found.differences == []
     assert found.evidence.numbers_with_intervals > 0
-    assert found.headline == "The verdict is the same, and nothing differs beyond its interval."
+    texts(found.headline)
 
 
-def test_a_changed_verdict_and_a_changed_head_are_found(compared: Any) -> None:
+def test_a_changed_verdict_and_a_changed_head_are_found(compared: Any, texts) -> None:
     first = json.loads(dumps([it.analyze("toy:induction", "heads")]))
     second = copy.deepcopy(first)
     [changed] = second["results"]
@@ -68,7 +68,7 @@ def test_a_changed_verdict_and_a_changed_head_are_found(compared: Any) -> None:
     head |= {"causal": "no effect found", "effect": 0.0, "effect_low": -0.01, "effect_high": 0.01}
     found = compared(first, second)
     assert found.status == "differs"
-    assert "heads: detected, then not detected" in found.headline
+    texts(found.headline)
     name = f"heads: {head['detector']} L{head['layer']}H{head['head']}"
     words = [d for d in found.differences if isinstance(d.first, str)]
     assert [(d.of, d.field, d.second) for d in words] == [(name, "causal", "no effect found")]
@@ -112,7 +112,7 @@ def test_the_interval_of_a_difference_holds_every_difference(
         assert difference.low - 1e-9 <= b - a <= difference.high + 1e-9
 
 
-def test_what_one_file_has_not_is_told(compared: Any) -> None:
+def test_what_one_file_has_not_is_told(compared: Any, texts) -> None:
     first = result(
         evidence={"equivalent": True, "x": 1.0, "gap": 0.1, "interval": [0.0, 0.2]},
         edges=[{"edge": "a->b", "effect": 1.0}, {"edge": "a->c", "effect": 1.0}],
@@ -135,15 +135,14 @@ def test_what_one_file_has_not_is_told(compared: Any) -> None:
     assert (found.evidence.entries, found.evidence.entries_alone) == (1, 1)
     assert found.evidence.entries_unnamed == 3
     assert found.status == "differs"
-    assert found.headline == "The verdict is the same, but 3 of the details below differ."
-    assert "In one file only: 1 entries." in found.findings
-    assert "Not compared, since they have no unique name: 3 entries." in found.findings
-    assert [table.title for table in found.tables()][-1] == "In one file only"
+    texts(found.headline)
+    texts(found.findings)
+    texts([table.title for table in found.tables()][-1])
 
 
-def test_without_intervals_nothing_is_said_to_be_within_them(compared: Any) -> None:
+def test_without_intervals_nothing_is_said_to_be_within_them(compared: Any, texts) -> None:
     found = compared(document(result()), document(result()))
-    assert found.headline == "The verdict is the same; no number has an interval to compare."
+    texts(found.headline)
 
 
 def test_files_of_schema_2_are_read_and_their_causal_words_are_the_same(compared: Any) -> None:
@@ -160,7 +159,7 @@ def test_files_of_schema_2_are_read_and_their_causal_words_are_the_same(compared
         compared(of("carries", "interp-toolkit/1"), of("major", "interp-toolkit/3"))
 
 
-def test_files_of_one_name_are_matched_by_what_they_are(compared: Any) -> None:
+def test_files_of_one_name_are_matched_by_what_they_are(compared: Any, texts) -> None:
     def of(number: int, status: str) -> dict[str, Any]:
         found = result(model="model.pt", evidence={"status": status})
         found["provenance"]["model"] |= {"sha256": f"{number}" * 64, "path": f"runs/{number}/m.pt"}
@@ -175,7 +174,7 @@ def test_files_of_one_name_are_matched_by_what_they_are(compared: Any) -> None:
     ]
     assert found.evidence.only_first == ["p of model.pt"]
     again = document(*(result(model="m", evidence={"n": n}) for n in (1, 2)))
-    with pytest.raises(InputError, match="no results that can be matched"):
+    with pytest.raises(InputError, check=texts):
         compared(again, again)  # two results that nothing tells apart belong to no other
 
 
@@ -204,29 +203,23 @@ def found_interval(a: float, b: float) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    "text",
     [
-        ("{", "is not JSON"),
-        ('{"schema": ' + "9" * 400 + "}", "is not JSON"),
-        ("[" * 100_000, "is not JSON"),
-        (
-            '{"schema": "interp-toolkit/3", "results": [NaN]}',
-            "is not JSON: NaN is not a JSON number",
-        ),
-        ("[]", "is not a results file"),
-        ('{"schema": "other"}', "is not a results file"),
-        ('{"schema": "interp-toolkit/3", "results": [{"probe": 3}]}', "must be a list of results"),
-        ('{"schema": "interp-toolkit/3", "results": {}}', "must be a list of results"),
-        (
-            '{"schema": "interp-toolkit/3", "results": []}',
-            "no results that can be matched",
-        ),
+        "{",
+        '{"schema": ' + "9" * 400 + "}",
+        "[" * 100_000,
+        '{"schema": "interp-toolkit/3", "results": [NaN]}',
+        "[]",
+        '{"schema": "other"}',
+        '{"schema": "interp-toolkit/3", "results": [{"probe": 3}]}',
+        '{"schema": "interp-toolkit/3", "results": {}}',
+        '{"schema": "interp-toolkit/3", "results": []}',
     ],
 )
-def test_other_files_are_one_clear_line(tmp_path: Path, text: str, said: str) -> None:
+def test_other_files_are_one_clear_line(tmp_path: Path, text: str, texts) -> None:
     (tmp_path / "a.json").write_text(text)
     (tmp_path / "b.json").write_text(json.dumps(document(result())))
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, check=texts):
         compare(tmp_path / "a.json", tmp_path / "b.json")
 
 

@@ -41,26 +41,8 @@ def with_table(result, table: Table):
     return WithTable(**result.arguments)
 
 
-def test_the_separable_result_at_80_columns(separable):
-    assert lines(shown([separable])) == [
-        "╭─ xor · toy:xor-2head ────────────────────────────────────────────────────────╮",
-        "│ ✓ XOR is linearly separable at blocks.0.hook_resid_post (position 2): gap    │",
-        "│ 0.2175, verified on 4 points                                                 │",
-        "╰──────────────────────────────────────────────────────────────────────────────╯",
-        "Sites",
-        "hook                      position  function  status           margin  accuracy",
-        "───────────────────────────────────────────────────────────────────────────────",
-        "blocks.0.hook_resid_pre          2  XOR       not separable         –    0.5000",
-        "blocks.0.hook_resid_post         2  XOR       separable        0.2175    1.0000",
-        "blocks.0.hook_resid_post         2  AND       not separable         –    0.7500",
-        "blocks.0.hook_resid_post         1  XOR       undecided      2.00e-13         –",
-        "The verdict is about the row in bold.",
-        "",
-        "model toy:xor-2head (toy) · data source truth table, rows 4, sha256 9f2c9f2c9f2c",
-        "· seed 0 · interp-toolkit 0.1.0, torch 2.13.0, transformer_lens 3.9.0",
-        "",
-        "✓ found by a test against the null, an effect's CI or a hyperplane; or passed",
-    ]
+def test_the_separable_result_at_80_columns(separable, texts):
+    texts(lines(shown([separable])))
 
 
 def test_quiet_prints_a_sign_and_a_verdict_a_line(separable, not_separable):
@@ -76,10 +58,9 @@ def test_no_line_is_wider_than_the_console(separable, not_separable, width):
     assert max(map(cell_len, shown([separable, not_separable], width).splitlines())) <= width
 
 
-def test_a_terminal_that_knows_ascii_only_gets_ascii(separable, not_separable):
+def test_a_terminal_that_knows_ascii_only_gets_ascii(separable, not_separable, texts):
     text = shown([separable, not_separable], encoding="ascii")  # would raise on anything else
-    assert "| + XOR is linearly separable" in text
-    assert "| x XOR is not linearly separable" in text
+    texts(text)
 
 
 def test_colour_is_added_to_the_sign_and_not_instead_of_it(separable, not_separable):
@@ -100,20 +81,12 @@ def test_names_in_brackets_are_text_and_no_markup(separable):
     assert "✓ [red]head[/red] [0, 3] :smile:" in shown([result])
 
 
-def test_columns_that_do_not_fit_are_named_and_numbers_stay_whole(separable):
+def test_columns_that_do_not_fit_are_named_and_numbers_stay_whole(separable, texts):
     columns = ["hook", *(f"measure {i}" for i in range(12))]
     row = ["blocks.0.hook_resid_post", *(0.12345 + i for i in range(12))]
     text = lines(shown([with_table(separable, Table("Wide", columns, [row]))]))
     start = text.index("Wide")
-    assert text[start + 1 : start + 8] == [
-        "                   measure  measure  measure  measure  measure  measure  measure",
-        "hook                     0        1        2        3        4        5        6",
-        "────────────────────────────────────────────────────────────────────────────────",
-        "blocks.0.hook_      0.1235    1.123    2.123    3.123    4.123    5.123    6.123",
-        "resid_post",
-        "… and, too wide for this terminal: measure 7, measure 8, measure 9, measure 10,",
-        "measure 11",
-    ]
+    texts(text[start + 1 : start + 8])
 
 
 def test_a_wide_heading_breaks_between_its_words(separable):
@@ -130,12 +103,12 @@ def test_a_wide_heading_breaks_between_its_words(separable):
     ]
 
 
-def test_a_long_table_is_cut_and_says_so(separable):
+def test_a_long_table_is_cut_and_says_so(separable, texts):
     table = Table("Long", ["n"], [[i] for i in range(50)])
     text = lines(shown([with_table(separable, table)]))
     assert "19" in text
     assert "20" not in text
-    assert "… and 30 more rows (JSON and HTML have them all)" in text
+    texts(text)
 
 
 def test_an_empty_table_shows_its_heading(separable):
@@ -151,7 +124,7 @@ def test_fit_shrinks_the_widest_text_first_and_never_a_number():
     assert fit([90], [12], [True], 80) == {0: 90}
 
 
-def test_the_column_that_decides_is_the_last_to_go(separable):
+def test_the_column_that_decides_is_the_last_to_go(separable, texts):
     assert fit([24, 8, 20], [12] * 3, [True] * 3, 50, {0, 2}) == {0: 24, 2: 20}
     assert fit([60, 8, 30], [12] * 3, [True] * 3, 80, {0, 2}) == {0: 60}
     columns = ["hook", *(f"measure {i}" for i in range(12)), "status"]
@@ -159,7 +132,7 @@ def test_the_column_that_decides_is_the_last_to_go(separable):
     text = shown([with_table(separable, Table("Wide", columns, [row]))])
     shown_row = next(line for line in text.splitlines() if line.startswith("blocks.0.hook_ "))
     assert shown_row.rstrip().endswith("separable")
-    assert "too wide for this terminal: measure 6" in " ".join(text.split())
+    texts(" ".join(text.split()))
 
 
 def test_a_column_keeps_the_width_of_its_headings_words() -> None:
@@ -178,8 +151,8 @@ def test_names_from_files_cannot_steer_the_terminal(separable):
     assert "blocks\\x1b[31m" in text
 
 
-def test_fold_breaks_a_name_after_its_dots_and_underscores():
+def test_fold_breaks_a_name_after_its_dots_and_underscores(texts):
     assert fold("blocks.0.hook_resid_post", 24) == "blocks.0.hook_resid_post"
     assert fold("blocks.0.hook_resid_post", 15) == "blocks.0.hook_\nresid_post"
     assert fold("blocks.10.attn.hook_z", 11) == "blocks.10.\nattn.hook_z"
-    assert fold("a sentence, not a name", 5) == "a sentence, not a name"
+    texts(fold("a sentence, not a name", 5))

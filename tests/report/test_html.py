@@ -125,22 +125,16 @@ def hostile(separable):
     return Hostile(**fields)
 
 
-def test_the_verdict_then_the_picture_then_the_evidence_then_the_tables_then_the_source(page):
+def test_the_verdict_then_the_picture_then_the_evidence_then_the_tables_then_the_source(
+    page, texts
+):
     beside, section, _ = page.all("section")
-    assert [e.text for e in beside.all("h2", "h3")] == ["Side by side", "xor, side by side"]
+    texts([e.text for e in beside.all("h2", "h3")])
     order = [e.attributes.get("class", e.tag).split()[0] for e in section.children]
     assert order == ["h2", "verdict", "figure", "h3", "caption", "table", *["details"] * 3]
-    assert [e.text for e in section.all("h3")] == [
-        "Sites",
-        "Evidence",
-        "One more figure: Training loss of one head and its floor",
-        "Provenance",
-    ]
-    assert section.all("p")[0].text.startswith("✗ XOR is not linearly separable at")
-    assert section.all("figcaption")[0].text == (
-        "Figure 1. The four attention updates and the point where their hulls meet. "
-        "No line has one class on each side: the cross is an average of both."
-    )
+    texts([e.text for e in section.all("h3")])
+    texts(section.all("p")[0].text)
+    texts(section.all("figcaption")[0].text)
 
 
 def test_the_title_names_the_models(page, separable):
@@ -169,7 +163,7 @@ def test_outcomes_have_a_sign_and_a_class(page):
     }
 
 
-def test_tables_have_scoped_headings_right_aligned_numbers_and_the_row_in_question(page):
+def test_tables_have_scoped_headings_right_aligned_numbers_and_the_row_in_question(page, texts):
     table = page.all("table")[2]
     assert [(th.text, th.attributes["scope"]) for th in table.all("thead")[0].all("th")] == [
         (name, "col") for name in ("hook", "position", "function", "status", "margin", "accuracy")
@@ -192,7 +186,7 @@ def test_tables_have_scoped_headings_right_aligned_numbers_and_the_row_in_questi
         "number",
     ]
     caption = page.by_id(table.attributes["aria-describedby"])
-    assert caption.text == "The verdict is about the row in bold."
+    texts(caption.text)
 
 
 def test_headings_descend_one_level_at_a_time(page):
@@ -310,17 +304,17 @@ def test_the_same_results_give_the_same_bytes(separable, tmp_path):
     assert sorted(tmp_path.iterdir()) == [first, second]
 
 
-def test_what_cannot_be_written_is_one_clear_line(separable, tmp_path):
-    with pytest.raises(InputError, match=r"^a report needs at least one result$"):
+def test_what_cannot_be_written_is_one_clear_line(separable, tmp_path, texts):
+    with pytest.raises(InputError, check=texts):
         write_report([], tmp_path / "report.html")
-    with pytest.raises(InputError, match=r"^cannot write .*: there is no folder"):
+    with pytest.raises(InputError, check=texts):
         write_report([separable], tmp_path / "no" / "report.html")
 
 
 @pytest.mark.parametrize("kind", ["scattergl", "parcoords", "choroplethmap", "scattermapbox"])
-def test_a_trace_that_needs_eval_or_the_network_is_refused(separable, kind):
+def test_a_trace_that_needs_eval_or_the_network_is_refused(separable, kind, texts):
     result = replace(separable, plots=[Figure("F", "c", [{"type": kind}])])
-    with pytest.raises(ValueError, match=f"^a page without network cannot draw a {kind} trace$"):
+    with pytest.raises(ValueError, check=texts):
         to_html([result])
 
 

@@ -72,11 +72,13 @@ def test_a_variant_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert job == {**before, "settings": {**before["settings"], **more}}
 
 
-def test_what_a_variant_is_given_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_variant_is_given_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts
+) -> None:
     monkeypatch.setattr(cells, "train_variant", made_run)
     runner = Runner(tmp_path, workers=1, given={"retrieval": {"frozen-qk.lr": "2e-2"}})
     result = find("artefacts", "random-attention/table-1").run("small", 1, runner)
-    assert result.verdict.endswith("place of the study's own: retrieval.frozen-qk.lr=2e-2.")
+    texts(result.verdict)
     settings = result.provenance.settings
     assert settings["given"] == {"retrieval": {"frozen-qk.lr": "2e-2"}}
     assert settings["models"]["retrieval-frozen-qk"]["settings"]["lr"] == 0.02
@@ -105,54 +107,54 @@ def test_given_text_is_not_called_generated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("artefact", "recipe", "key", "value", "says"),
+    ("artefact", "recipe", "key", "value"),
     [
-        ("table-1", "wikitext", "text", "x", "the study trains k-hop and retrieval, not wikitext"),
-        ("table-1", "retrieval", "stepz", "5", "retrieval has no setting 'stepz'"),
-        ("table-1", "retrieval", "steps", "x", "steps = 'x': it must be a valid integer$"),
-        ("table-1", "retrieval", "variant", "mixit", "retrieval.variant cannot be set"),
-        ("table-1", "k-hop", "seed", "3", "k-hop.seed cannot be set: .* --seeds"),
-        ("table-1", "k-hop", "mixit.seed", "3", "k-hop.seed cannot be set: .* --seeds"),
-        ("table-1", "k-hop", "mixt.lr", "1", "k-hop has no variant 'mixt'; did you mean mixit?"),
-        ("table-1", "k-hop", "mixit.lrr", "1", "k-hop has no setting 'lrr'"),
-        ("table-1", "k-hop", "mixit.lr", "x", "lr = 'x': it must be a valid number"),
-        ("table-5", "decimal-addition", "standard.lr", "1", "as mixit and random, not as standard"),
-        ("figure-3", "retrieval", "mixit.lr", "1", "trains retrieval as frozen-qk, not as mixit"),
-        ("sde", "retrieval", "mixit.lr", "1", "the study takes no settings of recipes"),
-        ("table-6", "toy-text", "standard.lr", "1", "as mixit and random, not as standard"),
-        ("figure-2", "retrieval", "most_pairs", "3", "compares models by their most_pairs"),
-        ("figure-3", "retrieval", "variant", "mixit", "retrieval.variant cannot be set"),
-        ("figure-3", "k-hop", "steps", "5", "the study trains retrieval, not k-hop"),
-        ("sde", "retrieval", "steps", "5", "the study takes no settings of recipes"),
-        ("table-6", "retrieval", "steps", "5", "the study trains toy-text, not retrieval"),
-        ("table-6", "toy-text", "text", "no/such/folder", "there is no folder no/such/folder"),
-        ("table-2", "toy-text", "text", "no/such/folder", "there is no folder no/such/folder"),
+        ("table-1", "wikitext", "text", "x"),
+        ("table-1", "retrieval", "stepz", "5"),
+        ("table-1", "retrieval", "steps", "x"),
+        ("table-1", "retrieval", "variant", "mixit"),
+        ("table-1", "k-hop", "seed", "3"),
+        ("table-1", "k-hop", "mixit.seed", "3"),
+        ("table-1", "k-hop", "mixt.lr", "1"),
+        ("table-1", "k-hop", "mixit.lrr", "1"),
+        ("table-1", "k-hop", "mixit.lr", "x"),
+        ("table-5", "decimal-addition", "standard.lr", "1"),
+        ("figure-3", "retrieval", "mixit.lr", "1"),
+        ("sde", "retrieval", "mixit.lr", "1"),
+        ("table-6", "toy-text", "standard.lr", "1"),
+        ("figure-2", "retrieval", "most_pairs", "3"),
+        ("figure-3", "retrieval", "variant", "mixit"),
+        ("figure-3", "k-hop", "steps", "5"),
+        ("sde", "retrieval", "steps", "5"),
+        ("table-6", "retrieval", "steps", "5"),
+        ("table-6", "toy-text", "text", "no/such/folder"),
+        ("table-2", "toy-text", "text", "no/such/folder"),
     ],
 )
 def test_what_cannot_be_given_is_refused_before_anything_starts(
-    artefact: str, recipe: str, key: str, value: str, says: str, tmp_path: Path
+    artefact: str, recipe: str, key: str, value: str, texts, tmp_path: Path
 ) -> None:
     folder = tmp_path / "study"
     runner = Runner(folder, workers=1, given={recipe: {key: value}})
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, check=texts):
         find("artefacts", f"random-attention/{artefact}").run("small", 1, runner)
     assert not folder.exists()
 
 
-def test_a_recipe_that_is_trained_without_a_variant_takes_none(tmp_path: Path) -> None:
+def test_a_recipe_that_is_trained_without_a_variant_takes_none(tmp_path: Path, texts) -> None:
     runner = Runner(tmp_path / "study", workers=1, given={"xor": {"steps": "5", "1-head.lr": "1"}})
     assert runner.settings_for("xor") == {"steps": "5"}
-    with pytest.raises(InputError, match="trains xor as no variant of it, not as 1-head"):
+    with pytest.raises(InputError, match="1-head", check=texts):
         runner.run([])
 
 
-def test_sweeps_and_litmus_tests_ask_for_their_texts_first(tmp_path: Path) -> None:
+def test_sweeps_and_litmus_tests_ask_for_their_texts_first(tmp_path: Path, texts) -> None:
     folder = tmp_path / "study"
     text = {"text": str(tmp_path / "no such folder")}
-    with pytest.raises(InputError, match="there is no folder"):
+    with pytest.raises(InputError, check=texts):
         litmus("toy-text", settings=text, runner=Runner(folder, workers=1))
     file = SweepFile(recipe="toy-text", settings=text, grid={"lr": [0.1, 0.2]})
-    with pytest.raises(InputError, match="there is no folder"):
+    with pytest.raises(InputError, check=texts):
         sweep(file, Runner(folder, workers=1), keep=lambda found: None)
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "train.jsonl").write_text('{"words": 3}\n')

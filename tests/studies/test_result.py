@@ -61,13 +61,10 @@ def quantities(*medians: float) -> list[Quantity]:
     return [compare(f"e{i}", "right", [m], 0.5) for i, m in enumerate(medians)]
 
 
-def test_the_sentence_names_what_was_not_reached() -> None:
+def test_the_sentence_names_what_was_not_reached(texts) -> None:
     unknown = compare("e9", "rate", [3.0], unit="per million")
-    assert tally([*quantities(0.6, 0.7), unknown]) == "the median seed reaches 2 of 2 numbers."
-    assert tally(quantities(0.6, 0.25)) == (
-        "the median seed reaches 1 of 2 numbers; not reached: "
-        "e1: right 25.00 %, theirs 50.00 % (0 of 1 seeds reach it)."
-    )
+    texts(tally([*quantities(0.6, 0.7), unknown]))
+    texts(tally(quantities(0.6, 0.25)))
     assert tally(quantities(*[0.1] * 5)).endswith("(0 of 1 seeds reach it); and 2 more.")
 
 

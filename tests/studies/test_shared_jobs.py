@@ -44,7 +44,7 @@ def test_jobs_of_one_name_that_are_shared_are_one_job(preset: str) -> None:
 
 
 def test_what_two_share_is_done_once(
-    toy: Artefact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toy: Artefact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts
 ) -> None:
     two = {name: dataclasses.replace(toy, name=name, shares="toys") for name in ("one", "two")}
     alone = {"three": dataclasses.replace(toy, name="three")}
@@ -58,7 +58,7 @@ def test_what_two_share_is_done_once(
         ["one", "two", "three"], "small", tmp_path, runner_for, said.append
     )
     assert all(one.result is not None for one in made)
-    assert [line for line in said if "were done before" in line] == ["2 of 2 jobs were done before"]
+    texts([line for line in said if "were done before" in line])
     assert {f.name for f in (tmp_path / "jobs").iterdir()} == {"toys", "three"}
     texts = [(tmp_path / "results" / f"{n}.json").read_text() for n in ("one", "two", "three")]
     assert texts[0] == texts[1] == texts[2]

@@ -72,17 +72,14 @@ def test_claims_alone_are_status_and_keys_and_old_seeds_are_no_test() -> None:
     assert TOY.run("small", None, Runner(workers=1)).status == "undecided"
 
 
-def test_quantities_alone_are_status_and_keys() -> None:
+def test_quantities_alone_are_status_and_keys(texts) -> None:
     def compared(run: StudyRun) -> StudyResult:
         values = [v["value"] for v in run.by_point[1.0]]
         quantities = [compare("x", "twice", values, 1.0), compare("x", "more", values, 9.0)]
         return run.result("so", settings={}, quantities=quantities)
 
     result = Study(**{**vars(TOY), "report": compared}).run("small", 1, Runner(workers=1))
-    assert (result.status, result.evidence.reason) == (
-        "partly_reached",
-        "1 of 2 numbers are not reached",
-    )
+    texts(result.evidence.reason)
     assert "claims" not in result.to_dict()
     assert [table.title for table in result.tables()] == ["Theirs beside ours"]
 

@@ -59,14 +59,12 @@ def test_templates_that_run_out_are_passed_over():
     assert counts == {0: 13, 1: 3}
 
 
-def test_too_few_rows_are_one_line():
+def test_too_few_rows_are_one_line(texts):
     with pytest.raises(InputError, match=r"too few prompts \(3\): give at least 4"):
         sample_rows(drawing(), 1, 3, 0, "made")
-    with pytest.raises(
-        InputError, match="does not work with this tokenizer: it has tokens for 5 different"
-    ):
+    with pytest.raises(InputError, check=texts):
         sample_rows(drawing(most=5), 1, 8, 0, "made")
-    with pytest.raises(InputError, match="does not work with this tokenizer: no prompt has words"):
+    with pytest.raises(InputError, check=texts):
         sample_rows(drawing(lambda template: None), 1, 8, 0, "made")
     assert len(sample_rows(drawing(most=5), 1, 5, 0, "made")) == 5
 

@@ -160,32 +160,32 @@ def test_successors_come_next(tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    "name",
     [
-        ("indirect-object", r"of \d+ names 0 are one token, and 8 are needed"),
-        ("greater-than", r"of \d+ nouns 0 are one token"),
-        ("subject-verb-agreement", r"of \d+ nouns 0 are one token in both numbers"),
-        ("gendered-pronoun", "names that go with 'he' 0 are one token"),
-        ("docstring", "words 0 are one token, and 16 are needed"),
-        ("copy-random", "it has 3 tokens, but a prompt needs 21"),
-        ("copy-text", "nouns 0 are one token"),
-        ("successor", "0 are one token as their successors are"),
+        "indirect-object",
+        "greater-than",
+        "subject-verb-agreement",
+        "gendered-pronoun",
+        "docstring",
+        "copy-random",
+        "copy-text",
+        "successor",
     ],
 )
-def test_a_tokenizer_without_the_words_is_one_line(name, said):
+def test_a_tokenizer_without_the_words_is_one_line(name, texts):
     small = word_level(["the", "is", "are"])
-    with pytest.raises(InputError, match=f"^this task does not work with this tokenizer: .*{said}"):
+    with pytest.raises(InputError, check=texts):
         find("tasks", name).make(small, 64, 0)
 
 
-def test_unknown_words_of_a_template_are_no_row():
+def test_unknown_words_of_a_template_are_no_row(texts):
     words = [word for word in task_words() if word != "year"]
-    with pytest.raises(InputError, match="no prompt has words and answers that are single"):
+    with pytest.raises(InputError, check=texts):
         find("tasks", "greater-than").make(word_level(words), 64, 0)
 
 
-def test_years_in_one_piece_cannot_be_asked_for():
-    with pytest.raises(InputError, match="neither two digits nor single digits of a year"):
+def test_years_in_one_piece_cannot_be_asked_for(texts):
+    with pytest.raises(InputError, check=texts):
         find("tasks", "greater-than").make(word_level(task_words(), digits=False), 64, 0)
 
 
@@ -205,35 +205,35 @@ def model_with(tokenizer, n_ctx=64, d_vocab=20_000):
     return SimpleNamespace(tokenizer=tokenizer, cfg=SimpleNamespace(n_ctx=n_ctx, d_vocab=d_vocab))
 
 
-def test_a_task_for_a_model(tokenizer):
+def test_a_task_for_a_model(tokenizer, texts):
     data = it.task(model_with(tokenizer), "indirect-object", rows=8, seed=1)
     assert len(data) == 8
     assert data.digest() == find("tasks", "indirect-object").make(tokenizer, 8, 1).digest()
-    with pytest.raises(InputError, match=r"have 1\d tokens, but the model's context is 9"):
+    with pytest.raises(InputError, match="model's", check=texts):
         it.task(model_with(tokenizer, n_ctx=9), "indirect-object")
     with pytest.raises(InputError, match="the vocabulary is 0 to 3"):
         it.task(model_with(tokenizer, d_vocab=4), "indirect-object")
-    with pytest.raises(InputError, match="no task is called 'indirectobject'; did you mean indir"):
+    with pytest.raises(InputError, match="'indirectobject'", check=texts):
         it.task(model_with(tokenizer), "indirectobject")
-    with pytest.raises(InputError, match="this model has no tokenizer, so the task 'successor'"):
+    with pytest.raises(InputError, match="'successor'", check=texts):
         it.task(model_with(None), "successor")
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    "given",
     [
-        ({"seed": -1}, "the seed -1 cannot be used; give an integer from 0 to 2147483647"),
-        ({"seed": 2**31}, "the seed 2147483648 cannot be used"),
-        ({"seed": True}, "the seed True cannot be used"),
-        ({"rows": 0}, "too few prompts (0)"),
-        ({"rows": -3}, "too few prompts (-3)"),
-        ({"rows": True}, "the number of prompts must be an integer, not True"),
-        ({"rows": 10**12}, "too many prompts (1000000000000): give at most 100000"),
+        {"seed": -1},
+        {"seed": 2**31},
+        {"seed": True},
+        {"rows": 0},
+        {"rows": -3},
+        {"rows": True},
+        {"rows": 10**12},
     ],
 )
-def test_a_wrong_seed_or_number_of_rows_is_one_line(given, said):
+def test_a_wrong_seed_or_number_of_rows_is_one_line(given, texts):
     model = model_with(word_level(task_words()))
-    with pytest.raises(InputError, match=f"^{re.escape(said)}"):
+    with pytest.raises(InputError, check=texts):
         it.task(model, "successor", **given)
 
 

@@ -104,7 +104,7 @@ def test_pairs_are_the_logits_in_order() -> None:
     assert pairs_of(4).tolist() == [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]]
 
 
-def test_a_high_power_gets_below_the_affine_readout_and_the_mean_square_does_not() -> None:
+def test_a_high_power_gets_below_the_affine_readout_and_the_mean_square_does_not(texts) -> None:
     config = UandTraining(seeds=2, steps=1_200)
     run = train(config)
     worst = run.training["worst"]
@@ -114,8 +114,7 @@ def test_a_high_power_gets_below_the_affine_readout_and_the_mean_square_does_not
     squares = train(UandTraining(seeds=1, steps=1_200, power=2))
     assert squares.training["rms"] < run.training["rms"]
     assert squares.training["worst"] > 0.35
-    assert "2 of 2 seeds read every pair" in run.verdict
-    assert f"the best one's is {worst:.3f}" in run.verdict
+    texts(run.verdict)
     assert "0 of 1 seed " in squares.verdict
 
 
@@ -178,25 +177,19 @@ def test_the_shipped_layer_reads_every_pair() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    "settings",
     [
-        ({"n_features": 4, "most_on": 5}, r"most_on \(5\) is above n_features \(4\)"),
-        ({"d_in": 13}, "leave it out for one-hot"),
-        ({"power": 1}, "greater than or equal to 2"),
-        ({"n_features": 65}, "less than or equal to 64"),
-        (
-            {"rows": 10**7, "n_features": 64, "most_on": 20},
-            "10,000,000 inputs x 2,016 pairs take 75.1 GiB a step, more than 2: lower rows",
-        ),
-        ({"rows": 40_000, "n_features": 40, "n_neurons": 16_384, "most_on": 4}, "x 16,384 neurons"),
-        (
-            {"rows": 140_000, "n_features": 64, "most_on": 4, "dtype": "float64"},
-            "140,000 inputs x 2,016 pairs take 2.1 GiB",
-        ),
+        {"n_features": 4, "most_on": 5},
+        {"d_in": 13},
+        {"power": 1},
+        {"n_features": 65},
+        {"rows": 10**7, "n_features": 64, "most_on": 20},
+        {"rows": 40_000, "n_features": 40, "n_neurons": 16_384, "most_on": 4},
+        {"rows": 140_000, "n_features": 64, "most_on": 4, "dtype": "float64"},
     ],
 )
-def test_settings_that_cannot_work_are_refused(settings, said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
+def test_settings_that_cannot_work_are_refused(settings, texts) -> None:
+    with pytest.raises(ValidationError, check=texts):
         UandTraining(**settings)
 
 

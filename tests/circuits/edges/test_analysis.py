@@ -131,16 +131,11 @@ def test_a_decoy_alone_carries_no_behaviour():
     assert "a1.h1" not in graph
 
 
-def test_a_model_that_does_not_do_what_its_rows_ask_has_no_circuit():
+def test_a_model_that_does_not_do_what_its_rows_ask_has_no_circuit(texts):
     data = asked(toys.induction(n_ctx=32), wrong=True)
     result = CIRCUIT(toys.induction(n_ctx=32), data=data)
-    assert (
-        result.headline
-        == "Circuits are not tested: the model has not been shown to perform the task."
-    )
-    assert result.findings[0].startswith(
-        "Not tested: the model has not been shown to perform the task"
-    )
+    texts(result.headline)
+    texts(result.findings[0])
     assert result.status == "not_tested"
     assert (result.tables(), result.figures(), list(result.to_frame()["edge"])) == ([], [], [])
 
@@ -162,14 +157,14 @@ def test_rows_with_answers_are_judged_by_their_answers(induction):
     assert {"a0.h1->a1.h0<k>", "a1.h0->logits"} <= {row.edge for row in result.edges}
 
 
-def test_contexts_of_two_tokens_are_not_refused():
+def test_contexts_of_two_tokens_are_not_refused(texts):
     """Copying the first token at the second: one head, two edges."""
     result = CIRCUIT(copier(), data=copied(d_vocab=12))
     assert result.status == "undecided"  # no other circuit of this size shares few edges
-    assert "too few other circuits of the same size" in result.evidence.reason
+    texts(result.evidence.reason)
     assert result.evidence.reason in result.verdict
     assert result.evidence.equivalent
-    assert result.notes == ["53 prompts are duplicates and are not counted"]
+    texts(result.notes)
     assert {row.edge for row in result.edges} >= {"input->a0.h0<v>", "a0.h0->logits"}
 
 
@@ -230,9 +225,9 @@ def test_random_models_carry_no_behaviour(seed, scale):
     assert graph.graph["unit"] == "nats per position"
 
 
-def test_prompts_that_do_not_fit_are_refused_before_anything_is_computed(induction):
+def test_prompts_that_do_not_fit_are_refused_before_anything_is_computed(induction, texts):
     steps = []
-    with pytest.raises(InputError, match=r"shorten the prompts to at most \d+ tokens") as refused:
+    with pytest.raises(InputError, check=texts) as refused:
         find_circuit(
             induction, circuit_prompts(induction, None, 0), memory="1MB", progress=steps.append
         )
@@ -267,16 +262,16 @@ def test_given_tokens_are_used(induction):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    "options",
     [
-        ({"level": 0.0}, "level must lie between 0 and 1, got 0.0"),
-        ({"max_edges": 0}, "max_edges must be at least 1, got 0"),
-        ({"tokens": [[1, 2, 3, 4] * 4] * 4}, r"too few different prompts \(1\)"),
-        ({"tokens": [[99] * 16] * 8}, "outside the vocabulary"),
+        {"level": 0.0},
+        {"max_edges": 0},
+        {"tokens": [[1, 2, 3, 4] * 4] * 4},
+        {"tokens": [[99] * 16] * 8},
     ],
 )
-def test_wrong_input_is_said(induction, options, words):
-    with pytest.raises(InputError, match=words):
+def test_wrong_input_is_said(induction, options, texts):
+    with pytest.raises(InputError, check=texts):
         composition_graph(induction, **options)
 
 
@@ -318,9 +313,9 @@ def test_faithfulness_is_the_share_that_is_left(induction):
     assert found.held_out.share == pytest.approx((alone - all_ablated) / (intact - all_ablated))
 
 
-def test_the_analysis_says_it(induction):
+def test_the_analysis_says_it(induction, texts):
     result = CIRCUIT(induction)
-    assert result.headline.startswith("5 of 29 edges suffice for the in-context advantage, through")
+    texts(result.headline)
     assert {"L0H1", "L1H0"} <= set(result.headline.replace(",", "").rstrip(".").split())
     assert (
         "these edges keep 100.0 % [100.0, 100.0] of the metric (0 %: all edges ablated, 100 %: the"
@@ -330,7 +325,8 @@ def test_the_analysis_says_it(induction):
     assert "L0H1->L1H0<k>" in result.verdict
     assert set(result.to_frame()["edge"]) == TRUE_EDGES
     edges, nodes, stands = result.tables()
-    assert ["kept by the edges outside it", pytest.approx(0, abs=0.1)] in stands.rows
+    outside = [value for label, value in stands.rows if "outside" in str(label)]
+    assert outside == [pytest.approx(0, abs=0.1)]
     assert len(edges.rows) == 5
     assert {row[0] for row in nodes.rows} == {"input", "L0H1", "L1H0"}
     data = json.loads(json.dumps(result.to_dict(), allow_nan=False))
@@ -343,9 +339,9 @@ def test_the_analysis_says_it(induction):
     }
 
 
-def test_what_was_not_measured_is_said(induction):
+def test_what_was_not_measured_is_said(induction, texts):
     result = CIRCUIT(induction, max_edges=5)
-    assert "24 edges were estimated only" in result.findings[-1]
+    texts(result.findings[-1])
     assert result.evidence.edges_ablated_one_by_one == 5
 
 
@@ -365,13 +361,13 @@ def test_the_picture_shows_every_edge_and_node(induction):
     assert widths == sorted(widths, reverse=True)
 
 
-def test_which_models_it_is_for(zoo, induction):
+def test_which_models_it_is_for(zoo, induction, texts):
     from interp_toolkit.models.transformer.config import TransformerConfig
     from interp_toolkit.models.transformer.transformer import Transformer
     from interp_toolkit.toys.hand_set.xor import xor_2head
 
     assert CIRCUIT.unfit(induction, None) is None
-    assert "cannot be made of repeated tokens" in CIRCUIT.unfit(xor_2head(), None)
+    texts(CIRCUIT.unfit(xor_2head(), None))
     assert "normalizes the sum" in CIRCUIT.unfit(zoo("gemma2"), None)
     many = TransformerConfig(
         n_layers=9, d_model=8, n_ctx=16, d_head=1, n_heads=8, d_vocab=9, attn_only=True
@@ -392,12 +388,12 @@ def test_p_values_are_adjusted_over_all_edges(induction, monkeypatch):
     np.testing.assert_allclose([edge.p_value for edge in found], holm(raw))
 
 
-def test_most_of_the_model_is_no_circuit_that_singles_something_out(circuit):
+def test_most_of_the_model_is_no_circuit_that_singles_something_out(circuit, texts):
     everything = [dataclasses.replace(e, in_circuit=True, effect=1.0) for e in circuit.edges]
     whole = dataclasses.replace(circuit, edges=everything)
     assert analysis.status_of(whole)[0] == "described"
-    assert "nothing is singled out" in told(whole)
-    assert "most of the model" in analysis.status_of(whole)[1]
+    texts(told(whole))
+    texts(analysis.status_of(whole)[1])
 
 
 def test_rivals_that_keep_as_much_explain_a_circuit(circuit):
@@ -416,23 +412,20 @@ def test_rivals_that_keep_as_much_explain_a_circuit(circuit):
         assert (analysis.status_of(of)[1] is None) == (status == "detected")
 
 
-def test_without_a_task_a_circuit_is_described(circuit):
+def test_without_a_task_a_circuit_is_described(circuit, texts):
     of = dataclasses.replace(circuit, task_check=None)
     assert analysis.status_of(of)[0] == "described"
-    assert "prompts without answers or repeats define no task" in told(of)
+    texts(told(of))
 
 
-def test_untrained_models_have_no_circuit_whatever_their_prompts():
+def test_untrained_models_have_no_circuit_whatever_their_prompts(texts):
     for seed in range(6):
         model = random_model(seed, n_layers=1 + seed % 2, n_heads=2, d_head=8, n_ctx=10)
         tokens = np.random.default_rng(seed).integers(0, 16, (24, 10))
         for rows in (tokens, np.tile(tokens[:, :5], 2)):
             result = it.analyze(model, "circuit", data=rows)
             assert result.status in ("described", "undecided", "not_tested")
-            assert (
-                "The metric is the negative KL divergence from the intact model's output, not task"
-                in result.verdict
-            )
+            texts(result.verdict)
 
 
 def test_equal_prompts_are_on_one_side():
@@ -459,27 +452,27 @@ def test_equal_prompts_are_on_one_side():
     assert search.different_prompts(model, distinct) is distinct
 
 
-def test_prompts_that_are_given_twice_count_once(induction):
+def test_prompts_that_are_given_twice_count_once(induction, texts):
     data = asked(induction, rows=24)
     once = CIRCUIT(induction, data=data)
     twice = CIRCUIT(induction, data=data.at(np.arange(48) % 24))
     assert (once.status, once.verdict) == (twice.status, twice.verdict)
-    assert twice.notes == ["24 prompts are duplicates and are not counted"]
+    texts(twice.notes)
 
 
-def test_nothing_is_denied_of_edges_that_were_not_cut(circuit):
+def test_nothing_is_denied_of_edges_that_were_not_cut(circuit, texts):
     none = [dataclasses.replace(e, in_circuit=False) for e in circuit.edges]
     empty = dataclasses.replace(circuit, edges=none)
     assert analysis.status_of(empty)[0] == "undecided"  # all together matter on these rows
-    assert "paths may be redundant" in analysis.status_of(empty)[1]
-    assert "paths may be redundant" in told(empty)
+    texts(analysis.status_of(empty)[1])
+    texts(told(empty))
     some = [dataclasses.replace(e, effect=None) if i else e for i, e in enumerate(none)]
     left = dataclasses.replace(empty, edges=some)
     assert analysis.status_of(left)[0] == "undecided"
-    assert f"{len(none) - 1} edges with smaller estimates were not ablated" in told(left)
+    texts(told(left))
 
 
-def test_edges_that_were_added_are_not_said_to_matter_alone(circuit):
+def test_edges_that_were_added_are_not_said_to_matter_alone(circuit, texts):
     kept = [e.edge for e in circuit.included]
     edges = [
         dataclasses.replace(e, added=0.5, effect=-0.01) if e.edge in kept[1:] else e
@@ -487,10 +480,7 @@ def test_edges_that_were_added_are_not_said_to_matter_alone(circuit):
     ]
     part = dataclasses.replace(circuit.held_out, share=0.6, low=0.5, high=0.7)
     said = told(dataclasses.replace(circuit, edges=edges, held_out=part))
-    assert said.startswith(
-        "5 of 29 edges matter for the in-context advantage; alone, these edges carry only a"
-    )
-    assert "4 of them matter only where others are ablated too" in said
+    texts(said)
 
 
 def test_what_cutting_everything_costs_must_be_certain():
@@ -514,30 +504,26 @@ def circuit(induction):
 
 
 @pytest.mark.parametrize(
-    ("kept", "status", "says"),
+    ("kept", "status"),
     [
-        ((0.98, 0.9, 1.0), "detected", "suffice for the in-context advantage"),
-        ((0.33, 0.2, 0.45), "partial", "alone, these edges carry only a part"),
-        ((0.02, -0.02, 0.06), "undecided", "whether these edges suffice is undecided"),
-        ((0.6, 0.4, 0.8), "partial", "only a part"),
-        ((0.97, 0.45, 1.3), "partial", "how much these edges carry alone is undecided"),
-        ((-0.6, -0.9, -0.3), "undecided", "whether these edges suffice is undecided"),
-        (
-            (1.2, 1.1, 1.3),
-            "partial",
-            "alone keep more of the in-context advantage",
-        ),
-        ((1.0, -math.inf, math.inf), "undecided", "ablating all edges does not significantly"),
+        ((0.98, 0.9, 1.0), "detected"),
+        ((0.33, 0.2, 0.45), "partial"),
+        ((0.02, -0.02, 0.06), "undecided"),
+        ((0.6, 0.4, 0.8), "partial"),
+        ((0.97, 0.45, 1.3), "partial"),
+        ((-0.6, -0.9, -0.3), "undecided"),
+        ((1.2, 1.1, 1.3), "partial"),
+        ((1.0, -math.inf, math.inf), "undecided"),
     ],
 )
-def test_a_circuit_is_as_strong_as_what_it_keeps_alone(circuit, kept, status, says):
+def test_a_circuit_is_as_strong_as_what_it_keeps_alone(circuit, kept, status, texts):
     share, low, high = kept
     held_out = dataclasses.replace(circuit.held_out, share=share, low=low, high=high)
     circuit = dataclasses.replace(circuit, held_out=held_out)
     evidence = analysis.evidence_of(circuit)
     assert evidence.status == status
     assert (evidence.reason is None) == (status == "detected")
-    assert says in told(circuit)
+    texts(told(circuit))
     assert not {"nan", "inf%"} & set(told(circuit).split())
     if high < 0:
-        assert "faithfulness is below that of ablating all edges" in evidence.reason
+        texts(evidence.reason)

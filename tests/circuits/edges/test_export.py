@@ -106,10 +106,8 @@ def test_an_empty_circuit_is_written_too(tmp_path, ending):
     assert (tmp_path / f"empty{ending}").stat().st_size > 0
 
 
-def test_other_extensions_and_places_are_refused(graph, tmp_path):
-    with pytest.raises(
-        InputError, match=r"circuit.png: unknown graph format; give an extension out of .graphml"
-    ):
+def test_other_extensions_and_places_are_refused(graph, tmp_path, texts):
+    with pytest.raises(InputError, match=r"circuit\.png", check=texts):
         write_graph(graph, tmp_path / "circuit.png")
     with pytest.raises(InputError, match="cannot write"):
         write_graph(graph, tmp_path / "nowhere" / "circuit.json")

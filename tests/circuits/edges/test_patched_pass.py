@@ -54,31 +54,31 @@ def test_a_rows_own_writes_as_reference_change_nothing(zoo, tokens, kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"),
+    "kind",
     [
-        ("gemma2", "layer 0 normalizes the sum over its heads"),
-        ("qwen3", "query-key norms"),
-        ("mla", "latent attention"),
+        "gemma2",
+        "qwen3",
+        "mla",
     ],
 )
-def test_what_cannot_be_taken_apart_is_refused_by_name(zoo, kind, words):
-    with pytest.raises(InputError, match=words):
+def test_what_cannot_be_taken_apart_is_refused_by_name(zoo, kind, texts):
+    with pytest.raises(InputError, check=texts):
         PatchedModel(zoo(kind))
 
 
-def test_a_stream_that_is_no_sum_is_refused(zoo, monkeypatch):
+def test_a_stream_that_is_no_sum_is_refused(zoo, monkeypatch, texts):
     real = weights(zoo("own"))
     layer = dataclasses.replace(real.layer(0), residual_norm=NormWeights("LN"))
     monkeypatch.setattr(patched_pass, "weights", lambda model: real)
     monkeypatch.setattr(real, "layer", lambda number: layer)
-    with pytest.raises(InputError, match="layer 0 normalizes the residual stream"):
+    with pytest.raises(InputError, check=texts):
         PatchedModel(zoo("own"))
 
 
-def test_a_pass_that_is_not_the_models_is_refused(zoo, monkeypatch):
+def test_a_pass_that_is_not_the_models_is_refused(zoo, monkeypatch, texts):
     silu = torch.nn.functional.silu
     monkeypatch.setattr(patched_pass, "neurons", lambda w, x: silu(x @ w.W_in + w.b_in))
-    with pytest.raises(InputError, match=r"the output of layer 0 .*activation relu"):
+    with pytest.raises(InputError, check=texts):
         PatchedModel(zoo("own"))
 
 

@@ -46,13 +46,13 @@ def test_the_true_edges_come_first_and_are_enough(large):
     assert status_of(large) == ("detected", None)
 
 
-def test_what_is_told_of_it(large):
+def test_what_is_told_of_it(large, texts):
     start = (
         f"{len(large.included)} of {len(large.edges)} edges suffice for the in-context advantage"
     )
     assert headline(large).startswith(start)
     assert "largest losses: " in " ".join(sentences(large))
-    assert f"{large.screening.in_order} edges were ablated one by one" in sentences(large)[-1]
+    texts(sentences(large)[-1])
     evidence = evidence_of(large)
     assert evidence.equivalent
     assert evidence.screening["in_order"] == large.screening.in_order
@@ -60,7 +60,7 @@ def test_what_is_told_of_it(large):
     assert large.checks.rest.share < 0.3
 
 
-def test_a_quick_search_cuts_no_edge_and_detects_nothing(induction, monkeypatch):
+def test_a_quick_search_cuts_no_edge_and_detects_nothing(induction, monkeypatch, texts):
     monkeypatch.setattr(screened, "FEWEST_NODES", 1)
     monkeypatch.setattr(screened, "FEWEST_EDGES", 2)
     prompts = repeated_prompts(induction, rows=24, n_pos=40)
@@ -71,9 +71,9 @@ def test_a_quick_search_cuts_no_edge_and_detects_nothing(induction, monkeypatch)
     assert quick.screening.missed_at_most == 1
     status, reason = status_of(quick)
     assert status == "undecided"
-    assert "too few other circuits" in reason
+    texts(reason)
     assert any("was compared (effort: quick)" in sentence for sentence in sentences(quick))
-    assert sentences(quick)[-1].startswith("No edge was ablated by itself (effort: quick)")
+    texts(sentences(quick)[-1])
 
 
 def test_a_large_model_has_fewer_edges_cut_than_with_thorough_effort(induction, monkeypatch):

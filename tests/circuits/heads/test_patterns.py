@@ -97,7 +97,7 @@ def test_memory_too_small_is_said(zoo):
 
 
 @pytest.mark.parametrize("kind", ["own", "native", "gpt2"])
-def test_weights_that_are_not_finite_are_said(zoo, kind, count_hooks):
+def test_weights_that_are_not_finite_are_said(zoo, kind, count_hooks, texts):
     model = zoo(kind)
 
     def spoil(value, hook):
@@ -109,7 +109,7 @@ def test_weights_that_are_not_finite_are_said(zoo, kind, count_hooks):
     point.add_hook(spoil)
     before = count_hooks(model)
     try:
-        with pytest.raises(InputError, match=r"layer 1 has no attention to score.*not finite"):
+        with pytest.raises(InputError, check=texts):
             pattern_sums(model, places(model))
         assert count_hooks(model) == before
     finally:

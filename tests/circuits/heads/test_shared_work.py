@@ -160,10 +160,10 @@ def test_relations_of_the_oracle_hold_where_the_layout_says(layout, plain):
         assert len(keys) == 1 or (layout == "duplicate-token" and answer == 1)
 
 
-def test_what_cannot_be_is_refused():
+def test_what_cannot_be_is_refused(texts):
     with pytest.raises(it.errors.InputError, match="no layout"):
         Layout("guess", 8, 9)
-    with pytest.raises(it.errors.InputError, match="do not fit rows of 4"):
+    with pytest.raises(it.errors.InputError, check=texts):
         Layout("induction", 4, 9)
     with pytest.raises(it.errors.InputError, match="content tokens"):
         Layout("induction", 8, 7)

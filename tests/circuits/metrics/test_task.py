@@ -114,7 +114,7 @@ def test_fractions_of_the_metric_hold_as_often_as_they_say():
     assert wider / draws < 0.35
 
 
-def test_the_task_is_performed_where_the_answers_are_known_and_not_where_they_are_shuffled():
+def test_the_task_is_performed_where_the_answers_are_known_and_not_where_they_are_shuffled(texts):
     model = induction()
     data = rows_asking(model)
     checked = check_task(model, task_of(model, prompts_from_data(data, model))[0])
@@ -126,9 +126,7 @@ def test_the_task_is_performed_where_the_answers_are_known_and_not_where_they_ar
         model, task_of(model, prompts_from_data(rows_asking(model, shuffled), model))[0]
     )
     assert not away.yes
-    assert (
-        "a fixed answer, chosen on one half of the prompts and tested on the other" in away.summary
-    )
+    texts(away.summary)
 
 
 def test_repetition_is_a_task_where_it_is_used():
@@ -138,7 +136,7 @@ def test_repetition_is_a_task_where_it_is_used():
         assert check_task(model, task).yes is yes
 
 
-def test_why_repetition_does_not_count_is_what_the_readings_show():
+def test_why_repetition_does_not_count_is_what_the_readings_show(texts):
     task, _ = task_of(induction(), repeated_prompts(induction()))
     spread = np.linspace(-1, 1, 16) / 1000
     repeated = 3 + spread
@@ -150,38 +148,35 @@ def test_why_repetition_does_not_count_is_what_the_readings_show():
         columns = [-repeated, repeated, 3 + advantage - spread, 3 + preferred - spread]
         summary = task.check(np.stack([*columns, np.zeros(16)], axis=1)).summary
         assert reason in summary
-        assert f"repetition raises the next token's log-probability by {advantage:.3g}" in summary
+        texts(summary)
         assert ("likelier" in summary) == (preferred < 0)
 
 
-def test_an_answer_that_the_model_cannot_give_is_one_line():
+def test_an_answer_that_the_model_cannot_give_is_one_line(texts):
     model = induction()
     answers = np.full((40, 1), model.cfg.d_vocab)
-    with pytest.raises(InputError, match="not one of the model's"):
+    with pytest.raises(InputError, match="model's", check=texts):
         task_of(model, prompts_from_data(rows_asking(model, answers), model))
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    "given",
     [
-        ({"answers": np.zeros((3, 1), int)}, "for 2 rows"),
-        ({"answers": np.full((2, 1), -1)}, "not a token id"),
-        ({"answers": np.zeros((2, 2), int)}, "need answer_positions"),
-        ({"answers": np.zeros(2, int), "answer_positions": np.array([9])}, "outside row"),
-        ({"answer_positions": np.array([0])}, "without answers"),
-        (
-            {"answers": np.zeros((2, 2), int), "answer_positions": np.zeros((2, 3), int)},
-            "do not fit answers",
-        ),
+        {"answers": np.zeros((3, 1), int)},
+        {"answers": np.full((2, 1), -1)},
+        {"answers": np.zeros((2, 2), int)},
+        {"answers": np.zeros(2, int), "answer_positions": np.array([9])},
+        {"answer_positions": np.array([0])},
+        {"answers": np.zeros((2, 2), int), "answer_positions": np.zeros((2, 3), int)},
     ],
 )
-def test_answers_that_do_not_fit_their_rows(given, said):
-    with pytest.raises(InputError, match=said):
+def test_answers_that_do_not_fit_their_rows(given, texts):
+    with pytest.raises(InputError, check=texts):
         FeatureData([np.array([1, 2]), np.array([3, 4])], np.zeros((2, 0), bool), (), **given)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_an_advantage_that_is_only_rounding_is_not_reported_as_one(dtype):
+def test_an_advantage_that_is_only_rounding_is_not_reported_as_one(dtype, texts):
     """The loss of a model with equal logits is the same everywhere, up to rounding."""
     model = decoy()
     task, _ = task_of(model, repeated_prompts(model, rows=64))
@@ -195,11 +190,11 @@ def test_an_advantage_that_is_only_rounding_is_not_reported_as_one(dtype):
     step = eps * np.abs(rng.normal(1, 0.1, len(readings)))
     readings[:, 2] = readings[:, 1] + step  # a significant advantage of one rounding step
     found = task.check(readings)
-    assert "by no more than rounding" in found.summary
+    texts(found.summary)
     assert "likelier" not in found.summary
     assert not found.yes or dtype == torch.bfloat16
     readings[:, 2] = readings[:, 1] + 100 * readings[:, 4] + step
-    assert "repetition raises the next token's log-probability by" in task.check(readings).summary
+    texts(task.check(readings).summary)
 
 
 def test_the_rounding_of_a_loss_follows_from_the_precision_and_the_size_of_the_logits():
@@ -213,9 +208,9 @@ def test_the_rounding_of_a_loss_follows_from_the_precision_and_the_size_of_the_l
     np.testing.assert_allclose(single, 2 * torch.finfo(torch.float32).eps * guess, rtol=1e-6)
 
 
-def test_the_decoy_has_no_advantage_but_rounding():
+def test_the_decoy_has_no_advantage_but_rounding(texts):
     model = decoy()
     task, _ = task_of(model, repeated_prompts(model, rows=64))
     found = check_task(model, task)
     assert not found.yes
-    assert "by no more than rounding (2e-15 nats, n = 64)" in found.summary
+    texts(found.summary)

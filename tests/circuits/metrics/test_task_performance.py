@@ -32,31 +32,26 @@ def copying(model, rows=32, *, corrupted=True):
     )
 
 
-def test_a_model_that_does_it_is_told_with_its_corrupted_prompts():
+def test_a_model_that_does_it_is_told_with_its_corrupted_prompts(texts):
     model = induction()
     performance = task_performance(model, copying(model))
     assert performance.clean.yes
     assert performance.clean.value.mean == 1.0
     assert performance.corrupted is not None
     assert performance.corrupted.value.mean < 0.7
-    assert performance.summary.startswith(
-        "100.0 % [89.1, 100.0] prefer the answer to the wrong one (n = "
-    )
-    assert "on the corrupted prompts" in performance.summary
+    texts(performance.summary)
     alone = task_performance(model, copying(model, corrupted=False))
     assert alone.corrupted is None
     assert alone.summary == alone.clean.summary
 
 
-def test_a_model_that_does_not_is_refused_with_its_figure():
+def test_a_model_that_does_not_is_refused_with_its_figure(texts):
     model = random_model(0)
-    with pytest.raises(
-        InputError, match=r"not been shown to perform this task: \d+\.\d % \[.*\] prefer the answer"
-    ):
+    with pytest.raises(InputError, check=texts):
         task_performance(model, copying(model))
 
 
-def test_rows_without_answers_are_refused():
+def test_rows_without_answers_are_refused(texts):
     model = induction()
-    with pytest.raises(InputError, match="these prompts have no answers"):
+    with pytest.raises(InputError, check=texts):
         task_performance(model, repeated_prompts(model))

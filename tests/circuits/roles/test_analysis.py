@@ -33,16 +33,13 @@ def data(n: int = 32, seed: int = 0) -> FeatureData:
     )
 
 
-def test_the_verdict_says_what_carries_what_feeds_and_what_is_not_there() -> None:
+def test_the_verdict_says_what_carries_what_feeds_and_what_is_not_there(texts) -> None:
     result = it.analyze(movers(), "roles", data=data())
     assert result.status == "detected"
     assert "1 name mover, L1H0 (" in result.verdict
     assert "1 S-inhibition head, L0H0 (" in result.verdict
-    assert result.headline == ("Name mover L1H0; negative name mover L1H1; S-inhibition head L0H0.")
-    assert any(
-        s.startswith("Large direct effects without one of these roles: L1H3, ")
-        for s in result.findings
-    )
+    texts(result.headline)
+    texts([s for s in result.findings if "L1H3" in s])
     assert [writer.name for writer in result.writers] == ["L1H3"]
     assert "0 attention sinks" in result.verdict
     assert len(result.findings) == 5
@@ -52,10 +49,10 @@ def test_the_verdict_says_what_carries_what_feeds_and_what_is_not_there() -> Non
     assert len(result.to_frame()) == len(result.heads)
 
 
-def test_quick_effort_describes_roles_and_takes_no_head_out() -> None:
+def test_quick_effort_describes_roles_and_takes_no_head_out(texts) -> None:
     quick = it.analyze(movers(), "roles", data=data(), effort="quick")
     assert quick.status == "described"
-    assert quick.headline.startswith("By attention and writing alone: name mover L1H0")
+    texts(quick.headline)
     assert len(quick.headline.split()) <= 20
     assert not any(head.check for head in quick.heads)
     assert any("effort: quick" in note for note in quick.notes)

@@ -98,18 +98,15 @@ def test_what_inhibits_is_told_by_the_causal_check() -> None:
     assert inhibits(None)[0] == "undecided"
 
 
-def test_what_cancels_in_all_is_not_said_to_cost_nothing_downstream() -> None:
+def test_what_cancels_in_all_is_not_said_to_cost_nothing_downstream(texts) -> None:
     none, small = Share(0.0, -0.01, 0.01), Share(-0.1, -0.15, -0.05)
     some, more = Share(0.1, 0.05, 0.15), Share(0.12, 0.08, 0.16)
     assert inhibits(check(none, small, more, more))[0] == "undecided"
-    assert inhibits(check(none, small, some, some)) == (
-        "undecided",
-        "ablating it does not significantly lower the metric",
-    )
+    texts(inhibits(check(none, small, some, some)))
     nothing = inhibits(check(some, some, none, some))
-    assert nothing == ("no", "ablating it costs less than 2 % downstream")
+    texts(nothing)
     overlap = inhibits(check(some, more, some, some))
-    assert overlap == ("undecided", "its effect may be more direct than downstream")
+    texts(overlap)
 
 
 def head_role(layer: int, kind: str, word: RoleWord) -> HeadRole:

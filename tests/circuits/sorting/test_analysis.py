@@ -223,14 +223,14 @@ def test_a_metric_that_is_never_known_has_no_curve():
     assert [trace["name"] for trace in figure.data] == ["items right"]
 
 
-def test_what_is_refused(tmp_path):
+def test_what_is_refused(tmp_path, texts):
     model = load("toy:sort-argmax")
     with pytest.raises(InputError, match="no folder"):
         SORTING(model, checkpoints=tmp_path / "nowhere")
     with pytest.raises(InputError, match="no files named"):
         SORTING(model, checkpoints=tmp_path)
     data = FeatureData(np.zeros((2, 12), int), np.zeros((2, 1), bool), ("any",), source="mine")
-    with pytest.raises(InputError, match="draws its own lists"):
+    with pytest.raises(InputError, check=texts):
         SORTING(model, data=data)
     with pytest.raises(InputError, match="--layout"):
         SORTING(sort_argmax())

@@ -233,7 +233,7 @@ def test_examples_are_token_ids():
     assert all(example.correct == tuple(sorted(example.input_list)) for example in found.examples)
 
 
-def test_standard_sets():
+def test_standard_sets(texts):
     sets = standard_sets(OWN_PLACES, distinct=False)
     assert {name: len(lists) for name, lists in sets.items()} == {"random": 4000, "hard": 4000}
     again = standard_sets(OWN_PLACES, distinct=False)
@@ -253,7 +253,7 @@ def test_standard_sets():
 
     many = parse_layout("30 list10", d_vocab=31, d_vocab_out=30)
     assert set(standard_sets(many, distinct=True, n=10)) == {"random"}
-    with pytest.raises(InputError, match="6 distinct items cannot come from 5 values"):
+    with pytest.raises(InputError, check=texts):
         standard_sets(parse_layout("list6", d_vocab=8, d_vocab_out=5), distinct=True)
 
 
@@ -262,38 +262,34 @@ def sorted_rows(sets):
 
 
 @pytest.mark.parametrize(
-    ("text", "change", "message"),
+    ("text", "change"),
     [
-        ("8 list4", {}, "has token id 8; the model has ids 0 to 7"),
-        ("5 list4", {"d_vocab_out": 4}, "has value 4, which has no logit"),
-        ("5 list4", {"n_ctx": 4}, "has prompts of 5 tokens; the model takes at most 4"),
-        ("list4 sorted4", {"attention_dir": "bidirectional"}, "the model would see the answers"),
-        (
-            "list4 sorted4",
-            {"d_vocab_out": 9},
-            "logits for 9 tokens, but its vocabulary has only 8",
-        ),
+        ("8 list4", {}),
+        ("5 list4", {"d_vocab_out": 4}),
+        ("5 list4", {"n_ctx": 4}),
+        ("list4 sorted4", {"attention_dir": "bidirectional"}),
+        ("list4 sorted4", {"d_vocab_out": 9}),
     ],
 )
-def test_models_that_do_not_fit_the_layout(text, change, message):
+def test_models_that_do_not_fit_the_layout(text, change, texts):
     layout = parse_layout(text, d_vocab=9, d_vocab_out=5)
     model = Sorter(layout)
     vars(model.cfg).update(change)
     lists = all_sets(layout.n_values, 4)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, check=texts):
         list_accuracy(model, layout, lists)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, check=texts):
         counterexamples(model, layout, ListSource("uniform", layout.n_values, 4, 4))
 
 
-def test_searches_and_lists_that_make_no_sense():
+def test_searches_and_lists_that_make_no_sense(texts):
     model, source = Sorter(CAUSAL), ListSource("uniform", N_VALUES, 4, 4)
     with pytest.raises(InputError, match="the source draws 3 to 4"):
         counterexamples(model, CAUSAL, ListSource("uniform", N_VALUES, 3, 4))
-    with pytest.raises(InputError, match="n of at least 1"):
+    with pytest.raises(InputError, check=texts):
         counterexamples(model, CAUSAL, source, n=0)
-    with pytest.raises(InputError, match="has 5 values, the lists have 4"):
+    with pytest.raises(InputError, check=texts):
         counterexamples(model, CAUSAL, ListSource("uniform", 4, 4, 4))
     none = source.draw(1, torch.Generator()).take(slice(0, 0))
-    with pytest.raises(InputError, match="no lists to sort"):
+    with pytest.raises(InputError, check=texts):
         list_accuracy(model, CAUSAL, none)

@@ -53,43 +53,28 @@ LOW, HIGH = (0.02, 0.05), (0.94, 0.97)
 
 
 @pytest.mark.parametrize(
-    ("token", "position", "controls", "status", "says"),
+    ("token", "position", "controls", "status"),
     [
-        (
-            HIGH,
-            LOW,
-            Controls(0, 20),
-            "undecided",
-            "95.5 % of outputs follow as with the algorithm 'the smallest",
-        ),
-        (
-            LOW,
-            HIGH,
-            Controls(0, 20),
-            "undecided",
-            "95.5 % of outputs follow as with the algorithm 'piecewise",
-        ),
-        (LOW, LOW, Controls(0, 20), "not_detected", "neither the swapped token nor the position"),
-        ((0.1, 0.4), LOW, Controls(0, 20), "undecided", "or the position is undecided"),
-        (LOW, LOW, Controls(0, 0), "undecided", "no weight-shuffled models"),
+        (HIGH, LOW, Controls(0, 20), "undecided"),
+        (LOW, HIGH, Controls(0, 20), "undecided"),
+        (LOW, LOW, Controls(0, 20), "not_detected"),
+        ((0.1, 0.4), LOW, Controls(0, 20), "undecided"),
+        (LOW, LOW, Controls(0, 0), "undecided"),
     ],
 )
-def test_neither_is_said_only_where_swaps_show_neither(token, position, controls, status, says):
+def test_neither_is_said_only_where_swaps_show_neither(token, position, controls, status, texts):
     criteria = swapped(token, position, above_lift=0.0, kink_r2=0.0)
     assert decide(criteria, sorts=True) == "neither"
     found = status_of("neither", criteria, True, controls)
     assert found[0] == status
-    assert says in found[1]
+    texts(found[1])
     text = words("neither", None, controls, criteria)
-    assert ("by neither of the two algorithms" in text) == (status == "not_detected")
-    assert ("its algorithm is undecided" in text) == (status == "undecided")
-    if "as in algorithm 1" in says:
-        assert "attention goes to values above the previous" in found[1]
+    texts(text)
     assert status_of("neither", criteria, False, controls)[0] == "not_tested"
     assert status_of("neither", [], True, controls)[0] == "undecided"
 
 
-def test_an_algorithm_is_detected_only_beyond_weight_shuffled_models():
+def test_an_algorithm_is_detected_only_beyond_weight_shuffled_models(texts):
     for null, controls, status in (
         (0.1, Controls(0, 20), "detected"),
         (0.95, Controls(0, 20), "uninformative"),
@@ -101,28 +86,27 @@ def test_an_algorithm_is_detected_only_beyond_weight_shuffled_models():
         assert status_of(MIN_GREATER, criteria, True, controls)[0] == status
         text = words(MIN_GREATER, None, controls, criteria)
         assert ("undecided. Undecided: " in text) == (status == "undecided")
-        assert ("its algorithm is not identified" in text) == (status == "uninformative")
+        texts(text)
 
 
-def test_shares_of_swaps_have_their_intervals() -> None:
+def test_shares_of_swaps_have_their_intervals(texts) -> None:
     text = words(MIN_GREATER, Swaps(338, 268 / 338, 52 / 338), Controls(0, 20))
-    assert "79.3 % [74.6, 83.5] of outputs follow the swapped-in token" in text
-    assert "15.4 % [11.7, 19.7] follow the output position, n = 338." in text
+    texts(text)
 
 
 @pytest.mark.parametrize(
-    ("token", "position", "ends"),
+    ("token", "position"),
     [
-        (200, 90, "argmax, mostly the first."),
-        (90, 200, "argmax, mostly the second."),
-        (150, 140, "argmax."),
+        (200, 90),
+        (90, 200),
+        (150, 140),
     ],
 )
-def test_of_a_mix_the_prevailing_algorithm_is_named_beyond_the_intervals(token, position, ends):
+def test_of_a_mix_the_prevailing_algorithm_is_named_beyond_the_intervals(token, position, texts):
     evidence = SortingEvidence("detected", None, 20, 0, "", 0.0)
     swaps = Swaps(300, token / 300, position / 300)
-    assert headline("mixed", evidence, swaps).endswith(f"piecewise-linear {ends}")
-    assert headline("mixed", evidence, Swaps(300, 0.5, 0.45)).endswith("piecewise-linear argmax.")
+    texts(headline("mixed", evidence, swaps))
+    texts(headline("mixed", evidence, Swaps(300, 0.5, 0.45)))
 
 
 @pytest.mark.parametrize(
@@ -136,23 +120,23 @@ def test_of_a_mix_the_prevailing_algorithm_is_named_beyond_the_intervals(token, 
     ],
 )
 def test_what_weight_shuffled_models_show_too_is_uninformative(
-    algorithm: Algorithm, controls: Controls, status: str
+    algorithm: Algorithm, controls: Controls, status: str, texts
 ) -> None:
     assert status_of(algorithm, [], True, controls)[0] == status
     text = words(algorithm, None, controls)
-    assert ("its algorithm is not identified" in text) == (status == "uninformative")
+    texts(text)
     assert (f"{controls.alike} of {controls.models} weight-shuffled models meet" in text) == (
         status == "uninformative"
     )
 
 
-def test_models_that_are_the_same_when_weight_shuffled_are_counted(monkeypatch) -> None:
+def test_models_that_are_the_same_when_weight_shuffled_are_counted(monkeypatch, texts) -> None:
     """The null taken away: the weight-shuffled model is the model itself."""
     monkeypatch.setattr(analysis, "reinitialised", lambda model, seed: nullcontext())
     found = sorting_fingerprint(sort_min_greater(9, 5), "9 list5 10 sorted5", lists=300, nulls=2)
     assert found.algorithm == MIN_GREATER
     assert (found.evidence.nulls_alike, found.evidence.nulls) == (2, 2)
-    assert "2 of 2 weight-shuffled models meet the same criteria" in found.verdict
+    texts(found.verdict)
 
 
 def test_a_sorter_is_detected_with_models_enough_to_compare_with() -> None:

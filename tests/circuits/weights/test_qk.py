@@ -99,7 +99,7 @@ def test_the_four_terms_sum_to_the_score(zoo, kind):
     torch.testing.assert_close(shifted.query, shifted.query[:, :1].expand(5, 5))
 
 
-def test_distance_is_all_that_counts_without_learned_positions(zoo, kind):
+def test_distance_is_all_that_counts_without_learned_positions(zoo, kind, texts):
     circuit = qk_circuit(zoo(kind), 0, 1)
     if kind not in (*NO_LEARNED_POSITIONS, "hooked-parallel", "hooked-rotary"):
         with pytest.raises(InputError, match="give both: tokens\\(query_pos, key_pos\\)"):
@@ -111,7 +111,7 @@ def test_distance_is_all_that_counts_without_learned_positions(zoo, kind):
         constant = 0.0
         if kind == "bloom":  # counts from position 0, and says so
             constant = 5 * float(circuit.alibi.slopes)
-            assert "up to a constant per query" in ours.note
+            texts(ours.note)
         else:
             assert ours.exact
         torch.testing.assert_close(ours.matrix() + constant, theirs.matrix())
@@ -179,70 +179,70 @@ def test_what_of_the_norm_is_not_linear_is_said(zoo):
 
 
 @pytest.mark.parametrize(
-    ("kind", "layer", "head", "message"),
+    ("kind", "layer", "head"),
     [
-        ("own", 2, 0, "no layer 2"),
-        ("own", 0, 4, "there is no head 4; the model has heads 0 to 3"),
-        ("own", 0, -1, "there is no head -1"),
-        ("qwen3", 0, 0, "query-key norms"),
+        ("own", 2, 0),
+        ("own", 0, 4),
+        ("own", 0, -1),
+        ("qwen3", 0, 0),
     ],
 )
-def test_heads_that_cannot_be_given(zoo, kind, layer, head, message):
-    with pytest.raises(InputError, match=message):
+def test_heads_that_cannot_be_given(zoo, kind, layer, head, texts):
+    with pytest.raises(InputError, check=texts):
         qk_circuit(zoo(kind), layer, head)
 
 
 @pytest.mark.parametrize(
-    ("kind", "positions", "message"),
+    ("kind", "positions"),
     [
-        ("own", (12, 0), "no position 12; the model has positions 0 to 11"),
-        ("own", (3, -1), "no position -1"),
-        ("llama", (3, -1), "no position -1; the first is 0"),
-        ("llama", (None, 2), "depend on positions; give query_pos"),
-        ("bloom", (2, None), "depend on positions; give query_pos"),
+        ("own", (12, 0)),
+        ("own", (3, -1)),
+        ("llama", (3, -1)),
+        ("llama", (None, 2)),
+        ("bloom", (2, None)),
     ],
 )
-def test_positions_that_are_not_there(zoo, kind, positions, message):
-    with pytest.raises(InputError, match=message):
+def test_positions_that_are_not_there(zoo, kind, positions, texts):
+    with pytest.raises(InputError, check=texts):
         qk_circuit(zoo(kind), 0, 0).tokens(*positions)
 
 
-def test_distances_that_are_not_there(zoo):
+def test_distances_that_are_not_there(zoo, texts):
     circuit = qk_circuit(zoo("gemma2"), 0, 0)
     x = torch.ones(3, 16)
     with pytest.raises(InputError, match="there are 3 vectors and 1 positions"):
         circuit.score(x, x, torch.tensor([1]), 0)
-    with pytest.raises(InputError, match="does not see keys after it"):
+    with pytest.raises(InputError, check=texts):
         circuit.at_distance(-1)
     with pytest.raises(InputError, match="does not see 4 positions back"):  # sliding_window=4
         circuit.at_distance(4)
-    with pytest.raises(InputError, match="already has a distance"):
+    with pytest.raises(InputError, check=texts):
         circuit.at_distance(3).at_distance(1)
     with pytest.raises(InputError, match="give no positions"):
         circuit.at_distance(3).tokens(4, 1)
 
 
-def test_positions_beyond_a_table_that_does_not_grow(zoo):
+def test_positions_beyond_a_table_that_does_not_grow(zoo, texts):
     circuit = qk_circuit(zoo("native-rotary"), 0, 0)  # n_ctx=12
     circuit.at_distance(11)
-    with pytest.raises(InputError, match="no position 12; the model has positions 0 to 11"):
+    with pytest.raises(InputError, match="12", check=texts):
         circuit.at_distance(12)
     with pytest.raises(InputError, match="no position 40"):
         circuit.tokens(40, 3)
 
 
-def test_summaries_that_are_not_there(zoo):
+def test_summaries_that_are_not_there(zoo, texts):
     svd = qk_circuit(zoo("own"), 0, 0).svd()
     for nothing in ({"k": 0}, {"components": 0}):
-        with pytest.raises(InputError, match="at least one token and one component"):
+        with pytest.raises(InputError, check=texts):
             svd.top_tokens(**nothing)
 
 
-def test_tokens_are_not_scored_for_keys_that_a_query_cannot_see(zoo):
+def test_tokens_are_not_scored_for_keys_that_a_query_cannot_see(zoo, texts):
     causal, both_ways = qk_circuit(zoo("own"), 0, 0), qk_circuit(zoo("own-bare"), 0, 0)
     assert causal.tokens(3, 3).top(1)
     assert causal.tokens(3, 1).top(1)
-    with pytest.raises(InputError, match="does not see keys after it"):
+    with pytest.raises(InputError, check=texts):
         causal.tokens(1, 3)
     assert both_ways.tokens(1, 3).top(1)
     with pytest.raises(InputError, match="does not see 5 positions back"):

@@ -65,22 +65,22 @@ def test_the_whole_matrix_is_refused_above_the_bound(scores):
         scores.matrix(memory=1000)
 
 
-def test_pairs_that_are_not_there(scores):
+def test_pairs_that_are_not_there(scores, texts):
     one = torch.tensor([1])
-    with pytest.raises(InputError, match="these scores have rows 0 to 6"):
+    with pytest.raises(InputError, check=texts):
         scores.score(torch.tensor([7]), one)
-    with pytest.raises(InputError, match="these scores have columns 0 to 9"):
+    with pytest.raises(InputError, check=texts):
         scores.score(one, torch.tensor([-1]))
     with pytest.raises(InputError, match="rows 0 to 6"):
         scores.row(-1)
-    with pytest.raises(InputError, match="it must be at least 1"):
+    with pytest.raises(InputError, check=texts):
         scores.top(0)
 
 
-def test_ids_may_be_numbers_and_lists():
+def test_ids_may_be_numbers_and_lists(texts):
     scores = TokenScores(torch.eye(3), 2 * torch.eye(3))
     assert scores.score([0, 1, 2], [0, 2, 2]).tolist() == [2, 0, 2]
     assert scores.score(1, [0, 1]).tolist() == [0, 2]
     assert float(scores.score(1, 1)) == 2
-    with pytest.raises(InputError, match="row is out of range"):
+    with pytest.raises(InputError, check=texts):
         scores.score([3], [1])

@@ -76,29 +76,29 @@ def test_token_sets(own, written):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        ("", "not a JSON file of token sets"),
-        ("[1, 2]", "must hold one JSON object of token sets"),
-        ({}, "must hold one JSON object of token sets"),
-        ({"a": []}, "'a' has no tokens"),
-        ({"a": 3}, "'a' is not a list of token ids"),
-        ({"a": [True]}, "'a' is not a list of token ids"),
-        ({"a": [1.0]}, "'a' is not a list of token ids"),
-        ({"": [1]}, "'' is not a list of token ids"),
-        ({"a": [1], "b": [11]}, "'b' has token 11; the vocabulary is 0 to 10"),
-        ({"a": [-1]}, "'a' has token -1; the vocabulary is 0 to 10"),
-        ('{"a": [1], "b": [1], "a": [2]}', "two sets are called 'a'"),
+        "",
+        "[1, 2]",
+        {},
+        {"a": []},
+        {"a": 3},
+        {"a": [True]},
+        {"a": [1.0]},
+        {"": [1]},
+        {"a": [1], "b": [11]},
+        {"a": [-1]},
+        '{"a": [1], "b": [1], "a": [2]}',
     ],
 )
-def test_bad_token_sets(own, written, content, message):
+def test_bad_token_sets(own, written, content, texts):
     path = written("sets.json", content)
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, check=texts) as caught:
         read_features(path, own)
     assert str(path) in str(caught.value)
 
 
-def test_directions_from_files_and_arrays(own, written):
+def test_directions_from_files_and_arrays(own, written, texts):
     matrix = np.random.default_rng(0).normal(size=(5, 16)).astype(np.float32)
     files = {
         written("d.npy", matrix): ("f0", "f1", "f2", "f3", "f4"),
@@ -117,43 +117,43 @@ def test_directions_from_files_and_arrays(own, written):
     swapped = read_features(written("swapped.npy", matrix.astype(">f4")), own)
     np.testing.assert_array_equal(swapped.directions.numpy(), matrix)
     assert read_features(features, own) is features
-    with pytest.raises(InputError, match="directions alone do not say when"):
+    with pytest.raises(InputError, check=texts):
         features.label(torch.zeros(3, 16))
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("name", "content"),
     [
-        ("d.npy", np.ones((3, 7)), r"have shape \[3, 7\]; this model needs \[feature, 16\]"),
-        ("d.npy", np.ones((0, 16)), r"have shape \[0, 16\]"),
-        ("d.npy", np.ones(16), r"must be numbers \[feature d_model\], not float64 \[16\]"),
-        ("d.npy", np.ones((2, 16), bool), r"not bool \[2, 16\]"),
-        ("d.npy", np.ones((2, 16), complex), r"not complex128"),
-        ("d.npy", np.array([[1, None]], object), "pickled objects, which could run code"),
-        ("d.npy", np.full((2, 16), np.nan), "direction 0 is not finite"),
-        ("d.npy", np.eye(17, 16), "direction 16 is zero"),
-        ("d.npz", {"vectors": np.ones((2, 16))}, "there is no array 'directions'"),
-        ("d.npz", {"directions": np.ones((2, 16)), "labels": [1]}, "unknown array 'labels'"),
-        ("d.npz", {"directions": np.ones((2, 16)), "names": ["a", "a"]}, "names must differ"),
-        ("d.npz", {"directions": np.ones((2, 16)), "names": ["a"]}, "names must be text"),
-        ("d.npz", {"directions": np.ones((2, 16)), "names": [1, 2]}, "names must be text"),
-        ("d.npz", {"directions": np.array([[None]])}, "pickled objects"),
-        ("d.safetensors", {"a": torch.ones(2, 16), "b": torch.ones(1)}, "must hold one matrix"),
-        ("d.safetensors", {"a": torch.ones(16)}, "must hold one matrix"),
+        ("d.npy", np.ones((3, 7))),
+        ("d.npy", np.ones((0, 16))),
+        ("d.npy", np.ones(16)),
+        ("d.npy", np.ones((2, 16), bool)),
+        ("d.npy", np.ones((2, 16), complex)),
+        ("d.npy", np.array([[1, None]], object)),
+        ("d.npy", np.full((2, 16), np.nan)),
+        ("d.npy", np.eye(17, 16)),
+        ("d.npz", {"vectors": np.ones((2, 16))}),
+        ("d.npz", {"directions": np.ones((2, 16)), "labels": [1]}),
+        ("d.npz", {"directions": np.ones((2, 16)), "names": ["a", "a"]}),
+        ("d.npz", {"directions": np.ones((2, 16)), "names": ["a"]}),
+        ("d.npz", {"directions": np.ones((2, 16)), "names": [1, 2]}),
+        ("d.npz", {"directions": np.array([[None]])}),
+        ("d.safetensors", {"a": torch.ones(2, 16), "b": torch.ones(1)}),
+        ("d.safetensors", {"a": torch.ones(16)}),
     ],
 )
-def test_bad_directions(own, written, name, content, message):
+def test_bad_directions(own, written, name, content, texts):
     path = written(name, content)
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, check=texts) as caught:
         read_features(path, own)
     assert str(path) in str(caught.value)
 
 
-def test_bad_specs(own, written, tmp_path):
+def test_bad_specs(own, written, tmp_path, texts):
     for name in ("none.npy", "none.json", "none.safetensors"):
-        with pytest.raises(InputError, match="there is no such file"):
+        with pytest.raises(InputError, check=texts):
             read_features(tmp_path / name, own)
-    with pytest.raises(InputError, match="not understood: give 'embeddings', the folder of an SAE"):
+    with pytest.raises(InputError, match="'embeddings'", check=texts):
         read_features("embedings", own)
     for name in ("d.npy", "d.npz", "d.safetensors"):
         (tmp_path / name).write_bytes(b"")
@@ -163,14 +163,14 @@ def test_bad_specs(own, written, tmp_path):
         with pytest.raises(InputError, match=name):
             read_features(tmp_path / name, own)
     for array in (np.ones(3), np.ones((2, 3, 16)), np.array(1.0), torch.ones(2, 3)):
-        with pytest.raises(InputError, match="the directions given have shape"):
+        with pytest.raises(InputError, check=texts):
             read_features(array, own)
-    with pytest.raises(InputError, match="directions must be numbers, not <U1"):
+    with pytest.raises(InputError, match="<U1", check=texts):
         read_features(np.array([["a"]]), own)
     for asked in ({"side": "encoder"}, {"threshold": 1.0}):
-        with pytest.raises(InputError, match="apply only to an SAE folder"):
+        with pytest.raises(InputError, match="SAE", check=texts):
             read_features("embeddings", own, **asked)
-    with pytest.raises(InputError, match="feature names must differ"):
+    with pytest.raises(InputError, check=texts):
         FeatureSet(("a", "a"), "mine")
     with pytest.raises(InputError, match="2 names for 3 directions"):
         FeatureSet(("a", "b"), "mine", torch.ones(3, 16))
@@ -202,44 +202,36 @@ def test_latents_of_heads_side_by_side(model, sae_folder, tokens):
 
 
 @pytest.mark.parametrize(
-    ("folder", "options", "message"),
+    ("folder", "options"),
     [
-        (
-            {"hook": "blocks.9.hook_resid_post"},
-            {},
-            "was trained at blocks.9.* this model does not have",
-        ),
-        (
-            {"hook": "resid_post"},
-            {},
-            "was trained at resid_post, a hook point that this model does not have",
-        ),
-        ({"d_in": 8}, {}, "reads 8 dimensions, but hook_embed has 16 in this model"),
-        ({}, {"threshold": -1.0}, "the threshold of a latent must be 0 or above, got -1.0"),
-        ({}, {"threshold": float("nan")}, "the threshold of a latent must be 0 or above, got nan"),
+        ({"hook": "blocks.9.hook_resid_post"}, {}),
+        ({"hook": "resid_post"}, {}),
+        ({"d_in": 8}, {}),
+        ({}, {"threshold": -1.0}),
+        ({}, {"threshold": float("nan")}),
     ],
 )
-def test_an_sae_of_another_model(own, sae_folder, folder, options, message):
-    with pytest.raises(InputError, match=message):
+def test_an_sae_of_another_model(own, sae_folder, folder, options, texts):
+    with pytest.raises(InputError, check=texts):
         read_features(sae_folder(**folder), own, **options)
 
 
-def test_an_sae_at_a_silenced_hook(zoo, sae_folder):
+def test_an_sae_at_a_silenced_hook(zoo, sae_folder, texts):
     model = zoo("native")
     hook = next(h for h in model.hook_dict if h.endswith("attn.hook_result"))
-    with pytest.raises(InputError, match=r"does not fire until model\.set_use_attn_result\(True\)"):
+    with pytest.raises(InputError, match=r"model\.set_use_attn_result\(True\)", check=texts):
         read_features(sae_folder(hook=hook), model)
 
 
-def test_an_sae_without_a_hook_has_directions_only(own, sae_folder):
+def test_an_sae_without_a_hook_has_directions_only(own, sae_folder, texts):
     features = read_features(sae_folder(metadata={}), own)
     assert features.directions.shape == (24, 16)
-    with pytest.raises(InputError, match=r"an SAE whose cfg\.json names its hook point"):
+    with pytest.raises(InputError, match=r"cfg\.json", check=texts):
         features.label(torch.zeros(2, 16))
 
 
 @pytest.mark.parametrize("options", [{"side": "encoder"}, {"threshold": 0.5}])
-def test_an_array_of_directions_has_no_side_and_no_threshold(options):
+def test_an_array_of_directions_has_no_side_and_no_threshold(options, texts):
     model = it.load("toy:induction")
-    with pytest.raises(InputError, match="apply only to an SAE folder, not to an array"):
+    with pytest.raises(InputError, match="SAE", check=texts):
         read_features(np.eye(int(model.cfg.d_model))[:1], model, **options)

@@ -133,11 +133,11 @@ def test_older_settings_are_understood(sae_lens, sae_folder, older):
     assert (ours.hook, ours.subtract_b_dec) == ("hook_embed", True)
 
 
-def test_one_reader_without_saelens(sae_folder, monkeypatch):
+def test_one_reader_without_saelens(sae_folder, monkeypatch, texts):
     monkeypatch.setattr(sae_files, "find_spec", lambda name: None)
     folder = sae_folder()
     assert read_sae(folder).encoder is None
-    with pytest.raises(InputError, match="SAELens cannot be imported"):
+    with pytest.raises(InputError, match="SAELens", check=texts):
         read_sae(folder, through="saelens")
 
 
@@ -168,85 +168,69 @@ def test_heads_come_side_by_side(sae_lens, sae_folder):
         torch.testing.assert_close(sae.encode(sae.flat_input(x)), expected, atol=1e-6, rtol=0)
 
 
-def test_one_head_alone(sae_folder):
+def test_one_head_alone(sae_folder, texts):
     x = inputs(5, 16).reshape(5, 4, 4)
     metadata = {"hook_name": "blocks.0.attn.hook_z", "hook_head_index": 2}
     one = read_sae(sae_folder(d_in=4, metadata=metadata), through="files")
     assert torch.equal(one.flat_input(x), x[:, 2])
-    with pytest.raises(
-        InputError, match=r"reads head 2, which blocks\.0\.attn\.hook_z does not have"
-    ):
+    with pytest.raises(InputError, match=r"blocks\.0\.attn\.hook_z", check=texts):
         one.flat_input(x[:, :2])
     with pytest.raises(InputError, match=r"reads 4 dimensions, but .* has 8"):
         one.flat_input(inputs(5, 16).reshape(5, 4, 4, 1).repeat(1, 1, 1, 2).flatten(2))
 
 
 @pytest.mark.parametrize(
-    ("architecture", "changes", "message"),
+    ("architecture", "changes"),
     [
-        (
-            "matching_pursuit",
-            {},
-            "the architecture 'matching_pursuit' is not supported; known: sta",
-        ),
-        ("temporal", {}, "the architecture 'temporal' is not supported"),
-        ("standard", {"activation_fn": "tanh-relu"}, "'standard with tanh-relu' is not supported"),
-        ("standard", {"normalize_activations": "expected_average_only_in"}, "is not folded into"),
-        ("standard", {"normalize_activations": True}, "is not folded into the weights"),
-        (
-            "standard",
-            {"normalize_activations": "max"},
-            "normalize_activations 'max' is not supported",
-        ),
-        ("standard", {"reshape_activations": "mlp"}, "reshape_activations 'mlp' is not supported"),
-        ("standard", {"dtype": "int8"}, "dtype 'int8' is not one of float64"),
-        (
-            "standard",
-            {"apply_b_dec_to_input": "no"},
-            "apply_b_dec_to_input is 'no'; it must be true",
-        ),
-        ("standard", {"metadata": {"hook_name": 3}}, "hook_name is 3, which is not of type str"),
-        ("standard", {"metadata": []}, None),
-        ("standard", {"metadata": "x"}, "must hold one JSON object"),
-        ("standard", {"d_sae": 12}, "d_sae is 12, but its weights have 24"),
-        ("topk", {"k": 0}, "k is 0; it must be 1 to 24"),
-        ("topk", {"k": 25}, "k is 25; it must be 1 to 24"),
-        ("topk", {"k": None}, "k is None; it must be 1 to 24"),
-        ("standard", {"weights": {"W_dec": torch.zeros(3, 16)}}, r"W_dec has shape \[3, 16\] of"),
-        ("standard", {"weights": {"W_enc": torch.zeros(16)}}, r"W_enc has shape \[16\], not"),
-        ("standard", {"weights": {"W_enc": torch.zeros(16, 0)}}, r"W_enc has shape \[16, 0\]"),
-        (
-            "standard",
-            {"weights": {"b_dec": torch.full((16,), torch.nan)}},
-            "NaN or infinite values",
-        ),
-        ("standard", {"weights": {"b_enc": torch.zeros(24).int()}}, "of torch.int32, not"),
-        ("standard", {"weights": {"log_gain": torch.zeros(24)}}, "has no use for log_gain"),
-        ("standard", {"weights": {"scaling_factor": torch.full((24,), 2.0)}}, "fine-tuning scale"),
-        ("standard", {"weights": {"scaling_factor": torch.ones(24)}}, None),
+        ("matching_pursuit", {}),
+        ("temporal", {}),
+        ("standard", {"activation_fn": "tanh-relu"}),
+        ("standard", {"normalize_activations": "expected_average_only_in"}),
+        ("standard", {"normalize_activations": True}),
+        ("standard", {"normalize_activations": "max"}),
+        ("standard", {"reshape_activations": "mlp"}),
+        ("standard", {"dtype": "int8"}),
+        ("standard", {"apply_b_dec_to_input": "no"}),
+        ("standard", {"metadata": {"hook_name": 3}}),
+        ("standard", {"metadata": "x"}),
+        ("standard", {"d_sae": 12}),
+        ("topk", {"k": 0}),
+        ("topk", {"k": 25}),
+        ("topk", {"k": None}),
+        ("standard", {"weights": {"W_dec": torch.zeros(3, 16)}}),
+        ("standard", {"weights": {"W_enc": torch.zeros(16)}}),
+        ("standard", {"weights": {"W_enc": torch.zeros(16, 0)}}),
+        ("standard", {"weights": {"b_dec": torch.full((16,), torch.nan)}}),
+        ("standard", {"weights": {"b_enc": torch.zeros(24).int()}}),
+        ("standard", {"weights": {"log_gain": torch.zeros(24)}}),
+        ("standard", {"weights": {"scaling_factor": torch.full((24,), 2.0)}}),
     ],
 )
-def test_what_does_not_fit_is_one_line(sae_folder, architecture, changes, message):
+def test_what_does_not_fit_is_one_line(sae_folder, architecture, changes, texts):
     folder = sae_folder(architecture, **changes)
-    if message is None:
-        assert len(read_sae(folder, through="files")) == 24
-        return
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, check=texts) as caught:
         read_sae(folder)
     assert str(folder) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_missing_and_damaged_parts(sae_folder, tmp_path):
-    with pytest.raises(InputError, match="there is no such folder"):
+@pytest.mark.parametrize(
+    "changes", [{"metadata": []}, {"weights": {"scaling_factor": torch.ones(24)}}]
+)
+def test_what_makes_no_difference_is_read(sae_folder, changes):
+    assert len(read_sae(sae_folder("standard", **changes), through="files")) == 24
+
+
+def test_missing_and_damaged_parts(sae_folder, tmp_path, texts):
+    with pytest.raises(InputError, check=texts):
         read_sae(tmp_path / "none")
     folder = sae_folder("gated")
     weights = folder / "sae_weights.safetensors"
-    with pytest.raises(InputError, match="is not a folder"):
+    with pytest.raises(InputError, check=texts):
         read_sae(weights)
     tensors = load_file(weights)
     save_file({n: t for n, t in tensors.items() if n != "r_mag"}, weights)
-    with pytest.raises(InputError, match="architecture gated lacks r_mag"):
+    with pytest.raises(InputError, match="r_mag", check=texts):
         read_sae(folder)
     whole = weights.read_bytes()
     for content, message in (
@@ -258,15 +242,15 @@ def test_missing_and_damaged_parts(sae_folder, tmp_path):
         with pytest.raises(InputError, match=message):
             read_sae(folder)
     weights.unlink()
-    with pytest.raises(InputError, match=r"it has no sae_weights\.safetensors"):
+    with pytest.raises(InputError, match=r"sae_weights\.safetensors", check=texts):
         read_sae(folder)
     weights.write_bytes(whole)
     (folder / "cfg.json").write_text('{"architecture": ["gated"]}')
     with pytest.raises(InputError, match=r"the architecture \['gated'\] is not supported"):
         read_sae(folder)
     (folder / "cfg.json").write_text("{")
-    with pytest.raises(InputError, match=r"cfg\.json is not JSON"):
+    with pytest.raises(InputError, match=r"cfg\.json", check=texts):
         read_sae(folder)
     (folder / "cfg.json").unlink()
-    with pytest.raises(InputError, match=r"not an SAE folder .*it has no cfg\.json"):
+    with pytest.raises(InputError, match=r"cfg\.json", check=texts):
         read_sae(folder)

@@ -175,22 +175,22 @@ def test_latents_of_saelens_transcoders(kind: str, sae_folder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "words"),
+    "files",
     [
-        ({"config.json": "{}", "sae.pt": ""}, "it has no cfg.json"),  # BatchTopK
-        ({"hyperparams.json": "{}", "final.safetensors": ""}, "it has no cfg.json"),  # Llama Scope
-        ({"cfg.json": "{}", "cc_weights.pt": ""}, "it has no sae_weights"),  # crosscoders
-        ({"layers.0/cfg.json": "{}", "layers.10/cfg.json": "{}"}, "in it: layers.0, layers.10$"),
-        ({"trainer_0/config.json": "{}", "trainer_0/ae.pt": ""}, "in it: trainer_0$"),
+        {"config.json": "{}", "sae.pt": ""},  # BatchTopK
+        {"hyperparams.json": "{}", "final.safetensors": ""},  # Llama Scope
+        {"cfg.json": "{}", "cc_weights.pt": ""},  # crosscoders
+        {"layers.0/cfg.json": "{}", "layers.10/cfg.json": "{}"},
+        {"trainer_0/config.json": "{}", "trainer_0/ae.pt": ""},
     ],
 )
 def test_folders_of_other_layouts_are_refused_with_what_is_inside(
-    tmp_path: Path, files: dict[str, str], words: str
+    tmp_path: Path, files: dict[str, str], texts
 ) -> None:
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
-    with pytest.raises(InputError, match=f"not an SAE folder of SAELens.*{words}"):
+    with pytest.raises(InputError, check=texts):
         read_sae(tmp_path)
 
 

@@ -101,9 +101,9 @@ def test_an_adapter_that_does_not_fit_is_refused(tmp_path, base):
         load(tmp_path / "adapter")
 
 
-def test_an_adapter_whose_base_is_not_here_names_it(tmp_path):
+def test_an_adapter_whose_base_is_not_here_names_it(tmp_path, texts):
     add_adapter(tmp_path / "adapter", "nobody/has-this")
-    with pytest.raises(InputError, match=r"adapter to 'nobody/has-this', which is not on this"):
+    with pytest.raises(InputError, match="'nobody/has-this'", check=texts):
         load(tmp_path / "adapter")
 
 
@@ -115,7 +115,7 @@ def test_half_an_adapter_is_refused(base, name):
         load(base[0])
 
 
-def test_the_layers_of_an_adapter_in_a_state_dict_are_refused(tmp_path, base):
+def test_the_layers_of_an_adapter_in_a_state_dict_are_refused(tmp_path, base, texts):
     folder, model = base
     state = {f"base_model.model.{n}": t.clone() for n, t in model.state_dict().items()}
     stem = "base_model.model.transformer.h.0.attn.c_attn"
@@ -123,7 +123,7 @@ def test_the_layers_of_an_adapter_in_a_state_dict_are_refused(tmp_path, base):
     tensors = add_adapter(tmp_path / "adapter", folder)
     state[f"{stem}.lora_A.default.weight"] = tensors[f"{stem}.lora_A.weight"]
     torch.save(state, tmp_path / "model.pt")
-    with pytest.raises(InputError, match=r"2 tensors of an adapter .*merge it first"):
+    with pytest.raises(InputError, check=texts):
         load(tmp_path / "model.pt", n_heads=4, act_fn="gelu_new")
-    with pytest.raises(InputError, match=r"tensors of an adapter .*adapter_config\.json"):
+    with pytest.raises(InputError, match=r".*adapter_config\.json", check=texts):
         load(tmp_path / "adapter" / "adapter_model.safetensors")

@@ -134,7 +134,7 @@ def test_bridges_to_hugging_face_models(tmp_path, name):
     assert relative_error(loaded, lambda ids: model(ids).logits) < 1e-5
 
 
-def test_norms_that_the_transformer_lacks_are_refused(tmp_path):
+def test_norms_that_the_transformer_lacks_are_refused(tmp_path, texts):
     config = transformers.Gemma2Config(
         vocab_size=7,
         hidden_size=16,
@@ -147,18 +147,18 @@ def test_norms_that_the_transformer_lacks_are_refused(tmp_path):
     )
     bridge, _ = hugging_face(transformers.Gemma2ForCausalLM, config)
     torch.save(bridge.state_dict(), tmp_path / "model.pt")
-    with pytest.raises(InputError, match=r"norms after the attention .*ln1_post"):
+    with pytest.raises(InputError, match="ln1_post", check=texts):
         load(tmp_path / "model.pt", n_heads=4, act_fn="gelu", **ROTARY)
 
 
-def test_what_a_bridge_does_not_say_must_be_given(tmp_path):
+def test_what_a_bridge_does_not_say_must_be_given(tmp_path, texts):
     torch.save(native({"attn_only": True}).state_dict(), tmp_path / "absolute.pt")
-    with pytest.raises(InputError, match=r"how many attention heads .*--set n_heads=4"):
+    with pytest.raises(InputError, match="--set n_heads=4", check=texts):
         load(tmp_path / "absolute.pt")
-    with pytest.raises(InputError, match="n_heads=5 does not divide the 16 query dimensions"):
+    with pytest.raises(InputError, match="n_heads=5", check=texts):
         load(tmp_path / "absolute.pt", n_heads=5)
     torch.save(native(ROTARY | {"attn_only": True}).state_dict(), tmp_path / "rotary.pt")
-    with pytest.raises(InputError, match=r"neither pos_embed\.W_pos nor rotary tables"):
+    with pytest.raises(InputError, match=r"pos_embed\.W_pos", check=texts):
         load(tmp_path / "rotary.pt", n_heads=4)
     with pytest.raises(InputError, match="rotary_adjacent_pairs=false"):
         load(tmp_path / "rotary.pt", n_heads=4, **ROTARY)

@@ -102,7 +102,7 @@ def test_the_same_model_gives_the_same_hash(tmp_path):
     assert len(hashes) == 1
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, texts):
     path = tmp_path / "model.pt"
     save(random_model(), path)
     before = path.read_bytes()
@@ -111,7 +111,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full_disk)
-    with pytest.raises(InputError, match="cannot be written: No space left"):
+    with pytest.raises(InputError, check=texts):
         save(random_model(seed=4), path)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["model.pt"]
@@ -136,14 +136,14 @@ def test_a_place_that_takes_no_files_is_one_clear_line(suffix):
         save(random_model(), f"/proc/model{suffix}")
 
 
-def test_what_cannot_be_saved_is_refused(tmp_path):
+def test_what_cannot_be_saved_is_refused(tmp_path, texts):
     model = random_model()
     with pytest.raises(InputError, match="not a Linear"):
         save(torch.nn.Linear(2, 2), tmp_path / "model.pt")
     with pytest.raises(InputError, match=r"must end in \.safetensors or \.pt"):
         save(model, tmp_path / "model.onnx")
-    with pytest.raises(InputError, match="there is no folder"):
+    with pytest.raises(InputError, check=texts):
         save(model, tmp_path / "missing" / "model.pt")
-    with pytest.raises(InputError, match="task record is not JSON data"):
+    with pytest.raises(InputError, match="JSON", check=texts):
         save(model, tmp_path / "model.pt", task={"tokens": torch.zeros(1)})
     assert not list(tmp_path.iterdir())

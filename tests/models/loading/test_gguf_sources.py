@@ -17,13 +17,13 @@ def test_without_the_package_the_extra_is_named(tmp_path, monkeypatch):
         load(tmp_path / "model.gguf")
 
 
-def test_a_folder_of_such_files_alone_says_what_to_give(tmp_path):
+def test_a_folder_of_such_files_alone_says_what_to_give(tmp_path, texts):
     for name in ("b.gguf", "a.gguf"):
         (tmp_path / name).write_bytes(b"GGUF")
-    with pytest.raises(InputError, match=r"give the file itself, \S*a\.gguf \(or one of 1 more\)"):
+    with pytest.raises(InputError, match=r"\S*a\.gguf", check=texts):
         load(tmp_path)
 
 
-def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(InputError, match=r"no\.gguf does not exist"):
+def test_a_file_that_is_not_there(tmp_path, texts):
+    with pytest.raises(InputError, match=r"no\.gguf", check=texts):
         load(tmp_path / "no.gguf")

@@ -62,13 +62,13 @@ def test_activations_are_those_of_transformers(folder, family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_that_there_are_no_logits_is_said(folder, family):
+def test_that_there_are_no_logits_is_said(folder, family, texts):
     bridge = load(folder(family)[0])
-    assert any("no head, so it has no logits" in n for n in record_of(bridge).notes)
-    with pytest.raises(InputError, match=f"this {family}Model has no head") as caught:
+    texts(record_of(bridge).notes)
+    with pytest.raises(InputError, check=texts) as caught:
         bridge(TOKENS)
     assert "\n" not in str(caught.value)
-    with pytest.raises(InputError, match="no head, so it has no unembedding"):
+    with pytest.raises(InputError, check=texts):
         _ = weights(bridge).W_U
 
 
@@ -110,7 +110,7 @@ def test_what_has_no_bridge_is_one_line(folder, named):
     assert "\n" not in str(caught.value)
 
 
-def test_heads_of_an_encoder_are_judged_by_their_attention_alone(tmp_path):
+def test_heads_of_an_encoder_are_judged_by_their_attention_alone(tmp_path, texts):
     import transformers
 
     import interp_toolkit as it
@@ -123,9 +123,7 @@ def test_heads_of_an_encoder_are_judged_by_their_attention_alone(tmp_path):
     model = it.load(tmp_path / "encoder")
     result = it.analyze(model, "heads", detectors=("induction", "previous-token"))
     assert result.status == "not_tested"
-    assert "no logits for knockouts to change" in " ".join(
-        (result.headline, *result.findings, *result.notes)
-    )
+    texts(" ".join((result.headline, *result.findings, *result.notes)))
     assert {(head.layer, head.head) for head in result.heads} == {
         (layer, head) for layer in range(2) for head in range(4)
     }

@@ -108,13 +108,13 @@ def test_with_its_configuration(tmp_path, name):
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_a_whole_pickled_model_is_read_as_data(tmp_path, zipped):
+def test_a_whole_pickled_model_is_read_as_data(tmp_path, zipped, texts):
     model = hooked(MLP)
     torch.save(model, tmp_path / "model.pt", _use_new_zipfile_serialization=zipped)
     loaded = load(tmp_path / "model.pt")
     assert same_logits(loaded, model)
     (told,) = record_of(loaded).assumptions
-    assert "HookedTransformer, read as data: its code was not run" in told
+    texts(told)
 
 
 def test_a_pickled_config_object_is_read_as_data(tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import re
 import shutil
 import socket
 
@@ -140,9 +139,9 @@ def test_dtype_is_the_saved_one_unless_asked(folder):
     assert all(p.dtype == torch.float32 for p in bridge.parameters())
 
 
-def test_settings_are_not_for_folders(folder):
+def test_settings_are_not_for_folders(folder, texts):
     path, _ = folder()
-    with pytest.raises(InputError, match="has its own configuration; n_heads"):
+    with pytest.raises(InputError, match="n_heads", check=texts):
         load(path, n_heads=4)
 
 
@@ -185,10 +184,10 @@ def test_a_missing_tensor_is_not_made_up(folder):
     assert f"lacks {name}" in refusal(path)
 
 
-def test_a_tensor_too_many_is_not_dropped(folder):
+def test_a_tensor_too_many_is_not_dropped(folder, texts):
     path, _ = folder("Llama")
     change(path, lambda tensors: tensors.update({"model.layers.0.extra": torch.zeros(2)}))
-    assert "has no use for model.layers.0.extra" in refusal(path)
+    texts(refusal(path))
 
 
 def test_a_misshapen_tensor(folder):
@@ -198,14 +197,14 @@ def test_a_misshapen_tensor(folder):
     assert f"has misshapen {name}" in refusal(path)
 
 
-def test_weights_that_are_not_finite(folder):
+def test_weights_that_are_not_finite(folder, texts):
     path, _ = folder("Llama")
     name = "model.layers.1.mlp.up_proj.weight"
     change(path, lambda tensors: tensors[name].view(-1)[3:4].fill_(float("nan")))
-    assert f"NaN or infinite values in {name}" in refusal(path)
+    texts(refusal(path))
 
 
-def test_weights_of_8_bits_are_dequantized_by_their_scales_or_refused(folder):
+def test_weights_of_8_bits_are_dequantized_by_their_scales_or_refused(folder, texts):
     path, model = folder("Llama")
     tensors, by_hand = load_file(path / "model.safetensors"), dict(model.named_parameters())
     for name in [name for name in tensors if "proj" in name]:
@@ -219,16 +218,16 @@ def test_weights_of_8_bits_are_dequantized_by_their_scales_or_refused(folder):
     configure(path, quantization_config=quantized)
     bridge = load(path)
     assert relative_error(bridge, model) < 1e-5
-    assert "weights quantized by fp8, dequantized by transformers" in record_of(bridge).notes
+    texts(record_of(bridge).notes)
 
 
-def test_weights_of_whole_numbers_are_refused(folder):
+def test_weights_of_whole_numbers_are_refused(folder, texts):
     path, _ = folder()
     tensors = load_file(path / "model.safetensors")
     name = "transformer.h.0.attn.c_proj.weight"
     tensors[name] = (100 * tensors[name]).to(torch.int8)
     save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
-    assert f"weights of I8 and no quantization_config to decode them: {name}" in (refusal(path))
+    texts(refusal(path))
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
@@ -258,7 +257,7 @@ def test_bridges_that_are_not_compared_on_loading_are_compared_here():
     assert {type(make()).__name__ for make in MODELS.values()} == set(huggingface._COMPARED)
 
 
-def test_a_bridge_that_computes_something_else_is_refused(folder, monkeypatch):
+def test_a_bridge_that_computes_something_else_is_refused(folder, monkeypatch, texts):
     made = huggingface._bridge
 
     def changed(*arguments):
@@ -270,22 +269,20 @@ def test_a_bridge_that_computes_something_else_is_refused(folder, monkeypatch):
     path, _ = folder()
     monkeypatch.setattr(huggingface, "_bridge", changed)
     monkeypatch.setattr(huggingface, "_COMPARED", ())  # here the logits of all MODELS are compared
-    assert re.search(
-        r"bridge to GPT2LMHeadModel computes logits that differ from.*by 0\.", refusal(path)
-    )
+    texts(refusal(path))
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "words"),
+    ("name", "changes"),
     [
-        ("GPT-2", {"vocab_size": 15}, "does not fit its configuration: it has misshapen .*wte"),
-        ("Llama", {"vocab_size": 20}, "misshapen"),
+        ("GPT-2", {"vocab_size": 15}),
+        ("Llama", {"vocab_size": 20}),
     ],
 )
-def test_a_stale_configuration_is_refused(folder, name, changes, words):
+def test_a_stale_configuration_is_refused(folder, name, changes, texts):
     path, _ = folder(name)
     configure(path, **changes)
-    assert re.search(words, refusal(path))
+    texts(refusal(path))
 
 
 def test_a_head_of_its_own_is_kept_whatever_the_configuration_says_of_ties(folder):
@@ -300,40 +297,38 @@ def test_a_head_of_its_own_is_kept_whatever_the_configuration_says_of_ties(folde
 
 
 @pytest.mark.parametrize("name", ["model.fp16.safetensors", "tf_model.h5", "flax_model.msgpack"])
-def test_weights_under_other_names_alone_are_refused(folder, name):
+def test_weights_under_other_names_alone_are_refused(folder, name, texts):
     path, _ = folder()
     (path / "model.safetensors").rename(path / name)
-    assert "no file named model.safetensors" in refusal(path)
+    texts(refusal(path))
 
 
-def test_a_git_lfs_pointer_in_the_place_of_weights(folder):
+def test_a_git_lfs_pointer_in_the_place_of_weights(folder, texts):
     path, _ = folder()
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 9\n"
     (path / "model.safetensors").write_text(pointer)
-    assert "model.safetensors is a Git LFS pointer (run `git lfs pull`" in refusal(path)
+    texts(refusal(path))
 
 
 @pytest.mark.parametrize(
     ("file", "command"), [(".metadata", "dcp_to_torch"), ("latest", "zero_to")]
 )
-def test_a_checkpoint_in_parts_says_what_joins_them(tmp_path, file, command):
+def test_a_checkpoint_in_parts_says_what_joins_them(tmp_path, file, command, texts):
     (tmp_path / file).write_text("global_step10")
     message = refusal(tmp_path)
-    assert f"in parts; join them: python {'-m ' if file[0] == '.' else ''}" in message
+    texts(message)
     assert command in message
 
 
-def test_a_folder_of_checkpoints_names_them(folder, tmp_path):
+def test_a_folder_of_checkpoints_names_them(folder, tmp_path, texts):
     outer = tmp_path / "out"
     for step in (500, 1000, 1500, 2000):
         shutil.copytree(folder()[0], outer / f"checkpoint-{step}")
     (outer / "trainer_state.json").write_text("{}")
-    assert refusal(outer).endswith(
-        "give one of those in it: checkpoint-1000, checkpoint-1500, checkpoint-2000, 1 more"
-    )
+    texts(refusal(outer))
     (tmp_path / "runs").mkdir()
     torch.save({}, tmp_path / "runs" / "ckpt.pt")
-    assert refusal(tmp_path / "runs").endswith("give one of those in it: ckpt.pt")
+    texts(refusal(tmp_path / "runs"))
 
 
 @pytest.mark.parametrize(
@@ -420,14 +415,14 @@ def test_a_bare_bert_encoder_gives_its_activations(encoder, tokenizer, pooler):
     assert record_of(bridge).config["attention_dir"] == "bidirectional"
 
 
-def test_what_needs_logits_of_a_bare_encoder_says_that_there_are_none(encoder):
+def test_what_needs_logits_of_a_bare_encoder_says_that_there_are_none(encoder, texts):
     bridge = load(encoder[0])
-    with pytest.raises(InputError, match="no head, so it has no logits") as caught:
+    with pytest.raises(InputError, check=texts) as caught:
         bridge(torch.zeros(1, 3, dtype=torch.int64))
     assert "\n" not in str(caught.value)
     view = weights(bridge)
     assert view.layer(1).direction == "bidirectional"
-    with pytest.raises(InputError, match="no head, so it has no unembedding"):
+    with pytest.raises(InputError, check=texts):
         _ = view.W_U
 
 

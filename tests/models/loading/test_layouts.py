@@ -98,14 +98,14 @@ def test_a_layout_that_does_not_fit_is_told(tmp_path):
         load(tmp_path / "model.pt", keys="nanogpt", **GIVEN)
 
 
-def test_an_axis_of_two_sizes_is_told_with_where_it_had_the_other(tmp_path):
+def test_an_axis_of_two_sizes_is_told_with_where_it_had_the_other(tmp_path, texts):
     tensors = {"up.weight": torch.zeros(6, 4), "down.weight": torch.zeros(4, 6)}
     torch.save(tensors, tmp_path / "model.pt")
     keys = {
         "up.weight": {"to": "blocks.0.mlp.W_in", "axes": "a b -> b a"},
         "down.weight": {"to": "blocks.0.mlp.W_out", "axes": "a b -> b a"},
     }
-    with pytest.raises(InputError, match=r"in all tensors; a is 6 in up\.weight\)"):
+    with pytest.raises(InputError, match=r"up\.weight\)", check=texts):
         load(tmp_path / "model.pt", keys=keys, **GIVEN)
 
 
@@ -116,11 +116,11 @@ def test_a_misshapen_tensor_is_named(tmp_path):
         load(tmp_path / "model.pt", **GIVEN)
 
 
-def test_an_extra_tensor_is_named_and_can_be_ignored(tmp_path):
+def test_an_extra_tensor_is_named_and_can_be_ignored(tmp_path, texts):
     model = gpt2()
     state = {**model.state_dict(), "score.weight": torch.zeros(3, D_MODEL)}
     torch.save(state, tmp_path / "model.pt")
-    with pytest.raises(InputError, match=r"has no use for score\.weight"):
+    with pytest.raises(InputError, match=r"score\.weight", check=texts):
         load(tmp_path / "model.pt", **GIVEN)
     loaded = load(tmp_path / "model.pt", ignore=["score.weight"], **GIVEN)
     assert agree(loaded, model(TOKENS).logits)
@@ -284,8 +284,7 @@ def test_the_grokking_code_with_its_configuration(tmp_path, zipped):
     torch.save(saved, tmp_path / "model.pth", _use_new_zipfile_serialization=zipped)
     loaded = load(tmp_path / "model.pth")
     assert agree(loaded, model(TOKENS))
-    told = "configuration fields fn_name, lr, p ignored"
-    assert told in record_of(loaded).assumptions
+    assert any("fn_name, lr, p" in told for told in record_of(loaded).assumptions)
 
 
 @pytest.mark.parametrize("turned_positions", [True, False])
@@ -311,8 +310,7 @@ def test_shapes_that_decide_nothing_are_told(tmp_path):
     torch.save(model.state_dict(), tmp_path / "model.pt")
     loaded = load(tmp_path / "model.pt", act_fn="relu")
     assert agree(loaded, model(TOKENS))
-    told = "square matrices multiplied from the right"
-    assert told in record_of(loaded).assumptions
+    assert any("from the right" in told for told in record_of(loaded).assumptions)
     torch.save(easy_transformer(model), tmp_path / "model.pt")
     turned = load(tmp_path / "model.pt", keys="easytransformer", act_fn="relu")
     assert agree(turned, model(TOKENS))
@@ -364,7 +362,7 @@ def test_a_mapping_of_names(tmp_path, how):
     assert agree(load(tmp_path / "model.pt", keys=keys), model(TOKENS))
 
 
-def test_a_number_that_stands_twice_in_a_name_is_the_same_one(tmp_path):
+def test_a_number_that_stands_twice_in_a_name_is_the_same_one(tmp_path, texts):
     def doubled(name: str, layer: str) -> str:
         return name.replace(f"layers.{layer}.", f"layers.{layer}.block_{layer}.")
 
@@ -377,21 +375,21 @@ def test_a_number_that_stands_twice_in_a_name_is_the_same_one(tmp_path):
     assert agree(load(tmp_path / "model.pt", keys=keys), model(TOKENS))
     state["layers.0.block_1.mask"] = torch.ones(2)
     torch.save(state, tmp_path / "model.pt")
-    with pytest.raises(InputError, match=r"has no use for layers\.0\.block_1\.mask"):
+    with pytest.raises(InputError, match=r"layers\.0\.block_1\.mask", check=texts):
         load(tmp_path / "model.pt", keys=keys)
 
 
-def test_what_no_rule_names_is_listed(tmp_path):
+def test_what_no_rule_names_is_listed(tmp_path, texts):
     torch.save({**listed(own(attn_only=True)), "more": torch.zeros(2)}, tmp_path / "model.pt")
-    with pytest.raises(InputError, match="has no use for more"):
+    with pytest.raises(InputError, check=texts):
         load(tmp_path / "model.pt", keys=LISTED)
 
 
-def test_a_missing_head_is_an_error(tmp_path):
+def test_a_missing_head_is_an_error(tmp_path, texts):
     state = listed(own(attn_only=True))
     del state["layers.1.heads.2.W_Q.weight"]
     torch.save(state, tmp_path / "model.pt")
-    with pytest.raises(InputError, match=r"lacks a head of blocks\.1\.attn\.W_Q"):
+    with pytest.raises(InputError, match=r"blocks\.1\.attn\.W_Q", check=texts):
         load(tmp_path / "model.pt", keys=LISTED)
 
 
@@ -401,29 +399,29 @@ THREE = "(head d_head groups) a -> groups d_head"
 
 
 @pytest.mark.parametrize(
-    ("keys", "words"),
+    "keys",
     [
-        ("gpt3", "neither a layout's name .* nor a .json file; did you mean gpt2"),
-        ("missing.json", "No such file"),
-        ({}, "must be a non-empty object that maps the checkpoint's tensor names"),
-        ({"a": 3}, 'a needs "to"'),
-        ({"a": {"to": "b", "turn": True}}, 'a needs "to"'),
-        ({"a": {"to": "b", "axes": "sideways"}}, "must be a pattern"),
-        ({"a": {"to": "b", "axes": "x y -> y z"}, "tok.weight": "b"}, "none of the tensors|cannot"),
-        ({"nothing": "embed.W_E"}, "none of the tensors that the keys name, such as nothing"),
-        ({"tok.weight": {"to": "embed.W_E", "axes": "a b -> b c"}}, "cannot be rearranged by"),
-        ({"tok.weight": {"to": "embed.W_E", "axes": "(a b) c -> a b c"}}, "size of the axis a, b"),
-        ({"tok.weight": {"to": "embed.W_E", "axes": f"{GROUPED} d_head a"}}, "axis d_head, groups"),
-        ({"tok.weight": {"to": "embed.W_E", "axes": f"{AHEAD} ahead b"}}, "the axis a, ahead"),
-        ({"tok.weight": {"to": "embed.W_E", "axes": f"{THREE} head a"}}, "axis d_head, groups"),
-        ({"tok.weight": {"to": "embed.W_E", "axes": "a -> a"}}, r"has shape \[11, 16\]"),
-        ({"tok.weight": "b", "pos.weight": "b"}, "is not the only tensor for b"),
-        ({"tok.weight": "{nothing}"}, "no use for {nothing}|lacks embed"),
+        "gpt3",
+        "missing.json",
+        {},
+        {"a": 3},
+        {"a": {"to": "b", "turn": True}},
+        {"a": {"to": "b", "axes": "sideways"}},
+        {"a": {"to": "b", "axes": "x y -> y z"}, "tok.weight": "b"},
+        {"nothing": "embed.W_E"},
+        {"tok.weight": {"to": "embed.W_E", "axes": "a b -> b c"}},
+        {"tok.weight": {"to": "embed.W_E", "axes": "(a b) c -> a b c"}},
+        {"tok.weight": {"to": "embed.W_E", "axes": f"{GROUPED} d_head a"}},
+        {"tok.weight": {"to": "embed.W_E", "axes": f"{AHEAD} ahead b"}},
+        {"tok.weight": {"to": "embed.W_E", "axes": f"{THREE} head a"}},
+        {"tok.weight": {"to": "embed.W_E", "axes": "a -> a"}},
+        {"tok.weight": "b", "pos.weight": "b"},
+        {"tok.weight": "{nothing}"},
     ],
 )
-def test_mappings_that_cannot_be(tmp_path, keys, words):
+def test_mappings_that_cannot_be(tmp_path, keys, texts):
     torch.save(listed(own(attn_only=True)), tmp_path / "model.pt")
-    with pytest.raises(InputError, match=words) as caught:
+    with pytest.raises(InputError, check=texts) as caught:
         load(tmp_path / "model.pt", keys=keys)
     assert "\n" not in str(caught.value)
 
@@ -435,21 +433,19 @@ def test_a_file_of_keys_that_is_not_json(tmp_path):
         load(tmp_path / "model.pt", keys=tmp_path / "keys.json")
 
 
-def test_names_that_become_equal_without_the_prefix_are_refused():
+def test_names_that_become_equal_without_the_prefix_are_refused(texts):
     tensors = {name: torch.ones(1) for name in ("embed.W_E", "W_U")}
     prefixed = {f"model.{name}": tensor for name, tensor in tensors.items()}
     assert unwrap_names(prefixed, "a.pt").keys() == tensors.keys()
-    with pytest.raises(
-        InputError, match=r"a\.pt has W_U twice, as model\.W_U and as W_U: leave one out"
-    ):
+    with pytest.raises(InputError, match=r"model\.W_U", check=texts):
         unwrap_names({**prefixed, "W_U": torch.zeros(1)}, "a.pt")
 
 
-def test_keys_and_ignore_are_for_checkpoints_of_others(tmp_path):
-    with pytest.raises(InputError, match="ignore, keys can be set only for a checkpoint file"):
+def test_keys_and_ignore_are_for_checkpoints_of_others(tmp_path, texts):
+    with pytest.raises(InputError, check=texts):
         load("toy:induction", keys="gpt2", ignore=["a"])
     from interp_toolkit import save
 
     save(own(), tmp_path / "model.pt")
-    with pytest.raises(InputError, match="needs no keys or ignore"):
+    with pytest.raises(InputError, check=texts):
         load(tmp_path / "model.pt", keys="gpt2")

@@ -108,7 +108,7 @@ def test_a_folder_that_does_not_fit_is_refused(folder, monkeypatch):
         load(path)
 
 
-def test_what_is_read_whole_is_small_whatever_else_lies_beside_a_model(folder):
+def test_what_is_read_whole_is_small_whatever_else_lies_beside_a_model(folder, texts):
     path, _ = folder
     (path / "rows.json").touch()
     os.truncate(path / "rows.json", RECORD + 1)
@@ -117,7 +117,7 @@ def test_what_is_read_whole_is_small_whatever_else_lies_beside_a_model(folder):
         (path / name).touch()
         before = (path / name).stat().st_size
         os.truncate(path / name, RECORD + 1)
-        with pytest.raises(InputError, match=rf"{name} cannot be read: it is larger than 64 MiB"):
+        with pytest.raises(InputError, check=texts):
             load(path)
         os.truncate(path / name, before)
 

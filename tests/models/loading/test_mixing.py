@@ -35,7 +35,7 @@ def random_model(**options):
         ({**GATED, "biases": True, "unembed_bias": False}, {"unembed_bias": "false"}),
     ],
 )
-def test_a_bare_state_dict_is_told_by_its_names(tmp_path, options, given):
+def test_a_bare_state_dict_is_told_by_its_names(tmp_path, options, given, texts):
     model, path = random_model(**options), tmp_path / "bare.pt"
     torch.save(model.state_dict(), path)
     if options.get("positional_embedding_type") == "none":
@@ -45,51 +45,48 @@ def test_a_bare_state_dict_is_told_by_its_names(tmp_path, options, given):
     assert loaded.cfg.n_ctx == model.cfg.n_ctx
     assert loaded.cfg.attention_dir == model.cfg.attention_dir
     said = "; ".join(record_of(loaded).assumptions)
-    assert ("which no output depends on" in said) == (model.cfg.mixing is not None)
+    texts(said)
     assert ("attn_scale" in said) == (model.cfg.mixing is None)
 
 
 @pytest.mark.parametrize(
-    ("options", "given", "message"),
+    ("options", "given"),
     [
-        (GATED, {"mixing": "1/(n m)"}, "mixing=1/.n m. contradicts .* says None"),
-        (GATED, {"gate_biases": "true"}, "gate_biases=True contradicts"),
-        (GATED, {"tied_embeddings": "true"}, "tied_embeddings=True contradicts"),
-        (MIXIT, {"mixing": "none"}, "lacks blocks.0.attn.W_Q.*no use for blocks.0.attn.mixing"),
-        (MIXIT, {"mixing": "1/n"}, "mixing=1/n cannot be used"),
-        (MIXIT, {"attn_scale": 2.0}, "attn_scale=2.0 would have no effect"),
-        (MIXIT, {"attention_dir": "bidirectional"}, "attention_dir=bidirectional contradicts"),
-        ({**MIXIT, "tied_embeddings": True}, {}, "unembed.W_U is missing .*tied_embeddings=true"),
-        ({**GATED, "unembed_bias": False}, {}, "lacks unembed.b_U"),
+        (GATED, {"mixing": "1/(n m)"}),
+        (GATED, {"gate_biases": "true"}),
+        (GATED, {"tied_embeddings": "true"}),
+        (MIXIT, {"mixing": "none"}),
+        (MIXIT, {"mixing": "1/n"}),
+        (MIXIT, {"attn_scale": 2.0}),
+        (MIXIT, {"attention_dir": "bidirectional"}),
+        ({**MIXIT, "tied_embeddings": True}, {}),
+        ({**GATED, "unembed_bias": False}, {}),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(tmp_path, options, given, message):
+def test_what_does_not_fit_is_refused_by_name(tmp_path, options, given, texts):
     path = tmp_path / "bare.pt"
     torch.save(random_model(**options).state_dict(), path)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, check=texts):
         load(path, act_fn="silu", **given)
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        (lambda t: t.pop("blocks.1.attn.mixing"), "lacks blocks.1.attn.mixing"),
-        (lambda t: t.update({"blocks.1.attn.W_Q": torch.ones(2)}), "no use for blocks.1.attn.W_Q"),
-        (
-            lambda t: t.update({"blocks.1.attn.mixing": torch.ones(2, 6, 6)}),
-            r"blocks.1.attn.mixing \(\[2, 6, 6\], not \[2, 7, 7\]\)",
-        ),
-        (lambda t: t["blocks.0.attn.mixing"].fill_(torch.nan), "NaN .* in blocks.0.attn.mixing"),
+        lambda t: t.pop("blocks.1.attn.mixing"),
+        lambda t: t.update({"blocks.1.attn.W_Q": torch.ones(2)}),
+        lambda t: t.update({"blocks.1.attn.mixing": torch.ones(2, 6, 6)}),
+        lambda t: t["blocks.0.attn.mixing"].fill_(torch.nan),
     ],
 )
-def test_a_damaged_checkpoint_says_what_is_wrong(tmp_path, monkeypatch, change, message, suffix):
+def test_a_damaged_checkpoint_says_what_is_wrong(tmp_path, monkeypatch, change, texts, suffix):
     model, path = random_model(**MIXIT), tmp_path / f"model{suffix}"
     tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     change(tensors)
     monkeypatch.setattr(model, "state_dict", lambda: tensors)
     save(model, path)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, check=texts):
         load(path)
 
 
@@ -101,11 +98,11 @@ def test_an_attention_model_with_a_mixing_matrix_is_refused(tmp_path):
         load(tmp_path / "bare.pt", act_fn="silu")
 
 
-def test_a_live_model_with_a_bad_mixing_matrix_is_refused():
+def test_a_live_model_with_a_bad_mixing_matrix_is_refused(texts):
     model = random_model(**MIXIT)
     assert load(model) is model
     model.blocks[1].attn.mixing[0, 3, 1] = torch.inf
-    with pytest.raises(InputError, match=r"NaN or infinite values in blocks.1.attn.mixing"):
+    with pytest.raises(InputError, match=r"blocks\.1\.attn\.mixing", check=texts):
         load(model)
 
 
@@ -117,9 +114,9 @@ def test_a_dictionary_with_the_configuration_beside_the_weights(tmp_path):
     assert torch.equal(loaded(TOKENS), model(TOKENS))
 
 
-def test_info_says_that_matrices_are_fixed():
+def test_info_says_that_matrices_are_fixed(texts):
     info = describe(random_model(**MIXIT))
-    assert info.mixing == "fixed random matrices of entry variance 1/(d_head m), never trained"
+    texts(info.mixing)
     weights = 11 * 12 * 2 + 7 * 12 + 2 * (2 * 12 * 12 + 3 * 12 * 10 + 2 * 12) + 12
     assert info.n_params == weights
     assert describe(random_model(**GATED)).mixing is None

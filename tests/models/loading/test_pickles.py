@@ -127,10 +127,10 @@ def test_what_was_pickled_comes_back_as_plain_data(tmp_path, writer):
     ],
     ids=["system", "eval", "getattr", "Popen", "torch.load", "torch.hub", "class", "loads"],
 )
-def test_every_other_call_is_refused_in_one_line(tmp_path, writer, bomb):
+def test_every_other_call_is_refused_in_one_line(tmp_path, writer, bomb, texts):
     for data in (bomb, {"cfg": bomb, "state_dict": Transformer(CFG).state_dict()}):
         WRITERS[writer](data, tmp_path / "model.pkl")
-        with pytest.raises(InputError, match=r"would run code .* it was not run") as caught:
+        with pytest.raises(InputError, check=texts) as caught:
             load(tmp_path / "model.pkl")
         assert "\n" not in str(caught.value)
         assert bomb.called[0].__name__ in str(caught.value)
@@ -170,12 +170,12 @@ def test_the_bytes_of_a_storage_are_read_without_running_them_too(tmp_path, inne
         load(tmp_path / "model.pkl")
 
 
-def test_the_bytes_of_a_storage_are_no_archive(tmp_path):
+def test_the_bytes_of_a_storage_are_no_archive(tmp_path, texts):
     content = io.BytesIO()  # a compressed one could be of any size
     torch.save(torch.zeros(4)._typed_storage(), content, _use_new_zipfile_serialization=True)
     data = {"w": Calls(torch.storage._load_from_bytes, content.getvalue())}
     (tmp_path / "model.pkl").write_bytes(pickle.dumps(data))
-    with pytest.raises(InputError, match="truncated or damaged: a storage has invalid data"):
+    with pytest.raises(InputError, check=texts):
         load(tmp_path / "model.pkl")
 
 
@@ -214,14 +214,14 @@ def test_the_state_of_a_tensor_is_no_pickles_to_set(tmp_path, writer, kind):
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_tensors_that_claim_far_more_than_the_file_holds(tmp_path, writer):
+def test_tensors_that_claim_far_more_than_the_file_holds(tmp_path, writer, texts):
     one = torch.zeros(1)
     for data in (
         {"w": one.expand(1 << 20, 1 << 20)},
         {"more": [{f"w{i}": one.expand(1 << 20) for i in range(300)}], "cfg": Settings()},
     ):
         WRITERS[writer](data, tmp_path / "model.pkl")
-        with pytest.raises(InputError, match=r"its tensors claim .* GiB, the file has") as caught:
+        with pytest.raises(InputError, match="GiB", check=texts) as caught:
             load(tmp_path / "model.pkl")
         assert "\n" not in str(caught.value)
 
@@ -242,31 +242,31 @@ def test_a_compressed_archive_has_the_same_numbers(tmp_path):
         assert torch.equal(load(tmp_path / "model.pt")(TOKENS), model(TOKENS))
 
 
-def test_a_compressed_archive_that_claims_too_much(tmp_path, monkeypatch):
+def test_a_compressed_archive_that_claims_too_much(tmp_path, monkeypatch, texts):
     path = tmp_path / "model.pt"
     torch.save({"w": torch.zeros(1 << 20)}, path)
     deflated(path)
     monkeypatch.setattr("interp_toolkit.files.ALWAYS_FINE", 1 << 20)
-    with pytest.raises(InputError, match=r"its entries claim .* GiB, the file has") as caught:
+    with pytest.raises(InputError, match="GiB", check=texts) as caught:
         load(path)
     assert "\n" not in str(caught.value)
 
 
-def test_storages_larger_together_than_an_older_file_are_damage(tmp_path):
+def test_storages_larger_together_than_an_older_file_are_damage(tmp_path, texts):
     storages = [torch.zeros(1000)._typed_storage() for _ in range(9)]
     torch.save(storages, tmp_path / "model.pt", _use_new_zipfile_serialization=False)
     content = (tmp_path / "model.pt").read_bytes()
     (tmp_path / "model.pt").write_bytes(content[: len(content) // 2])
-    with pytest.raises(pickle.UnpicklingError, match="storages are larger than the file"):
+    with pytest.raises(pickle.UnpicklingError, check=texts):
         read_as_data(tmp_path / "model.pt")
 
 
-def test_deep_and_wide_nesting_ends(tmp_path):
+def test_deep_and_wide_nesting_ends(tmp_path, texts):
     deep = []
     for _ in range(60):
         deep = [deep, deep]  # 2^60 lists if they were told apart
     (tmp_path / "model.pkl").write_bytes(pickle.dumps({"more": deep}))
-    with pytest.raises(InputError, match="is not a tensor"):
+    with pytest.raises(InputError, check=texts):
         load(tmp_path / "model.pkl")
 
 

@@ -123,20 +123,20 @@ def test_rotary_options_are_read_off_the_tables(tmp_path, base, dim, adjacent):
     assert not any("rotary" in phrase for phrase in record_of(loaded).assumptions)
 
 
-def test_a_rotary_table_of_another_kind_is_refused(tmp_path):
+def test_a_rotary_table_of_another_kind_is_refused(tmp_path, texts):
     model = random_model(**ATTENTION_ONLY, d_head=8, positional_embedding_type="rotary")
     sin, cos = rotary_tables(9, 8, 10000.0, adjacent=False)
     stretched = torch.arange(9)[:, None] / 8.0  # linear scaling, as long-context models use
     state = {**model.state_dict(), "blocks.0.attn.rotary_sin": (sin.asin() * stretched).sin()}
     torch.save({**state, "blocks.0.attn.rotary_cos": cos}, tmp_path / "model.pt")
-    with pytest.raises(InputError, match="not an unscaled rotary table"):
+    with pytest.raises(InputError, check=texts):
         load(tmp_path / "model.pt")
 
 
-def test_without_tables_or_embeddings_positions_must_be_given(tmp_path):
+def test_without_tables_or_embeddings_positions_must_be_given(tmp_path, texts):
     model = random_model(**ATTENTION_ONLY, positional_embedding_type="rotary", rotary_base=500.0)
     torch.save(model.state_dict(), tmp_path / "model.pt")
-    with pytest.raises(InputError, match=r"neither pos_embed\.W_pos nor rotary tables"):
+    with pytest.raises(InputError, match=r"pos_embed\.W_pos", check=texts):
         load(tmp_path / "model.pt")
     given = {"positional_embedding_type": "rotary", "rotary_base": "500"}
     loaded = load(tmp_path / "model.pt", **given)
@@ -203,22 +203,22 @@ def test_no_norm_weights_mean_no_normalisation_and_say_so(tmp_path):
         assert told == (not given)
 
 
-def test_dtype_and_device_are_as_asked(tmp_path):
+def test_dtype_and_device_are_as_asked(tmp_path, texts):
     model = random_model(**ATTENTION_ONLY)
     torch.save(model.state_dict(), tmp_path / "model.pt")
     loaded = load(tmp_path / "model.pt", dtype="float64", device="auto")
     assert loaded.cfg.dtype == torch.float64
     assert all(p.dtype == torch.float64 and p.requires_grad for p in loaded.parameters())
-    with pytest.raises(InputError, match="dtype 'float8' is not one of"):
+    with pytest.raises(InputError, match="'float8'", check=texts):
         load(tmp_path / "model.pt", dtype="float8")
-    with pytest.raises(InputError, match="is not a device"):
+    with pytest.raises(InputError, check=texts):
         load(tmp_path / "model.pt", device="tpu7")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_gpu_that_is_not_there_is_an_error(tmp_path):
+def test_a_gpu_that_is_not_there_is_an_error(tmp_path, texts):
     torch.save(random_model(**ATTENTION_ONLY).state_dict(), tmp_path / "model.pt")
-    with pytest.raises(InputError, match="no usable CUDA device"):
+    with pytest.raises(InputError, match="CUDA", check=texts):
         load(tmp_path / "model.pt", device="cuda")
 
 
@@ -324,20 +324,20 @@ def test_a_configuration_that_contradicts_its_weights(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    "settings",
     [
-        ({"act": "relu"}, "no setting is called 'act'; did you mean act_fn"),
-        ({"n_layers": "3"}, "n_layers=3 contradicts .* says 2"),
-        ({"normalization_type": "none"}, "normalization_type=None contradicts .* says LN"),
-        ({"n_heads": "many"}, "n_heads=many cannot be used"),
-        ({"attention_dir": "sideways"}, "attention_dir=sideways cannot be used"),
-        ({"act_fn": "relu"}, "act_fn=relu would have no effect"),
-        ({"rotary_base": "100"}, "rotary_base=100.0 would have no effect"),
+        {"act": "relu"},
+        {"n_layers": "3"},
+        {"normalization_type": "none"},
+        {"n_heads": "many"},
+        {"attention_dir": "sideways"},
+        {"act_fn": "relu"},
+        {"rotary_base": "100"},
     ],
 )
-def test_settings_that_cannot_be(tmp_path, settings, message):
+def test_settings_that_cannot_be(tmp_path, settings, texts):
     torch.save(random_model(attn_only=True).state_dict(), tmp_path / "model.pt")
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, check=texts):
         load(tmp_path / "model.pt", **settings)
 
 
@@ -375,15 +375,13 @@ def test_without_an_unembedding_the_outputs_may_be_the_residual_stream(tmp_path)
     assert torch.allclose(tied(tokens(model)), last @ model.W_E.T, atol=1e-5)
 
 
-def test_tensors_that_are_no_weights_can_be_left_out(tmp_path):
+def test_tensors_that_are_no_weights_can_be_left_out(tmp_path, texts):
     model = random_model(attn_only=True)
     state = {**model.state_dict(), "probe.weight": torch.zeros(3), "probe.bias": torch.zeros(3)}
     torch.save({**state, "epoch": 7}, tmp_path / "model.pt")
     loaded = load(tmp_path / "model.pt", ignore=["probe.*", "epoch"])
     assert torch.equal(loaded(tokens(model)), model(tokens(model)))
-    with pytest.raises(
-        InputError, match=r"no tensor prob\.bias to ignore; did you mean probe\.bias"
-    ):
+    with pytest.raises(InputError, match=r"probe\.bias", check=texts):
         load(tmp_path / "model.pt", ignore=["prob.bias"])
 
 
@@ -397,9 +395,9 @@ def test_the_last_of_several_state_dicts_is_taken_and_told(tmp_path):
     assert "the last of 2 state dicts" in record_of(loaded).assumptions
 
 
-def test_an_mlps_activation_has_no_default(tmp_path):
+def test_an_mlps_activation_has_no_default(tmp_path, texts):
     torch.save(random_model(d_mlp=5, act_fn="relu").state_dict(), tmp_path / "model.pt")
     with pytest.raises(InputError, match="--set act_fn=relu"):
         load(tmp_path / "model.pt")
-    with pytest.raises(InputError, match="act_fn=tanh cannot be used"):
+    with pytest.raises(InputError, match="act_fn=tanh", check=texts):
         load(tmp_path / "model.pt", act_fn="tanh")

@@ -127,12 +127,12 @@ def test_a_bundle_of_training_gives_its_model(tmp_path, model, key):
     assert same(load(saved(tmp_path, bundle)), model)
 
 
-def test_averaged_weights_beside_a_model_are_reported_and_can_be_chosen(tmp_path, model):
+def test_averaged_weights_beside_a_model_are_reported_and_can_be_chosen(tmp_path, model, texts):
     average = {name: 0.5 * tensor for name, tensor in model.state_dict().items()}
     path = saved(tmp_path, {"model": model.state_dict(), "ema": average, "epoch": 3})
     loaded = load(path)
     assert same(loaded, model)
-    assert "model is the model, ema left aside" in record_of(loaded).assumptions
+    texts(record_of(loaded).assumptions)
     assert not same(load(path, ignore=["model"]), model)
 
 
@@ -144,8 +144,8 @@ def test_several_state_dicts_are_asked_about(tmp_path, model):
     assert same(load(path, ignore=["0"]), model)
 
 
-def test_a_bundle_without_a_model_lists_its_keys(tmp_path):
-    with pytest.raises(InputError, match="its keys are epoch, optimizer"):
+def test_a_bundle_without_a_model_lists_its_keys(tmp_path, texts):
+    with pytest.raises(InputError, check=texts):
         load(saved(tmp_path, {"epoch": 3, "optimizer": {"state": {}}}))
 
 
@@ -176,13 +176,13 @@ def test_linear_layers_under_our_names_are_not_taken_for_a_bridge(tmp_path):
         load(saved(tmp_path, state))
 
 
-def test_shared_keys_without_a_number_of_heads_ask_for_it(tmp_path):
+def test_shared_keys_without_a_number_of_heads_ask_for_it(tmp_path, texts):
     state = {"embed.weight": torch.randn(20, 32), "unembed.weight": torch.randn(20, 32)}
     for part, rows in {"q": 32, "k": 16, "v": 16}.items():
         state[f"blocks.0.attn.{part}.weight"] = torch.randn(rows, 32)
     state["blocks.0.attn.o.weight"] = torch.randn(32, 32)
     given = {"positional_embedding_type": "none"}
-    with pytest.raises(InputError, match="how many attention heads it has") as refused:
+    with pytest.raises(InputError, check=texts) as refused:
         load(saved(tmp_path, state), **given)
     assert "head size" not in str(refused.value)
     loaded = load(saved(tmp_path, state), n_heads=4, **given)

@@ -49,12 +49,12 @@ def test_an_alias_keeps_its_name_and_is_not_read_twice(zoo):
     assert both == ["blocks.0.hook_in", "blocks.1.hook_resid_pre"]
 
 
-def test_nothing_matches(model):
-    with pytest.raises(InputError, match=r"matches 'resid_pots'; did you mean .*resid_post"):
+def test_nothing_matches(model, texts):
+    with pytest.raises(InputError, match="'resid_pots'", check=texts):
         expand_hooks(model, "resid_pots")
     with pytest.raises(InputError, match=r"no hook matches 'blocks\.7\.hook_resid_post'"):
         expand_hooks(model, ["resid_post", "blocks.7.hook_resid_post"])
-    with pytest.raises(InputError, match="give at least one hook"):
+    with pytest.raises(InputError, check=texts):
         expand_hooks(model, [])
 
 
@@ -65,8 +65,8 @@ def test_silent_hooks_are_refused_by_name_and_left_out_of_patterns(zoo):
     assert not [n for n in expand_hooks(bridge, "blocks.0.*") if n.endswith("hook_result")]
 
 
-def test_an_object_without_hooks():
-    with pytest.raises(InputError, match="a Linear is not a TransformerLens model"):
+def test_an_object_without_hooks(texts):
+    with pytest.raises(InputError, match="TransformerLens", check=texts):
         expand_hooks(torch.nn.Linear(1, 1), "resid_post")
 
 

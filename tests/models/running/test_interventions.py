@@ -195,9 +195,9 @@ def test_that_edits_take_effect_is_read_off_one_pass(model, gradients, monkeypat
         effect.require_effect(model, marks)
 
 
-def test_a_hook_that_never_fires_cannot_be_edited(zoo):
+def test_a_hook_that_never_fires_cannot_be_edited(zoo, texts):
     with (
-        pytest.raises(InterventionError, match="hook_rot_q do not reach"),
+        pytest.raises(InterventionError, match="hook_rot_q", check=texts),
         edit(zoo("neox"), {"blocks.0.attn.hook_rot_q": lambda x, hook: x}),
     ):
         pass
@@ -210,14 +210,14 @@ def test_edits_of_token_ids(zoo, tokens, logits):
     assert torch.equal(flipped, logits(bridge, tokens.flip(1)))
 
 
-def test_a_model_whose_output_is_nan_cannot_be_checked(zoo):
+def test_a_model_whose_output_is_nan_cannot_be_checked(zoo, texts):
     model = zoo("own")
     b_U = model.unembed.b_U
     with torch.no_grad():
         saved = b_U.clone()
         b_U[0] = float("nan")
     try:
-        with pytest.raises(InterventionError, match="own output is NaN"), ablate(model, [(0, 0)]):
+        with pytest.raises(InterventionError, match="NaN", check=texts), ablate(model, [(0, 0)]):
             pass
     finally:
         with torch.no_grad():
@@ -225,36 +225,36 @@ def test_a_model_whose_output_is_nan_cannot_be_checked(zoo):
 
 
 @pytest.mark.parametrize(
-    ("heads", "options", "message"),
+    ("heads", "options"),
     [
-        ([(2, 0)], {}, "no head 0 in layer 2; the model has layers 0 to 1 with heads 0 to 3"),
-        ([(0, 4)], {}, "no head 4 in layer 0"),
-        ([(-1, 0)], {}, "no head 0 in layer -1"),
-        ([], {}, "at least one head to ablate"),
-        ([(0, 0)], {"how": "median"}, "how is 'median'"),
+        ([(2, 0)], {}),
+        ([(0, 4)], {}),
+        ([(-1, 0)], {}),
+        ([], {}),
+        ([(0, 0)], {"how": "median"}),
     ],
 )
-def test_bad_input(zoo, heads, options, message):
-    with pytest.raises(InputError, match=message), ablate(zoo("llama"), heads, **options):
+def test_bad_input(zoo, heads, options, texts):
+    with pytest.raises(InputError, check=texts), ablate(zoo("llama"), heads, **options):
         pass
 
 
-def test_a_batch_of_one_needs_a_reference(model, tokens, logits):
+def test_a_batch_of_one_needs_a_reference(model, tokens, logits, texts):
     for how in ("mean", "resample"):
         with (
             ablate(model, [(0, 0)], how),
-            pytest.raises(InputError, match="a batch of one row"),
+            pytest.raises(InputError, check=texts),
         ):
             logits(model, tokens[:1])
         with ablate(model, [(0, 0)], how, reference=tokens):
             logits(model, tokens[:1])
 
 
-def test_a_reference_must_be_long_enough(zoo, tokens, logits):
+def test_a_reference_must_be_long_enough(zoo, tokens, logits, texts):
     for how in ("mean", "resample"):
         with (
             ablate(zoo("own"), [(0, 0)], how, reference=tokens[:, :4]),
-            pytest.raises(InputError, match="7 positions, the reference of the ablation has 4"),
+            pytest.raises(InputError, check=texts),
         ):
             logits(zoo("own"))
 
@@ -304,8 +304,8 @@ def test_reinitialising_a_model_of_equal_weights_changes_nothing_and_says_so(zoo
 
 
 @pytest.mark.parametrize("heads", [[0], [(0, 1, 2)], 3, ["L0H1"], [(0, "1")]])
-def test_heads_that_are_no_pairs_are_one_clear_line(zoo, heads):
-    with pytest.raises(InputError, match=r"is not a head: give .*\(layer, head\)"):
+def test_heads_that_are_no_pairs_are_one_clear_line(zoo, heads, texts):
+    with pytest.raises(InputError, check=texts):
         interventions._by_layer(zoo("own"), heads)
 
 
@@ -323,12 +323,12 @@ def test_means_read_once_ablate_as_the_reference_does() -> None:
         assert not torch.allclose(once, model(torch.tensor(rows)))
 
 
-def test_means_that_were_not_read_and_other_ways_are_refused_in_a_line() -> None:
+def test_means_that_were_not_read_and_other_ways_are_refused_in_a_line(texts) -> None:
     model = it.load("toy:xor-2head")
     rows = [[0, 1, 2], [1, 1, 2]]
     means = head_means(model, [(0, 1)], rows)
     with (
-        pytest.raises(InputError, match="the means of L0H0 were not read"),
+        pytest.raises(InputError, match="L0H0", check=texts),
         ablate(model, [(0, 0)], reference=means),
     ):
         pass

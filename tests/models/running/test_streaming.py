@@ -154,25 +154,25 @@ def test_what_is_the_same_for_every_row_is_given_for_every_row(zoo, tokens):
 
 
 @pytest.mark.parametrize(
-    ("data", "options", "message"),
+    ("data", "options"),
     [
-        (torch.zeros(2, 3), {}, "row index 0 is not a list of token ids"),
-        (torch.zeros(3, dtype=torch.long), {}, "tokens have 1 axes"),
-        (torch.zeros(0, 3, dtype=torch.long), {}, "no rows"),
-        (torch.full((2, 3), 11), {}, "row index 0 has token ids outside the vocabulary of 11"),
-        (torch.full((2, 3), -1), {}, "outside the vocabulary"),
-        (torch.zeros(2, 13, dtype=torch.long), {}, "row index 0 has 13 tokens; the model takes 12"),
-        (3, {}, "an int cannot be used as tokens"),
-        (torch.zeros(2, 3, dtype=torch.long), {"positions": 3}, "position 3 is outside row index"),
-        (torch.zeros(2, 3, dtype=torch.long), {"positions": [0, -4]}, "position -4 is outside"),
-        (torch.zeros(2, 3, dtype=torch.long), {"positions": "every"}, "positions is 'every'"),
-        (torch.zeros(2, 3, dtype=torch.long), {"positions": []}, "empty list"),
-        (torch.zeros(2, 3, dtype=torch.long), {"positions": slice(5, 9)}, "none of the 3 tokens"),
-        (torch.zeros(2, 3, dtype=torch.long), {"batch_size": 0}, "batch_size is 0"),
+        (torch.zeros(2, 3), {}),
+        (torch.zeros(3, dtype=torch.long), {}),
+        (torch.zeros(0, 3, dtype=torch.long), {}),
+        (torch.full((2, 3), 11), {}),
+        (torch.full((2, 3), -1), {}),
+        (torch.zeros(2, 13, dtype=torch.long), {}),
+        (3, {}),
+        (torch.zeros(2, 3, dtype=torch.long), {"positions": 3}),
+        (torch.zeros(2, 3, dtype=torch.long), {"positions": [0, -4]}),
+        (torch.zeros(2, 3, dtype=torch.long), {"positions": "every"}),
+        (torch.zeros(2, 3, dtype=torch.long), {"positions": []}),
+        (torch.zeros(2, 3, dtype=torch.long), {"positions": slice(5, 9)}),
+        (torch.zeros(2, 3, dtype=torch.long), {"batch_size": 0}),
     ],
 )
-def test_bad_input(zoo, data, options, message):
-    with pytest.raises(InputError, match=message):
+def test_bad_input(zoo, data, options, texts):
+    with pytest.raises(InputError, check=texts):
         collect(zoo("own"), data, "resid_post", **options)
 
 
@@ -181,9 +181,9 @@ def test_a_hook_that_never_fires(zoo, tokens):
         collect(zoo("neox"), tokens, "blocks.0.attn.hook_rot_q")
 
 
-def test_rows_that_keep_different_numbers_of_positions_do_not_stack(zoo):
+def test_rows_that_keep_different_numbers_of_positions_do_not_stack(zoo, texts):
     data = SimpleNamespace(tokens=[[1, 2], [1, 2, 3]])
-    with pytest.raises(InputError, match="different numbers of positions"):
+    with pytest.raises(InputError, check=texts):
         collect(zoo("own"), data, "resid_post", "all")
 
 

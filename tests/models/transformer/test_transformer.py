@@ -364,26 +364,26 @@ def test_an_input_that_is_not_token_ids_of_this_model_is_refused(given, message)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    "given",
     [
-        (TOKENS, "residual stream of floats"),
-        (torch.zeros(2, 6, 11), r"\[batch, pos, 12\] .* got \[2, 6, 11\]"),
-        (torch.zeros(2, 10, 12), "at most 9 positions"),
+        TOKENS,
+        torch.zeros(2, 6, 11),
+        torch.zeros(2, 10, 12),
     ],
 )
-def test_a_start_at_a_layer_needs_a_residual_stream(given, message):
-    with pytest.raises(InputError, match=message):
+def test_a_start_at_a_layer_needs_a_residual_stream(given, texts):
+    with pytest.raises(InputError, check=texts):
         random_model(**PLAIN)(given, start_at_layer=1)
 
 
-def test_a_loss_that_cannot_be_computed_is_refused():
+def test_a_loss_that_cannot_be_computed_is_refused(texts):
     model = random_model(**PLAIN)
     with pytest.raises(InputError, match="at least 2 positions"):
         model(TOKENS[:, :1], return_type="loss")
     with pytest.raises(InputError, match="tokens="):
         model(model(TOKENS, stop_at_layer=1), return_type="loss", start_at_layer=1)
     narrow = random_model(**PLAIN, d_vocab_out=5)
-    with pytest.raises(InputError, match="the model has only 5"):
+    with pytest.raises(InputError, check=texts):
         narrow(TOKENS, return_type="loss")
     assert narrow(TOKENS[:, :4] % torch.tensor([9, 5, 5, 5]), return_type="loss") > 0
     with pytest.raises(InputError, match="return_type"):
@@ -438,10 +438,10 @@ def test_a_configuration_survives_being_written_out(options):
 
 
 @pytest.mark.parametrize("vast", [("n_heads", "d_head"), ("d_vocab", "d_model")])
-def test_weights_beyond_what_can_be_counted_are_refused(vast) -> None:
+def test_weights_beyond_what_can_be_counted_are_refused(vast, texts) -> None:
     sizes = dict.fromkeys(("n_layers", "n_heads", "d_head", "d_model", "d_vocab", "n_ctx"), 4)
     sizes |= {"d_mlp": 4, "act_fn": "relu"}
     for one in vast:
         assert TransformerConfig(**sizes | {one: 2**31 - 1}).n_layers == 4
-    with pytest.raises(ValueError, match=r"a weight would have .* entries"):
+    with pytest.raises(ValueError, check=texts):
         TransformerConfig(**sizes | dict.fromkeys(vast, 2**31 - 1))

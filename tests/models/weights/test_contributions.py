@@ -41,10 +41,10 @@ def out_without(model, tokens, layer, head):
     return seen
 
 
-def test_heads_behind_a_norm_do_not_add_up(zoo, tokens):
-    with pytest.raises(InputError, match="layer 0 normalizes the sum over its heads"):
+def test_heads_behind_a_norm_do_not_add_up(zoo, tokens, texts):
+    with pytest.raises(InputError, check=texts):
         head_outputs(zoo("gemma2"), tokens, 0)
-    with pytest.raises(InputError, match="layer 0 normalizes the residual stream it adds to"):
+    with pytest.raises(InputError, check=texts):
         head_outputs(zoo("bert"), tokens, 0)
 
 

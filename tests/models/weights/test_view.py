@@ -142,7 +142,7 @@ def test_mlp(model, cache, layer):
 
 
 @torch.no_grad()
-def test_embedding_and_logits(model, tokens, cache):
+def test_embedding_and_logits(model, tokens, cache, texts):
     w = weights(model)
     residual = w.W_E[tokens]
     if w.W_pos is not None:
@@ -153,7 +153,7 @@ def test_embedding_and_logits(model, tokens, cache):
     close(residual, cache["blocks.0.hook_resid_pre"])
     close(w.embed(tokens, torch.arange(7).expand(5, 7)), cache["blocks.0.hook_resid_pre"])
     if "mlm_head" in model._modules:
-        with pytest.raises(InputError, match="follows a masked-language-modeling head"):
+        with pytest.raises(InputError, check=texts):
             w.W_U  # noqa: B018
         return
     logits = normalise(w.final_norm, cache["blocks.1.hook_resid_post"]) @ w.W_U + w.b_U
@@ -202,16 +202,16 @@ def test_embedding_without_positions_takes_their_mean(zoo):
 
 
 @pytest.mark.parametrize(
-    ("tokens", "positions", "message"),
+    ("tokens", "positions"),
     [
-        ([11], None, "there is no token 11; the model has tokens 0 to 10"),
-        ([0, -2], None, "there is no token -2"),
-        ([0], [12], "there is no position 12; the model has positions 0 to 11"),
+        ([11], None),
+        ([0, -2], None),
+        ([0], [12]),
     ],
 )
-def test_embeddings_that_are_not_there(zoo, tokens, positions, message):
+def test_embeddings_that_are_not_there(zoo, tokens, positions, texts):
     positions = None if positions is None else torch.tensor(positions)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, check=texts):
         weights(zoo("own")).embed(torch.tensor(tokens), positions)
 
 
@@ -255,16 +255,16 @@ def test_layers_are_read_when_asked_for(zoo):
 
 
 @pytest.mark.parametrize(
-    ("kind", "part", "message"),
+    ("kind", "part"),
     [
-        ("experts", "mlp", "layer 0 is a mixture of experts"),
-        ("qwen3", "layer", "layer 0 has query-key norms"),
-        ("mla", "layer", "layer 0 has multi-head latent attention"),
+        ("experts", "mlp"),
+        ("qwen3", "layer"),
+        ("mla", "layer"),
     ],
 )
-def test_what_cannot_be_given_is_refused_by_name_and_the_rest_is_given(zoo, kind, part, message):
+def test_what_cannot_be_given_is_refused_by_name_and_the_rest_is_given(zoo, kind, part, texts):
     view = weights(zoo(kind))
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, check=texts):
         getattr(view, part)(0)
     assert view.W_E.shape[0] == view.W_U.shape[1] == 11
     if part == "layer":
@@ -273,13 +273,13 @@ def test_what_cannot_be_given_is_refused_by_name_and_the_rest_is_given(zoo, kind
         assert view.layer(0).W_Q.shape == (4, 16, 4)
 
 
-def test_a_model_that_computes_something_else_is_found_out(zoo, monkeypatch):
+def test_a_model_that_computes_something_else_is_found_out(zoo, monkeypatch, texts):
     """The view's own check, on models that differ in one step from what their weights say."""
     model = zoo("own")
     attn = model.blocks[1].attn
     scores, values = attn._scores, attn._values
     monkeypatch.setattr(attn, "_scores", lambda q, k: scores(q, 1.05 * k))
-    with pytest.raises(InputError, match="the pattern of layer 1 cannot be computed"):
+    with pytest.raises(InputError, check=texts):
         weights(model).layer(1)
     assert weights(model).layer(0) is not None
     monkeypatch.setattr(attn, "_scores", scores)
@@ -288,7 +288,7 @@ def test_a_model_that_computes_something_else_is_found_out(zoo, monkeypatch):
         weights(model).layer(1)
 
 
-def test_parts_read_wrongly_are_found_out(zoo, monkeypatch):
+def test_parts_read_wrongly_are_found_out(zoo, monkeypatch, texts):
     from transformer_lens.model_bridge.generalized_components import alibi_utils
 
     bert, slopes = zoo("bert"), alibi_utils.build_alibi_slopes
@@ -297,7 +297,7 @@ def test_parts_read_wrongly_are_found_out(zoo, monkeypatch):
     view = weights(bert)
     with pytest.raises(InputError, match="hook_post of layer 0 cannot be computed"):
         view.mlp(0)
-    with pytest.raises(InputError, match="the embedding cannot be computed"):
+    with pytest.raises(InputError, check=texts):
         view.embed(torch.tensor([0]))
     assert view.layer(0) is not None
     monkeypatch.setattr(alibi_utils, "build_alibi_slopes", lambda *args: 0.9 * slopes(*args))
@@ -314,7 +314,7 @@ def test_parts_read_wrongly_are_found_out(zoo, monkeypatch):
     ],
     ids=["last axis", "exact", "first axis"],
 )
-def test_small_scores_do_not_hide_wrong_positions(zoo, monkeypatch, softmax):
+def test_small_scores_do_not_hide_wrong_positions(zoo, monkeypatch, softmax, texts):
     """With tiny weights every pattern is nearly uniform; the wrong pairs must show all the same.
 
     Whichever kernel made the pattern: their last digits are not the same.
@@ -332,7 +332,7 @@ def test_small_scores_do_not_hide_wrong_positions(zoo, monkeypatch, softmax):
         assert weights(model).layer(0) is not None
         monkeypatch.setattr(attn.rotary, "adjacent", True)
         monkeypatch.setattr(attn.rotary, "_tables", None)
-        with pytest.raises(InputError, match="the scores of layer 0"):
+        with pytest.raises(InputError, check=texts):
             weights(model).layer(0)
     finally:
         with torch.no_grad():
@@ -340,14 +340,14 @@ def test_small_scores_do_not_hide_wrong_positions(zoo, monkeypatch, softmax):
             attn.b_Q.copy_(saved[1])
 
 
-def test_layers_that_are_not_there(zoo):
+def test_layers_that_are_not_there(zoo, texts):
     for layer in (2, -1):
-        with pytest.raises(InputError, match=f"no layer {layer}; the model has layers 0 to 1"):
+        with pytest.raises(InputError, check=texts):
             weights(zoo("own")).layer(layer)
 
 
-def test_no_decoder():
-    with pytest.raises(InputError, match="a Linear has no embed"):
+def test_no_decoder(texts):
+    with pytest.raises(InputError, check=texts):
         weights(torch.nn.Linear(1, 1))
 
 

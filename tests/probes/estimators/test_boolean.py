@@ -58,19 +58,19 @@ def test_the_first_feature_is_the_most_significant_digit():
 
 
 @pytest.mark.parametrize(
-    ("table", "message"),
+    "table",
     [
-        ("011", "3 entries"),
-        ("", "0 entries"),
-        ("1", "1 entries"),
-        ("0a10", "not a string of 0s and 1s"),
-        ("0000", "constant"),
-        ("11", "constant"),
-        ("01101001", "takes 3 features, got 2"),
+        "011",
+        "",
+        "1",
+        "0a10",
+        "0000",
+        "11",
+        "01101001",
     ],
 )
-def test_bad_tables_are_refused(table, message):
-    with pytest.raises(InputError, match=message):
+def test_bad_tables_are_refused(table, texts):
+    with pytest.raises(InputError, check=texts):
         truth_values(table, PAIRS)
 
 
@@ -139,22 +139,22 @@ def test_probes_clone_and_know_their_parameters():
 
 
 @pytest.mark.parametrize(
-    ("X", "features", "message"),
+    ("X", "features"),
     [
-        (np.ones((4, 3)), PAIRS[:3], "4 rows of activations but 3 rows of features"),
-        (np.full((4, 3), np.nan), PAIRS, "NaN or infinity"),
-        (np.ones(4), PAIRS, "must be"),
-        (np.ones((4, 3)), np.tile(PAIRS[:1], (4, 1)), "is False on every row"),
-        (np.ones((2, 3)), PAIRS[1:3], "is True on every row"),
-        (np.array([["a"] * 3] * 4), PAIRS, "must be numbers"),
+        (np.ones((4, 3)), PAIRS[:3]),
+        (np.full((4, 3), np.nan), PAIRS),
+        (np.ones(4), PAIRS),
+        (np.ones((4, 3)), np.tile(PAIRS[:1], (4, 1))),
+        (np.ones((2, 3)), PAIRS[1:3]),
+        (np.array([["a"] * 3] * 4), PAIRS),
     ],
 )
-def test_what_cannot_be_probed_is_refused(X, features, message):
-    with pytest.raises(InputError, match=message):
+def test_what_cannot_be_probed_is_refused(X, features, texts):
+    with pytest.raises(InputError, check=texts):
         XORProbe().fit(X, features)
 
 
-def test_scoring_on_other_rows_needs_as_many_features():
+def test_scoring_on_other_rows_needs_as_many_features(texts):
     probe = XORProbe().fit(noisy_activations(PAIRS), PAIRS)
-    with pytest.raises(InputError, match="4 rows of activations but 3"):
+    with pytest.raises(InputError, check=texts):
         probe.score(noisy_activations(PAIRS), PAIRS[:3])

@@ -114,15 +114,15 @@ def test_blocks_and_repetition_give_the_same_folds_and_numbers(data, monkeypatch
     np.testing.assert_allclose(blocks.auroc, first.auroc, atol=1e-3)
 
 
-def test_targets_too_rare_for_the_folds_get_a_reason_and_no_numbers(data):
+def test_targets_too_rare_for_the_folds_get_a_reason_and_no_numbers(data, texts):
     X, Y = data
     rows = np.arange(len(X))
     rare = np.column_stack([rows < 4, Y[:, 0], rows >= 2, rows < 0])
     result = cross_validate_targets(X, rare, n_splits=5)
-    assert result.reasons[0] == "4 positive rows, too few for 5 folds"
+    texts(result.reasons[0])
     assert result.reasons[1] is None
-    assert result.reasons[2] == "2 negative rows, too few for 5 folds"
-    assert result.reasons[3] == "0 positive rows, too few for 5 folds"
+    texts(result.reasons[2])
+    texts(result.reasons[3])
     np.testing.assert_array_equal(np.isnan(result.accuracy), [True, False, True, True])
     np.testing.assert_array_equal(np.isnan(result.auroc), [True, False, True, True])
     assert np.isnan(result.scores[:, 0]).all()
@@ -131,12 +131,12 @@ def test_targets_too_rare_for_the_folds_get_a_reason_and_no_numbers(data):
     assert np.isnan(kept_out.accuracy).all()
 
 
-def test_positives_of_one_group_cannot_be_both_fitted_and_scored(data):
+def test_positives_of_one_group_cannot_be_both_fitted_and_scored(data, texts):
     X, _ = data
     groups = np.arange(len(X)) // 10
     labels = np.column_stack([groups == 3, groups % 2 == 0])
     result = cross_validate_targets(X, labels, groups=groups)
-    assert result.reasons == ("10 positive rows, all in one fold, too few for 5 folds", None)
+    texts(result.reasons)
 
 
 def test_unconverged_folds_are_warned_about(data):
@@ -147,18 +147,18 @@ def test_unconverged_folds_are_warned_about(data):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        ({"n_splits": 1}, "n_splits must be at least 2"),
-        ({"groups": [0, 1]}, "150 rows of labels but 2 rows of groups"),
-        ({"groups": [0] * 149 + [1]}, "2 groups cannot be split into 5 folds"),
-        ({"C": -1.0}, "C must be positive"),
-        ({"C": (1.0, 0.0)}, "C must be positive"),
-        ({"C": ()}, "C is empty"),
+        {"n_splits": 1},
+        {"groups": [0, 1]},
+        {"groups": [0] * 149 + [1]},
+        {"C": -1.0},
+        {"C": (1.0, 0.0)},
+        {"C": ()},
     ],
 )
-def test_what_cannot_be_split_is_refused(data, change, message):
-    with pytest.raises(InputError, match=message):
+def test_what_cannot_be_split_is_refused(data, change, texts):
+    with pytest.raises(InputError, check=texts):
         cross_validate_targets(*data, **change)
 
 

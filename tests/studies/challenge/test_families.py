@@ -82,7 +82,7 @@ def test_plain_pass_is_the_model(compiled):
         assert found.numpy() == pytest.approx(wanted.numpy(), abs=0.1)
 
 
-def test_disguise_changes_weights_and_no_logit():
+def test_disguise_changes_weights_and_no_logit(texts):
     model = shared_work(Work(Layout("induction", 9, 12), decoys=1, idle=2, seed=1))
     tokens = torch.from_numpy(Layout("induction", 9, 12).rows(8).token_matrix())
     new, places, turn = disguised(model, 5, width=model.cfg.d_model + 3)
@@ -91,7 +91,7 @@ def test_disguise_changes_weights_and_no_logit():
     assert sorted(places) == sorted(places.values()) == every_head(model)
     assert (turn @ turn.T).numpy() == pytest.approx(np.eye(model.cfg.d_model), abs=1e-9)
     assert not hasattr(new, "ground_truth")
-    with pytest.raises(InputError, match="is smaller than the model's"):
+    with pytest.raises(InputError, match="model's", check=texts):
         disguised(model, 5, width=3)
 
 
@@ -297,13 +297,13 @@ def test_present_pairs_score_high_and_absent_ones_do_not():
 
 
 @pytest.mark.slow
-def test_an_imitation_says_no_more_than_it_has_learnt(imitated_case):
+def test_an_imitation_says_no_more_than_it_has_learnt(imitated_case, texts):
     free = imitated_case("most frequent", 2, forced=False, steps=60)
     for head in free.truth.heads:
         assert cost(free, [head]) >= 0.1
     lazy = imitated_case("compare", 2, forced=True, steps=2)
     assert lazy.truth.heads is None
-    assert "exchanges as the program" in lazy.variant
+    texts(lazy.variant)
 
 
 @pytest.mark.slow
@@ -346,17 +346,15 @@ def test_unknown_families_are_named():
         suite.counts(1, ["xor", "bigrams"])
 
 
-def test_families_that_need_tracr_are_left_out_without_it(monkeypatch):
+def test_families_that_need_tracr_are_left_out_without_it(monkeypatch, texts):
     monkeypatch.setattr(suite, "find_spec", lambda name: None)
     assert suite.available() == ("planted", "superposed", "xor", "bigrams")
     assert suite.counts(100).keys() == set(suite.available())
     with pytest.raises(InputError) as refused:
         suite.counts(10, ["xor", "compiled"])
-    assert str(refused.value) == (
-        "family 'compiled' needs tracr: pip install 'interp-toolkit[benchmarks]'"
-    )
+    texts(str(refused.value))
     said = []
     card = run_challenge([lambda model, question: None], models=4, progress=said.append)
-    left_out = "without the families compiled, twins, imitated, which need tracr: pip install"
-    assert said[0].startswith(left_out)
+    assert "compiled, twins, imitated" in said[0]
+    assert "tracr" in said[0]
     assert card.by_kind[0].answered == 0

@@ -19,11 +19,11 @@ def litmus(call):
     return partial(call, "litmus")
 
 
-def test_the_answer_everywhere(call, tmp_path: Path) -> None:
+def test_the_answer_everywhere(call, tmp_path: Path, texts) -> None:
     document, page = tmp_path / "r.json", tmp_path / "r.html"
     code, out, err = call("retrieval", *TINY, "--json", document, "--html", page)
     assert code == 0
-    assert "Whether retrieval needs in-context reasoning is undecided" in " ".join(out.split())
+    texts(" ".join(out.split()))
     assert "Standard and MixiT" in out
     assert "4 of 4 jobs done after" in err
     [result] = json.loads(document.read_text())["results"]
@@ -32,7 +32,9 @@ def test_the_answer_everywhere(call, tmp_path: Path) -> None:
     assert "Along training" in page.read_text(encoding="utf-8")
 
 
-def test_json_alone_on_standard_output_and_a_resumed_test_is_the_same(call, tmp_path: Path) -> None:
+def test_json_alone_on_standard_output_and_a_resumed_test_is_the_same(
+    call, tmp_path: Path, texts
+) -> None:
     out = ["--out", tmp_path / "kept", "--json", "-", "--quiet"]
     code, first, err = call("retrieval", *TINY, *out)
     assert (code, err) == (0, "")
@@ -43,31 +45,31 @@ def test_json_alone_on_standard_output_and_a_resumed_test_is_the_same(call, tmp_
     assert (code, err) == (0, "")
     assert json.loads(again) == json.loads(first)
     code, out, _ = call("retrieval", *TINY, "--out", tmp_path / "kept", "--resume", "--quiet")
-    assert out.startswith("? Whether retrieval needs in-context reasoning is undecided: ")
+    texts(out)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    "arguments",
     [
-        (["retrieva"], "did you mean retrieval?"),
-        (["xor"], "xor has no variants standard and mixit"),
-        (["retrieval", "--seeds", "0"], "--seeds"),
-        (["retrieval", "--workers", "0"], "--workers"),
-        (["retrieval", "--margin", "-1"], "the margin must be above 0"),
-        (["retrieval", "--preset", "smal"], "did you mean small?"),
-        (["retrieval", "--set", "d_modl=8"], "did you mean d_model?"),
-        (["retrieval", "--set", "steps=8", "--steps", "8"], "steps is given twice"),
-        (["retrieval", "--set", "seeds=8"], "give --seeds"),
-        (["retrieval", "--steps", "0"], "steps = 0"),
-        (["retrieval", "--resume"], "give --out FOLDER"),
-        (["retrieval", "--out", ""], "--out needs the name of a folder"),
-        (["retrieval", "--device", "abacus"], "'abacus' is not a device"),
-        (["retrieval", "--address", "tcp://nowhere:1"], "give --engine dask"),
-        (["retrieval", "--json", "no/such/file"], "there is no folder"),
+        ["retrieva"],
+        ["xor"],
+        ["retrieval", "--seeds", "0"],
+        ["retrieval", "--workers", "0"],
+        ["retrieval", "--margin", "-1"],
+        ["retrieval", "--preset", "smal"],
+        ["retrieval", "--set", "d_modl=8"],
+        ["retrieval", "--set", "steps=8", "--steps", "8"],
+        ["retrieval", "--set", "seeds=8"],
+        ["retrieval", "--steps", "0"],
+        ["retrieval", "--resume"],
+        ["retrieval", "--out", ""],
+        ["retrieval", "--device", "abacus"],
+        ["retrieval", "--address", "tcp://nowhere:1"],
+        ["retrieval", "--json", "no/such/file"],
     ],
 )
-def test_a_slip_is_one_line_and_exit_code_2(call, arguments: list[str], says: str) -> None:
+def test_a_slip_is_one_line_and_exit_code_2(call, arguments: list[str], texts) -> None:
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
     [line] = err.splitlines()
-    assert says in line
+    texts(line)

@@ -57,13 +57,13 @@ def one_line(err: str) -> str:
     return line
 
 
-def test_theirs_beside_ours_everywhere(call, tmp_path: Path) -> None:
+def test_theirs_beside_ours_everywhere(call, tmp_path: Path, texts) -> None:
     document, page = tmp_path / "r.json", tmp_path / "r.html"
     code, out, err = call("toy-study", "--workers", 1, "--json", document, "--html", page)
     assert code == 0
     assert "Theirs beside ours" in out
     assert "partly reached" not in out  # the sign says it
-    assert "the median seed reaches 1 of 2 numbers" in " ".join(out.split())
+    texts(" ".join(out.split()))
     assert "2 of 2 jobs done after" in err
     [result] = json.loads(document.read_text())["results"]
     assert result["evidence"]["status"] == "partly_reached"
@@ -82,29 +82,29 @@ def test_json_to_standard_output_is_alone_there(call) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    "arguments",
     [
-        (["toy-studi"], "did you mean toy-study?"),
-        (["toy-study", "--preset", "papr"], "toy-study has no preset 'papr'; did you mean paper?"),
-        (["toy-study", "--set", "steps=5"], "'steps=5' is not RECIPE.KEY=VALUE"),
-        (["toy-study", "--set", "a.b.c.d=5"], "RECIPE.VARIANT.KEY=VALUE, such as"),
-        (["toy-study", "--set", "retrieval..lr=5"], "is not RECIPE.KEY=VALUE"),
-        (["toy-study", "--set", "xor.steps=5"], "the study takes no settings of recipes"),
-        (["random-attention"], "random-attention/figure-2, random-attention/figure-3, "),
-        (["random-attention/tabel-1"], "did you mean random-attention/table-1 or"),
-        (["toy-study", "--resume"], "give --out FOLDER"),
-        (["toy-study", "--workers", "0"], "--workers"),
-        (["toy-study", "--seeds", "0"], "--seeds"),
-        (["toy-study", "--out", ""], "--out needs the name of a folder"),
-        (["toy-study", "--out", "no/such/folder"], "there is no folder no/such"),
-        (["toy-study", "--device", "abacus"], "'abacus' is not a device"),
-        (["toy-study", "--json", "no/such/file"], "there is no folder"),
+        ["toy-studi"],
+        ["toy-study", "--preset", "papr"],
+        ["toy-study", "--set", "steps=5"],
+        ["toy-study", "--set", "a.b.c.d=5"],
+        ["toy-study", "--set", "retrieval..lr=5"],
+        ["toy-study", "--set", "xor.steps=5"],
+        ["random-attention"],
+        ["random-attention/tabel-1"],
+        ["toy-study", "--resume"],
+        ["toy-study", "--workers", "0"],
+        ["toy-study", "--seeds", "0"],
+        ["toy-study", "--out", ""],
+        ["toy-study", "--out", "no/such/folder"],
+        ["toy-study", "--device", "abacus"],
+        ["toy-study", "--json", "no/such/file"],
     ],
 )
-def test_a_slip_is_one_line_and_exit_code_2(call, arguments: list[str], says: str) -> None:
+def test_a_slip_is_one_line_and_exit_code_2(call, arguments: list[str], texts) -> None:
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
-    assert says in one_line(err)
+    texts(one_line(err))
 
 
 def test_artefacts_are_listed(call, monkeypatch: pytest.MonkeyPatch, capfd) -> None:
@@ -138,14 +138,12 @@ def only_two(monkeypatch: pytest.MonkeyPatch):
     registry._entries.cache_clear()
 
 
-def test_all_of_them_with_a_page_of_results(call, two_artefacts, tmp_path: Path) -> None:
+def test_all_of_them_with_a_page_of_results(call, two_artefacts, tmp_path: Path, texts) -> None:
     folder = tmp_path / "all"
     code, out, err = call("all", "--workers", 1, "--out", folder)
     assert code == 2  # one could not be made
     assert "Theirs beside ours" in out
-    assert "1 of 2 artefacts made; not made: unlucky (refuses-0: seed 0 is unlucky)" in " ".join(
-        err.split()
-    )
+    texts(" ".join(err.split()))
     document = (folder / "results/toys/study.json").read_text()
     [result] = json.loads(document)["results"]
     assert result["quantities"]
@@ -155,26 +153,26 @@ def test_all_of_them_with_a_page_of_results(call, two_artefacts, tmp_path: Path)
     assert "| unlucky | small | not made: refuses-0: seed 0 is unlucky | " in page
     code, _, err = call("all", "--workers", 1, "--out", folder, "--resume")
     assert code == 2
-    assert "2 of 2 jobs were done before" in err
+    texts(err)
     assert (folder / "results/toys/study.json").read_text() == document
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    "arguments",
     [
-        (["--seeds", "3"], "leave out --set and --seeds"),
-        (["--preset", "papr"], "did you mean paper?"),
-        (["--out", "no/such/folder"], "there is no folder no/such"),
-        (["--out", "."], "is not empty: give --resume"),
-        (["--out", "kept", "--resume"], "--out kept is a file"),
+        ["--seeds", "3"],
+        ["--preset", "papr"],
+        ["--out", "no/such/folder"],
+        ["--out", "."],
+        ["--out", "kept", "--resume"],
     ],
 )
-def test_what_all_does_not_take(call, tmp_path, monkeypatch, arguments, says) -> None:
+def test_what_all_does_not_take(call, tmp_path, monkeypatch, arguments, texts) -> None:
     (tmp_path / "kept").touch()
     monkeypatch.chdir(tmp_path)
     code, out, err = call("all", *arguments)
     assert (code, out) == (2, "")
-    assert says in one_line(err)
+    texts(one_line(err))
 
 
 def interp(*arguments: object, **environment: str) -> subprocess.Popen[str]:
@@ -189,7 +187,7 @@ def interp(*arguments: object, **environment: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-def test_a_killed_study_goes_on_to_the_same_json(call, tmp_path: Path) -> None:
+def test_a_killed_study_goes_on_to_the_same_json(call, tmp_path: Path, texts) -> None:
     options = ("toy-study", "--seeds", 3, "--workers", 1)
     code, _, _ = call(*options, "--out", tmp_path / "whole", "--json", tmp_path / "whole.json")
     assert code == 0
@@ -209,7 +207,7 @@ def test_a_killed_study_goes_on_to_the_same_json(call, tmp_path: Path) -> None:
     finally:
         del os.environ["DEADLY_SEED"]
     assert code == 0
-    assert "1 of 3 jobs were done before" in err
+    texts(err)
     assert (tmp_path / "killed.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
     for seed in range(3):
         name = f"xor_model-{seed}.safetensors"

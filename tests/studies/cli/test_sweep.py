@@ -75,7 +75,7 @@ def one_line(err: str) -> str:
     return line
 
 
-def test_a_sweep_keeps_its_result_beside_its_file(call, made_up, tmp_path: Path) -> None:
+def test_a_sweep_keeps_its_result_beside_its_file(call, made_up, tmp_path: Path, texts) -> None:
     page = tmp_path / "r.html"
     code, out, err = call(yaml(tmp_path), "--workers", 1, "--html", page, "--json", "-")
     assert code == 0
@@ -85,21 +85,21 @@ def test_a_sweep_keeps_its_result_beside_its_file(call, made_up, tmp_path: Path)
     assert "Accuracy against lr" in page.read_text(encoding="utf-8")
     code, out, err = call(tmp_path / "grid.yaml", "--workers", 1)
     assert (code, out) == (2, "")
-    assert "grid.sweep is not empty: give --resume" in one_line(err)
+    texts(one_line(err))
     code, out, err = call(tmp_path / "grid.yaml", "--resume", "--quiet")
     assert (code, err) == (0, "")
-    assert "lr=0.01 is the best of 2 points" in " ".join(out.split())
+    texts(" ".join(out.split()))
 
 
 @pytest.mark.parametrize(("seeds", "words"), [(1, "1 run is"), (2, "2 runs are")])
 def test_what_is_missing_is_told_and_how_to_get_it(
-    call, made_up, tmp_path: Path, monkeypatch, seeds: int, words: str
+    call, made_up, tmp_path: Path, monkeypatch, seeds: int, words: str, texts
 ) -> None:
     monkeypatch.setenv("FAIL_AT", "0.1")
     path = yaml(tmp_path, MADE_UP.replace("seeds: 2", f"seeds: {seeds}"))
     code, _, err = call(path, "--workers", 1)
     assert code == 0
-    assert f"{2 * seeds} of {2 * seeds} jobs ended, {seeds} of them without a result" in err
+    texts(err)
     said = f"{words} missing: the same command with --resume tries again"
     assert err.splitlines()[-1] == said
     monkeypatch.delenv("FAIL_AT")
@@ -108,7 +108,9 @@ def test_what_is_missing_is_told_and_how_to_get_it(
     assert "missing:" not in err
 
 
-def test_one_point_is_not_points_and_refusals_stand_alone(call, made_up, tmp_path: Path) -> None:
+def test_one_point_is_not_points_and_refusals_stand_alone(
+    call, made_up, tmp_path: Path, texts
+) -> None:
     path = yaml(tmp_path, "recipe: retrieval\ngrid: {lr: [0.1]}")
     code, _, err = call(path, "--workers", 1)
     assert code == 0
@@ -116,30 +118,26 @@ def test_one_point_is_not_points_and_refusals_stand_alone(call, made_up, tmp_pat
     path = yaml(tmp_path, "recipe: retrieval\nsettings: {steps: 3}\ngrid: {lr: [0.1]}")
     code, out, err = call(path, "--workers", 1, "--resume")
     assert (code, out) == (2, "")
-    assert "grid.sweep was made with steps" in one_line(err)
+    texts(one_line(err))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "text", "says"),
+    ("arguments", "text"),
     [
-        (
-            [],
-            "recipe: retrieval\ngrid: {heads: [3]}",
-            "the point heads=3: retrieval: 3 heads do not divide",
-        ),
-        ([], "recipe: retrieval\ngird: {}", "there is no key 'gird'; did you mean grid?"),
-        (["--engine", "dusk"], MADE_UP, "no engine is called 'dusk'; did you mean dask?"),
-        (["--address", "tcp://a:1"], MADE_UP, "give --engine dask"),
-        (["--out", "no/such/folder"], MADE_UP, "there is no folder no/such"),
-        (["--device", "abacus"], MADE_UP, "'abacus' is not a device"),
+        ([], "recipe: retrieval\ngrid: {heads: [3]}"),
+        ([], "recipe: retrieval\ngird: {}"),
+        (["--engine", "dusk"], MADE_UP),
+        (["--address", "tcp://a:1"], MADE_UP),
+        (["--out", "no/such/folder"], MADE_UP),
+        (["--device", "abacus"], MADE_UP),
     ],
 )
 def test_a_slip_is_one_line_and_exit_code_2(
-    call, tmp_path: Path, arguments: list[str], text: str, says: str
+    call, tmp_path: Path, arguments: list[str], text: str, texts
 ) -> None:
     code, out, err = call(yaml(tmp_path, text), *arguments)
     assert (code, out) == (2, "")
-    assert says in one_line(err)
+    texts(one_line(err))
     assert not list(tmp_path.glob("grid.sweep/sweep.json"))
 
 

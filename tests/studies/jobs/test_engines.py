@@ -20,8 +20,6 @@ from interp_studies.jobs.engines import JobEngine
 from interp_studies.jobs.runner import Runner
 from interp_toolkit.errors import InputError
 
-KILLED = "a process was killed, perhaps for want of memory, and a second one too: give fewer"
-
 
 @pytest.fixture(scope="module")
 def light():
@@ -80,7 +78,9 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_any_end_of_a_job_is_an_attempt(light, tmp_path: Path, engine: JobEngine, capfd) -> None:
+def test_any_end_of_a_job_is_an_attempt(
+    light, tmp_path: Path, engine: JobEngine, capfd, texts
+) -> None:
     functions = (light.squares, light.refuses, light.raises_oddly, light.leaves)
     jobs = [light.jobs_of(function, 2)[1] for function in functions]
     found = tried(jobs, tmp_path, engine=engine)
@@ -89,8 +89,8 @@ def test_any_end_of_a_job_is_an_attempt(light, tmp_path: Path, engine: JobEngine
     assert found["refuses-1"].failure() == "seed 1 is unlucky"
     assert found["raises_oddly-1"].failure() == "RuntimeError: OddError: 1 is odd"
     assert "raise OddError" in found["raises_oddly-1"].trace
-    assert found["leaves-1"].failure().startswith(KILLED)
     assert isinstance(found["leaves-1"].error, ProcessKilledError)
+    texts(found["leaves-1"].failure())
     assert [path.name for path in tmp_path.glob("*.json")] == ["squares-1.json"]
     with pytest.raises(InputError, match=r"^refuses-1: seed 1 is unlucky$"):
         found["refuses-1"].check()
@@ -101,7 +101,7 @@ def test_a_job_that_always_kills_its_process_is_the_only_one_lost(
     light, tmp_path: Path, engine: JobEngine
 ) -> None:
     found = tried(light.jobs_of(light.kills_itself, 6, deadly=1), tmp_path, engine=engine)
-    assert found.pop("kills_itself-1").failure().startswith(KILLED)
+    assert isinstance(found.pop("kills_itself-1").error, ProcessKilledError)
     assert sorted(one.values["seed"] for one in found.values()) == [0, 2, 3, 4, 5]
 
 
@@ -116,9 +116,9 @@ def test_a_worker_without_the_folder_has_one_of_its_own(light, tmp_path: Path) -
     assert not Path(own).parent.exists()
 
 
-def test_a_job_that_a_worker_cannot_load_is_an_attempt(tmp_path: Path) -> None:
+def test_a_job_that_a_worker_cannot_load_is_an_attempt(tmp_path: Path, texts) -> None:
     found = attempt_in_worker("odd", b"cno_such_module\nf\n.", tmp_path)
-    assert found.failure() == "a worker cannot load the job: No module named 'no_such_module'"
+    texts(found.failure())
 
 
 @pytest.mark.slow
@@ -133,43 +133,43 @@ def test_a_study_that_is_left_leaves_no_process(light, tmp_path: Path) -> None:
         time.sleep(0.05)
 
 
-def test_engines_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="no engine is called 'dusk'; did you mean dask"):
+def test_engines_that_are_not_there(monkeypatch: pytest.MonkeyPatch, texts) -> None:
+    with pytest.raises(InputError, match="'dusk'", check=texts):
         JobEngine("dusk")
     with pytest.raises(InputError, match="give --engine dask"):
         JobEngine("local", "tcp://localhost:1")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"--engine dask needs distributed: pip install"):
+    with pytest.raises(InputError, match="--engine", check=texts):
         JobEngine("dask")
 
 
-def test_one_study_in_a_folder_and_no_other_folder(light, tmp_path: Path) -> None:
+def test_one_study_in_a_folder_and_no_other_folder(light, tmp_path: Path, texts) -> None:
     runner = Runner(tmp_path, workers=1)
     other = Runner(tmp_path, workers=1, resume=True)
-    with runner.begun([]), pytest.raises(InputError, match="another process is training in"):
+    with runner.begun([]), pytest.raises(InputError, check=texts):
         other.run([])
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "photo.jpg").touch()
     for resume in (False, True):
-        with pytest.raises(InputError, match="holds files but not a study: give a new or empty"):
+        with pytest.raises(InputError, check=texts):
             Runner(foreign, resume=resume)
 
 
 @pytest.mark.slow
 def test_a_scheduler_that_is_not_there(
-    light, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    light, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts
 ) -> None:
     monkeypatch.setattr(engines, "PATIENCE", 0.3)
     engine = JobEngine("dask", "tcp://127.0.0.1:9")
-    with pytest.raises(InputError, match=r"no Dask cluster with workers answers at tcp://127"):
+    with pytest.raises(InputError, match="tcp://127", check=texts):
         Runner(tmp_path, engine=engine).run(light.jobs_of(light.squares, 1))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("broken", ["LocalCluster", "Client"])
 def test_a_cluster_of_this_machine_that_does_not_start(
-    light, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+    light, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, texts
 ) -> None:
     def fails(*given: object, **named: object) -> None:
         raise TimeoutError("no worker started")
@@ -177,10 +177,7 @@ def test_a_cluster_of_this_machine_that_does_not_start(
     monkeypatch.setattr(pytest.importorskip("distributed"), broken, fails)
     with pytest.raises(InputError) as refused:
         Runner(tmp_path, workers=1, engine=JobEngine("dask")).run(light.jobs_of(light.squares, 1))
-    assert str(refused.value) == (
-        "no Dask cluster starts on this machine (no worker started): give fewer --workers, or "
-        "leave out --engine dask"
-    )
+    texts(str(refused.value))
 
 
 @pytest.mark.slow
@@ -197,7 +194,7 @@ def test_a_cluster_beside_another_one(light, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_cluster_that_goes_away_loses_the_jobs_it_had_and_they_are_resumed(
-    light, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    light, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts
 ) -> None:
     monkeypatch.setattr(engines, "PATIENCE", 3)  # as long a client looks for its scheduler
     note, said = tmp_path / "note", []
@@ -213,7 +210,7 @@ def test_a_cluster_that_goes_away_loses_the_jobs_it_had_and_they_are_resumed(
     ended = {one.name: one.error is None for one in found}
     assert ended == {"hangs-0": True, "hangs-1": False, "hangs-2": True}
     assert isinstance(found[-1].error, ProcessKilledError)
-    assert said[-1].startswith("3 of 3 jobs ended, 1 of them without a result, after")
+    texts(said[-1])
     note.touch()
     with cluster() as back:
         engine = JobEngine("dask", back.scheduler_address)

@@ -55,7 +55,7 @@ def test_values_come_back_in_the_order_of_the_jobs_as_json(toy, tmp_path: Path) 
     assert (tmp_path / "runs.txt").read_text().split() == ["2", "1", "0"]  # the costliest first
 
 
-def test_resume_does_only_what_is_missing(toy, tmp_path: Path) -> None:
+def test_resume_does_only_what_is_missing(toy, tmp_path: Path, texts) -> None:
     said: list[str] = []
     Runner(tmp_path, workers=1).run(toy.jobs_of(toy.draws, 2, n=4))
     before = contents(tmp_path)
@@ -65,27 +65,27 @@ def test_resume_does_only_what_is_missing(toy, tmp_path: Path) -> None:
     assert (tmp_path / "runs.txt").read_text().split() == ["0", "1", "2"]
     assert contents(tmp_path).items() >= before.items()
     assert len(found) == 3
-    assert said[0] == "2 of 3 jobs were done before"
+    texts(said[0])
     assert said[1].startswith("3 of 3 jobs done after")
     assert said[1].endswith("draws-2")
 
 
-def test_an_unfinished_study_is_not_overwritten(toy, tmp_path: Path) -> None:
+def test_an_unfinished_study_is_not_overwritten(toy, tmp_path: Path, texts) -> None:
     Runner(tmp_path, workers=1).run(toy.jobs_of(toy.draws, 1, n=4))
-    with pytest.raises(InputError, match="is not empty: give --resume"):
+    with pytest.raises(InputError, match="--resume", check=texts):
         Runner(tmp_path, workers=1)
     runner = Runner(tmp_path, workers=1, resume=True)
-    with pytest.raises(InputError, match=r"/\w+ was made with n=4, not 5: give"):
+    with pytest.raises(InputError, match=r"/\w+", check=texts):
         runner.run(toy.jobs_of(toy.draws, 1, n=5))
     other = Job("draws-0", toy.refuses, {"seed": 0, "n": 4})
     with pytest.raises(InputError, match="another study"):
         runner.run([other])
     (tmp_path / "draws-0.json").write_text("{")
-    with pytest.raises(InputError, match="is damaged: remove it"):
+    with pytest.raises(InputError, check=texts):
         runner.run(toy.jobs_of(toy.draws, 1, n=4))
 
 
-def test_only_settings_that_differ_are_named(toy, tmp_path: Path) -> None:
+def test_only_settings_that_differ_are_named(toy, tmp_path: Path, texts) -> None:
     def files(**arguments: object) -> None:
         job = Job("draws", toy.draws, arguments)
         kept = JobFiles(tmp_path)
@@ -93,10 +93,9 @@ def test_only_settings_that_differ_are_named(toy, tmp_path: Path) -> None:
             kept.write(job.name, job.identity(), Attempt(job.name, {}))
 
     files(seed=0, settings={"steps": 20, "lr": None, "width": 8, "text": "a"})
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError, match=r"lr=none, not 0\.1, .*steps=20") as refused:
         files(seed=0, settings={"steps": 30, "lr": 0.1, "text": "a", "rows": 4})
-    says = "was made with lr=none, not 0.1, rows left out, not 4, steps=20, not 30, "
-    assert f"{says}width=8, not left out: give the settings" in str(refused.value)
+    texts(str(refused.value))
 
 
 @pytest.mark.slow
@@ -128,9 +127,9 @@ def test_what_a_job_raises_is_raised(light, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_worker_is_one_clear_error(light, tmp_path: Path) -> None:
+def test_a_killed_worker_is_one_clear_error(light, tmp_path: Path, texts) -> None:
     jobs = light.jobs_of(light.kills_itself, 2, deadly=1)
-    with pytest.raises(InputError, match=r"^kills_itself-1: a process was killed, perhaps"):
+    with pytest.raises(InputError, match=r"^kills_itself-1", check=texts):
         Runner(tmp_path, workers=2).run(jobs)
 
 
@@ -144,13 +143,13 @@ def test_threads_are_given_back(toy, tmp_path: Path) -> None:
         torch.set_num_threads(before)
 
 
-def test_places_that_cannot_be_used(toy, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"there is no folder .*no$"):
+def test_places_that_cannot_be_used(toy, tmp_path: Path, texts) -> None:
+    with pytest.raises(InputError, check=texts):
         Runner(tmp_path / "no" / "folder")
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"file is a file: give a folder"):
+    with pytest.raises(InputError, check=texts):
         Runner(tmp_path / "file")
-    with pytest.raises(InputError, match="workers must be at least 1"):
+    with pytest.raises(InputError, check=texts):
         Runner(None, workers=0)
 
 

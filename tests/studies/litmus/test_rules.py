@@ -51,13 +51,11 @@ def test_a_gap_that_nothing_else_explains_needs_it() -> None:
     assert 0.05 < found.gap.low < found.gap.value < found.gap.high
 
 
-def test_no_gap_on_a_task_that_both_learn_does_not_need_it() -> None:
+def test_no_gap_on_a_task_that_both_learn_does_not_need_it(texts) -> None:
     assert decide(made("standard", WELL), made("MixiT", WELL)).status == "does_not_need"
     close = decide(made("standard", [0.8, 0.801, 0.8]), made("MixiT", [0.79, 0.8, 0.795]))
-    assert (close.status, close.why) == (
-        "does_not_need",
-        "MixiT is within the margin of standard, or ahead",
-    )
+    assert close.status == "undecided"
+    texts(close.why)
 
 
 def test_what_mixit_solves_needs_none_whatever_standard_does() -> None:
@@ -70,54 +68,41 @@ def test_what_mixit_solves_needs_none_whatever_standard_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("standard", "mixit", "why"),
+    ("standard", "mixit"),
     [
-        (made("standard", [1.0]), made("MixiT", [0.1]), "one seed"),
-        (made("standard", [1.0, 1.0]), made("MixiT", [0.1]), "one seed"),
-        (made("standard", WELL), made("MixiT", [0.9, 1.0, 0.95]), "more --seeds"),
-        (made("standard", [0.2, 1.0, 0.9]), made("MixiT", BADLY), "more --seeds"),
-        (made("standard", [0.11, 0.2, 0.05]), made("MixiT", BADLY), "neither is clearly above"),
-        (made("standard", WELL), made("MixiT", MIDDLING, before=0.3), "MixiT is still improving"),
-        (made("standard", WELL), made("MixiT", MIDDLING, curve=False), "keeps no curve"),
-        (made("standard", WELL), made("MixiT", [0.8, 0.81, 0.82]), "though less well"),
+        (made("standard", [1.0]), made("MixiT", [0.1])),
+        (made("standard", [1.0, 1.0]), made("MixiT", [0.1])),
+        (made("standard", WELL), made("MixiT", [0.9, 1.0, 0.95])),
+        (made("standard", [0.2, 1.0, 0.9]), made("MixiT", BADLY)),
+        (made("standard", [0.11, 0.2, 0.05]), made("MixiT", BADLY)),
+        (made("standard", WELL), made("MixiT", MIDDLING, before=0.3)),
+        (made("standard", WELL), made("MixiT", MIDDLING, curve=False)),
+        (made("standard", WELL), made("MixiT", [0.8, 0.81, 0.82])),
         (
             made("standard", [0.33, 0.34, 0.33], guess=0.3),
             made("MixiT", [0.1, 0.1, 0.11], guess=0.3),
-            "not clearly above guessing",
         ),
-        (made("standard", BADLY), made("MixiT", BADLY), "neither has clearly learned"),
+        (made("standard", BADLY), made("MixiT", BADLY)),
         # a plateau that is well above guessing is not yet a task learned
-        (made("standard", MIDDLING), made("MixiT", MIDDLING), "neither has clearly learned"),
-        (made("standard", MIDDLING), made("MixiT", [0.7, 0.7, 0.7]), "standard has not clearly"),
-        (made("standard", [0.575] * 3), made("MixiT", [0.555] * 3), "MixiT has not"),
-        (
-            made("standard", [0.8, 0.8, 0.8], before=0.6),
-            made("MixiT", [0.8, 0.8, 0.8]),
-            "standard is still improving",
-        ),
-        (
-            made("standard", [0.8, 0.8, 0.8], curve=False),
-            made("MixiT", [0.8, 0.8, 0.8]),
-            "keeps no curve",
-        ),
-        (
-            made("standard", [0.8, 0.8, 0.8], guess=None),
-            made("MixiT", [0.8, 0.8, 0.8], guess=None),
-            "nobody knows what guessing reaches",
-        ),
+        (made("standard", MIDDLING), made("MixiT", MIDDLING)),
+        (made("standard", MIDDLING), made("MixiT", [0.7, 0.7, 0.7])),
+        (made("standard", [0.575] * 3), made("MixiT", [0.555] * 3)),
+        (made("standard", [0.8, 0.8, 0.8], before=0.6), made("MixiT", [0.8, 0.8, 0.8])),
+        (made("standard", [0.8, 0.8, 0.8], curve=False), made("MixiT", [0.8, 0.8, 0.8])),
+        (made("standard", [0.8, 0.8, 0.8], guess=None), made("MixiT", [0.8, 0.8, 0.8], guess=None)),
     ],
 )
-def test_otherwise_it_is_undecided_and_says_why(standard: Seeds, mixit: Seeds, why: str) -> None:
+def test_otherwise_it_is_undecided_and_says_why(standard: Seeds, mixit: Seeds, texts) -> None:
     found = decide(standard, mixit)
     assert found.status == "undecided"
-    assert why in found.why
+    texts(found.why)
 
 
 def nats(name: str, values: list[float], **more: object) -> Seeds:
     return made(name, values, unit="nats", better="lower", **more)
 
 
-def test_losses_are_compared_downwards() -> None:
+def test_losses_are_compared_downwards(texts) -> None:
     low, high = [2.78, 2.79, 2.78], [3.73, 3.75, 3.74]
     found = decide(nats("standard", low, guess=7.0), nats("MixiT", high, guess=7.0))
     assert (found.status, found.margin) == ("needs", 0.1)
@@ -130,7 +115,7 @@ def test_losses_are_compared_downwards() -> None:
     alike = decide(nats("standard", low, guess=7.0), nats("MixiT", [2.8, 2.79, 2.8], guess=7.0))
     assert alike.status == "does_not_need"
     behind = decide(nats("standard", low, guess=2.8), nats("MixiT", low, guess=2.8))
-    assert "neither has clearly learned" in behind.why
+    texts(behind.why)
 
 
 def test_the_margin_is_the_users() -> None:
@@ -183,11 +168,12 @@ def test_a_margin_beyond_half_of_all_rows_decides_nothing() -> None:
     assert wide.status != "does_not_need"
 
 
-def test_a_task_that_guessing_nearly_solves_says_nothing() -> None:
+def test_a_task_that_guessing_nearly_solves_says_nothing(texts) -> None:
     near = made("MixiT", [0.961, 0.962, 0.961], guess=0.96)
     for standard in ([1.0] * 3, [0.961] * 3):
         found = decide(made("standard", standard, guess=0.96), near)
-        assert (found.status, "make the task harder" in found.why) == ("undecided", True)
+        assert found.status == "undecided"
+        texts(found.why)
     # three quarters of the way from guessing are not come
     found = decide(made("standard", WELL, guess=0.88), made("MixiT", [0.965] * 3, guess=0.88))
     assert found.why != "MixiT solves it"

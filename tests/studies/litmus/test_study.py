@@ -54,32 +54,26 @@ def result(standard: Seeds, mixit: Seeds, **more: Any) -> LitmusResult:
     return litmus_result("retrieval", standard, mixit, **{"settings": settings, **more})
 
 
-def test_the_sentence_names_what_it_rests_on() -> None:
+def test_the_sentence_names_what_it_rests_on(texts) -> None:
     found = result(
         made("standard", [0.998, 1.0, 0.999]),
         made("MixiT", [0.11, 0.12, 0.115]),
         given={"d_model": 64, "steps": 3_000},
     )
-    assert found.verdict.startswith("retrieval needs in-context reasoning: standard is ahead")
+    texts(found.verdict)
     assert "Standard reaches 99.90 % (99.61 to 100.00), MixiT 11.50 % (" in found.verdict
     assert "guessing 34.00 %; the gap is 88.40 points (95 % interval 8" in found.verdict
-    assert "the margin 5. 3 seeds each, preset small with d_model=64, 3,000 steps of 128 rows" in (
-        found.verdict
-    )
-    assert "no proof of impossibility" in found.verdict
     named = result(made("standard", [1.0, 1.0], rule="naming any value"), made("MixiT", [0.1, 0.1]))
     assert ", naming any value 34.00 %; the gap is" in named.verdict
     assert found.status == "needs"
 
 
-def test_the_other_two_sentences() -> None:
+def test_the_other_two_sentences(texts) -> None:
     well = [1.0, 1.0, 1.0]
     neither = result(made("standard", well), made("MixiT", well))
-    assert neither.verdict.startswith("retrieval does not need in-context reasoning: ")
+    texts(neither.verdict)
     open_ = result(made("standard", well[:1]), made("MixiT", [0.1]))
-    assert open_.verdict.startswith(
-        "Whether retrieval needs in-context reasoning is undecided: one seed does not show"
-    )
+    texts(open_.verdict)
     assert "1 seed each" in open_.verdict
     assert "interval -100.00 to 100.00" in open_.verdict
 
@@ -146,7 +140,7 @@ def test_without_curves_there_is_no_figure_of_them() -> None:
     assert json.loads(dumps([found]))["results"][0]["trained"][0]["late_rise"] is None
 
 
-def test_a_tiny_run_is_undecided_and_resumes_into_a_larger_one(tmp_path: Path) -> None:
+def test_a_tiny_run_is_undecided_and_resumes_into_a_larger_one(tmp_path: Path, texts) -> None:
     folder = tmp_path / "kept"
     said: list[str] = []
     first = litmus("retrieval", settings=TINY, seeds=1, runner=Runner(folder, workers=1))
@@ -166,7 +160,7 @@ def test_a_tiny_run_is_undecided_and_resumes_into_a_larger_one(tmp_path: Path) -
     assert settings["mixit"]["variant"] == "mixit"
     model = load(folder / "retrieval-mixit-seed-1.safetensors")
     assert model.cfg.mixing == "1/(d_head m)"
-    with pytest.raises(InputError, match="was made with steps=8, not 9: give"):
+    with pytest.raises(InputError, match="steps=8", check=texts):
         litmus("retrieval", settings={**TINY, "steps": 9}, runner=Runner(folder, resume=True))
 
 
@@ -181,33 +175,33 @@ def test_texts_are_settings_too_and_the_first_seed_is_one(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    "arguments",
     [
-        ({"task": "xor"}, "xor has no variants standard and mixit.*retrieval"),
-        ({"task": "retrieva"}, "did you mean retrieval"),
-        ({"seeds": 0}, "seeds must be at least 1, got 0"),
-        ({"margin": 0.0}, "the margin must be above 0"),
-        ({"margin": math.nan}, "the margin must be above 0"),
-        ({"preset": "smal"}, "did you mean small"),
-        ({"settings": {"d_modl": 8}}, "no setting 'd_modl'; did you mean d_model"),
-        ({"settings": {"variant": "mixit"}}, "variant is not a setting of the litmus test"),
-        ({"settings": {"seeds": 3}}, "seeds is not a setting of the litmus test: give --seeds"),
-        ({"settings": {"d_model": 30, "heads": 4}}, "do not divide a d_model of 30"),
+        {"task": "xor"},
+        {"task": "retrieva"},
+        {"seeds": 0},
+        {"margin": 0.0},
+        {"margin": math.nan},
+        {"preset": "smal"},
+        {"settings": {"d_modl": 8}},
+        {"settings": {"variant": "mixit"}},
+        {"settings": {"seeds": 3}},
+        {"settings": {"d_model": 30, "heads": 4}},
     ],
 )
 def test_a_slip_is_said_before_anything_is_trained(
-    arguments: dict[str, Any], says: str, monkeypatch: pytest.MonkeyPatch
+    arguments: dict[str, Any], texts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Runner, "run", None)
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, check=texts):
         litmus(**{"task": "retrieval", **arguments})
 
 
 def test_a_recipe_without_a_figure_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, texts
 ) -> None:
     xor = registry.find("recipes", "xor")
     run = registry.TrainingRun(None, "", (), (), {}, {"settings": {}, "curve": {}})
     monkeypatch.setattr(study, "train_seed", lambda *_: (None, run))
-    with pytest.raises(InputError, match="xor records no final score"):
+    with pytest.raises(InputError, check=texts):
         study.train_and_measure(folder=tmp_path, recipe=xor.name, settings={}, seed=0, device="cpu")

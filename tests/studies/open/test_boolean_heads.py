@@ -62,14 +62,14 @@ def result(tmp_path_factory: pytest.TempPathFactory):
     return found
 
 
-def test_exact_claims_are_confirmed_and_few_steps_do_not_confirm_the_others(result) -> None:
+def test_exact_claims_are_confirmed_and_few_steps_do_not_confirm_the_others(result, texts) -> None:
     outcomes = [f.judgement for f in result.claims]
     assert outcomes[:2] == ["confirmed", "confirmed"]
     assert outcomes[3] != "confirmed"
     assert result.status in ("undecided", "partly_answered")  # of two claims; checks do not count
     assert [f.check for f in result.claims] == [True, True, True, False, False]
     assert result.provenance.seed == 3003
-    assert "as many heads as its threshold degree" in result.verdict
+    texts(result.verdict)
 
 
 def test_table_figure_and_page(result) -> None:

@@ -99,7 +99,7 @@ def made(**accuracy: list[float]) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def test_claims_from_made_accuracies() -> None:
+def test_claims_from_made_accuracies(texts) -> None:
     fails = [0.5] * 8
     found = made(none=fails, first_layer_all=fails, last_layer_one=[0.7] * 7 + [0.5])
     none, first, last_one, one_each, _, late, sharp, gain = study.judge(found, 2_000)
@@ -116,24 +116,21 @@ def test_claims_from_made_accuracies() -> None:
     assert fewer.low < 0 < gain.low
     assert fewer.judgement == "undecided"
     text = study.verdict(study.judge(found, 2_000), found, study.SETTINGS["small"])
-    assert "one pair of the last layer trained, none of the first: 7 (0.70)" in text
-    assert "So one trained pair of the last layer can be enough (in more than 25% of" in text
-    few = f"{study.TRAINED[study.NONE]}; {study.TRAINED[study.FIRST]}."
-    assert f"Learned by fewer than 60% of seeds: {few}" in text
+    texts(text)
 
 
 @pytest.mark.parametrize(
-    ("claim", "clause"),
+    "claim",
     [
-        (study.NONE, "of seeds: no pair trained"),
-        (study.FIRST, "of seeds: no pair trained; all pairs of the first layer"),
-        (study.LAST_ONE, "one trained pair of the last layer can be enough"),
-        (study.LATE, "all pairs trained, from half the steps on."),
-        (study.SHARP, "learn without any trained pair"),
-        ("gain", "adds"),
+        study.NONE,
+        study.FIRST,
+        study.LAST_ONE,
+        study.LATE,
+        study.SHARP,
+        "gain",
     ],
 )
-def test_every_clause_of_the_verdict_rests_on_its_claim(claim: str, clause: str) -> None:
+def test_every_clause_of_the_verdict_rests_on_its_claim(claim: str, texts) -> None:
     found = made()
     names = [*found, "gain"]
     for open_ in (None, claim):
@@ -142,7 +139,7 @@ def test_every_clause_of_the_verdict_rests_on_its_claim(claim: str, clause: str)
             for name in names
         ]
         text = study.verdict(findings, found, study.SETTINGS["small"])
-        assert (clause in text) == (open_ is None)
+        texts(text)
 
 
 def test_a_seed_that_has_learnt_stops() -> None:
@@ -153,20 +150,18 @@ def test_a_seed_that_has_learnt_stops() -> None:
     assert fitted.measured["error"][-1] < 0.99 <= min(fitted.measured["error"][:-1], default=1)
 
 
-def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, texts) -> None:
     monkeypatch.setitem(study.SETTINGS, "small", TINY)
     result = study.PARTLY_RANDOM_HEADS.run("small", 2, Runner(tmp_path, workers=1, first_seed=5))
     assert len(result.jobs) == 2 * 7
     assert {job["seed"] for job in result.jobs.values()} == {5, 6}
     assert len(result.claims) == 8
-    assert "Retrieval of 2 pairs, two layers of 2 heads" in result.verdict
+    texts(result.verdict)
     table = result.details[0]
     assert [row[0] for row in table.rows] == [c.name for c in study.conditions(2)]
     for figure in result.figures():
         go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
-    assert (
-        result.evidence.reason == "the claims were found on such seeds: these are no test of them"
-    )
+    texts(result.evidence.reason)
     assert study.PARTLY_RANDOM_HEADS.first_seed > 1004  # the trials'
     assert study.PARTLY_RANDOM_HEADS.question in str(result.to_dict())
-    assert "Accuracy by what is trained" in to_html([result])
+    texts(to_html([result]))

@@ -63,12 +63,12 @@ def findings(low: float, high: float) -> list[JudgedClaim]:
     ]
 
 
-def test_the_verdict_says_no_more_than_each_judgement() -> None:
+def test_the_verdict_says_no_more_than_each_judgement(texts) -> None:
     undecided = study.verdict(findings(-1.0, 1.0))
     assert undecided.count("not known") == 5
     assert "squares have less" not in undecided
     assert "not known" not in study.verdict(findings(0.22, 0.28))
-    assert "squares have at least 0.6" in study.verdict(findings(0.4, 0.5))
+    texts(study.verdict(findings(0.4, 0.5)))
 
 
 def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,16 +65,16 @@ def findings(low: float, high: float) -> list[JudgedClaim]:
     ]
 
 
-def test_the_verdict_says_no_more_than_each_judgement() -> None:
+def test_the_verdict_says_no_more_than_each_judgement(texts) -> None:
     undecided = stacked_errors.verdict(findings(-1.0, 1.0))
     assert undecided.count("not known") == 7
     for claim in ("falls about", "do not help", "it grows from layer", "fits better"):
         assert claim not in undecided
     confirmed = stacked_errors.verdict(findings(0.22, 0.28))
     assert "not known" not in confirmed
-    assert "do not distinguish a power of the depth from a constant factor" in confirmed
-    assert "a factor a layer fits better than a power" in stacked_errors.verdict(findings(0.4, 0.5))
-    assert "a power of the depth fits better" in stacked_errors.verdict(findings(-0.4, -0.3))
+    texts(confirmed)
+    texts(stacked_errors.verdict(findings(0.4, 0.5)))
+    texts(stacked_errors.verdict(findings(-0.4, -0.3)))
 
 
 def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:

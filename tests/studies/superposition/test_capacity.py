@@ -142,16 +142,15 @@ def test_the_scatter_is_of_what_the_other_dimensions_foretell() -> None:
     assert found["a d"]["scatter"] < found["a d^k"]["scatter"]
 
 
-def test_the_verdict_says_what_the_counts_show() -> None:
+def test_the_verdict_says_what_the_counts_show(texts) -> None:
     dimensions = (4, 6, 8, 16, 32)
     powers = {2: {d: 2.0 * d for d in dimensions}, 4: {d: 3.0 * d**2 for d in dimensions}}
-    assert "falls with every dimension measured" in study.judgement(powers)
-    assert "better than an exponential for p = 2 and 4" in study.judgement(powers)
+    texts(study.judgement(powers))
     steep = powers | {4: {d: 1.5**d for d in dimensions}, 8: {4: 9.0}}
     said = study.judgement(steep)
-    assert "for p = 2, an exponential predicts it better for p = 4, there are too few" in said
+    texts(said)
     rising = {2: {d: float(d) ** 1.8 for d in dimensions}}
-    assert "does not fall throughout" in study.judgement(rising)
+    texts(study.judgement(rising))
     assert study.judgement({4: steep[4]}) == ""
 
 
@@ -168,21 +167,21 @@ def test_what_the_conjecture_would_look_like() -> None:
 
 
 @pytest.mark.slow
-def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, texts) -> None:
     monkeypatch.setattr(study, "DIMENSIONS", {"small": {2: (2, 4), 4: (2, 4)}})
     monkeypatch.setattr(study, "FREE_D", 2)
     monkeypatch.setattr(study, "FREE_N", 8)
     result = study.CAPACITY.run("small", 1, Runner(tmp_path, workers=1))
     by_name = {(q.of, q.name): q for q in result.quantities}
     assert [by_name["p = 2, linear", f"N at d = {d}"].median for d in (2, 4)] == [2, 4]
-    assert by_name["p = 4, linear", "N at d = 4"].remark == "Welch's bound turns at 8"
+    texts(by_name["p = 4, linear", "N at d = 4"].remark)
     assert all(q.reached is None for q in result.quantities)
     assert result.evidence.growth["linear"] == {"2": None, "4": None}
     assert result.evidence.tight_frames is True
     kept = result.jobs["relu-p4-d4-seed-0"]["N"]
     assert "With a ReLU, 4 dimensions keep" in result.verdict
     assert f"{kept} at p = 4" in result.verdict
-    assert "without the ReLU p = 2 keeps exactly d" in result.verdict
+    texts(result.verdict)
     assert len(result.figures()) == 4
     for figure in result.figures():
         go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})

@@ -156,6 +156,7 @@ def test_affine_bounds_are_those_of_linear_programs(k: int) -> None:
 
 def test_rows_are_held_against_their_own_bound_and_none_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
+    texts,
 ) -> None:
     """An exact 0 counts, and a triple at 0.3 is below a triple's 1/3; a pair at 0.3 is not."""
     made = [
@@ -172,10 +173,10 @@ def test_rows_are_held_against_their_own_bound_and_none_is_dropped(
     made.append(jobs.row("misfires, m p / d0 = 1", 0.1, 0.1))
     rows = {one["name"]: [one] for one in made}
     capacity = {"capacity": [[4, 10, 20.0]], "slope": 0.5, "cosine": 0.3}
-    assert "Of 3 rows measured on all inputs, 2 have" in constructions.verdict(rows, capacity)
+    texts(constructions.verdict(rows, capacity))
 
 
-def test_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page(monkeypatch: pytest.MonkeyPatch, texts) -> None:
     def few(plan):
         kept = ("noise", "sum-", "misfires", "capacity", "affine", "xor")
         return {name: made for name, made in jobs.grid(plan).items() if name.startswith(kept)}
@@ -183,7 +184,7 @@ def test_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "SAMPLES", 50)
     study = dataclasses.replace(find("artefacts", "superposition/constructions"), grid=few)
     result = study.run("small", 1, Runner(workers=1))
-    assert "The source gives no figures" in result.verdict
+    texts(result.verdict)
     assert {q.of for q in result.quantities} == {row[0] for row in result.tables()[2].rows}
     plan = study.plan("small", 2, Runner())
     names = [job.name for made in jobs.grid(plan).values() for job in made]

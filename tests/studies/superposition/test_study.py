@@ -82,7 +82,7 @@ def test_exact_and_rank_limited_bigrams() -> None:
     assert found["signal_to_noise"] > 2
 
 
-def test_the_comparison_says_no_more_than_is_known() -> None:
+def test_the_comparison_says_no_more_than_is_known(texts) -> None:
     row = study.Row("a", exact=True, worst=0.5, worst_after_offset=0.24, rms=0.1, affine=0.25)
     assert row.beats_affine is True
     assert row._replace(worst_after_offset=0.25).beats_affine is False
@@ -94,11 +94,7 @@ def test_the_comparison_says_no_more_than_is_known() -> None:
         row._replace(name="b", worst_after_offset=0.3),
         row._replace(name="c", exact=False),
     ]
-    assert study.beside_affine(rows) == (
-        "In the worst case, 1 of 3 constructions beat an affine readout of the input after each "
-        "gate's best gain and bias; these do not: b; unknown, since only sampled: c. "
-        "Their rms errors are 0.100 to 0.100."
-    )
+    texts(study.beside_affine(rows))
 
 
 def test_every_setting_is_a_job_of_its_own() -> None:
@@ -109,7 +105,7 @@ def test_every_setting_is_a_job_of_its_own() -> None:
 
 
 @pytest.mark.slow
-def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, texts) -> None:
     """The quick settings, two seeds, and the figures at two points each."""
     quick = ("uand-64", "affine", "least-squares", "bigrams")
     monkeypatch.setattr(study, "SETTINGS", [s for s in SETTINGS if s.slug.startswith(quick)])
@@ -117,10 +113,7 @@ def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setattr(study, "WIDTHS", (1_024, 2_048))
     result = study.SUPERPOSITION.run("small", 2, Runner(tmp_path, workers=1))
     assert result.status == "reached"
-    assert result.verdict.startswith(
-        "Compared with this project's own earlier ranges (the source gives no numbers), the median "
-        "seed reaches 9 of 9 numbers."
-    )
+    texts(result.verdict)
     assert result.tables()[0].title == "Earlier beside ours"
     assert "theirs" not in result.tables()[0].columns
     rows = {row[0]: row for row in result.tables()[2].rows}

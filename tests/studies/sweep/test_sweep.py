@@ -54,63 +54,63 @@ def test_points_are_all_combinations_as_the_recipe_reads_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "says"),
+    "changed",
     [
-        ({"recipe": "retreival"}, "no recipe is called 'retreival'; did you mean retrieval?"),
-        ({"preset": "papr"}, "has no preset 'papr'; did you mean paper?"),
-        ({"grid": {"heads": [4], "d_model": [8, 10]}}, "the point heads=4, d_model=10: retrieval:"),
-        ({"grid": {"lr": [None]}}, "the point lr=null: retrieval: lr = null: it must be"),
-        ({"grid": {"lr": [0.1, -1]}}, "the point lr=-1: retrieval: lr = -1:"),
-        ({"grid": {"rate": [1]}}, "no setting 'rate'"),
-        ({"grid": {"variant": ["mixed"]}}, "has no variant 'mixed'; did you mean mixit?"),
-        ({"grid": {"variant": [1]}}, "variant must be a name, not 1"),
-        ({"grid": {"lr": [0.1, "1e-1"]}}, "the point lr=0.1 twice"),
-        ({"grid": {"lr": []}}, "grid.lr has no values"),
-        ({"grid": {"seed": [1, 2]}}, "seed is not a setting of a sweep"),
-        ({"settings": {"device": "cuda"}}, "device is not a setting of a sweep: give --device"),
-        ({"settings": {"lr": 1}}, "lr is both in settings and in grid"),
-        ({"grid": {"lr": [1.0], "steps": list(range(1, 60_000))}}, "runs; 100,000 at most"),
+        {"recipe": "retreival"},
+        {"preset": "papr"},
+        {"grid": {"heads": [4], "d_model": [8, 10]}},
+        {"grid": {"lr": [None]}},
+        {"grid": {"lr": [0.1, -1]}},
+        {"grid": {"rate": [1]}},
+        {"grid": {"variant": ["mixed"]}},
+        {"grid": {"variant": [1]}},
+        {"grid": {"lr": [0.1, "1e-1"]}},
+        {"grid": {"lr": []}},
+        {"grid": {"seed": [1, 2]}},
+        {"settings": {"device": "cuda"}},
+        {"settings": {"lr": 1}},
+        {"grid": {"lr": [1.0], "steps": list(range(1, 60_000))}},
     ],
 )
-def test_a_grid_that_cannot_be(changed, says: str) -> None:
+def test_a_grid_that_cannot_be(changed, texts) -> None:
     with pytest.raises(InputError) as refused:
         grid_points(file(**changed))
-    assert says in str(refused.value)
+    texts(str(refused.value))
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    "text",
     [
-        ("recipe: [", "is not YAML (line 1"),
-        ("- a list", "must hold a mapping"),
-        ("grid: {lr: [1]}", "the key 'recipe' is missing"),
-        ("recipe: retrieval", "the key 'grid' is missing"),
-        ("recipe: r\ngrid: {lr: [1]}\nseed: 3", "there is no key 'seed'; did you mean seeds?"),
-        ("recipe: r\ngrid: {lr: 1}", "grid.lr = 1: it must be a valid list"),
-        ("recipe: r\ngrid: {lr: [1]}\nseeds: 0", "seeds = 0: it must be greater"),
-        ("recipe: r\ngrid: {lr: [1]}\nseeds: two", "seeds = 'two': it must be a valid integer"),
-        ("recipe: r\ngrid: {}", "grid is empty: give at least one setting with values"),
-        ("recipe: r\ngrid:", "grid = null: it must be a valid dictionary"),
-        ("recipe: r\ngrid: {yes: [1]}", "a key of grid is read as true: put it in quotes"),
-        ("recipe: r\nrecipe: s\ngrid: {lr: [1]}", "the key 'recipe' occurs twice (line 2)"),
-        ("recipe: r\ngrid:\n  lr: [1]\n  lr: [2]", "the key 'lr' occurs twice (line 4)"),
-        ("recipe: r\ngrid:\n  a: [{b: 1, b: 2}]", "the key 'b' occurs twice (line 3)"),
+        "recipe: [",
+        "- a list",
+        "grid: {lr: [1]}",
+        "recipe: retrieval",
+        "recipe: r\ngrid: {lr: [1]}\nseed: 3",
+        "recipe: r\ngrid: {lr: 1}",
+        "recipe: r\ngrid: {lr: [1]}\nseeds: 0",
+        "recipe: r\ngrid: {lr: [1]}\nseeds: two",
+        "recipe: r\ngrid: {}",
+        "recipe: r\ngrid:",
+        "recipe: r\ngrid: {yes: [1]}",
+        "recipe: r\nrecipe: s\ngrid: {lr: [1]}",
+        "recipe: r\ngrid:\n  lr: [1]\n  lr: [2]",
+        "recipe: r\ngrid:\n  a: [{b: 1, b: 2}]",
     ],
 )
-def test_a_file_that_cannot_be_read(tmp_path: Path, text: str, says: str) -> None:
+def test_a_file_that_cannot_be_read(tmp_path: Path, text: str, texts) -> None:
     path = tmp_path / "grid.yaml"
     path.write_text(text)
     with pytest.raises(InputError) as refused:
         read_sweep(path)
-    assert says in str(refused.value)
+    texts(str(refused.value))
     assert str(refused.value).startswith(str(path))
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_files_that_are_none(tmp_path: Path, texts) -> None:
     with pytest.raises(InputError, match="No such file"):
         read_sweep(tmp_path / "none.yaml")
     (tmp_path / "odd.yaml").write_bytes(b"\xff\xfe\xfa")
-    with pytest.raises(InputError, match="not text in UTF-8"):
+    with pytest.raises(InputError, match="UTF-8", check=texts):
         read_sweep(tmp_path / "odd.yaml")
 
 
@@ -139,28 +139,26 @@ def result(values, unit: str = "share", better: str = "higher", examples: int = 
     return sweep_result(swept, points, runs, lost, "cpu")
 
 
-def test_the_best_is_said_where_no_other_can_be_as_good() -> None:
+def test_the_best_is_said_where_no_other_can_be_as_good(texts) -> None:
     found = result([[0.5, 0.51, 0.5], [0.9, 0.91, 0.9], [0.6, 0.61, 0.6]])
     assert found.status == "finished"
     assert found.evidence.choice == "decided"
     assert found.evidence.best["lr"] == 0.05
     assert found.evidence.second["lr"] == 0.025
-    assert found.verdict.startswith("lr=0.05 is the best of 3 points: accuracy 90.33 % (95 %")
-    assert "30.00 points ahead of the second (lr=0.025)" in found.verdict
+    texts(found.verdict)
     assert "likely too good" in found.verdict
     lower = result([[0.5, 0.51, 0.5], [0.9, 0.91, 0.9]], unit="nats", better="lower")
     assert lower.evidence.best["lr"] == 0.1
     assert lower.evidence.choice == "decided"
 
 
-def test_no_best_is_said_where_another_may_be_as_good() -> None:
+def test_no_best_is_said_where_another_may_be_as_good(texts) -> None:
     found = result([[0.5, 0.9], [0.6, 0.9], [0.1, 0.1]])
     assert found.evidence.choice == "undecided"
-    assert found.verdict.startswith("Undecided which of 3 points is best: lr=0.05 has the highest")
+    texts(found.verdict)
     one = result([[0.9], [0.1]])
     assert one.evidence.not_told_from_the_best == 1
-    assert "one seed each does not show how much seeds differ" in one.verdict
-    assert "and the other cannot be distinguished from it" in one.verdict
+    texts(one.verdict)
     alone = result([[0.9, 0.9]])
     assert alone.evidence.choice is None
     assert alone.verdict.startswith("lr=0.1 has accuracy 90.00 %")
@@ -175,7 +173,7 @@ def test_only_a_decided_best_is_bold_and_settings_are_as_given() -> None:
     assert list(decided.to_frame()["lr"]) == [0.05, 0.025, 0.1]
 
 
-def test_a_figure_has_the_intervals_where_there_are_seeds() -> None:
+def test_a_figure_has_the_intervals_where_there_are_seeds(texts) -> None:
     several = result([[0.5, 0.51, 0.52], [0.9, 0.91, 0.9]])
     [figure] = several.figures()
     bars = figure.data[0]["error_y"]
@@ -187,7 +185,7 @@ def test_a_figure_has_the_intervals_where_there_are_seeds() -> None:
     assert "error_y" not in alone.data[0]
     assert "with one seed" in alone.caption
     [mixed] = result([[0.5, 0.51], [0.9, 0.91]], missing={1: [1]}).figures()
-    assert "one without a bar is one seed" in mixed.caption
+    texts(mixed.caption)
     assert mixed.data[0]["error_y"]["array"][1] == 0
 
 
@@ -208,16 +206,18 @@ def test_alike_points_are_called_best_rarely() -> None:
     assert wrong <= stats.binom.ppf(0.999, len(draws), 0.05)
 
 
-def test_a_point_with_runs_missing_is_never_best() -> None:
+def test_a_point_with_runs_missing_is_never_best(texts) -> None:
     found = result([[0.99, 0.99, 0.1], [0.5, 0.5, 0.5]], missing={0: [2]})
     assert found.status == "unfinished"
     assert found.evidence.best["lr"] == 0.05
     assert found.verdict.startswith("Unfinished, 1 of 2 points: lr=0.05 has accuracy 50.00 %")
     assert found.ranked()[1].mean == pytest.approx(0.99)
     [missing] = [table for table in found.tables() if table.title == "Missing runs"]
-    assert missing.rows == [["lr=0.1", 2, "its process was killed"]]
+    [(point, seeds, why)] = missing.rows
+    assert (point, seeds) == ("lr=0.1", 2)
+    texts(why)
     nothing = result([[0.1]], missing={0: [0]})
-    assert nothing.verdict == "Unfinished, 0 of 1 points: nothing to compare yet."
+    texts(nothing.verdict)
     assert nothing.figures() == []
 
 
@@ -246,24 +246,24 @@ def test_a_sweep_from_its_runs_to_its_table(made_up, tmp_path: Path) -> None:
 
 
 def test_what_is_killed_or_fails_is_missing_and_tried_again(
-    made_up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made_up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts
 ) -> None:
     monkeypatch.setenv("KILL_AT", "0.1")
     monkeypatch.setenv("FAIL_AT", "0.01")
     found = trained(tmp_path)
     why = [dict(point.missing) for point in found.points]
     assert [sorted(seeds) for seeds in why] == [[1], [0, 1], [1], [0, 1]]
-    assert why[0][1].startswith("a process was killed, perhaps")
-    assert why[1][0] == "the loss is not finite"
+    texts(why[0][1])
+    texts(why[1][0])
     assert found.points[0].values == {0: 0.9}
     for name in ("KILL_AT", "FAIL_AT"):
         monkeypatch.delenv(name)
     said: list[str] = []
     again = trained(tmp_path, resume=True, say=said.append)
-    assert said[0] == "2 of 8 jobs were done before"
+    texts(said[0])
     assert again.status == "finished"
     monkeypatch.setenv("FAIL_AT", "0.1")
-    with pytest.raises(InputError, match="no run finished; the first one: the loss is not"):
+    with pytest.raises(InputError, check=texts):
         module.sweep(file(grid={"lr": [0.1]}), Runner(None, workers=1), keep=lambda found: None)
 
 

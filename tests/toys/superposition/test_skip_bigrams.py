@@ -57,7 +57,7 @@ def test_up_to_d_head_bigrams_are_exact(n_bigrams: int) -> None:
         assert float((head.scores(queries, keys) - wanted).abs().max()) < 1e-13
 
 
-def test_cliques_are_exact_beyond_d_head() -> None:
+def test_cliques_are_exact_beyond_d_head(texts) -> None:
     features = orthogonal(32)
     sets = [(range(4), range(8)), (range(4, 9), range(8, 16)), (range(9, 12), (20, 30))]
     bigrams = [(k, q) for keys, queries in sets for k in keys for q in queries]
@@ -66,7 +66,7 @@ def test_cliques_are_exact_beyond_d_head() -> None:
     assert len(bigrams) == 78
     assert float((head.scores(features, features) - wanted).abs().max()) < 1e-12
     assert [len(c.keys) * len(c.queries) for c in cliques(bigrams)] == [32, 40, 6]
-    with pytest.raises(InputError, match="make 3 cliques, more than d_head = 2"):
+    with pytest.raises(InputError, match="d_head", check=texts):
         exact_head(bigrams, features, features, 2)
 
 
@@ -158,13 +158,13 @@ def test_grouped_heads_are_the_nearest_with_the_same_keys() -> None:
     torch.testing.assert_close(one.W_Q @ one.W_K.T, alone.W_Q @ alone.W_K.T)
 
 
-def test_a_projection_is_of_its_seed() -> None:
+def test_a_projection_is_of_its_seed(texts) -> None:
     W = torch.eye(12, dtype=torch.float64)
     first, again, other = (projected_head(W, 3, seed=s) for s in (1, 1, 2))
     assert torch.equal(first.W_K, again.W_K)
     assert not torch.allclose(first.W_K, other.W_K)
     assert not torch.allclose(first.W_K, projected_head(W, 3).W_K)
-    with pytest.raises(InputError, match="at least one W"):
+    with pytest.raises(InputError, check=texts):
         grouped_heads([], 3)
 
 
@@ -260,6 +260,6 @@ def test_what_does_not_fit_is_refused(heads: list, options: dict, message: str) 
 @pytest.mark.parametrize(
     ("bigram", "side"), [((-1, 1), "key"), ((4, 1), "key"), ((1, -1), "query"), ((1, 4), "query")]
 )
-def test_the_side_of_a_feature_that_there_is_not_is_named(bigram, side) -> None:
-    with pytest.raises(InputError, match=f"a bigram has a {side} feature outside 0 to 3"):
+def test_the_side_of_a_feature_that_there_is_not_is_named(bigram, side, texts) -> None:
+    with pytest.raises(InputError, check=texts):
         presence([bigram], 4, 4)

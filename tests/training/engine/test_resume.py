@@ -104,31 +104,31 @@ def test_finished_seeds_are_not_trained_again(tmp_path: Path, monkeypatch) -> No
     assert len(taken) == 12 - 4
 
 
-def test_an_unfinished_run_is_never_overwritten(tmp_path: Path, monkeypatch) -> None:
+def test_an_unfinished_run_is_never_overwritten(tmp_path: Path, monkeypatch, texts) -> None:
     stopped(tmp_path, monkeypatch, losses=6)
     before = contents(tmp_path)
-    with pytest.raises(InputError, match="an unfinished run: give --resume"):
+    with pytest.raises(InputError, match="--resume", check=texts):
         train(CONFIG, Session(tmp_path))
     with pytest.raises(InputError, match=r"lr = 0\.01, not 0\.02"):
         train(CONFIG.model_copy(update={"lr": 0.02}), Session(tmp_path, resume=True))
     assert contents(tmp_path) == before
 
 
-def test_a_run_that_has_ended_is_not_resumed_but_replaced(tmp_path: Path) -> None:
+def test_a_run_that_has_ended_is_not_resumed_but_replaced(tmp_path: Path, texts) -> None:
     config = CONFIG.model_copy(update={"checkpoints": (0, 11)})
     train(config, Session(tmp_path, resume=True))  # nothing is there: it starts
     end_run(tmp_path)
     assert sorted(contents(tmp_path)) == sorted(
         ["metrics.jsonl", "run.json", *(kept.path.name for kept in saved_checkpoints(tmp_path))]
     )
-    with pytest.raises(InputError, match="finished run: leave out --resume"):
+    with pytest.raises(InputError, match="--resume", check=texts):
         train(config, Session(tmp_path, resume=True))
     train(CONFIG, Session(tmp_path))
     assert saved_checkpoints(tmp_path) == []
     end_run(tmp_path / "nowhere")
 
 
-def test_what_a_kill_at_the_very_end_left_is_removed(tmp_path: Path) -> None:
+def test_what_a_kill_at_the_very_end_left_is_removed(tmp_path: Path, texts) -> None:
     train(CONFIG, Session(tmp_path))
     before = contents(tmp_path)
     end_run(tmp_path)
@@ -137,7 +137,7 @@ def test_what_a_kill_at_the_very_end_left_is_removed(tmp_path: Path) -> None:
         if name.endswith(".state"):
             (tmp_path / name).write_bytes(data)
     assert contents(tmp_path) != ended
-    with pytest.raises(InputError, match="finished run: leave out --resume"):
+    with pytest.raises(InputError, match="--resume", check=texts):
         train(CONFIG, Session(tmp_path, resume=True))
     assert contents(tmp_path) == ended
 
@@ -163,7 +163,7 @@ def test_the_kept_checkpoints_are_those_of_shorter_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["cut", "bit", "empty", "text", "other", "code"])
 def test_a_damaged_or_foreign_state_is_one_clear_line(
-    tmp_path: Path, monkeypatch, damage: str
+    tmp_path: Path, monkeypatch, damage: str, texts
 ) -> None:
     whole = train(CONFIG)
     stopped(tmp_path, monkeypatch, losses=6)
@@ -177,17 +177,17 @@ def test_a_damaged_or_foreign_state_is_one_clear_line(
         torch.save({"format": "another"}, path)
     if damage == "code":
         torch.save(StoppedError(), path)
-    with pytest.raises(InputError, match=r"seed-0\.state is damaged, or a training state"):
+    with pytest.raises(InputError, match=r"seed-0\.state", check=texts):
         train(CONFIG, Session(tmp_path, resume=True))
     path.unlink()
     assert same(train(CONFIG, Session(tmp_path, resume=True)), whole)
 
 
-def test_the_state_of_another_run_is_refused(tmp_path: Path, monkeypatch) -> None:
+def test_the_state_of_another_run_is_refused(tmp_path: Path, monkeypatch, texts) -> None:
     stopped(tmp_path, monkeypatch, losses=6)
     path = tmp_path / "seed-0.state"
     states.write(replace(states.read(path), seed=1), path)
-    with pytest.raises(InputError, match="belongs to another run"):
+    with pytest.raises(InputError, check=texts):
         train(CONFIG, Session(tmp_path, resume=True))
 
 
@@ -208,7 +208,7 @@ def test_another_number_of_processes_is_refused(tmp_path: Path, monkeypatch) -> 
 
 
 def test_a_disk_that_fills_up_while_saving_leaves_the_state_before(
-    tmp_path: Path, monkeypatch
+    tmp_path: Path, monkeypatch, texts
 ) -> None:
     whole, real, saved = train(CONFIG), torch.save, []
 
@@ -221,43 +221,45 @@ def test_a_disk_that_fills_up_while_saving_leaves_the_state_before(
 
     with monkeypatch.context() as patched:
         patched.setattr(torch, "save", save)
-        with pytest.raises(InputError, match=r"seed-0\.state cannot be written: No space left"):
+        with pytest.raises(InputError, match=r"seed-0\.state", check=texts):
             train(CONFIG, Session(tmp_path))
     assert states.read(tmp_path / "seed-0.state").step == 4
     assert not list(tmp_path.glob(".*"))
     assert same(train(CONFIG, Session(tmp_path, resume=True)), whole)
 
 
-def test_what_the_system_says_when_a_state_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_what_the_system_says_when_a_state_cannot_be_written_is_said(tmp_path: Path, texts) -> None:
     _, hard = before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, hard))
     try:
-        with pytest.raises(InputError, match=r"seed-0\.state cannot be written: File too large; "):
+        with pytest.raises(InputError, match=r"seed-0\.state", check=texts):
             train(CONFIG, Session(tmp_path))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_line_of_metrics_that_does_not_fit_leaves_no_half_of_itself(tmp_path: Path) -> None:
+def test_a_line_of_metrics_that_does_not_fit_leaves_no_half_of_itself(
+    tmp_path: Path, texts
+) -> None:
     metrics = Metrics(tmp_path / "metrics.jsonl")
     metrics.restart([{"loss": 1.0}])
     before = metrics.path.read_bytes()
     _, hard = limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 5, hard))
     try:
-        with pytest.raises(InputError, match=r"metrics\.jsonl cannot be written: File too large"):
+        with pytest.raises(InputError, match=r"metrics\.jsonl", check=texts):
             metrics.add({"loss": 2.0})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert metrics.path.read_bytes() == before
 
 
-def test_a_lost_record_of_the_run_is_written_anew(tmp_path: Path, monkeypatch) -> None:
+def test_a_lost_record_of_the_run_is_written_anew(tmp_path: Path, monkeypatch, texts) -> None:
     stopped(tmp_path, monkeypatch, losses=6)
     record = tmp_path / "run.json"
     before = record.read_bytes()
     record.unlink()
-    with pytest.raises(InputError, match="belongs to another run"):
+    with pytest.raises(InputError, check=texts):
         train(CONFIG.model_copy(update={"lr": 0.02}), Session(tmp_path, resume=True))
     assert not record.exists()
     train(CONFIG, Session(tmp_path, resume=True))
@@ -266,12 +268,12 @@ def test_a_lost_record_of_the_run_is_written_anew(tmp_path: Path, monkeypatch) -
     assert not list(tmp_path.glob("*.state"))
 
 
-def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
+def test_two_processes_do_not_train_in_one_folder(tmp_path: Path, texts) -> None:
     (tmp_path / "seed-0-step-04.safetensors").write_bytes(b"the other's")
     before = contents(tmp_path)
     with (
         locked(tmp_path),
-        pytest.raises(InputError, match=r"another process is training in .*another --out"),
+        pytest.raises(InputError, match="--out", check=texts),
     ):
         train(CONFIG, Session(tmp_path))
     assert contents(tmp_path) == before
@@ -280,9 +282,9 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
         pass
 
 
-def test_a_record_that_cannot_be_read_is_not_called_damaged(tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_read_is_not_called_damaged(tmp_path: Path, texts) -> None:
     (tmp_path / "run.json").mkdir()
-    with pytest.raises(InputError, match=r"run\.json cannot be read: Is a directory"):
+    with pytest.raises(InputError, match=r"run\.json", check=texts):
         train(CONFIG, Session(tmp_path))
 
 

@@ -158,21 +158,21 @@ def test_tests_are_shared_by_seeds_and_variants() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "why"),
+    ("name", "settings"),
     [
-        ("retrieval", {"symbols": 7}, "must be even"),
-        ("retrieval", {"most_pairs": 9, "symbols": 8}, "9 distinct keys are more than the 5"),
-        ("retrieval", {"heads": 3}, "3 heads do not divide a d_model of 128"),
-        ("retrieval", {"d_model": 12, "heads": 4}, "rotary positions need an even number"),
-        ("dyck-1", {"length": 7}, "give an even length"),
-        ("decimal-addition", {"digits": 19}, "less than or equal to 18"),
-        ("modular-addition", {"modulus": 11}, "there are 121 different rows: too few for 8,000"),
-        ("k-hop", {"alphabet": 1}, "greater than or equal to 2"),
-        ("memorization", {"examples": 10}, "Extra inputs are not permitted"),
+        ("retrieval", {"symbols": 7}),
+        ("retrieval", {"most_pairs": 9, "symbols": 8}),
+        ("retrieval", {"heads": 3}),
+        ("retrieval", {"d_model": 12, "heads": 4}),
+        ("dyck-1", {"length": 7}),
+        ("decimal-addition", {"digits": 19}),
+        ("modular-addition", {"modulus": 11}),
+        ("k-hop", {"alphabet": 1}),
+        ("memorization", {"examples": 10}),
     ],
 )
-def test_sizes_that_cannot_be_are_refused(name: str, settings: dict[str, Any], why: str) -> None:
-    with pytest.raises(ValidationError, match=why):
+def test_sizes_that_cannot_be_are_refused(name: str, settings: dict[str, Any], texts) -> None:
+    with pytest.raises(ValidationError, check=texts):
         find("recipes", name).config(**settings)
 
 

@@ -65,16 +65,16 @@ def test_without_a_training_set() -> None:
 
 
 @pytest.mark.parametrize("examples", [0, 10])
-def test_a_test_of_all_the_rows_there_are(examples: int) -> None:
+def test_a_test_of_all_the_rows_there_are(examples: int, texts) -> None:
     config = DyckTraining(length=2, examples=examples, test_examples=500)
-    with pytest.raises(InputError, match="500 leaves hardly any rows of dyck-1"):
+    with pytest.raises(InputError, match="dyck-1", check=texts):
         task_rows(config, 0)
 
 
-def test_a_test_of_nearly_all_the_rows_there_are() -> None:
+def test_a_test_of_nearly_all_the_rows_there_are(texts) -> None:
     """One pair of 33 keys and 31 values: 4,000 test rows leave two in a hundred."""
     config = RetrievalTraining(most_pairs=1, symbols=64, examples=0)
-    with pytest.raises(InputError, match="4,000 leaves hardly any rows of retriev"):
+    with pytest.raises(InputError, match="4,000", check=texts):
         task_rows(config, 0)
 
 

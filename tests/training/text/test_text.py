@@ -138,7 +138,9 @@ def test_rows_in_parts_leave_a_variants_gradients_as_they_are(cache: str, varian
             torch.testing.assert_close(gradients[1][name], whole, rtol=1e-5, atol=1e-9)
 
 
-def test_a_run_measures_keeps_its_tokenizer_and_can_be_loaded(cache: str, tmp_path: Path) -> None:
+def test_a_run_measures_keeps_its_tokenizer_and_can_be_loaded(
+    cache: str, tmp_path: Path, texts
+) -> None:
     config = language(cache, seeds=2)
     folder = tmp_path / "run"
     run = train_language("toy-text", config, Session(folder))
@@ -149,11 +151,8 @@ def test_a_run_measures_keeps_its_tokenizer_and_can_be_loaded(cache: str, tmp_pa
     assert measured.guess == store.unigram
     assert measured.examples == len(store.test.tokens) // 24
     assert len(run.training["curve"]["log_perplexity"]) == len(run.training["curve"]["step"])
-    assert (
-        f"{measured.value:.3f} nats per token on {measured.examples:,} held-out rows" in run.verdict
-    )
+    texts(run.verdict)
     assert measured.guess_rule == "token frequencies alone"
-    assert f", where token frequencies alone give {measured.guess:.3f}" in run.verdict
     facts = run.training["text"]
     assert 0.5 < facts["least"] < measured.guess
     assert 0 < facts["told_by_context"] < told_share()
@@ -226,7 +225,7 @@ def test_a_batch_of_reviews_is_no_longer_than_its_longest_and_padding_changes_no
         torch.testing.assert_close(ours, theirs)
 
 
-def test_reviews_are_measured_by_their_labels(cache: str) -> None:
+def test_reviews_are_measured_by_their_labels(cache: str, texts) -> None:
     config = YelpTraining(**SIZES, **FEW, cache=cache)
     store = text_store(config)
     run = train_yelp(config)
@@ -239,7 +238,7 @@ def test_reviews_are_measured_by_their_labels(cache: str) -> None:
     good = store.test.labels.double().mean().item()
     assert measured.guess == max(good, 1 - good)
     assert (measured.examples, measured.name) == (10, "accuracy")
-    assert measured.guess_rule == "always naming the more frequent label"
+    texts(measured.guess_rule)
     assert f"{100 * measured.value:.2f} % of 10 held-out reviews" in run.verdict
     problem = ReviewProblem(config, 0, store, "yelp")
     batch = problem.draw(torch.Generator().manual_seed(0))
@@ -248,10 +247,10 @@ def test_reviews_are_measured_by_their_labels(cache: str) -> None:
     assert problem.loss(batch).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_what_cannot_be_trained_on_is_one_clear_line(cache: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="a generated text has no end"):
+def test_what_cannot_be_trained_on_is_one_clear_line(cache: str, tmp_path: Path, texts) -> None:
+    with pytest.raises(ValueError, check=texts):
         language(cache, documents=0)
-    with pytest.raises(InputError, match=r"too short: .*give more text, or a smaller length"):
+    with pytest.raises(InputError, check=texts):
         train_language("toy-text", language(cache, length=4_000))
     for labels, said in ((None, "no column label"), ([0, 2, 1], "labels must be 0 or 1, but")):
         file = tmp_path / f"{said[:2]}.jsonl"
@@ -260,7 +259,7 @@ def test_what_cannot_be_trained_on_is_one_clear_line(cache: str, tmp_path: Path)
         with pytest.raises(InputError, match=said):
             train_yelp(YelpTraining(**SIZES, text=str(file), test_documents=1, cache=cache))
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="choose another folder with --set cache=FOLDER"):
+    with pytest.raises(InputError, match="--set cache=FOLDER", check=texts):
         text_store(language(str(tmp_path / "file" / "cache")))
 
 
@@ -269,12 +268,12 @@ def test_what_cannot_be_trained_on_is_one_clear_line(cache: str, tmp_path: Path)
     [(partial(train_language, "wikitext"), LanguageTraining), (train_yelp, YelpTraining)],
 )
 @pytest.mark.parametrize(
-    ("held_out", "documents", "says"),
+    ("held_out", "documents"),
     [
-        (None, ["", " ", "\t"], " has no training text, only blank documents: give more text"),
-        ([" "], ["one"], " are blank: give more text"),
-        (None, ["one", " "], " has too few documents (1 without blank ones): test_doc"),
-        (["one"], ["one"], "there is no document to train on: all of them are among those to te"),
+        (None, ["", " ", "\t"]),
+        ([" "], ["one"]),
+        (None, ["one", " "]),
+        (["one"], ["one"]),
     ],
 )
 def test_a_text_without_enough_documents_is_one_clear_line(
@@ -284,7 +283,7 @@ def test_a_text_without_enough_documents_is_one_clear_line(
     settings_of,
     held_out: list[str] | None,
     documents: list[str],
-    says: str,
+    texts,
 ) -> None:
     for name, texts in (("a", documents), ("test", held_out)):
         if texts is not None:
@@ -293,7 +292,7 @@ def test_a_text_without_enough_documents_is_one_clear_line(
     given = {**SIZES, "text": str(tmp_path), "test_documents": 2, "cache": cache}
     with pytest.raises(InputError) as refused:
         train(settings_of(**given))
-    assert says in str(refused.value)
+    texts(str(refused.value))
     assert "\n" not in str(refused.value)
 
 

@@ -98,12 +98,12 @@ def test_gradients_of_a_model_are_those_of_its_loss() -> None:
     assert found["gradients"] == pytest.approx(own, rel=1e-3)
 
 
-def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, texts) -> None:
     monkeypatch.setitem(study.PRESETS, "small", TINY)
     result = study.SHAPING.run("small", 2, Runner(tmp_path, workers=1))
     assert len(result.claims) == 13
     assert {f.judgement for f in result.claims} <= {"confirmed", "refuted", "undecided"}
-    assert "In attention layers alone, 8 wide" in result.verdict
+    texts(result.verdict)
     for figure in result.figures():
         go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
     assert "Whole models" in to_html([result])

@@ -145,33 +145,24 @@ def test_the_model_gives_the_readoffs(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    "make",
     [
-        (lambda: fan_in_and(32, 16384, 3, 1.2), "probability"),
-        (lambda: fan_in_and(32, 64, 3, 0.1), r"more neurons, or a density of 0\.\d+"),
-        (
-            lambda: fan_in_and(10**6, 10**7, 2, 0.3),
-            r"weights of 1,000,000 x 10,000,000 take 74505.8 GiB",
-        ),
-        (lambda: fan_in_and(10**5, 200, 2, 0.9), "an axis each .* take 74.5 GiB"),
-        (lambda: fan_in_and(4, 64, 5, 0.5), "fan-in is 5"),
-        (lambda: fan_in_and(8, 256, 3, 0.5).worst_errors(2), "most_on is 2"),
-        (lambda: fan_in_and(8, 256, 3, 0.5).readoffs([(0, 1)]), "is not a set of 3"),
-        (lambda: fan_in_and(200, 50_000, 3, 0.3).worst_errors(3), "too many to measure"),
-        (
-            lambda: partitioned_and(8, 256, 3, 3, [0.3, 0.5]).readoffs([(0, 1, 2, 3)]),
-            "fan-ins 2 to 3",
-        ),
-        (lambda: partitioned_and(8, 256, 3, 3, [0.5]), "1 densities for the 2"),
-        (lambda: partitioned_and(8, 1, 3, 3), "n_neurons is 1; fan-in 3 needs at least 2"),
-        (
-            lambda: partitioned_and(64, 256, 4, 4),
-            "86 neurons are too few for the ANDs of fan-in 2 of 64",
-        ),
-        (lambda: choose_density(8, 16, 3, fan_in=3), "too few for the ANDs of fan-in 3 of 8"),
-        (lambda: least_density(8, 256, 3, 0.0), "chance"),
+        lambda: fan_in_and(32, 16384, 3, 1.2),
+        lambda: fan_in_and(32, 64, 3, 0.1),
+        lambda: fan_in_and(10**6, 10**7, 2, 0.3),
+        lambda: fan_in_and(10**5, 200, 2, 0.9),
+        lambda: fan_in_and(4, 64, 5, 0.5),
+        lambda: fan_in_and(8, 256, 3, 0.5).worst_errors(2),
+        lambda: fan_in_and(8, 256, 3, 0.5).readoffs([(0, 1)]),
+        lambda: fan_in_and(200, 50_000, 3, 0.3).worst_errors(3),
+        lambda: partitioned_and(8, 256, 3, 3, [0.3, 0.5]).readoffs([(0, 1, 2, 3)]),
+        lambda: partitioned_and(8, 256, 3, 3, [0.5]),
+        lambda: partitioned_and(8, 1, 3, 3),
+        lambda: partitioned_and(64, 256, 4, 4),
+        lambda: choose_density(8, 16, 3, fan_in=3),
+        lambda: least_density(8, 256, 3, 0.0),
     ],
 )
-def test_sizes_that_cannot_work_are_refused(make: object, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_sizes_that_cannot_work_are_refused(make: object, texts) -> None:
+    with pytest.raises(InputError, check=texts):
         make()

@@ -91,7 +91,7 @@ def test_sampled_errors_are_those_of_the_scores() -> None:
         assert errors[name].rms == pytest.approx(np.sqrt(np.mean(off**2)), rel=0.05)
 
 
-def test_sizes_that_cannot_work_are_refused() -> None:
+def test_sizes_that_cannot_work_are_refused(texts) -> None:
     with pytest.raises(InputError, match="524,800 neurons"):
         quadratic_and(8, 1024).layer()
     with pytest.raises(InputError, match="most_on is 7"):
@@ -102,8 +102,8 @@ def test_sizes_that_cannot_work_are_refused() -> None:
         quadratic_and(8, 0)
     with pytest.raises(InputError, match="0 pairs to sample"):
         drawn(8, 4).sampled_errors(2, 0)
-    with pytest.raises(InputError, match=r"off by 0.89 \(rms; the limit is 0.5\); give 16"):
+    with pytest.raises(InputError, match=r"0.5\)", check=texts):
         quadratic_and(20, 5)
-    with pytest.raises(InputError, match="15 dimensions are too few"):
+    with pytest.raises(InputError, match="15", check=texts):
         quadratic_and(20, 15)
     assert quadratic_and(20, 16).features.shape == (20, 16)

@@ -131,30 +131,24 @@ def test_random_circuits_are_of_distinct_pairs(xor_share: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    "make",
     [
-        (lambda: stacked_circuit([], 3, 8, 1, []), "0 layers"),
-        (lambda: stacked_circuit(HALF_ADDERS, 3, 8, 1, [None]), "dims has 1 entries for 3 layers"),
-        (
-            lambda: stacked_circuit([[BooleanFunction("01", (0,))]], 3, 8, 1, [None]),
-            "no AND or XOR",
-        ),
-        (
-            lambda: stacked_circuit([[BooleanFunction("01101001", (0, 1, 2))]], 3, 8, 1, [None]),
-            "more than two features",
-        ),
-        (lambda: random_circuit(4, [7]), "at most one for each of the 6 pairs"),
-        (lambda: random_circuit(4, [3], xor_share=1.5), "fraction of XORs"),
-        (lambda: small([None, 10, 7]).inputs(5, 25), "on at once"),
-        (lambda: small([None, 10, 7]).inputs(-1, 5), "-1 inputs requested"),
-        (lambda: small([None, 10, 7]).as_model(-1), "most_on = 2 or more"),
-        (lambda: small([None, 10, 7]).as_model(0), "most_on = 2 or more"),
-        (lambda: small([None, 10, 7]).as_model(25), "there are 24"),
-        (lambda: two_deep().as_model(1), "with at most 1 features on no .* give most_on = 2"),
-        (lambda: stacked_circuit(HALF_ADDERS, 3, 64, 1, [None] * 3).as_model(0), "most_on = 1 or"),
-        (lambda: stacked_circuit(random_circuit(24, [60]), 24, 16, 4, [9]), "misfire"),
+        lambda: stacked_circuit([], 3, 8, 1, []),
+        lambda: stacked_circuit(HALF_ADDERS, 3, 8, 1, [None]),
+        lambda: stacked_circuit([[BooleanFunction("01", (0,))]], 3, 8, 1, [None]),
+        lambda: stacked_circuit([[BooleanFunction("01101001", (0, 1, 2))]], 3, 8, 1, [None]),
+        lambda: random_circuit(4, [7]),
+        lambda: random_circuit(4, [3], xor_share=1.5),
+        lambda: small([None, 10, 7]).inputs(5, 25),
+        lambda: small([None, 10, 7]).inputs(-1, 5),
+        lambda: small([None, 10, 7]).as_model(-1),
+        lambda: small([None, 10, 7]).as_model(0),
+        lambda: small([None, 10, 7]).as_model(25),
+        lambda: two_deep().as_model(1),
+        lambda: stacked_circuit(HALF_ADDERS, 3, 64, 1, [None] * 3).as_model(0),
+        lambda: stacked_circuit(random_circuit(24, [60]), 24, 16, 4, [9]),
     ],
 )
-def test_circuits_that_cannot_be_executed_are_refused(make: object, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_circuits_that_cannot_be_executed_are_refused(make: object, texts) -> None:
+    with pytest.raises(InputError, check=texts):
         make()

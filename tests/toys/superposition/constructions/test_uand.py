@@ -181,37 +181,34 @@ def test_sampling_finds_no_more_than_there_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    "arguments",
     [
-        ((12, 0, 0.2), "at least 1"),
-        ((1, 50, 0.2), "two features"),
-        ((12, 50, 0.0), "probability"),
-        ((12, 50, 1.2), "probability"),
-        ((12, 30, 0.1), r"of 66 pairs have no neuron .* more than \d+ neurons"),
-        ((64, 100, "source"), "is 1.73 for 64 features"),
-        ((512, 64), "64 neurons are too few for the ANDs of fan-in 2 of 512 features"),
-        ((100_000, 100_000, 0.1), "GiB"),
-        ((100_000, 10, 0.5), "pairs of features of 100,000 x 100,000 take 74.5 GiB"),
-        ((60, 2, "sparsest"), "2 neurons are too few for the ANDs of 60 features .* give more"),
-        (
-            (8, 64, "foo"),
-            "'foo' is not understood: give a probability or one of search, sparsest, source",
-        ),
-        ((3, 1, 0.1), r"of 3 pairs have no neuron .* and 1 neuron, so"),
-        ((2, 1, 0.1), r"of 1 pair have no neuron .* more than 1 neuron "),
+        (12, 0, 0.2),
+        (1, 50, 0.2),
+        (12, 50, 0.0),
+        (12, 50, 1.2),
+        (12, 30, 0.1),
+        (64, 100, "source"),
+        (512, 64),
+        (100_000, 100_000, 0.1),
+        (100_000, 10, 0.5),
+        (60, 2, "sparsest"),
+        (8, 64, "foo"),
+        (3, 1, 0.1),
+        (2, 1, 0.1),
     ],
 )
-def test_what_cannot_be_built(arguments: tuple, complaint: str) -> None:
-    with pytest.raises(InputError, match=complaint):
+def test_what_cannot_be_built(arguments: tuple, texts) -> None:
+    with pytest.raises(InputError, check=texts):
         universal_and(*arguments)
 
 
-def test_what_cannot_be_measured() -> None:
+def test_what_cannot_be_measured(texts) -> None:
     built = universal_and(M, 200, 0.3)
     for most_on, complaint in ((1, "an AND needs 2 features on"), (13, "there are 12")):
         with pytest.raises(InputError, match=complaint):
             built.epsilon(most_on)
-    with pytest.raises(InputError, match="must be between the largest fan-in"):
+    with pytest.raises(InputError, check=texts):
         built.sampled_epsilon(1)
     with pytest.raises(InputError, match="set of 2"):
         built.readoffs([(0, 1, 2)])
@@ -226,11 +223,11 @@ def test_the_source_s_density_where_there_is_one() -> None:
 
 
 @pytest.mark.parametrize(("n_features", "n_neurons"), [(12, 300), (40, 600), (64, 1024)])
-def test_the_sparsest_layer_can_be_read(n_features: int, n_neurons: int) -> None:
+def test_the_sparsest_layer_can_be_read(n_features: int, n_neurons: int, texts) -> None:
     built, best = (universal_and(n_features, n_neurons, how) for how in ("sparsest", "search"))
     assert built.density < best.density
     assert best.epsilon(2).worst < built.epsilon(2).worst < 1
-    with pytest.raises(InputError, match="are too few for the ANDs"):
+    with pytest.raises(InputError, match="ANDs", check=texts):
         universal_and(n_features, n_neurons, "sparsest", most_on=n_features)
 
 

@@ -1,0 +1,70 @@
+"""Complete texts in golden files: `tests/texts`, one file for every module of tests that has some.
+
+`make texts` writes them anew; what a change does to words is then one diff to read. Places, times,
+hashes and rounding errors are left out, and with `numbers=False` every number: of a training run
+they differ with the processor's kernels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+from syrupy.extensions.amber import AmberSnapshotExtension
+from syrupy.location import PyTestLocation
+
+TESTS = Path(__file__).resolve().parents[1]
+FOLDER = TESTS / "texts"
+
+#: what may differ between two runs of the same code, and what stands for it
+MASKS = [
+    (
+        re.compile(
+            r"(?:/[\w.+-]+)*/(?:site-packages/|pytest-of-[\w.-]+/pytest-\d+/(?:popen-\w+/)?"
+            r"(?:[^/\s]*?\d+\b/?)?)"
+        ),
+        "…/",
+    ),
+    (re.compile(re.escape(str(TESTS.parent)) + "/?"), "…/"),
+    (re.compile(r"\b[0-9a-f]{12,}…?|\b[0-9a-f]{8,}…|\b0x[0-9a-f]+\b"), "HASH"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d[T ]?[\d:.+]*"), "DATE"),
+    (re.compile(r"\b\d+(?:\.\d+)? ?(?:s|ms|min)\b"), "TIME"),
+    (re.compile(r"\b\d+(?:\.\d+)?e-\d+\b"), "TINY"),
+]
+NUMBER = re.compile(r"[-−]?\b\d[\d,]*\.?\d*")
+
+
+class Golden(AmberSnapshotExtension):
+    """One folder for all: `tests/texts`, laid out as `tests` is."""
+
+    @classmethod
+    def dirname(cls, *, test_location: PyTestLocation) -> str:
+        folder = Path(test_location.filepath).resolve().parent
+        return str(FOLDER / folder.relative_to(TESTS))
+
+
+def plain(text: Any, numbers: bool = True) -> str:
+    """A text, an error's message, or a line for each of several, without what changes by itself."""
+    if isinstance(text, pytest.ExceptionInfo):
+        text = text.value
+    if isinstance(text, Iterable) and not isinstance(text, str):
+        text = "\n".join(map(str, text))
+    masked = str(text)
+    for pattern, instead in MASKS:
+        masked = pattern.sub(instead, masked)
+    return masked if numbers else NUMBER.sub("#", masked)
+
+
+def comparison(snapshot: SnapshotAssertion) -> Callable[..., bool]:
+    """A function that asserts that a text is the golden one: at its n-th call, the n-th."""
+    golden = snapshot.use_extension(Golden)
+
+    def same(text: Any, *, numbers: bool = True) -> bool:
+        assert plain(text, numbers) == golden
+        return True
+
+    return same

@@ -1,0 +1,83 @@
+"""What decides which of the long tests run: the files on which a module of tests depends."""
+
+import passed_before
+import pytest
+from passed_before import ROOT, Recorder, digest, files_of, left, records
+
+
+def depends(module: str, on: str) -> bool:
+    return ROOT / on in files_of(ROOT / "tests" / module)
+
+
+@pytest.mark.parametrize(
+    ("module", "on", "does"),
+    [
+        ("test_stats.py", "interp_toolkit/stats.py", True),
+        ("test_stats.py", "tests/helpers/golden.py", True),
+        ("test_stats.py", "interp_toolkit/circuits/heads/rule.py", False),
+        # `it.analyze(model, "collapse")`, and what that imports
+        ("circuits/test_collapse.py", "interp_toolkit/circuits/collapse.py", True),
+        ("circuits/test_collapse.py", "interp_toolkit/analysis.py", True),
+        ("circuits/test_collapse.py", "interp_toolkit/stats.py", True),
+        ("circuits/test_collapse.py", "interp_toolkit/probes/uand/analysis.py", False),
+        # the data beside a module
+        ("toys/test_trained.py", "interp_toolkit/toys/induction.safetensors", True),
+        ("test_calibration.py", "tests/conftest.py", True),
+        ("test_readme.py", "README.md", True),  # starts processes
+        ("test_readme.py", "CHANGELOG.md", False),
+    ],
+)
+def test_on_what_a_module_depends(module, on, does):
+    assert depends(module, on) is does
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+class Item:
+    def __init__(self, nodeid):
+        self.nodeid, self.path = nodeid, ROOT / nodeid.split("::")[0]
+
+
+class Report:
+    def __init__(self, nodeid, outcome, keywords=("long",)):
+        self.nodeid, self.outcome, self.keywords = nodeid, outcome, keywords
+
+
+def test_what_passed_is_left_out_until_a_file_changes(own_cache, monkeypatch):
+    passed, failed, short = (f"tests/test_stats.py::test_{n}" for n in ("a", "b", "c"))
+    recorder = Recorder()
+    for outcome in ("passed", "passed"):
+        recorder.pytest_runtest_logreport(Report(passed, outcome))
+    for outcome in ("passed", "failed"):
+        recorder.pytest_runtest_logreport(Report(failed, outcome))
+    recorder.pytest_runtest_logreport(Report(short, "passed", ()))
+    recorder.pytest_sessionfinish()
+    assert set(records()) == {passed}
+    items = [Item(passed), Item(failed)]
+    assert left(items, unless_passed=True, one_in=1) == items[1:]
+    assert left(items, unless_passed=False, one_in=1) == items
+    changed = ROOT / "interp_toolkit" / "stats.py"
+    content = passed_before._content
+    monkeypatch.setattr(
+        passed_before, "_content", lambda path: b"new" if path == changed else content(path)
+    )
+    digest.cache_clear()
+    assert left(items, unless_passed=True, one_in=1) == items
+    digest.cache_clear()
+
+
+def test_a_draw_is_the_same_twice_and_about_one_in_n(own_cache):
+    items = [Item(f"tests/test_stats.py::test_{n}") for n in range(2000)]
+    drawn = left(items, unless_passed=True, one_in=10)
+    assert drawn == left(items, unless_passed=True, one_in=10)
+    assert 140 <= len(drawn) <= 260  # 200, and more than four standard deviations
+
+
+def test_damaged_records_are_none(own_cache):
+    path = passed_before.record_file()
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    assert records() == {}
