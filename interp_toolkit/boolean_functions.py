@@ -27,8 +27,6 @@ from itertools import combinations
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.optimize import linprog
-from sympy import QQ, ZZ
-from sympy.polys.matrices import DomainMatrix
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import ShortRepr
@@ -183,6 +181,9 @@ def _weights(table: str, n: int, degree: int) -> Int[np.ndarray, " input"]:
 
 def _integers(signed: Int[np.ndarray, "input monomial"]) -> list[int]:
     """The unique vanishing combination of the rows, as coprime positive integers."""
+    from sympy import QQ, ZZ  # half a second to import, and few callers need it
+    from sympy.polys.matrices import DomainMatrix
+
     matrix = DomainMatrix(signed.T.tolist(), signed.T.shape, ZZ).convert_to(QQ)
     [nullvector] = matrix.nullspace().to_list()
     fractions = [Fraction(int(x.numerator), int(x.denominator)) for x in nullvector]

@@ -1,8 +1,8 @@
 from .estimators.boolean import BooleanProbe as BooleanProbe
 from .estimators.boolean import XORProbe as XORProbe
 from .estimators.heldout import cross_validate_targets as cross_validate_targets
-from .estimators.logistic import LogisticProbe as LogisticProbe
 from .estimators.logistic import fit_logistic_targets as fit_logistic_targets
+from .estimators.logistic_probe import LogisticProbe as LogisticProbe
 from .estimators.separability import Certificate as Certificate
 from .estimators.separability import check_separability as check_separability
 from .uand.readout import UANDReadoff as UANDReadoff

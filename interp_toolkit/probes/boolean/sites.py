@@ -35,7 +35,6 @@ from interp_toolkit.probes.estimators.heldout import (
     GRID,
     HeldOutScores,
     cross_validate_targets,
-    shuffled_labels,
 )
 from interp_toolkit.probes.estimators.logistic import fit_logistic_targets
 from interp_toolkit.probes.estimators.separability import (
@@ -44,6 +43,7 @@ from interp_toolkit.probes.estimators.separability import (
     Separability,
     check_separability,
 )
+from interp_toolkit.probes.estimators.splits import shuffled_labels
 from interp_toolkit.stats import max_statistic_p_values
 
 Where = tuple[str, int | None]  # hook, position (None: the data's own for each row)

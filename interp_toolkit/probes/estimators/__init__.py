@@ -2,9 +2,14 @@
 
 - `hulls`: the search for hyperplanes and certificates, which `separability` verifies
 - `metrics`: accuracy, AUROC, log loss and calibration of many targets at once
-- `logistic`: logistic regression for many targets, and as a scikit-learn estimator
+- `arrays`: activations, features and labels as checked arrays
+- `logistic`: logistic regression for many targets
+- `logistic_probe`: `LogisticProbe`: one logistic regression as a scikit-learn estimator
 - `boolean`: `XORProbe`, `BooleanProbe`: boolean functions as scikit-learn estimators
-- `heldout`: accuracy on held-out prompts, and its null distribution from shuffled labels
+- `heldout`: accuracy on held-out prompts
+- `splits`: folds and groups of prompts; shuffled labels, for null distributions
 - `separability`: linear separability: a verdict with a witness that two matrix products check
 - `solver`: many L2 logistic regressions on one site, minimized together
+
+Only `solver`, `logistic` and `heldout` import torch, and `LogisticProbe` when it is fitted.
 """

@@ -13,38 +13,12 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.probes.estimators.logistic import LogisticProbe, as_booleans
-
-
-def checked_rows(X: Any) -> Float[np.ndarray, "batch d_model"]:
-    """Activations as an array of float32 or float64, on the CPU.
-
-    Args:
-        X: [n, d] real numbers, an array or a tensor; narrower floats become float32, all other
-            numbers float64.
-
-    Raises:
-        InputError: another shape, an empty one, text, complex numbers, NaN or infinity.
-        TypeError: a sparse matrix, or objects that are not numbers.
-    """
-    if hasattr(X, "detach"):  # a torch tensor; numpy has no bfloat16
-        X = X.detach().cpu()
-        X = (X.float() if X.is_floating_point() and X.itemsize < 4 else X).numpy()
-    if getattr(X, "dtype", None) == np.float16:
-        X = X.astype(np.float32)
-    try:
-        rows = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=False)
-    except ValueError as error:
-        first, *_, last = str(error).splitlines() * 2  # the lines in between show the data
-        row_range = first if first == last else f"{first} {last}"
-        raise InputError(f"the activations must be numbers [n, d]: {row_range}") from error
-    if not np.isfinite(rows).all():
-        raise InputError("the activations contain NaN or infinity; leave those rows out")
-    return np.asarray(rows)
-
+from interp_toolkit.formatting import counted
+from interp_toolkit.probes.estimators.arrays import as_booleans, checked_rows
+from interp_toolkit.probes.estimators.logistic_probe import LogisticProbe
 
 #: the named functions of two features
 TABLES: Mapping[str, str] = {
@@ -81,27 +55,42 @@ def truth_values(table: str, features: Any) -> Bool[np.ndarray, " batch"]:
         features: [n, k] booleans, or numbers that are 0 or 1.
 
     Raises:
-        InputError: an invalid table, the wrong number of columns, values other than 0 and 1.
+        InputError: an invalid table, the wrong number of columns, values other than 0 and 1; a
+            1-dimensional array, which may hold the function's values in place of its features.
 
     Examples:
         >>> truth_values("0110", [[0, 0], [0, 1], [1, 0], [1, 1]]).tolist()
         [False, True, True, False]
     """
     n_features = check_table(table)
-    columns = as_booleans(features)
-    if columns.shape[1] != n_features:
+    hint = _features_not_values(table, n_features)
+    columns = as_booleans(features, hint=hint)
+    n_columns = columns.shape[1]
+    if n_columns != n_features:
+        remedy = f", shape {columns.shape}: {hint}" if n_columns == 1 else ""
         raise InputError(
-            f"the truth table {table!r} takes {n_features} features, got {columns.shape[1]} columns"
+            f"the truth table {table!r} takes {n_features} features, got "
+            f"{counted(n_columns, 'column')}{remedy}"
         )
     index = columns @ (1 << np.arange(n_features - 1, -1, -1))
     return np.asarray(np.array([bit == "1" for bit in table])[index])
 
 
+def _features_not_values(table: str, n_features: int) -> str:
+    """The remedy for labels, the function's values, where its features are taken."""
+    bits = {1: "the bit as a column", 2: "the two bits"}.get(n_features, f"the {n_features} bits")
+    names = {TABLES[name]: f"their {name.upper()}" for name in TABLES}
+    values = names.get(table, "the function's values")
+    return f"give {bits}, not {values}; for labels use LogisticProbe"
+
+
 class BooleanProbe(BaseEstimator):
     """A logistic probe for one boolean function of features.
 
-    `fit(X, features)` takes the features themselves, so that the truth table is stated once and
-    the same features serve every function. See `cross_validate_targets` for held-out scores.
+    `fit(X, features)` takes activations [n, d] and the features themselves, [n, k] booleans or 0
+    and 1, so that the truth table is stated once and the same features serve every function. So
+    does `score`; `predict(X)` returns [n] booleans. Labels [n] are for `LogisticProbe`. See
+    `cross_validate_targets` for held-out scores.
 
     Args:
         table: the function: a 0 or 1 for each combination of the features in counting order, the
@@ -145,9 +134,9 @@ class BooleanProbe(BaseEstimator):
     def fit(self, X: Any, features: Any) -> BooleanProbe:
         """Fit the probe to activations [n, d] and features [n, k].
 
-        Raises InputError for an invalid table or option, features that do not fit the table, a
-        different number of rows, NaN or infinity in X, and data in which the function takes one
-        value only.
+        Raises InputError for an invalid table or option, features that do not fit the table (such
+        as the function's values in their place), a different number of rows, NaN or infinity in X,
+        and data in which the function takes one value only.
         """
         activations = checked_rows(X).astype(np.float64, copy=False)
         truth = truth_values(self.table, features)
@@ -197,13 +186,38 @@ class BooleanProbe(BaseEstimator):
 
 
 class XORProbe(BooleanProbe):
-    """`BooleanProbe("0110")`: true if exactly one of two features is.
+    """A logistic probe for the XOR of two features: true if exactly one of them is.
+
+    It is `BooleanProbe("0110")`, with the same methods. `fit(X, ab)` takes activations [n, d] and
+    the two features themselves, [n, 2] booleans or 0 and 1, and so does `score(X, ab)`, the
+    fraction of rows predicted correctly; `predict(X)` returns [n] booleans. Labels [n] are for
+    `LogisticProbe`.
+
+    `fit` and `score` raise InputError for features of another shape or with other values, and for
+    different numbers of rows; `fit` also for invalid options, NaN or infinity in X, and an XOR
+    that is the same on every row. Methods that need a fitted probe raise scikit-learn's
+    NotFittedError before `fit`.
+
+    Args:
+        C: inverse strength of the penalty, as in `LogisticProbe` (so are the following options).
+        fit_intercept: whether to fit an unpenalized intercept.
+        tol: relative error of the solution.
+        max_iter: largest number of iterations.
+        class_weight: None or "balanced".
+
+    Attributes:
+        coef_: [1, d] weights; positive ones raise the log-odds that the features differ.
+        intercept_: [1].
+        n_features_in_: d.
+        n_iter_: [1] iterations run.
+        probe_: the fitted `LogisticProbe`.
 
     Examples:
         >>> ab = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
-        >>> X = np.column_stack([ab, ab[:, 0] * ab[:, 1]])
-        >>> XORProbe(C=100.0).fit(X, ab).score(X, ab)
-        1.0
+        >>> X = np.column_stack([ab, ab[:, 0] * ab[:, 1]])  # XOR is a + b - 2 ab
+        >>> probe = XORProbe(C=100.0).fit(X, ab)
+        >>> probe.predict(X).tolist(), probe.score(X, ab), probe.coef_.shape
+        ([False, True, True, False], 1.0, (1, 3))
     """
 
     def __init__(

@@ -34,7 +34,7 @@ from scipy.special import gammaln
 
 from interp_toolkit.boolean_functions import AFFINE, Epsilon, after_offset
 from interp_toolkit.formatting import ShortRepr
-from interp_toolkit.probes.estimators.heldout import Groups, group_codes
+from interp_toolkit.probes.estimators.splits import Groups, group_codes
 from interp_toolkit.stats import benjamini_yekutieli
 
 Pairs = Int[np.ndarray, "pair 2"]

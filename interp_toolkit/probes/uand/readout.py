@@ -37,7 +37,8 @@ from sklearn.utils.validation import check_is_fitted
 from interp_toolkit.boolean_functions import Epsilon, mobius
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import counted
-from interp_toolkit.probes.estimators.boolean import checked_rows, truth_values
+from interp_toolkit.probes.estimators.arrays import checked_rows
+from interp_toolkit.probes.estimators.boolean import truth_values
 from interp_toolkit.probes.uand.errors import (
     PairErrors,
     Pairs,

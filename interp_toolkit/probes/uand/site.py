@@ -35,7 +35,7 @@ from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.models.running.memory import together
 from interp_toolkit.models.weights.parts import MLPWeights, neurons, residual_hook
 from interp_toolkit.models.weights.view import weights
-from interp_toolkit.probes.estimators.heldout import grouped_folds, shuffled_labels
+from interp_toolkit.probes.estimators.splits import grouped_folds, shuffled_labels
 from interp_toolkit.probes.uand.errors import (
     Claim,
     PairErrors,
