@@ -28,7 +28,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (ROOT, ROOT / "tests" / "helpers", ROOT / "benchmarks", ROOT / "tests")  # to import from
-LOOKS_AROUND = re.compile(r"\bsubprocess\b|__file__|\bcall\(|multiprocessing|pytester|import_module")
+LOOKS_AROUND = re.compile(
+    r"\bsubprocess\b|__file__|\bcall\(|multiprocessing|pytester|import_module"
+)
 LOOKS_UP = re.compile(r"\bregistry\b|\bnames\(|CATALOGUE")
 NOT_READ = {"CHANGELOG.md"}
 
@@ -102,7 +104,11 @@ def files_of(module: Path) -> set[Path]:
         return set(_all_files())
     found: set[Path] = set()
     looked_up = set(_looked_up(module, everything=bool(LOOKS_UP.search(text))))
-    waiting = [module, *(f / "conftest.py" for f in module.parents if ROOT in f.parents), *looked_up]
+    waiting = [
+        module,
+        *(f / "conftest.py" for f in module.parents if ROOT in f.parents),
+        *looked_up,
+    ]
     while waiting:
         path = waiting.pop()
         if path in found or not path.is_file():
