@@ -8,8 +8,10 @@ BIN    := $(VENV)/bin
 PY311  := $(shell $(PYTHON) -c 'import sys; print("yes" if sys.version_info[:2] == (3, 11) else "")')
 PINS   := $(if $(PY311),-c constraints.txt)
 PINS4  := $(if $(PY311),-c constraints-tl4.txt)
-# Modules are compiled when they are first imported, not all at installation.
+# Modules are compiled when they are first imported, not all at installation, and that is kept also
+# where the environment says otherwise: each process would compile them anew, for ten seconds.
 PIP    := install --quiet --disable-pip-version-check --no-compile
+export PYTHONDONTWRITEBYTECODE :=
 
 # A few tests of every package: what `make quick` runs, after style and types, and `make few` alone.
 QUICK := $(addprefix tests/, \

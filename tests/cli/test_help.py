@@ -1,5 +1,7 @@
 """What every command says of itself, whole, in `tests/texts`."""
 
+import re
+
 import pytest
 
 from interp_toolkit.registry import CATALOGUE
@@ -18,6 +20,7 @@ def _a_wide_terminal(monkeypatch):
 def test_help(call, texts, command):
     code, out, err = call(*command, "--help")
     assert (code, err) == (0, "")
+    out = re.sub("Usage: .*interp", "Usage: interp", out)  # how the tests were started
     texts(line.rstrip() for line in out.splitlines())
 
 

@@ -26,19 +26,17 @@ main()
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["list"],
-        ["analyze", "--help"],
-        ["analyze", "toy:xor-2head", "--probe", "xor", "--quiet", "--json", "-"],
-        ["analyze", "toy:xor-2head", "--probe", "xor"],
+        ["list", "detectors"],
+        ["analyze", "toy:xor-2head", "--probe", "xor", "--quiet", "--json", "-", "--html"],
     ],
-    ids=["list", "help", "json", "analyze"],
+    ids=["list", "json"],
 )
 def test_a_reader_that_leaves_ends_it_quietly_and_the_files_are_written(
     arguments: list[str], tmp_path: Path
 ) -> None:
     page = tmp_path / "r.html"
-    if "analyze" in arguments and "--help" not in arguments:
-        arguments = [*arguments, "--html", str(page)]
+    if arguments[-1] == "--html":
+        arguments = [*arguments, str(page)]
     started = subprocess.Popen(
         [*INTERP, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -49,7 +47,6 @@ def test_a_reader_that_leaves_ends_it_quietly_and_the_files_are_written(
     started.stderr.close()
     assert started.wait(timeout=120) == 0, err
     assert "Traceback" not in err
-    assert "bug" not in err
     assert page.exists() == (str(page) in arguments)
 
 
@@ -57,7 +54,7 @@ def test_a_reader_that_leaves_ends_it_quietly_and_the_files_are_written(
 def test_a_full_disk_is_one_clear_line(texts) -> None:
     with FULL.open("w") as full:
         done = subprocess.run(
-            [*INTERP, "list"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120
+            [*INTERP, "list", "detectors"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120
         )
     assert done.returncode == 2
     texts(done.stderr)
@@ -133,13 +130,8 @@ def test_an_interrupt_before_or_after_the_work_shows_no_traceback(when: str, hee
     assert bool(done.stdout) == (ignored or when == WHILE_ENDING)
 
 
-def test_progress_is_on_standard_error_and_json_alone_on_standard_output() -> None:
-    done = subprocess.run(
-        [*INTERP, "analyze", "toy:xor-1head", "--json", "-"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0
-    assert len(json.loads(done.stdout)["results"]) == 3
-    assert "loading toy:xor-1head" in done.stderr
+def test_progress_is_on_standard_error_and_json_alone_on_standard_output(call) -> None:
+    code, out, err = call("analyze", "toy:xor-1head", "--json", "-")
+    assert code == 0
+    assert len(json.loads(out)["results"]) == 3
+    assert "loading toy:xor-1head" in err

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from interp_toolkit import load, save
+from interp_toolkit import InputError, load, save
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.toys.random_attention.variants import (

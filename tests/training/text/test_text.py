@@ -285,9 +285,9 @@ def test_a_text_without_enough_documents_is_one_clear_line(
     documents: list[str],
     texts,
 ) -> None:
-    for name, texts in (("a", documents), ("test", held_out)):
-        if texts is not None:
-            rows = [json.dumps({"text": text, "label": 1}) for text in texts]
+    for name, part in (("a", documents), ("test", held_out)):
+        if part is not None:
+            rows = [json.dumps({"text": text, "label": 1}) for text in part]
             (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
     given = {**SIZES, "text": str(tmp_path), "test_documents": 2, "cache": cache}
     with pytest.raises(InputError) as refused:
