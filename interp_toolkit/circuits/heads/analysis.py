@@ -181,7 +181,7 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
         hops=options.hops,
         seed=options.seed,
         made=rows.prompts,
-        described=described,
+        look=described.look,
         memory=options.memory,
         progress=progress,
     )
