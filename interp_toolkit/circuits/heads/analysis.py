@@ -108,10 +108,6 @@ LARGE_TOKENS = 2**12  # tokens sampled for scores from weights, in a large model
 LARGE_PARTNERS = 12  # earlier heads with the most K-composition tested, in a large model
 
 
-def _as_bos(value: Any) -> Any:
-    return None if value == "none" else value
-
-
 def _as_several(value: Any) -> Any:
     return value if value is None or isinstance(value, list | tuple) else (value,)
 
@@ -124,13 +120,6 @@ class HeadKindOptions(Options):
         "mean",
         description="Ablation value of a head: the mean over the other prompts, another prompt's "
         "values, or zeros.",
-    )
-    bos: Annotated[
-        int | Literal["auto"] | None, BeforeValidator(_as_bos), Flag(metavar="ID|auto|none")
-    ] = Field(
-        "auto",
-        description="First token of synthetic prompts; auto: the tokenizer's, or one on which the "
-        "model performs the task.",
     )
     length: int | None = Field(
         None,
@@ -295,7 +284,6 @@ def _rows(
         return _Rows(prompts, task, tuple(note for note in messages if note), no_task)
     prompts, prompt_format, note = synthetic_prompts(
         model,
-        bos=options.bos,
         length=options.length,
         seed=options.seed,
         memory=options.memory,
