@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -101,7 +102,7 @@ def pattern_sums(
             if len(done) == n_layers:
                 raise StopForwardError
 
-        hooks = [(point, _at(reduce, layer)) for layer, point in points.items()]
+        hooks = [(point, partial(reduce, layer=layer)) for layer, point in points.items()]
         run(model, controls.tokens[start : start + size], hooks)
         if len(done) < n_layers:
             missing = min(set(range(n_layers)) - done)
@@ -128,13 +129,6 @@ def pattern_points(model: Model) -> Mapping[int, Any]:
     if not by_layer:
         raise InputError("the model has no layers, so it has no heads to score")
     return by_layer
-
-
-def _at(reduce: Callable[..., None], layer: int) -> Callable[..., None]:
-    def hook_pattern(value: Any, hook: Any) -> None:
-        reduce(value, hook, layer=layer)
-
-    return hook_pattern
 
 
 class _Indices:

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp_toolkit.circuits.heads.controls import MatchedControls, matched_controls, targets_of
+from interp_toolkit.circuits.heads.controls import matched_controls, targets_of
 from interp_toolkit.circuits.heads.detectors import Detector, as_detectors
 from interp_toolkit.circuits.heads.patterns import RowKind, pattern_sums
 from interp_toolkit.circuits.heads.significance import (
@@ -195,7 +195,8 @@ def detect(
         look_now = look if prompts is repeats else None
         sums = pattern_sums(model, controls, look=look_now, memory=memory, progress=progress)
         kinds = sums.kinds
-        new = score_families(members, controls, sums, _uniform(controls, windows))
+        uniform = {window: controls.uniform(window) for window in set(windows)}
+        new = score_families(members, controls, sums, np.stack([uniform[w] for w in windows]))
         scores += new
         unscored = [d for d, s in zip(members, new, strict=True) if np.isnan(s.score).all()]
         rows = torch.arange(len(prompts))
@@ -220,13 +221,6 @@ def is_causal(model: Model) -> bool:
     """Whether no layer lets a query see later keys."""
     layers = range(int(model.cfg.n_layers))
     return all(visibility(model, layer)[0] == "causal" for layer in layers)
-
-
-def _uniform(
-    controls: MatchedControls, windows: Sequence[int | None]
-) -> Float[np.ndarray, "layer row set"]:
-    by_window = {window: controls.uniform(window) for window in set(windows)}
-    return np.stack([by_window[window] for window in windows])
 
 
 def _notes(
