@@ -12,8 +12,7 @@ Four questions, each on models drawn at random from many shapes (see `draw_shape
 
 What is said of the effects of heads is held against nulls of its own, in `knockout_calibration`.
 
-Run: python benchmarks/head_calibration.py [--models 1000] [--knockouts 0] [--json FILE]
-[--html FILE]
+Run: python benchmarks/head_calibration.py [--models 1000] [--json FILE] [--html FILE]
 """
 
 from __future__ import annotations
@@ -208,9 +207,6 @@ def say(report: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=int, default=1000)
-    parser.add_argument(
-        "--knockouts", type=int, default=0, help="models for each null of knockouts"
-    )
     parser.add_argument("--json", type=Path)
     parser.add_argument("--html", type=Path, help="the power curve")
     options = parser.parse_args()
@@ -225,12 +221,6 @@ def main() -> None:
         "power": power(max(options.models // 20, 1)),
     }
     say(report)
-    if options.knockouts:
-        import knockout_calibration  # which takes this module's shapes
-
-        report["knockouts"] = list(knockout_calibration.studies(options.knockouts))
-        for run in report["knockouts"]:
-            knockout_calibration.say(run)
     print(f"{time.perf_counter() - start:.0f} s")
     if options.json:
         options.json.write_text(json.dumps(report, indent=1))

@@ -55,7 +55,7 @@ def ours(n_features: int) -> dict[str, Any]:
         "seconds": seconds,
         "memory_gib": peak() - before,
         "pairs": len(errors.pairs),
-        "seen": int(errors.seen.sum()),
+        "seen": int(errors.observed.sum()),
         "rms": found.rms,
         "q99": found.q99,
     }

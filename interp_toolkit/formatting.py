@@ -45,9 +45,6 @@ class ShortRepr(OneRepr):
         return f"<strong>{type(self).__name__}</strong><table>{rows}</table>"
 
 
-Brief = ShortRepr  # deprecated: the former name
-
-
 def shown_fields(value: Any) -> list[tuple[str, Any]]:
     """Names and values of the dataclass fields in its `repr`, without fields that have no value.
 
@@ -176,9 +173,6 @@ class ProgressEstimate:
         """Advance by one or more steps."""
         self._done += steps
         self._say(f"{self._what}: {so_far(self._done, self._total, self._began, self._unit)}")
-
-
-Countdown = ProgressEstimate  # deprecated: the former name
 
 
 def so_far(done: float, total: float, since: float, unit: str = "passes") -> str:

@@ -33,11 +33,6 @@ PHRASES = ("at_home", "stand_in")
 ALLOWED = {
     # an English verb phrase
     "models/loading/source_names.py": {"looks_like_path"},
-    # former public names, kept as aliases
-    "formatting.py": {"Brief", "Countdown"},
-    "probes/uand/readout.py": {"truth_table_readoff", "fitted_readoff"},
-    "probes/uand/errors.py": {"seen"},
-    "tasks/rows.py": {"drawn_rows", "known"},
 }
 
 

@@ -176,9 +176,9 @@ class _PairAudit:
         answer = answer_of(share.low, share.high, self.bound)
         text = (
             "the query's score for the key minus its score for another token at the same position "
-            f"is {_deviations(share)} standard deviations of the other tokens' scores "
-            f"({self.effects.mean():.2g} nats of attention's log odds, {ROWS} random prompts); "
-            f"claimed: at least {self.bound:g}"
+            f"is {share.mean:.2g} [{share.low:.2g}, {share.high:.2g}] standard deviations of the "
+            f"other tokens' scores ({self.effects.mean():.2g} nats of attention's log odds, "
+            f"{ROWS} random prompts); claimed: at least {self.bound:g}"
         )
         return measured("matters", answer, text, "intervened", share, self.bound, coverage, True)
 
@@ -219,7 +219,3 @@ def standardised(values: Float[np.ndarray, " row"], coverage: float) -> Share:
     error = math.sqrt((math.pi / 2 + MAD_VARIANCE * z * z) / len(values))
     wide = float(stats.norm.ppf((1 + coverage) / 2)) * error
     return Share(z, z - wide, z + wide)
-
-
-def _deviations(share: Share) -> str:
-    return f"{share.mean:.2g} [{share.low:.2g}, {share.high:.2g}]"

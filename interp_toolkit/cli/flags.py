@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,13 +113,24 @@ class ModelFlags:
 
 def load(name: str, loading: Mapping[str, Any], say: Callable[[str], None], quiet: bool) -> Any:
     """Load a model, and print assumptions made while loading on standard error."""
-    from interp_toolkit.cli.probe_flags import print_assumptions
     from interp_toolkit.models.loading.loader import load as load_model
 
     say(f"loading {printable(name)}")
     model = load_model(name, progress=say, **loading)
     print_assumptions(model, quiet)
     return model
+
+
+def print_assumptions(model: Any, quiet: bool) -> None:
+    """Print assumptions and notes about the weights, one line each, on standard error."""
+    from interp_toolkit.models.about.record import record_of
+
+    record = record_of(model)
+    if record.assumptions and not quiet:
+        phrases = printable("; ".join(record.assumptions))
+        print(f"assumed: {phrases} (change with --set)", file=sys.stderr)
+    if record.notes and not quiet:
+        print(f"note: {printable('; '.join(record.notes))}", file=sys.stderr)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -207,16 +206,3 @@ def checked(
 def prefixed(say: Callable[[str], None], probe: str) -> Callable[[str], None]:
     """A progress function that prefixes the analysis' name."""
     return lambda step: say(f"{probe}: {step}")
-
-
-def print_assumptions(model: Any, quiet: bool) -> None:
-    """Print assumptions and notes about the weights, one line each, on standard error."""
-    from interp_toolkit.errors import printable
-    from interp_toolkit.models.about.record import record_of
-
-    record = record_of(model)
-    if record.assumptions and not quiet:
-        phrases = printable("; ".join(record.assumptions))
-        print(f"assumed: {phrases} (change with --set)", file=sys.stderr)
-    if record.notes and not quiet:
-        print(f"note: {printable('; '.join(record.notes))}", file=sys.stderr)

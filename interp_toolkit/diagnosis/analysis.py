@@ -125,9 +125,11 @@ class _Examination:
         rows: torch.Tensor | None = None,
     ) -> None:
         self.model, self.prompts, self.say = model, prompts, say
-        self.named_original = None if original is None else _named(original)
+        self.named_original: str | None = None
         self.original: tuple[Any, str] | None = None
         if original is not None:  # errors about it concern the user, so they are not caught
+            is_path = isinstance(original, str | Path)
+            self.named_original = str(original) if is_path else type(original).__name__
             self.original = find_original(model, original)
         prompt_rows = self._prompt_tokens() if rows is None else rows
         self.bench = Bench(probe_rows(model, prompt_rows, None if rows is None else rows.shape[1]))
@@ -433,10 +435,6 @@ class _Examination:
     def _with_fault(self, check: Check) -> Check:
         fault = sums.present_in(self.model, check)
         return check if fault is None else replace(check, summary=f"{check.summary} ({fault})")
-
-
-def _named(original: Any) -> str:
-    return str(original) if isinstance(original, str | Path) else type(original).__name__
 
 
 def _notes(passes: float, calls: int, eps: float) -> tuple[str, ...]:

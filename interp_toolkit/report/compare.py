@@ -55,56 +55,6 @@ NOT_COMPARED = (
     "jobs",
     "tables",
 )
-BEFORE = "interp-toolkit/2"
-#: former keys in older files: in every analysis, and in some
-RENAMED_KEYS = {"said": "summary", "material": "above_threshold"}
-RENAMED_KEYS_OF: Mapping[str, Mapping[str, str]] = {
-    "audit": {
-        "least_seen": "detectable_effect",
-        "home": "task_performance",
-        "deed": "method",
-    },
-    "circuit": {
-        "every_edge_cut": "every_edge_ablated",
-        "cut_edges_get": "ablation_value",
-        "edges_cut_one_by_one": "edges_ablated_one_by_one",
-    },
-    "collapse": {"place": "site_name"},
-    "doctor": {"places": "locations"},
-    **{
-        name: {"looks": "comparisons", "home": "task_check", "cut_rows": "knockout_rows"}
-        for name in ("heads", "induction", "previous-token", "duplicate-token", "k-hop")
-    },
-    "roles": {"home": "task_check"},
-    "skip-bigrams": {"looks": "comparisons"},
-    "sorting": {
-        "given": "input_list",
-        "qk_query_place": "qk_query_position",
-        "qk_key_place": "qk_key_position",
-        "ov_place": "ov_position",
-        "order_kept": "order_preserved",
-    },
-    **{name: {"smallest_gap": "smallest_margin"} for name in ("xor", "and", "or", "boolean")},
-    "uand": {"places": "positions"},
-    "universal-keys": {"foretold": "held_out_accuracy", "not_foretold": "fails_held_out"},
-}
-#: former words in older files, by key
-RENAMED_WORDS: Mapping[str, Mapping[str, str]] = {
-    "causal": {
-        "carries": "major",
-        "no_effect_found": "negligible",
-        "works_against": "suppresses",
-    },
-    "outcome": {"not_foretold": "fails_held_out"},
-    "section": {"told": "configuration", "conditions": "invariance"},
-    "name": {
-        "norms are folded as told": "norms are folded as cfg says",
-        "a row alone is the row in a batch": "a row has the same logits alone and in a batch",
-        "patterns see what they may": "patterns respect the mask",
-        "what the parts' hooks show is what is added": "the parts' hooks show the added values",
-        "run_with_hooks makes the edits it is given": "run_with_hooks makes the requested edits",
-    },
-}
 LARGEST = 256 * 2**20  # bytes of a file
 
 
@@ -389,30 +339,12 @@ def _read(path: Path) -> bytes:
 def _results(path: Path, text: bytes) -> list[dict[str, Any]]:
     """The results in a file's text; raises InputError if it is not a results file."""
     document = parsed(text, str(path), nan=False)
-    if not isinstance(document, dict) or document.get("schema") not in (SCHEMA, BEFORE):
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise InputError(f"{path} is not a results file: its schema is not {SCHEMA!r}")
     results = document.get("results")
     if not isinstance(results, list) or not all(map(_is_result, results)):
         raise InputError(f"{path}: results must be a list of results (docs/results.schema.json)")
-    return list(map(current, results))
-
-
-def current(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result from a file, with its former keys and words replaced by current ones."""
-    keys = RENAMED_KEYS | dict(RENAMED_KEYS_OF.get(result["probe"], {}))
-    renamed: dict[str, Any] = _renamed(dict(result), keys)
-    return renamed
-
-
-def _renamed(value: Any, keys: Mapping[str, str]) -> Any:
-    if isinstance(value, dict):
-        return {
-            keys.get(key, key): RENAMED_WORDS.get(key, {}).get(item, item)
-            if isinstance(item, str)
-            else _renamed(item, keys)
-            for key, item in value.items()
-        }
-    return [_renamed(item, keys) for item in value] if isinstance(value, list) else value
+    return results
 
 
 def _is_result(value: Any) -> bool:

@@ -171,12 +171,12 @@ def evidence_of(result: Result) -> dict[str, Any]:
     evidence = jsonable(result.evidence)
     for key in ("status", *result.evidence.in_tables):
         evidence.pop(key, None)
-    values = {label_of(k, result.evidence): v for k, v in evidence.items() if _is_shown(v)}
+    values = {
+        label_of(k, result.evidence): v
+        for k, v in evidence.items()
+        if v is not None and v not in ({}, [])
+    }
     return values | ({"notes": "; ".join(result.notes)} if result.notes else {})
-
-
-def _is_shown(value: Any) -> bool:
-    return value is not None and value not in ({}, [])
 
 
 def model_name(result: Result) -> str:

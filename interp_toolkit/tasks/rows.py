@@ -79,8 +79,6 @@ class Words:
             )
         return single_tokens
 
-    known = single_tokens  # deprecated: the former name
-
     def next_id(self, prompt: str, end: str, before: tuple[int, ...]) -> int | None:
         """The single token that `end` adds after the prompt, whose ids are `before`.
 
@@ -184,9 +182,6 @@ def sample_rows(draw: Draw, templates: int, rows: int, seed: int, source: str) -
         wrong=np.array([pair.wrong for pair in sampled]),
         corrupted=np.array([pair.corrupted for pair in sampled]),
     )
-
-
-drawn_rows = sample_rows  # deprecated: the former name
 
 
 def _check(rows: int, seed: int) -> None:

@@ -94,7 +94,8 @@ def blank(
         raise InputError(f"the heads' fractions must sum to 1, got {list(shares)}")
     if n_values < 2:
         raise InputError(f"sorting needs at least 2 values, got {n_values}")
-    reserved = {int(word.removeprefix("pad")) for word in text.split() if _is_token(word)}
+    names = [word.removeprefix("pad") for word in text.split()]
+    reserved = {int(name) for name in names if name.isdecimal()}
     free = [i for i in range(n_values + len(reserved)) if i not in reserved]
     d_vocab_out = free[n_values - 1] + 1
     d_vocab = max(d_vocab_out, *(i + 1 for i in reserved)) if reserved else d_vocab_out
@@ -187,10 +188,6 @@ def fixed_length(layout: ListLayout) -> int:
             "which this model has fixed: give all lists the same length"
         )
     return layout.longest
-
-
-def _is_token(word: str) -> bool:
-    return word.removeprefix("pad").isdecimal()
 
 
 def _position_lists(layout: ListLayout) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:

@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from interp_toolkit.circuits import repeated_prompts, score_heads
-from interp_toolkit.circuits.heads.ablation import ablation_effects
+from interp_toolkit.circuits.heads.attention_knockout import INTACT, Knockout, KnockoutRunner
+from interp_toolkit.circuits.metrics.task import task_of
+from interp_toolkit.models.model import Head
 
 pytestmark = pytest.mark.real
 
@@ -34,13 +36,18 @@ def loss(logits, prompts):
 def test_effects_of_the_strongest_induction_heads(bridge, plain_model, prompts, strongest):
     from plain import HeadEdit
 
-    found = ablation_effects(bridge, prompts, strongest, n_others=0)
+    task, _ = task_of(bridge, prompts)
+    runner = KnockoutRunner(bridge, task, {})
+    ablated = {at: Knockout(way="mean", output=frozenset([Head(*at)])) for at in strongest}
+    readings = runner.readings([INTACT, *ablated.values()], task.rows)
     intact, held = plain_model.logits(prompts.tokens), plain_model.heads(prompts.tokens)
-    for ablated in found.heads:
-        z = held[ablated.layer][:, :, ablated.head]
+    effects = []
+    for (layer, head), knockout in ablated.items():
+        effects.append(float((readings[INTACT] - readings[knockout])[:, 0].mean()))
+        z = held[layer][:, :, head]
         others = (z.double().sum(0) - z.double()) / (ROWS - 1)
-        edit = HeadEdit(ablated.layer, ablated.head, others.float())
+        edit = HeadEdit(layer, head, others.float())
         without = plain_model.logits(prompts.tokens, [edit])
         expected = (loss(without, prompts) - loss(intact, prompts)).mean()
-        assert abs(ablated.effect - float(expected)) < 1e-3
-    assert max(abs(ablated.effect) for ablated in found.heads) > 0.01
+        assert abs(effects[-1] - float(expected)) < 1e-3
+    assert max(map(abs, effects)) > 0.01

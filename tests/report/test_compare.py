@@ -14,12 +14,8 @@ from hypothesis import strategies as st
 import interp_toolkit as it
 from interp_toolkit.errors import InputError
 from interp_toolkit.report.compare import (
-    RENAMED_KEYS,
-    RENAMED_KEYS_OF,
-    RENAMED_WORDS,
     Difference,
     compare,
-    current,
 )
 from interp_toolkit.report.html import dumps
 
@@ -145,18 +141,9 @@ def test_without_intervals_nothing_is_said_to_be_within_them(compared: Any, text
     texts(found.headline)
 
 
-def test_files_of_schema_2_are_read_and_their_causal_words_are_the_same(compared: Any) -> None:
-    def of(word: str, schema: str) -> dict[str, Any]:
-        head = {"detector": "induction", "layer": 1, "head": 0, "causal": word}
-        return document(result(heads=[head])) | {"schema": schema}
-
-    for old, new in [("carries", "major"), ("works_against", "suppresses"), ("undecided",) * 2]:
-        found = compared(of(old, "interp-toolkit/2"), of(new, "interp-toolkit/3"))
-        assert (found.status, found.differences) == ("described", [])
-    changed = compared(of("carries", "interp-toolkit/2"), of("negligible", "interp-toolkit/3"))
-    assert [(d.first, d.second) for d in changed.differences] == [("major", "negligible")]
-    with pytest.raises(InputError, match="schema is not"):
-        compared(of("carries", "interp-toolkit/1"), of("major", "interp-toolkit/3"))
+def test_files_of_another_schema_are_refused(compared: Any) -> None:
+    with pytest.raises(InputError):
+        compared(document(result()) | {"schema": "interp-toolkit/2"}, document(result()))
 
 
 def test_files_of_one_name_are_matched_by_what_they_are(compared: Any, texts) -> None:
@@ -248,67 +235,3 @@ def test_any_evidence_is_compared_or_left_alone(
     (folder / "b.json").write_text(json.dumps(changed))
     for one, other in (("a.json", "b.json"), ("b.json", "a.json")):
         compare(folder / one, folder / other).tables()
-
-
-def former(value: Any, keys: dict[str, str], words: dict[str, str]) -> Any:
-    """A value with keys and words as they were called before."""
-    if isinstance(value, dict):
-        return {keys.get(key, key): former(item, keys, words) for key, item in value.items()}
-    if isinstance(value, list):
-        return [former(item, keys, words) for item in value]
-    return words.get(value, value) if isinstance(value, str) else value
-
-
-@pytest.mark.parametrize(
-    ("model", "probe", "options"),
-    [
-        ("toy:induction", "heads", {}),
-        ("toy:induction", "induction", {}),
-        ("toy:induction", "circuit", {"effort": "quick"}),
-        ("toy:induction", "collapse", {}),
-        ("toy:induction", "skip-bigrams", {}),
-        ("toy:sort-argmax", "sorting", {"input_list": "3 1 4 1 5"}),
-        ("toy:universal-keys", "universal-keys", {}),
-        ("toy:uand", "uand", {"effort": "quick"}),
-        ("toy:xor-2head", "doctor", {}),
-        ("toy:xor-2head", "xor", {}),
-    ],
-)
-def test_files_with_the_former_keys_read_the_same(
-    model: str, probe: str, options: dict[str, Any]
-) -> None:
-    found = it.doctor(it.load(model)) if probe == "doctor" else it.analyze(model, probe, **options)
-    [now] = json.loads(dumps([found]))["results"]
-    keys = {new: old for old, new in RENAMED_KEYS_OF.get(probe, {}).items()}
-    keys |= {new: old for old, new in RENAMED_KEYS.items()} | {"summary": "said"}
-    words = {new: old for old, new in RENAMED_WORDS["outcome"].items()}
-    before = former(now, keys, words)
-    assert before != now
-    assert current(before) == current(now) == now
-
-
-@pytest.mark.parametrize(
-    ("probe", "before", "now"),
-    [
-        ("heads", {"looks": 20, "home": None}, {"comparisons": 20, "task_check": None}),
-        ("induction", {"looks": 20, "cut_rows": 4}, {"comparisons": 20, "knockout_rows": 4}),
-        ("circuit", {"every_edge_cut": 0.5}, {"every_edge_ablated": 0.5}),
-        ("circuit", {"cut_edges_get": "zero"}, {"ablation_value": "zero"}),
-        ("circuit", {"edges_cut_one_by_one": 3}, {"edges_ablated_one_by_one": 3}),
-        ("k-hop", {"looks": 20}, {"comparisons": 20}),
-        ("roles", {"home": None}, {"task_check": None}),
-        ("audit", {"home": None, "deed": "run"}, {"task_performance": None, "method": "run"}),
-        ("doctor", {"places": [1]}, {"locations": [1]}),
-        ("uand", {"places": [1], "said": "a"}, {"positions": [1], "summary": "a"}),
-        ("xor", {"smallest_gap": 0.5}, {"smallest_margin": 0.5}),
-        ("sorting", {"given": [1], "order_kept": 1.0}, {"input_list": [1], "order_preserved": 1.0}),
-        ("universal-keys", {"outcome": "not_foretold"}, {"outcome": "fails_held_out"}),
-    ],
-)
-def test_former_keys_by_analysis(probe: str, before: dict[str, Any], now: dict[str, Any]) -> None:
-    assert current({"probe": probe, "evidence": before})["evidence"] == now
-
-
-def test_no_former_key_is_a_name_of_now() -> None:
-    for keys in (RENAMED_KEYS, *RENAMED_KEYS_OF.values()):
-        assert not keys.keys() & set(keys.values())

@@ -11,7 +11,6 @@ pattern to detect, write a `Detector` in `detectors` and one line in `CATALOGUE`
 - `significance`: p-values against the controls, and the rule for attention alone
 - `attention_knockout`: knockouts of attention to a pattern's keys
 - `rule`: the head rule, which decides whether a head is of a kind
-- `ablation`: single-head effects, effects with the others ablated, joint effects
 - `partner`: the previous-token head that an induction head composes with
 - `described`: the attention of any head, split into named patterns and a remainder
 - `analysis`: the whole analysis of one model

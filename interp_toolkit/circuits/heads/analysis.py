@@ -6,7 +6,7 @@ Steps:
    whether the model performs the task on them (`metrics`).
 2. Score every head under every detector in one pass (`scores`).
 3. Knock out the attention of all candidate heads of each pattern, together and one by one (`rule`).
-4. Ablate the heads that are detected or have a pattern (`ablation`).
+4. Ablate the heads that are detected or have a pattern, each alone (`attention_knockout`).
 5. For induction heads, ablate the paths from earlier heads into their keys (`partner`).
 6. Split the attention of every head into named patterns (`described`).
 7. Compute copying and matching scores from weights.
@@ -33,8 +33,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from interp_toolkit.circuits.heads import figures
-from interp_toolkit.circuits.heads.ablation import Ablations, ablation_effects
-from interp_toolkit.circuits.heads.attention_knockout import KnockoutRunner
+from interp_toolkit.circuits.heads.attention_knockout import INTACT, Knockout, KnockoutRunner
 from interp_toolkit.circuits.heads.controls import displaced_targets, targets_of
 from interp_toolkit.circuits.heads.described import Described, Descriptions
 from interp_toolkit.circuits.heads.detectors import OURS, as_detector, as_detectors
@@ -89,12 +88,14 @@ from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.about.record import digest_of_tokens, provenance
 from interp_toolkit.models.loading.formats.headless import without_logits
 from interp_toolkit.models.model import Head
+from interp_toolkit.models.running.interventions import require_heads
 from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.options import Flag, Options
 from interp_toolkit.registry import Analysis, names
 from interp_toolkit.results import head_name, jsonable
+from interp_toolkit.stats import COVERAGE, Estimate
 
-MOST_ABLATED = 12  # heads that are ablated, those with the largest excess (two passes each)
+MOST_ABLATED = 12  # heads that are ablated, those with the largest excess
 MOST_READERS = 4  # induction heads whose partners are searched for
 PARTNER_ROWS = 128  # prompts on which paths are ablated, at most
 KNOCKOUT_ROWS = 64  # synthetic prompts on which attention is knocked out, at most
@@ -105,10 +106,6 @@ LARGE_PARTNER_ROWS = 8  # prompts on which paths are ablated, in a large model
 LARGE_RUNS = 1  # ablated paths that are also measured on the task, in a large model
 LARGE_TOKENS = 2**12  # tokens sampled for scores from weights, in a large model
 LARGE_PARTNERS = 12  # earlier heads with the most K-composition tested, in a large model
-
-
-def _as_bos(value: Any) -> Any:
-    return None if value == "none" else value
 
 
 def _as_several(value: Any) -> Any:
@@ -123,13 +120,6 @@ class HeadKindOptions(Options):
         "mean",
         description="Ablation value of a head: the mean over the other prompts, another prompt's "
         "values, or zeros.",
-    )
-    bos: Annotated[
-        int | Literal["auto"] | None, BeforeValidator(_as_bos), Flag(metavar="ID|auto|none")
-    ] = Field(
-        "auto",
-        description="First token of synthetic prompts; auto: the tokenizer's, or one on which the "
-        "model performs the task.",
     )
     length: int | None = Field(
         None,
@@ -180,7 +170,7 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
         hops=options.hops,
         seed=options.seed,
         made=rows.prompts,
-        described=described,
+        look=described.look,
         memory=options.memory,
         progress=progress,
     )
@@ -192,15 +182,21 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
     shown = nullcontext() if rows.task is None else run.early(finding(attention, FIRST_STAGE))
     with shown:
         results = _knock_out(run, rows, scores, descriptions, large)
-        ablations, ablation_notes = _ablate(run, results, large)
-        results = dataclasses.replace(results, heads=_with_ablations(results.heads, ablations))
+        effects, ablation_notes = _ablate(run, results, large)
+        heads = [
+            dataclasses.replace(head, ablation=effects.get((head.layer, head.head)))
+            if head.detected or head.attends
+            else head
+            for head in results.heads
+        ]
+        results = dataclasses.replace(results, heads=heads)
         view = cache(partial(weights, model))  # checks the weights against a forward pass
         readers, reader_notes = _readers(run, results, large, view)
         progress("scores from weights alone")
         from_weights, weight_notes = _from_weights(model, LARGE_TOKENS if large else None, view)
         progress("figures")
         more = [*ablation_notes, *reader_notes, *weight_notes]
-        return finding(results, untested, ablations, readers, from_weights, more)
+        return finding(results, untested, readers, from_weights, more)
 
 
 def _finding(
@@ -210,7 +206,6 @@ def _finding(
     described: Sequence[Described],
     results: _KnockoutResults,
     untested: str,
-    ablations: Ablations | None = None,
     readers: Sequence[Reader] = (),
     from_weights: Sequence[Mapping[str, Any]] = (),
     more: Sequence[str] = (),
@@ -228,7 +223,7 @@ def _finding(
     return HeadsFinding(
         headline=headline(heads, results.task_check, untested),
         findings=findings(heads, readers, results.groups, results.task_check, untested),
-        evidence=evidence_of(heads, results.groups, results.task_check, ablations, untested),
+        evidence=evidence_of(heads, results.groups, results.task_check, options.ablate, untested),
         provenance=provenance(model, data_used, settings, options.seed),
         heads=heads,
         readers=list(readers),
@@ -289,7 +284,6 @@ def _rows(
         return _Rows(prompts, task, tuple(note for note in messages if note), no_task)
     prompts, prompt_format, note = synthetic_prompts(
         model,
-        bos=options.bos,
         length=options.length,
         seed=options.seed,
         memory=options.memory,
@@ -328,8 +322,13 @@ class _KnockoutResults:
     heads: list[HeadVerdict]
     groups: list[Group]
     task_check: TaskCheck | None
-    task: CircuitTask | None
+    runner: KnockoutRunner | None
     notes: tuple[str, ...]
+
+    @property
+    def performing(self) -> KnockoutRunner | None:
+        """Runner on the task's prompts; None unless the model performs the task."""
+        return self.runner if self.task_check is not None and self.task_check.yes else None
 
 
 def _knock_out(
@@ -340,7 +339,7 @@ def _knock_out(
     large: bool,
 ) -> _KnockoutResults:
     """Check task performance, then knock out each attention pattern in its candidate heads."""
-    task_check, groups, notes = None, list[Group](), list[str]()
+    runner, task_check, groups, notes = None, None, list[Group](), list[str]()
     task = rows.task
     if task is not None:
         run.progress("checking task performance")
@@ -357,7 +356,7 @@ def _knock_out(
     heads = _judged(
         rows, scores, described, {group.detector: group for group in groups}, task_check
     )
-    return _KnockoutResults(heads, groups, task_check, task, tuple(notes))
+    return _KnockoutResults(heads, groups, task_check, runner, tuple(notes))
 
 
 def _judged(
@@ -506,53 +505,38 @@ WITH_OTHERS = (
 
 def _ablate(
     run: Run[Any], results: _KnockoutResults, large: bool
-) -> tuple[Ablations | None, list[str]]:
-    """Ablate each head that is detected or has a pattern."""
+) -> tuple[Mapping[tuple[int, int], Estimate], list[str]]:
+    """Effect on the metric of ablating each head that is detected or has a pattern, and notes.
+
+    Intervals are simultaneous over the heads (Bonferroni).
+    """
     selected = sorted(
         (head for head in results.heads if head.detected or head.attends),
         key=lambda head: (not head.detected, -(head.excess or 0.0)),
     )
     heads = list(dict.fromkeys(Head(head.layer, head.head) for head in selected))
-    if (
-        not heads
-        or results.task is None
-        or results.task_check is None
-        or not results.task_check.yes
-    ):
-        return None, []
+    runner = results.performing
+    if not heads or runner is None:
+        return {}, []
     if large:
-        return None, ["whole heads were not ablated; --effort thorough ablates them"]
-    notes, most = [], MOST_ABLATED
-    if len(heads) > most:
+        return {}, ["whole heads were not ablated; --effort thorough ablates them"]
+    notes = []
+    if left := len(heads[MOST_ABLATED:]):
         notes.append(
-            f"{len(heads) - most} of {len(heads)} heads (those with the least attention) were not "
-            "ablated"
+            f"{left} of {len(heads)} heads (those with the least attention) were not ablated"
         )
+    heads = heads[:MOST_ABLATED]
+    ablated = {h: Knockout(way=run.options.ablate, output=frozenset([h])) for h in heads}
     try:
-        ablations = ablation_effects(
-            run.model,
-            results.task.prompts,
-            heads[:most],
-            task=results.task,
-            n_others=0,
-            how=run.options.ablate,
-            seed=run.seed,
-            memory=run.memory,
-            progress=run.progress,
-        )
+        require_heads(run.model, heads)
+        readings = runner.readings([INTACT, *ablated.values()], runner.task.rows)
     except InterventionError as error:
-        return None, [*notes, f"not ablated: {error}"]
-    return ablations, [*notes, *ablations.notes]
-
-
-def _with_ablations(heads: Sequence[HeadVerdict], ablations: Ablations | None) -> list[HeadVerdict]:
-    ablated = {} if ablations is None else {(h.layer, h.head): h for h in ablations.heads}
-    return [
-        dataclasses.replace(head, ablation=ablated.get((head.layer, head.head)))
-        if head.detected or head.attends
-        else head
-        for head in heads
-    ]
+        return {}, [*notes, f"not ablated: {error}"]
+    intact, coverage = readings[INTACT][:, 0], 1 - (1 - COVERAGE) / len(heads)
+    return {
+        head: runner.task.interval(intact - readings[knockout][:, 0], coverage)
+        for head, knockout in ablated.items()
+    }, notes
 
 
 def _prefixed(progress: Callable[[str], None], what: str) -> Callable[[str], None]:
@@ -571,15 +555,11 @@ def _readers(
         ),
         key=lambda head: -(head.excess or 0.0),
     )
-    if (
-        not induction_heads
-        or results.task is None
-        or results.task_check is None
-        or not results.task_check.yes
-    ):
+    runner = results.performing
+    if not induction_heads or runner is None:
         return [], []
     most = LARGE_READERS if large else MOST_READERS
-    task = first_rows(results.task, LARGE_PARTNER_ROWS if large else PARTNER_ROWS)
+    task = first_rows(runner.task, LARGE_PARTNER_ROWS if large else PARTNER_ROWS)
     readers, notes = [], list[str]()
     if len(induction_heads) > most:
         clearest = f"{most} clearest induction heads" if most > 1 else "clearest induction head"

@@ -11,8 +11,9 @@ three ways (`rule` says which are required):
 - "resample": the ablated attention reads another prompt's values at random positions.
 
 The control ablates as much attention of each query to other keys, in random order (all of it if
-there is less). `output` replaces the whole output of a head by its mean over the other prompts, or
-by another prompt's: attention cannot matter if the whole output can be replaced without effect.
+there is less). `output` replaces the whole output of a head by its mean over the other prompts, by
+another prompt's, or by zero: attention cannot matter if the whole output can be replaced without
+effect.
 
 Edits are made at `hook_z`, for the queries that have such keys; TransformerBridge models of both
 major versions support this. Two checks come first: `hook_z` must be attention times values, and
@@ -56,7 +57,7 @@ from interp_toolkit.models.weights.parts import visible_pairs
 from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.read import visibility
 
-Way = Literal["renormalize", "mean", "resample"]
+Way = Literal["renormalize", "mean", "resample", "zero"]  # "zero": whole outputs only
 WAYS: tuple[Way, ...] = ("renormalize", "mean", "resample")
 
 LEAST_LEFT = 1e-2  # smallest remaining attention that is scaled up
@@ -71,7 +72,7 @@ class Knockout:
     Attributes:
         heads: heads in which the pattern is knocked out.
         relation: name of the pattern.
-        way: ablation value of the attention, or of the output ("mean" or "resample").
+        way: ablation value of the attention, or of the output ("mean", "resample" or "zero").
         control: whether as much attention to other keys is knocked out instead.
         output: heads whose whole output is replaced.
     """
@@ -169,6 +170,7 @@ class KnockoutRunner:
         if name not in self._totals:
             layers = sorted(self._checked | {layer})
             names = [hook(n) for n in layers for hook in (hook_v, hook_z)]
+            names = [hook for hook in names if hook in self._points]
             stored = self._stored_of(self.task.rows, names)
             if stored is None:
                 tokens = self.task.prompts.tokens[self.task.rows]
@@ -221,13 +223,13 @@ class KnockoutRunner:
         parts: dict[Knockout, list[np.ndarray]] = {knockout: [] for knockout in knockouts}
         batches, room = self._batches(rows, self._n_stored(layers))
         since = time.monotonic()
+        pattern = next((k.relation for k in reversed(knockouts) if k.relation), "")
+        what = f"knocking out attention ({pattern})" if pattern else "ablating whole heads"
         for number, batch in enumerate(batches):
             for i, knockout in enumerate(knockouts):
                 if i % 16 == 0:
                     done, total = number * len(knockouts) + i, len(batches) * len(knockouts)
-                    relation = knockout.relation or knockouts[-1].relation
-                    passes = so_far(done, total, since)
-                    self.progress(f"knocking out attention ({relation}), {passes}")
+                    self.progress(f"{what}, {so_far(done, total, since)}")
                 parts[knockout].append(self._reading(knockout, batch))
             self._trim(room)
         return {knockout: np.concatenate(pieces) for knockout, pieces in parts.items()}
@@ -333,6 +335,8 @@ class KnockoutRunner:
             device = device_of(self.model)
             targets = torch.from_numpy(self.targets[knockout.relation](batch)).to(device)
         edits = {n: self._edit(live, knockout, n, targets, batch) for n in layers}
+        if not knockout.heads:  # no pattern is read
+            return self._go(batch, layers[0], live.edits(edits))
         if not self.late:
             return self._go(batch, layers[0], live.watch(edits))
         for number, layer in enumerate(layers):
@@ -414,6 +418,8 @@ class KnockoutRunner:
         if way == "resample":
             return self._unedited(self._donors_of(batch), [name])[name]
         z = self._unedited(batch, [name])[name]
+        if way == "zero":
+            return torch.zeros_like(z)
         return ((self._total(name, layer) - z.double()) / (len(self.task.rows) - 1)).to(z)
 
     def _mean_values(self, layer: int) -> Float[Tensor, "kv_head d_head"]:

@@ -83,28 +83,14 @@ class Described:
         )
 
 
-def describe_heads(
-    model: Model,
-    prompts: Prompts,
-    detectors: Sequence[Detector],
-    *,
-    causal: bool,
-    progress: Callable[[str], None] = lambda step: None,
-) -> list[Described]:
-    """Split the attention of every head on these prompts into named patterns.
+class Descriptions:
+    """Descriptions of heads, collected layer by layer.
 
     Args:
         model: any TransformerLens model whose attention patterns can be read.
         prompts: prompts, of which the first ROWS are used, or fewer long ones.
         detectors: detectors whose patterns are included under their names.
         causal: whether later keys are hidden.
-        progress: called with a description of each step.
-    """
-    return Descriptions(model, prompts, detectors, causal=causal).of_all(progress)
-
-
-class Descriptions:
-    """Descriptions of heads, collected layer by layer; arguments as in `describe_heads`.
 
     Attributes:
         n_rows: number of prompts used, from the first on.
@@ -127,9 +113,10 @@ class Descriptions:
         self._descriptions: list[Described] = []
 
     def look(self, pattern: Float[Tensor, "row head query key"], layer: int) -> None:
-        """Describe a layer's heads by their patterns on these prompts."""
-        values = pattern[:, :, self.queries].double().cpu().numpy()
-        values = np.broadcast_to(values, (self.n_rows, *values.shape[1:]))
+        """Describe a layer's heads by their patterns on the first prompts, if these are enough."""
+        if len(pattern) < self.n_rows:
+            return
+        values = pattern[: self.n_rows, :, self.queries].double().cpu().numpy()
         visible = visible_pairs(*visibility(self._model, layer), self._prompts.n_pos).numpy()
         visible = visible[self.queries]
         self._descriptions += [
@@ -138,10 +125,13 @@ class Descriptions:
         ]
 
     def of_all(self, progress: Callable[[str], None] = lambda step: None) -> list[Described]:
-        """Descriptions of every head in order; runs the model if `look` was never called."""
+        """Descriptions of every head in order; runs the model if `look` had too few prompts."""
 
         def hook(layer: int) -> Callable[..., None]:
-            return lambda value, hook: self.look(value.detach(), layer)
+            # mixing that does not depend on the input has one row
+            return lambda value, hook: self.look(
+                value.detach().expand(self.n_rows, -1, -1, -1), layer
+            )
 
         if not self._descriptions:
             progress("attention patterns of heads")

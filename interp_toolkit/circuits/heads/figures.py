@@ -102,8 +102,7 @@ def _hover(head: HeadVerdict) -> str:
     if head.ablation is not None:
         ablation = head.ablation
         lines.append(
-            f"ablated: {number(ablation.effect)} "
-            f"({number(ablation.low)} to {number(ablation.high)})"
+            f"ablated: {number(ablation.mean)} ({number(ablation.low)} to {number(ablation.high)})"
         )
     return "<br>".join(lines)
 

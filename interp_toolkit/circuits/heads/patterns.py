@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -30,9 +31,6 @@ from interp_toolkit.models.running.memory import (
     parse_memory,
     rows_that_fit,
 )
-
-if TYPE_CHECKING:
-    from interp_toolkit.circuits.heads.described import Descriptions
 
 RowKind = Literal["softmax", "unnormalised", "signed"]
 ROW_SUM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
@@ -57,7 +55,7 @@ def pattern_sums(
     model: Model,
     controls: MatchedControls,
     *,
-    described: Descriptions | None = None,
+    look: Callable[[Float[Tensor, "row head query key"], int], None] | None = None,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> PatternSums:
@@ -66,7 +64,7 @@ def pattern_sums(
     Args:
         model: any TransformerLens model.
         controls: the rows to run, and the sets of pairs.
-        described: receives the patterns of the first prompts, if they fit in the first batch.
+        look: called with the patterns of the first batch of prompts, and their layer.
         memory: memory limit, such as "4GiB".
         progress: called with a description of each step.
 
@@ -93,8 +91,8 @@ def pattern_sums(
             pattern: Any, hook: Any, *, layer: int, rows: range = rows, done: set[int] = done
         ) -> None:
             pattern = _checked(pattern, len(rows), n_heads, n_pos)
-            if described is not None and not rows.start and described.n_rows <= len(rows):
-                described.look(pattern[: described.n_rows], layer)
+            if look is not None and not rows.start:
+                look(pattern, layer)
             pattern, kind = _shares(pattern, layer)
             if kind != "softmax":
                 kinds[layer] = kind
@@ -104,7 +102,7 @@ def pattern_sums(
             if len(done) == n_layers:
                 raise StopForwardError
 
-        hooks = [(point, _at(reduce, layer)) for layer, point in points.items()]
+        hooks = [(point, partial(reduce, layer=layer)) for layer, point in points.items()]
         run(model, controls.tokens[start : start + size], hooks)
         if len(done) < n_layers:
             missing = min(set(range(n_layers)) - done)
@@ -131,13 +129,6 @@ def pattern_points(model: Model) -> Mapping[int, Any]:
     if not by_layer:
         raise InputError("the model has no layers, so it has no heads to score")
     return by_layer
-
-
-def _at(reduce: Callable[..., None], layer: int) -> Callable[..., None]:
-    def hook_pattern(value: Any, hook: Any) -> None:
-        reduce(value, hook, layer=layer)
-
-    return hook_pattern
 
 
 class _Indices:

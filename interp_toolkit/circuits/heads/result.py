@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from interp_toolkit.circuits.heads.ablation import HeadAblation
 from interp_toolkit.circuits.heads.described import Described
 from interp_toolkit.circuits.heads.partner import Partner
 from interp_toolkit.circuits.heads.rule import Group, MemberEffect, least
@@ -16,7 +15,7 @@ from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.finding import Finding, column
 from interp_toolkit.formatting import p_cell
 from interp_toolkit.results import Evidence, Table, head_name, jsonable
-from interp_toolkit.stats import Share
+from interp_toolkit.stats import Estimate, Share
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +44,7 @@ class HeadVerdict:
         knockout: effect of knocking out its attention to the pattern's keys; None if not tested.
         control_effect: effect of knocking out as much attention elsewhere, in all heads with the
             pattern, as a fraction of the metric; None if not measured.
-        ablation: effect of ablating the whole head; None if not ablated.
+        ablation: drop of the metric when the whole head is ablated; None if not ablated.
     """
 
     detector: str
@@ -63,7 +62,7 @@ class HeadVerdict:
     reason: str | None = None
     knockout: MemberEffect | None = None
     control_effect: float | None = None
-    ablation: HeadAblation | None = None
+    ablation: Estimate | None = None
 
     @property
     def name(self) -> str:
@@ -84,7 +83,7 @@ class HeadVerdict:
         intervals that are simultaneous within a pattern.
         """
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        ablated: HeadAblation | None = own.pop("ablation")
+        ablated: Estimate | None = own.pop("ablation")
         knockout: MemberEffect | None = own.pop("knockout")
         flat: dict[str, Any] = {"causal": self.causal}
         effect = None if knockout is None else knockout.effect
@@ -95,7 +94,7 @@ class HeadVerdict:
         flat["restored"] = None if knockout is None else by_way(knockout.restored)
         flat["rows_needed"] = None if knockout is None else knockout.rows_needed
         names = {
-            "ablation_effect": "effect",
+            "ablation_effect": "mean",
             "ablation_low": "low",
             "ablation_high": "high",
         }
@@ -280,7 +279,7 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
             row += [e.mean, e.low, e.high] if e else [None, None, None]
             row.append(in_words(h.causal))
         if ablated:
-            row.append(h.ablation.effect if h.ablation else None)
+            row.append(h.ablation.mean if h.ablation else None)
         if len(shown) > len(detected):
             row.append(h.reason)
         rows.append(row)

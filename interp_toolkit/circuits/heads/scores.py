@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from torch import Tensor
 
-from interp_toolkit.circuits.heads.controls import MatchedControls, matched_controls, targets_of
-from interp_toolkit.circuits.heads.described import Descriptions
+from interp_toolkit.circuits.heads.controls import matched_controls, targets_of
 from interp_toolkit.circuits.heads.detectors import Detector, as_detectors
 from interp_toolkit.circuits.heads.patterns import RowKind, pattern_sums
 from interp_toolkit.circuits.heads.significance import (
@@ -148,7 +148,7 @@ def detect(
     bos: int | Literal["auto"] | None = "auto",
     seed: int = 0,
     made: Prompts | None = None,
-    described: Descriptions | None = None,
+    look: Callable[[Float[Tensor, "row head query key"], int], None] | None = None,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> HeadScores:
@@ -162,7 +162,7 @@ def detect(
         bos: see `score_heads`.
         seed: see `score_heads`.
         made: repeated prompts to use instead of new ones.
-        described: receives the patterns on the prompts in the same pass.
+        look: called with the patterns of the first prompts, in the same pass (`pattern_sums`).
         memory: see `score_heads`.
         progress: called with a description of each step.
     """
@@ -192,10 +192,11 @@ def detect(
         controls = matched_controls(
             prompts, members, causal=causal, d_model=int(model.cfg.d_model), seed=seed
         )
-        watching = described if prompts is repeats else None
-        sums = pattern_sums(model, controls, described=watching, memory=memory, progress=progress)
+        look_now = look if prompts is repeats else None
+        sums = pattern_sums(model, controls, look=look_now, memory=memory, progress=progress)
         kinds = sums.kinds
-        new = score_families(members, controls, sums, _uniform(controls, windows))
+        uniform = {window: controls.uniform(window) for window in set(windows)}
+        new = score_families(members, controls, sums, np.stack([uniform[w] for w in windows]))
         scores += new
         unscored = [d for d, s in zip(members, new, strict=True) if np.isnan(s.score).all()]
         rows = torch.arange(len(prompts))
@@ -220,13 +221,6 @@ def is_causal(model: Model) -> bool:
     """Whether no layer lets a query see later keys."""
     layers = range(int(model.cfg.n_layers))
     return all(visibility(model, layer)[0] == "causal" for layer in layers)
-
-
-def _uniform(
-    controls: MatchedControls, windows: Sequence[int | None]
-) -> Float[np.ndarray, "layer row set"]:
-    by_window = {window: controls.uniform(window) for window in set(windows)}
-    return np.stack([by_window[window] for window in windows])
 
 
 def _notes(

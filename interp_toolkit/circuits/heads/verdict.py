@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from interp_toolkit.circuits.heads.ablation import Ablations
 from interp_toolkit.circuits.heads.described import Described
 from interp_toolkit.circuits.heads.partner import Partner
 from interp_toolkit.circuits.heads.result import HeadsEvidence, HeadVerdict, Reader
@@ -54,10 +53,10 @@ def evidence_of(
     heads: Sequence[HeadVerdict],
     groups: Sequence[Group],
     task_check: TaskCheck | None,
-    ablations: Ablations | None,
+    how: str,
     untested: str = NO_TASK,
 ) -> HeadsEvidence:
-    """Evidence of the analysis: status, counts, controls and the task."""
+    """Evidence of the analysis: status, counts, controls, the task, and how heads are ablated."""
     outcome = status(heads, task_check)
     return HeadsEvidence(
         status=outcome,
@@ -70,7 +69,7 @@ def evidence_of(
         performs_task=None if task_check is None else task_check.yes,
         behaviour=None if task_check is None else task_check.summary,
         knockout_rows=max((group.rows for group in groups), default=None),
-        replaced_by=None if ablations is None else ablations.how,
+        replaced_by=how if any(head.ablation is not None for head in heads) else None,
     )
 
 

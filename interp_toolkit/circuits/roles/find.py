@@ -126,7 +126,8 @@ def find_roles(
     reading = read(model, view, queries, answer_sources(queries), memory=memory, progress=progress)
     writing = Writing(view, reading, queries)
     measures = measured(writing, follows, delimiters)
-    used = [name for name in _used() if name in measures.of_rows]
+    needs = [need.measure for kind in KINDS for need in (*kind.attention, *kind.writing)]
+    used = [name for name in dict.fromkeys(needs) if name in measures.of_rows]
     means = means_of(measures, used, seed=seed)
     difference = float(measures.difference.mean())
     judged = {k.name: sides_of(k, means, difference) for k in KINDS}
@@ -157,12 +158,6 @@ def find_roles(
         passes=1 + n_runs,
         notes=tuple(notes),
     )
-
-
-def _used() -> list[str]:
-    """The distinct measures that kinds need."""
-    needs = [need.measure for kind in KINDS for need in (*kind.attention, *kind.writing)]
-    return list(dict.fromkeys(needs))
 
 
 def _head(sides: KindSides, at: tuple[int, ...], circuits: ListCircuits | None) -> HeadRole:

@@ -267,7 +267,10 @@ def complete_blocks(edges: Iterable[tuple[int, int]]) -> list[tuple[list[int], l
     for nodes in list(nx.connected_components(graph)):
         left = graph.subgraph(nodes).copy()
         while left.number_of_edges():
-            ends = [max(_side(left, side), key=left.degree) for side in ("q", "k")]
+            ends = [
+                max(sorted(node for node in left if node[0] == side), key=left.degree)
+                for side in ("q", "k")
+            ]
             near, far = max(
                 (_grown(left, start) for start in ends), key=lambda b: len(b[0]) * len(b[1])
             )
@@ -275,10 +278,6 @@ def complete_blocks(edges: Iterable[tuple[int, int]]) -> list[tuple[list[int], l
             queries, keys = (near, far) if near[0][0] == "q" else (far, near)
             blocks.append((sorted(i for _, i in queries), sorted(i for _, i in keys)))
     return sorted(blocks, key=lambda b: (-len(b[0]) * len(b[1]), b))
-
-
-def _side(graph: nx.Graph, side: str) -> list[Node]:
-    return sorted(node for node in graph if node[0] == side)
 
 
 def _grown(graph: nx.Graph, start: Node) -> tuple[list[Node], list[Node]]:

@@ -257,11 +257,6 @@ class SortingFinding(Finding):
 
     omit_from_json: ClassVar[frozenset[str]] = frozenset({"weights"})
 
-    @property
-    def marks(self) -> Sequence[Criterion]:
-        """Former name of `criteria`."""
-        return self.criteria
-
     def tables(self) -> list[Table]:
         """Tables of the records, and one table of all metrics with their null."""
         rows = [

@@ -258,7 +258,10 @@ def criteria_scale(criteria: Sequence[Criterion]) -> Figure:
         words = plots.hover(
             "%{y}<br>%{customdata[0]}; weak %{customdata[2]}, strong %{customdata[3]}<br>"
             "weight-shuffled %{customdata[1]}",
-            [[_short(v) for v in _raw(criteria[i])] for i in with_value],
+            [
+                ["–" if v is None else f"{v:.3g}" for v in (c.value, c.null, c.weak, c.strong)]
+                for c in (criteria[i] for i in with_value)
+            ],
         )
         data.append(measured | words)
     nulls = [i for i, criterion in enumerate(criteria) if criterion.null is not None]
@@ -357,11 +360,3 @@ def _placed(criterion: Criterion, value: float | None) -> float | None:
         return None
     share = (value - criterion.weak) / (criterion.strong - criterion.weak)
     return round(min(max(share, LOW), HIGH), 4)
-
-
-def _raw(criterion: Criterion) -> tuple[float | None, ...]:
-    return criterion.value, criterion.null, criterion.weak, criterion.strong
-
-
-def _short(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}"

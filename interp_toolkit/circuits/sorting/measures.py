@@ -214,11 +214,6 @@ class HeadFingerprint:
     criteria: Sequence[Criterion]
     lists_right_without: float
 
-    @property
-    def marks(self) -> Sequence[Criterion]:
-        """Former name of `criteria`."""
-        return self.criteria
-
 
 def head_parts(
     model: Model,

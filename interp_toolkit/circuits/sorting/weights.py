@@ -190,7 +190,9 @@ def weight_tables(model: Model, layout: ListLayout, reading: ListReading) -> Wei
         ov=torch.stack(means, dim=1) / scale,
         ov_posted=_posted(view, values),
         query_names=layout.value_names(),
-        first_query=None if _standing(layout, 0) == layout.values else _last_name(layout),
+        first_query=None
+        if _standing(layout, 0) == layout.values
+        else layout.token_name(layout.between[-1]),
         source_names=tuple(source.name for source in listed),
         exact=exact,
         residual=residual,
@@ -250,10 +252,6 @@ def _standing(layout: ListLayout, item: int) -> tuple[int, ...]:
     if layout.autoregressive and item == 0 and layout.between:
         return layout.between[-1:]
     return layout.values
-
-
-def _last_name(layout: ListLayout) -> str:
-    return layout.token_name(layout.between[-1])
 
 
 class _Keys(NamedTuple):
@@ -499,7 +497,8 @@ class PositionShares:
 def position_shares(model: Model, layout: ListLayout) -> list[PositionShares]:
     """Effects of tokens and positions for every head, for lists of the longest length."""
     view = weights(model)
-    positions = _read_positions(layout)
+    start = len(layout.before)
+    positions = list(range(start, start + layout.longest))
     read = layout.read_positions(layout.longest)
     read = read[1:] if layout.autoregressive and layout.between else read
     written = _written(view, layout)[:, positions][:, :, list(layout.values)]
@@ -543,11 +542,6 @@ def split_written(written: Float[Tensor, "pos token value"]) -> tuple[float, flo
     if total == 0:
         return 1.0, 0.0
     return token / total, max(0.0, total - token) / total
-
-
-def _read_positions(layout: ListLayout) -> list[int]:
-    start = len(layout.before)
-    return list(range(start, start + layout.longest))
 
 
 def _scores_by_position(

@@ -323,10 +323,6 @@ def _once(
     yield from _by_kind(model, bad, also, "fires once", fault, [n for n in fired if n not in bad])
 
 
-def _no_mlp(model: Model) -> bool:
-    return bool(getattr(model.cfg, "attn_only", False))
-
-
 def _positions_elsewhere(model: Model) -> bool:
     kind = getattr(model.cfg, "positional_embedding_type", "standard")
     return kind in ("rotary", "alibi", "none", "relative_positional_bias")
@@ -348,7 +344,8 @@ def _by_kind(
         last = kind.rpartition(".")[2]
         instead = INSTEAD.get(kind) or INSTEAD.get(last)
         own = [name for name in names if also is not None and name not in also]
-        core = last in CORE and not (last == "hook_mlp_out" and _no_mlp(model))
+        no_mlp = last == "hook_mlp_out" and getattr(model.cfg, "attn_only", False)
+        core = last in CORE and not no_mlp
         answer: Answer = "differs"
         text, where = f"{fault}, in a fresh copy of this model too", names
         if own or core or isinstance(model, Transformer):

@@ -86,11 +86,12 @@ def check_residual(model: Model, recorded: Recorded, fresh: Recorded | None) -> 
         worst = max((bad[p] for p in by_design), key=lambda gap: gap.difference)
         names = sorted({p.rpartition(" = ")[2] for p in by_design})
         instead = sorted({name.split(".", 2)[-1] for name in replaced.values()})
+        why = ": this encoder's norms follow its sums" if has_norms_behind(model) else ""
         yield Check(
             "sums",
             "the parts' hooks show the added values",
             "differs",
-            f"not at {listed(sorted(by_design))}, nor in a fresh copy{_why(model)}",
+            f"not at {listed(sorted(by_design))}, nor in a fresh copy{why}",
             worst.difference,
             worst.tolerance,
             BASIS,
@@ -118,10 +119,6 @@ def by_its_class(model: Any) -> bool:
 def has_norms_behind(model: Any) -> bool:
     """Whether the model is TransformerLens' own encoder, whose norms follow the hooked sums."""
     return any(type(block).__name__ == "BertBlock" for block in getattr(model, "blocks", ()))
-
-
-def _why(model: Any) -> str:
-    return ": this encoder's norms follow its sums" if has_norms_behind(model) else ""
 
 
 def _block(model: Model, recorded: Recorded, layer: int) -> dict[str, _Gap]:

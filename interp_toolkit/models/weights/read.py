@@ -238,7 +238,7 @@ def _refuse_attention(attn: Any, cfg: Any, layer: int) -> None:
     reasons = {
         "multi-head latent attention": "mla" in kind,
         f"{positions} positions": positions not in ("standard", "none", "rotary", "alibi"),
-        "query-key norms": any(_has(attn, n) for n in ("q_norm", "k_norm")),
+        "query-key norms": any(attn._modules.get(n) is not None for n in ("q_norm", "k_norm")),
         "attention sinks": isinstance(getattr(inner, "sinks", None), Tensor),
         "clipped queries and keys": getattr(cfg, "clip_qkv", None) is not None,
     }
@@ -266,10 +266,6 @@ def _has_experts(mlp: Any, cfg: Any) -> bool:
     if getattr(mlp, "original_component", None) is None:
         return bool(getattr(cfg, "num_experts", None))
     return "moe" in type(mlp).__name__.lower() and not getattr(mlp, "bound_dense", False)
-
-
-def _has(module: Any, name: str) -> bool:
-    return module._modules.get(name) is not None
 
 
 def _bias(module: Any, name: str, zero: Tensor) -> Tensor:

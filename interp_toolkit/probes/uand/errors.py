@@ -82,8 +82,6 @@ class PairErrors(ShortRepr):
         """Pairs on together in these inputs and in the fitted ones; the others have no error."""
         return np.asarray((self.together > 0) & (self.fitted > 0))
 
-    seen = observed  # deprecated: the former name
-
     @property
     def worst(self) -> Float[np.ndarray, " pair"]:
         """The largest |readout - AND| of each pair; NaN if the pair is not observed."""

@@ -125,8 +125,6 @@ class UANDReadout(BaseEstimator):
         directions = self._whitening.directions(readouts)
         return directions, shares - directions @ self._whitening.mean
 
-    readoffs = readouts  # the former name
-
     def score(
         self, X: Any, gates: Sequence[Sequence[int]] | None = None
     ) -> Float[np.ndarray, "n gate"]:
@@ -162,8 +160,6 @@ class UANDReadout(BaseEstimator):
         weights = np.array([terms[gate] for gate in gates], dtype=float)
         return weights @ directions, float(constant + weights @ intercepts)
 
-    truth_table_readoff = truth_table_readout  # the former name
-
     def fitted_readout(
         self, table: str, features: Sequence[int]
     ) -> tuple[Float[np.ndarray, " d"], float]:
@@ -189,8 +185,6 @@ class UANDReadout(BaseEstimator):
         whitened, share = self._towards(rows)
         [direction] = self._whitening.directions(whitened[None])
         return direction, float(share - direction @ self._whitening.mean)
-
-    fitted_readoff = fitted_readout  # the former name
 
     def epsilon(self, X: Any, features: Any, pairs: Any = None) -> Epsilon:
         """The errors over all pairs; arguments and exceptions as for `errors`, which is by pair."""
@@ -292,7 +286,7 @@ class UANDReadout(BaseEstimator):
         return sparse_cost < dense_cost
 
 
-UANDReadoff = UANDReadout  # the former name
+UANDReadoff = UANDReadout  # the name in the source's words
 
 
 def all_pairs(n_features: int) -> Pairs:

@@ -137,18 +137,34 @@ def test_replaced_output_is_the_mean_or_another_row_as_by_hand():
     with torch.no_grad():
         _, cache = model.run_with_cache(tokens)
     z = cache[at]
-    for way in ("mean", "resample"):
+    for way in ("mean", "resample", "zero"):
         new = z.clone()
         for row in range(6):
             others = [r for r in range(6) if r != row]
             donor = z[others].mean(0) if way == "mean" else z[runner._donors[row]]
-            new[row, :, 2] = donor[:, 2]
+            new[row, :, 2] = 0 if way == "zero" else donor[:, 2]
         with torch.no_grad():
             logits = model.run_with_hooks(tokens, fwd_hooks=[(at, lambda z, hook, new=new: new)])
         knockout = Knockout(way=way, output=frozenset([head]))
         found = runner.readings([knockout], runner.task.rows)[knockout]
         want = runner.task.read(logits, runner.task.rows)[:, :2]
         np.testing.assert_allclose(found, want, atol=2e-4)
+
+
+def test_whole_outputs_of_every_kind_of_model_as_by_hand(model, request, count_hooks):
+    if request.node.callspec.params["model"] in ("own-bare", "bert"):
+        return  # no task on made rows
+    before, runner = count_hooks(model), runner_of(model)
+    knockout = Knockout(way="mean", output=frozenset([Head(1, 2)]))
+    found = runner.readings([knockout], runner.task.rows)[knockout]
+    tokens, at = runner.task.prompts.tokens, "blocks.1.attn.hook_z"
+    with torch.no_grad():
+        z = model.run_with_cache(tokens, names_filter=at)[1][at].clone()
+        z[:, :, 2] = (z[:, :, 2].sum(0) - z[:, :, 2]) / (len(tokens) - 1)
+        logits = model.run_with_hooks(tokens, fwd_hooks=[(at, lambda value, hook: z.to(value))])
+    want = runner.task.read(logits, runner.task.rows)[:, :2]
+    np.testing.assert_allclose(found, want, atol=2e-4)
+    assert count_hooks(model) == before
 
 
 def test_resampled_values_are_those_of_another_row():

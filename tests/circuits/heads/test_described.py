@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from interp_toolkit.circuits.heads import described as module
-from interp_toolkit.circuits.heads.described import ROWS, Descriptions, describe_heads
+from interp_toolkit.circuits.heads.described import ROWS, Descriptions
 from interp_toolkit.circuits.heads.detectors import as_detector
 from interp_toolkit.circuits.heads.scores import detect
 from interp_toolkit.circuits.metrics.prompts import Prompts, repeated_prompts
@@ -64,7 +64,7 @@ def test_each_relation_is_told_with_its_share(texts):
         mixed((0.95, lambda q: q)),
     ]
     detectors = [as_detector(n) for n in ("previous-token", "first-token")]
-    found = describe_heads(model_of(patterns), rows(), detectors, causal=True)
+    found = Descriptions(model_of(patterns), rows(), detectors, causal=True).of_all()
     names = [[share.relation for share in head.shares] for head in found]
     assert names[0] == ["previous-token"]
     assert names[1][0] == "2 back"
@@ -86,8 +86,8 @@ def test_heads_are_described_alike_in_the_pass_that_scores_them(memory):
     prompts = repeated_prompts(model, rows=ROWS + 8, n_pos=24)
     chosen = [as_detector(name) for name in names]
     described = Descriptions(model, prompts, chosen, causal=True)
-    detect(model, None, names, made=prompts, described=described, memory=memory)
-    alone = describe_heads(model, prompts, chosen, causal=True)
+    detect(model, None, names, made=prompts, look=described.look, memory=memory)
+    alone = Descriptions(model, prompts, chosen, causal=True).of_all()
     assert described.of_all() == alone
     assert len(alone) == 4
 

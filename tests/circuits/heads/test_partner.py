@@ -3,11 +3,13 @@ import pytest
 import torch
 
 from interp_toolkit.circuits.edges.passes.paths import induction_keys, path_effects
-from interp_toolkit.circuits.heads.ablation import ablation_effects
+from interp_toolkit.circuits.heads.attention_knockout import INTACT, Knockout, KnockoutRunner
 from interp_toolkit.circuits.heads.partner import Partner, _partner, partners
 from interp_toolkit.circuits.metrics.prompts import repeated_prompts
 from interp_toolkit.circuits.metrics.repetition import repetition_losses
+from interp_toolkit.circuits.metrics.task import task_of
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.interventions import edit
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.stats import Estimate, holm
@@ -85,8 +87,11 @@ def test_all_of_what_ablation_does_goes_along_the_one_path():
     model = induction()
     prompts = repeated_prompts(model)
     path = path_effects(model, prompts, [PREVIOUS_HEAD], INDUCTION_HEAD)
-    ablated = ablation_effects(model, prompts, [PREVIOUS_HEAD]).heads[0].effect
-    assert path.value_drop.mean() == pytest.approx(ablated, abs=1e-9)
+    runner = KnockoutRunner(model, task_of(model, prompts)[0], {})
+    ablated = Knockout(way="mean", output=frozenset([Head(*PREVIOUS_HEAD)]))
+    readings = runner.readings([INTACT, ablated], runner.task.rows)
+    lost = (readings[INTACT] - readings[ablated])[:, 0].mean()
+    assert path.value_drop.mean() == pytest.approx(lost, abs=1e-9)
 
 
 def test_a_decoys_attention_is_made_by_it_and_the_behaviour_does_not_care():

@@ -7,7 +7,14 @@ import interp_toolkit as it
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.running import effect, interventions
 from interp_toolkit.models.running.effect import everything
-from interp_toolkit.models.running.interventions import ablate, edit, head_means, reinitialised
+from interp_toolkit.models.running.interventions import (
+    ablate,
+    edit,
+    head_means,
+    put_heads,
+    reinitialised,
+    require_heads,
+)
 
 
 @pytest.fixture
@@ -363,3 +370,24 @@ def test_an_edit_that_returns_the_value_or_nothing_changes_no_bit(zoo, tokens, l
     for change in (lambda value, hook: value.clone(), lambda value, hook: None):
         with edit(model, {"blocks.1.attn.hook_z": change}):
             assert torch.equal(logits(model), logits(zoo("own")))
+
+
+def test_values_are_put_where_they_belong(model, tokens, count_hooks):
+    name = "blocks.1.attn.hook_z"
+    with torch.no_grad():
+        z = model.run_with_cache(tokens, names_filter=name)[1][name].clone()
+    before = count_hooks(model)
+    values = {(1, 3): torch.randn(z[:, :, 0].shape), (1, 0): torch.randn(z[:, :, 0].shape)}
+    z[:, :, 0], z[:, :, 3] = values[1, 0], values[1, 3]
+    require_heads(model, values)
+    with torch.no_grad(), put_heads(model, values):
+        edited = model(tokens)
+    with torch.no_grad():
+        wanted = model.run_with_hooks(tokens, fwd_hooks=[(name, lambda value, hook: z)])
+    assert torch.allclose(edited, wanted, atol=1e-5)
+    assert count_hooks(model) == before
+
+
+def test_heads_that_the_model_lacks_are_refused(zoo):
+    with pytest.raises(InputError):
+        require_heads(zoo("own"), [(0, 9)])

@@ -72,17 +72,13 @@ def load_file(
         path=str(path.resolve()),
         sha256=sha256(path),
         assumptions=contents.phrases,
-        alternatives=_alternatives(contents.assumptions),
+        alternatives=tuple(other for one in contents.assumptions for other in one.alternatives),
         config=config.model_dump(mode="json"),
         task=contents.task,
         training=contents.training,
     )
     set_record(model, record)
     return model
-
-
-def _alternatives(assumptions: Sequence[Assumption]) -> tuple[Mapping[str, Any], ...]:
-    return tuple(other for assumption in assumptions for other in assumption.alternatives)
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,9 @@ class _Conversion:
 
     def _converted(self, value: Any) -> Any:
         if isinstance(value, Record):
-            return self._module(value) if _is_module(value) else self.plain(_contents(value))
+            if _is_module(value):
+                return self._module(value)
+            return self.plain(value.fields or value.items)
         if isinstance(value, HeldTensor):
             return value.tensor
         if isinstance(value, Mapping):
@@ -161,10 +163,6 @@ class _Conversion:
         if self._letters > _LETTERS:
             raise TooMuchError("its modules share parts under too many names to list")
         return f"{prefix}{name}"
-
-
-def _contents(record: Record) -> Any:
-    return record.fields or record.items
 
 
 def _is_module(value: Any) -> bool:

@@ -165,13 +165,6 @@ def _array(*_: Any) -> Record:
     return stub("numpy.ndarray").__new__(stub("numpy.ndarray"))
 
 
-def _instance(cls: Any, *_: Any) -> Record:
-    """An object created in the way of the oldest pickle protocols."""
-    if not (isinstance(cls, type) and issubclass(cls, Record)):
-        raise pickle.UnpicklingError("an object has no class")
-    return cls.__new__(cls)
-
-
 class _Dictionary(dict[Any, Any]):
     """A dictionary without its attributes (a state dict has one)."""
 
@@ -202,8 +195,6 @@ _FUNCTIONS: Mapping[str, Any] = {
     "collections.OrderedDict": _Dictionary,
     "collections.defaultdict": _with_default,
     "collections.Counter": _Dictionary,
-    "copyreg._reconstructor": _instance,
-    "copy_reg._reconstructor": _instance,
     "_codecs.encode": _bytes,
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,

@@ -203,14 +203,16 @@ def settle(
     Raises InputError if a setting contradicts the file.
     """
     _check_settings(reading, settings, source)
-    rotary = {**reading.shown, **settings}.get("positional_embedding_type") == "rotary"
+    shown = {**reading.shown, **settings}
+    rotary = shown.get("positional_embedding_type") == "rotary"
+    normalized = shown.get("normalization_type") is not None
     open_ = [
         a
         for a in reading.assumptions
         if not a.settled_by & (settings.keys() | answered)
         and (rotary or not any(name.startswith("rotary") for name in a.fields))
     ]
-    open_ = [a for a in open_ if "eps" not in a.fields or _normalized(reading, settings)]
+    open_ = [a for a in open_ if "eps" not in a.fields or normalized]
     fields: dict[str, Any] = {}
     for assumption in open_:
         fields.update(assumption.fields)
@@ -378,10 +380,6 @@ def _context_length(
         fields["n_ctx"] = table.n_ctx
     else:  # a table of FIRST_TABLE rows serves any longer context too
         assumptions.append(_assume("n_ctx", FIRST_TABLE))
-
-
-def _normalized(reading: InferredConfig, settings: Mapping[str, Any]) -> bool:
-    return {**reading.shown, **settings}.get("normalization_type") is not None
 
 
 def _same(setting: Any, value: Any) -> bool:
