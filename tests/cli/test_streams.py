@@ -54,7 +54,11 @@ def test_a_reader_that_leaves_ends_it_quietly_and_the_files_are_written(
 def test_a_full_disk_is_one_clear_line(texts) -> None:
     with FULL.open("w") as full:
         done = subprocess.run(
-            [*INTERP, "list", "detectors"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120
+            [*INTERP, "list", "detectors"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
         )
     assert done.returncode == 2
     texts(done.stderr)
