@@ -1,5 +1,6 @@
 """Shapes are checked while the tests run, nothing reaches for a hub; fixtures that all may take."""
 
+import functools
 import importlib
 import os
 import re
@@ -50,6 +51,18 @@ def benchmarks():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
         yield importlib.import_module
+
+
+@pytest.fixture(scope="session")
+def analyzed():
+    """`analyzed("toy:induction", "heads")`: a result that is made once, and only read."""
+    import interp_toolkit as it
+
+    @functools.cache
+    def result(model, name, **options):
+        return it.analyze(model, name, **options)
+
+    return result
 
 
 @pytest.fixture(scope="session")

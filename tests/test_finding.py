@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 from pydantic import Field
 from rich.console import Console
@@ -33,7 +34,7 @@ from interp_toolkit.options import Options
 from interp_toolkit.report.console import render
 from interp_toolkit.report.html import dumps, to_html
 from interp_toolkit.report.notebook import html_of
-from interp_toolkit.results import Evidence, Figure, Provenance, Table
+from interp_toolkit.results import Evidence, Figure, Provenance, Table, jsonable
 
 
 class CountOptions(Options):
@@ -241,6 +242,7 @@ def columns_of(table: Table) -> Iterator[tuple[str, list[Any]]]:
 TOYS = ("toy:induction", "toy:xor-2head", "toy:uand-trained")
 ON_ITS_OWN_TOY = [
     ("sorting", "toy:sort-distinct-trained"),
+    ("skip-bigrams", "toy:skip-bigrams"),
     ("logit-attribution", "toy:decoy"),  # without task performance
     ("heads", "toy:decoy"),
 ]
@@ -254,12 +256,11 @@ def page(finding: Finding) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("name", "toy"), [*product(ported(), TOYS), *ON_ITS_OWN_TOY])
-def test_every_finding_is_short_and_whole(name: str, toy: str, texts) -> None:
-    model = it.load(toy)
-    reason = registry.find("probes", name).unfit(model, None)
+def test_every_finding_is_short_and_whole(name: str, toy: str, texts, analyzed) -> None:
+    reason = registry.find("probes", name).unfit(it.load(toy), None)
     if reason and "--probe" not in reason:  # those that run only where they are named
         pytest.skip(reason)
-    finding = it.analyze(model, name)
+    finding = analyzed(toy, name)
     assert type(finding) is returned(registry.find("probes", name))
     assert finding.probe == name
     assert len(finding.headline.split()) <= HEADLINE_WORDS
@@ -275,4 +276,8 @@ def test_every_finding_is_short_and_whole(name: str, toy: str, texts) -> None:
     if type(finding).to_frame is Finding.to_frame:
         assert all(len(finding.to_frame()) >= len(table.rows) for table in finding.tables()[:1])
     json.loads(dumps([finding]))
+    for figure in finding.figures():
+        plain = json.loads(json.dumps(jsonable(figure), allow_nan=False))
+        drawn = go.Figure(data=plain["data"], layout=plain["layout"])  # plotly knows all names
+        assert len(drawn.data) == len(figure.data)
     texts(page(finding))

@@ -177,8 +177,8 @@ def test_a_rise_that_shuffled_weights_give_too_is_no_finding(texts) -> None:
         assert copy == pytest.approx(last.cosine, abs=0.1)
 
 
-def test_a_rise_beyond_shuffled_weights_is_one(texts) -> None:
-    found = it.analyze("toy:uand-trained", "collapse")
+def test_a_rise_beyond_shuffled_weights_is_one(texts, analyzed) -> None:
+    found = analyzed("toy:uand-trained", "collapse")
     assert found.status == "detected"
     assert found.evidence.reason is None
     assert found.evidence.rise_low > max(found.evidence.rises_of_copies)

@@ -178,8 +178,8 @@ def test_what_is_written_for_every_answer_alike_is_no_finding() -> None:
     assert by_name[head_name(*MOVES)].status == "detected"
 
 
-def test_without_data_repeated_tokens_ask_for_the_next() -> None:
-    finding = it.analyze("toy:induction", "logit-attribution")
+def test_without_data_repeated_tokens_ask_for_the_next(analyzed) -> None:
+    finding = analyzed("toy:induction", "logit-attribution")
     assert finding.status == "detected"
     assert [c.name for c in finding.components if c.status == "detected"] == ["L1H0"]
     assert len(finding.figures()) == 2

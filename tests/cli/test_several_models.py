@@ -92,7 +92,7 @@ def test_one_graph_is_of_one_model(call, tmp_path: Path) -> None:
     assert not graph.exists()
 
 
-def test_compare_says_what_differs(call, tmp_path: Path, texts) -> None:
+def test_compare_says_what_differs(call, tmp_path: Path, texts, analyzed) -> None:
     files = []
     for toy in ("xor-1head", "xor-2head"):
         files.append(tmp_path / f"{toy}.json")
@@ -108,4 +108,4 @@ def test_compare_says_what_differs(call, tmp_path: Path, texts) -> None:
     code, _, err = call("compare", *files, "--json", files[0])
     assert code == 2
     assert "would overwrite A.json" in err
-    assert it.analyze("toy:xor-1head", "xor").status == "not_separable"
+    assert analyzed("toy:xor-1head", "xor").status == "not_separable"

@@ -71,7 +71,7 @@ def test_names_from_files_do_not_become_markup(text: str) -> None:
     assert "\n" not in repr(Held(text, None))
 
 
-def test_what_the_toolkit_hands_out_is_one_line() -> None:
+def test_what_the_toolkit_hands_out_is_one_line(analyzed) -> None:
     from interp_toolkit.circuits import ov_circuit, qk_circuit, score_heads
     from interp_toolkit.probes import check_separability
 
@@ -80,7 +80,7 @@ def test_what_the_toolkit_hands_out_is_one_line() -> None:
     qk = qk_circuit(model, layer=1, head=0)
     found = check_separability(X[:2], X[2:])
     shown = [found, found.certificate, qk, qk.tokens(), ov_circuit(model, layer=1, head=0)]
-    shown += [it.analyze(model, "composition"), it.analyze("toy:xor-2head", "xor")]
+    shown += [it.analyze(model, "composition"), analyzed("toy:xor-2head", "xor")]
     shown += [*shown[-1].figures(), *shown[-1].tables()]
     for value in shown:
         assert "\n" not in repr(value), type(value)

@@ -191,11 +191,10 @@ def test_a_page_is_short_before_anything_is_opened(opened):
     assert opened.execute_script(height) > before + 1_000
 
 
-def test_a_head_in_a_table_leads_to_its_pattern(driver, tmp_path):
-    import interp_toolkit as it
+def test_a_head_in_a_table_leads_to_its_pattern(driver, tmp_path, analyzed):
 
     path = tmp_path / "heads.html"
-    write_report([it.analyze("toy:induction", "heads")], path)
+    write_report([analyzed("toy:induction", "heads")], path)
     driver.get(path.as_uri())
     wait_for(lambda: driver.find_elements("css selector", ".plot .main-svg"))
     link = driver.find_element("css selector", "a[href^='#figure-']")

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import interp_toolkit as it
 from interp_toolkit.errors import InputError
 from interp_toolkit.report.compare import (
     Difference,
@@ -46,8 +45,8 @@ def compared(tmp_path: Path) -> Any:
     return run
 
 
-def test_the_same_results_do_not_differ(compared: Any, texts) -> None:
-    written = json.loads(dumps([it.analyze("toy:induction", "heads")]))
+def test_the_same_results_do_not_differ(compared: Any, texts, analyzed) -> None:
+    written = json.loads(dumps([analyzed("toy:induction", "heads")]))
     found = compared(written, written)
     assert found.status == "described"
     assert found.differences == []
@@ -55,8 +54,8 @@ def test_the_same_results_do_not_differ(compared: Any, texts) -> None:
     texts(found.headline)
 
 
-def test_a_changed_verdict_and_a_changed_head_are_found(compared: Any, texts) -> None:
-    first = json.loads(dumps([it.analyze("toy:induction", "heads")]))
+def test_a_changed_verdict_and_a_changed_head_are_found(compared: Any, texts, analyzed) -> None:
+    first = json.loads(dumps([analyzed("toy:induction", "heads")]))
     second = copy.deepcopy(first)
     [changed] = second["results"]
     changed["evidence"]["status"] = "not_detected"

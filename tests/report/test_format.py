@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-import interp_toolkit as it
 from interp_toolkit.registry import load_all
 from interp_toolkit.report.format import (
     evidence_of,
@@ -154,8 +153,8 @@ def test_no_number_of_the_evidence_takes_another_ones_label():
         assert len({*labels, "notes"}) == len(labels) + 1, evidence
 
 
-def test_both_intervals_of_a_circuit_are_shown():
-    result = it.analyze("toy:induction", "circuit")
+def test_both_intervals_of_a_circuit_are_shown(analyzed):
+    result = analyzed("toy:induction", "circuit")
     shown = evidence_of(result)
     lows = [value for label, value in shown.items() if label.endswith("95 % CI from")]
     assert lows == [result.evidence.faithfulness_low, result.evidence.rest_keeps_low]

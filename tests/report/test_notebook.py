@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import interp_toolkit as it
 from interp_toolkit.report import notebook
 from interp_toolkit.results import Figure, Result, Table
 
@@ -97,6 +96,6 @@ def test_tables_are_frames() -> None:
     assert repr(table) == "Table('T': 2 rows × 2 columns)"
 
 
-def test_a_repr_is_one_line_and_names_the_status(separable: Result) -> None:
+def test_a_repr_is_one_line_and_names_the_status(separable: Result, analyzed) -> None:
     assert re.fullmatch(r"HandMade\(separable: .{1,100}\)", repr(separable))
-    assert json.dumps(it.analyze("toy:xor-2head", "xor").to_dict())  # nothing shown is stored
+    assert json.dumps(analyzed("toy:xor-2head", "xor").to_dict())  # nothing shown is stored

@@ -416,7 +416,7 @@ def test_patterns_of_long_prompts_are_drawn_in_blocks(monkeypatch):
     assert "block of 4 × 4 tokens" in blocks.caption
 
 
-def test_attention_is_shown_before_the_knockouts_and_kept_when_they_are_stopped(texts):
+def test_attention_is_shown_before_the_knockouts_and_kept_when_they_are_stopped(texts, analyzed):
     shown, steps = [], []
 
     def stop(step):
@@ -433,7 +433,7 @@ def test_attention_is_shown_before_the_knockouts_and_kept_when_they_are_stopped(
     assert {h.causal for h in finding.heads} == {"not_tested"}
     assert "L1H0" in finding.headline
     texts(finding.tables()[0].title)
-    whole = it.analyze("toy:induction", "heads")
+    whole = analyzed("toy:induction", "heads")
     assert [h.score for h in whole.heads] == [h.score for h in finding.heads]
     assert whole.tables()[0].title == "Detected heads"
 

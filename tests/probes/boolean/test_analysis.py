@@ -472,8 +472,8 @@ def test_no_shuffles_are_none() -> None:
     assert without.accuracy == pytest.approx(some.accuracy)
 
 
-def test_what_any_labels_would_show_is_uninformative(texts) -> None:
-    result = it.analyze("toy:xor-1head", "and")
+def test_what_any_labels_would_show_is_uninformative(texts, analyzed) -> None:
+    result = analyzed("toy:xor-1head", "and")
     (site,) = result.sites
     assert (site.status, site.outcome) == ("separable", "uninformative")
     assert site.labelings == LabelingNull(separable=3, tried=3, contradictory=0)
@@ -483,13 +483,13 @@ def test_what_any_labels_would_show_is_uninformative(texts) -> None:
     assert result.to_dict()["sites"][0]["explained_by_null"] is True
 
 
-def test_what_other_labels_do_not_show_is_no_matter_of_the_null(texts) -> None:
-    result = it.analyze("toy:xor-2head", "xor")
+def test_what_other_labels_do_not_show_is_no_matter_of_the_null(texts, analyzed) -> None:
+    result = analyzed("toy:xor-2head", "xor")
     assert result.status == "separable"
     assert result.evidence.reason is None
     assert result.evidence.labelings.contradictory == 4
     texts(result.verdict)
-    no = it.analyze("toy:xor-1head", "xor")  # no null makes a certificate worth less
+    no = analyzed("toy:xor-1head", "xor")  # no null makes a certificate worth less
     assert (no.status, no.sites[0].explained_by_null) == ("not_separable", False)
 
 
@@ -509,8 +509,8 @@ def test_on_sampled_data_a_probe_that_beats_shuffled_labels_is_informative() -> 
         assert judged.outcome == outcome
 
 
-def test_accuracy_with_all_heads_is_a_share_and_no_count() -> None:
-    result = it.analyze("toy:xor-2head", "xor")
+def test_accuracy_with_all_heads_is_a_share_and_no_count(analyzed) -> None:
+    result = analyzed("toy:xor-2head", "xor")
     table = result.tables()[-1]
     assert table.columns[-1] == "all heads"
     assert [row[-1] for row in table.rows] == [1.0, 1.0]
@@ -535,16 +535,16 @@ def test_when_other_labels_explain_a_separable_function(
     assert null.explains(sampled=drawn) == explains
 
 
-def test_the_reason_says_no_more_than_the_null() -> None:
-    (site,) = it.analyze("toy:xor-1head", "and").sites
+def test_the_reason_says_no_more_than_the_null(analyzed) -> None:
+    (site,) = analyzed("toy:xor-1head", "and").sites
     few = dataclasses.replace(site.separability, chance=0.06)
     by_chance = dataclasses.replace(site, labelings=None, separability=few)
     assert "with chance 0.06" in verdict.evidence_of(by_chance).reason
     assert "any labels" not in verdict.evidence_of(by_chance).reason
 
 
-def test_the_headline_names_the_null_that_is_as_good() -> None:
-    (site,) = it.analyze("toy:xor-1head", "and").sites
+def test_the_headline_names_the_null_that_is_as_good(analyzed) -> None:
+    (site,) = analyzed("toy:xor-1head", "and").sites
     likely = dataclasses.replace(site.separability, chance=0.6)
     passed = LabelingNull(0, 4, 0)
     model, data = planted(120, 3, "xor")

@@ -484,8 +484,8 @@ def test_places_of_one_row_count_once():
     assert found.q[0] == pytest.approx(1 / comb(10, 2))
 
 
-def test_a_trained_layer_is_held_against_its_own_re_initialisations(texts):
-    found = it.analyze("toy:uand-trained", "uand")
+def test_a_trained_layer_is_held_against_its_own_re_initialisations(texts, analyzed):
+    found = analyzed("toy:uand-trained", "uand")
     site = found.layers[0]
     assert len(site.random_mean_worst) == 19
     assert site.p_better == 0.05
