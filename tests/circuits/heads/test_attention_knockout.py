@@ -167,6 +167,23 @@ def test_whole_outputs_of_every_kind_of_model_as_by_hand(model, request, count_h
     assert count_hooks(model) == before
 
 
+@pytest.mark.parametrize("passes", [1, 2])
+def test_hooks_are_gone_after_an_error(count_hooks, passes):
+    model, calls = induction_gqa(), []
+    runner, before = runner_of(model), count_hooks(model)
+
+    def fail(value, hook):
+        calls.append(hook.name)
+        if len(calls) == passes:
+            raise ZeroDivisionError
+
+    knockout = Knockout(way="zero", output=frozenset([Head(0, 1)]))
+    with model.hooks(fwd_hooks=[("blocks.1.attn.hook_z", fail)]), pytest.raises(ZeroDivisionError):
+        runner.readings([INTACT, knockout], runner.task.rows)
+    assert len(calls) == passes
+    assert count_hooks(model) == before
+
+
 def test_resampled_values_are_those_of_another_row():
     model = induction_gqa()
     runner = runner_of(model, rows=6)
