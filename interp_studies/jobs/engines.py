@@ -43,6 +43,7 @@ from interp_toolkit.errors import InputError, first_line, suggestion
 
 LOCAL, DASK = "local", "dask"
 DEATHS = 2  # of workers under one job, after which the job has failed
+LOOK_AFTER = 5  # seconds between looks at processes that have not answered
 PATIENCE = 10  # seconds for a Dask scheduler to answer and for its first worker to be there
 Submit = Callable[..., "Future[Attempt]"]  # of a function and its arguments, to one worker
 _ONE_THREAD = {f"{of}_NUM_THREADS": "1" for of in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
@@ -113,10 +114,13 @@ def attempts(
                 except BrokenProcessPool:  # the worker was killed while it was idle
                     waiting.appendleft(job)
                     idle.append(new_worker())
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
+            done, _ = wait(running, LOOK_AFTER, return_when=FIRST_COMPLETED)
+            lost = {future for future, (_, submit) in running.items() if _is_gone(submit)}
+            for future in done | lost:
                 job, submit = running.pop(future)
                 try:
+                    if not future.done():
+                        raise BrokenProcessPool
                     found = future.result()
                 except BrokenProcessPool:
                     submit = new_worker()
@@ -130,6 +134,14 @@ def attempts(
                     found = Attempt(job.name, error=_given_up(error))
                 idle.append(submit)
                 yield found
+
+
+def _is_gone(submit: Submit) -> bool:
+    """Whether the process behind this `submit` has ended; loky once never said so of one."""
+    worker = getattr(submit, "__self__", None)
+    return isinstance(worker, ProcessPoolExecutor) and not any(
+        process.is_alive() for process in list(worker._processes.values())
+    )
 
 
 @contextlib.contextmanager

@@ -10,9 +10,12 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+from joblib.externals.loky.process_executor import ProcessPoolExecutor
 
 from interp_studies.jobs import engines
 from interp_studies.jobs.attempt import ProcessKilledError, attempt_in_worker
@@ -103,6 +106,31 @@ def test_a_job_that_always_kills_its_process_is_the_only_one_lost(
     found = tried(light.jobs_of(light.kills_itself, 6, deadly=1), tmp_path, engine=engine)
     assert isinstance(found.pop("kills_itself-1").error, ProcessKilledError)
     assert sorted(one.values["seed"] for one in found.values()) == [0, 2, 3, 4, 5]
+
+
+def test_a_process_that_ends_without_a_word_is_a_killed_one(light, tmp_path, monkeypatch) -> None:
+    class Silent(ProcessPoolExecutor):
+        """Its process has ended, and its answer never comes."""
+
+        _processes: ClassVar[dict] = {}
+
+        def __init__(self):
+            pass
+
+        def submit(self, *task):
+            return Future()
+
+    first, start = [Silent().submit], engines._local_workers
+
+    @contextlib.contextmanager
+    def workers(count):
+        with start(count) as (new, number):
+            yield lambda: first.pop() if first else new(), number
+
+    monkeypatch.setattr(engines, "_local_workers", workers)
+    monkeypatch.setattr(engines, "LOOK_AFTER", 0.1)
+    found = tried(light.jobs_of(light.squares, 2), tmp_path)
+    assert sorted(one.values["square"] for one in found.values()) == [0, 1]
 
 
 def test_a_worker_without_the_folder_has_one_of_its_own(light, tmp_path: Path) -> None:
