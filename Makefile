@@ -53,7 +53,7 @@ test-studies: $(VENV)/ready
 # The golden files of tests/texts, written anew from what the tests that compare them say now.
 texts: $(VENV)/ready
 	rm -rf tests/texts
-	$(BIN)/python -m pytest -n 2 --dist loadfile -q -m "not real" --only-texts --snapshot-update
+	$(BIN)/python -m pytest -n 2 --dist loadfile -q -m "not real and not long" --only-texts --snapshot-update
 	$(BIN)/python docs/shown.py
 
 # TESTS is which: CI leaves out what reads no TransformerLens model.

@@ -62,7 +62,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "show": info.show,
 }
 _PLUGINS = load_all("commands")
-for _name in _PLUGINS.keys() & {"analyze", *_COMMANDS}:
+for _name in sorted(_PLUGINS.keys() & {"analyze", *_COMMANDS}):
     warnings.warn(f"a plugin's command {_name!r} is left out: interp has one", stacklevel=1)
     del _PLUGINS[_name]
 for _name, _command in (_PLUGINS | _COMMANDS).items():

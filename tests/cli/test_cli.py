@@ -109,7 +109,7 @@ def test_train_then_analyze_a_checkpoint_that_knows_its_task(call, tmp_path: Pat
     texts(out)
 
 
-def test_info_of_a_checkpoint_that_leaves_settings_open(call, tmp_path: Path, texts) -> None:
+def test_info_of_a_checkpoint_that_leaves_settings_open(call, tmp_path: Path) -> None:
     path = tmp_path / "bare.pth"
     torch.save(it.load("toy:xor-1head-mlp").state_dict(), path)
     code, out, err = call("info", path)
@@ -117,7 +117,7 @@ def test_info_of_a_checkpoint_that_leaves_settings_open(call, tmp_path: Path, te
     assert (code, err) == (0, "")
     assert "n_layers 1" in said
     assert "attention_dir=causal" in said
-    texts(said)
+    assert "--set act_fn=relu" in said
     given = ["--set", "act_fn=relu", "--set", "positional_embedding_type=none"]
     code, out, _ = call("info", path, *given)
     assert (code, "act fn relu" in " ".join(out.split())) == (0, True)

@@ -125,5 +125,5 @@ def test_the_layers_of_an_adapter_in_a_state_dict_are_refused(tmp_path, base, te
     torch.save(state, tmp_path / "model.pt")
     with pytest.raises(InputError, check=texts):
         load(tmp_path / "model.pt", n_heads=4, act_fn="gelu_new")
-    with pytest.raises(InputError, match=r".*adapter_config\.json", check=texts):
+    with pytest.raises(InputError, match=r"adapter_config\.json"):
         load(tmp_path / "adapter" / "adapter_model.safetensors")

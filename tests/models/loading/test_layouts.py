@@ -409,7 +409,6 @@ THREE = "(head d_head groups) a -> groups d_head"
         {"a": {"to": "b", "axes": "sideways"}},
         {"a": {"to": "b", "axes": "x y -> y z"}, "tok.weight": "b"},
         {"nothing": "embed.W_E"},
-        {"tok.weight": {"to": "embed.W_E", "axes": "a b -> b c"}},
         {"tok.weight": {"to": "embed.W_E", "axes": "(a b) c -> a b c"}},
         {"tok.weight": {"to": "embed.W_E", "axes": f"{GROUPED} d_head a"}},
         {"tok.weight": {"to": "embed.W_E", "axes": f"{AHEAD} ahead b"}},
@@ -424,6 +423,13 @@ def test_mappings_that_cannot_be(tmp_path, keys, texts):
     with pytest.raises(InputError, check=texts) as caught:
         load(tmp_path / "model.pt", keys=keys)
     assert "\n" not in str(caught.value)
+
+
+def test_axes_on_one_side_only_are_refused(tmp_path):
+    torch.save(listed(own(attn_only=True)), tmp_path / "model.pt")
+    keys = {"tok.weight": {"to": "embed.W_E", "axes": "a b -> b c"}}
+    with pytest.raises(InputError, match=r"tok\.weight .* a b -> b c: "):
+        load(tmp_path / "model.pt", keys=keys)
 
 
 def test_a_file_of_keys_that_is_not_json(tmp_path):

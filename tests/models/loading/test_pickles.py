@@ -221,8 +221,9 @@ def test_tensors_that_claim_far_more_than_the_file_holds(tmp_path, writer, texts
         {"more": [{f"w{i}": one.expand(1 << 20) for i in range(300)}], "cfg": Settings()},
     ):
         WRITERS[writer](data, tmp_path / "model.pkl")
-        with pytest.raises(InputError, match="GiB", check=texts) as caught:
+        with pytest.raises(InputError, match=r"4\.1e\+03 GiB|1\.17 GiB") as caught:
             load(tmp_path / "model.pkl")
+        texts(caught, numbers=False)  # a pickle's size varies
         assert "\n" not in str(caught.value)
 
 
