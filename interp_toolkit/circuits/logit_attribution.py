@@ -157,7 +157,7 @@ def analyze(run: Run[LogitAttributionOptions]) -> LogitAttributionFinding:
     """Attribute the metric to components; test heads and MLPs against other prompts' answers."""
     data = run.data or repeated_answers(run.model, seed=run.seed)
     run.progress("direct effects of heads and MLPs")
-    _, prompts, performed = roles.task_prompts(run.model, data, run.memory)
+    _, prompts, performed = roles.task_prompts(run, data)
     queries = queries_of(prompts)
     effects, lens = attribute(run.model, queries, run.memory)
     own, null = np.stack([queries.by_row(effect) for effect in effects.values()], axis=1)

@@ -68,12 +68,12 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
     Raises:
         InputError: no prompts with answers, too few, or a model whose heads cannot be read.
     """
-    model, data, options, progress = run.model, run.data, run.options, run.progress
+    model, data, options = run.model, run.data, run.options
     quick = options.effort == "quick"
     if data is None:
         raise InputError(_NO_ROWS)
-    progress("does the model do its task here?")
-    user_prompts, prompts, task_check = task_prompts(model, data, options.memory)
+    run.progress("does the model do its task here?")
+    user_prompts, prompts, task_check = task_prompts(run, data)
     described = {"source": data.source, "rows": len(prompts), "sha256": data.digest()}
     about = provenance(model, described, options.settings(effort=options.effort), options.seed)
     if not task_check.yes:
@@ -95,9 +95,9 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
         prompts,
         lists=options.lists,
         checked=CHECKED[options.effort],
-        seed=options.seed,
-        memory=options.memory,
-        progress=progress,
+        seed=run.seed,
+        memory=run.memory,
+        progress=run.progress,
     )
     return RolesFinding(
         headline=headline(roles, quick=quick),
@@ -119,20 +119,18 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
     )
 
 
-def task_prompts(
-    model: Any, data: FeatureData, memory: int | str | None
-) -> tuple[Prompts, Prompts, TaskCheck]:
+def task_prompts(run: Run[Any], data: FeatureData) -> tuple[Prompts, Prompts, TaskCheck]:
     """All prompts, the prompts without duplicates, and whether the model performs their task.
 
     Raises InputError for prompts without answers, too few of them, or all with the same answer.
     """
-    user_prompts = prompts_from_data(data, model)
+    user_prompts = prompts_from_data(data, run.model)
     prompts = user_prompts.distinct()
     queries_of(prompts)
-    task, reason = task_of(model, prompts)
+    task, reason = task_of(run.model, prompts)
     if task is None:
         raise InputError(str(reason))
-    return user_prompts, prompts, check_task(model, task, memory)
+    return user_prompts, prompts, check_task(run.model, task, run.memory)
 
 
 _NO_ROWS = "roles are defined by the prompts' answers; give prompts with answers (--data)"

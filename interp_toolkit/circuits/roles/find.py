@@ -144,9 +144,9 @@ def find_roles(
     notes = [*_notes(judged)]
     if circuits is not None and circuits.note:
         notes.append(circuits.note)
-    checks, groups, n_runs = _checked(
-        model, writing, heads, writers, checked, memory, progress, notes
-    )
+    movers = [Head(h.layer, h.head) for h in heads if h.kind == NAME_MOVER.name and h.named]
+    ablation = RoleChecks(model, writing, movers, memory, progress)
+    checks, groups, n_runs = _checked(ablation, heads, writers, checked, notes)
     return Roles(
         heads=tuple(_with_check(head, checks) for head in heads),
         writers=tuple(replace(w, check=checks.get(Head(w.layer, w.head))) for w in writers),
@@ -233,17 +233,14 @@ def _writers(
 
 
 def _checked(
-    model: Any,
-    writing: Writing,
+    ablation: RoleChecks,
     heads: Sequence[HeadRole],
     writers: Sequence[PlainWriter],
     most: int | None,
-    memory: int | str | None,
-    progress: Callable[[str], None],
     notes: list[str],
 ) -> tuple[dict[Head, RoleCheck], dict[str, RoleCheck], int]:
     """Ablate named heads and candidates one by one, and the heads of each kind together."""
-    movers = [Head(h.layer, h.head) for h in heads if h.kind == NAME_MOVER.name and h.named]
+    writing = ablation.writing
     heads_to_test = sorted(
         (h for h in heads if h.word in ("named", "candidate") and h.kind not in PARKED),
         key=lambda h: (h.word != "named", -abs((h.writing or h.attention).mean)),
@@ -266,10 +263,9 @@ def _checked(
         members = {Head(h.layer, h.head) for h in heads_to_test if h.kind == kind and h.named}
         if len(members) > 1:
             by_kind[kind] = frozenset(members)
-    run = RoleChecks(model, writing, movers, memory, progress)
     sets = [*(frozenset([head]) for head in chosen), *by_kind.values()]
     try:
-        effects = run.of(sets)
+        effects = ablation.of(sets)
     except InterventionError as error:
         notes.append(f"no head was ablated: {error}")
         return {}, {}, 0

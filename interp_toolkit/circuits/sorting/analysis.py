@@ -359,7 +359,7 @@ def _fingerprint(run: Run[SortingOptions], n_lists: int, n_nulls: int) -> Sortin
     named = [decide(criteria_in(other, {}), sorts=True) for other in others]
     controls = Controls(named.count(algorithm) if algorithm != "neither" else 0, len(named))
     whole = algorithm, criteria, measured, sorting
-    heads, per_head = head_parts(model, reading, tables, whole, seed, progress)
+    heads, per_head = head_parts(run, reading, tables, whole)
     separators = [m.separator.ratio for m in per_head if m.separator is not None]
     ratios = np.stack(separators) if separators else None
     lines = Lines(measured.line.ratio, measured.line.r2, ratios)

@@ -44,6 +44,7 @@ from interp_toolkit.circuits.weights.token_scores import read_through
 from interp_toolkit.data.lists.draws import ListSource
 from interp_toolkit.data.lists.layout import ListLayout, fresh_generator, parse_layout
 from interp_toolkit.errors import InputError
+from interp_toolkit.finding import Run
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.models.model import Model
@@ -216,28 +217,24 @@ class HeadFingerprint:
 
 
 def head_parts(
-    model: Model,
+    run: Run[Any],
     reading: ListReading,
     tables: WeightTables,
     whole: tuple[Algorithm, Sequence[Criterion], Measures, bool],
-    seed: int,
-    progress: Callable[[str], None],
 ) -> tuple[list[HeadFingerprint], list[Measures]]:
     """Metrics, criteria and mean ablation of each head.
 
     Args:
-        model: the model of the reading.
+        run: the run, with the model of the reading.
         reading: logits and attention of the model.
         tables: weight tables of the model.
         whole: algorithm, criteria and measurements of the model, which also hold for the only head
             of a one-head model; and whether the model sorts.
-        seed: seed of the swaps.
-        progress: called with a description of each step.
 
     Returns:
         The fingerprint and the measurements of each head.
     """
-    algorithm, criteria, measured, sorting = whole
+    model, (algorithm, criteria, measured, sorting) = run.model, whole
     rows, layout, n_heads = reading.rows, reading.layout, int(model.cfg.n_heads)
     tokens, read = rows.tokens.to(device_of(model)), rows.read.to(device_of(model))
     answer = torch.tensor(layout.values)[rows.answer]
@@ -251,8 +248,8 @@ def head_parts(
         with ablate(model, [(0, head)], how="mean", reference=rows.tokens):
             without = lists_right(read_logits(model, tokens, read).argmax(-1).cpu() == answer)
         if n_heads > 1:
-            progress(f"head {head + 1} of {n_heads}")
-            measured = measure(model, reading, tables, head=head, seed=seed)
+            run.progress(f"head {head + 1} of {n_heads}")
+            measured = measure(model, reading, tables, head=head, seed=run.seed)
             criteria = criteria_of(
                 measured.metrics,
                 {},

@@ -216,8 +216,7 @@ def analyze(run: Run[UniversalKeysOptions]) -> UniversalKeysFinding:
     """
     model, data, options = run.model, run.data, run.options
     features = options.read(options.features, model)
-    vocabulary, n_heads = int(model.cfg.d_vocab), int(model.cfg.n_heads)
-    task = dict(record_of(model).task or {})
+    n_heads, task = int(model.cfg.n_heads), dict(record_of(model).task or {})
     if data is None:
         if options.position is not None:
             raise InputError("--position needs --data; synthetic prompts have a fixed position")
@@ -226,14 +225,14 @@ def analyze(run: Run[UniversalKeysOptions]) -> UniversalKeysFinding:
                 "no data: this model does not record the task universal-keys, so give prompts "
                 "(--data FILE) and features of tokens (--features FILE)"
             )
-        rows = made_rows(task, int(model.cfg.n_ctx), vocabulary, run.seed)
+        rows = made_rows(run, task)
     elif features is None:
         raise InputError("universal keys are about features of tokens: give --features FILE")
     else:
-        rows = data_rows(data, features, vocabulary, options.position, run.seed)
+        rows = data_rows(run, data, features)
     run.progress(f"attention on {len(rows.tokens):,} prompts")
     fitted: list[QueryFunction] = []
-    for scores in key_scores(model, rows, run.memory):
+    for scores in key_scores(run, rows):
         n_queries, n_sets = len(scores.queries), len(scores.sets)
         n_tests = int(model.cfg.n_layers) * n_heads * n_queries
         for at, layer in enumerate(scores.layers):
@@ -249,7 +248,7 @@ def analyze(run: Run[UniversalKeysOptions]) -> UniversalKeysFinding:
     figures = []
     if evidence.head is not None:
         of_head = selecting(functions, evidence.head)
-        [scores] = key_scores(model, rows, run.memory, [evidence.head[0]])
+        [scores] = key_scores(run, rows, [evidence.head[0]])
         figures = [score_figure(scores, of_head), attention_figure(of_head)]
     settings = options.settings(features=None if features is None else features.source)
     about = run.provenance(source=rows.source, rows=len(rows.tokens), sets=n_sets)

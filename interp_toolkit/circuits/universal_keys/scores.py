@@ -41,6 +41,7 @@ from interp_toolkit.boolean_functions import after_offset
 from interp_toolkit.data import FeatureData
 from interp_toolkit.data.composites import all_composites
 from interp_toolkit.errors import InputError
+from interp_toolkit.finding import Run
 from interp_toolkit.models.features.feature_sets import TOKENS, FeatureSet
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import StopForwardError, run
@@ -79,7 +80,7 @@ class KeyRows:
     source: str
 
 
-def made_rows(task: Mapping[str, Any], n_ctx: int, vocabulary: int, seed: int) -> KeyRows:
+def made_rows(run: Run[Any], task: Mapping[str, Any]) -> KeyRows:
     """Synthetic prompts for a model that records universal keys, with keys in random order.
 
     Every query meets every key `ROUNDS` times in each part.
@@ -89,13 +90,14 @@ def made_rows(task: Mapping[str, Any], n_ctx: int, vocabulary: int, seed: int) -
     """
     n_features, most_on = int(task["key_features"]), int(task["features_on"])
     sets = all_composites(n_features, most_on)
+    vocabulary, n_ctx = int(run.model.cfg.d_vocab), int(run.model.cfg.n_ctx)
     queries = range(len(sets), vocabulary)
     n_keys = min(MOST_KEYS, n_ctx - 1)
     if not len(queries) or n_keys < 1:
         raise InputError(
             f"the record's {len(sets)} sets of features leave no query token or no key"
         )
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(run.seed)
     rows, second = [], []
     for query in queries:
         for turn in range(2 * ROUNDS):
@@ -116,9 +118,7 @@ def made_rows(task: Mapping[str, Any], n_ctx: int, vocabulary: int, seed: int) -
     )
 
 
-def data_rows(
-    data: FeatureData, features: FeatureSet, vocabulary: int, position: int | None, seed: int
-) -> KeyRows:
+def data_rows(run: Run[Any], data: FeatureData, features: FeatureSet) -> KeyRows:
     """Prompts from the user's data, with features of tokens.
 
     Raises:
@@ -133,7 +133,7 @@ def data_rows(
     [length] = lengths
     if len(data) < LEAST_ROWS:
         raise InputError(f"{data.source}: {len(data)} prompts; at least {LEAST_ROWS} are needed")
-    if position is not None:
+    if (position := run.options.position) is not None:
         if not -length <= position < length:
             raise InputError(f"--position {position} is outside prompts of {length} tokens")
         positions = np.full(len(data), position % length)
@@ -141,9 +141,9 @@ def data_rows(
         positions = data.positions if data.positions is not None else np.full(len(data), length - 1)
     if not np.asarray(positions).any():
         raise InputError("the query is the first token of each prompt: there is no key before it")
-    labels = features.label(torch.arange(vocabulary)).cpu().numpy()
+    labels = features.label(torch.arange(int(run.model.cfg.d_vocab))).cpu().numpy()
     columns = np.flatnonzero(labels.any(axis=0))
-    order = np.random.default_rng(seed).permutation(len(data))
+    order = np.random.default_rng(run.seed).permutation(len(data))
     second = np.zeros(len(data), dtype=bool)
     second[order[len(data) // 2 :]] = True
     return KeyRows(
@@ -304,21 +304,21 @@ class KeyScores:
 
 
 def key_scores(
-    model: Model, rows: KeyRows, memory: int | str | None, layers: Sequence[int] | None = None
+    run: Run[Any], rows: KeyRows, layers: Sequence[int] | None = None
 ) -> Iterator[KeyScores]:
     """Iterate over scores and attention, for as many layers at a time as fit in memory.
 
     Args:
-        model: any TransformerLens model with hooks for attention scores.
+        run: the run; its model has hooks for attention scores.
         rows: the prompts.
-        memory: memory limit for the scores and for each pass.
         layers: layers to read; None: all.
 
     Raises:
         InputError: scores or patterns cannot be read, or one layer's scores exceed the memory.
     """
+    model, limit = run.model, parse_memory(run.memory)
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
-    chosen_layers, limit = list(range(n_layers) if layers is None else layers), parse_memory(memory)
+    chosen_layers = list(range(n_layers) if layers is None else layers)
     n_rows, n_pos = rows.tokens.shape
     is_key = np.arange(n_pos) < rows.positions[:, None]
     tokens = np.unique(rows.tokens[is_key])

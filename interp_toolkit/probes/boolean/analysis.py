@@ -343,7 +343,7 @@ def find_function(run: Run[Any], table: str) -> BooleanFinding:
     Raises:
         InputError: no data, a truth table that does not fit the data, or unknown hooks.
     """
-    model, options, progress = run.model, run.options, run.progress
+    model, options = run.model, run.options
     prompts = prompts_for(model, table, run.data, options.tokens, options.layout)
     features = np.asarray(prompts.features)
     y = labels_of(table, features, prompts)
@@ -364,7 +364,7 @@ def find_function(run: Run[Any], table: str) -> BooleanFinding:
         ],
         measured,
     )
-    again = in_reinitialised(model, sites, read, targets, copies, options.C, run.seed, progress)
+    again = in_reinitialised(run, sites, read, targets, copies)
     verdicts = [with_reinitialised(*pair) for pair in zip(verdicts, again, strict=True)]
     focus = focus_of(verdicts)
     site = verdicts[focus]
@@ -373,7 +373,7 @@ def find_function(run: Run[Any], table: str) -> BooleanFinding:
     sampled = targets[focus].sampled
     if site.status == "separable" or sampled:
         heads, notes = head_effects(
-            model,
+            run,
             prompts,
             *sites[focus],
             X,
@@ -382,8 +382,6 @@ def find_function(run: Run[Any], table: str) -> BooleanFinding:
             measured[focus].threshold,
             y,
             ask_separability=not sampled,
-            memory=run.memory,
-            progress=progress,
         )
     sentences = findings(verdicts, heads, focus)
     settings = {"table": table, "hooks": hooks, "reinitialisations": copies}
@@ -398,7 +396,7 @@ def find_function(run: Run[Any], table: str) -> BooleanFinding:
         heads=heads,
         focus=focus,
         notes=[*notes, *sentences[MOST_FINDINGS:]],
-        plots=_plots(verdicts, focus, heads, X, y, prompts, record_of(model), run.seed),
+        plots=_plots(run, verdicts, focus, heads, X, y, prompts),
     )
 
 
@@ -418,34 +416,28 @@ def _measure(
         X, precision = read(hook, position)
         equal = equal_inputs_at(run.model, prompts, position, X)
         if (key := equal.tobytes()) not in shared:
-            shared[key] = make_targets(
-                *(table, np.asarray(prompts.features), prompts.names),
-                *(equal, groups_with(equal, groups)),
-                shuffles=run.options.shuffles,
-                seed=run.seed,
-            )
+            shared[key] = make_targets(run, table, prompts, equal, groups_with(equal, groups))
         targets.append(shared[key])
-        measured.append(measure(X, precision, targets[-1], C=run.options.C, seed=run.seed))
+        measured.append(measure(run, X, precision, targets[-1]))
     return measured, targets
 
 
 def _plots(
+    run: Run[Any],
     sites: Sequence[SiteVerdict],
     focus: int,
     heads: Sequence[Any],
     X: Float[np.ndarray, "n d"],
     y: Bool[np.ndarray, " n"],
     data: FeatureData,
-    record: Any,
-    seed: int,
 ) -> list[Figure]:
     labels = ["".join(str(int(bit)) for bit in row) for row in np.asarray(data.features)]
-    plots = [plane(sites[focus], X, y, labels, seed)]
+    plots = [plane(sites[focus], X, y, labels, run.seed)]
     if len(sites) > 1:
         plots.append(across_sites(sites))
     if heads:
         plots.append(head_split(heads, sites[focus]))
-    curve = training_curve(record.training or {})
+    curve = training_curve(record_of(run.model).training or {})
     return [*plots, curve] if curve else plots
 
 

@@ -10,14 +10,14 @@ and the same probe and separability test are applied to them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.model import Model
+from interp_toolkit.finding import Run
 from interp_toolkit.models.running.interventions import ablate, head_means
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.models.weights.contributions import head_scores
@@ -43,7 +43,7 @@ def layers_written(hook: str) -> range | None:
 
 
 def head_effects(
-    model: Model,
+    run: Run[Any],
     data: FeatureData,
     hook: str,
     position: int | None,
@@ -54,13 +54,11 @@ def head_effects(
     positive: Bool[np.ndarray, " n"],
     *,
     ask_separability: bool,
-    memory: int | str | None,
-    progress: Callable[[str], None],
 ) -> tuple[list[HeadEffect], list[str]]:
     """The contrast of every head, ablations of the strongest, and notes on what was left out.
 
     Args:
-        model: any TransformerLens model.
+        run: the run, with the model.
         data: the prompts.
         hook: a site that is a sum over heads.
         position: position of the site; None for the data's own.
@@ -70,13 +68,12 @@ def head_effects(
         threshold: threshold of the probe.
         positive: the function's value for each row.
         ask_separability: whether to test separability after each ablation.
-        memory: bound on activations.
-        progress: called with a description of each step.
     """
     layers = layers_written(hook)
     if layers is None:
         return [], [f"the score at {hook} is not a sum over heads, so it was not split"]
-    progress("splitting the score by head")
+    model, memory = run.model, run.memory
+    run.progress("splitting the score by head")
     try:
         scores = head_scores(model, data, layers, direction, position, memory=memory)
     except InputError as error:
@@ -102,7 +99,7 @@ def head_effects(
     effects = []
     means = head_means(model, order[:most], data, memory=memory)
     for layer, head in order[:most]:
-        progress(f"ablating {head_name(layer, head)}")
+        run.progress(f"ablating {head_name(layer, head)}")
         with ablate(model, [(layer, head)], how="mean", reference=means):
             after = collect(model, data, hook, position, memory=memory)[hook]
         without = after.double().cpu().numpy()

@@ -11,7 +11,7 @@ weights, and p-values are corrected for the number of sites.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
@@ -24,6 +24,7 @@ from torch import Tensor
 from interp_toolkit.boolean_functions import threshold_degree
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
+from interp_toolkit.finding import Run
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.models.running.memory import together
@@ -188,31 +189,24 @@ def controls(
     return {n: column for n, column in labels.items() if column.any() and not column.all()}
 
 
-def measure(
-    X: Any,
-    precision: str,
-    targets: Targets,
-    *,
-    C: float | None,
-    seed: int,
-) -> SiteMeasurement:
+def measure(run: Run[Any], X: Any, precision: str, targets: Targets) -> SiteMeasurement:
     """Measure the site with activations X [n d] (float64 array), computed in `precision`.
 
-    `C` is the probe's inverse regularization on sampled data; None: chosen by held-out log loss.
+    The option `C` is the probe's inverse regularization on sampled data; None: chosen by held-out
+    log loss.
     """
     y = targets.function
     separability = check_separability(X[y], X[~y], precision=precision)
     judge = _sampled if targets.sampled else _exhaustive
-    return judge(X, precision, targets, separability, C, seed)
+    return judge(run, X, precision, targets, separability)
 
 
 def _exhaustive(
+    run: Run[Any],
     X: Float[np.ndarray, "n d"],
     precision: str,
     targets: Targets,
     separability: Separability,
-    C: float | None,
-    seed: int,
 ) -> SiteMeasurement:
     size = separability.scale or 1.0
     fits = fit_logistic_targets(X / size, targets.labels, C=WEAK, max_iter=2_000)
@@ -235,15 +229,15 @@ def _exhaustive(
         null=np.empty(0),
         direction=direction,
         threshold=threshold,
-        labelings=_labelings(X, targets, precision, seed),
+        labelings=_labelings(run, X, targets, precision),
     )
 
 
 def _labelings(
+    run: Run[Any],
     X: Float[np.ndarray, "n d"],
     targets: Targets,
     precision: str,
-    seed: int,
 ) -> LabelingNull:
     """Number of other labelings with as many positives that are separable on these inputs."""
     y = targets.function
@@ -253,7 +247,7 @@ def _labelings(
     if comb(n, n_positive) <= MOST_LABELINGS:
         chosen = [np.array(rows) for rows in combinations(range(n), n_positive)]
     else:
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(run.seed)
         chosen = [rng.permutation(n)[:n_positive] for _ in range(MOST_LABELINGS)]
     labelings = np.zeros((len(chosen), n), dtype=bool)
     for labeling, rows in zip(labelings, chosen, strict=True):
@@ -278,19 +272,18 @@ def _count_separable(
 
 
 def _sampled(
+    run: Run[Any],
     X: Float[np.ndarray, "n d"],
     precision: str,
     targets: Targets,
     separability: Separability,
-    C: float | None,
-    seed: int,
 ) -> SiteMeasurement:
     every = np.column_stack([targets.labels, targets.nulls])
-    scored = _cross_validate(X, every, targets.groups, C, seed)
+    scored = _cross_validate(run, X, every, targets.groups)
     size = _spread(X)
     estimable = np.isfinite(scored.C[0])  # False if the function could not be held out
     whole = fit_logistic_targets(
-        X / size, targets.labels[:, :1], C=float(scored.C[0]) if estimable else C or 1.0
+        X / size, targets.labels[:, :1], C=float(scored.C[0]) if estimable else run.options.C or 1.0
     )
     n_named = len(targets.names)
     accuracy = scored.balanced_accuracy[:n_named].copy()
@@ -342,28 +335,25 @@ def _spread(X: Float[np.ndarray, "n d"]) -> float:
     return spread if spread > ROUNDING * size else size or 1.0
 
 
-def held_out_accuracy(
-    X: Float[np.ndarray, "n d"], targets: Targets, *, C: float | None, seed: int
-) -> float:
+def held_out_accuracy(run: Run[Any], X: Float[np.ndarray, "n d"], targets: Targets) -> float:
     """Held-out balanced accuracy of the function alone, with the same folds and regularization."""
-    scored = _cross_validate(X, targets.labels[:, :1], targets.groups, C, seed)
+    scored = _cross_validate(run, X, targets.labels[:, :1], targets.groups)
     return float(scored.balanced_accuracy[0])
 
 
 def _cross_validate(
+    run: Run[Any],
     X: Float[np.ndarray, "n d"],
     labels: Bool[np.ndarray, "n target"],
     groups: np.ndarray | None,
-    C: float | None,
-    seed: int,
 ) -> HeldOutScores:
     return cross_validate_targets(
         X / _spread(X),
         labels,
         groups=groups,
         n_splits=_splits(groups),
-        seed=seed,
-        C=GRID if C is None else C,
+        seed=run.seed,
+        C=GRID if run.options.C is None else run.options.C,
         keep_scores=False,
     )
 
@@ -380,22 +370,19 @@ def is_sampled(inputs: Int[np.ndarray, " n"], groups: np.ndarray | None) -> bool
 
 
 def make_targets(
+    run: Run[Any],
     table: str,
-    features: Bool[np.ndarray, "n k"],
-    names: tuple[str, ...],
+    prompts: FeatureData,
     inputs: Int[np.ndarray, " n"],
     groups: np.ndarray | None,
-    *,
-    shuffles: int,
-    seed: int,
 ) -> Targets:
     """The function, its controls and, on sampled data, its shuffled labels (see `Targets`)."""
+    features, n_draws = np.asarray(prompts.features), run.options.shuffles
     y = truth_values(table, features)
-    others = controls(table, features, names)
-    n = len(features)
-    draws = np.empty((n, 0), dtype=bool)
+    others = controls(table, features, prompts.names)
+    draws = np.empty((len(features), 0), dtype=bool)
     if is_sampled(inputs, groups):
-        moved = shuffled_labels(features, n_draws=shuffles, seed=seed, groups=groups)
+        moved = shuffled_labels(features, n_draws=n_draws, seed=run.seed, groups=groups)
         targets = [truth_values(table, draw) for draw in moved]
         draws = np.stack(targets, axis=1) if targets else draws
     return Targets(
@@ -408,26 +395,23 @@ def make_targets(
 
 
 def in_reinitialised(
-    model: Any,
+    run: Run[Any],
     sites: Sequence[Where],
     read: SiteReader,
     targets: Sequence[Targets],
     copies: int,
-    C: float | None,
-    seed: int,
-    progress: Callable[[str], None],
 ) -> Float[np.ndarray, "site copy"]:
     """The measure in weight-shuffled models: separable (1 or 0), or accuracy if sampled."""
     values = np.full((len(sites), copies), np.nan)
     for copy in range(copies):
-        progress(f"weight-shuffled model {copy + 1} of {copies}")
+        run.progress(f"weight-shuffled model {copy + 1} of {copies}")
         read.forget()
-        with reinitialised(model, seed=seed + copy):
+        with reinitialised(run.model, seed=run.seed + copy):
             for i, site in enumerate(sites):
                 X, precision = read(*site)
                 of = targets[i]
                 if of.sampled:
-                    values[i, copy] = held_out_accuracy(X, of, C=C, seed=seed)
+                    values[i, copy] = held_out_accuracy(run, X, of)
                 else:
                     y = of.function
                     separability = check_separability(X[y], X[~y], precision=precision)

@@ -201,21 +201,21 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
     Raises:
         InputError: no data, fewer than two features or fifty positions, unknown hooks or gates.
     """
-    model, options, seed, progress, data = run.model, run.options, run.seed, run.progress, run.data
+    model, options, data = run.model, run.options, run.data
     if data is None:
         if options.features is not None:
             raise InputError("--features needs prompts that contain the features: give --data FILE")
-        data = task_data(record_of(model).task, seed=seed)
+        data = task_data(record_of(model).task, seed=run.seed)
     chosen = options.read(options.features, model)
     names = expand_hooks(model, options.hooks or _default_hooks(model))
-    progress("labeling the data")
+    run.progress("labeling the data")
     samples = labelled_samples(
         model,
         data,
         chosen,
         position=options.position,
         most=MOST_ROWS,
-        seed=seed,
+        seed=run.seed,
         memory=run.memory,
     )
     samples, left_out = _commonest(samples, options.most_features)
@@ -228,7 +228,7 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
     if n_random is None:
         n_random = RANDOM_LAYERS[options.effort]
     gates = check_gates(options.gates, samples.names, options.table)
-    rows = split(samples, seed)
+    rows = split(samples, run.seed)
     sites: list[SiteErrors] = []
     summaries: list[SiteSummary] = []
     gate_readouts: list[list[dict[str, Any]]] = []
@@ -236,29 +236,16 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
     read = LayerReader(model, samples, names, run.memory)
     for hook in names:
         layer = read(hook)
-        progress(f"layer {len(sites) + 1} of {len(names)}: {hook}")
-        site = measure_site(
-            layer,
-            rows,
-            level=options.level,
-            reinitialisations=n_random,
-            progress=progress,
-        )
+        run.progress(f"layer {len(sites) + 1} of {len(names)}: {hook}")
+        site = measure_site(run, layer, rows, n_random)
         sites.append(site)
         summaries.append(_summary(site))
         gate_readouts.append(
             measure_gates(gates, samples.names, options.table, layer.activations, layer.input, rows)
         )
-        deeper = composer.follow(
-            layer,
-            site,
-            level=options.level,
-            reinitialisations=n_random,
-            progress=progress,
-        )
         composed += [
             ComposedSummary(d.depth, d.names, d.left_out, d.computed(), _summary(d.site))
-            for d in deeper
+            for d in composer.follow(run, layer, site, n_random)
         ]
     focus = max(
         range(len(sites)),
@@ -267,7 +254,7 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
     main = main_claim(sites[focus].claims)
     if main == "computed" and len(names) > 1 and n_random:
         most = len(names) * (n_random + 1)
-        sites[focus] = against_more(read(names[focus]), rows, sites[focus], most, progress)
+        sites[focus] = against_more(run, read(names[focus]), rows, sites[focus], most)
         summaries[focus] = _summary(sites[focus])
     evidence = evidence_of(
         summaries[focus], main, len(summaries), n_positions=len(samples), held_out=FOLDS
@@ -288,7 +275,7 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
         headline=headline(summaries[focus], main, evidence),
         findings=sentences[:MOST_FINDINGS],
         evidence=evidence,
-        provenance=provenance(model, described, settings, seed),
+        provenance=provenance(model, described, settings, run.seed),
         layers=summaries,
         composed=composed,
         epsilon=summaries[focus].epsilon,

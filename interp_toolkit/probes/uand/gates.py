@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float
 
 from interp_toolkit.boolean_functions import AFFINE, epsilon, mobius
 from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.finding import Run
 from interp_toolkit.probes.estimators.boolean import truth_values
 from interp_toolkit.probes.uand.readout import UANDReadout
 from interp_toolkit.probes.uand.site import Layer, SiteErrors, Split, measure_site
@@ -202,23 +203,14 @@ class Composer:
         self._names, self._rows, self._most = tuple(names), rows, most
         self._computed: list[set[str]] = []  # ANDs that earlier layers compute, by depth - 1
 
-    def follow(
-        self,
-        layer: Layer,
-        site: SiteErrors,
-        *,
-        level: float,
-        reinitialisations: int,
-        progress: Callable[[str], None],
-    ) -> list[Depth]:
+    def follow(self, run: Run[Any], layer: Layer, site: SiteErrors, n_random: int) -> list[Depth]:
         """Measure the next layer for ANDs of the earlier layers' ANDs, at every depth reached.
 
         Args:
+            run: the run, with the level of the pairs' classes (see `errors.claims`).
             layer: the layer's activations.
             site: the layer's measurement for pairs of features (depth 1).
-            level: false discovery rate of the pairs' classes (see `errors.claims`).
-            reinitialisations: number of random layers to draw.
-            progress: called with a description of each step.
+            n_random: number of random layers to draw.
         """
         depths: list[Depth] = []
         names, rows, here = self._names, self._rows, site
@@ -227,14 +219,8 @@ class Composer:
             names, rows, left_out = self._as_features(here, names, rows, earlier)
             if len(names) < 2:
                 break
-            progress(f"{layer.hook}: ANDs of {len(names)} ANDs of earlier layers")
-            here = measure_site(
-                layer,
-                rows,
-                level=level,
-                reinitialisations=reinitialisations,
-                progress=progress,
-            )
+            run.progress(f"{layer.hook}: ANDs of {len(names)} ANDs of earlier layers")
+            here = measure_site(run, layer, rows, n_random)
             depths.append(Depth(depth, names, left_out, here))
             computed.append(set(depths[-1].computed()))
         for i, new in enumerate(computed):

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.finding import Run
 from interp_toolkit.models.features.samples import Samples, read_at
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.hooks import hook_points
@@ -136,16 +137,9 @@ def split(samples: Samples, seed: int) -> Split:
     return Split(fitted, held_out, samples.labels, samples.groups, seed)
 
 
-def measure_site(
-    layer: Layer,
-    rows: Split,
-    *,
-    level: float,
-    reinitialisations: int,
-    progress: Callable[[str], None],
-) -> SiteErrors:
+def measure_site(run: Run[Any], layer: Layer, rows: Split, n_random: int) -> SiteErrors:
     """Fit and measure the readouts at a layer and its controls (see the module)."""
-    pairs = all_pairs(rows.labels.shape[1])
+    pairs, level, progress = all_pairs(rows.labels.shape[1]), run.options.level, run.progress
     progress(f"{layer.hook}: {len(pairs):,} pairs")
     here = reading(layer.activations, rows.labels, rows, pairs)
     before = []
@@ -156,13 +150,13 @@ def measure_site(
     progress(f"{layer.hook}: shuffled labels")
     mixed = reading(layer.activations, shuffled(rows), rows, pairs)
     random, statistic, statistics = None, float("nan"), list[float]()
-    if reinitialisations and here.errors.observed.any():
+    if n_random and here.errors.observed.any():
         progress(f"{layer.hook}: random layers")
         random = _errors(layer.reinitialised(rows.seed), rows.labels, rows, pairs)
         compare = _Comparison(here.errors, rows, layer.activations.shape[1])
         statistic = compare(layer.activations)
-        for draw in range(reinitialisations):
-            progress(f"{layer.hook}: random layer {draw + 1} of {reinitialisations}")
+        for draw in range(n_random):
+            progress(f"{layer.hook}: random layer {draw + 1} of {n_random}")
             statistics.append(compare(layer.reinitialised(rows.seed + draw)))
     intersections, higher = _constructions(layer, rows, pairs, level)
     return SiteErrors(
@@ -184,13 +178,13 @@ def measure_site(
 
 
 def against_more(
-    layer: Layer, rows: Split, site: SiteErrors, most: int, progress: Callable[[str], None]
+    run: Run[Any], layer: Layer, rows: Split, site: SiteErrors, most: int
 ) -> SiteErrors:
     """Compare the layer with up to `most` random layers, until one reads the pairs as well."""
     compare = _Comparison(site.here, rows, layer.activations.shape[1])
     statistics = site.random_statistics.tolist()
     while len(statistics) < most and min(statistics) > site.statistic:
-        progress(f"{layer.hook}: random layer {len(statistics) + 1} of {most}")
+        run.progress(f"{layer.hook}: random layer {len(statistics) + 1} of {most}")
         statistics.append(compare(layer.reinitialised(rows.seed + len(statistics))))
     return replace(site, random_statistics=np.array(statistics))
 
