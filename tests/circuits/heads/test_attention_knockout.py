@@ -255,6 +255,29 @@ def test_what_is_left_is_attention_without_the_targets(case):
     assert float((left * targets).abs().max()) < 1e-12
 
 
+@pytest.mark.parametrize(("left", "scaled"), [(1.5, True), (0.7, False)])
+def test_too_little_left_is_measured_by_what_there_was(left, scaled):
+    """Beside a sink: the keys have half of the attention, and `left` times its LEAST_LEFT stays."""
+    kept = 0.5 * left * LEAST_LEFT
+    pattern = torch.tensor([[[0.5 - kept, kept]]], dtype=torch.float64)
+    found, missing = _taken(pattern, torch.tensor([[[True, False]]]), "renormalize")
+    assert found[0, 0, 1].item() == pytest.approx(0.5 if scaled else kept)
+    assert missing.item() == pytest.approx(0 if scaled else 0.5 - kept)
+
+
+def test_progress_is_told_at_every_sixteenth_knockout():
+    told = []
+    model = induction_gqa()
+    heads = [Head(layer, head) for layer in range(2) for head in range(model.cfg.n_heads)]
+    knockouts = [
+        *(Knockout(way=w, output=frozenset([h])) for w in ("mean", "zero") for h in heads),
+        *(Knockout(frozenset([h]), "previous-token", way) for way in WAYS for h in heads),
+    ][:33]
+    runner = runner_of(model, rows=2, progress=told.append)
+    runner.readings(knockouts, runner.task.rows)
+    assert len(told) == -(-len(knockouts) // 16)
+
+
 @given(patterns(), st.integers(0, 99))
 def test_the_control_takes_as_much_from_elsewhere_or_all_there_is(case, seed):
     pattern, targets, seen = case

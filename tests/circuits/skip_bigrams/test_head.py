@@ -9,6 +9,7 @@ import torch
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
+from interp_toolkit.circuits.skip_bigrams.analysis import bigram_figures
 from interp_toolkit.circuits.skip_bigrams.head import skip_bigrams_of
 from interp_toolkit.circuits.skip_bigrams.scores import Features, Form, PairScores
 from interp_toolkit.errors import InputError
@@ -147,6 +148,9 @@ def test_the_histogram_holds_all_pairs_and_its_null_as_many(planted) -> None:
     found = skip_bigrams_of((head.W_Q, head.W_K), head.features)
     assert sum(found.histogram.pairs) == found.n_pairs == 256**2
     assert sum(found.histogram.null) == pytest.approx(found.n_pairs)
+    edges = np.array(found.histogram.edges)
+    bars = bigram_figures(found)[0].data[0]
+    np.testing.assert_allclose(bars["x"], edges[:-1] + np.diff(edges) / 2)
 
 
 def test_a_small_memory_gives_the_same(planted) -> None:

@@ -93,7 +93,7 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, texts
     monkeypatch.setitem(study.PRESETS, "small", TINY)
     result = study.THROUGHPUT.run("small", 2, Runner(tmp_path, workers=1))
     assert [one["seed"] for one in result.jobs.values()] == [0, 1]
-    texts(result.verdict)
+    texts(result.verdict, numbers=False)
     [figure] = result.figures()
     go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
     assert "Every repeat" in to_html([result])
