@@ -56,20 +56,6 @@ def test_one_claim_needs_no_list(tmp_path, texts):
 
 
 @pytest.mark.parametrize(
-    ("sentence", "relation", "says"),
-    [
-        ("L5H1 and L6H9 are induction heads", "induction", "contributes"),
-        ("L5H1, L6H9 attend to the previous token", "previous-token", "attends"),
-        ("L5H1 and L6H9 implement induction", "induction", "carries"),
-    ],
-)
-def test_sentences(sentence, relation, says, texts):
-    claim = as_claim(sentence)
-    assert (claim.heads, claim.relation, claim.says) == ((Head(5, 1), Head(6, 9)), relation, says)
-    texts(claim.text)
-
-
-@pytest.mark.parametrize(
     "given",
     [
         {},
@@ -94,10 +80,6 @@ def test_sentences(sentence, relation, says, texts):
         {"direction": [10**400], "hook": "h"},
         {"circuit": "a\0b.json"},
         {"circuit": "/dev/zero"},
-        "L1H0 is not an induction head",
-        "L1H0 isn't an induction head",
-        "No induction is carried by L1H0",
-        "only L1H0 is an induction head",
         "what a lovely day",
         "L1H0 is a fine head",
         7,

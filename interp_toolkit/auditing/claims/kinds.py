@@ -19,6 +19,8 @@ five keys, which gives its kind:
       - algorithm: argmax_piecewise_linear
         layout: 10 list10 11 sorted10
 
+A sentence is a claim about heads if the grammar of `grammar` accounts for every word of it.
+
 A claim in a file may name only files inside that file's folder. Named files are read at once, so
 that a claim in memory is complete and can be sealed (see `seal`). `text` keeps the author's words.
 """
@@ -34,6 +36,7 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from interp_toolkit.auditing.claims.circuit_files import circuit_names, edges_of_file
+from interp_toolkit.auditing.claims.grammar import fields_of, sentence_of
 from interp_toolkit.circuits.sorting.criteria import ARGMAX, MIN_GREATER
 from interp_toolkit.errors import InputError, reason_of, suggestion
 from interp_toolkit.files import RECORD, check_file, read_yaml
@@ -43,11 +46,6 @@ from interp_toolkit.results import head_name
 
 MOST_CLAIMS = 1000
 _HEAD = re.compile(r"^(?:L(\d{1,4})H(\d{1,4})|a(\d{1,4})\.h(\d{1,4})|(\d{1,4})\.(\d{1,4}))$")
-_MORE_THAN_A_CLAIM = re.compile(
-    r"\b(?:not|no|none|never|neither|nor|nobody|nothing|without|only|except|unless|but|or|if|hardly|"
-    r"barely|fails?|cannot)\b|n't\b"
-)
-_IN_TEXT = re.compile(r"\bL(\d{1,4})H(\d{1,4})\b")
 
 
 def as_head(value: Any) -> Any:
@@ -119,12 +117,8 @@ class HeadsClaim(BaseClaim):
 
     @property
     def about(self) -> str:
-        """The claim as text, such as `L5H1's induction attention contributes to the task`."""
-        names = ", ".join(head_name(*head) for head in self.heads)
-        if self.says == "attends":
-            return f"{names} {'has' if len(self.heads) == 1 else 'have'} {self.relation} attention"
-        role = "contributes to the task" if self.says == "contributes" else "is major for the task"
-        return f"{names}'s {self.relation} attention {role}"
+        """The claim as a sentence, such as `L5H1's induction attention contributes to the task`."""
+        return sentence_of(self.heads, self.relation, self.says, self.at_least, self.hops)
 
     def each(self) -> Sequence[BaseClaim]:
         """One claim per head."""
@@ -292,12 +286,12 @@ def as_claim(content: Any, source: str = "the claim", folder: Path | None = None
         >>> as_claim({"heads": ["L5H1"], "relation": "induction"}).about
         "L5H1's induction attention contributes to the task"
         >>> as_claim("L5H1 and L6H9 are induction heads").about
-        "L5H1, L6H9's induction attention contributes to the task"
+        'the induction attention of each of L5H1 and L6H9 contributes to the task'
     """
     if isinstance(content, BaseClaim):
         return content
     if isinstance(content, str):
-        return claim_in_words(content)
+        return HeadsClaim(**fields_of(content), text=content)
     if not isinstance(content, Mapping):
         raise InputError(f"{source} must be a mapping that begins with {', '.join(KINDS)}")
     keys = [str(key) for key in content]
@@ -314,42 +308,6 @@ def as_claim(content: Any, source: str = "the claim", folder: Path | None = None
         raise InputError(f"{source}: {error}") from error
     except OverflowError as error:
         raise InputError(f"{source} contains a number that is too large") from error
-
-
-def claim_in_words(sentence: str) -> HeadsClaim:
-    """A claim about heads, from a sentence such as "L5H1 and L6H9 are induction heads".
-
-    The sentence names a registered detector. "attend" claims attention only; "carry", "implement"
-    or "perform" claim that half of the metric depends on this attention; any other verb claims that
-    the metric depends on it in part.
-
-    Raises:
-        InputError: no head is named, no detector or several, or there is a word that such a claim
-            cannot have ("not", "or", "only", ...).
-    """
-    from interp_toolkit.registry import names
-
-    if match := _MORE_THAN_A_CLAIM.search(sentence.lower()):
-        raise InputError(
-            f"a claim in words cannot contain {match[0]!r}; reword it, or give the claim in a file "
-            "or as options"
-        )
-    heads = [Head(int(layer), int(head)) for layer, head in _IN_TEXT.findall(sentence)]
-    plain = re.sub(r"[\s_-]+", " ", sentence.lower())
-    relations = [name for name in names("detectors") if name.replace("-", " ") in plain]
-    if not heads or len(relations) != 1:
-        raise InputError(
-            f"{sentence!r} is neither a file nor a claim such as 'L5H1 is an induction head' "
-            f"(detectors: {', '.join(names('detectors'))})"
-        )
-    says: Literal["attends", "contributes", "carries"] = "contributes"
-    if re.search(r"\battends?\b", plain):
-        says = "attends"
-    elif re.search(r"\b(carry|carries|implements?|performs?)\b", plain):
-        says = "carries"
-    return HeadsClaim(
-        heads=tuple(dict.fromkeys(heads)), relation=relations[0], says=says, text=sentence
-    )
 
 
 def _file(name: str, folder: Path | None) -> Path:

@@ -5,8 +5,9 @@ correlates, can be read), *interventional* (contributes, is needed, steers: an i
 the metric) and *mechanistic* (implements, computes, uses: the whole path from inputs to answers is
 known). The strongest word of the sentence is compared with the tests that were confirmed.
 Observation supports the first, one intervention the second, and a circuit that is both sufficient
-and necessary, or the criteria of an algorithm, the third. Words are looked up, not interpreted:
-"L1H0 computes nothing" counts as mechanistic too.
+and necessary, or the criteria of an algorithm, the third. A sentence that is itself the claim has
+only the words of `grammar`. In the `text` of a file, words are looked up, not interpreted: "L1H0
+computes nothing" counts as mechanistic too.
 """
 
 from __future__ import annotations

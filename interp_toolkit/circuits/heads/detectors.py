@@ -212,6 +212,22 @@ OURS = (
     "next-token",
     "answer",
 )
+#: phrases for the keys of a pattern, in a claim such as "L5H1 attends to the previous token"
+KEY_PHRASES = {
+    "previous-token": ("the previous token", "the preceding token"),
+    "next-token": ("the next token", "the following token"),
+    "first-token": ("the first token",),
+    "duplicate-token": (
+        "duplicate tokens",
+        "the same token elsewhere",
+        "other occurrences of the same token",
+    ),
+    "induction": tuple(
+        f"the token after an earlier occurrence of {token}"
+        for token in ("its own token", "the same token", "the current token")
+    ),
+    "answer": ("the answer", "occurrences of the answer"),
+}
 
 
 def as_detector(spec: Any, hops: int = 2) -> Detector:
