@@ -79,4 +79,4 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, texts
     texts(result.evidence.not_shown)
     [figure] = result.figures()
     go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
-    texts(to_html([result]))
+    assert result.figures()[0].title in to_html([result])

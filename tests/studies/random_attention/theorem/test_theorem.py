@@ -237,7 +237,7 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, texts
         go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
     page = to_html([result])
     assert "Every fit" in page
-    texts(page)
+    assert result.figures()[0].title in page
     assert "Theirs" not in page
     [still] = [f for f in result.claims if f.claim.startswith("MixiT, W_V alone")]
     assert still.low == pytest.approx(1, abs=1e-3)  # 8 heads span all there is
