@@ -60,11 +60,11 @@ def benchmarks():
 @pytest.fixture(scope="session")
 def analyzed():
     """`analyzed("toy:induction", "heads")`: a result that is made once, and only read."""
-    import interp_toolkit as it
+    analyze = importlib.import_module("interp_toolkit").analyze
 
     @functools.cache
     def result(model, name, **options):
-        return it.analyze(model, name, **options)
+        return analyze(model, name, **options)
 
     return result
 

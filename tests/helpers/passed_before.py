@@ -71,13 +71,21 @@ def _stub(package: str) -> dict[str, str]:
     }
 
 
+def _run(node: ast.AST) -> Iterator[ast.AST]:
+    """Every node but those that only type checkers read."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING")):
+            yield from _run(child)
+
+
 @functools.cache
 def _imported(path: Path) -> frozenset[Path]:
     """The project's files that this one imports, and the packages that these are in."""
     package = path.relative_to(ROOT).parent.as_posix().replace("/", ".")
     names: set[str] = set()
     lazy: dict[str, str] = {}  # "it" -> "interp_toolkit"
-    for node in ast.walk(_parsed(path)):
+    for node in _run(_parsed(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
             lazy |= {alias.asname or alias.name: alias.name for alias in node.names}
@@ -106,6 +114,7 @@ def files_of(module: Path) -> set[Path]:
     looked_up = set(_looked_up(module, everything=bool(LOOKS_UP.search(text))))
     waiting = [
         module,
+        *([ROOT / "interp_toolkit" / "analysis.py"] if "analyzed" in text else []),
         *(f / "conftest.py" for f in module.parents if ROOT in f.parents),
         *looked_up,
     ]

@@ -197,10 +197,10 @@ def _names() -> dict[_Words, list[_Fields]]:
     """The registered detectors by the words of their names."""
     from interp_toolkit.registry import names
 
-    found: dict[_Words, list[_Fields]] = {}
+    fields_of: dict[_Words, list[_Fields]] = {}
     for name in names("detectors"):
-        found.setdefault(_words(name), []).append({"relation": name})
-    return found
+        fields_of.setdefault(_words(name), []).append({"relation": name})
+    return fields_of
 
 
 def _kinds(by_name: Mapping[_Words, list[_Fields]]) -> dict[_Words, list[_Fields]]:
@@ -322,12 +322,12 @@ def _problem(sentence: str, tokens: Sequence[str], reader: _Reader) -> str:
     """The first word that is not understood, and the nearest sentence that is."""
     from interp_toolkit.registry import names
 
-    at, known = reader.furthest, some_of(names("detectors"))
+    at, detectors = reader.furthest, some_of(names("detectors"))
     heads, relations = _heads_in(reader.words[:at]) or _heads_in(reader.words), _relations(reader)
     if not heads and not relations:
         return (
             f"{sentence!r} is neither a file nor a claim such as 'L5H1 is an induction head' "
-            f"(detectors: {known})"
+            f"(detectors: {detectors})"
         )
     after = f" after {tokens[at - 1]!r}" if at else ""
     length = 2 if reader.words[at : at + 1] and reader.words[at] in {*_IN_FORMS, ","} else 1
@@ -335,7 +335,7 @@ def _problem(sentence: str, tokens: Sequence[str], reader: _Reader) -> str:
     if at == len(tokens):
         problem = f"the claim is incomplete{after}"
     if not relations:
-        return f"{problem}; name one attention pattern: {known}"
+        return f"{problem}; name one attention pattern: {detectors}"
     proposed = _proposed(heads[:_MOST_SHOWN] or [Head(5, 1)], relations[0], reader.words)
     return f"{problem}; the nearest claim that is: {proposed}"
 
