@@ -53,9 +53,9 @@ def same_numbers(there, here) -> None:
         assert there == pytest.approx(here, rel=0.02, abs=0.02)
 
 
-def test_an_audit_and_a_doctor_on_a_gpu(texts) -> None:
+def test_an_audit_and_a_doctor_on_a_gpu() -> None:
     on_gpu = it.load("toy:induction", device="cuda")
-    texts(it.audit(on_gpu, "L1H0 is an induction head").status)
+    assert it.audit(on_gpu, "L1H0 is an induction head").status == "confirmed"
     here = it.doctor(it.load("toy:induction", device="cpu"))
     assert it.doctor(on_gpu).status == here.status
 

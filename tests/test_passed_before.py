@@ -23,6 +23,8 @@ def depends(module: str, on: str) -> bool:
         # the data beside a module
         ("toys/test_trained.py", "interp_toolkit/toys/induction.safetensors", True),
         ("test_calibration.py", "tests/conftest.py", True),
+        ("circuits/heads/test_rule.py", "benchmarks/decoys.py", True),  # the fixture `benchmarks`
+        ("studies/test_claims.py", "tests/texts/studies/test_claims.ambr", True),
         ("test_readme.py", "README.md", True),  # starts processes
         ("test_readme.py", "CHANGELOG.md", False),
     ],
@@ -42,30 +44,56 @@ class Item:
 
 
 class Report:
-    def __init__(self, nodeid, outcome, keywords=("long",)):
-        self.nodeid, self.outcome, self.keywords = nodeid, outcome, keywords
+    def __init__(self, nodeid, when, outcome="passed", keywords=("long",)):
+        self.nodeid, self.when, self.outcome, self.keywords = nodeid, when, outcome, keywords
+
+
+PHASES = ("setup", "call", "teardown")
 
 
 def test_what_passed_is_left_out_until_a_file_changes(own_cache, monkeypatch):
-    passed, failed, short = (f"tests/test_stats.py::test_{n}" for n in ("a", "b", "c"))
+    names = ("passed", "failed", "stopped", "short")
+    passed, failed, stopped, short = (f"tests/test_stats.py::test_{name}" for name in names)
     recorder = Recorder()
-    for outcome in ("passed", "passed"):
-        recorder.pytest_runtest_logreport(Report(passed, outcome))
-    for outcome in ("passed", "failed"):
-        recorder.pytest_runtest_logreport(Report(failed, outcome))
-    recorder.pytest_runtest_logreport(Report(short, "passed", ()))
+    for when in PHASES:
+        recorder.pytest_runtest_logreport(Report(passed, when))
+        recorder.pytest_runtest_logreport(Report(short, when, keywords=()))
+        outcome = "failed" if when == "call" else "passed"
+        recorder.pytest_runtest_logreport(Report(failed, when, outcome))
+    recorder.pytest_runtest_logreport(Report(stopped, "setup"))
     recorder.pytest_sessionfinish()
     assert set(records()) == {passed}
     items = [Item(passed), Item(failed)]
     assert left(items, unless_passed=True, one_in=1) == items[1:]
     assert left(items, unless_passed=False, one_in=1) == items
     changed = ROOT / "interp_toolkit" / "stats.py"
-    content = passed_before._content
-    monkeypatch.setattr(
-        passed_before, "_content", lambda path: b"new" if path == changed else content(path)
-    )
+    monkeypatch.setattr(passed_before, "_content", Contents(changed))
     digest.cache_clear()
     assert left(items, unless_passed=True, one_in=1) == items
+    digest.cache_clear()
+
+
+class Contents:
+    """The contents of all files, but that one is another than it is."""
+
+    def __init__(self, changed):
+        self.changed, self.true = changed, passed_before._content
+
+    def __call__(self, path):
+        return b"new" if path == self.changed else self.true(path)
+
+    def cache_clear(self):
+        pass
+
+
+def test_what_passed_while_a_file_was_changed_is_not_recorded(own_cache, monkeypatch):
+    recorder = Recorder()
+    recorder.pytest_runtest_logreport(Report("tests/test_stats.py::test_a", "setup"))
+    monkeypatch.setattr(passed_before, "_content", Contents(ROOT / "interp_toolkit" / "stats.py"))
+    for when in PHASES[1:]:
+        recorder.pytest_runtest_logreport(Report("tests/test_stats.py::test_a", when))
+    recorder.pytest_sessionfinish()
+    assert records() == {}
     digest.cache_clear()
 
 

@@ -6,7 +6,7 @@ What a test compares is a status, a number, a name or an option. A phrase of WOR
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,9 @@ def phrases(source: str) -> list[str]:
     constants = _assigned(tree.body)
     found = set(_in(tree, constants))
     for function in functions:
-        found |= set(_in(function, constants | _assigned(function.body) | _parameters(function)))
+        found |= set(
+            _in(function, constants | _assigned(ast.walk(function)) | _parameters(function))
+        )
     return [f"{line}: {text}" for line, text in sorted(found)]
 
 
@@ -68,7 +70,7 @@ def _texts(node: ast.expr) -> Iterator[ast.Constant | ast.Name]:
         yield from _texts(node.args[0])
 
 
-def _assigned(body: list[ast.stmt]) -> dict[str, str]:
+def _assigned(body: Iterable[ast.AST]) -> dict[str, str]:
     """Names that are bound to a text."""
     return {
         target.id: node.value.value

@@ -43,7 +43,7 @@ from interp_toolkit.errors import InputError, first_line, suggestion
 
 LOCAL, DASK = "local", "dask"
 DEATHS = 2  # of workers under one job, after which the job has failed
-LOOK_AFTER = 5  # seconds between looks at processes that have not answered
+LOOK_AFTER = 5  # seconds without an answer, after which processes are looked at
 PATIENCE = 10  # seconds for a Dask scheduler to answer and for its first worker to be there
 Submit = Callable[..., "Future[Attempt]"]  # of a function and its arguments, to one worker
 _ONE_THREAD = {f"{of}_NUM_THREADS": "1" for of in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
@@ -104,6 +104,7 @@ def attempts(
         idle = [new_worker() for _ in range(min(count, len(jobs)))]
         waiting, deaths = deque(jobs), Counter[str]()
         running: dict[Future[Attempt], tuple[Job, Submit]] = {}
+        missed: set[Future[Attempt]] = set()  # without a process at the last look
         while waiting or running:
             while waiting and idle:
                 job, submit = waiting.popleft(), idle.pop()
@@ -115,7 +116,10 @@ def attempts(
                     waiting.appendleft(job)
                     idle.append(new_worker())
             done, _ = wait(running, LOOK_AFTER, return_when=FIRST_COMPLETED)
-            lost = {future for future, (_, submit) in running.items() if _is_gone(submit)}
+            silent = (
+                set() if done else {f for f, (_, submit) in running.items() if _is_gone(submit)}
+            )
+            lost, missed = silent & missed, silent
             for future in done | lost:
                 job, submit = running.pop(future)
                 try:
@@ -137,7 +141,10 @@ def attempts(
 
 
 def _is_gone(submit: Submit) -> bool:
-    """Whether the process behind this `submit` has ended; loky once never said so of one."""
+    """Whether no process is behind this `submit`; loky once never said so of one.
+
+    A worker that grew is without one for a moment, until loky has started the next.
+    """
     worker = getattr(submit, "__self__", None)
     return isinstance(worker, ProcessPoolExecutor) and not any(
         process.is_alive() for process in list(worker._processes.values())

@@ -29,10 +29,15 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (ROOT, ROOT / "tests" / "helpers", ROOT / "benchmarks", ROOT / "tests")  # to import from
 LOOKS_AROUND = re.compile(
-    r"\bsubprocess\b|__file__|\bcall\(|multiprocessing|pytester|import_module"
+    r"\bsubprocess\b|__file__|\bcall\(|multiprocessing|pytester|import_module|\bbenchmarks\b|suite"
 )
 LOOKS_UP = re.compile(r"\bregistry\b|\bnames\(|CATALOGUE")
 NOT_READ = {"CHANGELOG.md"}
+#: what changes a test without a file: checks of every shape, and the kernels of a processor
+VARIABLES = (
+    *("INTERP_EVERY_SHAPE", "OPENBLAS_CORETYPE", "ATEN_CPU_CAPABILITY", "MKL_CBWR"),
+    "ONEDNN_MAX_CPU_ISA",
+)
 
 
 def record_file() -> Path:
@@ -106,11 +111,12 @@ def _imported(path: Path) -> frozenset[Path]:
 
 
 def files_of(module: Path) -> set[Path]:
-    """Every file of the project on which a module of tests depends."""
+    """Every file of the project on which a module of tests depends, its golden texts too."""
     text = module.read_text(encoding="utf-8")
     if LOOKS_AROUND.search(text):
         return set(_all_files())
-    found: set[Path] = set()
+    golden = ROOT / "tests" / "texts" / module.relative_to(ROOT / "tests").with_suffix(".ambr")
+    found: set[Path] = {golden} if golden.is_file() else set()
     looked_up = set(_looked_up(module, everything=bool(LOOKS_UP.search(text))))
     waiting = [
         module,
@@ -161,7 +167,8 @@ def _content(path: Path) -> bytes:
 @functools.cache
 def _versions() -> bytes:
     installed = sorted({f"{d.metadata['Name']}=={d.version}" for d in distributions()})
-    return "\n".join([sys.version, *installed]).encode()
+    given = [f"{name}={os.environ.get(name)}" for name in VARIABLES]
+    return "\n".join([sys.version, *given, *installed]).encode()
 
 
 @functools.cache
@@ -171,6 +178,10 @@ def digest(module: Path) -> str:
     for path in sorted(files_of(module)):
         total.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + _content(path))
     return total.hexdigest()
+
+
+def _is_ours(module: Path) -> bool:
+    return ROOT / "tests" in module.parents
 
 
 def records() -> dict[str, str]:
@@ -187,34 +198,52 @@ def left(items: Iterable[pytest.Item], *, unless_passed: bool, one_in: int) -> l
     return [
         item
         for item in items
-        if passed.get(item.nodeid) != digest(item.path)
-        and int.from_bytes(
-            hashlib.sha256(f"{item.nodeid} {digest(item.path)}".encode()).digest()[:4], "big"
+        if not _is_ours(item.path)
+        or (
+            passed.get(item.nodeid) != digest(item.path)
+            and int.from_bytes(
+                hashlib.sha256(f"{item.nodeid} {digest(item.path)}".encode()).digest()[:4], "big"
+            )
+            % one_in
+            == 0
         )
-        % one_in
-        == 0
     ]
 
 
 class Recorder:
-    """Keeps which long tests passed, in the process that the workers report to."""
+    """Keeps which long tests passed, in the process that the workers report to.
+
+    A file that changes while the tests run is on neither side: such a test is not recorded.
+    """
 
     def __init__(self) -> None:
-        self._outcomes: dict[str, set[str]] = {}
+        self._outcomes: dict[str, dict[str, str]] = {}
+        self._before: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Of tests that take long, every phase counts: set-up, call, teardown."""
         if "long" in report.keywords or report.nodeid.startswith("tests/studies/"):
-            self._outcomes.setdefault(report.nodeid, set()).add(report.outcome)
+            module = report.nodeid.split("::")[0]
+            if module not in self._before and _is_ours(ROOT / module):
+                self._before[module] = digest(ROOT / module)
+            self._outcomes.setdefault(report.nodeid, {})[report.when or ""] = report.outcome
 
     def pytest_sessionfinish(self) -> None:
         """Add what passed to the records."""
-        passed = [nodeid for nodeid, found in self._outcomes.items() if found == {"passed"}]
-        if not passed:
+        whole = dict.fromkeys(("setup", "call", "teardown"), "passed")
+        passed = [nodeid for nodeid, phases in self._outcomes.items() if phases == whole]
+        _content.cache_clear()
+        digest.cache_clear()
+        now = {module: digest(ROOT / module) for module in self._before}
+        found = {
+            nodeid: now[module]
+            for nodeid in passed
+            if (module := nodeid.split("::")[0]) in now and now[module] == self._before[module]
+        }
+        if not found:
             return
-        found = records() | {nodeid: digest(ROOT / nodeid.split("::")[0]) for nodeid in passed}
         path = record_file()
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}")
-        part.write_text(json.dumps(found, indent=0), encoding="utf-8")
+        part.write_text(json.dumps(records() | found, indent=0), encoding="utf-8")
         part.replace(path)

@@ -53,11 +53,11 @@ def test_another_format(tiny):
 
 
 @pytest.mark.parametrize("at", [8, 16])
-def test_counts_without_end(tiny, at, texts):
+def test_counts_without_end(tiny, at):
     content = bytearray(tiny.read_bytes())
     content[at : at + 8] = struct.pack("<Q", 2**62)
     tiny.write_bytes(content)
-    texts(refusal(tiny))
+    assert "longer than" in refusal(tiny)
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,10 @@ def test_a_context_without_end_takes_no_memory(tmp_path):
     assert load(write_tiny(tmp_path / "tiny.gguf", context_length=2**31)).cfg.n_ctx == 2**31
 
 
-def test_an_architecture_that_is_unknown(tmp_path, texts):
-    texts(refusal(write_tiny(tmp_path / "tiny.gguf", "nosuch")))
+def test_an_architecture_that_is_unknown(tmp_path):
+    assert "nosuch" in refusal(write_tiny(tmp_path / "tiny.gguf", "nosuch"))
 
 
-def test_settings_are_not_for_such_files(tiny, texts):
-    with pytest.raises(InputError, match="n_heads", check=texts):
+def test_settings_are_not_for_such_files(tiny):
+    with pytest.raises(InputError, match="own configuration; n_heads"):
         load(tiny, n_heads=4)

@@ -79,6 +79,7 @@ def test_quantities_alone_are_status_and_keys(texts) -> None:
         return run.result("so", settings={}, quantities=quantities)
 
     result = Study(**{**vars(TOY), "report": compared}).run("small", 1, Runner(workers=1))
+    assert result.status == "partly_reached"
     texts(result.evidence.reason)
     assert "claims" not in result.to_dict()
     assert [table.title for table in result.tables()] == ["Theirs beside ours"]

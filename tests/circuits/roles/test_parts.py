@@ -102,11 +102,11 @@ def test_what_cancels_in_all_is_not_said_to_cost_nothing_downstream(texts) -> No
     none, small = Share(0.0, -0.01, 0.01), Share(-0.1, -0.15, -0.05)
     some, more = Share(0.1, 0.05, 0.15), Share(0.12, 0.08, 0.16)
     assert inhibits(check(none, small, more, more))[0] == "undecided"
-    texts(inhibits(check(none, small, some, some)))
+    alone = inhibits(check(none, small, some, some))
     nothing = inhibits(check(some, some, none, some))
-    texts(nothing)
     overlap = inhibits(check(some, more, some, some))
-    texts(overlap)
+    assert [words[0] for words in (alone, nothing, overlap)] == ["undecided", "no", "undecided"]
+    texts(words[1] for words in (alone, nothing, overlap))
 
 
 def head_role(layer: int, kind: str, word: RoleWord) -> HeadRole:

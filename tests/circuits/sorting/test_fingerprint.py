@@ -169,7 +169,7 @@ def test_models_trained_on_other_tasks_are_neither(trained_otherwise, task: str)
 
 
 @pytest.mark.slow
-def test_with_a_norm_the_tables_are_approximate_and_said_to_be(texts) -> None:
+def test_with_a_norm_the_tables_are_approximate_and_said_to_be() -> None:
     config = SortTraining(
         n_values=6,
         shortest=1,
@@ -185,7 +185,7 @@ def test_with_a_norm_the_tables_are_approximate_and_said_to_be(texts) -> None:
     found = sorting_fingerprint(model, str(config.layout), **QUICK)
     assert not found.weights.exact
     assert found.weights.residual < 1e-6  # of the logits before the norm divides them
-    texts(found.notes)
+    assert any("norm" in note for note in found.notes)
     states = {m.name: m.state for m in found.criteria}
     assert states["logit_slope_error"] == states["kink_r2"] == "strong"
     assert set(states.values()) <= {"weak", "strong"}
