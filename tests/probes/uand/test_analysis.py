@@ -75,7 +75,7 @@ def verdict(constructed):
 
 def test_the_construction_is_read_here_and_no_better_than_random(verdict, texts):
     assert verdict.status == "uninformative"
-    texts(verdict.evidence.reason)
+    texts(verdict.evidence.reason, numbers=False)
     site = verdict.layers[0]
     assert site.counts["computed"] >= 60
     assert site.counts["before"] == 0
@@ -84,8 +84,8 @@ def test_the_construction_is_read_here_and_no_better_than_random(verdict, texts)
     assert site.p_better > 0.05
     assert site.intersections["named_count"] == 66
     assert not site.intersections["targeted"]
-    texts(verdict.headline)
-    texts(verdict.verdict)
+    texts(verdict.headline, numbers=False)
+    texts(verdict.verdict, numbers=False)
 
 
 def test_plotly_takes_its_figures(verdict):
@@ -225,7 +225,7 @@ def test_ands_that_the_input_has_are_present_before(texts):
     assert found.layers[0].counts == {
         "computed": 0, "before": 36, "absent": 0, "undecided": 0, "unseen": 0,
     }  # fmt: skip
-    texts(found.headline)
+    texts(found.headline, numbers=False)
     first = UAND(model, data=data, hooks="blocks.0.mlp.hook_post")
     assert first.layers[0].counts["computed"] > 0
 
@@ -332,7 +332,7 @@ def test_quantiles_are_of_the_pairs_that_were_seen():
 
 def test_what_attention_may_have_brought_is_said(texts):
     found = UAND(it.load("toy:uand"), hooks="resid_post", reinitialisations=0)
-    texts(found.verdict)
+    texts(found.verdict, numbers=False)
     assert found.evidence.behind_attention
 
 
@@ -351,14 +351,14 @@ def test_several_layers_need_more_draws(constructed, texts):
     status, first, words = judged(19, 0.05, 1)
     assert status == "computed"
     assert "are computed at" in first
-    texts(words)
+    texts(words, numbers=False)
     for draws, p, n_layers in ((19, 0.05, 2), (3, 0.25, 1), (0, math.nan, 1)):
         status, first, words = judged(draws, p, n_layers)
         assert status == "undecided"
         assert "is undecided" in words
     status, first, words = judged(19, 0.05, 1, mean_worst=0.389)
     assert status == "uninformative"
-    texts(first)
+    texts(first, numbers=False)
     status, first, words = judged(40, 2 / 41, 2)
     assert status == "uninformative"
 
@@ -388,7 +388,7 @@ def test_without_random_layers_nothing_is_computed(constructed, texts):
     alone = UAND(constructed, data=inputs(), reinitialisations=0)
     assert alone.layers[0].counts["computed"] >= 60
     assert alone.status == "undecided"
-    texts(alone.verdict)
+    texts(alone.verdict, numbers=False)
 
 
 def test_prompts_that_differ_after_the_place_are_one_group(constructed):
@@ -490,7 +490,7 @@ def test_a_trained_layer_is_held_against_its_own_re_initialisations(texts, analy
     assert len(site.random_mean_worst) == 19
     assert site.p_better == 0.05
     assert site.mean_worst < min(site.random_mean_worst)
-    texts(found.verdict)
+    texts(found.verdict, numbers=False)
     assert site.intersections is None
 
 
@@ -521,7 +521,7 @@ def test_a_function_that_cannot_be_read_says_why(texts):
     assert gate["worst"] > 1
     assert gate["fitted"]["worst"] < gate["worst"]
     assert gate["summary"] in found.verdict
-    texts(gate["summary"])
+    texts(gate["summary"], numbers=False)
     columns = found.tables()[-1].columns
     assert list(columns[-2:]) == ["fitted to itself", "after offset "]
 
@@ -540,7 +540,7 @@ def test_any_hook_point_can_be_asked(constructed):
 def test_rare_features_are_left_out_and_counted(constructed, texts):
     found = UAND(constructed, data=inputs(), most_features=6, reinitialisations=0)
     assert found.features["count"] == 6
-    texts(found.features["left_out"])
+    texts(found.features["left_out"], numbers=False)
 
 
 @pytest.mark.parametrize(

@@ -89,11 +89,11 @@ def test_study_from_made_rates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert [q.reached for q in paper.quantities[:2]] == [False, False]
 
 
-def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, texts) -> None:
+def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(study.PRESETS, "small", TINY)
     result = study.THROUGHPUT.run("small", 2, Runner(tmp_path, workers=1))
     assert [one["seed"] for one in result.jobs.values()] == [0, 1]
-    texts(result.verdict, numbers=False)
+    assert "CPU thread" in result.verdict
     [figure] = result.figures()
     go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
     assert "Every repeat" in to_html([result])
