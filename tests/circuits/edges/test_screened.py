@@ -9,7 +9,7 @@ import pytest
 from interp_toolkit.circuits.edges import checks, screened, search
 from interp_toolkit.circuits.edges.analysis import evidence_of, headline, sentences, status_of
 from interp_toolkit.circuits.edges.checks import Measured
-from interp_toolkit.circuits.edges.wiring import Wiring
+from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring
 from interp_toolkit.circuits.metrics.prompts import repeated_prompts
 from interp_toolkit.toys.hand_set import induction as toys
 
@@ -243,3 +243,19 @@ def test_the_circuit_is_connected_and_its_edges_are_tested(large):
     assert set(large.wiring.connected(kept)) == set(kept)
     assert 0 <= large.checks.needed <= large.checks.tested <= screened.BLOCK
     assert set(large.checks.chosen_again) == set(kept)
+
+
+def test_additions_are_edges_between_included_nodes_and_new_nodes_with_all_theirs():
+    start, end, one, other, third = (
+        *(Node("input"), Node("logits"), Node("head", 0, 0)),
+        *(Node("head", 0, 1), Node("head", 1, 0)),
+    )
+    included = {Edge(start, one, "v"), Edge(one, end)}
+    between = {Edge(start, end), Edge(start, one, "k")}
+    of_other = {Edge(start, other, "v"), Edge(other, end)}
+    among_new = {Edge(other, third, "v")}  # both nodes are new
+    everything = [*included, *between, *of_other, *among_new]
+    found = search._additions(everything, included)
+    assert len(found) == 3
+    assert of_other in found
+    assert all({edge} in found for edge in between)

@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -289,6 +290,15 @@ def test_the_control_takes_as_much_from_elsewhere_or_all_there_is(case, seed):
     asked = targets.any(-1)
     assert bool((got[asked] >= torch.minimum(wanted, all_others)[asked] - 1e-12).all())
     assert not taken[~asked].any()
+
+
+@pytest.mark.parametrize(
+    ("highs", "as_much"), [([], False), ([0.0], True), ([0.0, 0.9], False), ([0.01, 0.0], True)]
+)
+def test_elsewhere_costs_as_much_only_where_no_control_leaves_an_excess(highs, as_much):
+    excess = {str(n): {"mean": Share(-0.1, -0.2, high)} for n, high in enumerate(highs)}
+    knockouts = SimpleNamespace(beyond_control=lambda heads: excess)
+    assert Knockouts._as_much_elsewhere(knockouts, frozenset([Head(0, 0)])) is as_much
 
 
 def test_what_is_measured_first_takes_no_more_memory_than_a_pass():

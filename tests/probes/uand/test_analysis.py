@@ -521,6 +521,8 @@ def test_a_function_that_cannot_be_read_says_why(texts):
     assert gate["worst"] > 1
     assert gate["fitted"]["worst"] < gate["worst"]
     assert gate["summary"] in found.verdict
+    assert "weights of 10" in gate["summary"]
+    assert "weight 4," in gate["summary"]
     texts(gate["summary"], numbers=False)
     columns = found.tables()[-1].columns
     assert list(columns[-2:]) == ["fitted to itself", "after offset "]
