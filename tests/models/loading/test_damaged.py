@@ -421,3 +421,14 @@ def test_a_name_the_hub_does_not_have(texts):
     with pytest.raises(InputError, check=texts) as error:
         load("no-such-organisation/no-such-model")
     assert "\n" not in str(error.value)
+
+
+def test_where_layers_and_embeddings_disagree_the_more_tensors_are_right(tmp_path, model):
+    """Three tensors are 5 wide, four of two layers as wide as the model: the three are named."""
+    state = dict(model.state_dict())
+    for name, axis in (("embed.W_E", 1), ("pos_embed.W_pos", 1), ("unembed.W_U", 0)):
+        state[name] = state[name].narrow(axis, 0, 5)
+    torch.save(state, tmp_path / "model.pt")
+    message = refusal(tmp_path / "model.pt")
+    assert "embed.W_E" in message
+    assert "attn.W_" not in message
