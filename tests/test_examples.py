@@ -21,7 +21,7 @@ def test_an_example(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     runpy.run_path(str(script), run_name="__main__")
     if script.stem == "xor_demo":
         said = capsys.readouterr().out
-        assert [said.count(f"{sign} XOR") for sign in "✗✓?"] == [1, 1, 1]
+        assert all(f"{sign} XOR" in said for sign in "✗✓?")
         assert (tmp_path / "report.html").stat().st_size > 1e6
     if script.stem == "induction_heads":
         said = " ".join(capsys.readouterr().out.replace("│", " ").split())
@@ -39,7 +39,8 @@ def test_an_example(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert len(rows) == 10
     if script.stem == "sorting":
         said = " ".join(capsys.readouterr().out.split())
-        assert said.count("smallest value above") == said.count("piecewise-linear functions") == 2
+        assert said.count("smallest value above") >= 2
+        assert said.count("piecewise-linear functions") >= 2
         assert "output [" in said
         assert (tmp_path / "sorting.html").stat().st_size > 1e6
     if script.stem == "superposition":
