@@ -189,7 +189,11 @@ def a_kind(value: Any) -> str:
     """The type of a value for a message, without its content: `a list`, `an int`, `None`."""
     if value is None:
         return "None"
-    name = type(value).__name__
+    return with_article(type(value).__name__)
+
+
+def with_article(name: str) -> str:
+    """`a list`, `an int`."""
     with_an = name[:1].lower() in tuple("aeio") or name.startswith(_SPELLED_WITH_AN)
     return f"{'an' if with_an else 'a'} {name}"
 

@@ -264,6 +264,11 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
+def prefixed(progress: Callable[[str], None], what: str) -> Callable[[str], None]:
+    """A progress function that tells what each step belongs to, such as an analysis."""
+    return lambda step: progress(f"{what}: {step}")
+
+
 def listed(names: Sequence[str], most: int = 3) -> str:
     """The first names, and the number of the others."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

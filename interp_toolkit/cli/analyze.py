@@ -136,8 +136,9 @@ def _run(
     """Append a model's results to `results`."""
     from interp_toolkit import analysis
     from interp_toolkit.cli.outputs import progress
-    from interp_toolkit.cli.probe_flags import checked, prefixed
+    from interp_toolkit.cli.probe_flags import checked
     from interp_toolkit.finding import InterruptedAnalysis, shown_early
+    from interp_toolkit.formatting import prefixed
     from interp_toolkit.options import Options, read_options
 
     chosen = checked(named, probe_options, named=True) if named else {}

@@ -201,8 +201,3 @@ def checked(
         )
         for probe, fields in taken.items()
     }
-
-
-def prefixed(say: Callable[[str], None], probe: str) -> Callable[[str], None]:
-    """A progress function that prefixes the analysis' name."""
-    return lambda step: say(f"{probe}: {step}")

@@ -28,7 +28,7 @@ from itertools import product
 from typing import Any
 
 from interp_toolkit.circuits.heads.detectors import KEY_PHRASES, OURS
-from interp_toolkit.errors import InputError, some_of
+from interp_toolkit.errors import InputError, some_of, with_article
 from interp_toolkit.models.model import Head
 from interp_toolkit.results import head_name
 
@@ -366,4 +366,4 @@ def _proposed(heads: Sequence[Head], relation: str, words: Sequence[str]) -> str
         return sentence_of(heads, relation, "attends")
     if len(heads) > 1:
         return f"{_listed(heads)} are {relation} heads"
-    return f"{_listed(heads)} is {'an' if relation[0] in 'aeiou' else 'a'} {relation} head"
+    return f"{_listed(heads)} is {with_article(relation)} head"

@@ -83,7 +83,7 @@ from interp_toolkit.circuits.weights.self_scores import weight_scores
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.finding import Run, analysis
-from interp_toolkit.formatting import in_words
+from interp_toolkit.formatting import in_words, prefixed
 from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.about.record import digest_of_tokens, provenance
 from interp_toolkit.models.loading.formats.headless import without_logits
@@ -539,10 +539,6 @@ def _ablate(
     }, notes
 
 
-def _prefixed(progress: Callable[[str], None], what: str) -> Callable[[str], None]:
-    return lambda step: progress(f"{what}: {step}")
-
-
 def _readers(
     run: Run[Any], results: _KnockoutResults, large: bool, view: Callable[[], ModelWeights]
 ) -> tuple[list[Reader], list[str]]:
@@ -588,7 +584,7 @@ def _readers(
                 composition=composition,
                 view=view(),
                 memory=run.memory,
-                progress=_prefixed(run.progress, f"composition with {head_name(*at)}"),
+                progress=prefixed(run.progress, f"composition with {head_name(*at)}"),
             )
         except (InputError, InterventionError) as error:
             notes.append(f"composition was not tested: {error}")

@@ -8,6 +8,7 @@ Invalid activations raise InputError, mostly with scikit-learn's message.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -76,6 +77,7 @@ def truth_values(table: str, features: Any) -> Bool[np.ndarray, " batch"]:
     return np.asarray(np.array([bit == "1" for bit in table])[index])
 
 
+@cache  # truth values are asked for more often than errors are shown
 def _features_not_values(table: str, n_features: int) -> str:
     """The remedy for labels, the function's values, where its features are taken."""
     bits = {1: "the bit as a column", 2: "the two bits"}.get(n_features, f"the {n_features} bits")
