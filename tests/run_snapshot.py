@@ -35,6 +35,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+sys.path.insert(0, str(Path(__file__).parent / "helpers"))
+
+from shown import page, steady
+
 RELATIVE = 1e-9
 ABSOLUTE = 1e-12  # of numbers that are zero but for rounding
 CHANGES = Path(__file__).with_name("snapshot_changes.yaml")
@@ -220,12 +224,6 @@ def command(line: list[str]) -> Any:
 
 def record(result: Any) -> dict[str, Any]:
     """A result as plain data: JSON, tables, figures and what the terminal shows."""
-    from rich.console import Console
-
-    from interp_toolkit.report import render
-
-    shown = io.StringIO()
-    render([result], Console(file=shown, width=100, force_terminal=False, no_color=True))
     tables = [
         [t.title, t.caption, list(t.columns), list(map(list, t.rows))] for t in result.tables()
     ]
@@ -236,7 +234,7 @@ def record(result: Any) -> dict[str, Any]:
             {"title": f.title, "caption": f.caption, "plot": f.to_plotly().to_plotly_json()}
             for f in result.figures()
         ],
-        "terminal": shown.getvalue().splitlines(),
+        "terminal": page(result),
     }
     return json.loads(json.dumps(plain, default=_plain))
 
@@ -344,10 +342,7 @@ def _steady(value: Any) -> Any:
     """Text without what changes from run to run: times, hashes and places."""
     if not isinstance(value, str):
         return value
-    value = re.sub(r"/\S*/(?:site-packages|models)/", "", value)
-    value = re.sub(r"\b[0-9a-f]{12,}…?|\b[0-9a-f]{8,}…", "HASH", value)
-    value = re.sub(r"\b\d+(\.\d+)? ?(s|ms|min)\b", "TIME", value)
-    return re.sub(r"\b\d{4}-\d\d-\d\d[T ]?[\d:.+]*", "DATE", value)
+    return steady(re.sub(r"/\S*/(?:site-packages|models)/", "", value))
 
 
 def stored(path: Path) -> dict[str, Any]:

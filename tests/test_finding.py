@@ -16,6 +16,7 @@ import plotly.graph_objects as go
 import pytest
 from pydantic import Field
 from rich.console import Console
+from shown import page
 
 import interp_toolkit as it
 from interp_toolkit import registry
@@ -248,13 +249,6 @@ ON_ITS_OWN_TOY = [
 ]
 
 
-def page(finding: Finding) -> Iterator[str]:
-    """What a terminal of 100 columns shows."""
-    shown = io.StringIO()
-    render([finding], Console(file=shown, width=100, force_terminal=False, no_color=True))
-    return map(str.rstrip, shown.getvalue().splitlines())
-
-
 @pytest.mark.parametrize(("name", "toy"), [*product(ported(), TOYS), *ON_ITS_OWN_TOY])
 def test_every_finding_is_short_and_whole(name: str, toy: str, texts, analyzed) -> None:
     reason = registry.find("probes", name).unfit(it.load(toy), None)
@@ -280,4 +274,4 @@ def test_every_finding_is_short_and_whole(name: str, toy: str, texts, analyzed) 
         plain = json.loads(json.dumps(jsonable(figure), allow_nan=False))
         drawn = go.Figure(data=plain["data"], layout=plain["layout"])  # plotly knows all names
         assert len(drawn.data) == len(figure.data)
-    texts(page(finding), numbers="trained" not in toy)
+    texts(map(str.rstrip, page(finding)), numbers="trained" not in toy)

@@ -24,6 +24,8 @@ def depends(module: str, on: str) -> bool:
         ("toys/test_trained.py", "interp_toolkit/toys/induction.safetensors", True),
         ("test_calibration.py", "tests/conftest.py", True),
         ("circuits/heads/test_rule.py", "benchmarks/decoys.py", True),  # the fixture `benchmarks`
+        # f"interp_studies.challenge.families.{module}" in `suite`
+        ("studies/challenge/test_run.py", "interp_studies/challenge/families/xor.py", True),
         ("studies/test_claims.py", "tests/texts/studies/test_claims.ambr", True),
         ("test_readme.py", "README.md", True),  # starts processes
         ("test_readme.py", "CHANGELOG.md", False),

@@ -29,8 +29,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (ROOT, ROOT / "tests" / "helpers", ROOT / "benchmarks", ROOT / "tests")  # to import from
 LOOKS_AROUND = re.compile(
-    r"\bsubprocess\b|__file__|\bcall\(|multiprocessing|pytester|import_module|\bbenchmarks\b|suite"
+    r"\bsubprocess\b|__file__|\bcall\(|multiprocessing|pytester|import_module|\bbenchmarks\b"
 )
+BY_NAME = re.compile(r"(interp_(?:toolkit|studies)(?:\.\w+)+)\.")
 LOOKS_UP = re.compile(r"\bregistry\b|\bnames\(|CATALOGUE")
 NOT_READ = {"CHANGELOG.md"}
 #: what changes a test without a file: checks of every shape, and the kernels of a processor
@@ -84,6 +85,15 @@ def _run(node: ast.AST) -> Iterator[ast.AST]:
             yield from _run(child)
 
 
+def _by_text(text: str) -> set[str]:
+    """The modules of a package from which modules are imported by name: `f"a.b.{module}"`."""
+    package = BY_NAME.fullmatch(text)
+    init = package and _module_file(package[1])
+    if not init:
+        return set()
+    return {f"{package[1]}.{path.stem}" for path in init.parent.glob("*.py")}
+
+
 @functools.cache
 def _imported(path: Path) -> frozenset[Path]:
     """The project's files that this one imports, and the packages that these are in."""
@@ -103,6 +113,8 @@ def _imported(path: Path) -> frozenset[Path]:
     for node in ast.walk(_parsed(path)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             names.add(_stub(lazy.get(node.value.id, "")).get(node.attr, ""))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names |= _by_text(node.value)
     found = set()
     for name in names:
         parts = name.split(".")
