@@ -1,30 +1,30 @@
 """Statistics shared by the analyses: intervals, p-values, corrections for many tests.
 
-- Means over prompts: Student's t interval (`mean_interval`, `estimate`), t tests, Fieller's
-  interval of a ratio (`ratio_interval`).
-- Proportions and other bounded values: the exact interval (`clopper_pearson`), and intervals that
-  stay wide if few prompts differ from the others (`mean_of_shares`, `ratio_share`).
+- Means over prompts: Student's t interval (`mean_interval`), the same but no narrower than unseen
+  prompts allow (`estimate`), t tests, Fieller's interval of a ratio (`ratio_interval`).
+- Proportions and other bounded values: exact intervals (`clopper_pearson`, `bounded_interval`,
+  `mean_of_shares`), and their joint with Fieller's (`ratio_share`).
 - P-values of many tests: sign flips with the largest statistic (Westfall & Young), Holm, Simes,
   Benjamini & Hochberg, Benjamini & Yekutieli.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from jaxtyping import Float, Num
-from scipy import stats
+from scipy import optimize, special, stats
 
 from interp_toolkit.errors import InputError
 
 LEVEL = 0.05  # of significance
 COVERAGE = 0.95  # of intervals
-#: prompts that must differ for a t interval of a proportion; with fewer, exact bounds are used
-FEWEST_CHANGED = 30
-ALIKE = 0.05  # of the metric: prompts that differ by less count as equal
+UNSEEN = 8.0  # times the median effect: how far a prompt may differ where all that were drawn agree
+ALIKE = 0.6  # interquartile range over the median from which prompts are not alike
 FLIPS = 4000  # draws of signs
 FLIPS_AT_ONCE = 250
 TIE = 1e-6  # relative: statistics that differ by less are tied
@@ -52,7 +52,7 @@ class Estimate:
 
     Attributes:
         mean: mean over prompts.
-        low, high: ends of its interval, by default a t interval at 95 %.
+        low, high: ends of its interval, by default at 95 % (see `estimate`).
         p_value: two-sided, against a mean of zero.
         n: number of prompts.
     """
@@ -68,16 +68,48 @@ class Estimate:
         return replace(self, low=max(self.low, -bound), high=min(self.high, bound))
 
 
-def estimate(values: Float[np.ndarray, " row"], coverage: float = COVERAGE) -> Estimate:
-    """The mean over prompts with its t interval; for paired comparisons, pass the differences.
+def estimate(
+    values: Float[np.ndarray, " row"], coverage: float = COVERAGE, unseen: float = 0.0
+) -> Estimate:
+    """The mean over prompts with its interval; for paired comparisons, pass the differences.
 
-    Raises InputError for fewer than two prompts, which have no variance.
+    Student's t interval assumes that the prompts show how much prompts differ. If all that were
+    drawn are alike, it narrows to a point, though a rare kind of prompt may not have been drawn: up
+    to 1 - 0.025^(1/n) of all prompts may be of a kind that none of n is (Clopper & Pearson, at
+    95 %). The effect of such a prompt is assumed to differ from the mean by at most the largest
+    deviation from the median that was seen or, if prompts are alike, by `unseen` times the median.
+    The interval is no narrower than that allows, and the p-value is no smaller.
+
+    Args:
+        values: one value per prompt.
+        coverage: of the interval.
+        unseen: UNSEEN for effects of single prompts that have no bound; 0 where each value is
+            itself a mean over many positions or draws. It decreases to 0 as the interquartile range
+            grows to ALIKE times the median: prompts that vary have shown how much they do.
+
+    Raises:
+        InputError: fewer than two prompts, which have no variance.
+
+    Examples:
+        >>> effect = estimate(np.ones(8), unseen=UNSEEN)
+        >>> effect.low < 0, effect.p_value > 0.05
+        (True, True)
+        >>> estimate(np.ones(64), unseen=UNSEEN).low > 0
+        True
     """
     n = len(values)
     if n < 2:
         raise InputError(f"a mean over {n} rows has no confidence interval; give at least 2 rows")
     mean, low, high = map(float, mean_interval(values, coverage))
-    return Estimate(mean, low, high, float(mean_p_value(values)), n)
+    lower, median, upper = (float(x) for x in np.quantile(values, (0.25, 0.5, 0.75)))
+    size = abs(median)
+    alike = max(0.0, 1 - (upper - lower) / (ALIKE * size)) if size else 0.0
+    far = max(float(np.abs(values - median).max()), unseen * size * alike)
+    reach = far * (1 - ((1 - coverage) / 2) ** (1 / n))
+    p_value = float(mean_p_value(values))
+    if far > 0:
+        p_value = max(p_value, min(1.0, 2 * max(0.0, 1 - abs(mean) / far) ** n))
+    return Estimate(mean, min(low, mean - reach), max(high, mean + reach), p_value, n)
 
 
 def mean_interval(
@@ -181,20 +213,12 @@ def clopper_pearson(
 
 
 def mean_of_shares(values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
-    """Like `estimate`, for values or differences that lie within -1 and 1.
+    """Like `estimate`, for values or differences within -1 and 1, without further assumptions.
 
-    A t interval takes no account of unseen prompts. If fewer than FEWEST_CHANGED values differ from
-    the most common one, it is therefore widened: Clopper and Pearson's bounds limit the proportions
-    of prompts above and below that value, and each such prompt is assumed to differ by at most the
-    largest observed amount (by at most 1 if none was observed).
+    The interval is `bounded_interval`'s; for yes and no it is Clopper and Pearson's.
     """
-    plain = estimate(values, coverage)
-    levels, counts = np.unique(values, return_counts=True)
-    common = float(levels[counts.argmax()])
-    if len(values) - counts.max() >= FEWEST_CHANGED:
-        return plain
-    low, high = _few_moved(values - common, coverage)
-    return replace(plain, low=min(common + low, plain.mean), high=max(common + high, plain.mean))
+    low, high = bounded_interval(values, -1.0, 1.0, coverage)
+    return replace(estimate(values, coverage), low=low, high=high)
 
 
 def ratio_share(
@@ -203,10 +227,9 @@ def ratio_share(
     """`mean(part) / mean(whole)` with its interval.
 
     Fieller's interval takes no account of unseen prompts: it has zero width if all prompts agree,
-    though the next one may differ. If fewer than FEWEST_CHANGED prompts differ from the median one
-    by more than ALIKE, it is therefore widened to what Clopper and Pearson's bounds on the
-    proportion of such prompts allow. Each is assumed to differ by at most the largest observed
-    amount, or the whole metric if none was observed.
+    though the next one may differ. It is therefore joined with `bounded_interval` of each prompt's
+    `part / mean(whole)`. An unseen prompt is assumed to differ from the median one by at most the
+    whole metric or, if more, by the largest deviation seen.
 
     Examples:
         >>> effect = ratio_share(np.ones(10), np.ones(10), 0.9)
@@ -217,29 +240,71 @@ def ratio_share(
         mean = float(part.mean() / whole.mean())
         each = part / whole.mean()
     low, high = ratio_interval(part, whole, coverage)
-    middle = float(np.median(each))
-    moved = np.where(np.abs(each - middle) > ALIKE, each - middle, 0.0)
-    if (moved != 0).sum() < FEWEST_CHANGED and np.isfinite(each).all():
-        lowest, highest = _few_moved(moved, coverage)
-        low, high = min(low, middle + lowest), max(high, middle + highest)
+    if np.isfinite(each).all():
+        middle = float(np.median(each))
+        far = max(1.0, float(np.abs(each - middle).max()))
+        least, most = bounded_interval(each, middle - far, middle + far, coverage)
+        low, high = min(low, least), max(high, most)
     return Share(mean, low, high)
 
 
-def _few_moved(moved: Float[np.ndarray, " row"], coverage: float) -> tuple[float, float]:
-    """The interval of the mean if few of the values differ from 0.
+def bounded_interval(
+    values: Float[np.ndarray, " row"], least: float, most: float, coverage: float
+) -> tuple[float, float]:
+    """The interval of a mean of values that lie within two bounds, whatever their distribution.
 
-    Clopper and Pearson's bounds limit the proportions of prompts above and below 0. Each such
-    prompt differs by at least the smallest amount observed on its side, and by at most the largest
-    (1 if none was observed).
+    Gaffke (2005): weights that are uniform on the simplex (Dirichlet) are put on the n values and
+    on one more at the bound; the ends are the quantiles of the weighted sum. If all values are at
+    the bounds, it is Clopper and Pearson's interval. It is monotone: no value that moves outward
+    narrows it. Quantiles are by Lugannani and Rice's approximation (1980), within 1 % of the
+    interval's width.
+
+    Args:
+        values: the values.
+        least: smallest possible value.
+        most: largest possible value.
+        coverage: of the interval.
+
+    Examples:
+        >>> [round(x, 2) for x in bounded_interval(np.repeat([1.0, 0.0], [8, 2]), 0.0, 1.0, 0.95)]
+        [0.44, 0.97]
     """
-    step = float(np.abs(moved).max()) if moved.any() else 1.0
-    bounds = []
-    for side in (moved, -moved):
-        own = side[side > 0]
-        few, many = clopper_pearson(len(own), len(moved), coverage)
-        bounds.append((few * float(own.min(initial=step)), many * step))
-    (up_low, up_high), (down_low, down_high) = bounds
-    return up_low - down_high, up_high - down_low
+    tail = (1 - coverage) / 2
+    return _lower_bound(values, least, tail), -_lower_bound(-values, -most, tail)
+
+
+def _lower_bound(values: Float[np.ndarray, " row"], least: float, tail: float) -> float:
+    """The `tail` quantile of the values' sum under weights uniform on the simplex.
+
+    P(sum of weight · value <= t) = P(sum of (value - t) E <= 0) with independent exponential E. By
+    Lugannani and Rice, with the saddlepoint s as parameter: v = t + 1 / s lies below all values,
+    and -1 / s is the harmonic mean of the values' distances from it.
+    """
+    points = np.append(values, least).astype(float)
+    low, span = float(points.min()), float(np.ptp(points))
+    if span <= TIE * np.abs(points).max():
+        return low
+    scaled = (points - low) / span
+
+    def relative_distances(log_v: float) -> tuple[float, np.ndarray]:
+        distances = scaled + math.exp(log_v)
+        harmonic_mean = len(distances) / float((1 / distances).sum())
+        return harmonic_mean, distances / harmonic_mean
+
+    def excess(log_v: float) -> float:
+        _, ratios = relative_distances(log_v)
+        root = -math.sqrt(max(2 * float(np.log(ratios).sum()), 0.0))
+        slope = -math.sqrt(float(((1 / ratios - 1) ** 2).sum()))
+        if not (root and slope):
+            return 0.5 - tail
+        correction = math.exp(-root * root / 2) / math.sqrt(2 * math.pi) * (1 / root - 1 / slope)
+        return float(special.ndtr(root)) + correction - tail
+
+    smallest, largest = math.log(1e-12), math.log(1e4)
+    if excess(smallest) >= 0:
+        return low
+    log_v = float(optimize.brentq(excess, smallest, largest, xtol=1e-9))
+    return low + span * (relative_distances(log_v)[0] - math.exp(log_v))
 
 
 def cover_probability(n_points: int, affine_dim: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -13,9 +14,10 @@ from scipy.stats import false_discovery_control
 from interp_toolkit.errors import InputError
 from interp_toolkit.probes.estimators.separability import check_separability
 from interp_toolkit.stats import (
-    FEWEST_CHANGED,
+    UNSEEN,
     benjamini_hochberg,
     benjamini_yekutieli,
+    bounded_interval,
     clopper_pearson,
     cover_probability,
     discovery_threshold,
@@ -26,6 +28,7 @@ from interp_toolkit.stats import (
     mean_of_shares,
     mean_p_value,
     ratio_interval,
+    ratio_share,
     rows_needed,
     sign_flip_p_values,
     simes,
@@ -194,7 +197,7 @@ def test_the_interval_of_a_mean_is_students() -> None:
 
 
 def test_intervals_are_those_of_the_t_test():
-    values = np.random.default_rng(1).normal(0.4, 1.0, 12)
+    values = np.random.default_rng(1).normal(0.4, 1.0, 128)
     expected = stats.ttest_1samp(values, 0)
     low, high = expected.confidence_interval(0.95)
     interval = estimate(values)
@@ -202,8 +205,9 @@ def test_intervals_are_those_of_the_t_test():
         [interval.mean, interval.low, interval.high, interval.p_value],
         [values.mean(), low, high, expected.pvalue],
     )
-    same = estimate(np.full(3, 2.0))
-    assert (same.low, same.high, same.p_value) == (2.0, 2.0, 0.0)
+    same = estimate(np.full(3, 2.0), unseen=UNSEEN)
+    assert same.low < 0 < same.high
+    assert same.p_value == 1.0
     assert estimate(np.zeros(3)).p_value == 1.0
     with pytest.raises(InputError, match="at least 2 rows"):
         estimate(np.zeros(1))
@@ -231,8 +235,7 @@ def test_how_many_rows_would_tell():
 # Skewed rows (most lose nothing, some all) are the rule with ablations. Student's interval is then
 # too short on its far side; what the tests bound, and why that does little harm, they say.
 
-REPEATS = 1000
-SLACK = 0.01  # of coverage
+REPEATS = 400
 SURE = 1e-3  # chance that a test fails wrongly, had its seed been drawn anew
 
 
@@ -260,8 +263,7 @@ def test_the_t_interval_of_normal_rows(n, coverage):
 @pytest.mark.parametrize("coverage", [0.95, 0.999])
 @pytest.mark.parametrize(("n", "share"), [(16, 0.02), (64, 0.01), (256, 0.004), (256, 0.0)])
 def test_rows_that_hardly_ever_change(n, share, coverage):
-    """Fewer than FEWEST_CHANGED mostly: exact bounds, where a t interval would be a point."""
-    assert n * share < FEWEST_CHANGED / 2
+    """Exact bounds, where a t interval would be a point."""
 
     def draw(rng):
         return (rng.random(n) < share).astype(float)
@@ -274,7 +276,7 @@ def test_rows_that_gain_as_others_lose(n):
     def draw(rng):
         return rng.choice([1.0, 0.0, -1.0], n, p=[0.2, 0.6, 0.2])
 
-    assert at_most(sum(misses(mean_of_shares, draw, 0.0, 0.95)), 0.05 + SLACK)
+    assert at_most(sum(misses(mean_of_shares, draw, 0.0, 0.95)), 0.05)
 
 
 @pytest.mark.parametrize(("n", "share"), [(16, 0.5), (64, 0.3), (256, 0.2)])
@@ -282,7 +284,7 @@ def test_rows_of_which_many_lose(n, share):
     def draw(rng):
         return (rng.random(n) < share).astype(float)
 
-    assert at_most(sum(misses(mean_of_shares, draw, share, 0.95)), 0.05 + SLACK)
+    assert at_most(sum(misses(mean_of_shares, draw, share, 0.95)), 0.05)
 
 
 @pytest.mark.parametrize("coverage", [0.95, 0.999])
@@ -298,27 +300,78 @@ def test_an_effect_is_not_overstated_where_few_rows_lose(share, coverage):
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_the_far_end_is_short_where_a_few_more_rows_differ_than_exact_bounds_are_for(sign):
-    """Known: 5 to 20 rows that lose parts or all. The far end misses up to 8 % instead of 2.5 %.
-
-    It is the end that bounds how much more than was seen an effect may be: "no effect found" leans
-    on it, and is the word to be read with care there.
-    """
-
+def test_both_ends_hold_where_a_few_rows_lose_parts_or_all(sign):
     def draw(rng):
         return sign * rng.choice([0.0, 0.25, 1.0], 256, p=[0.96, 0.03, 0.01])
 
     near, far = misses(mean_of_shares, draw, sign * 0.0175, 0.95)[::sign]
     assert at_most(near, 0.025)
-    assert at_most(far, 0.08 + SLACK)
+    assert at_most(far, 0.025)
+
+
+@pytest.mark.parametrize("interval", [mean_of_shares, lambda v, c: ratio_share(v, v * 0 + 1, c)])
+@pytest.mark.parametrize("n", [8, 32, 64])
+def test_more_change_seen_never_narrows_the_interval(interval, n):
+    def width(values):
+        found = interval(values, 0.95)
+        return found.high - found.low
+
+    none = width(np.zeros(n))
+    for changed in (1, 2, n // 4):
+        for size in (1e-9, 1e-7, 1e-3, 0.06, 0.5, 1.0):
+            assert width(np.where(np.arange(n) < changed, size, 0.0)) >= 0.99 * none
+    noise = np.random.default_rng(n).normal(scale=1e-7, size=n)
+    assert width(noise) >= 0.99 * none
+
+
+@pytest.mark.parametrize(("successes", "trials"), [(0, 8), (3, 8), (8, 8), (1, 64), (60, 64)])
+def test_the_bounded_interval_of_yes_and_no_is_clopper_and_pearsons(successes, trials):
+    values = (np.arange(trials) < successes).astype(float)
+    exact = np.array(clopper_pearson(successes, trials))
+    ends = np.array(bounded_interval(values, 0.0, 1.0, 0.95))
+    assert np.abs(ends - exact).max() <= 0.01 * np.ptp(exact)
+
+
+@pytest.mark.parametrize("n", [2, 6, 40])
+def test_the_bounded_interval_has_the_quantiles_of_dirichlet_weights(n):
+    rng = np.random.default_rng(n)
+    values = rng.uniform(-0.5, 0.9, n)
+    weights = rng.dirichlet(np.ones(n + 1), 200_000)
+    low = np.quantile(weights @ np.append(values, -1.0), 0.025)
+    high = np.quantile(weights @ np.append(values, 1.0), 0.975)
+    ends = bounded_interval(values, -1.0, 1.0, 0.95)
+    assert np.abs(np.array(ends) - [low, high]).max() <= 0.01 * (high - low)
+
+
+# The size that is assumed of unseen effects was set on 2, 5 and 10 % of rows at -9, -4 and 10 times
+# the others', with a spread of 0 to 0.3; these are others.
+@pytest.mark.parametrize("n", [8, 16, 32, 64])
+@pytest.mark.parametrize("share", [0.02, 0.05, 0.1])
+@pytest.mark.parametrize(("rare", "spread"), [(-6.0, 0.05), (8.0, 0.15), (-2.0, 0.2)])
+def test_rare_rows_that_differ_strongly(n, share, rare, spread):
+    def draw(rng):
+        return np.where(rng.random(n) < share, rare, rng.normal(1.0, spread, n))
+
+    truth = 1 - share + share * rare
+    assert at_most(sum(misses(partial(estimate, unseen=UNSEEN), draw, truth, 0.95)), 0.1)
+
+
+@pytest.mark.parametrize("n", [8, 16, 32, 64])
+@pytest.mark.parametrize("spread", [0.7, 2.0])
+def test_rows_that_vary_smoothly_keep_about_the_t_interval(n, spread):
+    missed = sum(
+        misses(partial(estimate, unseen=UNSEEN), lambda rng: rng.normal(1.0, spread, n), 1.0, 0.95)
+    )
+    assert at_most(missed, 0.05)
+    assert stats.binom.cdf(missed, REPEATS, 0.01) > SURE  # covers 99 % at most
 
 
 def test_equal_rows_are_no_certainty():
     found = mean_of_shares(np.zeros(20), 0.95)
     exact = 1 - (0.05 / 2) ** (1 / 20)
     assert found.mean == pytest.approx(0)
-    assert found.high == pytest.approx(exact)
-    assert found.low == pytest.approx(-exact)
+    assert found.high == pytest.approx(exact, rel=0.01)
+    assert found.low == pytest.approx(-exact, rel=0.01)
 
 
 def test_one_row_has_no_interval():

@@ -211,7 +211,7 @@ class AnswerTask(CircuitTask):
         return LogProbability(self.prompts, at_least_guess=False, precision=torch.float32)
 
     def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
-        """The t interval; exact bounds where hardly any prompt differs from the others."""
+        """Exact bounds of a mean of values within -1 and 1."""
         return mean_of_shares(values, coverage)
 
     def guesses(self) -> Float[np.ndarray, " row"]:
@@ -283,11 +283,11 @@ class PreferenceTask(AnswerTask):
             f"one (n = {len(readings)}); "
             f"chance is {percent(chance)}"
         )
-        above = values - chance
+        above, yes = values - chance, value.low > chance
         if clopper_pearson(float(blind.sum()), len(blind), COVERAGE)[0] > chance:
             above, chance = values - blind, float(blind.mean())
+            yes = yes and self.interval(above, COVERAGE).low > 0
             text += f", and a fixed preference among the answers gets {percent(chance, 1)}"
-        yes = value.low > 0.5 and self.interval(above, COVERAGE).low > 0
         loss = float(readings[:, 1].mean())
         what = "fraction that prefers the answer, minus chance"
         return TaskCheck(yes, value, chance, loss, text, self.metric.unit, above, 1.0, metric=what)
