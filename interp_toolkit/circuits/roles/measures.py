@@ -20,16 +20,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp_toolkit.circuits.roles.reading import (
     Queries,
     Reading,
     Writing,
-    displaced_preference,
+    asked_alone,
     mean_of_others,
     preference,
+    preferred,
 )
 from interp_toolkit.circuits.roles.token_lists import Successions
 
@@ -173,7 +174,9 @@ def _of_layer(
     direct = preference(on_hand, hand, queries)
     measures = {
         "direct": direct.T,
-        "direct, displaced": (direct - displaced_preference(on_hand, hand, queries)).T,
+        "direct, displaced": asked_alone(
+            on_hand * writing.common_scale[:, None, None], preferred(hand, queries), queries.slots
+        ).T,
         "copies": _copies(writing, layer).T,
     }
     if follows.is_successor.any():
@@ -238,19 +241,15 @@ def _suppressed(
     attention = reading.attention[layer]
     effects = writing.on_own(written, queries.tokens)
     others = candidates & ~positions
-    tokens = np.unique(top[top >= 0])
     measures = {
         "predicted: attention": against_like(attention, queries, positions),
         "predicted: attention, displaced": against_displaced(attention, queries, positions),
         "predicted: written": _mean_at(effects, positions) - _mean_at(effects, others),
     }
-    if len(tokens) > 1:
-        on_tops = writing.on(written, tokens)
-        own = _mean_at(effects, positions)
-        on_other_rows = _of_other_rows(on_tops, np.searchsorted(tokens, top), top)
-        measures["predicted: written, displaced"] = own - on_other_rows
-    else:
-        measures["predicted: written, displaced"] = np.full(attention.shape[:2], np.nan)
+    tokens = np.unique(top[top >= 0])
+    predicted = np.where((top >= 0)[:, None], tokens == top[:, None], np.nan)
+    on_tops = writing.on(written, tokens) * writing.common_scale[:, None, None]
+    measures["predicted: written, displaced"] = asked_alone(on_tops, predicted, queries.slots).T
     return measures
 
 
@@ -267,19 +266,4 @@ def _mean_at(
 ) -> Float[np.ndarray, "head query"]:
     with np.errstate(invalid="ignore"):
         mean: np.ndarray = np.einsum("ahp,ap->ha", values, positions) / positions.sum(1)
-    return mean
-
-
-def _of_other_rows(
-    effects: Float[np.ndarray, "query head token"],
-    column: Int[np.ndarray, " query"],
-    top: Int[np.ndarray, " query"],
-) -> Float[np.ndarray, "head query"]:
-    """Mean effect on the other prompts' tokens that differ from this prompt's."""
-    counts = np.bincount(column[top >= 0], minlength=effects.shape[2]).astype(float)
-    weights = np.broadcast_to(counts, (len(top), len(counts))).copy()
-    defined = top >= 0
-    weights[np.flatnonzero(defined), column[defined]] = 0
-    with np.errstate(invalid="ignore"):
-        mean: np.ndarray = np.einsum("aht,at->ha", effects, weights) / weights.sum(1)
     return mean

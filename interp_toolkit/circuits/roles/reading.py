@@ -17,6 +17,7 @@ soft cap.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -47,6 +48,7 @@ from interp_toolkit.models.weights.parts import NormWeights, OVWeights
 from interp_toolkit.models.weights.precision import agrees, at_least_single
 from interp_toolkit.models.weights.view import ModelWeights
 
+ROUNDING = 1e-9  # of weights near 1
 FEWEST_ROWS = 6  # with five, no sign-flip p-value is below 0.05
 
 
@@ -82,6 +84,13 @@ class Queries:
         both = self.answer if self.wrong is None else np.concatenate([self.answer, self.wrong])
         ids: np.ndarray = np.unique(both)
         return ids
+
+    @property
+    def asked(self) -> list[tuple[int, ...]]:
+        """The answers of each prompt, with the wrong ones beside them."""
+        both = (self.answer,) if self.wrong is None else (self.answer, self.wrong)
+        rows = [ids.reshape(-1, self.slots) for ids in both]
+        return [tuple(row) for row in np.concatenate(rows, axis=1).tolist()]
 
     @property
     def earlier(self) -> Bool[np.ndarray, "query pos"]:
@@ -360,6 +369,15 @@ class Writing:
         W_O = at_least_single(self.view.ov(layer).W_O).cpu()
         return torch.einsum("nhd,hdm->nhm", z.to(W_O), W_O) / self.scale[:, None, None]
 
+    @property
+    def common_scale(self) -> Float[np.ndarray, " query"]:
+        """Factors that replace each query's norm scale by that of all queries (harmonic mean).
+
+        The scale varies with all that is written, so under it even a constant output may vary.
+        """
+        factors: np.ndarray = (self.scale * (1 / self.scale).mean()).numpy()
+        return factors
+
     def on(
         self, written: Float[Tensor, "query head d_model"], tokens: Int[np.ndarray, " token"]
     ) -> Float[np.ndarray, "query head token"]:
@@ -397,7 +415,7 @@ class Writing:
         columns = self.columns(self.queries.at_hand)
         logits = read @ self.U[:, columns].to(read) + self.b_U[columns].to(read)
         difference: np.ndarray = (
-            logits.numpy() * _preferred(self.queries.at_hand, self.queries)[at]
+            logits.numpy() * preferred(self.queries.at_hand, self.queries)[at]
         ).sum(1)
         return difference
 
@@ -422,43 +440,47 @@ def preference(
     queries: Queries,
 ) -> Float[np.ndarray, "query some"]:
     """The answer's logit minus the wrong answer's, or minus the mean logit of other answers."""
-    preferences: np.ndarray = np.einsum("ast,at->as", logits, _preferred(tokens, queries))
+    preferences: np.ndarray = np.einsum("ast,at->as", logits, preferred(tokens, queries))
     return preferences
 
 
-def displaced_preference(
+def asked_alone(
     logits: Float[np.ndarray, "query some token"],
-    tokens: Int[np.ndarray, " token"],
-    queries: Queries,
+    weights: Float[np.ndarray, "query token"],
+    slots: int,
 ) -> Float[np.ndarray, "query some"]:
-    """The mean preference by the other prompts' answers and wrong answers, from the same logits.
+    """What depends on the answer asked for: (logits - mean) · (weights - mean), by query.
 
-    The other prompts share no token with this one. If there are none, they have other answers; NaN
-    if all answers are the same.
+    Means are over prompts, for each of a prompt's answers. The mean over prompts is the effect on
+    the prompts' own answers less the mean effect on all prompts' answers, dealt out at random: the
+    covariance of what is written and what is asked. It is 0 for what is the same in all prompts,
+    however frequent one answer is. NaN if all prompts ask the same.
+
+    Args:
+        logits: effects on some tokens.
+        weights: of these tokens in each query's preference; NaN for queries without one.
+        slots: number of answers of a prompt.
     """
-    weights, others = _preferred(tokens, queries), other_queries(queries)
-    out = np.full(logits.shape[:2], np.nan)
-    for query in np.flatnonzero(others.any(1)):
-        out[query] = logits[query] @ weights[others[query]].mean(0)
-    return out
+    defined = ~np.isnan(weights).any(1)
+    written, asked = (_without_mean(v, defined, slots) for v in (logits, weights))
+    if not (np.abs(asked[defined]) > ROUNDING).any():
+        return np.full(logits.shape[:2], np.nan)
+    alone: np.ndarray = np.einsum("ast,at->as", written, asked)
+    return alone
 
 
-def other_queries(queries: Queries) -> Bool[np.ndarray, "query other"]:
-    """For each query, the queries that share no answer or wrong answer with it.
-
-    If there are none, those with another answer or wrong answer; none if all have the same.
-    """
-    wrong = queries.answer if queries.wrong is None else queries.wrong
-    out = np.zeros((len(queries), len(queries)), dtype=bool)
-    for query in range(len(queries)):
-        pair = (queries.answer[query], wrong[query])
-        differ = (queries.answer != pair[0]) | (wrong != pair[1])
-        apart = differ & ~np.isin(queries.answer, pair) & ~np.isin(wrong, pair)
-        out[query] = apart if apart.any() else differ
-    return out
+def _without_mean(
+    values: Float[np.ndarray, "query *some"], defined: Bool[np.ndarray, " query"], slots: int
+) -> Float[np.ndarray, "query *some"]:
+    by_slot = np.where(defined.reshape(-1, *[1] * (values.ndim - 1)), values, np.nan)
+    by_slot = by_slot.reshape(-1, slots, *values.shape[1:])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a slot may be undefined in all prompts
+        rest: np.ndarray = (by_slot - np.nanmean(by_slot, axis=0)).reshape(values.shape)
+    return rest
 
 
-def _preferred(
+def preferred(
     tokens: Int[np.ndarray, " token"], queries: Queries
 ) -> Float[np.ndarray, "query token"]:
     """Weights of the preference: 1 at the answer, in total -1 at the alternatives."""

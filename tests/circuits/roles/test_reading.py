@@ -10,7 +10,7 @@ from head_outputs import head_outputs
 from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.circuits.roles.find import find_roles
 from interp_toolkit.circuits.roles.measures import answer_sources
-from interp_toolkit.circuits.roles.reading import Writing, queries_of, read
+from interp_toolkit.circuits.roles.reading import Writing, asked_alone, queries_of, read
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.running.hooks import hook_points
@@ -75,3 +75,30 @@ def test_the_preference_is_that_of_the_models_logits(model) -> None:
     theirs = at.gather(-1, prompts.answers[..., None]) - at.gather(-1, prompts.wrong[..., None])
     theirs = theirs[..., 0].reshape(-1).detach().numpy()
     np.testing.assert_allclose(ours, theirs, atol=1e-3 * np.abs(theirs).max())
+
+
+def test_what_depends_on_the_answer_is_a_covariance() -> None:
+    """By hand: outputs of three heads on the logits of two answers, one of which is commoner."""
+    rng = np.random.default_rng(0)
+    answer = rng.permutation(np.array([0] * 9 + [1] * 3))
+    weights = np.eye(2)[answer]
+    constant, unrelated = np.tile([3.0, -1.0], (12, 1)), rng.normal(size=(12, 2))
+    logits = np.stack([constant, 2.0 * weights, unrelated], axis=1)
+    found = asked_alone(logits, weights, 1)
+    covariance = [
+        sum(np.cov(logits[:, head, k], weights[:, k], bias=True)[0, 1] for k in range(2))
+        for head in range(3)
+    ]
+    np.testing.assert_allclose(found.mean(0), covariance, atol=1e-12)
+    np.testing.assert_allclose(found[:, 0], 0, atol=1e-12)
+    assert found[:, 1].mean() == pytest.approx(2 * 2 * 0.75 * 0.25)
+    orders = [rng.permutation(12) for _ in range(4000)]
+    dealt = np.mean([(logits[:, 2] * weights[order]).sum(1).mean() for order in orders])
+    own = (logits[:, 2] * weights).sum(1).mean()
+    assert found[:, 2].mean() == pytest.approx(own - dealt, abs=0.02)
+    assert np.isnan(asked_alone(logits, np.tile([1.0, 0.0], (12, 1)), 1)).all()
+    twice = asked_alone(np.repeat(logits, 2, axis=0), np.repeat(weights, 2, axis=0), 2)
+    np.testing.assert_allclose(twice[::2], found, atol=1e-12)
+    gaps = asked_alone(logits, np.where(np.arange(12)[:, None] < 3, np.nan, weights), 1)
+    assert np.isnan(gaps[:3]).all()
+    np.testing.assert_allclose(gaps[3:], asked_alone(logits[3:], weights[3:], 1), atol=1e-12)
