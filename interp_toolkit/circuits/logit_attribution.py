@@ -21,21 +21,20 @@ Sources: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
 from interp_toolkit import plots
 from interp_toolkit.circuits.metrics.prompts import repeated_answers
 from interp_toolkit.circuits.roles import analysis as roles
+from interp_toolkit.circuits.roles.permuted import orders, permutation_p_values, smallest_p
 from interp_toolkit.circuits.roles.reading import (
     Queries,
     norm_scale,
@@ -54,10 +53,7 @@ from interp_toolkit.models.weights.contributions import ResidualPart
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Options
 from interp_toolkit.results import Evidence, Figure, Status
-from interp_toolkit.stats import LEVEL, Estimate, estimate, max_statistic_p_values
-
-ORDERS = 1_999  # random orders of the answers
-ROUNDING = 1e-6  # of the largest effect: below, effects do not vary
+from interp_toolkit.stats import LEVEL, Estimate, estimate
 
 
 class LogitAttributionOptions(Options):
@@ -142,11 +138,13 @@ class Attribution(NamedTuple):
             specific to the query's answer (see the module).
         lens: the metric read at each site of the residual stream.
         permuted: by head and MLP, the mean effect on permuted answers; the first order is the own.
+        smallest_p: the smallest p-value that permuted answers can give.
     """
 
     effects: dict[ResidualPart, Float[np.ndarray, "2 query"]]
     lens: Float[np.ndarray, "site query"]
     permuted: dict[ResidualPart, Float[np.ndarray, " order"]]
+    smallest_p: float
 
 
 @torch.no_grad()
@@ -162,7 +160,8 @@ def attribute(
     directions, biases = torch.from_numpy(kinds) @ U.mT, metric @ b.numpy()
     of_slot = directions[asked].reshape(-1, slots, directions.shape[1])
     apart = of_slot - of_slot.mean(0)
-    others = _orders(asked.reshape(-1, slots), seed)
+    asked_rows = asked.reshape(-1, slots)
+    others = orders(asked_rows, seed)
     streams, mlps = contributions.streams(view), not getattr(model.cfg, "attn_only", False)
     data = FeatureData(
         queries.tokens, np.zeros((len(queries), 0), bool), (), positions=queries.position
@@ -196,34 +195,8 @@ def attribute(
         alone -= (apart * mean).sum(-1).flatten().numpy()
         alone[:] = own - alone * (1 / scale).mean()
     bias = np.stack([biases, biases])
-    return Attribution(effects | {ResidualPart("final biases", "bias"): bias}, lens, permuted)
-
-
-def _orders(asked: Int[np.ndarray, "row slot"], seed: int) -> Int[np.ndarray, "query order"]:
-    """The answers that each query reads in the prompts' own order, and in random orders."""
-    rng = np.random.default_rng(seed)
-    rows = np.stack([np.arange(len(asked)), *(rng.permutation(len(asked)) for _ in range(ORDERS))])
-    return asked[rows].transpose(1, 2, 0).reshape(-1, ORDERS + 1)
-
-
-def p_values(
-    permuted: Sequence[Float[np.ndarray, " order"]],
-) -> Float[np.ndarray, " component"]:
-    """Two-sided p-values of the first order among all, adjusted for all components."""
-    means = np.stack(permuted)
-    apart = means - means.mean(1, keepdims=True)
-    spread = apart.std(1, keepdims=True)
-    varies = spread > ROUNDING * np.abs(means).max(1, keepdims=True)
-    z = np.where(varies, np.abs(apart) / np.where(varies, spread, 1), 0) - ROUNDING * (
-        np.arange(means.shape[1]) == 0
-    )
-    return max_statistic_p_values(z[:, 0], z[:, 1:].T)
-
-
-def smallest_p(asked: Sequence[Hashable]) -> float:
-    """The smallest p-value that permuting these answers can give: orders that change nothing."""
-    same = sum(math.lgamma(n + 1) for n in Counter(asked).values())
-    return max(1 / (1 + ORDERS), math.exp(same - math.lgamma(len(asked) + 1)))
+    effects |= {ResidualPart("final biases", "bias"): bias}
+    return Attribution(effects, lens, permuted, smallest_p(asked_rows))
 
 
 def _controls(
@@ -245,12 +218,12 @@ def analyze(run: Run[LogitAttributionOptions]) -> LogitAttributionFinding:
     run.progress("direct effects of heads and MLPs")
     _, prompts, performed = roles.task_prompts(run, data)
     queries = queries_of(prompts)
-    effects, lens, permuted = attribute(run.model, queries, run.memory, run.seed)
+    effects, lens, permuted, smallest = attribute(run.model, queries, run.memory, run.seed)
     own, null = np.stack([queries.by_row(effect) for effect in effects.values()], axis=1)
     total, alone = estimate(own.sum(0)), float((own - null).sum(0).mean())
     least = run.options.least * abs(float(total.mean) if queries.wrong is not None else alone)
-    q_values = dict(zip(permuted, p_values(list(permuted.values())).tolist(), strict=True))
-    smallest = smallest_p(queries.asked)
+    p_values = permutation_p_values(np.stack(list(permuted.values())))
+    q_values = dict(zip(permuted, p_values.tolist(), strict=True))
     components = []
     for part, values, other in zip(effects, own, null, strict=True):
         e, specific = estimate(values), estimate(values - other)

@@ -10,14 +10,13 @@ from planted_roles import AGAINST, MOVES, N_POS, ONLY_ATTENDS, START, movers, ro
 import interp_toolkit as it
 from interp_toolkit.circuits.logit_attribution import (
     LOGIT_ATTRIBUTION,
-    ORDERS,
     LensStep,
     LogitAttributionEvidence,
     attribute,
     sentences,
-    smallest_p,
 )
 from interp_toolkit.circuits.metrics.prompts import Prompts
+from interp_toolkit.circuits.roles.permuted import ORDERS, smallest_p
 from interp_toolkit.circuits.roles.reading import Queries
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
@@ -66,7 +65,7 @@ def test_components_sum_to_the_models_own_logits(model, request, count_hooks, wr
             attribute(model, asks)
         return
     before = count_hooks(model)
-    effects, lens, _ = attribute(model, asks)
+    effects, lens, *_ = attribute(model, asks)
     assert count_hooks(model) == before
     logits, number = logits_of(model, asks), np.arange(len(asks))
     expected = logits[number, asks.answer]
@@ -279,8 +278,8 @@ def test_only_what_varies_with_the_answer_is_found(
 
 
 def test_few_orders_of_the_answers_have_no_power() -> None:
-    assert smallest_p([(1,)] * 5 + [(2,)]) == pytest.approx(1 / 6)
-    assert smallest_p([(1,), (2,)] * 20) == pytest.approx(1 / (1 + ORDERS))
+    assert smallest_p(np.array([[1]] * 5 + [[2]])) == pytest.approx(1 / 6)
+    assert smallest_p(np.array([[1], [2]] * 20)) == pytest.approx(1 / (1 + ORDERS))
 
 
 def test_without_data_repeated_tokens_ask_for_the_next(analyzed) -> None:

@@ -169,12 +169,12 @@ ROLES = analysis(
 
 NAMED = 4  # heads of a kind in a sentence
 NULL = (
-    "similar positions of the same prompt, the same positions in other prompts, other prompts' "
-    "answers; sign flips over prompts; for lists, other orders and shifts"
+    "similar positions of the same prompt, the same positions in other prompts; sign flips over "
+    "prompts; permuted answers; for lists, other orders and shifts"
 )
 ERROR = (
-    "any head wrongly named by attention and direct effect: at most the level (maximum over all "
-    "comparisons)"
+    "any head wrongly named by attention and direct effect: at most the level for each null (sign "
+    "flips, permuted answers; maximum over all comparisons)"
 )
 QUICK = "attention and direct effects only: no head was ablated (effort: quick)"
 _MOVING = (NAME_MOVER.name, SUCCESSOR.name)

@@ -127,7 +127,7 @@ def find_roles(
     delimiters = delimiter_positions(model, queries)
     reading = read(model, view, queries, answer_sources(queries), memory=memory, progress=progress)
     writing = Writing(view, reading, queries)
-    measures = measured(writing, follows, delimiters)
+    measures = measured(writing, follows, delimiters, seed)
     needs = [need.measure for kind in KINDS for need in (*kind.attention, *kind.writing)]
     used = [name for name in dict.fromkeys(needs) if name in measures.of_rows]
     means = means_of(measures, used, seed=seed)

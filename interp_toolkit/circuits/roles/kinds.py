@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Float
 
 from interp_toolkit.circuits.roles.measures import HeadMeasures, OfRows
+from interp_toolkit.circuits.roles.permuted import ORDERS, permutation_p_values
 from interp_toolkit.circuits.roles.reading import FEWEST_ROWS
 from interp_toolkit.evidence import control_of_p, effect_status
 from interp_toolkit.results import Status
@@ -149,7 +150,9 @@ class MeasureMeans:
 
     Attributes:
         mean, low, high: the mean with its interval at COVERAGE.
-        p_value: adjusted for all heads and measures.
+        p_value: adjusted for all heads and all measures with the same null: permuted answers for
+            what depends on the answer, sign flips over prompts for the others.
+        smallest_p: the smallest p-value that the null can give.
         rows: number of prompts.
     """
 
@@ -157,6 +160,7 @@ class MeasureMeans:
     low: OfHeads
     high: OfHeads
     p_value: OfHeads
+    smallest_p: float
     rows: int
 
 
@@ -210,15 +214,28 @@ class KindSides:
 def means_of(
     measures: HeadMeasures, used: Sequence[str], *, seed: int = 0
 ) -> dict[str, MeasureMeans]:
-    """The mean of every used measure over prompts, with p-values adjusted for all of them."""
+    """The mean of every used measure over prompts, with p-values adjusted for all with its null."""
+    n_rows = len(measures.difference)
     cleaned = {name: _without_rounding(measures.of_rows[name]) for name in used}
-    stacked = [values.reshape(-1, values.shape[-1]) for values in cleaned.values()]
-    enough = [np.where((~np.isnan(v)).sum(1) >= FEWEST_ROWS, 1.0, np.nan) for v in stacked]
-    tests = np.concatenate([v * e[:, None] for v, e in zip(stacked, enough, strict=True)])
-    p_values = np.split(sign_flip_p_values(tests, seed=seed), len(used)) if used else []
+    flipped = [name for name in used if name not in measures.permuted]
+    dealt = [name for name in used if name in measures.permuted]
+    p_values, smallest = dict[str, np.ndarray](), dict[str, float]()
+    if flipped:
+        tests = np.concatenate([_enough(cleaned[name]).reshape(-1, n_rows) for name in flipped])
+        adjusted = np.split(sign_flip_p_values(tests, seed=seed), len(flipped))
+        p_values |= dict(zip(flipped, adjusted, strict=True))
+        smallest |= dict.fromkeys(flipped, max(1 / FLIPS, 2.0 ** (1 - n_rows)))
+    if dealt:
+        orders = np.concatenate(
+            [measures.permuted[name][0].reshape(-1, ORDERS + 1) for name in dealt]
+        )
+        p_values |= dict(
+            zip(dealt, np.split(permutation_p_values(orders), len(dealt)), strict=True)
+        )
+        smallest |= {name: measures.permuted[name][1] for name in dealt}
     return {
-        name: _mean(values, p.reshape(values.shape[:2]))
-        for (name, values), p in zip(cleaned.items(), p_values, strict=True)
+        name: _mean(values, p_values[name].reshape(values.shape[:2]), smallest[name])
+        for name, values in cleaned.items()
     }
 
 
@@ -258,11 +275,10 @@ def _side(
 
 def _statuses(mean: MeasureMeans, sign: int, threshold: float) -> list[list[Status]]:
     """Each head's status for one need."""
-    smallest = max(1 / FLIPS, 2.0 ** (1 - mean.rows))
     low, high = (mean.low, mean.high) if sign > 0 else (-mean.high, -mean.low)
 
     def status(low: float, high: float, p_value: float) -> Status:
-        control = control_of_p("sign flips over prompts", p_value, LEVEL, smallest)
+        control = control_of_p("sign flips or permuted answers", p_value, LEVEL, mean.smallest_p)
         return effect_status(low, high, threshold, [control])[0]
 
     judged = np.vectorize(status, otypes=[object])(low, high, mean.p_value)
@@ -277,7 +293,13 @@ def _without_rounding(values: OfRows) -> OfRows:
         return np.where(np.abs(values) <= ROUNDING * largest, 0.0, values)
 
 
-def _mean(values: OfRows, p_value: OfHeads) -> MeasureMeans:
+def _enough(values: OfRows) -> OfRows:
+    """NaN for heads with too few prompts."""
+    n = (~np.isnan(values)).sum(-1, keepdims=True)
+    return np.where(n >= FEWEST_ROWS, values, np.nan)
+
+
+def _mean(values: OfRows, p_value: OfHeads, smallest_p: float) -> MeasureMeans:
     n = (~np.isnan(values)).sum(-1)
-    enough = np.where(n[..., None] >= FEWEST_ROWS, values, np.nan)
-    return MeasureMeans(*mean_interval(np.moveaxis(enough, -1, 0)), p_value, int(n.max(initial=0)))
+    ends = mean_interval(np.moveaxis(_enough(values), -1, 0))
+    return MeasureMeans(*ends, p_value, smallest_p, int(n.max(initial=0)))

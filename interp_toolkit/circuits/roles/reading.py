@@ -17,7 +17,6 @@ soft cap.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -48,7 +47,6 @@ from interp_toolkit.models.weights.parts import NormWeights, OVWeights
 from interp_toolkit.models.weights.precision import agrees, at_least_single
 from interp_toolkit.models.weights.view import ModelWeights
 
-ROUNDING = 1e-9  # of weights near 1
 FEWEST_ROWS = 6  # with five, no sign-flip p-value is below 0.05
 
 
@@ -84,13 +82,6 @@ class Queries:
         both = self.answer if self.wrong is None else np.concatenate([self.answer, self.wrong])
         ids: np.ndarray = np.unique(both)
         return ids
-
-    @property
-    def asked(self) -> list[tuple[int, ...]]:
-        """The answers of each prompt, with the wrong ones beside them."""
-        both = (self.answer,) if self.wrong is None else (self.answer, self.wrong)
-        rows = [ids.reshape(-1, self.slots) for ids in both]
-        return [tuple(row) for row in np.concatenate(rows, axis=1).tolist()]
 
     @property
     def earlier(self) -> Bool[np.ndarray, "query pos"]:
@@ -442,42 +433,6 @@ def preference(
     """The answer's logit minus the wrong answer's, or minus the mean logit of other answers."""
     preferences: np.ndarray = np.einsum("ast,at->as", logits, preferred(tokens, queries))
     return preferences
-
-
-def asked_alone(
-    logits: Float[np.ndarray, "query some token"],
-    weights: Float[np.ndarray, "query token"],
-    slots: int,
-) -> Float[np.ndarray, "query some"]:
-    """What depends on the answer asked for: (logits - mean) · (weights - mean), by query.
-
-    Means are over prompts, for each of a prompt's answers. The mean over prompts is the effect on
-    the prompts' own answers less the mean effect on all prompts' answers, dealt out at random: the
-    covariance of what is written and what is asked. It is 0 for what is the same in all prompts,
-    however frequent one answer is. NaN if all prompts ask the same.
-
-    Args:
-        logits: effects on some tokens.
-        weights: of these tokens in each query's preference; NaN for queries without one.
-        slots: number of answers of a prompt.
-    """
-    defined = ~np.isnan(weights).any(1)
-    written, asked = (_without_mean(v, defined, slots) for v in (logits, weights))
-    if not (np.abs(asked[defined]) > ROUNDING).any():
-        return np.full(logits.shape[:2], np.nan)
-    alone: np.ndarray = np.einsum("ast,at->as", written, asked)
-    return alone
-
-
-def _without_mean(
-    values: Float[np.ndarray, "query *some"], defined: Bool[np.ndarray, " query"], slots: int
-) -> Float[np.ndarray, "query *some"]:
-    by_slot = np.where(defined.reshape(-1, *[1] * (values.ndim - 1)), values, np.nan)
-    by_slot = by_slot.reshape(-1, slots, *values.shape[1:])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a slot may be undefined in all prompts
-        rest: np.ndarray = (by_slot - np.nanmean(by_slot, axis=0)).reshape(values.shape)
-    return rest
 
 
 def preferred(

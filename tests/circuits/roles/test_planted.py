@@ -32,6 +32,7 @@ from planted_roles import (
 from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.circuits.roles.find import Roles, find_roles
 from interp_toolkit.models.model import Head
+from interp_toolkit.stats import LEVEL
 from interp_toolkit.toys.hand_set.heads import head_weights
 
 
@@ -112,7 +113,7 @@ def test_what_few_rows_cannot_show_is_undecided_and_not_denied(n: int, seed: int
     mover = of(found, "name-mover", MOVES)
     assert mover.attention.mean > 0.3
     assert mover.writing.mean > found.difference / 2
-    assert mover.p_value > 0.1
+    assert mover.p_value > LEVEL
     assert mover.word == "undecided"
 
 
