@@ -330,7 +330,7 @@ class Layer:
     @property
     def behind_attention(self) -> bool:
         """Whether attention may have brought information from positions that `input` lacks."""
-        return self._mlp is None and not self.hook.endswith(("hook_mlp_out", "hook_mlp_in"))
+        return self._mlp is None and not _after_attention(self.hook)
 
     def attended(self) -> Float[np.ndarray, "n _"] | None:
         """The input at all positions that attention may read, side by side.
@@ -440,13 +440,18 @@ def _mlp_at(model: Model, hook: str) -> MLPWeights | None:
         return None
 
 
+def _after_attention(hook: str) -> bool:
+    """Whether the hook reads its block's attention, if at all, at its own position only."""
+    match = _IN_BLOCK.match(hook)
+    return match is not None and match[2].startswith(("mlp.", "hook_mlp", "ln2."))
+
+
 def _block_input(model: Model, hook: str) -> str | None:
     """The residual stream at the input of the hook's block; None outside a block."""
     match = _IN_BLOCK.match(hook)
     if match is None or match[2] == "hook_resid_pre":
         return None
-    after_attention = match[2].startswith(("mlp.", "hook_mlp", "ln2."))
-    residual = f"{match[1]}.hook_resid_{'mid' if after_attention else 'pre'}"
+    residual = f"{match[1]}.hook_resid_{'mid' if _after_attention(hook) else 'pre'}"
     return residual if residual in hook_points(model) else f"{match[1]}.hook_resid_pre"
 
 
