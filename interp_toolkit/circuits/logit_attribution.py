@@ -3,8 +3,16 @@
 The residual stream at the answer position is a sum over embeddings, heads, attention biases and
 MLPs. With the final norm's scale fixed to that of the forward pass, the logit before a soft cap is
 a sum over these and the biases of norm and unembedding. The metric is the logit difference, answer
-− wrong, or the answer's logit if there are no wrong answers. The null is the component's effect on
-other prompts' answers (paired t, Holm over heads and MLPs). The logit lens applies the final norm
+− wrong, or the answer's logit if there are no wrong answers: an output w reads d · w on the
+direction d of its prompt's answer. Only the part of this effect that varies with the answer is
+specific to it, the covariance over prompts
+
+    mean(w_i · d_i) − mean(w) · mean(d) = mean((w_i − mean w) · (d_i − mean d)),
+
+with the norm's scale the same in all prompts, and means taken separately for each of a prompt's
+answers. It is 0 for an output that is the same in all prompts, however frequent one answer is. The
+null deals the prompts' answers out anew: w_i reads d_j for a random permutation of all prompts
+(two-sided, largest statistic of all heads and MLPs). The logit lens applies the final norm
 and the unembedding to the residual stream at each depth, with the norm's scale at that depth.
 
 Sources: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Wang et al. 2023,
@@ -15,25 +23,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from pydantic import Field
+from torch import Tensor
 
 from interp_toolkit import plots
 from interp_toolkit.circuits.metrics.prompts import repeated_answers
 from interp_toolkit.circuits.roles import analysis as roles
+from interp_toolkit.circuits.roles.permuted import orders, permutation_p_values, smallest_p
 from interp_toolkit.circuits.roles.reading import (
     Queries,
     norm_scale,
-    other_queries,
     queries_of,
     readout,
 )
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.evidence import control_of_p, effect_status
+from interp_toolkit.evidence import Control, control_of_p, effect_status
 from interp_toolkit.finding import Finding, Run, analysis, column, records
 from interp_toolkit.formatting import counted, fixed, listed, p_cell, with_ci
 from interp_toolkit.models.model import Model
@@ -43,7 +53,7 @@ from interp_toolkit.models.weights.contributions import ResidualPart
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Options
 from interp_toolkit.results import Evidence, Figure, Status
-from interp_toolkit.stats import LEVEL, estimate, holm
+from interp_toolkit.stats import LEVEL, Estimate, estimate
 
 
 class LogitAttributionOptions(Options):
@@ -56,7 +66,9 @@ class LogitAttributionOptions(Options):
 class Component:
     """Direct effect of one component, with its 95 % CI; only heads and MLPs are tested.
 
-    `q_value` is the Holm-adjusted p-value; it is NaN, and `status` None, for other components.
+    `specific` is the part that varies with the answer (see the module). `q_value` is the p-value
+    against permuted answers, adjusted for all heads and MLPs; it is NaN, and `status` None, for
+    other components.
     """
 
     name: str = column("component")
@@ -67,8 +79,11 @@ class Component:
     low: float = column("low")
     high: float = column("high")
     fraction: float = column("fraction of total")
-    null_mean: float = column("on other prompts' answers")
-    q_value: float = column("p, Holm", format=p_cell)
+    null_mean: float = column("on permuted answers")
+    specific: float = column("specific to the answer", unit="logits")
+    specific_low: float = column("specific, low")
+    specific_high: float = column("specific, high")
+    q_value: float = column("p, adjusted", format=p_cell)
     status: Status | None = column("status")
 
 
@@ -115,67 +130,111 @@ class LogitAttributionFinding(Finding):
     )
 
 
+class Attribution(NamedTuple):
+    """Direct effects of each component, in logits.
+
+    Attributes:
+        effects: by component, its effects on the metric of each query, and the same less what is
+            specific to the query's answer (see the module).
+        lens: the metric read at each site of the residual stream.
+        permuted: by head and MLP, the mean effect on permuted answers; the first order is the own.
+        smallest_p: the smallest p-value that permuted answers can give.
+    """
+
+    effects: dict[ResidualPart, Float[np.ndarray, "2 query"]]
+    lens: Float[np.ndarray, "site query"]
+    permuted: dict[ResidualPart, Float[np.ndarray, " order"]]
+    smallest_p: float
+
+
 @torch.no_grad()
 def attribute(
-    model: Model, queries: Queries, memory: int | str | None = None
-) -> tuple[dict[ResidualPart, Float[np.ndarray, "2 query"]], Float[np.ndarray, "site query"]]:
-    """Direct effects of each component on the metric, and the logit lens.
-
-    Returns:
-        By component, its effects on the metric of each prompt and on that of other prompts'
-        answers, in logits; and the metric read at each site of the residual stream.
-    """
-    view, others, shape = weights(model), other_queries(queries), (2, len(queries))
+    model: Model, queries: Queries, memory: int | str | None = None, seed: int = 0
+) -> Attribution:
+    """Direct effects of each component on the metric, what is specific in them, the logit lens."""
+    view, slots = weights(model), queries.slots
     metric = (queries.at_hand == queries.answer[:, None]).astype(float)
     metric -= 0 if queries.wrong is None else queries.at_hand == queries.wrong[:, None]
-    both = torch.from_numpy(np.stack([metric, others @ metric / others.sum(1, keepdims=True)]))
+    kinds, asked = np.unique(metric, axis=0, return_inverse=True)
     U, b = (part.double() for part in readout(view, queries.at_hand))
-    directions, biases = both @ U.mT, (both @ b).numpy()
+    directions, biases = torch.from_numpy(kinds) @ U.mT, metric @ b.numpy()
+    of_slot = directions[asked].reshape(-1, slots, directions.shape[1])
+    apart = of_slot - of_slot.mean(0)
+    asked_rows = asked.reshape(-1, slots)
+    others = orders(asked_rows, seed)
     streams, mlps = contributions.streams(view), not getattr(model.cfg, "attn_only", False)
     data = FeatureData(
         queries.tokens, np.zeros((len(queries), 0), bool), (), positions=queries.position
     )
     effects, lens = dict[ResidualPart, np.ndarray](), np.empty((len(streams), len(queries)))
+    sums, permuted = dict[ResidualPart, Tensor](), dict[ResidualPart, np.ndarray]()
+    scale = np.empty(len(queries))
     for batch in activations(model, data, contributions.part_hooks(view), memory=memory):
-        rows, tokens = (
-            batch.index.numpy(),
-            queries.tokens[batch.index, queries.position[batch.index]],
-        )
-        towards = directions[:, batch.index].to(batch[streams[0]].device)
-        scales = [norm_scale(view.final_norm, batch[hook].double()) for hook in streams]
+        rows = batch.index.numpy()
+        tokens = queries.tokens[rows, queries.position[rows]]
+        towards = directions[asked[rows]]
+        scales = [norm_scale(view.final_norm, batch[hook].double()).cpu() for hook in streams]
+        scale[rows] = scales[-1].numpy()
         parts = contributions.residual_parts(view, batch, torch.from_numpy(tokens), mlps=mlps)
-        for part, written in parts:
-            effect = (written.double() * towards).sum(-1) / scales[-1]
-            effects.setdefault(part, np.empty(shape))[:, rows] = effect.cpu().numpy()
+        for part, output in parts:
+            written = output.cpu().double()
+            held = effects.setdefault(part, np.empty((2, len(queries))))
+            held[0, rows] = ((written * towards).sum(-1) / scales[-1]).numpy()
+            held[1, rows] = (written * apart.flatten(0, 1)[rows]).sum(-1).numpy()
+            held_sums = sums.setdefault(part, torch.zeros(slots, written.shape[-1]).double())
+            held_sums.index_add_(0, torch.from_numpy(rows % slots), written)
+            if part.kind in ("head", "mlp"):
+                reads = (written @ directions.mT).numpy()
+                by_order = reads[np.arange(len(rows))[:, None], others[rows]].sum(0)
+                permuted[part] = permuted.get(part, 0) + by_order / len(queries)
         for site, hook in enumerate(streams):
-            read = (batch[hook].double() * towards[0]).sum(-1) / scales[site]
-            lens[site, rows] = read.cpu().numpy() + biases[0, rows]
-    return effects | {ResidualPart("final biases", "bias"): biases}, lens
+            read = (batch[hook].cpu().double() * towards).sum(-1) / scales[site]
+            lens[site, rows] = read.numpy() + biases[rows]
+    for part, (own, alone) in effects.items():
+        mean = sums[part] / (len(queries) // slots)
+        alone -= (apart * mean).sum(-1).flatten().numpy()
+        alone[:] = own - alone * (1 / scale).mean()
+    bias = np.stack([biases, biases])
+    effects |= {ResidualPart("final biases", "bias"): bias}
+    return Attribution(effects, lens, permuted, smallest_p(asked_rows))
+
+
+def _controls(
+    specific: Estimate, raises: bool, p_value: float, smallest: float, least: float
+) -> list[Control]:
+    """Whether an effect is specific to the answer: against permuted answers, and by its size."""
+    low = specific.low if raises else -specific.high
+    name, same_sign = "permuted answers", (specific.mean > 0) == raises
+    permuted = control_of_p(name, p_value if same_sign else 1.0, LEVEL, smallest)
+    if permuted.outcome != "passed" or low >= least:
+        return [permuted]
+    reason = f"the part specific to the answer is not shown to reach {least:.2g}"
+    return [permuted, Control(name, "undecided", reason)]
 
 
 def analyze(run: Run[LogitAttributionOptions]) -> LogitAttributionFinding:
-    """Attribute the metric to components; test heads and MLPs against other prompts' answers."""
+    """Attribute the metric to components; test heads and MLPs against permuted answers."""
     data = run.data or repeated_answers(run.model, seed=run.seed)
     run.progress("direct effects of heads and MLPs")
     _, prompts, performed = roles.task_prompts(run, data)
     queries = queries_of(prompts)
-    effects, lens = attribute(run.model, queries, run.memory)
+    effects, lens, permuted, smallest = attribute(run.model, queries, run.memory, run.seed)
     own, null = np.stack([queries.by_row(effect) for effect in effects.values()], axis=1)
-    total = estimate(own.sum(0))
-    whole = total.mean - (null.sum(0).mean() if queries.wrong is None else 0.0)
-    least = run.options.least * abs(float(whole))
-    tested = [part.kind in ("head", "mlp") for part in effects]
-    q_values = holm(np.where(tested, [estimate(more).p_value for more in own - null], np.nan))
+    total, alone = estimate(own.sum(0)), float((own - null).sum(0).mean())
+    least = run.options.least * abs(float(total.mean) if queries.wrong is not None else alone)
+    p_values = permutation_p_values(np.stack(list(permuted.values())))
+    q_values = dict(zip(permuted, p_values.tolist(), strict=True))
     components = []
-    for part, values, other, q in zip(effects, own, null.mean(1), q_values.tolist(), strict=True):
-        e, outcome = estimate(values), None
-        if not np.isnan(q):  # negative effects are tested with reversed sign
+    for part, values, other in zip(effects, own, null, strict=True):
+        e, specific = estimate(values), estimate(values - other)
+        q, outcome = q_values.get(part, float("nan")), None
+        if part in permuted:  # negative effects are tested with reversed sign
             low, high = (e.low, e.high) if e.mean >= 0 else (-e.high, -e.low)
-            p = q if (e.mean - other) * e.mean > 0 else 1.0
-            control = control_of_p("answers of other prompts", p, LEVEL)
-            outcome, _ = effect_status(low, high, least, [control], performs_task=performed.yes)
-        numbers = e.mean, e.low, e.high, e.mean / (total.mean or np.nan), float(other), q
-        components.append(Component(*part, *numbers, outcome))
+            controls = _controls(specific, e.mean >= 0, q, smallest, run.options.least * abs(alone))
+            outcome, _ = effect_status(low, high, least, controls, performs_task=performed.yes)
+        numbers = e.mean, e.low, e.high, e.mean / (total.mean or np.nan), float(other.mean())
+        ends = specific.mean, specific.low, specific.high
+        components.append(Component(*part, *numbers, *ends, q, outcome))
     components.sort(key=lambda component: -abs(component.effect))
     status = next(s for s in REASONS if s in {component.status for component in components})
     metric = "answer logit" if queries.wrong is None else "logit difference"
@@ -183,8 +242,8 @@ def analyze(run: Run[LogitAttributionOptions]) -> LogitAttributionFinding:
     ground = (metric, total.mean, total.low, total.high, total.n, error, least, performed.summary)
     evidence = LogitAttributionEvidence(status, *ground, reason=REASONS[status])
     names = [EMBEDDING, *(f"layer {n}" for n in range(len(lens) - 1))]
-    ends = [(e.mean, e.low, e.high) for e in map(estimate, queries.by_row(lens))]
-    steps = [LensStep(name, *numbers) for name, numbers in zip(names, ends, strict=True)]
+    read = [(e.mean, e.low, e.high) for e in map(estimate, queries.by_row(lens))]
+    steps = [LensStep(name, *numbers) for name, numbers in zip(names, read, strict=True)]
     return LogitAttributionFinding(
         headline=headline(components, evidence),
         findings=sentences(components, steps, evidence),
@@ -203,7 +262,7 @@ def analyze(run: Run[LogitAttributionOptions]) -> LogitAttributionFinding:
 REASONS: dict[Status, str | None] = {  # the status is the first that a head or MLP has
     "detected": None,
     "undecided": "whether any head or MLP writes it is undecided",
-    "uninformative": "heads and MLPs write as much for other prompts' answers",
+    "uninformative": "heads and MLPs write as much for permuted answers",
     "not_tested": "the model has not been shown to perform the task",
     "not_detected": "no single head or MLP writes enough to count",
 }
@@ -238,8 +297,7 @@ def sentences(
         f"The mean {e.metric} is {with_ci(e.total, e.total_low, e.total_high)}, n = {e.rows}.",
         f"{order}: "
         + "; ".join(
-            f"{c.name} {with_ci(c.effect, c.low, c.high)}, {fixed(c.null_mean)} for other "
-            "prompts' answers"
+            f"{c.name} {with_ci(c.effect, c.low, c.high)}, {fixed(c.null_mean)} on permuted answers"
             for c in first
         )
         + f" (n = {e.rows}).",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from planted_roles import AGAINST, MOVES, N_POS, ONLY_ATTENDS, START, movers, rows
+from planted_writers import clues, two_heads
 
 import interp_toolkit as it
 from interp_toolkit.circuits.logit_attribution import (
@@ -16,6 +17,7 @@ from interp_toolkit.circuits.logit_attribution import (
     sentences,
 )
 from interp_toolkit.circuits.metrics.prompts import Prompts
+from interp_toolkit.circuits.roles.permuted import ORDERS, smallest_p
 from interp_toolkit.circuits.roles.reading import Queries
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
@@ -64,7 +66,7 @@ def test_components_sum_to_the_models_own_logits(model, request, count_hooks, wr
             attribute(model, asks)
         return
     before = count_hooks(model)
-    effects, lens = attribute(model, asks)
+    effects, lens, *_ = attribute(model, asks)
     assert count_hooks(model) == before
     logits, number = logits_of(model, asks), np.arange(len(asks))
     expected = logits[number, asks.answer]
@@ -75,7 +77,7 @@ def test_components_sum_to_the_models_own_logits(model, request, count_hooks, wr
     np.testing.assert_allclose(summed, expected, atol=1e-5 * largest)
     np.testing.assert_allclose(lens[-1], expected, atol=1e-5 * largest)
     assert sum(part.kind == "head" for part in effects) == 2 * int(model.cfg.n_heads)
-    batched, _ = attribute(model, asks, memory="200kB")
+    batched = attribute(model, asks, memory="200kB").effects
     for part, values in effects.items():
         np.testing.assert_allclose(batched[part], values, atol=1e-5 * largest)
 
@@ -176,6 +178,47 @@ def test_what_is_written_for_every_answer_alike_is_no_finding() -> None:
     assert by_name["L0H3"].effect > 20
     assert by_name["L0H3"].status == "uninformative"
     assert by_name[head_name(*MOVES)].status == "detected"
+
+
+@pytest.mark.parametrize("norm", [None, "LN", "RMS"])
+@pytest.mark.parametrize(
+    ("frequencies", "wrong", "slots"),
+    [
+        ((0.5, 0.5), True, 1),
+        ((0.85, 0.15), True, 1),
+        ((0.7, 0.15, 0.15), False, 1),
+        ((0.6, 0.2, 0.2), True, 2),
+    ],
+)
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [("constant", 4.0), ("noise token", 4.0), ("position", 2.0), ("true", 3.0), ("true", -2.0)],
+)
+def test_only_what_varies_with_the_answer_is_found(
+    kind, size, frequencies, wrong, slots, norm, has_hooked_transformer
+) -> None:
+    if not has_hooked_transformer:
+        pytest.skip("TransformerLens 4 has no HookedTransformer")
+    model = two_heads(kind, len(frequencies), norm, size)
+    found = it.analyze(
+        model, "logit-attribution", data=clues(frequencies, wrong=wrong, slots=slots)
+    )
+    by_name = {component.name: component for component in found.components}
+    if found.status == "not_tested":
+        pytest.skip("a fixed answer is right as often")
+    assert by_name["L0H0"].status == "detected"
+    component = by_name["L0H1"]
+    assert (component.status == "detected") == (kind == "true")
+    if kind == "constant":
+        assert component.specific == pytest.approx(0, abs=1e-6)
+        assert component.null_mean == pytest.approx(component.effect)
+    if kind == "true":
+        assert component.specific * size > 0
+
+
+def test_few_orders_of_the_answers_have_no_power() -> None:
+    assert smallest_p(np.array([[1]] * 5 + [[2]])) == pytest.approx(1 / 6)
+    assert smallest_p(np.array([[1], [2]] * 20)) == pytest.approx(1 / (1 + ORDERS))
 
 
 def test_without_data_repeated_tokens_ask_for_the_next(analyzed) -> None:

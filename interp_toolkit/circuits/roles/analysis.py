@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import BeforeValidator, Field
 
 from interp_toolkit import plots
@@ -21,7 +22,12 @@ from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.find import CHECKED, PARKED, Roles, find_roles
 from interp_toolkit.circuits.roles.kinds import KINDS, NAME_MOVER, S_INHIBITION, SUCCESSOR, HeadKind
 from interp_toolkit.circuits.roles.reading import queries_of
-from interp_toolkit.circuits.roles.result import HeadRole, RolesEvidence, RolesFinding
+from interp_toolkit.circuits.roles.result import (
+    HeadRole,
+    PlainWriter,
+    RolesEvidence,
+    RolesFinding,
+)
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.finding import HEADLINE_WORDS, Run, analysis
@@ -32,7 +38,7 @@ from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Flag, Options
 from interp_toolkit.plots import CLASS_COLORS
 from interp_toolkit.results import Figure, Status
-from interp_toolkit.stats import LEVEL, Share
+from interp_toolkit.stats import LEVEL
 
 
 def _as_lists(value: Any) -> Any:
@@ -163,12 +169,12 @@ ROLES = analysis(
 
 NAMED = 4  # heads of a kind in a sentence
 NULL = (
-    "similar positions of the same prompt, the same positions in other prompts, other prompts' "
-    "answers; sign flips over prompts; for lists, other orders and shifts"
+    "similar positions of the same prompt, the same positions in other prompts; sign flips over "
+    "prompts; permuted answers; for lists, other orders and shifts"
 )
 ERROR = (
-    "any head wrongly named by attention and direct effect: at most the level (maximum over all "
-    "comparisons)"
+    "any head wrongly named by attention and direct effect: at most the level for each null (sign "
+    "flips, permuted answers; maximum over all comparisons)"
 )
 QUICK = "attention and direct effects only: no head was ablated (effort: quick)"
 _MOVING = (NAME_MOVER.name, SUCCESSOR.name)
@@ -202,12 +208,11 @@ def evidence_of(task_check: TaskCheck, roles: Roles, *, quick: bool = False) -> 
 
 
 def headline(roles: Roles, *, quick: bool = False) -> str:
-    """The heads of every role, and the strongest writer without one; at most 20 words."""
+    """The heads of every role, and one without a role that writes most; at most 20 words."""
     moving = [h for h in roles.heads if h.named and h.kind not in PARKED]
     by_kind = {kind: [h for h in moving if h.kind == kind.name] for kind in KINDS}
     parts = [_names(kind, heads, 2) for kind, heads in by_kind.items() if heads]
-    largest = max(roles.writers, key=lambda w: abs(w.direct.mean), default=None)
-    if largest is not None and all(_surely_more(largest.direct, h.writing) for h in moving):
+    if (largest := largest_writer(roles)) is not None:
         parts.append(f"{largest.name} writes most, with none of these roles")
     if not moving:
         undecided = any(h.word == "undecided" and h.kind not in PARKED for h in roles.heads)
@@ -222,10 +227,18 @@ def headline(roles: Roles, *, quick: bool = False) -> str:
     return f"{capital(sentence)}."
 
 
-def _surely_more(one: Share, other: Share | None) -> bool:
-    """Whether the first effect's interval is farther from 0 than the whole of the other's."""
-    surely = max(one.low, -one.high)
-    return surely > 0 and (other is None or surely > max(abs(other.low), abs(other.high)))
+def largest_writer(roles: Roles) -> PlainWriter | None:
+    """The head without a role whose direct effect exceeds that of every other head, if any does.
+
+    Its whole interval must be farther from 0 than that of each other head, with a role or not.
+    """
+    low, high = roles.direct.low, roles.direct.high
+    farthest = np.maximum(np.abs(low), np.abs(high))
+    for writer in roles.writers:
+        others = np.delete(farthest, writer.layer * farthest.shape[1] + writer.head)
+        if max(writer.direct.low, -writer.direct.high) > others.max(initial=0.0):
+            return writer
+    return None
 
 
 def _names(kind: HeadKind, heads: Sequence[HeadRole], most: int) -> str:
@@ -247,7 +260,9 @@ def findings(roles: Roles) -> list[str]:
             f"{_lost(w.check)}"
             for w in roles.writers[:NAMED]
         )
-        sentences.append(f"Large direct effects without one of these roles: {listed}.")
+        n = len(roles.writers)
+        first = f" (the {NAMED} largest of {n})" if n > NAMED else ""
+        sentences.append(f"Large direct effects without one of these roles{first}: {listed}.")
     if feeding := _of_kind(roles.heads, S_INHIBITION.name):
         sentences.append(f"Heads that turn the name movers away from the wrong token: {feeding}.")
     names = [k.name for k in KINDS if k.name not in (*_MOVING, *PARKED, S_INHIBITION.name)]

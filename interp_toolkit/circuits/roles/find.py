@@ -28,6 +28,7 @@ from interp_toolkit.circuits.roles.kinds import (
     WRITES,
     KindSides,
     MeasureMeans,
+    RoleWord,
     means_of,
     sides_of,
 )
@@ -42,10 +43,11 @@ from interp_toolkit.circuits.roles.token_lists import (
     successions,
 )
 from interp_toolkit.errors import InterventionError
-from interp_toolkit.formatting import percent
+from interp_toolkit.evidence import Control, effect_status
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Effort
+from interp_toolkit.results import Status
 from interp_toolkit.stats import LEVEL, Share
 
 #: effort -> heads taken out one by one, at most; None: all
@@ -125,7 +127,7 @@ def find_roles(
     delimiters = delimiter_positions(model, queries)
     reading = read(model, view, queries, answer_sources(queries), memory=memory, progress=progress)
     writing = Writing(view, reading, queries)
-    measures = measured(writing, follows, delimiters)
+    measures = measured(writing, follows, delimiters, seed)
     needs = [need.measure for kind in KINDS for need in (*kind.attention, *kind.writing)]
     used = [name for name in dict.fromkeys(needs) if name in measures.of_rows]
     means = means_of(measures, used, seed=seed)
@@ -140,7 +142,7 @@ def find_roles(
             for at in np.ndindex(view.n_layers, view.n_heads)
         ]
     )
-    writers = _writers(heads, means["direct"], difference)
+    writers = _writers(heads, means["direct"], means["direct, displaced"], difference)
     notes = [*_notes(judged)]
     if circuits is not None and circuits.note:
         notes.append(circuits.note)
@@ -183,8 +185,8 @@ def _head(sides: KindSides, at: tuple[int, ...], circuits: ListCircuits | None) 
         attention=attention,
         writing=writing,
         p_value=max(p_values),
-        attends=bool(sides.attention.passes[at]),
-        writes=None if sides.writing is None else bool(sides.writing.passes[at]),
+        attends=sides.attention.passes(layer, head),
+        writes=None if sides.writing is None else sides.writing.passes(layer, head),
         list_score=score,
         reason=reason,
     )
@@ -218,14 +220,26 @@ def _in_front(heads: Sequence[HeadRole]) -> list[HeadRole]:
 
 
 def _writers(
-    heads: Sequence[HeadRole], direct: MeasureMeans, difference: float
+    heads: Sequence[HeadRole], direct: MeasureMeans, alone: MeasureMeans, difference: float
 ) -> list[PlainWriter]:
-    """Heads with a significant, large direct effect and no writing kind, largest first."""
+    """Heads with a large direct effect, specific to the answer, and no writing kind, largest first.
+
+    Args:
+        heads: every head's roles.
+        direct: direct effects.
+        alone: their parts that depend on the answer (see `reading.asked_alone`).
+        difference: the model's preference for the answer.
+    """
     named = {(h.layer, h.head) for h in heads if h.kind not in PARKED and h.word != "no"}
     writers = []
     for layer, head in np.ndindex(*direct.mean.shape):
         share = _share(direct, (layer, head))
-        certain = direct.p_value[layer, head] <= LEVEL and (share.low > 0 or share.high < 0)
+        specific = _share(alone, (layer, head))
+        certain = all(
+            measure.p_value[layer, head] <= LEVEL and max(of.low, -of.high) > 0
+            for measure, of in ((direct, share), (alone, specific))
+        )
+        certain = certain and share.mean * specific.mean > 0
         large = abs(share.mean) >= MUCH * abs(difference)
         if certain and large and (layer, head) not in named:
             writers.append(PlainWriter(layer, head, share))
@@ -285,27 +299,33 @@ def _with_check(head: HeadRole, checks: dict[Head, RoleCheck]) -> HeadRole:
     return replace(head, check=check, word=word, reason=reason)
 
 
-def inhibits(check: RoleCheck | None) -> tuple[Any, str | None]:
+def inhibits(check: RoleCheck | None) -> tuple[RoleWord, str | None]:
     """Whether ablation shows that a head that attends to the repeated wrong token inhibits."""
     if check is None:
         return "undecided", "it has the pattern, but was not ablated"
-    lost, direct, beyond, shift = check.loss, check.direct, check.downstream, check.shift
-    if beyond.high < WRITES:
-        return "no", f"ablating it costs less than {percent(WRITES)} downstream"
-    if not (beyond.low > 0 and beyond.mean >= WRITES):
-        return "undecided", f"its indirect effect is not shown to reach {percent(WRITES)}"
-    if beyond.high < max(direct.low, -direct.high):
-        return "no", "its effect is more direct than downstream"
-    if beyond.mean < abs(direct.mean):
-        return "undecided", "its effect may be more direct than downstream"
-    if not lost.low > 0:
-        return "undecided", "ablating it does not significantly lower the metric"
-    if shift is None:
-        return "undecided", "no name mover in a later layer whose attention could show it"
-    if shift.low > 0:
-        return "named", None
-    reason = "ablating it does not significantly turn the name movers' attention to the wrong token"
-    return "undecided", reason
+    beyond, direct, shift = check.downstream, check.direct, check.shift
+    low = beyond.low - max(direct.high, -direct.low)
+    high = beyond.high - max(direct.low, -direct.high)
+    is_ = "is" if high < 0 else "may be"
+    controls = [
+        _positive("direct effect", low, high, f"its effect {is_} more direct than downstream"),
+        _positive("loss", check.loss.low, reason="ablating it may not lower the metric"),
+        Control("attention", "undecided", "no name mover is in a later layer")
+        if shift is None
+        else _positive(
+            "attention", shift.low, reason="the name movers may not turn to the wrong token"
+        ),
+    ]
+    status, why = effect_status(beyond.low, beyond.high, WRITES, controls, effect="indirect effect")
+    words: dict[Status, RoleWord] = {"detected": "named", "undecided": "undecided"}
+    return words.get(status, "no"), why
+
+
+def _positive(name: str, low: float, high: float = np.inf, reason: str = "") -> Control:
+    """The control that a difference between these ends amounts to, which must be positive."""
+    if low > 0:
+        return Control(name, "passed")
+    return Control(name, "failed" if high < 0 else "undecided", reason)
 
 
 def _notes(judged: dict[str, KindSides | None]) -> list[str]:

@@ -8,10 +8,10 @@
 | attention-sink | Xiao et al. 2024, "Efficient Streaming Language Models with Attention Sinks" |
 | delimiter | Clark et al. 2019, "What Does BERT Look At?" |
 
-A side (attention or writing) passes if all of its needs are met: the mean over prompts is
-significant in the need's direction (adjusted p-value), and its interval lies beyond the need's
-threshold. A head has a role if both sides pass. Otherwise it is undecided if the intervals of both
-sides reach the thresholds. The writing side of an S-inhibition head is its effect through later
+The rule of `evidence` decides on each need: the interval of the mean over prompts must lie beyond
+the need's threshold, and the adjusted p-value of sign flips is the control. A head has a role if
+all needs of both sides (attention and writing) are detected, and not if one is not detected;
+otherwise it is undecided. The writing side of an S-inhibition head is its effect through later
 layers (see `causal`).
 """
 
@@ -22,11 +22,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from interp_toolkit.circuits.roles.measures import HeadMeasures, OfRows
+from interp_toolkit.circuits.roles.permuted import ORDERS, permutation_p_values
 from interp_toolkit.circuits.roles.reading import FEWEST_ROWS
-from interp_toolkit.stats import LEVEL, mean_interval, sign_flip_p_values
+from interp_toolkit.evidence import control_of_p, effect_status
+from interp_toolkit.results import Status
+from interp_toolkit.stats import FLIPS, LEVEL, mean_interval, sign_flip_p_values
 
 ATTENDS = 0.1  # of the attention, beyond that on similar positions
 PARKS = 0.4  # of the attention, on the positions that heads park on
@@ -78,7 +81,7 @@ def _attends(to: str, threshold: float) -> tuple[RoleNeed, RoleNeed]:
 
 def _writes(name: str, sign: int, displaced: str) -> tuple[RoleNeed, RoleNeed]:
     size = RoleNeed(name, sign, WRITES, of_difference=True)
-    return size, RoleNeed(displaced, sign, optional=True)
+    return size, RoleNeed(displaced, sign, WRITES, of_difference=True, optional=True)
 
 
 NAME_MOVER = HeadKind(
@@ -134,6 +137,7 @@ DELIMITER = HeadKind(
 KINDS = (NAME_MOVER, NEGATIVE, S_INHIBITION, SUCCESSOR, SUPPRESSION, SINK, DELIMITER)
 
 
+ANY = float(np.finfo(float).tiny)  # threshold of effects of any size
 ROUNDING = 1e-6  # of the largest contrast: below, contrasts are zero
 
 RoleWord = Literal["named", "undecided", "candidate", "no"]
@@ -146,7 +150,9 @@ class MeasureMeans:
 
     Attributes:
         mean, low, high: the mean with its interval at COVERAGE.
-        p_value: adjusted for all heads and measures.
+        p_value: adjusted for all heads and all measures with the same null: permuted answers for
+            what depends on the answer, sign flips over prompts for the others.
+        smallest_p: the smallest p-value that the null can give.
         rows: number of prompts.
     """
 
@@ -154,6 +160,7 @@ class MeasureMeans:
     low: OfHeads
     high: OfHeads
     p_value: OfHeads
+    smallest_p: float
     rows: int
 
 
@@ -164,14 +171,20 @@ class RoleSide:
     Attributes:
         size: means of the need whose size is reported, with their own sign.
         p_value: the largest over the needs.
-        passes: whether all needs are met.
-        reaches: whether every need's interval reaches its threshold.
+        statuses: by need, each head's status.
     """
 
     size: MeasureMeans
     p_value: OfHeads
-    passes: Bool[np.ndarray, "layer head"]
-    reaches: Bool[np.ndarray, "layer head"]
+    statuses: Sequence[list[list[Status]]]
+
+    def of(self, layer: int, head: int) -> set[Status]:
+        """The statuses of a head's needs."""
+        return {statuses[layer][head] for statuses in self.statuses}
+
+    def passes(self, layer: int, head: int) -> bool:
+        """Whether all needs are met."""
+        return self.of(layer, head) == {"detected"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,25 +204,38 @@ class KindSides:
 
     def word(self, layer: int, head: int) -> RoleWord:
         """The verdict on a head before any ablation."""
-        at = layer, head
         sides = [self.attention] if self.writing is None else [self.attention, self.writing]
-        if all(side.passes[at] for side in sides):
+        if all(side.passes(layer, head) for side in sides):
             return "candidate" if self.writing is None else "named"
-        return "undecided" if all(side.reaches[at] for side in sides) else "no"
+        lacks = any("not_detected" in side.of(layer, head) for side in sides)
+        return "no" if lacks else "undecided"
 
 
 def means_of(
     measures: HeadMeasures, used: Sequence[str], *, seed: int = 0
 ) -> dict[str, MeasureMeans]:
-    """The mean of every used measure over prompts, with p-values adjusted for all of them."""
+    """The mean of every used measure over prompts, with p-values adjusted for all with its null."""
+    n_rows = len(measures.difference)
     cleaned = {name: _without_rounding(measures.of_rows[name]) for name in used}
-    stacked = [values.reshape(-1, values.shape[-1]) for values in cleaned.values()]
-    enough = [np.where((~np.isnan(v)).sum(1) >= FEWEST_ROWS, 1.0, np.nan) for v in stacked]
-    tests = np.concatenate([v * e[:, None] for v, e in zip(stacked, enough, strict=True)])
-    p_values = np.split(sign_flip_p_values(tests, seed=seed), len(used)) if used else []
+    flipped = [name for name in used if name not in measures.permuted]
+    dealt = [name for name in used if name in measures.permuted]
+    p_values, smallest = dict[str, np.ndarray](), dict[str, float]()
+    if flipped:
+        tests = np.concatenate([_enough(cleaned[name]).reshape(-1, n_rows) for name in flipped])
+        adjusted = np.split(sign_flip_p_values(tests, seed=seed), len(flipped))
+        p_values |= dict(zip(flipped, adjusted, strict=True))
+        smallest |= dict.fromkeys(flipped, max(1 / FLIPS, 2.0 ** (1 - n_rows)))
+    if dealt:
+        orders = np.concatenate(
+            [measures.permuted[name][0].reshape(-1, ORDERS + 1) for name in dealt]
+        )
+        p_values |= dict(
+            zip(dealt, np.split(permutation_p_values(orders), len(dealt)), strict=True)
+        )
+        smallest |= {name: measures.permuted[name][1] for name in dealt}
     return {
-        name: _mean(values, p.reshape(values.shape[:2]))
-        for (name, values), p in zip(cleaned.items(), p_values, strict=True)
+        name: _mean(values, p_values[name].reshape(values.shape[:2]), smallest[name])
+        for name, values in cleaned.items()
     }
 
 
@@ -231,7 +257,7 @@ def _side(
     difference: float,
     left_out: list[str],
 ) -> RoleSide | None:
-    passes, reaches, p_values, size = [], [], [], None
+    statuses, p_values, size = [], [], None
     for need in needs:
         mean = means.get(need.measure)
         if mean is None or bool(np.isnan(mean.mean).all()):
@@ -241,13 +267,23 @@ def _side(
             continue
         size = size or mean
         threshold = need.threshold * (abs(difference) if need.of_difference else 1.0)
-        low, high = (mean.low, mean.high) if need.sign > 0 else (-mean.high, -mean.low)
-        with np.errstate(invalid="ignore"):
-            passes.append((mean.p_value <= LEVEL) & (low > 0) & (low >= threshold))
-            reaches.append((high > 0) & (high >= threshold))
+        statuses.append(_statuses(mean, need.sign, max(threshold, ANY)))
         p_values.append(mean.p_value)
     assert size is not None
-    return RoleSide(size, np.max(p_values, axis=0), np.all(passes, axis=0), np.all(reaches, axis=0))
+    return RoleSide(size, np.max(p_values, axis=0), statuses)
+
+
+def _statuses(mean: MeasureMeans, sign: int, threshold: float) -> list[list[Status]]:
+    """Each head's status for one need."""
+    low, high = (mean.low, mean.high) if sign > 0 else (-mean.high, -mean.low)
+
+    def status(low: float, high: float, p_value: float) -> Status:
+        control = control_of_p("sign flips or permuted answers", p_value, LEVEL, mean.smallest_p)
+        return effect_status(low, high, threshold, [control])[0]
+
+    judged = np.vectorize(status, otypes=[object])(low, high, mean.p_value)
+    statuses: list[list[Status]] = judged.tolist()
+    return statuses
 
 
 def _without_rounding(values: OfRows) -> OfRows:
@@ -257,7 +293,13 @@ def _without_rounding(values: OfRows) -> OfRows:
         return np.where(np.abs(values) <= ROUNDING * largest, 0.0, values)
 
 
-def _mean(values: OfRows, p_value: OfHeads) -> MeasureMeans:
+def _enough(values: OfRows) -> OfRows:
+    """NaN for heads with too few prompts."""
+    n = (~np.isnan(values)).sum(-1, keepdims=True)
+    return np.where(n >= FEWEST_ROWS, values, np.nan)
+
+
+def _mean(values: OfRows, p_value: OfHeads, smallest_p: float) -> MeasureMeans:
     n = (~np.isnan(values)).sum(-1)
-    enough = np.where(n[..., None] >= FEWEST_ROWS, values, np.nan)
-    return MeasureMeans(*mean_interval(np.moveaxis(enough, -1, 0)), p_value, int(n.max(initial=0)))
+    ends = mean_interval(np.moveaxis(_enough(values), -1, 0))
+    return MeasureMeans(*ends, p_value, smallest_p, int(n.max(initial=0)))

@@ -23,13 +23,14 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp_toolkit.circuits.roles.permuted import asked_alone, permuted_means
 from interp_toolkit.circuits.roles.reading import (
     Queries,
     Reading,
     Writing,
-    displaced_preference,
     mean_of_others,
     preference,
+    preferred,
 )
 from interp_toolkit.circuits.roles.token_lists import Successions
 
@@ -83,6 +84,7 @@ def against(
 
 
 OfRows = Float[np.ndarray, "layer head row"]
+Permuted = tuple[Float[np.ndarray, "*some head order"], float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,10 +93,13 @@ class HeadMeasures:
 
     Attributes:
         of_rows: one number per prompt for each measure; NaN where it is undefined.
+        permuted: means with permuted answers, and the smallest p-value that these can give, for
+            measures of what depends on the answer.
         difference: the model's logit difference, answer minus wrong answer.
     """
 
     of_rows: Mapping[str, OfRows]
+    permuted: Mapping[str, Permuted]
     difference: Float[np.ndarray, " row"]
 
 
@@ -110,17 +115,26 @@ def measured(
     writing: Writing,
     follows: Successions,
     delimiters: Bool[np.ndarray, "query pos"] | None,
+    seed: int = 0,
 ) -> HeadMeasures:
-    """All measures that are defined on these prompts."""
+    """All measures that are defined on these prompts; `seed` is that of the permutations."""
     queries, reading = writing.queries, writing.reading
     of_queries = _attention(queries, reading, follows, delimiters)
     parts: dict[str, list[np.ndarray]] = {}
+    dealt: dict[str, list[Permuted]] = {}
     for layer in range(writing.view.n_layers):
-        for name, values in _of_layer(writing, follows, layer).items():
+        measures, permuted = _of_layer(writing, follows, layer, seed)
+        for name, values in measures.items():
             parts.setdefault(name, []).append(values)
+        for name, means in permuted.items():
+            dealt.setdefault(name, []).append(means)
     of_queries |= {name: np.stack(values) for name, values in parts.items()}
     of_rows = {name: queries.by_row(values) for name, values in of_queries.items()}
-    return HeadMeasures(of_rows, queries.by_row(writing.difference()))
+    whole = {
+        name: (np.stack([means for means, _ in layers]), max(smallest for _, smallest in layers))
+        for name, layers in dealt.items()
+    }
+    return HeadMeasures(of_rows, whole, queries.by_row(writing.difference()))
 
 
 def _attention(
@@ -165,21 +179,29 @@ def _quiet(
 
 
 def _of_layer(
-    writing: Writing, follows: Successions, layer: int
-) -> dict[str, Float[np.ndarray, "head query"]]:
+    writing: Writing, follows: Successions, layer: int, seed: int
+) -> tuple[dict[str, Float[np.ndarray, "head query"]], dict[str, Permuted]]:
     queries, reading, hand = writing.queries, writing.reading, writing.queries.at_hand
     written = writing.of_heads(layer, reading.z[layer])
     on_hand = writing.on(written, hand)
-    direct = preference(on_hand, hand, queries)
     measures = {
-        "direct": direct.T,
-        "direct, displaced": (direct - displaced_preference(on_hand, hand, queries)).T,
+        "direct": preference(on_hand, hand, queries).T,
         "copies": _copies(writing, layer).T,
     }
     if follows.is_successor.any():
         for name, values in _next(writing, follows, written).items():
             measures[name] = values.T
-    return measures | _suppressed(writing, layer, written)
+    suppressed, tokens, predicted = _suppressed(writing, layer, written)
+    asked = {
+        "direct, displaced": (on_hand, preferred(hand, queries)),
+        "predicted: written, displaced": (writing.on(written, tokens), predicted),
+    }
+    permuted = {}
+    for name, (logits, weights) in asked.items():
+        effects = logits * writing.common_scale[:, None, None], weights, queries.slots
+        measures[name] = asked_alone(*effects).T
+        permuted[name] = permuted_means(*effects, seed)
+    return measures | suppressed, permuted
 
 
 def _copies(writing: Writing, layer: int) -> Float[np.ndarray, "query head"]:
@@ -227,8 +249,15 @@ def _next(
 
 def _suppressed(
     writing: Writing, layer: int, written: Float[Tensor, "query head d_model"]
-) -> dict[str, Float[np.ndarray, "head query"]]:
-    """Attention to the token that the logit lens already predicts, and the effect on its logit."""
+) -> tuple[
+    dict[str, Float[np.ndarray, "head query"]],
+    Int[np.ndarray, " token"],
+    Float[np.ndarray, "query token"],
+]:
+    """Attention to the token that the logit lens already predicts, and the effect on its logit.
+
+    Also the tokens that are predicted in some prompt, and 1 at each query's own; NaN without one.
+    """
     queries, reading = writing.queries, writing.reading
     number = np.arange(len(queries))
     candidates = candidate_positions(queries)
@@ -238,20 +267,14 @@ def _suppressed(
     attention = reading.attention[layer]
     effects = writing.on_own(written, queries.tokens)
     others = candidates & ~positions
-    tokens = np.unique(top[top >= 0])
     measures = {
         "predicted: attention": against_like(attention, queries, positions),
         "predicted: attention, displaced": against_displaced(attention, queries, positions),
         "predicted: written": _mean_at(effects, positions) - _mean_at(effects, others),
     }
-    if len(tokens) > 1:
-        on_tops = writing.on(written, tokens)
-        own = _mean_at(effects, positions)
-        on_other_rows = _of_other_rows(on_tops, np.searchsorted(tokens, top), top)
-        measures["predicted: written, displaced"] = own - on_other_rows
-    else:
-        measures["predicted: written, displaced"] = np.full(attention.shape[:2], np.nan)
-    return measures
+    tokens = np.unique(top[top >= 0])
+    predicted = np.where((top >= 0)[:, None], tokens == top[:, None], np.nan)
+    return measures, tokens, predicted
 
 
 def candidate_positions(queries: Queries) -> Bool[np.ndarray, "query pos"]:
@@ -267,19 +290,4 @@ def _mean_at(
 ) -> Float[np.ndarray, "head query"]:
     with np.errstate(invalid="ignore"):
         mean: np.ndarray = np.einsum("ahp,ap->ha", values, positions) / positions.sum(1)
-    return mean
-
-
-def _of_other_rows(
-    effects: Float[np.ndarray, "query head token"],
-    column: Int[np.ndarray, " query"],
-    top: Int[np.ndarray, " query"],
-) -> Float[np.ndarray, "head query"]:
-    """Mean effect on the other prompts' tokens that differ from this prompt's."""
-    counts = np.bincount(column[top >= 0], minlength=effects.shape[2]).astype(float)
-    weights = np.broadcast_to(counts, (len(top), len(counts))).copy()
-    defined = top >= 0
-    weights[np.flatnonzero(defined), column[defined]] = 0
-    with np.errstate(invalid="ignore"):
-        mean: np.ndarray = np.einsum("aht,at->ha", effects, weights) / weights.sum(1)
     return mean

@@ -360,6 +360,15 @@ class Writing:
         W_O = at_least_single(self.view.ov(layer).W_O).cpu()
         return torch.einsum("nhd,hdm->nhm", z.to(W_O), W_O) / self.scale[:, None, None]
 
+    @property
+    def common_scale(self) -> Float[np.ndarray, " query"]:
+        """Factors that replace each query's norm scale by that of all queries (harmonic mean).
+
+        The scale varies with all that is written, so under it even a constant output may vary.
+        """
+        factors: np.ndarray = (self.scale * (1 / self.scale).mean()).numpy()
+        return factors
+
     def on(
         self, written: Float[Tensor, "query head d_model"], tokens: Int[np.ndarray, " token"]
     ) -> Float[np.ndarray, "query head token"]:
@@ -397,7 +406,7 @@ class Writing:
         columns = self.columns(self.queries.at_hand)
         logits = read @ self.U[:, columns].to(read) + self.b_U[columns].to(read)
         difference: np.ndarray = (
-            logits.numpy() * _preferred(self.queries.at_hand, self.queries)[at]
+            logits.numpy() * preferred(self.queries.at_hand, self.queries)[at]
         ).sum(1)
         return difference
 
@@ -422,43 +431,11 @@ def preference(
     queries: Queries,
 ) -> Float[np.ndarray, "query some"]:
     """The answer's logit minus the wrong answer's, or minus the mean logit of other answers."""
-    preferences: np.ndarray = np.einsum("ast,at->as", logits, _preferred(tokens, queries))
+    preferences: np.ndarray = np.einsum("ast,at->as", logits, preferred(tokens, queries))
     return preferences
 
 
-def displaced_preference(
-    logits: Float[np.ndarray, "query some token"],
-    tokens: Int[np.ndarray, " token"],
-    queries: Queries,
-) -> Float[np.ndarray, "query some"]:
-    """The mean preference by the other prompts' answers and wrong answers, from the same logits.
-
-    The other prompts share no token with this one. If there are none, they have other answers; NaN
-    if all answers are the same.
-    """
-    weights, others = _preferred(tokens, queries), other_queries(queries)
-    out = np.full(logits.shape[:2], np.nan)
-    for query in np.flatnonzero(others.any(1)):
-        out[query] = logits[query] @ weights[others[query]].mean(0)
-    return out
-
-
-def other_queries(queries: Queries) -> Bool[np.ndarray, "query other"]:
-    """For each query, the queries that share no answer or wrong answer with it.
-
-    If there are none, those with another answer or wrong answer; none if all have the same.
-    """
-    wrong = queries.answer if queries.wrong is None else queries.wrong
-    out = np.zeros((len(queries), len(queries)), dtype=bool)
-    for query in range(len(queries)):
-        pair = (queries.answer[query], wrong[query])
-        differ = (queries.answer != pair[0]) | (wrong != pair[1])
-        apart = differ & ~np.isin(queries.answer, pair) & ~np.isin(wrong, pair)
-        out[query] = apart if apart.any() else differ
-    return out
-
-
-def _preferred(
+def preferred(
     tokens: Int[np.ndarray, " token"], queries: Queries
 ) -> Float[np.ndarray, "query token"]:
     """Weights of the preference: 1 at the answer, in total -1 at the alternatives."""

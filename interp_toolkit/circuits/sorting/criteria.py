@@ -239,11 +239,12 @@ def status_of(
 ) -> tuple[Status, str | None]:
     """Status of the verdict, and the reason if it is not "detected".
 
-    An algorithm is *detected* if two conditions hold: weight-shuffled models do not meet its
-    criteria, and outputs respond to swaps as it predicts significantly more often than the outputs
-    of these models do. The status of "neither" is "not_detected" only if swaps were possible and
-    the 95 % intervals of both swap fractions (outputs that follow the swapped-in token; outputs
-    that follow the position) lie below their weak thresholds.
+    The rule of `evidence` decides, on each criterion of the algorithm that has a value: with its
+    interval (or the value alone) against its strong threshold, or for "mixed", on the swaps against
+    their weak ones. The controls are weight-shuffled models: they do not meet the same criteria,
+    and their outputs follow swaps less often. "Neither" is not detected if the intervals of both
+    swap fractions (outputs that follow the swapped-in token; outputs that follow the position) are
+    below their weak thresholds.
     """
     if not sorting:
         return "not_tested", "the model does not sort"
@@ -252,18 +253,41 @@ def status_of(
         return _status_of_neither(criteria, swaps, controls)
     smallest = 1 / (1 + controls.models)
     name = "weight-shuffled models"
-    p_value = (1 + controls.alike) / (1 + controls.models)
-    compared = [control_of_p(name, p_value, LEVEL, smallest)]
+    p_value = (1 + controls.alike) * smallest
+    alike = control_of_p(name, p_value, LEVEL, smallest)
     if controls.alike and p_value > LEVEL:
-        reason = f"{controls.alike} of {controls.models} {name} meet the same criteria"
-        compared = [Control(name, "failed", reason)]
-    for swap in swaps:
-        if algorithm in ("mixed", swap.algorithm) and swap.null is not None:
+        alike = Control(
+            name, "failed", f"{controls.alike} of {controls.models} {name} meet the same criteria"
+        )
+    judged = []
+    for criterion in swaps if algorithm == "mixed" else criteria:
+        if criterion.value is None or algorithm not in ("mixed", criterion.algorithm):
+            continue
+        compared = [alike]
+        if criterion in swaps and criterion.null is not None:
             # p-value of exceeding all weight-shuffled models: 1 / (1 + their number)
             reason = f"after a swap the outputs of {name} follow as often as the model's own"
             passed = control_of_p("swaps", smallest, LEVEL, smallest)
-            compared.append(passed if swap.beyond_null else Control("swaps", "failed", reason))
-    return effect_status(1, 1, 1, compared)
+            compared.append(passed if criterion.beyond_null else Control("swaps", "failed", reason))
+        threshold = criterion.weak if algorithm == "mixed" else criterion.strong
+        judged.append(_status(criterion, threshold, compared))
+    if not judged:
+        return "undecided", "no criterion was measured"
+    return min(judged, key=lambda verdict: _WORST.index(verdict[0]))
+
+
+_WORST: Sequence[Status] = ("uninformative", "undecided", "not_detected", "detected")
+
+
+def _status(
+    criterion: Criterion, threshold: float, controls: Sequence[Control]
+) -> tuple[Status, str | None]:
+    """The status of one criterion, whose effect is its value."""
+    assert criterion.value is not None
+    value, sign = criterion.value, 1 if criterion.strong >= criterion.weak else -1
+    ends = [value if end is None else end for end in (criterion.low, criterion.high)][::sign]
+    low, high = (sign * end for end in ends)
+    return effect_status(low, high, sign * threshold, controls, effect=criterion.says)
 
 
 def _status_of_neither(
@@ -272,11 +296,18 @@ def _status_of_neither(
     """Status of a model that sorts, but meets the criteria of neither algorithm."""
     if not swaps:
         return "undecided", "too few criteria are strong, and the previous token cannot be swapped"
-    if not controls.models:
-        return "undecided", "no weight-shuffled models were compared"
-    if all(swap.high is not None and swap.high < swap.weak for swap in swaps):
+    shuffled = Control(
+        "weight-shuffled models",
+        "passed" if controls.models else "powerless",
+        "no weight-shuffled models were compared",
+    )
+    judged = {swap.name: _status(swap, swap.weak, [shuffled]) for swap in swaps}
+    statuses = {status for status, _ in judged.values()}
+    if statuses == {"not_detected"}:
         return "not_detected", "outputs follow neither the swapped token nor the position"
-    followed = [swap for swap in swaps if swap.low is not None and swap.low >= swap.weak]
+    if not shuffled.counts:
+        return "undecided", shuffled.reason
+    followed = [swap for swap in swaps if judged[swap.name][0] == "detected"]
     if not followed:
         return "undecided", "whether outputs follow the swapped token or the position is undecided"
     most = max(followed, key=lambda swap: swap.value or 0.0)

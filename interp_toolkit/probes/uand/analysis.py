@@ -338,6 +338,8 @@ def _summary(site: SiteErrors) -> SiteSummary:
         p_worse=site.p_worse,
         behind_attention=site.behind_attention,
         shuffled_read=site.shuffled_read,
+        certain=site.certain,
+        rows_needed=site.rows_needed,
         intersections=None if site.intersections is None else _described_sets(site.intersections),
         higher_fan_in=None if site.higher is None else dataclasses.asdict(site.higher),
     )

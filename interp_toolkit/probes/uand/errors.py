@@ -12,11 +12,13 @@ by some distance. If the labels were unrelated to the activations, all k groups 
 on would come out on top of n in one out of C(n, k) orders: that is the p-value. It is adjusted for
 all pairs after Benjamini and Yekutieli, which is valid under any dependence.
 
-- computed: readable here, and neither at the layer's input nor from what enters its nonlinearity;
+- computed: readable here, and the layer's input is shown to lack it (see `absence`): whatever the
+  weights, no affine function of the input comes as near to the AND on the rows read well here;
 - before: already readable at the layer's input, or from what enters its nonlinearity;
-- absent: the worst error is 1/4 or more;
-- undecided: below 1/4, but on too few rows to exclude chance, or on rows where an affine function
-  of the features is below 1/4 too (for example if one feature is never on without the other);
+- absent: the worst error is 1/4 or more, and there were rows enough to find a readout;
+- undecided: below 1/4, but on too few rows to exclude chance, or to exclude that the input has it,
+  or on rows where an affine function of the features is below 1/4 too (for example if one feature
+  is never on without the other); or not readable, with too few rows to find a readout;
 - unseen: never on together in the fitted rows, or in the held-out ones: there is no error.
 """
 
@@ -32,9 +34,10 @@ from jaxtyping import Bool, Float, Int, Num
 from scipy import sparse
 from scipy.special import gammaln
 
-from interp_toolkit.boolean_functions import AFFINE, Epsilon, after_offset
+from interp_toolkit.boolean_functions import Epsilon, after_offset
 from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.probes.estimators.splits import Groups, group_codes
+from interp_toolkit.probes.uand.absence import LIMIT, SiteRows
 from interp_toolkit.stats import benjamini_yekutieli
 
 Pairs = Int[np.ndarray, "pair 2"]
@@ -333,7 +336,6 @@ def gathered(
 
 Claim = Literal["computed", "before", "absent", "undecided", "unseen"]
 CLAIMS: tuple[Claim, ...] = get_args(Claim)
-ROUNDING = 1e-3  # relative: an affine readout's 1/4 must not fall below 1/4 by float32 rounding
 
 
 class PairEvidence(NamedTuple):
@@ -342,16 +344,28 @@ class PairEvidence(NamedTuple):
     Attributes:
         errors: on held-out rows.
         q: adjusted p-values of the pairs, from `q_values`.
+        rows: the activations on all rows; without them nothing is shown to be absent.
     """
 
     errors: PairErrors
     q: Float[np.ndarray, " pair"]
+    rows: SiteRows | None = None
+
+    def near(self, k: int) -> Bool[np.ndarray, " n"]:
+        """Rows on which the readout of pair k, with its best gain and bias, is near the AND."""
+        assert self.rows is not None
+        (on_low, on_high), (off_low, off_high) = (
+            ends[:, k] for ends in (self.errors._on(), self.errors._off())
+        )
+        spread = max(on_high - on_low, off_high - off_low)
+        gain = 1 / (on_low - off_high + spread)
+        return self.rows.near(self.errors.pairs[k], gain, gain * (spread / 2 - off_high))
 
 
-def q_values(
+def p_values(
     errors: PairErrors, together: Int[np.ndarray, " pair"], n_groups: int
 ) -> Float[np.ndarray, " pair"]:
-    """Adjusted p-values of the pairs' separation (see the module); NaN for unobserved pairs.
+    """P-values of the pairs' separation (see the module); NaN for unobserved pairs.
 
     Args:
         errors: on held-out rows.
@@ -360,7 +374,14 @@ def q_values(
     """
     log_orders = gammaln(n_groups + 1) - gammaln(together + 1) - gammaln(n_groups - together + 1)
     p = np.where(errors.separated, np.exp(-log_orders), 1.0)
-    return benjamini_yekutieli(np.where(errors.observed, p, np.nan))
+    return np.where(errors.observed, p, np.nan)
+
+
+def q_values(
+    errors: PairErrors, together: Int[np.ndarray, " pair"], n_groups: int
+) -> Float[np.ndarray, " pair"]:
+    """`p_values`, adjusted for all pairs."""
+    return benjamini_yekutieli(p_values(errors, together, n_groups))
 
 
 def claims(
@@ -373,7 +394,7 @@ def claims(
 
     Args:
         here: the readouts at the layer.
-        before: those at its input, and from what enters its nonlinearity.
+        before: those at its input, and at sites that are affine in its input.
         affine: whether the AND is an affine function of the features on these rows.
         level: false discovery rate.
     """
@@ -385,9 +406,14 @@ def claims(
         also = is_read(reading.errors)
         early |= also
         surely_early |= also & (reading.q <= level) & ~affine
-    named = np.where(read | early, "undecided", "absent")
-    named = np.where(sure & ~early & bool(before), "computed", named)
+    enough = here.rows is not None and here.rows.enough
+    named = np.where(read | early | (not enough), "undecided", "absent")
     named = np.where(surely_early, "before", named)
+    if before and here.rows is not None and (rows := before[0].rows) is not None:
+        chosen = np.flatnonzero(sure & ~early)
+        for k in chosen[np.argsort(here.q[chosen], kind="stable")][: rows.most_pairs].tolist():
+            if rows.lacks(here.errors.pairs[k], here.near(k)):
+                named[k] = "computed"
     pair_claims: list[Claim] = np.where(here.errors.observed, named, "unseen").tolist()
     return pair_claims
 
@@ -422,4 +448,4 @@ def main_claim(pair_claims: list[Claim]) -> Claim:
 
 def is_read(errors: PairErrors) -> Bool[np.ndarray, " pair"]:
     """Whether the worst error after offset is below the minimum of an affine function."""
-    return errors.observed & (errors.worst_after_offset < AFFINE * (1 - ROUNDING))
+    return errors.observed & (errors.worst_after_offset < LIMIT)

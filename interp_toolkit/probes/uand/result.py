@@ -43,6 +43,9 @@ class SiteSummary:
         behind_attention: whether attention may have brought information that the input, at a
             single position, lacks.
         shuffled_read: number of pairs that count as readable with shuffled labels.
+        certain: number of pairs computed at the level for all pairs together (Holm).
+        rows_needed: number of rows from which it can be shown that the input lacks an AND, about;
+            None if there are so many, or no number would do.
         intersections: the 0/1 construction, if the weights have it.
         higher_fan_in: the same for ANDs of three features or more.
     """
@@ -58,6 +61,8 @@ class SiteSummary:
     p_worse: float
     behind_attention: bool
     shuffled_read: int
+    certain: int
+    rows_needed: int | None
     intersections: Record | None
     higher_fan_in: Record | None = None
 
@@ -247,8 +252,8 @@ BELOW = "below 1/4 after the best gain and bias"
 _REASONS: Mapping[str, str] = {
     "before": "the ANDs can be read from the layer's input too",
     "absent": "the worst errors exceed 1/4, that of an affine function",
-    "undecided": "too few rows have both features on, an affine function of the features equals "
-    "their AND on these rows, or no earlier site exists to compare with",
+    "undecided": "an affine function of the input or of the features may equal the AND on these "
+    "rows, too few rows have both features on, or there is no earlier site",
 }
 
 
@@ -269,9 +274,17 @@ def evidence_of(
     n_random = len(site.random_mean_worst)
     status: Status = main
     reason = _REASONS.get(main)
+    if main == "undecided" and site.rows_needed is not None:
+        reason = (
+            "with so few rows the input may have the ANDs too; about "
+            f"{site.rows_needed:,} rows are needed"
+        )
     if main == "computed":
-        n = site.counts["computed"]
-        status, reason = effect_status(n, n, 1, [_random_layers(site, n_layers)])
+        most = site.counts["computed"] + site.counts["undecided"]
+        controls = [_random_layers(site, n_layers)]
+        status, reason = effect_status(
+            site.certain, most, 1, controls, effect="number of pairs computed here"
+        )
         status = "computed" if status == "detected" else status
     return UANDEvidence(
         status=status,
@@ -386,7 +399,7 @@ def findings(
     others = [s.counts["computed"] > 0 for k, s in enumerate(sites) if k != focus]
     if others:
         listed.append(
-            "Other layers at which an AND of two features is readable, but not at their input: "
+            "Other layers at which an AND of two features is readable that their input lacks: "
             f"{sum(others)} of {len(others)}."
         )
     return listed
@@ -415,11 +428,13 @@ def _readable(site: SiteSummary, main: Claim) -> str:
     rest = f"; {', '.join(others)}" if others else ""
     n = counted(counts[main], "pair")
     if main == "computed":
-        where = site.input or "input"
+        where = f"no affine function of {site.input or 'the input'}"
         if site.behind_attention:
-            where += ", at this position (attention may have brought ANDs from another)"
+            where += " at this position and all before it"
         error = "the worst error on held-out rows after the best gain and bias is below 1/4 here"
-        return f"For {n} {error}, but not at {where}{rest}."
+        text = f"For {n} {error}, but {where} comes as near on the rows read well here{rest}."
+        moved = " Attention that depends on content may have moved ANDs here."
+        return text + (moved if site.behind_attention else "")
     if main == "before":
         return f"At {site.input} the worst error on held-out rows is {BELOW} for {n}{rest}."
     if main == "absent":

@@ -37,6 +37,7 @@ from interp_toolkit.models.running.memory import together
 from interp_toolkit.models.weights.parts import MLPWeights, neurons, residual_hook
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.probes.estimators.splits import grouped_folds, shuffled_labels
+from interp_toolkit.probes.uand.absence import SiteRows
 from interp_toolkit.probes.uand.errors import (
     Claim,
     PairErrors,
@@ -46,6 +47,7 @@ from interp_toolkit.probes.uand.errors import (
     groups_together,
     is_read,
     never_apart,
+    p_values,
     q_values,
 )
 from interp_toolkit.probes.uand.intersections import (
@@ -56,6 +58,7 @@ from interp_toolkit.probes.uand.intersections import (
     find_intersections,
 )
 from interp_toolkit.probes.uand.readout import UANDReadout, all_pairs
+from interp_toolkit.stats import holm
 
 FOLDS = 5  # of which one is held out
 MOST_COMPARED = 2_000  # pairs on which random layers are compared
@@ -73,6 +76,9 @@ class SiteErrors:
             if it has none), with shuffled labels, and in the first random layer (None without).
         q: adjusted p-values of the pairs at the layer.
         claims: the class of each pair.
+        certain: number of pairs that are computed at the level for all pairs together (Holm).
+        rows_needed: number of rows from which the lack of an AND at the input can be shown, about;
+            None if there are so many, or no number would do.
         statistic: the layer's mean worst error after offset, as compared (see the module); NaN
             without random layers.
         random_statistics: the same for the random layers.
@@ -90,6 +96,8 @@ class SiteErrors:
     random: PairErrors | None
     q: Float[np.ndarray, " pair"]
     claims: list[Claim]
+    certain: int
+    rows_needed: int | None
     statistic: float
     random_statistics: Float[np.ndarray, " draw"]
     shuffled_read: int
@@ -147,6 +155,12 @@ def measure_site(run: Run[Any], layer: Layer, rows: Split, n_random: int) -> Sit
         if control is not None:
             progress(f"{layer.hook}: its {what}")
             before.append(reading(control, rows.labels, rows, pairs))
+    if before and layer.behind_attention:
+        attended = layer.attended()
+        whole = None if attended is None else SiteRows(attended, rows.labels)
+        before[0] = before[0]._replace(rows=whole)
+    pair_claims = claims(here, before, affine_in(rows, pairs), level)
+    p = holm(p_values(here.errors, *_together(rows.labels, rows, pairs)))
     progress(f"{layer.hook}: shuffled labels")
     mixed = reading(layer.activations, shuffled(rows), rows, pairs)
     random, statistic, statistics = None, float("nan"), list[float]()
@@ -168,13 +182,22 @@ def measure_site(run: Run[Any], layer: Layer, rows: Split, n_random: int) -> Sit
         shuffled=mixed.errors,
         random=random,
         q=here.q,
-        claims=claims(here, before, affine_in(rows, pairs), level),
+        claims=pair_claims,
+        certain=int(((np.array(pair_claims) == "computed") & (p <= level)).sum()),
+        rows_needed=_rows_needed(before, rows),
         statistic=statistic,
         random_statistics=np.array(statistics),
         shuffled_read=int((is_read(mixed.errors) & (mixed.q <= level)).sum()),
         intersections=intersections,
         higher=higher,
     )
+
+
+def _rows_needed(before: Sequence[PairEvidence], rows: Split) -> int | None:
+    if not before or before[0].rows is None:
+        return None
+    needed = before[0].rows.rows_needed
+    return needed if needed > len(np.unique(rows.groups)) else None
 
 
 def against_more(
@@ -192,18 +215,25 @@ def against_more(
 def _errors(
     X: Float[np.ndarray, "n _"], labels: Bool[np.ndarray, "n m"], rows: Split, pairs: Pairs
 ) -> PairErrors:
-    readout = UANDReadout().fit(X[rows.fitted], labels[rows.fitted])
-    return readout.errors(X[rows.held_out], labels[rows.held_out], pairs)
+    return reading(X, labels, rows, pairs).errors
 
 
 def reading(
     X: Float[np.ndarray, "n _"], labels: Bool[np.ndarray, "n m"], rows: Split, pairs: Pairs
 ) -> PairEvidence:
     """The held-out errors of all pairs, with their adjusted p-values."""
-    errors = _errors(X, labels, rows, pairs)
+    readout = UANDReadout().fit(X[rows.fitted], labels[rows.fitted])
+    errors = readout.errors(X[rows.held_out], labels[rows.held_out], pairs)
+    q = q_values(errors, *_together(labels, rows, pairs))
+    return PairEvidence(errors, q, SiteRows(X, labels, readout))
+
+
+def _together(
+    labels: Bool[np.ndarray, "n m"], rows: Split, pairs: Pairs
+) -> tuple[Int[np.ndarray, " pair"], int]:
+    """Number of held-out groups in which each pair is on together, and of all of them."""
     groups = rows.groups[rows.held_out]
-    together = groups_together(labels[rows.held_out], groups, pairs)
-    return PairEvidence(errors, q_values(errors, together, len(np.unique(groups))))
+    return groups_together(labels[rows.held_out], groups, pairs), len(np.unique(groups))
 
 
 def affine_in(rows: Split, pairs: Pairs) -> Bool[np.ndarray, " pair"]:
@@ -300,7 +330,26 @@ class Layer:
     @property
     def behind_attention(self) -> bool:
         """Whether attention may have brought information from positions that `input` lacks."""
-        return self._mlp is None and not self.hook.endswith(("hook_mlp_out", "hook_mlp_in"))
+        return self._mlp is None and not _after_attention(self.hook)
+
+    def attended(self) -> Float[np.ndarray, "n _"] | None:
+        """The input at all positions that attention may read, side by side.
+
+        None if they differ between samples, or are more numbers than there are samples.
+        """
+        assert self.input is not None
+        assert self.input_name is not None
+        ends = np.unique(self._samples.positions)
+        n, d = self.input.shape
+        if len(ends) > 1 or (ends[0] + 1) * d >= n:
+            return None
+        if getattr(self._model.cfg, "attention_dir", "causal") == "bidirectional":
+            return None
+        parts = [self.input]
+        for position in range(int(ends[0])):
+            earlier = replace(self._samples, positions=np.full(n, position))
+            parts += _read(self._model, earlier, [self.input_name], self._memory).values()
+        return np.concatenate(parts, axis=1)
 
     def reinitialised(self, seed: int) -> Float[np.ndarray, "n d"]:
         """The activations of a random layer of the same shape (see the module).
@@ -391,13 +440,18 @@ def _mlp_at(model: Model, hook: str) -> MLPWeights | None:
         return None
 
 
+def _after_attention(hook: str) -> bool:
+    """Whether the hook reads its block's attention, if at all, at its own position only."""
+    match = _IN_BLOCK.match(hook)
+    return match is not None and match[2].startswith(("mlp.", "hook_mlp", "ln2."))
+
+
 def _block_input(model: Model, hook: str) -> str | None:
     """The residual stream at the input of the hook's block; None outside a block."""
     match = _IN_BLOCK.match(hook)
     if match is None or match[2] == "hook_resid_pre":
         return None
-    after_attention = match[2].startswith(("mlp.", "hook_mlp", "ln2."))
-    residual = f"{match[1]}.hook_resid_{'mid' if after_attention else 'pre'}"
+    residual = f"{match[1]}.hook_resid_{'mid' if _after_attention(hook) else 'pre'}"
     return residual if residual in hook_points(model) else f"{match[1]}.hook_resid_pre"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 
@@ -13,11 +14,12 @@ from planted_roles import D_VOCAB, N_POS, movers, noisy_movers, rows
 import interp_toolkit as it
 from interp_toolkit.circuits.roles import analysis
 from interp_toolkit.circuits.roles.analysis import ROLES
+from interp_toolkit.circuits.roles.find import find_roles
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Head
 from interp_toolkit.report.html import dumps, to_html
 from interp_toolkit.results import jsonable
-from interp_toolkit.stats import Share
 from interp_toolkit.toys.hand_set.untrained import random_model
 
 
@@ -61,13 +63,32 @@ def test_quick_effort_describes_roles_and_takes_no_head_out(texts) -> None:
     assert thorough.provenance.settings["effort"] == "thorough"
 
 
-def test_a_writer_is_said_to_write_most_only_where_its_interval_says_so() -> None:
-    strong, weak = Share(-2.0, -2.2, -1.8), Share(1.0, 0.5, 1.7)
-    assert analysis._surely_more(strong, weak)
-    assert analysis._surely_more(strong, None)
-    assert not analysis._surely_more(strong, Share(1.0, 0.5, 1.9))
-    assert not analysis._surely_more(weak, strong)
-    assert not analysis._surely_more(Share(0.5, -0.1, 1.1), None)
+def with_direct(roles, at, mean, low, high):
+    """The same roles, with another direct effect of one head."""
+    values = {name: getattr(roles.direct, name).copy() for name in ("mean", "low", "high")}
+    for name, value in zip(values, (mean, low, high), strict=True):
+        values[name][at] = value
+    return dataclasses.replace(roles, direct=dataclasses.replace(roles.direct, **values))
+
+
+def test_a_writer_writes_most_only_if_no_other_head_does() -> None:
+    """Whatever the other head is: named, undecided, or tested for no role."""
+    roles = find_roles(movers(), rows())
+    writer = Head(1, 3)
+    [found] = roles.writers
+    assert (found.layer, found.head) == writer
+    assert analysis.largest_writer(roles) is None  # the name mover writes more
+    small = roles
+    for at in ((1, 0), (1, 1)):
+        small = with_direct(small, at, 0.1, 0.05, 0.2)
+    assert analysis.largest_writer(small) == found
+    least = max(found.direct.low, -found.direct.high)
+    for other in np.ndindex(2, 4):
+        if other != writer:
+            for sign in (1, -1):
+                more = sorted([sign * least * 0.1, sign * least * 1.01])
+                more = with_direct(small, other, sign * least / 2, *more)
+                assert analysis.largest_writer(more) is None
 
 
 def test_what_few_rows_cannot_show_is_not_said_to_be_absent() -> None:

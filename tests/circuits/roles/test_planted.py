@@ -28,10 +28,13 @@ from planted_roles import (
     noisy_movers,
     rows,
 )
+from planted_writers import clues, two_heads
 
+import interp_toolkit as it
 from interp_toolkit.circuits.metrics.prompts import Prompts
-from interp_toolkit.circuits.roles.find import Roles, find_roles
+from interp_toolkit.circuits.roles.find import PARKED, Roles, find_roles
 from interp_toolkit.models.model import Head
+from interp_toolkit.stats import LEVEL
 from interp_toolkit.toys.hand_set.heads import head_weights
 
 
@@ -112,7 +115,7 @@ def test_what_few_rows_cannot_show_is_undecided_and_not_denied(n: int, seed: int
     mover = of(found, "name-mover", MOVES)
     assert mover.attention.mean > 0.3
     assert mover.writing.mean > found.difference / 2
-    assert mover.p_value > 0.1
+    assert mover.p_value > LEVEL
     assert mover.word == "undecided"
 
 
@@ -208,3 +211,20 @@ def test_batches_change_nothing(memory: str) -> None:
     for one, other in zip(whole.heads, split.heads, strict=True):
         assert one.word == other.word
         assert one.attention.mean == pytest.approx(other.attention.mean, abs=1e-9, nan_ok=True)
+
+
+@pytest.mark.parametrize("norm", [None, "LN"])
+@pytest.mark.parametrize("frequencies", [(0.5, 0.5), (0.85, 0.15), (0.7, 0.15, 0.15)])
+@pytest.mark.parametrize("kind", ["constant", "noise token", "position", "true"])
+def test_only_writers_that_depend_on_the_answer_are_listed(
+    kind, frequencies, norm, has_hooked_transformer
+) -> None:
+    if not has_hooked_transformer:
+        pytest.skip("TransformerLens 4 has no HookedTransformer")
+    model = two_heads(kind, len(frequencies), norm, 4.0)
+    data = clues(frequencies, wrong=True, slots=1)
+    found = it.analyze(model, "roles", data=data)
+    assert found.task_check.yes
+    by_head = {writer.name for writer in found.writers}
+    by_head |= {head.name for head in found.heads if head.named and head.kind not in PARKED}
+    assert by_head == ({"L0H0", "L0H1"} if kind == "true" else {"L0H0"})

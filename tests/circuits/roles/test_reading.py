@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,11 @@ from head_outputs import head_outputs
 from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.circuits.roles.find import find_roles
 from interp_toolkit.circuits.roles.measures import answer_sources
+from interp_toolkit.circuits.roles.permuted import (
+    asked_alone,
+    permutation_p_values,
+    permuted_means,
+)
 from interp_toolkit.circuits.roles.reading import Writing, queries_of, read
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import run
@@ -75,3 +82,52 @@ def test_the_preference_is_that_of_the_models_logits(model) -> None:
     theirs = at.gather(-1, prompts.answers[..., None]) - at.gather(-1, prompts.wrong[..., None])
     theirs = theirs[..., 0].reshape(-1).detach().numpy()
     np.testing.assert_allclose(ours, theirs, atol=1e-3 * np.abs(theirs).max())
+
+
+def test_what_depends_on_the_answer_is_a_covariance() -> None:
+    """By hand: outputs of three heads on the logits of two answers, one of which is commoner."""
+    rng = np.random.default_rng(0)
+    answer = rng.permutation(np.array([0] * 9 + [1] * 3))
+    weights = np.eye(2)[answer]
+    constant, unrelated = np.tile([3.0, -1.0], (12, 1)), rng.normal(size=(12, 2))
+    logits = np.stack([constant, 2.0 * weights, unrelated], axis=1)
+    found = asked_alone(logits, weights, 1)
+    covariance = [
+        sum(np.cov(logits[:, head, k], weights[:, k], bias=True)[0, 1] for k in range(2))
+        for head in range(3)
+    ]
+    np.testing.assert_allclose(found.mean(0), covariance, atol=1e-12)
+    np.testing.assert_allclose(found[:, 0], 0, atol=1e-12)
+    assert found[:, 1].mean() == pytest.approx(2 * 2 * 0.75 * 0.25)
+    orders = [rng.permutation(12) for _ in range(4000)]
+    dealt = np.mean([(logits[:, 2] * weights[order]).sum(1).mean() for order in orders])
+    own = (logits[:, 2] * weights).sum(1).mean()
+    assert found[:, 2].mean() == pytest.approx(own - dealt, abs=0.02)
+    assert np.isnan(asked_alone(logits, np.tile([1.0, 0.0], (12, 1)), 1)).all()
+    twice = asked_alone(np.repeat(logits, 2, axis=0), np.repeat(weights, 2, axis=0), 2)
+    np.testing.assert_allclose(twice[::2], found, atol=1e-12)
+    gaps = asked_alone(logits, np.where(np.arange(12)[:, None] < 3, np.nan, weights), 1)
+    assert np.isnan(gaps[:3]).all()
+    np.testing.assert_allclose(gaps[3:], asked_alone(logits[3:], weights[3:], 1), atol=1e-12)
+
+
+def test_the_p_value_of_permuted_answers_by_enumeration() -> None:
+    """Six prompts: all 720 orders, of which 36 change nothing."""
+    rng = np.random.default_rng(0)
+    weights = np.eye(2)[[0, 0, 0, 1, 1, 1]]
+    logits = np.stack([rng.normal(size=(6, 2)), 3.0 * weights, np.ones((6, 2))], axis=1)
+    means, smallest = permuted_means(logits, weights, 1, seed=0)
+    assert smallest == pytest.approx(36 / 720)
+    np.testing.assert_allclose(means[:, 0], np.einsum("ast,at->s", logits, weights) / 6)
+    whole = np.array(
+        [
+            np.einsum("ast,at->s", logits, weights[list(order)]) / 6
+            for order in permutations(range(6))
+        ]
+    )
+    np.testing.assert_allclose(means.mean(1), whole.mean(0), atol=0.1)
+    centre = whole.mean(0)
+    for head in range(3):
+        as_far = np.abs(whole[:, head] - centre[head]) >= abs(whole[0, head] - centre[head]) - 1e-9
+        [found] = permutation_p_values(means[[head]])
+        assert found == pytest.approx(as_far.mean(), abs=0.05)

@@ -15,6 +15,7 @@ from interp_toolkit.circuits.sorting.analysis import (
     sorting_fingerprint,
 )
 from interp_toolkit.circuits.sorting.criteria import (
+    ARGMAX,
     MIN_GREATER,
     Algorithm,
     Controls,
@@ -89,8 +90,30 @@ def test_an_algorithm_is_detected_only_beyond_weight_shuffled_models(texts):
         texts(text)
 
 
+@pytest.mark.parametrize(
+    ("token", "position", "algorithm", "status"),
+    [
+        (HIGH, LOW, MIN_GREATER, "detected"),
+        ((0.4, 0.6), LOW, MIN_GREATER, "undecided"),
+        ((0.3, 0.45), LOW, MIN_GREATER, "not_detected"),
+        (HIGH, (0.25, 0.3), "mixed", "detected"),
+        (HIGH, (0.15, 0.3), "mixed", "undecided"),
+    ],
+)
+def test_the_status_follows_from_the_measured_intervals(token, position, algorithm, status):
+    criteria = swapped(token, position)
+    assert status_of(algorithm, criteria, True, Controls(0, 20))[0] == status
+
+
+@pytest.mark.parametrize(("error", "status"), [(0.2, "detected"), (0.3, "not_detected")])
+def test_small_values_meet_a_criterion_whose_strong_threshold_is_the_smaller(error, status):
+    criteria = criteria_of({"logit_slope_error": error}, {}, autoregressive=False)
+    assert status_of(ARGMAX, criteria, True, Controls(0, 20))[0] == status
+
+
 def test_shares_of_swaps_have_their_intervals(texts) -> None:
-    text = words(MIN_GREATER, Swaps(338, 268 / 338, 52 / 338), Controls(0, 20))
+    criteria = swapped((0.746, 0.835), (0.117, 0.197))
+    text = words(MIN_GREATER, Swaps(338, 268 / 338, 52 / 338), Controls(0, 20), criteria)
     texts(text)
 
 
@@ -122,8 +145,10 @@ def test_of_a_mix_the_prevailing_algorithm_is_named_beyond_the_intervals(token, 
 def test_what_weight_shuffled_models_show_too_is_uninformative(
     algorithm: Algorithm, controls: Controls, status: str, texts
 ) -> None:
-    assert status_of(algorithm, [], True, controls)[0] == status
-    text = words(algorithm, None, controls)
+    criteria = swapped(HIGH, HIGH if algorithm == "mixed" else LOW)
+    assert status_of(algorithm, criteria, True, controls)[0] == status
+    assert status_of(algorithm, [], True, controls)[0] == "undecided"
+    text = words(algorithm, None, controls, criteria)
     texts(text)
     assert (f"{controls.alike} of {controls.models} weight-shuffled models meet" in text) == (
         status == "uninformative"

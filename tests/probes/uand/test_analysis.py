@@ -336,6 +336,59 @@ def test_what_attention_may_have_brought_is_said(texts):
     assert found.evidence.behind_attention
 
 
+def copying_model(X, turn, kind):
+    """A model whose layer copies the first ten coordinates of `X @ turn`, all else dead."""
+    from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+    n, d = X.shape
+    config = {"n_layers": 1, "d_model": d, "n_ctx": 2, "d_head": d, "n_heads": 1, "d_mlp": d}
+    fixed = {"act_fn": "relu", "normalization_type": None, "device": "cpu", "seed": 0}
+    model = HookedTransformer(HookedTransformerConfig(**config, **fixed, d_vocab=n + 1))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.embed.W_E[:n] = torch.from_numpy(X)
+        model.unembed.W_U[:] = 0.01 * torch.randn(d, n + 1, generator=torch.manual_seed(0))
+        block = model.blocks[0]
+        if kind == "neurons":
+            block.mlp.W_in.copy_(torch.from_numpy(turn))
+            block.mlp.b_in[:] = -100
+            block.mlp.b_in[:10] = 5
+        else:
+            block.attn.W_V[0] = torch.from_numpy(turn)
+            block.attn.W_O[0, :10] = 30 * torch.eye(d)[:10]
+    return model
+
+
+@pytest.mark.parametrize(
+    ("kind", "hook", "n", "d", "earlier"),
+    [
+        ("neurons", "mlp.hook_post", 400, 256, False),
+        ("attention", "hook_attn_out", 400, 256, False),
+        ("attention", "hook_resid_post", 500, 200, False),
+        ("attention", "hook_attn_out", 600, 64, True),
+        ("attention", "hook_attn_out", 300, 150, True),
+    ],
+)
+def test_linear_copies_are_not_computed(kind, hook, n, d, earlier, has_hooked_transformer):
+    """ANDs that are directions of the input, at the position read or (`earlier`) one before it."""
+    if not has_hooked_transformer:
+        pytest.skip("TransformerLens 4 has no HookedTransformer")
+    rng = np.random.default_rng(0)
+    on = rng.random((n, 4)) < 0.5
+    ands = np.stack([on[:, i] & on[:, j] for i in range(4) for j in range(i + 1, 4)], axis=1)
+    core = np.concatenate([on, ands], axis=1) + 0.05 * rng.normal(size=(n, 10))
+    turn = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    X = np.concatenate([core, rng.normal(size=(n, d - 10))], axis=1) @ turn.T
+    tokens = np.arange(n)[:, None]
+    if earlier:
+        tokens = np.concatenate([tokens, np.full((n, 1), n)], axis=1)
+    data = FeatureData(tokens, on, tuple("abcd"))
+    found = UAND(copying_model(X, turn, kind), data=data, hooks=f"blocks.0.{hook}")
+    assert found.layers[0].counts["computed"] == 0
+    assert found.status in ("before", "undecided")
+
+
 def test_several_layers_need_more_draws(constructed, texts):
     site = UAND(constructed, data=inputs(), reinitialisations=1).layers[0]
     better = dataclasses.replace(site, p_better=0.05, p_worse=1.0, intersections=None)
