@@ -27,7 +27,9 @@ from scipy import stats
 from interp_toolkit.results import Status
 from interp_toolkit.stats import LEVEL
 
-LEAST_COPIES = 4  # fewer copies give no usable standard deviation
+LEAST_COPIES = (
+    19  # the smallest p by rank is 1 / 20; fewer copies cannot show what is rare among them
+)
 
 Outcome = Literal["passed", "failed", "undecided", "powerless"]
 
@@ -40,11 +42,14 @@ class Control:
         name: the comparison or reference, such as "shuffled copies".
         outcome: "powerless" if it could not have failed here.
         reason: why it failed, was undecided, or had no power; None if it was passed.
+        required: whether nothing is confirmed without it, whatever other controls say: they would
+            not fail where this one would.
     """
 
     name: str
     outcome: Outcome
     reason: str | None = None
+    required: bool = False
 
     @property
     def counts(self) -> bool:
@@ -81,7 +86,8 @@ def control_of_copies(
     """The control by copies without the mechanism: does the effect exceed theirs?
 
     It does if its interval lies above the upper limit of a one-sided prediction interval for one
-    more copy: mean + t · sd · √(1 + 1/n).
+    more copy: mean + t · sd · √(1 + 1/n). It does not if that limit, or so many of the copies reach
+    it that its rank has a p-value above the level.
 
     Args:
         name: the copies, as a plural.
@@ -92,11 +98,13 @@ def control_of_copies(
         level: chance that one more copy lies above the limit.
 
     Examples:
-        >>> control_of_copies("shuffled copies", 0.5, 0.4, np.array([0, 0.1, 0, 0.1])).outcome
+        >>> control_of_copies("shuffled copies", 0.5, 0.4, np.tile([0.0, 0.1], 10)).outcome
         'passed'
     """
     defined = copies[~np.isnan(copies)]
-    n = len(defined)
+    n, reached = len(defined), int((defined >= mean).sum())
+    if reached and (1 + reached) / (1 + n) > level:
+        return Control(name, "failed", f"{reached} of {n} {name} reach {mean:.2g} too")
     if n < LEAST_COPIES:
         return Control(name, "powerless", f"{name}: {n} of them, fewer than {LEAST_COPIES}")
     spread = float(defined.std(ddof=1)) * math.sqrt(1 + 1 / n)
@@ -157,6 +165,8 @@ def effect_status(
         matching = [control for control in counting if control.outcome == outcome]
         if matching:
             return status, matching[0].reason
+    if absent := [control for control in controls if control.required and not control.counts]:
+        return "undecided", absent[0].reason
     return "detected", None
 
 

@@ -193,7 +193,7 @@ def rows_needed(estimate: Estimate, half: float, most: int = 10**7) -> int | Non
 
 
 def clopper_pearson(
-    successes: float | int, trials: int, coverage: float = COVERAGE
+    successes: float | int, trials: float | int, coverage: float = COVERAGE
 ) -> tuple[float, float]:
     """The exact interval of a proportion (Clopper & Pearson 1934).
 

@@ -1,6 +1,7 @@
 """The rule of evidence: no status contradicts what it is given, whatever that is."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
@@ -71,18 +72,34 @@ def test_a_control_of_too_few_draws_has_no_power():
 
 
 def test_an_effect_is_held_against_what_copies_without_it_give():
-    copies = np.array([0.1, 0.2, 0.3, 0.2, 0.1, 0.3])
-    limit = 0.2 + 2.015 * np.sqrt(0.008) * np.sqrt(7 / 6)  # t table: 95 %, 5 degrees of freedom
+    copies = np.tile([0.1, 0.2, 0.3, 0.2], 5)
+    spread = copies.std(ddof=1)
+    limit = 0.2 + 1.729 * spread * np.sqrt(21 / 20)  # t table: 95 %, 19 degrees of freedom
     assert control_of_copies("c", 0.6, limit + 0.01, copies).outcome == "passed"
     assert control_of_copies("c", 0.6, limit - 0.01, copies).outcome == "undecided"
     assert control_of_copies("c", limit - 0.01, 0.0, copies).outcome == "failed"
-    assert control_of_copies("c", 0.6, 0.5, copies[:3]).outcome == "powerless"
-    assert control_of_copies("c", 0.6, 0.5, np.append(copies[:3], np.nan)).outcome == "powerless"
-    assert control_of_copies("c", 0.35, 0.3, copies, largest=0.36).outcome == "powerless"
+    assert control_of_copies("c", 0.6, 0.5, copies[:18]).outcome == "powerless"
+    assert control_of_copies("c", 0.6, 0.5, np.append(copies[:18], np.nan)).outcome == "powerless"
+    assert control_of_copies("c", 0.32, 0.31, copies, largest=0.325).outcome == "powerless"
     assert control_of_copies("c", 0.25, 0.2, copies, largest=0.36).outcome == "failed"
 
 
+def test_one_copy_in_nineteen_that_is_as_good_is_too_many():
+    copies = np.append(np.zeros(18), 1.0)
+    assert control_of_copies("c", 1.0, 0.9, copies).outcome == "failed"
+    assert control_of_copies("c", 1.0, 0.9, copies[-3:]).outcome == "failed"
+    assert control_of_copies("c", 1.0, 0.9, np.append(np.zeros(38), 1.0)).outcome == "passed"
+
+
+def test_a_required_control_without_power_leaves_the_claim_undecided():
+    passed, without = Control("labels", "passed"), Control("copies", "powerless", "none")
+    assert effect_status(0.2, 0.4, 0.1, [passed, without])[0] == "detected"
+    required = replace(without, required=True)
+    assert effect_status(0.2, 0.4, 0.1, [passed, required]) == ("undecided", "none")
+    assert effect_status(0.0, 0.05, 0.1, [passed, required])[0] == "not_detected"
+
+
 def test_copies_of_the_same_kind_are_seldom_exceeded():
-    draws = np.random.default_rng(0).normal(size=(2000, 9))
+    draws = np.random.default_rng(0).normal(size=(2000, 20))
     passed = [control_of_copies("c", row[0], row[0], row[1:]).outcome == "passed" for row in draws]
     assert 0.03 < np.mean(passed) < 0.07

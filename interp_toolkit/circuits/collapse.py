@@ -49,7 +49,7 @@ class CollapseOptions(Options):
     """Options of `--probe collapse`."""
 
     reinitialisations: int = Field(
-        8, ge=0, description="Copies with shuffled weights to compare with."
+        19, ge=0, description="Copies with shuffled weights to compare with."
     )
 
 

@@ -53,7 +53,7 @@ from interp_toolkit.models.weights.contributions import ResidualPart
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Options
 from interp_toolkit.results import Evidence, Figure, Status
-from interp_toolkit.stats import LEVEL, Estimate, estimate
+from interp_toolkit.stats import LEVEL, UNSEEN, Estimate, estimate
 
 
 class LogitAttributionOptions(Options):
@@ -220,13 +220,13 @@ def analyze(run: Run[LogitAttributionOptions]) -> LogitAttributionFinding:
     queries = queries_of(prompts)
     effects, lens, permuted, smallest = attribute(run.model, queries, run.memory, run.seed)
     own, null = np.stack([queries.by_row(effect) for effect in effects.values()], axis=1)
-    total, alone = estimate(own.sum(0)), float((own - null).sum(0).mean())
+    total, alone = estimate(own.sum(0), unseen=UNSEEN), float((own - null).sum(0).mean())
     least = run.options.least * abs(float(total.mean) if queries.wrong is not None else alone)
     p_values = permutation_p_values(np.stack(list(permuted.values())))
     q_values = dict(zip(permuted, p_values.tolist(), strict=True))
     components = []
     for part, values, other in zip(effects, own, null, strict=True):
-        e, specific = estimate(values), estimate(values - other)
+        e, specific = (estimate(each, unseen=UNSEEN) for each in (values, values - other))
         q, outcome = q_values.get(part, float("nan")), None
         if part in permuted:  # negative effects are tested with reversed sign
             low, high = (e.low, e.high) if e.mean >= 0 else (-e.high, -e.low)

@@ -172,7 +172,7 @@ def test_a_rise_that_shuffled_weights_give_too_is_no_finding(texts) -> None:
     assert last.site_name == "block 5"
     assert first.low <= first.cosine <= first.high < 0.1 < last.low
     assert last.dimensions < first.dimensions / 2
-    assert len(last.reinitialised_cosine) == 8
+    assert len(last.reinitialised_cosine) == 19
     for copy in last.reinitialised_cosine:
         assert copy == pytest.approx(last.cosine, abs=0.1)
 
@@ -189,8 +189,8 @@ def test_few_copies_confirm_and_deny_nothing(texts) -> None:
     for name in ("standard", "mixit"):
         for copies in (0, 1, 3):
             found = COLLAPSE(untrained(name, 2), reinitialisations=copies)
-            assert found.status == "undecided"
-            assert "fewer than 4" in found.evidence.reason
+            assert found.status in ("undecided", "uninformative")
+            assert copies or "fewer than 19" in found.evidence.reason
             texts(found.headline)
 
 

@@ -36,7 +36,7 @@ from interp_toolkit.models.running.memory import (
 )
 from interp_toolkit.models.running.restart import can_restart, entry, run_from
 from interp_toolkit.models.weights.precision import at_least_single
-from interp_toolkit.stats import COVERAGE, Estimate, Share, estimate
+from interp_toolkit.stats import COVERAGE, UNSEEN, Estimate, Share, estimate
 
 HeadSet = frozenset[Head]
 
@@ -248,7 +248,7 @@ def _conclude(
     coverage = 1 - (1 - COVERAGE) / max(len(sets), 1)
 
     def over_rows(values: Float[np.ndarray, " query"]) -> Estimate:
-        return estimate(queries.by_row(values), coverage)
+        return estimate(queries.by_row(values), coverage, UNSEEN)
 
     checks = []
     for out, loss, at_once, shift in zip(sets, lost, direct, shifts, strict=True):

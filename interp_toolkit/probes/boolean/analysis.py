@@ -318,7 +318,8 @@ class FunctionOptions(Options):
     reinitialisations: int | None = Field(
         None,
         ge=0,
-        description="Copies of the model with its weights permuted; default: 3, on sampled data 1.",
+        description="Copies of the model with its weights permuted, at most; default: 39, on "
+        "sampled data 19. With fewer nothing is confirmed.",
     )
 
 
@@ -356,7 +357,7 @@ def find_function(run: Run[Any], table: str) -> BooleanFinding:
     measured, targets = _measure(run, prompts, table, sites, read)
     copies = options.reinitialisations
     if copies is None:
-        copies = 1 if any(of.sampled for of in targets) else 3
+        copies = 19 if any(of.sampled for of in targets) else 39
     verdicts = corrected(
         [
             site_verdict(model, prompts, table, *where, measurement, read)
@@ -364,8 +365,8 @@ def find_function(run: Run[Any], table: str) -> BooleanFinding:
         ],
         measured,
     )
-    again = in_reinitialised(run, sites, read, targets, copies)
-    verdicts = [with_reinitialised(*pair) for pair in zip(verdicts, again, strict=True)]
+    again = in_reinitialised(run, sites, read, targets, verdicts, copies)
+    verdicts = with_reinitialised(verdicts, again)
     focus = focus_of(verdicts)
     site = verdicts[focus]
     X, precision = read(*sites[focus])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp_toolkit.evidence import Control, control_of_p, effect_status
+from interp_toolkit.evidence import Control, control_of_copies, control_of_p, effect_status
 from interp_toolkit.finding import Finding, column, records
 from interp_toolkit.formatting import listed
 from interp_toolkit.probes.estimators.separability import Certificate, Hyperplane, Separability
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-LEAST_COPIES = 3  # if all of at least this many weight-shuffled models show it, it is no finding
 SELDOM_REPEATED = 0.5  # fraction of distinct activations below which most rows are repeats
 SHUFFLED_LABELS, OTHER_LABELS, RANDOM_LABELS = "shuffled labels", "other labels", "random labels"
-AS_WELL = 0.02  # balanced accuracy by which a model must exceed weight-shuffled ones
+COPIES = "weight-shuffled models"
+CHANCE = 0.5  # balanced accuracy of a guess
+COPIES_LEVEL = LEVEL / 2  # of the rank among copies, whose margins have no interval
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,12 @@ class HeldOutFigures:
     Attributes:
         accuracy: fraction of rows classified correctly.
         balanced_accuracy: mean of the two classes' accuracies, at the odds of the fitted rows.
+        low, high: its exact interval at 95 %, over distinct inputs or groups of rows.
         auroc: area under the ROC curve.
         calibration_error: expected calibration error of the probabilities.
         null_balanced_accuracy: mean over shuffled labels, same folds and choice of
             regularization.
-        reinitialised_balanced_accuracy: mean over copies of the model with permuted weights.
+        reinitialised_balanced_accuracy: mean at this site over copies with permuted weights.
         p_value: p-value of the balanced accuracy, corrected for the number of sites (max
             statistic).
         shuffles: number of shuffled labels in the null.
@@ -51,6 +53,8 @@ class HeldOutFigures:
 
     accuracy: float
     balanced_accuracy: float
+    low: float
+    high: float
     auroc: float
     calibration_error: float
     null_balanced_accuracy: float
@@ -67,22 +71,13 @@ class LabelingNull:
         separable: number of linearly separable labelings.
         tried: number of labelings tested.
         contradictory: number that give one activation both labels, and so cannot be separable.
+        as_good: number that are separable with at least the function's own margin.
     """
 
     separable: int
     tried: int
     contradictory: int
-
-    def explains(self, *, sampled: bool) -> bool:
-        """Whether separability of the actual labeling is uninformative because others have it too.
-
-        If all labelings were enumerated, every one must be separable. For labels drawn by
-        shuffling, a fraction above `LEVEL` is enough. Labelings that contradict themselves count
-        as not separable: if the model merges inputs, that is a finding.
-        """
-        if sampled:
-            return self.separable > LEVEL * self.tried
-        return 0 < self.tried == self.separable
+    as_good: int
 
 
 @dataclass(frozen=True)
@@ -90,12 +85,21 @@ class CopyNull:
     """Copies of the model in which the entries of every weight tensor are permuted.
 
     Attributes:
-        separable: number of copies in which the function is separable.
-        tried: number of copies.
+        separable: number of copies in which the function is separable at this site; None for
+            sampled data.
+        tried: number of copies. None are added once those that reach the model's value at some site
+            are too many for a finding at any.
+        best: each copy's largest value over all sites: relative margin, or held-out balanced
+            accuracy for sampled data.
     """
 
-    separable: int
+    separable: int | None
     tried: int
+    best: Sequence[float]
+
+    def as_good(self, value: float) -> int:
+        """Number of copies that reach a value at some site."""
+        return sum(best >= value for best in self.best)
 
 
 @dataclass(frozen=True)
@@ -123,8 +127,7 @@ class SiteVerdict:
         same_input: whether one and the same prompt has both labels.
         labelings: the null of other labelings. On sampled data these are shuffled labels, present
             only if Cover's probability is inconclusive; else None.
-        reinitialised: the null of weight-shuffled models; None for sampled data (see
-            `HeldOutFigures`).
+        reinitialised: the null of weight-shuffled models; None if there were no copies.
         held_out: scores on held-out rows; None if the data has one row per input.
         controls: accuracy of probes for other functions of the same features at this site; on
             sampled data balanced and held out.
@@ -187,18 +190,37 @@ class SiteVerdict:
         return self.separability.certificate
 
     @property
+    def value(self) -> float:
+        """What nulls are compared by: held-out balanced accuracy, else the relative margin."""
+        figures = self.held_out
+        if figures is None or math.isnan(figures.balanced_accuracy):
+            return self.relative_margin
+        return figures.balanced_accuracy
+
+    @property
     def judgement(self) -> tuple[Status, str | None]:
         """The status by the evidence rule, and why it is not "separable".
 
         A certificate needs no control. A hyperplane does, since any labels may have one. On
-        sampled data the control is held-out accuracy against shuffled labels; if that has no
-        power, other labelings of the points, or Cover's probability. In addition, models with
-        shuffled weights must not reach the same result.
+        sampled data the effect is the held-out balanced accuracy, the control shuffled labels.
+        Otherwise the effect is the margin, known exactly, and the control is its rank among other
+        labelings of the points or, where the data is sampled and that null was not needed, Cover's
+        probability. In addition, models with shuffled weights must not reach the same value at any
+        site.
         """
         if self.status != "separable":
             return self.status, self.separability.reason
-        status, reason = effect_status(1, 1, 1, self._controls())
-        return "separable" if status == "detected" else status, reason
+        if self.held_out is None or math.isnan(self.held_out.low):
+            low, high, threshold, effect = self.value, self.value, 0.0, "margin"
+        else:
+            low, high, threshold = self.held_out.low, self.held_out.high, CHANCE
+            effect = "held-out balanced accuracy"
+        status, reason = effect_status(low, high, threshold, self._controls(), effect=effect)
+        renamed: dict[Status, Status] = {
+            "detected": "separable",
+            "not_detected": "uninformative",
+        }
+        return renamed.get(status, status), reason
 
     @property
     def failed_control(self) -> str | None:
@@ -209,7 +231,7 @@ class SiteVerdict:
         controls = [self._held_out_control()]
         if not controls[0].counts:
             controls.append(self._labels_control())
-        return [*controls, self._copies_control()]
+        return [*controls, dataclasses.replace(self._copies_control(), required=True)]
 
     def _held_out_control(self) -> Control:
         name, figures = SHUFFLED_LABELS, self.held_out
@@ -222,31 +244,27 @@ class SiteVerdict:
         if null is None or not null.tried:
             reason = f"random labels of as many points would be separable with chance {chance:.2g}"
             return Control(RANDOM_LABELS, "failed" if chance > LEVEL else "passed", reason)
-        if not null.explains(sampled=self.held_out is not None):
-            return Control(name, "passed")
-        if null.separable == null.tried:
-            others = f"all {null.tried} other labelings tested, with the same class sizes,"
-            return Control(name, "failed", f"{others} are separable too")
-        share = f"{null.separable} of {null.tried}"
-        return Control(name, "failed", f"{share} other labelings of these points are separable too")
+        p_value, smallest = (1 + null.as_good) / (1 + null.tried), 1 / (1 + null.tried)
+        control = control_of_p(name, p_value, LEVEL, smallest)
+        if not null.as_good or control.outcome == "passed":
+            return control
+        share = f"{null.as_good} of {null.tried} other labelings of these points, with the same"
+        reason = f"{share} class sizes, are separable with as large a margin"
+        every = null.as_good == null.tried
+        return Control(name, "failed" if control.counts or every else "powerless", reason)
 
     def _copies_control(self) -> Control:
-        name = "weight-shuffled models"
-        if self.held_out is not None:
-            own = self.held_out.balanced_accuracy
-            copies = self.held_out.reinitialised_balanced_accuracy
-            if math.isnan(own) or math.isnan(copies):
-                return Control(name, "powerless", f"{name}: none was read")
-            reason = (
-                "weight-shuffled models read the function as well (balanced accuracy "
-                f"{copies:.3g}; here {own:.3g})"
-            )
-            return Control(name, "failed" if copies >= own - AS_WELL else "passed", reason)
-        null = self.reinitialised
-        if null is not None and null.separable == null.tried >= LEAST_COPIES:
-            reason = f"the function is separable in all {null.tried} weight-shuffled models"
-            return Control(name, "failed", reason)
-        return Control(name, "powerless")
+        null, figures = self.reinitialised, self.held_out
+        if null is None or not null.tried:
+            return Control(COPIES, "powerless", f"not compared with {COPIES}")
+        if figures is not None and not math.isnan(figures.low):
+            return control_of_copies(COPIES, self.value, figures.low, np.array(null.best))
+        as_good = null.as_good(self.value)
+        p_value, smallest = (1 + as_good) / (1 + null.tried), 1 / (1 + null.tried)
+        if not as_good or p_value <= COPIES_LEVEL:
+            return control_of_p(COPIES, p_value, COPIES_LEVEL, smallest)
+        reason = f"{as_good} of {null.tried} {COPIES} reach as large a margin at some site"
+        return Control(COPIES, "failed", reason)
 
     @property
     def explained_by_null(self) -> bool:
@@ -432,7 +450,12 @@ def _control_table(sites: Sequence[SiteVerdict]) -> Table:
             cells = [None if math.isnan(value) else value for value in (null, again)]
         else:
             pairs = (site.labelings, site.reinitialised)
-            cells = [f"{null.separable} of {null.tried}" if null else None for null in pairs]
+            cells = [
+                None
+                if null is None or null.separable is None
+                else f"{null.separable} of {null.tried}"
+                for null in pairs
+            ]
         rows.append([site.hook, site.position, *[site.controls[n] for n in names], *cells])
     relabelled = "shuffled labels" if sites[0].held_out else "other labelings"
     columns = ["hook", "position", *names, relabelled, "weight-shuffled"]
@@ -518,8 +541,10 @@ def _no_better(site: SiteVerdict) -> str:
         return f"so are random labels with chance {site.separability.chance:.2g}"
     if site.failed_control == OTHER_LABELS:
         return "so are other labelings of the same points"
+    if site.failed_control != COPIES:
+        return "held-out rows are read no better than by chance"
     if site.held_out is None:
-        return "also in weight-shuffled models"
+        return "also in weight-shuffled models, with as large a margin"
     return "weight-shuffled models read it as well"
 
 
@@ -621,7 +646,7 @@ def _null_words(site: SiteVerdict) -> list[str]:
             f" ({which} inputs with the same activation in different classes, which no hyperplane "
             "can separate)"
         )
-    if copies is not None:
+    if copies is not None and copies.separable is not None:
         text += (
             f"; weight-shuffled models in which {_subject(site)} is separable: {copies.separable} "
             f"of {copies.tried}"

@@ -11,6 +11,7 @@ weights, and p-values are corrected for the number of sites.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -45,7 +46,10 @@ from interp_toolkit.probes.estimators.separability import (
     check_separability,
 )
 from interp_toolkit.probes.estimators.splits import shuffled_labels
-from interp_toolkit.stats import max_statistic_p_values
+from interp_toolkit.stats import clopper_pearson, max_statistic_p_values
+
+COPIES_PER_LINE = 10  # of progress
+AS_GOOD = 1e-6  # relative: values that differ by less are equal
 
 Where = tuple[str, int | None]  # hook, position (None: the data's own for each row)
 
@@ -229,7 +233,7 @@ def _exhaustive(
         null=np.empty(0),
         direction=direction,
         threshold=threshold,
-        labelings=_labelings(run, X, targets, precision),
+        labelings=_labelings(run, X, targets, precision, separability.margin),
     )
 
 
@@ -238,6 +242,7 @@ def _labelings(
     X: Float[np.ndarray, "n d"],
     targets: Targets,
     precision: str,
+    margin: float,
 ) -> LabelingNull:
     """Number of other labelings with as many positives that are separable on these inputs."""
     y = targets.function
@@ -254,20 +259,24 @@ def _labelings(
         labeling[rows] = True
     # Exclude the function and its negation, which is equally separable.
     others = labelings[(labelings != y).any(axis=1) & (labelings == y).any(axis=1)]
-    return _count_separable(X, others, precision)
+    return _count_separable(X, others, precision, margin)
 
 
 def _count_separable(
     X: Float[np.ndarray, "n d"],
     labelings: Bool[np.ndarray, "labeling n"],
     precision: str,
+    margin: float,
 ) -> LabelingNull:
-    """The number of separable labelings, and of all labelings."""
+    """The number of separable labelings, those with at least this margin, and all labelings."""
     results = [check_separability(X[y], X[~y], precision=precision) for y in labelings]
     return LabelingNull(
         separable=sum(one.status == "separable" for one in results),
         tried=len(results),
         contradictory=sum(one.contradictions > 0 for one in results),
+        as_good=sum(
+            one.status == "separable" and one.margin >= margin * (1 - AS_GOOD) for one in results
+        ),
     )
 
 
@@ -290,9 +299,13 @@ def _sampled(
     accuracy[0] = scored.accuracy[0]
     null = scored.balanced_accuracy[n_named:]
     measured = null[~np.isnan(null)]
+    own = float(scored.balanced_accuracy[0])
+    low, high = _accuracy_interval(own, targets)
     held_out = HeldOutFigures(
         accuracy=float(scored.accuracy[0]),
-        balanced_accuracy=float(scored.balanced_accuracy[0]),
+        balanced_accuracy=own,
+        low=low,
+        high=high,
         auroc=float(scored.auroc[0]),
         calibration_error=float(scored.calibration_error[0]),
         null_balanced_accuracy=float(measured.mean()) if len(measured) else float("nan"),
@@ -311,6 +324,20 @@ def _sampled(
     )
 
 
+def _accuracy_interval(balanced_accuracy: float, targets: Targets) -> tuple[float, float]:
+    """Clopper and Pearson's interval, of as many rows as have the variance of a balanced accuracy.
+
+    The mean of two classes' accuracies varies as that of 4 n p (1 - p) rows, n independent rows
+    being a fraction p positive. Rows of one group, or of one input, are not independent.
+    """
+    if math.isnan(balanced_accuracy):
+        return math.nan, math.nan
+    rows = targets.inputs if targets.groups is None else targets.groups
+    share = float(targets.function.mean())
+    n = 4 * len(np.unique(rows)) * share * (1 - share)
+    return clopper_pearson(balanced_accuracy * n, n)
+
+
 def _shuffled(
     X: Float[np.ndarray, "n d"],
     precision: str,
@@ -325,7 +352,7 @@ def _shuffled(
     draws = draws[draws.any(axis=1) & ~draws.all(axis=1)]
     if separability.status != "separable" or separability.chance > UNLIKELY or not len(draws):
         return None
-    return _count_separable(X, draws, precision)
+    return _count_separable(X, draws, precision, 0.0)
 
 
 def _spread(X: Float[np.ndarray, "n d"]) -> float:
@@ -399,37 +426,56 @@ def in_reinitialised(
     sites: Sequence[Where],
     read: SiteReader,
     targets: Sequence[Targets],
+    verdicts: Sequence[SiteVerdict],
     copies: int,
 ) -> Float[np.ndarray, "site copy"]:
-    """The measure in weight-shuffled models: separable (1 or 0), or accuracy if sampled."""
-    values = np.full((len(sites), copies), np.nan)
-    for copy in range(copies):
-        run.progress(f"weight-shuffled model {copy + 1} of {copies}")
+    """The value of every site in weight-shuffled models (see `SiteVerdict.value`).
+
+    There are no more copies once each site that may be a finding is reached by one of them.
+    """
+    pending = {i for i, verdict in enumerate(verdicts) if verdict.status == "separable"}
+    columns: list[Float[np.ndarray, " site"]] = []
+    while pending and len(columns) < copies:
+        if len(columns) % COPIES_PER_LINE == 0:
+            run.progress(f"weight-shuffled model {len(columns) + 1} of at most {copies}")
         read.forget()
-        with reinitialised(run.model, seed=run.seed + copy):
+        values = np.full(len(sites), np.nan)
+        with reinitialised(run.model, seed=run.seed + len(columns)):
             for i, site in enumerate(sites):
-                X, precision = read(*site)
-                of = targets[i]
-                if of.sampled:
-                    values[i, copy] = held_out_accuracy(run, X, of)
-                else:
-                    y = of.function
-                    separability = check_separability(X[y], X[~y], precision=precision)
-                    values[i, copy] = separability.status == "separable"
+                values[i] = _value(run, *read(*site), targets[i])
+        columns.append(values)
+        best = float(np.nanmax(values, initial=-np.inf))
+        pending = {i for i in pending if best < verdicts[i].value * (1 - AS_GOOD)}
     read.forget()
-    return values
+    return np.stack(columns, axis=1) if columns else np.empty((len(sites), 0))
 
 
-def with_reinitialised(site: SiteVerdict, values: Float[np.ndarray, " copy"]) -> SiteVerdict:
-    """Add the results of weight-shuffled models: separable or not, or their accuracy."""
-    if not len(values):
-        return site
-    if site.held_out is None:
-        return dataclasses.replace(site, reinitialised=CopyNull(int(values.sum()), len(values)))
-    held_out = dataclasses.replace(
-        site.held_out, reinitialised_balanced_accuracy=float(values.mean())
-    )
-    return dataclasses.replace(site, held_out=held_out)
+def _value(run: Run[Any], X: Float[np.ndarray, "n d"], precision: str, targets: Targets) -> float:
+    if targets.sampled:
+        return held_out_accuracy(run, X, targets)
+    y = targets.function
+    found = check_separability(X[y], X[~y], precision=precision)
+    relative = found.margin / found.scale if found.scale else 0.0
+    return relative if found.status == "separable" else min(relative, 0.0)
+
+
+def with_reinitialised(
+    verdicts: Sequence[SiteVerdict], values: Float[np.ndarray, "site copy"]
+) -> list[SiteVerdict]:
+    """Add the results of weight-shuffled models."""
+    if not values.size:
+        return list(verdicts)
+    best = np.nanmax(np.where(np.isnan(values), -np.inf, values), axis=0)
+    best = [float(value) if math.isfinite(value) else math.nan for value in best]
+    compared = []
+    for site, own in zip(verdicts, values, strict=True):
+        held_out, separable = site.held_out, int((own > 0).sum())
+        null = CopyNull(None if held_out else separable, len(best), best)
+        if held_out is not None and not np.isnan(own).all():
+            mean = float(np.nanmean(own))
+            held_out = dataclasses.replace(held_out, reinitialised_balanced_accuracy=mean)
+        compared.append(dataclasses.replace(site, reinitialised=null, held_out=held_out))
+    return compared
 
 
 def site_verdict(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 
@@ -40,7 +41,7 @@ def test_two_heads_are_separable_with_the_known_gap(tiny_xor_model, texts) -> No
     texts(site.theorem)
     assert site.denominator_residual is None
     # 01 and 10 coincide here (no positions), so every other labeling contradicts itself.
-    assert site.labelings == LabelingNull(separable=0, tried=4, contradictory=4)
+    assert site.labelings == LabelingNull(separable=0, tried=4, contradictory=4, as_good=0)
     assert site.separability.n_points == 3
 
 
@@ -69,7 +70,7 @@ def test_one_head_has_the_denominators_as_certificate(tiny_one_head_model) -> No
     np.testing.assert_allclose(weights.positive_weights, [expected["01"], expected["10"]])
     np.testing.assert_allclose(weights.negative_weights, [expected["00"], expected["11"]])
     assert site.accuracy == 0.75
-    assert site.labelings == LabelingNull(separable=4, tried=4, contradictory=0)
+    assert (site.labelings.separable, site.labelings.tried) == (4, 4)
     assert result.heads == []
 
 
@@ -169,7 +170,7 @@ def test_sampled_data_is_judged_held_out_against_shuffled_labels(texts) -> None:
     assert site.held_out.p_value == pytest.approx(0.01)
     assert site.held_out.null_balanced_accuracy == pytest.approx(0.5, abs=0.03)
     assert site.controls["a"] > 0.9
-    assert site.labelings == LabelingNull(separable=0, tried=20, contradictory=0)
+    assert site.labelings == LabelingNull(separable=0, tried=20, contradictory=0, as_good=0)
     # The query's embedding carries it all: the probe does as well with the head's mean instead.
     (head,) = result.heads
     assert abs(head.share) < 0.2
@@ -289,13 +290,13 @@ def test_a_hyperplane_that_nothing_supports_is_not_separable() -> None:
     model, data = planted(120, 3, "xor")
     (site,) = BOOLEAN(model, table="0110", data=data, hooks="*hook_resid_pre", shuffles=19).sites
     held_out = dataclasses.replace(site.held_out, p_value=0.4)
-    unsupported = dataclasses.replace(site, held_out=held_out, labelings=LabelingNull(0, 20, 0))
+    unsupported = dataclasses.replace(site, held_out=held_out, labelings=LabelingNull(0, 20, 0, 0))
     if site.status == "separable":
         assert unsupported.outcome == "uninformative"
         assert "shuffled labels" in unsupported.judgement[1]
     pair = check_separability(np.array([[1.0]]), np.array([[0.0]]), precision="float64")
     two = dataclasses.replace(
-        site, separability=pair, held_out=None, labelings=LabelingNull(0, 0, 0)
+        site, separability=pair, held_out=None, labelings=LabelingNull(0, 0, 0, 0)
     )
     assert (two.status, two.outcome) == ("separable", "uninformative")
 
@@ -476,7 +477,7 @@ def test_what_any_labels_would_show_is_uninformative(texts, analyzed) -> None:
     result = analyzed("toy:xor-1head", "and")
     (site,) = result.sites
     assert (site.status, site.outcome) == ("separable", "uninformative")
-    assert site.labelings == LabelingNull(separable=3, tried=3, contradictory=0)
+    assert (site.labelings.separable, site.labelings.tried) == (3, 3)
     assert result.status == "uninformative"
     texts(result.evidence.reason)
     texts(result.headline)
@@ -497,7 +498,7 @@ def test_on_sampled_data_a_probe_that_beats_shuffled_labels_is_informative() -> 
     """In enough dimensions any labels separate; rows held out tell."""
     model, data = planted(120, 3, "xor")
     (site,) = BOOLEAN(model, table="0110", data=data, hooks="*hook_resid_pre", shuffles=19).sites
-    every = dataclasses.replace(site, labelings=LabelingNull(20, 20, 0))
+    every = dataclasses.replace(site, labelings=LabelingNull(20, 20, 0, 20))
     for status, p_value, outcome in (
         ("separable", 0.01, "separable"),
         ("separable", 0.3, "uninformative"),
@@ -517,22 +518,52 @@ def test_accuracy_with_all_heads_is_a_share_and_no_count(analyzed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("separable", "tried", "contradictory", "drawn", "explains"),
+    ("as_good", "tried", "outcome"),
     [
-        (4, 4, 0, False, True),
-        (3, 4, 0, False, False),
-        (1, 3, 2, False, False),  # that the model merges inputs is a finding
-        (0, 0, 0, False, False),
-        (19, 20, 0, True, True),
-        (1, 20, 0, True, False),
-        (2, 20, 18, True, True),
+        (2, 68, "passed"),  # p = 3 / 69
+        (3, 68, "failed"),  # p = 4 / 69
+        (44, 68, "failed"),
+        (0, 4, "powerless"),  # p cannot fall below 1 / 5
+        (3, 4, "powerless"),
+        (4, 4, "failed"),
     ],
 )
-def test_when_other_labels_explain_a_separable_function(
-    separable, tried, contradictory, drawn, explains
+def test_other_labelings_with_as_large_a_margin_explain_a_separable_function(
+    as_good, tried, outcome, analyzed
 ) -> None:
-    null = LabelingNull(separable, tried, contradictory)
-    assert null.explains(sampled=drawn) == explains
+    (site,) = analyzed("toy:xor-1head", "and").sites
+    null = LabelingNull(tried, tried, 0, as_good)
+    assert dataclasses.replace(site, labelings=null)._labels_control().outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("best", "status"),
+    [
+        ((0.0,) * 39, "separable"),
+        ((0.0,) * 38 + (9.0,), "uninformative"),
+        ((0.0,) * 38, "undecided"),  # p cannot fall below 1 / 39
+        ((), "undecided"),
+    ],
+)
+def test_nothing_is_confirmed_without_copies_of_which_none_is_as_good(
+    best, status, analyzed
+) -> None:
+    (site,) = analyzed("toy:xor-2head", "xor").sites
+    null = CopyNull(0, len(best), best)
+    assert dataclasses.replace(site, reinitialised=null).outcome == status
+
+
+@pytest.mark.parametrize("table", ["01101001", "00010111"])
+def test_untrained_models_are_seldom_said_to_separate_all_inputs(table) -> None:
+    """Embeddings drawn at random separate many labelings of eight points in four dimensions."""
+    bits = np.array(list(itertools.product([0, 1], repeat=3)), dtype=bool)
+    data = FeatureData(np.arange(8)[:, None], bits, ("a", "b", "c"))
+    said = 0
+    for seed in range(20):
+        model = random_model(seed, n_layers=1, d_model=4, n_heads=1, d_head=4, d_vocab=8, n_ctx=2)
+        result = BOOLEAN(model, table=table, data=data, hooks="hook_embed", seed=seed)
+        said += result.status == "separable"
+    assert said <= 2
 
 
 def test_the_reason_says_no_more_than_the_null(analyzed) -> None:
@@ -546,13 +577,14 @@ def test_the_reason_says_no_more_than_the_null(analyzed) -> None:
 def test_the_headline_names_the_null_that_is_as_good(analyzed) -> None:
     (site,) = analyzed("toy:xor-1head", "and").sites
     likely = dataclasses.replace(site.separability, chance=0.6)
-    passed = LabelingNull(0, 4, 0)
+    passed = LabelingNull(0, 4, 0, 0)
     model, data = planted(120, 3, "xor")
     (sampled,) = BOOLEAN(model, table="0110", data=data, hooks=SITE, shuffles=19).sites
     held_out = dataclasses.replace(sampled.held_out, p_value=0.4)
     by_copies = dataclasses.replace(
         sampled.held_out, p_value=0.01, reinitialised_balanced_accuracy=1.0
     )
+    copies = CopyNull(None, 19, (1.0,) * 19)
     for judged, ending in (
         (site, "but so are other labelings of the same points."),
         (
@@ -560,15 +592,15 @@ def test_the_headline_names_the_null_that_is_as_good(analyzed) -> None:
             "but so are random labels with chance 0.6.",
         ),
         (
-            dataclasses.replace(site, labelings=passed, reinitialised=CopyNull(3, 3)),
-            "but also in weight-shuffled models.",
+            dataclasses.replace(site, labelings=passed, reinitialised=CopyNull(3, 3, (9.0,) * 3)),
+            "but also in weight-shuffled models, with as large a margin.",
         ),
         (
-            dataclasses.replace(site, held_out=held_out),
+            dataclasses.replace(sampled, held_out=held_out),
             "but held-out rows are not read significantly better than shuffled labels.",
         ),
         (
-            dataclasses.replace(site, held_out=by_copies),
+            dataclasses.replace(sampled, held_out=by_copies, reinitialised=copies),
             "but weight-shuffled models read it as well.",
         ),
     ):
