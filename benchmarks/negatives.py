@@ -1,0 +1,370 @@
+"""How often an analysis says ✓ of what is not there, and what it says of what is, by strength.
+
+Negatives are models and prompts that meet an analysis half way: what it looks for is nearly there,
+or there for another reason. Where the truth is known by construction, positives of five strengths
+stand beside them, so that a rule which never says ✓ is seen too.
+
+    true function of the tokens   bits that the prompts hold; the model is untrained, or trained on
+                                  something else and its weights permuted
+    few rows                      the same with fewer prompts than directions
+    all inputs                    truth tables of three bits, each prompt once
+    linear copy                   ANDs that are coordinates of the layer's input, which neurons copy
+    dead neurons                  features in the input, neurons that never or always fire
+    random features               features drawn beside the model
+    constant writer               a head that writes the same on every prompt; one answer commoner
+    unrelated writer              a head that writes what a token says that has no part in the task
+    rare large effects            a head of mean effect 0: a little on most prompts, much on a few
+
+Run: python benchmarks/negatives.py [--models 60] [--only NAME ...] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import interp_toolkit as it
+from interp_toolkit.models.running.interventions import reinitialised
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.results import STATUS_TONES
+from interp_toolkit.stats import clopper_pearson
+from interp_toolkit.toys.hand_set.untrained import random_model
+
+SHAPES: tuple[dict[str, Any], ...] = (
+    {"n_layers": 1, "d_model": 16},
+    {"n_layers": 1, "d_model": 64, "d_mlp": 128},
+    {"n_layers": 2, "d_model": 32},
+    {"n_layers": 2, "d_model": 32, "positions": "rotary"},
+    {"n_layers": 2, "d_model": 32, "d_mlp": 64, "normalization": "LN"},
+    {"n_layers": 1, "d_model": 32, "d_mlp": 256, "normalization": "LN"},
+    {"n_layers": 1, "d_model": 48, "d_mlp": 96, "normalization": "RMS"},
+    {"n_layers": 3, "d_model": 24, "normalization": "LN"},
+    {"n_layers": 1, "d_model": 32, "gain": 3.0, "d_mlp": 64},
+    {"n_layers": 2, "n_heads": 4, "n_key_value_heads": 1, "d_model": 32},
+    {"n_layers": 1, "d_model": 32, "biases": True, "d_mlp": 64},
+    {"n_layers": 4, "d_model": 16, "d_mlp": 32, "normalization": "LN"},
+)
+TRAINED = ("induction-trained", "uand-trained", "sort-causal-trained")
+STRENGTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
+
+#: what an analysis is called with: a model, and keywords of `analyze`
+Case = tuple[Any, dict[str, Any]]
+
+
+def untrained(seed: int, **changed: Any) -> Transformer:
+    """An untrained model of one of the shapes."""
+    shape = {"d_vocab": 24, "n_ctx": 8, "n_heads": 2, "d_head": 8} | SHAPES[seed % len(SHAPES)]
+    return random_model(seed, **(shape | changed))
+
+
+def bits_in_prompts(seed: int, n: int, n_bits: int = 2, d_vocab: int = 24) -> dict[str, Any]:
+    """Prompts that hold bits as tokens, then a filler and a query."""
+    rng = np.random.default_rng([seed, 1])
+    bits = rng.random((n, n_bits)) < 0.5
+    tokens = bits + 2 * np.arange(n_bits)
+    filler = rng.integers(2 * n_bits, d_vocab - 1, n)
+    tokens = np.column_stack([tokens, filler, np.full(n, d_vocab - 1)])
+    return {"tokens": tokens, "features": {f"f{i}": bits[:, i] for i in range(n_bits)}}
+
+
+def all_inputs(seed: int) -> Case:
+    """Parity or majority of three bits: eight single tokens, or eight prompts."""
+    bits = np.array(list(itertools.product([0, 1], repeat=3)), dtype=bool)
+    features = {name: bits[:, i] for i, name in enumerate("abc")}
+    table = ("01101001", "00010111")[seed % 2]
+    if seed % 4 < 2:
+        model = untrained(seed, d_vocab=8, d_model=4, d_head=4, n_heads=1)
+        data = {"tokens": np.arange(8)[:, None], "features": features}
+        return model, {"data": data, "table": table, "hooks": ("hook_embed",)}
+    tokens = np.column_stack([bits + 2 * np.arange(3), np.full(8, 6)])
+    return untrained(seed), {"data": {"tokens": tokens, "features": features}, "table": table}
+
+
+def linear_copy(seed: int) -> Case:
+    """ANDs that are coordinates of the embedding, copied by neurons that always fire."""
+    rng = np.random.default_rng(seed)
+    n, width = ((400, 256), (300, 64), (500, 400), (250, 128))[seed % 4]
+    on = rng.random((n, 4)) < 0.5
+    pairs = list(itertools.combinations(range(4), 2))
+    ands = np.stack([on[:, i] & on[:, j] for i, j in pairs], axis=1)
+    core = np.concatenate([on, ands], axis=1) + 0.05 * rng.normal(size=(n, 10))
+    turn = np.linalg.qr(rng.normal(size=(width, width)))[0]
+    embedding = np.concatenate([core, rng.normal(size=(n, width - 10))], axis=1) @ turn
+    model = neurons(embedding, turn.T, np.where(np.arange(width) < 10, 5.0, -100.0))
+    return model, {"data": {"tokens": np.arange(n)[:, None], "features": named(on)}}
+
+
+def dead_neurons(seed: int) -> Case:
+    """Features in the embedding; neurons never fire, or always do."""
+    rng = np.random.default_rng(seed)
+    on = rng.random((400, 4)) < 0.5
+    embedding = np.concatenate([on, rng.normal(size=(400, 28))], axis=1)
+    bias = np.where(rng.random(64) < 0.5, -100.0, 100.0 if seed % 2 else -100.0)
+    model = neurons(embedding, rng.normal(size=(32, 64)), bias)
+    return model, {"data": {"tokens": np.arange(400)[:, None], "features": named(on)}}
+
+
+def gates(seed: int, strength: float) -> Case:
+    """Neurons that compute ANDs, `strength` × as large as the noise beside them."""
+    rng = np.random.default_rng(seed)
+    on = rng.random((600, 4)) < 0.5
+    embedding = np.concatenate([on, 0.1 / strength * rng.normal(size=(600, 4))], axis=1)
+    pairs = list(itertools.combinations(range(4), 2))
+    W = np.zeros((8, 6))
+    for neuron, pair in enumerate(pairs):
+        W[list(pair), neuron] = 1
+        W[4:, neuron] = rng.normal(size=4)
+    model = neurons(embedding, W, np.full(6, -1.0))
+    return model, {"data": {"tokens": np.arange(600)[:, None], "features": named(on)}}
+
+
+def named(on: np.ndarray) -> dict[str, np.ndarray]:
+    """Features by name."""
+    return {f"f{i}": on[:, i] for i in range(on.shape[1])}
+
+
+def neurons(embedding: np.ndarray, W_in: np.ndarray, b_in: np.ndarray) -> Transformer:
+    """One layer of ReLU neurons on an embedding, behind attention that writes nothing."""
+    n, width = embedding.shape
+    config = TransformerConfig(
+        n_layers=1, d_model=width, n_ctx=2, d_head=4, n_heads=1, d_mlp=len(b_in), d_vocab=n,
+        act_fn="relu", normalization_type=None, seed=0,
+    )  # fmt: skip
+    model = Transformer(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.embed.W_E.copy_(torch.from_numpy(embedding))
+        mlp = model.blocks[0].mlp
+        mlp.W_in.copy_(torch.from_numpy(W_in))
+        mlp.b_in.copy_(torch.from_numpy(b_in))
+        mlp.W_out.copy_(0.1 * torch.eye(len(b_in), width))
+    return model
+
+
+ANSWERS = 4
+
+
+def writers(seed: int, kind: str, size: float, n: int = 64) -> Case:
+    """Attention-only model: L0H0 does a task of four answers, L0H1 writes something else.
+
+    A clue is somewhere in the prompt. L0H0 adds 8 to the logit of its answer. L0H1 adds `size`: to
+    the commonest answer on every prompt ("constant"), to the answer that another token stands for
+    ("unrelated"), to the right answer ("answer"), or to the right answer where the clue is common
+    and so much less where it is rare that the mean is 0 ("rare").
+    """
+    rng = np.random.default_rng([seed, 5])
+    share = rng.dirichlet((4, 1, 1, 1)) if kind == "constant" else np.full(ANSWERS, 1 / ANSWERS)
+    rare = rng.choice([0.02, 0.05, 0.1])
+    if kind == "rare":
+        share = np.array([rare, *np.full(ANSWERS - 1, (1 - rare) / (ANSWERS - 1))])
+    clue = rng.choice(ANSWERS, n, p=share)
+    other = rng.integers(0, ANSWERS, n)
+    V, T = 3 * ANSWERS + 8, 5
+    tokens = rng.integers(3 * ANSWERS, V, (n, T))
+    at = np.array([rng.permutation(T - 1)[:2] for _ in range(n)])
+    tokens[np.arange(n), at[:, 0]] = clue
+    tokens[np.arange(n), at[:, 1]] = ANSWERS + other
+    config = TransformerConfig(
+        n_layers=1, d_model=2 * V + 1, n_ctx=T, d_head=V + 1, n_heads=2, d_vocab=V, attn_only=True,
+        normalization_type=None, seed=0,
+    )  # fmt: skip
+    model, one = Transformer(config).eval(), V
+    gains = np.full(ANSWERS, size)
+    if kind == "rare":
+        gains[0] = -size * (1 - rare) / rare
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.embed.W_E[:, :V] = torch.eye(V)
+        model.pos_embed.W_pos[:, one] = 1
+        model.unembed.W_U[V + 1 :, :] = torch.eye(V)
+        a = model.blocks[0].attn
+        first = ANSWERS if kind == "unrelated" else 0
+        for k in range(ANSWERS):
+            answer = V + 1 + 2 * ANSWERS + k
+            a.W_Q[0, one, 0] = a.W_Q[1, one, 0] = 1
+            a.W_K[0, k, 0] = 40
+            a.W_V[0, k, k] = 1
+            a.W_O[0, k, answer] = 8
+            if kind != "constant":
+                a.W_K[1, first + k, 0] = 40
+                a.W_V[1, first + k, k] = 1
+                a.W_O[1, k, answer] = float(gains[k])
+        if kind == "constant":
+            a.W_V[1, one, 0] = 1
+            a.W_O[1, 0, V + 1 + 2 * ANSWERS] = size
+    answers = 2 * ANSWERS + clue
+    data: dict[str, Any] = {"tokens": tokens, "answers": answers}
+    if seed % 2:
+        data["wrong"] = 2 * ANSWERS + (clue + rng.integers(1, ANSWERS, n)) % ANSWERS
+    return model, {"data": data}
+
+
+def second_writer(result: Any) -> str:
+    """Status of L0H1 among components."""
+    return next(c.status for c in result.components if (c.layer, c.head) == (0, 1))
+
+
+def permuted(seed: int) -> Case:
+    """A trained toy, permuted by `rates`; bits are the parity of two tokens' ids."""
+    model = it.load(f"toy:{TRAINED[seed % len(TRAINED)]}")
+    rng = np.random.default_rng([seed, 2])
+    tokens = rng.integers(0, int(model.cfg.d_vocab), (200, min(4, int(model.cfg.n_ctx))))
+    return model, {
+        "data": {"tokens": tokens, "features": {f"f{i}": tokens[:, i] % 2 > 0 for i in range(2)}}
+    }
+
+
+def planted_xor(seed: int, strength: float) -> Case:
+    """An embedding that carries two bits and, `strength` × as large as the noise, their XOR."""
+    rng, n, width = np.random.default_rng(seed), 200, 12
+    bits = rng.random((n, 2)) < 0.5
+    config = TransformerConfig(
+        n_layers=1, d_model=width, n_ctx=2, d_head=4, n_heads=1, d_vocab=n, attn_only=True,
+        normalization_type=None, seed=seed,
+    )  # fmt: skip
+    model = Transformer(config).eval()
+    directions = np.linalg.qr(rng.normal(size=(width, 3)))[0].T
+    signs = np.column_stack([bits, bits[:, 0] ^ bits[:, 1]]) * 2.0 - 1
+    sizes = np.array([2, 2, strength])
+    with torch.no_grad():
+        embedding = (signs * sizes) @ directions + rng.normal(size=(n, width))
+        model.embed.W_E.copy_(torch.from_numpy(embedding))
+    tokens = np.column_stack([rng.integers(0, n, n), np.arange(n)])
+    return model, {"data": {"tokens": tokens, "features": named(bits)}}
+
+
+def status(result: Any) -> str:
+    """Status of a result."""
+    return str(result.status)
+
+
+#: name: analysis, a case for a seed, what is judged, whether weights are permuted first
+NEGATIVES: dict[str, tuple[str, Callable[[int], Case], Callable[[Any], str], bool]] = {
+    "xor: true function of the tokens": (
+        "xor", lambda s: (untrained(s), {"data": bits_in_prompts(s, 200)}), status, False,
+    ),
+    "xor: true function of the tokens, permuted": ("xor", permuted, status, True),
+    "xor: few rows": (
+        "xor", lambda s: (untrained(s), {"data": bits_in_prompts(s, 24)}), status, False,
+    ),
+    "boolean: all inputs": ("boolean", all_inputs, status, False),
+    "uand: linear copy": ("uand", linear_copy, status, False),
+    "uand: dead neurons": ("uand", dead_neurons, status, False),
+    "uand: random features": (
+        "uand",
+        lambda s: (
+            untrained(s, d_mlp=64),
+            {"data": bits_in_prompts(s, 300) | {"features": named(
+                np.random.default_rng(s).random((300, 3)) < 0.5)}},
+        ),
+        status,
+        False,
+    ),
+    "logit-attribution: constant writer": (
+        "logit-attribution", lambda s: writers(s, "constant", 1 + s % 4), second_writer, False,
+    ),
+    "logit-attribution: unrelated writer": (
+        "logit-attribution", lambda s: writers(s, "unrelated", 1 + s % 3), second_writer, False,
+    ),
+    "logit-attribution: rare large effects": (
+        "logit-attribution",
+        lambda s: writers(s, "rare", 1.0, (8, 16, 32, 64)[s % 4]), second_writer, False,
+    ),
+}  # fmt: skip
+POSITIVES: dict[str, tuple[str, Callable[[int, float], Case], Callable[[Any], str]]] = {
+    "xor: in the embedding": ("xor", planted_xor, status),
+    "uand: gates": ("uand", gates, status),
+    "logit-attribution: writer of the answer": (
+        "logit-attribution", lambda s, size: writers(s, "answer", size), second_writer,
+    ),
+}  # fmt: skip
+
+
+def judged(
+    analysis: str, case: Case, says: Callable[[Any], str], permute: int | None = None
+) -> str:
+    """The status that an analysis gives; "refused" where it does not fit."""
+    model, options = case
+    try:
+        if permute is None:
+            return says(it.analyze(model, analysis, **options))
+        with reinitialised(model, seed=permute):
+            return says(it.analyze(model, analysis, **options))
+    except it.InputError:
+        return "refused"
+
+
+def row(name: str, counts: Counter[str]) -> dict[str, Any]:
+    """Rate of ✓ with its exact interval."""
+    total = sum(counts.values()) - counts["refused"]
+    yes = sum(n for said, n in counts.items() if STATUS_TONES.get(said) == "yes")
+    low, high = clopper_pearson(yes, total) if total else (0.0, 1.0)
+    return {
+        "name": name, "judged": total, "yes": yes, "low": low, "high": high,
+        "statuses": dict(counts),
+    }  # fmt: skip
+
+
+def rates(models: int, only: list[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rates of ✓ on negatives, and on positives by strength."""
+    negatives, positives = [], []
+    chosen = [n for n in (*NEGATIVES, *POSITIVES) if not only or any(o in n for o in only)]
+    for name in track(chosen, "negatives and positives"):
+        if name in NEGATIVES:
+            analysis, make, says, permute = NEGATIVES[name]
+            said = (
+                judged(analysis, make(s), says, 1000 + s if permute else None)
+                for s in range(models)
+            )
+            negatives.append(row(name, Counter(said)))
+            continue
+        analysis, plant, says = POSITIVES[name]
+        for strength in STRENGTHS:
+            seen = (judged(analysis, plant(s, strength), says) for s in range(max(models // 6, 1)))
+            positives.append(row(name, Counter(seen)) | {"strength": strength})
+    return negatives, positives
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", type=int, default=60)
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    console, start = Console(), time.perf_counter()
+    negatives, positives = rates(options.models, options.only)
+    for title, rows in (("✓ of what is not there", negatives), ("What is there", positives)):
+        table = Table(title=title)
+        for column in ("what", "strength", "judged", "✓", "95 % interval", "statuses"):
+            table.add_column(column)
+        for r in rows:
+            interval = f"{r['low']:.1%} to {r['high']:.1%}"
+            cells = (r["name"], r.get("strength", ""), r["judged"], r["yes"], interval)
+            table.add_row(*map(str, cells), str(r["statuses"]))
+        console.print(table)
+    console.print(f"{time.perf_counter() - start:.0f} s")
+    if options.json:
+        found = {"negatives": negatives, "positives": positives}
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
