@@ -182,12 +182,12 @@ class Nothing(KnockoutRunner):
         return {c: np.stack([value, 1 - value], axis=1) for c, value in found.items()}
 
 
-def alike(knockout: Knockout) -> tuple[frozenset[Head], bool]:
+def alike(knockout: Knockout) -> tuple[frozenset[Head], frozenset[Head]]:
     """The part that two ways of knocking out share, so that they change the same rows.
 
     That is the worst case for a rule which asks that both ways agree.
     """
-    return knockout.heads | knockout.output, knockout.control
+    return knockout.heads | knockout.output, knockout.elsewhere
 
 
 class _Tally:

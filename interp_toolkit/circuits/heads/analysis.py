@@ -30,11 +30,12 @@ from contextlib import nullcontext
 from functools import cache, partial
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BeforeValidator, Field
 
 from interp_toolkit.circuits.heads import figures
 from interp_toolkit.circuits.heads.attention_knockout import INTACT, Knockout, KnockoutRunner
-from interp_toolkit.circuits.heads.controls import displaced_targets, targets_of
+from interp_toolkit.circuits.heads.controls import targets_of
 from interp_toolkit.circuits.heads.described import Described, Descriptions
 from interp_toolkit.circuits.heads.detectors import OURS, as_detector, as_detectors
 from interp_toolkit.circuits.heads.partner import RUNS, partners
@@ -42,10 +43,14 @@ from interp_toolkit.circuits.heads.result import HeadsFinding, HeadVerdict, Read
 from interp_toolkit.circuits.heads.rule import (
     MOST_MEMBERS,
     Group,
+    Screen,
+    attention_controls,
     candidates,
-    displaced_name,
+    faint,
     group_effects,
+    heads_with_pattern,
     least,
+    screen,
 )
 from interp_toolkit.circuits.heads.scores import HeadScores, detect, is_causal
 from interp_toolkit.circuits.heads.verdict import (
@@ -221,14 +226,19 @@ def _finding(
     )
     heads, notes = results.heads, [*rows.notes, *scores.notes, *results.notes, *more]
     return HeadsFinding(
-        headline=headline(heads, results.task_check, untested),
-        findings=findings(heads, readers, results.groups, results.task_check, untested),
-        evidence=evidence_of(heads, results.groups, results.task_check, options.ablate, untested),
+        headline=headline(heads, results.task_check, untested, results.screens),
+        findings=findings(
+            heads, readers, results.groups, results.task_check, untested, results.screens
+        ),
+        evidence=evidence_of(
+            heads, results.groups, results.task_check, options.ablate, untested, results.screens
+        ),
         provenance=provenance(model, data_used, settings, options.seed),
         heads=heads,
         readers=list(readers),
         from_weights=from_weights,
         groups=results.groups,
+        screens=results.screens,
         task_check=results.task_check,
         described=described,
         notes=list(dict.fromkeys(notes)),
@@ -324,6 +334,7 @@ class _KnockoutResults:
     task_check: TaskCheck | None
     runner: KnockoutRunner | None
     notes: tuple[str, ...]
+    screens: Sequence[Screen] = ()
 
     @property
     def performing(self) -> KnockoutRunner | None:
@@ -340,6 +351,7 @@ def _knock_out(
 ) -> _KnockoutResults:
     """Check task performance, then knock out each attention pattern in its candidate heads."""
     runner, task_check, groups, notes = None, None, list[Group](), list[str]()
+    screens: list[Screen] = []
     task = rows.task
     if task is not None:
         run.progress("checking task performance")
@@ -353,10 +365,40 @@ def _knock_out(
             shorter = max(1.0, LARGE_LENGTH / task.prompts.n_pos)
             budget = BUDGET * LARGE_ROWS * shorter if large else math.inf
             groups, notes = _groups(runner, scores, task_check, budget, seconds)
+            screens = _screens(runner, scores, task_check, groups, by_layer=not large)
     heads = _judged(
-        rows, scores, described, {group.detector: group for group in groups}, task_check
+        rows, scores, described, {group.detector: group for group in groups}, task_check, screens
     )
-    return _KnockoutResults(heads, groups, task_check, runner, tuple(notes))
+    return _KnockoutResults(heads, groups, task_check, runner, tuple(notes), screens)
+
+
+def _screens(
+    runner: KnockoutRunner,
+    scores: HeadScores,
+    task_check: TaskCheck,
+    groups: Sequence[Group],
+    *,
+    by_layer: bool,
+) -> list[Screen]:
+    """Joint knockouts that deny every pattern; none where a head is detected or undecided already.
+
+    They end at the first pattern that they do not deny, since the result is undecided then.
+    """
+    members = [member for group in groups for member in group.members]
+    screens: list[Screen] = []
+    if any(member.status != "not_detected" for member in members):
+        return screens
+    for own in scores.scores:
+        if not runner.targets[own.detector](runner.task.rows).any():
+            continue
+        try:
+            runner.check(Head(*at) for at in np.ndindex(own.p_value.shape))
+        except InterventionError:
+            return []
+        screens += screen(runner, own, task_check, by_layer=by_layer)
+        if screens[-1].status != "not_detected":
+            break
+    return screens
 
 
 def _judged(
@@ -365,12 +407,21 @@ def _judged(
     described: Sequence[Described],
     groups: Mapping[str, Group],
     task_check: TaskCheck | None,
+    screens: Sequence[Screen] = (),
 ) -> list[HeadVerdict]:
     """Verdict of every head under every detector."""
     strict = rows.prompts.answers is not None and task_check is not None and task_check.yes
-    return [
+    heads = [
         _head(row, scores, groups, described, strict=strict)
         for row in scores.to_frame().to_dict("records")
+    ]
+    may_have = {s.detector for s in screens if s.status != "not_detected"}
+    denied = {s.detector for s in screens} - may_have
+    return [
+        dataclasses.replace(head, status="not_detected")
+        if head.status == "not_tested" and head.detector in denied
+        else head
+        for head in heads
     ]
 
 
@@ -380,11 +431,7 @@ def _knockout_runner(run: Run[Any], task: CircuitTask, scores: HeadScores) -> Kn
     return KnockoutRunner(
         run.model,
         task,
-        {n: partial(targets_of, d, prompts, causal=causal) for n, d in detectors.items()}
-        | {
-            displaced_name(n): partial(displaced_targets, d, prompts, causal=causal)
-            for n, d in detectors.items()
-        },
+        {n: partial(targets_of, d, prompts, causal=causal) for n, d in detectors.items()},
         memory=run.memory,
         seed=run.seed,
         progress=run.progress,
@@ -403,7 +450,10 @@ def _groups(
         budget: prompts to run at most; infinite for no limit.
         seconds: duration of one pass over the task's prompts, for the progress estimate.
     """
-    heads_by_detector, notes = _heads_to_knock_out(runner, scores)
+    heads_by_detector, notes = _heads_to_knock_out(
+        runner, scores, task_check, limited=math.isfinite(budget)
+    )
+    attention = {own.detector: attention_controls(own) for own in scores.scores}
     if math.isfinite(budget) and heads_by_detector:
         passes = budget / LARGE_ROWS + LEAST_PASSES * len(heads_by_detector)
         runner.progress(
@@ -417,8 +467,9 @@ def _groups(
         if math.isfinite(budget):
             most, until = LARGE_MEMBERS, runner.rows_run + left
         group = group_effects(
-            runner, name, heads, task_check, most=most, until=until, budget=budget
-        )
+            runner, name, heads, task_check,
+            attention=attention[name], most=most, until=until, budget=budget,
+        )  # fmt: skip
         groups.append(group)
         if alone := len(heads) - len(group.members):
             limited = math.isfinite(budget)
@@ -432,17 +483,25 @@ def _groups(
 
 
 def _heads_to_knock_out(
-    runner: KnockoutRunner, scores: HeadScores
+    runner: KnockoutRunner, scores: HeadScores, task_check: TaskCheck, *, limited: bool
 ) -> tuple[dict[str, list[Head]], list[str]]:
     """Heads to knock out for each detector, and notes on detectors that have none."""
     heads_by_detector, notes = dict[str, list[Head]](), list[str]()
     for detector_scores in scores.scores:
-        heads = candidates(detector_scores)
-        name = detector_scores.detector
-        if not heads:
-            continue
+        name, heads = detector_scores.detector, candidates(detector_scores)
         if not runner.targets[name](runner.task.rows).any():
-            notes.append(f"no {name} pattern is in the prompts that attention was knocked out on")
+            if heads:
+                notes.append(
+                    f"no {name} pattern is in the prompts that attention was knocked out on"
+                )
+            continue
+        if not limited:
+            try:
+                runner.check(faint(detector_scores))
+                heads = heads_with_pattern(runner, detector_scores, task_check)
+            except InterventionError as error:
+                notes.append(f"heads with little attention were not knocked out: {error}")
+        if not heads:
             continue
         heads_by_detector[name] = heads
     try:
@@ -488,13 +547,17 @@ def _head(
         **fields, detected=False, attends=attends, knockout=knockout, control_effect=control
     )
     if knockout is not None:
-        return dataclasses.replace(head, detected=knockout.named, reason=knockout.reason)
+        return dataclasses.replace(
+            head, detected=knockout.named, status=knockout.status, reason=knockout.reason
+        )
     own_keys = next((d for d in described if d.head == at), None)
     if reason := why_not(head, own.floor, rival_of(own, Head(*at), own_keys)):
         return dataclasses.replace(head, reason=reason)
     if group is not None and at in group.heads:
         return dataclasses.replace(head, reason=WITH_OTHERS)
-    return dataclasses.replace(head, detected=not strict, reason=UNCUT if strict else None)
+    if strict:
+        return dataclasses.replace(head, reason=UNCUT)
+    return dataclasses.replace(head, detected=True, status="described", reason=None)
 
 
 UNCUT = "it has this pattern, but it could not be knocked out where these prompts have answers"

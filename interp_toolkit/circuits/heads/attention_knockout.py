@@ -3,17 +3,19 @@
 A head can attend to a key without any effect on the output. A knockout ablates only that attention,
 in one or several heads, and the metric is measured again (Geva et al. 2023, "Dissecting Recall of
 Factual Associations in Auto-Regressive Language Models"). The ablation value matters, so there are
-three ways (`rule` says which are required):
+four ways (`rule` says which are required):
 
 - "renormalize": the rest of the head's attention is scaled up to sum to 1. If less than LEAST_LEFT
   of it remains, the mean value vector replaces the ablated part.
 - "mean": the ablated attention reads the head's mean value vector, over all prompts and positions.
 - "resample": the ablated attention reads another prompt's values at random positions.
+- "zero": the ablated attention reads nothing. The other three write something in its place, which
+  can be louder than what the head wrote; this way only takes away.
 
 The control ablates as much attention of each query to other keys, in random order (all of it if
-there is less). `output` replaces the whole output of a head by its mean over the other prompts, by
-another prompt's, or by zero: attention cannot matter if the whole output can be replaced without
-effect.
+there is less), in the heads of `elsewhere`. `output` replaces the whole output of a head by its
+mean over the other prompts, by another prompt's, or by zero: attention cannot matter if the whole
+output can be replaced without effect.
 
 Edits are made at `hook_z`, for the queries that have such keys; TransformerBridge models of both
 major versions support this. Two checks come first: `hook_z` must be attention times values, and
@@ -57,8 +59,9 @@ from interp_toolkit.models.weights.parts import visible_pairs
 from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.read import visibility
 
-Way = Literal["renormalize", "mean", "resample", "zero"]  # "zero": whole outputs only
-WAYS: tuple[Way, ...] = ("renormalize", "mean", "resample")
+Way = Literal["renormalize", "mean", "resample", "zero"]
+WAYS: tuple[Way, ...] = ("renormalize", "mean", "resample", "zero")
+USING_MEANS: tuple[Way, ...] = ("renormalize", "mean")
 
 LEAST_LEFT = 1e-2  # smallest remaining attention that is scaled up
 TOLERANCE = 1e-2  # largest relative difference between hook_z and attention times values
@@ -73,20 +76,20 @@ class Knockout:
         heads: heads in which the pattern is knocked out.
         relation: name of the pattern.
         way: ablation value of the attention, or of the output ("mean", "resample" or "zero").
-        control: whether as much attention to other keys is knocked out instead.
+        elsewhere: other heads in which as much attention to other keys is knocked out instead.
         output: heads whose whole output is replaced.
     """
 
     heads: frozenset[Head] = frozenset()
     relation: str = ""
     way: Way = "renormalize"
-    control: bool = False
+    elsewhere: frozenset[Head] = frozenset()
     output: frozenset[Head] = frozenset()
 
     @property
     def layers(self) -> list[int]:
         """Layers that the knockout edits, in order."""
-        return sorted({head.layer for head in self.heads | self.output})
+        return sorted({head.layer for head in self.heads | self.elsewhere | self.output})
 
 
 INTACT = Knockout()
@@ -331,11 +334,12 @@ class KnockoutRunner:
             return self._intact[key]
         live = _Live(self.model, layers, self._points)
         targets = None
-        if knockout.heads:
+        attending = knockout.heads | knockout.elsewhere
+        if attending:
             device = device_of(self.model)
             targets = torch.from_numpy(self.targets[knockout.relation](batch)).to(device)
         edits = {n: self._edit(live, knockout, n, targets, batch) for n in layers}
-        if not knockout.heads:  # no pattern is read
+        if not attending:  # no pattern is read
             return self._go(batch, layers[0], live.edits(edits))
         if not self.late:
             return self._go(batch, layers[0], live.watch(edits))
@@ -374,11 +378,12 @@ class KnockoutRunner:
         batch: Int[Tensor, " batch"],
     ) -> Callable[..., Tensor]:
         """Hook at `hook_z` that applies a knockout to this layer's heads."""
-        heads = sorted(h.head for h in knockout.heads - knockout.output if h.layer == layer)
+        attending = (knockout.heads | knockout.elsewhere) - knockout.output
+        heads = sorted(h.head for h in attending if h.layer == layer)
         replaced = sorted(h.head for h in knockout.output if h.layer == layer)
         ablation_values = self._output(knockout.way, layer, batch) if replaced else None
         values = self._donor_values(layer, batch) if heads and knockout.way == "resample" else None
-        means = self._mean_values(layer) if heads and values is None else None
+        means = self._mean_values(layer) if heads and knockout.way in USING_MEANS else None
         visible = visible_pairs(*visibility(self.model, layer), self.task.prompts.n_pos)
         visible = visible.to(device_of(self.model))
 
@@ -393,7 +398,7 @@ class KnockoutRunner:
             for head in heads:
                 pattern = at_least_single(live.pattern(layer)[:, head])
                 where = targets & visible
-                if knockout.control:
+                if Head(layer, head) in knockout.elsewhere:
                     where = self._elsewhere(pattern, where, visible, batch, (layer, head))
                 left, missing = _taken(pattern, where, knockout.way)
                 # computed from scratch, since rounding of a difference to z could break ties
@@ -402,8 +407,7 @@ class KnockoutRunner:
                 if values is not None:
                     other = values[:, :, head * values.shape[2] // live.n_heads]
                     made = made + (pattern * where).to(z) @ other.to(z)
-                else:
-                    assert means is not None
+                elif means is not None:
                     mean = means[head * len(means) // live.n_heads]
                     made = made + missing.to(z) * mean.to(z)
                 changed = where.any(-1, keepdim=True)

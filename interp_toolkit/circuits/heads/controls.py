@@ -208,26 +208,6 @@ def targets_of(
     return _held(entries, len(tokens), prompts.n_pos)
 
 
-def displaced_targets(
-    detector: Detector, prompts: Prompts, rows: Int[torch.Tensor, " batch"], causal: bool
-) -> Held:
-    """Displaced keys of a detector's pattern in these prompts, [row query key].
-
-    For patterns by token, these are the keys of the next prompt. For patterns by position, they are
-    the keys one position away. Targets and hidden keys are left out.
-    """
-    held = targets_of(detector, prompts, rows, causal)
-    if detector.shifts == "both":
-        moved = targets_of(detector, prompts, (rows + 1) % len(prompts), causal)
-    else:
-        step = -1 if detector.shifts == "back" else 1
-        moved = np.roll(held, step, axis=2)
-        moved[:, :, 0 if step > 0 else -1] = False
-    visible = np.tri(prompts.n_pos, dtype=np.bool_) if causal else np.True_
-    displaced: Held = moved & ~held & visible
-    return displaced
-
-
 @dataclass(frozen=True)
 class _Sought:
     """Relabelled tokens for each relabelling, the variance factor, and the size of the alphabet."""

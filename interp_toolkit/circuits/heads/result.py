@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from interp_toolkit.circuits.heads.described import Described
 from interp_toolkit.circuits.heads.partner import Partner
-from interp_toolkit.circuits.heads.rule import Group, MemberEffect, least
+from interp_toolkit.circuits.heads.rule import Group, MemberEffect, Screen, least
 from interp_toolkit.circuits.metrics.causal_words import CausalWord, in_words
 from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.finding import Finding, column
 from interp_toolkit.formatting import p_cell
-from interp_toolkit.results import Evidence, Table, head_name, jsonable
+from interp_toolkit.results import Evidence, Status, Table, head_name, jsonable
 from interp_toolkit.stats import Estimate, Share
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class HeadVerdict:
         q_value: Benjamini-Hochberg q-value, over the same.
         detected: whether the head is of that kind (see `analysis`).
         attends: whether its attention has the pattern, by the rule of `significance`.
+        status: by the head rule; without a knockout, "described" by attention alone, "not_detected"
+            by a joint knockout of all heads (`Screen`), or "not_tested".
         reason: why it is not detected; None if it is.
         knockout: effect of knocking out its attention to the pattern's keys; None if not tested.
         control_effect: effect of knocking out as much attention elsewhere, in all heads with the
@@ -59,6 +61,7 @@ class HeadVerdict:
     q_value: float | None
     detected: bool
     attends: bool = False
+    status: Status = "not_tested"
     reason: str | None = None
     knockout: MemberEffect | None = None
     control_effect: float | None = None
@@ -158,6 +161,7 @@ class HeadsFinding(Finding):
         readers: the induction heads and the heads that their keys compose with.
         from_weights: scores from weights alone, one row per head; empty where there are none.
         groups: for each detector whose pattern some heads have, their joint effect.
+        screens: joint knockouts of a pattern in all heads, by which patterns are denied.
         task_check: task performance on these prompts; None where there is no task.
         described: each head's attention, split into described patterns.
     """
@@ -169,6 +173,7 @@ class HeadsFinding(Finding):
     groups: Sequence[Group]
     task_check: TaskCheck | None
     described: Sequence[Described] = ()
+    screens: Sequence[Screen] = ()
 
     @property
     def performs_task(self) -> bool | None:
@@ -180,6 +185,7 @@ class HeadsFinding(Finding):
         return super().to_dict() | {
             "heads": [head.to_dict() for head in self.heads],
             "groups": [_group_dict(group) for group in self.groups],
+            "screens": [_screen_dict(screen) for screen in self.screens],
             "performs_task": self.performs_task,
             "described": [_described_dict(head) for head in self.described],
         }
@@ -247,12 +253,15 @@ def _group_dict(group: Group) -> dict[str, Any]:
             "control": by_way(group.control),
             "structure": group.structure,
             "smallest": [head_name(*head) for head in group.smallest],
-            "specific": group.specific,
-            "above_threshold": group.above_threshold,
             "rows": group.rows,
             "coverage": group.coverage,
         }
     )
+    return data
+
+
+def _screen_dict(screen: Screen) -> dict[str, Any]:
+    data: dict[str, Any] = jsonable(vars(screen) | {"effect": by_way(screen.effect)})
     return data
 
 

@@ -1,29 +1,27 @@
-"""The head rule, which decides from attention knockouts whether a head is of a kind.
+"""The head rule: `heads` and `audit` decide by it whether a head is of a kind.
 
-A head is of the kind of an attention pattern if all of the following hold. The first part that
-fails is the reported reason.
+A head is of the kind of an attention pattern if knocking out its attention to the pattern's keys
+(`attention_knockout`) has an effect of at least a bound, by `evidence.effect_status`. The bound is
+the task's effect-size threshold, or the amount that a claim asserts.
 
-(a) *pattern*: its attention to the pattern's keys is above every matched control (`significance`).
-(b) *effect*: knocking out this attention changes the metric. The knockout is made in the head
-    alone, or with the pattern also knocked out in the other heads of its layer, or of the model,
-    that have it (which reveals redundant heads). The effect must appear both with renormalized
-    attention and with the mean value as ablation value, and another prompt's value must not have
-    the opposite effect (`attention_knockout`). Replacing the head's whole output, with the same
-    other knockouts, must lower the metric too. If heads of the group cancel each other, so that
-    knocking out all of them has no effect, no head is named.
-(c) *size and specificity*: the knockout in the head, or in all heads of its layer with the pattern
-    (in all heads with the pattern, if no layer's heads suffice), costs at least the task's
-    effect-size threshold. It must also cost more than knocking out as much attention elsewhere in
-    the same heads, or more than TIMES the cost of knocking out displaced keys, since a head may
-    need its other attention too. A layer's heads can be specific as part of all heads with the
-    pattern.
+- *Effect*: of the knockout in the head alone, or after the pattern is knocked out in the other
+  heads of its layer, or of the model, that have it (which reveals redundant heads). The effect must
+  reach the bound with renormalized attention and with the mean value as ablation value, and so must
+  that of replacing the head's whole output. The effect of zero ablation must reach the threshold:
+  the other values can be louder than what the head wrote. Another prompt's value, and the knockout
+  in all heads with the pattern (which can cancel each other), must not have an effect below it.
+- *Controls*: the attention's p-value against each matched control (`significance`) is at most
+  LEVEL, and the knockout costs more than knocking out as much attention elsewhere in the same head.
 
-Attention only selects `candidates`, and knockouts decide. Candidates can have little attention to
-the pattern: three heads with 30 % each can do the same work as one head with 90 %. Intervals are
-simultaneous within a pattern, over all heads, sets and rounds (Bonferroni). Each round doubles the
+A head is denied only if its knockout, alone and after others, has an effect below the bound. Heads
+without a knockout of their own are denied only by `screen`: the pattern is knocked out in all heads
+of each layer, and of the model, with an effect below the threshold.
+
+Attention only selects heads to knock out (`heads_with_pattern`). Intervals are simultaneous within
+a pattern, over all heads, sets of other heads and rounds (Bonferroni). Each round doubles the
 number of prompts, until no head is undecided or no prompts are left. With a budget of passes (a
 large model) there is one round. Single heads are knocked out only for patterns with a joint effect,
-those with the largest apparent effect first, and layers' heads only in the layers of these heads.
+those with the largest apparent effect first.
 """
 
 from __future__ import annotations
@@ -31,7 +29,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -47,21 +44,32 @@ from interp_toolkit.circuits.metrics.causal_words import (
     matters,
 )
 from interp_toolkit.circuits.metrics.task import TaskCheck
+from interp_toolkit.evidence import Control, control_of_p, effect_status
 from interp_toolkit.formatting import percent
 from interp_toolkit.models.model import Head
+from interp_toolkit.results import Status
 from interp_toolkit.stats import COVERAGE, LEVEL, Share, rows_needed
 
 LEAST_EXCESS = 0.05  # smallest excess attention of a candidate
-CANDIDATE_LEVEL = 0.2  # p-value of a candidate: in short prompts a sink may be one of few controls
+CANDIDATE_LEVEL = 0.2  # p-value of a candidate; above LEVEL it is never confirmed
 NO_CHANGE = 1e-5  # nats; a control that changes no prompt's loss by more has no effect
 TWICE = 2.0  # smallest score over uniform of a candidate below its detector's threshold
-TIMES = 3.0  # factor on the cost of displaced keys
 MOST_MEMBERS = 12  # heads of a group that are knocked out one by one, those with the largest excess
 RANKED_ROWS = 4  # prompts on which heads are ranked by their apparent effect, with a budget
 MOST_ROUNDS = 4  # rounds, each with twice as many prompts as the one before
 KEEPS = 0.9  # fraction of the joint effect that the smallest set of heads keeps
 WAYS: tuple[Way, ...] = ("renormalize", "mean")  # both must show an effect
 OUTPUT_WAYS: tuple[Way, ...] = ("mean", "resample")
+
+#: other explanation of the attention, by family of controls
+RIVALS = {
+    "shifted": "nearby keys (a window)",
+    "relabelled": "other tokens (a class of tokens)",
+    "displaced": "the same positions with any token (a fixed position or distance)",
+    "other queries": (
+        "the same keys from every query (a fixed position, a separator or a class of tokens)"
+    ),
+}
 
 DEPENDS = "its effect depends on the ablation value"
 
@@ -71,11 +79,46 @@ Structure = Literal["one head", "shared", "backed up", "spread", "none"]
 
 
 @dataclass(frozen=True)
+class Decision:
+    """Whether the metric depends on a head's attention to a pattern's keys.
+
+    Attributes:
+        status, reason: by `evidence.effect_status`.
+        company: other heads in which the pattern is also knocked out.
+        effect: effect of the knockout, by way.
+        output: effect of replacing the head's whole output, by way; empty if not measured.
+        low: lower end of the effect, over all interventions that must reach the bound.
+        is_open: whether more prompts could change the status.
+        because: the intervention that does not bear the effect of the knockout; None if all do.
+    """
+
+    status: Status
+    reason: str | None
+    company: Heads
+    effect: Effect
+    output: Effect
+    low: float
+    is_open: bool
+    because: str | None
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether another intervention does not bear the effect of the knockout."""
+        return self.because is not None
+
+
+#: of several decisions, with different other heads knocked out, the first of these is the answer
+_ORDER: Sequence[Status] = ("detected", "uninformative", "undecided", "not_detected")
+
+
+@dataclass(frozen=True)
 class MemberEffect:
     """The effect of knocking out one head's attention to a pattern's keys.
 
     Attributes:
         head: layer and index of the head.
+        status: the head rule's (see the module).
+        reason: why the head is not detected; None if it is.
         own: single-head effect, by way.
         restored: effect with the pattern already knocked out in other heads, by way; equal to `own`
             if that decides.
@@ -83,8 +126,6 @@ class MemberEffect:
         output: effect of replacing the head's whole output, with the same other knockouts, by way;
             empty if the word claims no effect.
         word: causal word.
-        named: whether the head rule holds.
-        reason: why the rule does not hold; None if it does.
         effect: smallest effect of `claim` over ways, with a single 95 % interval. The intervals
             above are wider, since they are simultaneous.
         rows: number of prompts used.
@@ -94,17 +135,22 @@ class MemberEffect:
     """
 
     head: Head
+    status: Status
+    reason: str | None
     own: Effect
     restored: Effect
     claim: Effect
     output: Effect
     word: CausalWord
-    named: bool
-    reason: str | None
     effect: Share
     rows: int
     is_open: bool = False
     rows_needed: int | None = None
+
+    @property
+    def named(self) -> bool:
+        """Whether the head rule holds."""
+        return self.status == "detected"
 
 
 @dataclass(frozen=True)
@@ -118,8 +164,6 @@ class Group:
             way if that is undecided.
         control: effect of knocking out as much attention elsewhere in the same heads; empty if not
             tested (also with a budget).
-        specific, above_threshold: parts of (c) of the rule, for all heads together; with a budget,
-            specific is None (not tested).
         word: causal word of the joint effect.
         structure: how the heads share the work; "none" with a budget.
         smallest: smallest set of heads that keeps KEEPS of the joint effect; may be empty.
@@ -132,14 +176,32 @@ class Group:
     heads: Sequence[Head]
     joint: Effect
     control: Effect
-    specific: bool | None
-    above_threshold: bool
     word: CausalWord
     structure: Structure
     smallest: Sequence[Head]
     members: Sequence[MemberEffect]
     rows: int
     coverage: float
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Joint knockout of a pattern in all heads of one layer or of the model.
+
+    Attributes:
+        detector: name of the pattern's detector.
+        layer: the layer; None for all heads of the model.
+        effect: effect of the knockout, by way.
+        status: "not_detected" if the effect is below the threshold; otherwise "undecided", since no
+            head was knocked out alone.
+        reason: why the status is not "detected".
+    """
+
+    detector: str
+    layer: int | None
+    effect: Effect
+    status: Status
+    reason: str
 
 
 def least(by_way: Effect) -> Share:
@@ -157,26 +219,53 @@ def candidates(scores: DetectorScores) -> list[Head]:
         strong = (excess >= scores.floor) & (scores.p_value <= LEVEL)
         weak = (excess >= LEAST_EXCESS) & (scores.p_value <= CANDIDATE_LEVEL)
         weak &= scores.score >= TWICE * scores.uniform
-    heads = [Head(*at) for at in np.argwhere(strong | weak).tolist()]
-    return sorted(heads, key=lambda head: -excess[head])
+    return _by_excess(strong | weak, scores)
 
 
-def displaced_name(detector: str) -> str:
-    """Name of a pattern's displaced keys in `KnockoutRunner.targets`."""
-    return f"{detector}, displaced"
+def faint(scores: DetectorScores) -> list[Head]:
+    """Other heads whose attention to the pattern's keys is significant, sorted by excess."""
+    with np.errstate(invalid="ignore"):
+        significant = (scores.over_null > 0) & (scores.p_value <= LEVEL)
+    known = set(candidates(scores))
+    return [head for head in _by_excess(significant, scores) if head not in known]
+
+
+def _by_excess(chosen: np.ndarray, scores: DetectorScores) -> list[Head]:
+    heads = [Head(*at) for at in np.argwhere(chosen).tolist()]
+    return sorted(heads, key=lambda head: -scores.over_null[head])
+
+
+def attention_controls(scores: DetectorScores, level: float = LEVEL) -> dict[Head, Control]:
+    """The comparison of every head's attention with matched controls, named by the closest one."""
+    return {
+        Head(*at): control_of_p(
+            f"attention to {rival}" if (rival := RIVALS.get(scores.weakest[at[0]][at[1]]))
+            else "matched controls",
+            float(p),
+            level,
+        )
+        for at, p in np.ndenumerate(scores.p_value)
+    }  # fmt: skip
+
+
+def companies(head: Head, heads: Sequence[Head]) -> list[Heads]:
+    """Sets of other heads in which the pattern is knocked out too: none, its layer's, and all."""
+    others = [other for other in heads if other != head]
+    layer = frozenset(other for other in others if other.layer == head.layer)
+    return list(dict.fromkeys((frozenset[Head](), layer, frozenset(others))))
 
 
 class Knockouts:
     """Knockouts of one pattern on a task's prompts, run when they are needed.
 
     Args:
-        runner: runner with the pattern's keys under the detector's name and, optionally, its
-            displaced keys under `displaced_name`.
+        runner: runner with the pattern's keys under the detector's name.
         detector: name of the pattern.
         heads: heads with the pattern, largest excess first.
         task_check: task performance of the intact model, which must perform the task.
         share: converts losses per prompt to a fraction of the metric with its interval.
-        by_layer: heads whose layers' heads are knocked out together; None: all.
+        attention: comparison of each head's attention with matched controls; a head without one is
+            decided by its knockouts alone.
     """
 
     def __init__(
@@ -186,23 +275,19 @@ class Knockouts:
         heads: Sequence[Head],
         task_check: TaskCheck,
         share: Callable[[Float[np.ndarray, " row"]], Share],
-        by_layer: Sequence[Head] | None = None,
+        attention: Mapping[Head, Control] | None = None,
     ):
-        self.runner, self.detector, self.heads, self.task_check = (
-            runner,
-            detector,
-            list(heads),
-            task_check,
-        )
-        self.share = share
+        self.runner, self.detector, self.heads = runner, detector, list(heads)
+        self.task_check, self.share, self.attention = task_check, share, attention or {}
         self.all: Heads = frozenset(heads)
-        #: whether the heads of every layer may be knocked out together
-        self.all_layers = by_layer is None or (
-            {head.layer for head in by_layer} == {head.layer for head in heads}
-        )
         self.rows = 0
         #: metric and loss of each prompt under each knockout that was run
         self.readings: dict[Knockout, Float[np.ndarray, "row column"]] = {}
+
+    @property
+    def threshold(self) -> float:
+        """The task's effect-size threshold, as a fraction of the metric."""
+        return self.runner.task.least(self.task_check.whole) / self.task_check.whole
 
     def values(self, knockouts: Sequence[Knockout]) -> list[Float[np.ndarray, " row"]]:
         """Metric of the first `rows` prompts under each knockout."""
@@ -220,36 +305,8 @@ class Knockouts:
                 )
                 self.readings[knockout] = np.concatenate(parts)
 
-    def _takes_away(self, knockouts: Sequence[Knockout]) -> bool:
-        """Whether each knockout changes the loss of some prompt."""
-        self._make([INTACT, *knockouts])
-        intact = self.readings[INTACT]
-        return all(
-            float(np.abs(self.readings[knockout][:, 1] - intact[:, 1]).max()) > NO_CHANGE
-            for knockout in knockouts
-        )
-
-    @cached_property
-    def _has_displaced_keys(self) -> bool:
-        """Whether most prompts with the pattern have displaced keys."""
-        name = displaced_name(self.detector)
-        if name not in self.runner.targets:
-            return False
-        rows = self.runner.task.rows
-        own, other = (self.runner.targets[n](rows).any((1, 2)) for n in (self.detector, name))
-        return bool((own & other).sum() >= 0.5 * max(own.sum(), 1))
-
-    def layer(self, head: Head) -> Heads:
-        """Heads of the same layer that have the pattern."""
-        return frozenset(h for h in self.heads if h.layer == head.layer)
-
-    def companies(self, head: Head) -> list[Heads]:
-        """Sets of other heads in which the pattern is also knocked out."""
-        sets = (self.layer(head) - {head}, self.all - {head})
-        return [others for others in dict.fromkeys(sets) if others]
-
-    def _knockout(self, heads: Heads, way: Way, *, control: bool = False) -> Knockout:
-        return Knockout(heads, self.detector, way, control) if heads else INTACT
+    def _knockout(self, heads: Heads, way: Way, elsewhere: Heads = frozenset()) -> Knockout:
+        return Knockout(heads, self.detector, way, elsewhere) if heads or elsewhere else INTACT
 
     def losses(
         self, heads: Heads, company: Heads = frozenset(), ways: Sequence[Way] = WAYS
@@ -266,10 +323,12 @@ class Knockouts:
         values = self.values(knockouts)
         return [before - after for before, after in zip(values, values[len(ways) :], strict=False)]
 
-    def effect(self, heads: Heads, company: Heads = frozenset()) -> Effect:
+    def effect(
+        self, heads: Heads, company: Heads = frozenset(), ways: Sequence[Way] = WAYS
+    ) -> Effect:
         """Effect of knocking out these heads as a fraction of the metric, by way."""
-        losses = self.losses(heads, company)
-        return {way: self.share(lost) for way, lost in zip(WAYS, losses, strict=True)}
+        losses = self.losses(heads, company, ways)
+        return {way: self.share(lost) for way, lost in zip(ways, losses, strict=True)}
 
     def joint_effect(self) -> Effect:
         """Effect of knocking out all heads with the pattern, by way.
@@ -277,8 +336,7 @@ class Knockouts:
         With several heads further ways are left out where the first is undecided, since an effect
         must hold in all.
         """
-        losses = self.losses(self.all, ways=WAYS[:1])
-        first: Effect = {WAYS[0]: self.share(losses[0])}
+        first = self.effect(self.all, ways=WAYS[:1])
         if len(self.all) > 1 and causal_word([list(first.values())]) == "undecided":
             return first
         return self.effect(self.all)
@@ -293,56 +351,115 @@ class Knockouts:
             effects[way] = self.share(intact - without)
         return effects
 
-    def beyond_control(self, heads: Heads, company: Heads = frozenset()) -> dict[str, Effect]:
-        """Excess effect over as much attention elsewhere, and over displaced keys, by control.
+    def elsewhere(self, heads: Heads, company: Heads = frozenset()) -> tuple[Effect, Control]:
+        """Excess of the effect over a knockout of as much attention elsewhere in the same heads.
 
-        A control is left out if the heads have no attention elsewhere, or the prompts no displaced
-        keys. Controls are run in the intact model, whatever the company.
+        Returns:
+            The excess by way, and the control: passed if the excess is above 0, failed if it is
+            negligible, and without power if that knockout changes no prompt's loss.
         """
-        return dict(self._controls(heads, company))
+        name = "as much attention elsewhere in the head"
+        before = [self._knockout(company, way) for way in WAYS]
+        others = [self._knockout(company, way, heads) for way in WAYS]
+        pairs = zip(self.values(before), self.values(others), strict=True)
+        excess: Effect = {
+            way: self.share(lost - (base - other))
+            for way, lost, (base, other) in zip(
+                WAYS, self.losses(heads, company), pairs, strict=True
+            )
+        }
+        changes = [
+            np.abs(self.readings[other][:, 1] - self.readings[base][:, 1]).max()
+            for base, other in zip(before, others, strict=True)
+        ]
+        if min(changes) <= NO_CHANGE:
+            return excess, Control(name, "powerless", f"there is not {name}")
+        if all(share.low > 0 for share in excess.values()):
+            return excess, Control(name, "passed")
+        if all(share.high < NEGLIGIBLE for share in excess.values()):
+            reason = f"knocking out {name} has about the same effect"
+            return excess, Control(name, "failed", reason)
+        reason = f"its effect is not significantly larger than that of {name}"
+        return excess, Control(name, "undecided", reason)
 
-    def _controls(self, heads: Heads, company: Heads) -> Iterator[tuple[str, Effect]]:
-        """Iterate over the controls; each is run only when needed."""
-        losses = dict(zip(WAYS, self.losses(heads, company), strict=True))
+    def decide(self, head: Head, bound: float, until: float = math.inf) -> Decision:
+        """The head rule for a claim of at least `bound`; see the module.
 
-        def beyond(times: float, knockouts: Sequence[Knockout]) -> Effect:
-            intact, *others = self.values([INTACT, *knockouts])
-            return {
-                way: self.share(losses[way] - times * (intact - other))
-                for way, other in zip(WAYS, others, strict=True)
-            }
+        Args:
+            head: the head.
+            bound: smallest effect claimed, as a fraction of the metric.
+            until: number of prompts (`KnockoutRunner.rows_run`) after which no further set of other
+                heads is tried.
+        """
+        decisions: list[Decision] = []
+        complete = True
+        for company in companies(head, self.heads):
+            if company and self.runner.rows_run >= until:
+                complete = False
+                break
+            if company and self.is_below_threshold(self.effect(company | {head})):
+                continue  # so it has no effect after the others either
+            decisions.append(self._decide(head, company, bound))
+            if decisions[-1].status == "detected":
+                break
+        decision = min(decisions, key=lambda d: (_ORDER.index(d.status), -d.low))
+        if decision.status == "not_detected" and not complete:
+            reason = "it was not knocked out together with the other heads that have the pattern"
+            return replace(decision, status="undecided", reason=reason, is_open=True)
+        return decision
 
-        elsewhere = [self._knockout(heads, way, control=True) for way in WAYS]
-        if self._takes_away(elsewhere):
-            yield "elsewhere", beyond(1.0, elsewhere)
-        if self._has_displaced_keys:
-            name = displaced_name(self.detector)
-            yield "displaced", beyond(TIMES, [Knockout(heads, name, way) for way in WAYS])
+    def _decide(self, head: Head, company: Heads, bound: float) -> Decision:
+        effect = self.effect(frozenset([head]), company)
+        low = min(share.low for share in effect.values())
+        high = max(share.high for share in effect.values())
+        controls = [self.attention[head]] if head in self.attention else []
+        output: dict[str, Share] = {}
+        because, is_open = None, True
+        if low >= bound:
+            for name, share, end, least_end in self._interventions(head, company, bound, output):
+                if end < least_end:
+                    low, is_open = end, share.high >= least_end
+                    because = f"{name} costs {percent(share.mean, 1)} of the metric"
+                    break
+        if low >= bound or not any(control.counts for control in controls):
+            controls.append(self.elsewhere(frozenset([head]), company)[1])
+        status, reason = effect_status(low, high, bound, controls)
+        if status == "undecided" and because is not None:
+            reason = because
+        elif status == "undecided" and min(share.high for share in effect.values()) < bound:
+            reason = DEPENDS
+        is_open = status == "undecided" and is_open
+        return Decision(status, reason, company, effect, output, low, is_open, because)
 
-    def specific(self, heads: Heads) -> bool:
-        """Whether the effect significantly exceeds one of the controls, or there are none."""
-        some = False
-        for _, effect in self._controls(heads, frozenset()):
-            if all(share.low > 0 for share in effect.values()):
-                return True
-            some = True
-        return not some
+    def _interventions(
+        self, head: Head, company: Heads, bound: float, output: dict[str, Share]
+    ) -> Iterator[tuple[str, Share, float, float]]:
+        """Further interventions, each with the end of its interval that must reach a value.
 
-    def _as_much_elsewhere(self, heads: Heads) -> bool:
-        """Whether the excess effect over every control is below the equivalence bound."""
-        effects = self.beyond_control(heads).values()
-        return bool(effects) and all(any(s.high < NEGLIGIBLE for s in e.values()) for e in effects)
+        The effects of replacing the whole output are stored in `output`.
+        """
+        alone: Heads = frozenset([head])
+        for way, share in self.effect(alone, company, ("zero", "resample")).items():
+            if way == "zero":
+                name = "what takes the place of that attention is louder: zero ablation of it"
+                yield name, share, share.low, self.threshold
+            else:
+                yield "another prompt's value in its place", share, share.high, self.threshold
+        output.update(self.output_effect(head, company))
+        for share in output.values():
+            yield "ablating the head's whole output", share, share.low, bound
+        if self.all | alone != alone:
+            name = "they cancel: knocking it out in all heads that have this pattern"
+            for share in self.effect(self.all | alone).values():
+                yield name, share, share.high, self.threshold
 
-    def is_above_threshold(self, effect: Effect) -> bool:
+    def reaches_threshold(self, effect: Effect) -> bool:
         """Whether an effect is significant and reaches the task's effect-size threshold."""
-        bound = self.runner.task.least(self.task_check.whole) / self.task_check.whole
-        return all(share.low > 0 and share.mean >= bound for share in effect.values())
+        return all(share.low > 0 and share.mean >= self.threshold for share in effect.values())
 
-    def cancelled(self, head: Head) -> bool:
-        """Whether the joint effect of all heads with the pattern is below the equivalence bound."""
-        if self.all <= {head}:
-            return False
-        return any(share.high < NEGLIGIBLE for share in self.effect(self.all | {head}).values())
+    def is_below_threshold(self, effect: Effect) -> bool:
+        """Whether an effect is significantly below the task's effect-size threshold."""
+        return all(share.high < self.threshold for share in effect.values())
 
     def members_within(
         self, heads: Sequence[Head], until: float, budget: float
@@ -378,137 +495,41 @@ class Knockouts:
             self.rows = rows
 
     def member(self, head: Head, until: float = math.inf) -> MemberEffect:
-        """Head rule for one head; see the module.
+        """The head rule with the task's threshold for one head.
 
         Args:
             head: the head.
             until: number of prompts after which no further set of other heads is tried.
         """
+        decision = self.decide(head, self.threshold, until)
         alone: Heads = frozenset([head])
-        own, output = self.effect(alone), dict[str, Share]()
-        claims, companies = [own], [frozenset[Head]()]
-        word, reason = self._supported(head, own, output)
-        for company in self.companies(head):
-            if matters(word) or self.runner.rows_run >= until:
-                break
-            if self.is_above_threshold(self.effect(company | alone)):
-                claims.append(self.effect(alone, company))
-                companies.append(company)
-                more, _ = self._supported(head, claims[-1], output, company)
-                if matters(more):
-                    word, reason = more, None
-        number = len(claims) - 1 if matters(word) else 0
-        if not matters(word) and reason is None:
-            word, rests_on = judged([list(claim.values()) for claim in claims])
-            number = rests_on or 0
-            word = "undecided" if matters(word) else word
-        restored = claims[number] if number else max(claims, key=lambda by: least(by).low)
-        is_open = word == "undecided"
-        if reason is None:
-            reason, is_open = self._why_not(head, word, own)
-        losses = self.losses(alone, companies[number])
-        smallest = min(losses, key=lambda lost: abs(float(lost.mean())))
+        own = self.effect(alone)
+        tried = [own, decision.effect] if decision.company else [own]
+        word, rests_on = judged([list(effect.values()) for effect in tried])
+        claim = tried[-1] if decision.status == "detected" else tried[rests_on or 0]
+        if decision.status == "detected":
+            word = causal_word([list(claim.values())])
+        elif decision.contradicted and matters(word):
+            word = "undecided"
+        reason = decision.reason
+        if decision.status == "not_detected" and word in _WHY_NOT:
+            reason = _WHY_NOT[word]
+        company = frozenset[Head]() if claim is own else decision.company
+        smallest = min(self.losses(alone, company), key=lambda lost: abs(float(lost.mean())))
         return MemberEffect(
             head=head,
-            own=own,
-            restored=restored,
-            claim=claims[number],
-            output=output,
-            word=word,
-            named=reason is None,
+            status=decision.status,
             reason=reason,
+            own=own,
+            restored=tried[-1],
+            claim=claim,
+            output=decision.output,
+            word=word,
             effect=self.task_check.fraction(smallest, COVERAGE),
             rows=self.rows,
-            is_open=is_open,
+            is_open=decision.is_open,
             rows_needed=self._needed(head) if word == "undecided" else None,
         )
-
-    def _supported(
-        self, head: Head, effect: Effect, output: dict[str, Share], company: Heads = frozenset()
-    ) -> tuple[CausalWord, str | None]:
-        """Causal word of an effect, unless replacing the whole output contradicts it; the reason.
-
-        If the effect matters, the effect of replacing the output is stored in `output`.
-        """
-        word = causal_word([list(effect.values())])
-        if not matters(word):
-            return word, None
-        (resampled,) = self.losses(frozenset([head]), company, ["resample"])
-        if self.share(resampled).high < 0:
-            return "undecided", DEPENDS
-        output.update(self.output_effect(head, company))
-        if all(s.high >= NEGLIGIBLE for s in output.values()):
-            return word, None
-        within = all(s.low >= -NEGLIGIBLE and s.high <= NEGLIGIBLE for s in output.values())
-        reason = (
-            "ablating the head's whole output, by its mean and by another prompt's, is not shown "
-            "to lower the metric both ways"
-        )
-        return ("negligible" if within else "undecided"), reason
-
-    def _why_not(self, head: Head, word: CausalWord, own: Effect) -> tuple[str | None, bool]:
-        """Reason why the head is not named (None if it is), and whether that is undecided."""
-        if word == "negligible":
-            return (
-                f"knocking out that attention costs within {percent(NEGLIGIBLE)} of the metric",
-                False,
-            )
-        if word == "suppresses":
-            return "the metric rises when that attention is knocked out", False
-        if matters(word) and self.cancelled(head):
-            return (
-                "knocking it out in all heads that have this pattern does not lower the metric: "
-                "they cancel",
-                False,
-            )
-        if not matters(word):
-            lows = [s.low > 0 for s in own.values()]
-            if any(lows) and not all(lows):
-                return DEPENDS, True
-            return "the interval of its effect is too wide", True
-        alone: Heads = frozenset([head])
-        kinds = [alone] if self.is_above_threshold(own) else []
-        if any(map(self.specific, kinds)):  # no further set is knocked out
-            return None, False
-        kinds += self.counting(head)
-        if not kinds:
-            sets = (alone, self.layer(head) | alone)
-            small = all(self._too_small(self.effect(heads)) for heads in sets)
-            if small and not self.all_layers:
-                return "its effect, also with its layer's heads, is below the threshold", True
-            certain = "the pattern's effect is below the threshold"
-            return (certain, False) if small else ("its effect may be below the threshold", True)
-        if any(self.specific(heads) or self._whole_is(heads) for heads in kinds):
-            return None, False
-        if all(self._as_much_elsewhere(heads) for heads in kinds):
-            return "knocking out as much attention elsewhere has about the same effect", False
-        return (
-            "its effect is not significantly larger than that of as much attention elsewhere",
-            True,
-        )
-
-    def _too_small(self, effect: Effect) -> bool:
-        """Whether an effect is significantly below the task's effect-size threshold."""
-        bound = self.runner.task.least(self.task_check.whole) / self.task_check.whole
-        return any(share.high < bound for share in effect.values())
-
-    def counting(self, head: Head) -> list[Heads]:
-        """Sets of heads with a sufficient effect: the head's layer, or all if no layer suffices."""
-        own = self.layer(head) | {head}
-        if self.is_above_threshold(self.effect(own)):
-            return [own]
-        others = dict.fromkeys(self.layer(other) for other in self.heads)
-        if not self.all_layers or not self.is_above_threshold(self.effect(self.all)):
-            return []
-        return (
-            []
-            if any(self.is_above_threshold(self.effect(heads)) for heads in others)
-            else [self.all]
-        )
-
-    def _whole_is(self, heads: Heads) -> bool:
-        """Whether a layer's heads are part of a group that is specific as a whole."""
-        return len(heads) > 1 and heads != self.all and self.specific(self.all)
 
     def _needed(self, head: Head) -> int | None:
         """Number of prompts for an interval as narrow as the equivalence bound."""
@@ -546,12 +567,89 @@ class Knockouts:
         return ("spread" if len(some) > max(4, len(order) // 2) else "shared"), some
 
 
+_WHY_NOT: Mapping[CausalWord, str] = {
+    "negligible": f"knocking out that attention costs within {percent(NEGLIGIBLE)} of the metric",
+    "suppresses": "the metric rises when that attention is knocked out",
+}
+
+
+def heads_with_pattern(
+    runner: KnockoutRunner, scores: DetectorScores, task_check: TaskCheck
+) -> list[Head]:
+    """Candidates, and heads with little but significant attention that may matter together.
+
+    The latter (`faint`) are left out of a layer in which knocking out the pattern in all of them,
+    in the intact model and after the candidates, has an effect below the threshold.
+    """
+    heads, weak = candidates(scores), faint(scores)
+    layers = sorted({head.layer for head in weak})
+    coverage = 1 - (1 - COVERAGE) / (2 * max(len(layers), 1))
+    knockouts = Knockouts(
+        runner, scores.detector, heads, task_check, lambda lost: task_check.fraction(lost, coverage)
+    )
+    knockouts.rows = min(runner.task.first_look, len(runner.task.rows))
+    for layer in layers:
+        together = frozenset(head for head in weak if head.layer == layer)
+        companies = dict.fromkeys((frozenset[Head](), knockouts.all))
+        effects = [knockouts.effect(together, company, WAYS[:1]) for company in companies]
+        if not all(map(knockouts.is_below_threshold, effects)):
+            heads += [head for head in weak if head.layer == layer]
+    return heads
+
+
+def screen(
+    runner: KnockoutRunner,
+    scores: DetectorScores,
+    task_check: TaskCheck,
+    *,
+    by_layer: bool = True,
+) -> list[Screen]:
+    """Knockouts of a pattern in all heads of the model and of each layer, until one may matter.
+
+    Args:
+        runner: see `Knockouts`.
+        scores: scores of every head; heads without a comparison deny nothing.
+        task_check: task performance of the intact model, which must perform the task.
+        by_layer: whether single layers are knocked out too.
+    """
+    n_layers = len(scores.p_value)
+    layers: list[int | None] = [None, *(range(n_layers) if by_layer and n_layers > 1 else ())]
+    coverage = 1 - (1 - COVERAGE) / len(layers)
+    attention = attention_controls(scores)
+    knockouts = Knockouts(
+        runner, scores.detector, [], task_check, lambda lost: task_check.fraction(lost, coverage)
+    )
+    knockouts.rows = len(runner.task.rows)
+    screens: list[Screen] = []
+    for layer in layers:
+        heads = [head for head in attention if layer is None or head.layer == layer]
+        effect = knockouts.effect(frozenset(heads))
+        status, reason = effect_status(
+            min(share.low for share in effect.values()),
+            max(share.high for share in effect.values()),
+            knockouts.threshold,
+            [attention[head] for head in heads],
+            effect="joint effect of all heads",
+        )
+        if status != "not_detected":  # of no head is it known that it has the pattern
+            status, where = "undecided", "" if layer is None else f" of layer {layer}"
+            reason = (
+                f"knocking out this pattern in all heads{where} costs "
+                f"{percent(least(effect).mean, 1)} of the metric, and none was tested alone"
+            )
+        screens.append(Screen(scores.detector, layer, effect, status, reason or ""))
+        if status != "not_detected":
+            break
+    return screens
+
+
 def group_effects(
     runner: KnockoutRunner,
     detector: str,
     heads: Sequence[Head],
     task_check: TaskCheck,
     *,
+    attention: Mapping[Head, Control] | None = None,
     most: int = MOST_MEMBERS,
     until: float = math.inf,
     budget: float = math.inf,
@@ -563,6 +661,7 @@ def group_effects(
         detector: name of the pattern.
         heads: heads with the pattern, largest excess first; at least one.
         task_check: task performance of the intact model, which must perform the task.
+        attention: see `Knockouts`.
         most: maximal number of heads to knock out one by one.
         until: number of prompts (`KnockoutRunner.rows_run`) after which no second head is knocked
             out alone. With such a limit there is one round, with all prompts.
@@ -571,10 +670,8 @@ def group_effects(
     task, members, limited = runner.task, list(heads)[:most], math.isfinite(until)
     n_rows = len(task.rows)
     round_sizes = [n_rows] if limited else _round_sizes(task.first_look, n_rows)
-    by_layer = members if limited else heads
-    layers = {head.layer for head in by_layer}
-    by_head = 3 if len({head.layer for head in heads}) == 1 else 4
-    figures = by_head * len(members) + 3 * (1 + len(layers))
+    sets = max(len(companies(head, heads)) for head in members)
+    figures = 1 + sets * len(members)
     coverage = 1 - (1 - COVERAGE) / (len(round_sizes) * figures)
     knockouts = Knockouts(
         runner,
@@ -582,31 +679,29 @@ def group_effects(
         heads,
         task_check,
         lambda lost: task_check.fraction(lost, coverage),
-        by_layer,
+        attention,
     )
     effects: list[MemberEffect] = []
     for n_rows in round_sizes:
         knockouts.rows = n_rows
         if not limited:
             effects = [knockouts.member(head) for head in members]
-        elif len(heads) == 1 or knockouts.is_above_threshold(knockouts.joint_effect()):
+        elif len(heads) == 1 or knockouts.reaches_threshold(knockouts.joint_effect()):
             effects = knockouts.members_within(members, until, budget)
         if not any(member.is_open for member in effects):
             break
     joint = knockouts.joint_effect() if limited else knockouts.effect(knockouts.all)
-    word, above_threshold = causal_word([list(joint.values())]), knockouts.is_above_threshold(joint)
+    word, above_threshold = causal_word([list(joint.values())]), knockouts.reaches_threshold(joint)
     if len(heads) == 1 and effects:
         word = effects[0].word  # replacing the whole output may contradict the knockout
     elif above_threshold and not any(matters(m.word) for m in effects):
         effects = [_only_together(m) for m in effects]
     structure: Structure = "none"
     smallest, control = list[Head](), dict[str, Share]()
-    specific: bool | None = None if above_threshold else False
-    if above_threshold and not limited:  # structure and specificity of the group
+    if above_threshold and not limited:  # structure and control of the group
         structure, smallest = knockouts.structure(effects)
-        specific = knockouts.specific(knockouts.all)
         intact, *elsewhere = knockouts.values(
-            [INTACT, *(Knockout(knockouts.all, detector, way, control=True) for way in WAYS)]
+            [INTACT, *(Knockout(relation=detector, way=w, elsewhere=knockouts.all) for w in WAYS)]
         )
         control = {
             way: knockouts.share(intact - other) for way, other in zip(WAYS, elsewhere, strict=True)
@@ -616,8 +711,6 @@ def group_effects(
         heads=list(heads),
         joint=joint,
         control=control,
-        specific=specific,
-        above_threshold=above_threshold,
         word=word,
         structure=structure,
         smallest=smallest,
@@ -637,8 +730,8 @@ def _round_sizes(size: int, n_rows: int) -> list[int]:
 
 
 def _only_together(member: MemberEffect) -> MemberEffect:
-    """Change "negligible" to "undecided" for a head of a group with only a joint effect."""
-    if member.word != "negligible" or member.output:
+    """Change "not detected" to "undecided" for a head of a group with only a joint effect."""
+    if member.status != "not_detected" or member.word == "suppresses":
         return member
     reason = "the group has an effect together; no effect of this head alone is shown"
-    return replace(member, word="undecided", reason=reason, named=False, is_open=True)
+    return replace(member, status="undecided", word="undecided", reason=reason, is_open=True)

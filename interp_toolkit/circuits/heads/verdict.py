@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from interp_toolkit.circuits.heads.described import Described
 from interp_toolkit.circuits.heads.partner import Partner
 from interp_toolkit.circuits.heads.result import HeadsEvidence, HeadVerdict, Reader
-from interp_toolkit.circuits.heads.rule import LEAST_EXCESS, Group, least
+from interp_toolkit.circuits.heads.rule import LEAST_EXCESS, RIVALS, Group, Screen, least
 from interp_toolkit.circuits.heads.significance import DetectorScores
 from interp_toolkit.circuits.metrics.causal_words import in_words, matters
 from interp_toolkit.circuits.metrics.task import TaskCheck
@@ -37,15 +37,6 @@ ERROR = (
     "model performs the task, heads are named only if knocking out their attention lowers the "
     "metric, by intervals that are simultaneous within a pattern; checked on untrained models"
 )
-#: other explanation of the attention, by family of controls
-RIVALS = {
-    "shifted": "nearby keys (a window)",
-    "relabelled": "other tokens (a class of tokens)",
-    "displaced": "the same positions with any token (a fixed position or distance)",
-    "other queries": (
-        "the same keys from every query (a fixed position, a separator or a class of tokens)"
-    ),
-}
 NO_TASK = "the prompts define no task that can be measured"
 
 
@@ -55,12 +46,13 @@ def evidence_of(
     task_check: TaskCheck | None,
     how: str,
     untested: str = NO_TASK,
+    screens: Sequence[Screen] = (),
 ) -> HeadsEvidence:
     """Evidence of the analysis: status, counts, controls, the task, and how heads are ablated."""
-    outcome = status(heads, task_check)
+    outcome = status(heads, task_check, screens)
     return HeadsEvidence(
         status=outcome,
-        reason=reason_of(outcome, heads, task_check, untested),
+        reason=reason_of(outcome, heads, task_check, untested, screens),
         comparisons=sum(head.p_value is not None for head in heads),
         detected=sum(head.detected for head in heads),
         null=NULL,
@@ -73,8 +65,13 @@ def evidence_of(
     )
 
 
-def status(heads: Sequence[HeadVerdict], task_check: TaskCheck | None) -> Status:
-    """Status of the analysis; "detected" only if the head rule names a head."""
+def status(
+    heads: Sequence[HeadVerdict], task_check: TaskCheck | None, screens: Sequence[Screen] = ()
+) -> Status:
+    """Status of the analysis: "detected" only if the head rule names a head.
+
+    It is "not_detected" only if joint knockouts (`screens`) deny every pattern in all heads.
+    """
     if any(head.detected and head.knockout is not None for head in heads):
         return "detected"
     if any(head.detected for head in heads):
@@ -84,7 +81,9 @@ def status(heads: Sequence[HeadVerdict], task_check: TaskCheck | None) -> Status
     not_knocked_out = any(_not_knocked_out(head) for head in heads)
     if not_knocked_out and all(head.knockout is None for head in heads):
         return "not_tested"
-    return "undecided" if not_knocked_out or _open(heads) or _uncompared(heads) else "not_detected"
+    denied = bool(screens) and all(screen.status == "not_detected" for screen in screens)
+    is_open = not_knocked_out or _open(heads) or _uncompared(heads)
+    return "not_detected" if denied and not is_open else "undecided"
 
 
 def reason_of(
@@ -92,6 +91,7 @@ def reason_of(
     heads: Sequence[HeadVerdict],
     task_check: TaskCheck | None,
     untested: str = NO_TASK,
+    screens: Sequence[Screen] = (),
 ) -> str | None:
     """Reason why no head is detected; None if one is.
 
@@ -100,6 +100,7 @@ def reason_of(
         heads: every head under every detector.
         task_check: task performance; None if no task was tested.
         untested: why no task was tested.
+        screens: joint knockouts of all heads.
     """
     if outcome == "detected":
         return None
@@ -111,24 +112,38 @@ def reason_of(
         return "attention alone: it could not be knocked out on prompts with answers"
     if outcome == "not_tested":
         return next(head.reason for head in heads if _not_knocked_out(head))
+    if outcome == "undecided" and not _undecided(heads):
+        return _screened(screens)
     return _decisive(heads).reason
 
 
+def _screened(screens: Sequence[Screen]) -> str:
+    """Reason why joint knockouts do not deny every pattern."""
+    undecided = [screen for screen in screens if screen.status != "not_detected"]
+    return undecided[0].reason if undecided else NOT_SCREENED
+
+
 def _open(heads: Sequence[HeadVerdict]) -> list[HeadVerdict]:
-    """Heads whose knockouts are undecided."""
-    tested = [h for h in heads if h.knockout is not None and not h.detected]
-    return [h for h in tested if h.causal == "undecided" or (h.knockout and h.knockout.is_open)]
+    """Heads whose knockouts neither confirm nor deny that they are of a kind."""
+    return [h for h in heads if h.knockout and h.knockout.status in ("undecided", "uninformative")]
+
+
+def _undecided(heads: Sequence[HeadVerdict]) -> list[HeadVerdict]:
+    """Heads that leave the status open; those with the largest excess first."""
+    not_knocked_out = [head for head in heads if _not_knocked_out(head)]
+    undecided = _open(heads) or _uncompared(heads) or not_knocked_out
+    return sorted(undecided, key=lambda head: -(head.excess or 0.0))
 
 
 def _decisive(heads: Sequence[HeadVerdict]) -> HeadVerdict:
     """Head whose reason explains best why none is detected."""
-    not_knocked_out = [head for head in heads if _not_knocked_out(head)]
-    return (_open(heads) or _uncompared(heads) or not_knocked_out or [nearest(heads)])[0]
+    return (_undecided(heads) or [nearest(heads)])[0]
 
 
 QUICK = "heads were not knocked out (quick effort)"
 ATTENTION = "% of its attention on the pattern's keys"
 WHERE = "at queries that have such keys"
+NOT_SCREENED = "no pattern was knocked out in all heads"
 NO_CONTROL = "too few matched controls in these prompts"
 CHANCE = "these prompts cannot tell it from chance"
 
@@ -150,6 +165,7 @@ def _uncompared(heads: Sequence[HeadVerdict]) -> list[HeadVerdict]:
         for h in heads
         if h.knockout is None
         and not h.detected
+        and h.status != "not_detected"
         and h.reason is not None
         and (
             h.reason.endswith(CHANCE)
@@ -215,7 +231,10 @@ def nearest(heads: Sequence[HeadVerdict]) -> HeadVerdict:
 
 
 def headline(
-    heads: Sequence[HeadVerdict], task_check: TaskCheck | None, untested: str = NO_TASK
+    heads: Sequence[HeadVerdict],
+    task_check: TaskCheck | None,
+    untested: str = NO_TASK,
+    screens: Sequence[Screen] = (),
 ) -> str:
     """Headline that lists the heads of each kind; at most 20 words."""
     detected = [head for head in heads if head.detected]
@@ -230,7 +249,9 @@ def headline(
     if detected:
         tested = any(head.knockout is not None for head in detected)
         return _fitted([""] if tested else ["By attention alone: "], detected)
-    word = {"undecided": "Undecided", "not_tested": "Not tested"}.get(status(heads, task_check))
+    word = {"undecided": "Undecided", "not_tested": "Not tested"}.get(
+        status(heads, task_check, screens)
+    )
     if word:
         best = _decisive(heads)
         return f"{word}: no head is detected; the nearest is {best.name} ({best.detector})."
@@ -276,6 +297,7 @@ def findings(
     groups: Sequence[Group],
     task_check: TaskCheck | None,
     untested: str = NO_TASK,
+    screens: Sequence[Screen] = (),
 ) -> list[str]:
     """The findings: effects by pattern, patterns without effect, K-composition, the task."""
     if task_check is None or not task_check.yes:
@@ -321,6 +343,8 @@ def findings(
             f"Nearest: {best.name} ({best.detector}, {_attention(best)}{p}): "
             f"{best.reason or 'by attention alone'}.",
         )
+        if status(heads, task_check, screens) == "undecided" and not _undecided(heads):
+            after.append(f"{capital(_screened(screens))}.")
     after += _feeding(readers, "" if task_check is None else task_check.unit)[:1]
     metric = f" (metric: {task_check.metric})" if groups else ""
     after.append(f"Task{metric}: {task_check.summary}.")

@@ -227,12 +227,19 @@ def effect(mean, low, high, word, restored=None):
     back = own if restored is None else {way: Share(*restored) for way in own}
     claim = own if restored is None else back
     named = word in ("major", "contributes")
-    return MemberEffect(Head(1, 2), own, back, claim, {}, word, named, "x", least(claim), 64)
+    status = "detected" if named else "undecided" if word == "undecided" else "not_detected"
+    reason = None if named else "x"
+    return MemberEffect(
+        Head(1, 2), status, reason, own, back, claim, {}, word, least(claim), rows=64
+    )
 
 
 def one(knockout=None, **fields):
     base = dict.fromkeys(HeadVerdict.__dataclass_fields__)
-    base |= {"attends": False, "detected": False}
+    status = "detected" if fields.get("detected") else "undecided"
+    if knockout is not None:
+        status = knockout.status
+    base |= {"attends": False, "detected": False, "status": status}
     named = {"detector": "induction", "layer": 1, "head": 2, "knockout": knockout}
     return HeadVerdict(**(base | named | fields))
 

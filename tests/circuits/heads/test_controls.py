@@ -5,9 +5,7 @@ import pytest
 import torch
 
 from interp_toolkit.circuits.heads.controls import (
-    displaced_targets,
     matched_controls,
-    targets_of,
 )
 from interp_toolkit.circuits.heads.detectors import (
     ANSWER,
@@ -59,21 +57,6 @@ def test_targets_are_the_relation_and_controls_avoid_them(prompts, causal):
         assert 0 <= key < 24
         assert not causal or key <= query
         assert 0 <= row < len(found.tokens)
-
-
-@pytest.mark.parametrize(("detector", "step"), [(PREVIOUS_TOKEN, -1), (FIRST_TOKEN, 1)])
-@pytest.mark.parametrize("causal", [True, False])
-def test_displaced_keys_of_a_position_are_those_beside_it(prompts, detector, step, causal):
-    rows = torch.arange(len(prompts))
-    held = targets_of(detector, prompts, rows, causal)
-    expected = np.zeros_like(held)
-    for row, query, key in zip(*np.nonzero(held), strict=True):
-        beside = key + step
-        if 0 <= beside < prompts.n_pos and (not causal or beside <= query):
-            expected[row, query, beside] = not held[row, query, beside]
-    found = displaced_targets(detector, prompts, rows, causal)
-    assert expected.any()
-    np.testing.assert_array_equal(found, expected)
 
 
 def test_by_position_every_look_has_the_same_queries(prompts):
