@@ -159,6 +159,7 @@ calibrate: $(VENV)/ready
 	OMP_NUM_THREADS=1 $(call measured,agreement)
 	OMP_NUM_THREADS=1 $(call measured,decoys,--seeds 10 --first-seed 1000)
 	OMP_NUM_THREADS=1 $(call measured,false_positives)
+	OMP_NUM_THREADS=1 $(call measured,negatives,--models 100)
 
 # `make version V=0.2.0` writes it wherever it stands; the unreleased heading of CHANGELOG.md too.
 version:

@@ -7,10 +7,10 @@ permutations for the significance level, the same prompts on both sides.
 
 THE RULE. A claim is confirmed (✓) only if the confidence interval of the effect lies above the
 claimed size, at least one control had power, and every control with power was passed. If a control
-with power failed, the null explains the effect: *uninformative*. If no control had power, the claim
-is *undecided*. A claim is denied (–) only if a comparison with enough power found no effect. If
-the interval includes the threshold, the claim is undecided. If the model does not perform the
-task, claims about how it does so are *not tested*.
+with power failed, the null explains the effect: *uninformative*. If no control had power, or a
+required one had none, the claim is *undecided*. A claim is denied (–) only if a comparison with
+enough power found no effect. If the interval includes the threshold, the claim is undecided. If the
+model does not perform the task, claims about how it does so are *not tested*.
 """
 
 from __future__ import annotations

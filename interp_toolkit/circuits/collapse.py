@@ -147,9 +147,11 @@ def analyze(run: Run[CollapseOptions]) -> CollapseFinding:
         run.progress(f"shuffled copy {copy + 1} of {n_copies}")
         try:
             with reinitialised(model, seed=run.seed + copy):
-                copies.append(similarity_by_depth(model, prompts, memory=run.memory))
+                similarity = similarity_by_depth(model, prompts, memory=run.memory)
         except (InputError, InterventionError):
             continue
+        if len(without_missing(similarity.rises)):
+            copies.append(similarity)
     if len(copies) < n_copies:
         notes.append(f"{n_copies - len(copies)} copies gave no usable hidden states")
     rises = [float(without_missing(copy.rises).mean()) for copy in copies]

@@ -11,7 +11,7 @@ specific to it, the covariance over prompts
 
 with the norm's scale the same in all prompts, and means taken separately for each of a prompt's
 answers. It is 0 for an output that is the same in all prompts, however frequent one answer is. The
-null deals the prompts' answers out anew: w_i reads d_j for a random permutation of all prompts
+null deals the prompts' answers out again: w_i reads d_j for a random permutation of all prompts
 (two-sided, largest statistic of all heads and MLPs). The logit lens applies the final norm
 and the unembedding to the residual stream at each depth, with the norm's scale at that depth.
 

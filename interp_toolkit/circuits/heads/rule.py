@@ -226,8 +226,8 @@ def faint(scores: DetectorScores) -> list[Head]:
     """Other heads whose attention to the pattern's keys is significant, sorted by excess."""
     with np.errstate(invalid="ignore"):
         significant = (scores.over_null > 0) & (scores.p_value <= LEVEL)
-    known = set(candidates(scores))
-    return [head for head in _by_excess(significant, scores) if head not in known]
+    chosen = set(candidates(scores))
+    return [head for head in _by_excess(significant, scores) if head not in chosen]
 
 
 def _by_excess(chosen: np.ndarray, scores: DetectorScores) -> list[Head]:

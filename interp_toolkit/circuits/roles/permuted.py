@@ -3,7 +3,7 @@
 An output w reads d · w on the direction d of its prompt's answer. Only what varies with the answer
 is specific to it: the covariance over prompts, mean(w · d) - mean(w) · mean(d). It is 0 for an
 output that is the same in all prompts, however frequent one answer is. The null deals the prompts'
-answers out anew: w of one prompt reads d of another, for random permutations of all prompts, which
+answers out again: w of one prompt reads d of another, for random permutations of all prompts, which
 are exact if outputs do not depend on answers.
 """
 

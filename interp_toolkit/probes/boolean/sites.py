@@ -454,9 +454,9 @@ def _value(run: Run[Any], X: Float[np.ndarray, "n d"], precision: str, targets: 
     if targets.sampled:
         return held_out_accuracy(run, X, targets)
     y = targets.function
-    found = check_separability(X[y], X[~y], precision=precision)
-    relative = found.margin / found.scale if found.scale else 0.0
-    return relative if found.status == "separable" else min(relative, 0.0)
+    separability = check_separability(X[y], X[~y], precision=precision)
+    relative = separability.margin / separability.scale if separability.scale else 0.0
+    return relative if separability.status == "separable" else min(relative, 0.0)
 
 
 def with_reinitialised(

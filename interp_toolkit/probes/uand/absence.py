@@ -105,11 +105,11 @@ def not_affine(X: Float[np.ndarray, "n k"], truth: Bool[np.ndarray, " n"]) -> bo
     while True:
         points = np.column_stack([X[chosen], truth[chosen]])
         edge = np.append(np.zeros(k), LIMIT)
-        found = check_separability(points - edge, points + edge, precision="float32")
-        if found.hyperplane is None:
-            return found.status == "not_separable"
-        scores = np.column_stack([X, truth]) @ found.direction - found.threshold
-        beyond = np.where(chosen, 0, np.abs(scores) + LIMIT * found.direction[-1])
+        separability = check_separability(points - edge, points + edge, precision="float32")
+        if separability.hyperplane is None:
+            return separability.status == "not_separable"
+        scores = np.column_stack([X, truth]) @ separability.direction - separability.threshold
+        beyond = np.where(chosen, 0, np.abs(scores) + LIMIT * separability.direction[-1])
         if not (beyond > 0).any():
             return False
         worst = np.argsort(-beyond, kind="stable")[:step]

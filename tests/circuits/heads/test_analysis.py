@@ -14,7 +14,7 @@ from interp_toolkit.circuits.heads import analysis as head_analysis
 from interp_toolkit.circuits.heads import figures, verdict
 from interp_toolkit.circuits.heads.analysis import HEADS
 from interp_toolkit.circuits.heads.result import HeadVerdict
-from interp_toolkit.circuits.heads.rule import MemberEffect, least
+from interp_toolkit.circuits.heads.rule import MemberEffect, Screen, least
 from interp_toolkit.circuits.metrics import task_check
 from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.data import FeatureData
@@ -265,9 +265,13 @@ def checked(yes=True):
 def test_how_verdicts_are_worded(texts):
     nothing = [one(score=0.1, uniform=0.05, excess=0.05, p_value=0.2, p_adjusted=1.0)]
     nothing = [dataclasses.replace(nothing[0], reason=verdict.why_not(nothing[0], 0.3))]
-    texts(verdict.headline(nothing, checked()))
-    texts(verdict.findings(nothing, [], [], checked()))
-    assert verdict.status(nothing, checked()) == "not_detected"
+    denied = [Screen("induction", None, {}, "not_detected", "too small")]
+    texts(verdict.headline(nothing, checked(), screens=denied))
+    texts(verdict.findings(nothing, [], [], checked(), screens=denied))
+    assert verdict.status(nothing, checked(), denied) == "not_detected"
+    assert verdict.status(nothing, checked()) == "undecided"
+    some = [*denied, dataclasses.replace(denied[0], status="undecided")]
+    assert verdict.status(nothing, checked(), some) == "undecided"
     assert verdict.status(nothing, checked(yes=False)) == "not_tested"
     assert verdict.status(nothing, None) == "not_tested"
     unknown = [one(detected=False)]
