@@ -1,5 +1,6 @@
 """`--task` and `--prompt` on the command line."""
 
+import importlib
 import json
 
 import pytest
@@ -11,6 +12,8 @@ from interp_toolkit.toys.hand_set.induction import decoy, induction
 @pytest.fixture
 def loaded(monkeypatch):
     """Make `interp analyze` load a hand-set model that has a tokenizer of 64 tokens."""
+
+    importlib.import_module("interp_toolkit.analysis")  # keeps the loader that it is imported with
 
     def give(model):
         model.tokenizer = word_level([f"w{i}" for i in range(62)], digits=False)
