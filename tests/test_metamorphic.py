@@ -152,7 +152,8 @@ def test_what_is_added_everywhere_changes_no_separability(shift: float) -> None:
     data = features(model)
     moved = copied(model, {"blocks.1.mlp.b_out": model.blocks[1].mlp.b_out + shift})
     one, other = (
-        it.analyze(m, "xor", data=data, hooks="blocks.1.hook_resid_post") for m in (model, moved)
+        it.analyze(m, "xor", data=data, hooks="blocks.1.hook_resid_post").sites[0]
+        for m in (model, moved)
     )
     assert one.status != "undecided"
     assert other.status == one.status or (shift > 1 and other.status == "undecided")
