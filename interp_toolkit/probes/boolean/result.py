@@ -246,12 +246,13 @@ class SiteVerdict:
             return Control(RANDOM_LABELS, "failed" if chance > LEVEL else "passed", reason)
         p_value, smallest = (1 + null.as_good) / (1 + null.tried), 1 / (1 + null.tried)
         control = control_of_p(name, p_value, LEVEL, smallest)
-        if not null.as_good or control.outcome == "passed":
+        if not control.counts and null.separable == null.tried:
+            others = f"all {null.tried} other labelings tested, with the same class sizes,"
+            return Control(name, "failed", f"{others} are separable too")
+        if control.outcome != "failed":
             return control
         share = f"{null.as_good} of {null.tried} other labelings of these points, with the same"
-        reason = f"{share} class sizes, are separable with as large a margin"
-        every = null.as_good == null.tried
-        return Control(name, "failed" if control.counts or every else "powerless", reason)
+        return Control(name, "failed", f"{share} class sizes, are separable with as large a margin")
 
     def _copies_control(self) -> Control:
         null, figures = self.reinitialised, self.held_out

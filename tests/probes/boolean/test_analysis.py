@@ -518,21 +518,21 @@ def test_accuracy_with_all_heads_is_a_share_and_no_count(analyzed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("as_good", "tried", "outcome"),
+    ("as_good", "separable", "tried", "outcome"),
     [
-        (2, 68, "passed"),  # p = 3 / 69
-        (3, 68, "failed"),  # p = 4 / 69
-        (44, 68, "failed"),
-        (0, 4, "powerless"),  # p cannot fall below 1 / 5
-        (3, 4, "powerless"),
-        (4, 4, "failed"),
+        (2, 68, 68, "passed"),  # p = 3 / 69
+        (3, 68, 68, "failed"),  # p = 4 / 69
+        (44, 60, 68, "failed"),
+        (0, 3, 4, "powerless"),  # p cannot fall below 1 / 5
+        (3, 3, 4, "powerless"),
+        (0, 4, 4, "failed"),  # all are separable
     ],
 )
 def test_other_labelings_with_as_large_a_margin_explain_a_separable_function(
-    as_good, tried, outcome, analyzed
+    as_good, separable, tried, outcome, analyzed
 ) -> None:
     (site,) = analyzed("toy:xor-1head", "and").sites
-    null = LabelingNull(tried, tried, 0, as_good)
+    null = LabelingNull(separable, tried, 0, as_good)
     assert dataclasses.replace(site, labelings=null)._labels_control().outcome == outcome
 
 
