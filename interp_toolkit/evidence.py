@@ -27,9 +27,7 @@ from scipy import stats
 from interp_toolkit.results import Status
 from interp_toolkit.stats import LEVEL
 
-LEAST_COPIES = (
-    19  # the smallest p by rank is 1 / 20; fewer copies cannot show what is rare among them
-)
+LEAST_COPIES = 19  # the smallest p by rank is then 1 / 20; fewer cannot show what is rare
 
 Outcome = Literal["passed", "failed", "undecided", "powerless"]
 
@@ -75,6 +73,32 @@ def control_of_p(name: str, p_value: float, level: float, smallest: float = 0.0)
     return Control(name, "failed", f"not significant against {name} (p = {p_value:.2g})")
 
 
+def control_of_rank(name: str, reached: int, tried: int, level: float, reason: str) -> Control:
+    """The control by rank among draws without the mechanism: p = (1 + reached) / (1 + tried).
+
+    It fails as soon as so many reach the effect that p is above the level, also if there were too
+    few draws to pass it.
+
+    Args:
+        name: the draws, as a plural.
+        reached: number of draws with as large an effect.
+        tried: number of draws.
+        level: significance level.
+        reason: what the draws that reach it do.
+
+    Examples:
+        >>> control_of_rank("copies", 0, 19, 0.05, "do too").outcome
+        'passed'
+        >>> control_of_rank("copies", 1, 2, 0.05, "do too").reason
+        '1 of 2 copies do too'
+    """
+    smallest = 1 / (1 + tried)
+    p_value = (1 + reached) * smallest
+    if reached and p_value > level:
+        return Control(name, "failed", f"{reached} of {tried} {name} {reason}")
+    return control_of_p(name, p_value, level, smallest)
+
+
 def control_of_copies(
     name: str,
     mean: float,
@@ -86,8 +110,8 @@ def control_of_copies(
     """The control by copies without the mechanism: does the effect exceed theirs?
 
     It does if its interval lies above the upper limit of a one-sided prediction interval for one
-    more copy: mean + t · sd · √(1 + 1/n). It does not if that limit, or so many of the copies reach
-    it that its rank has a p-value above the level.
+    more copy: mean + t · sd · √(1 + 1/n). It does not if it lies below that limit, or if its rank
+    among the copies has too large a p-value (`control_of_rank`).
 
     Args:
         name: the copies, as a plural.
@@ -103,8 +127,9 @@ def control_of_copies(
     """
     defined = copies[~np.isnan(copies)]
     n, reached = len(defined), int((defined >= mean).sum())
-    if reached and (1 + reached) / (1 + n) > level:
-        return Control(name, "failed", f"{reached} of {n} {name} reach {mean:.2g} too")
+    rank = control_of_rank(name, reached, n, level, f"reach {mean:.2g} too")
+    if rank.outcome == "failed":
+        return rank
     if n < LEAST_COPIES:
         return Control(name, "powerless", f"{name}: {n} of them, fewer than {LEAST_COPIES}")
     spread = float(defined.std(ddof=1)) * math.sqrt(1 + 1 / n)

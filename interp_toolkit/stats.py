@@ -105,7 +105,7 @@ def estimate(
     size = abs(median)
     alike = max(0.0, 1 - (upper - lower) / (ALIKE * size)) if size else 0.0
     far = max(float(np.abs(values - median).max()), unseen * size * alike)
-    reach = far * (1 - ((1 - coverage) / 2) ** (1 / n))
+    reach = far * clopper_pearson(0, n, coverage)[1]
     p_value = float(mean_p_value(values))
     if far > 0:
         p_value = max(p_value, min(1.0, 2 * max(0.0, 1 - abs(mean) / far) ** n))

@@ -32,7 +32,7 @@ from interp_toolkit.circuits.similarity import (
 )
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError, InterventionError
-from interp_toolkit.evidence import control_of_copies, effect_status
+from interp_toolkit.evidence import LEAST_COPIES, control_of_copies, effect_status
 from interp_toolkit.finding import Finding, Run, analysis, column, records
 from interp_toolkit.formatting import fixed, with_ci
 from interp_toolkit.models.features.samples import equal_inputs
@@ -49,7 +49,7 @@ class CollapseOptions(Options):
     """Options of `--probe collapse`."""
 
     reinitialisations: int = Field(
-        19, ge=0, description="Copies with shuffled weights to compare with."
+        LEAST_COPIES, ge=0, description="Copies with shuffled weights to compare with."
     )
 
 

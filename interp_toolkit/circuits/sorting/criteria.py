@@ -33,7 +33,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from interp_toolkit.evidence import Control, control_of_p, effect_status
+from interp_toolkit.evidence import Control, control_of_rank, effect_status
 from interp_toolkit.finding import column
 from interp_toolkit.formatting import percent
 from interp_toolkit.results import Status
@@ -251,23 +251,15 @@ def status_of(
     swaps = [c for c in criteria if c.name in CAUSAL.values() and c.value is not None]
     if algorithm == "neither":
         return _status_of_neither(criteria, swaps, controls)
-    smallest = 1 / (1 + controls.models)
-    name = "weight-shuffled models"
-    p_value = (1 + controls.alike) * smallest
-    alike = control_of_p(name, p_value, LEVEL, smallest)
-    if controls.alike and p_value > LEVEL:
-        alike = Control(
-            name, "failed", f"{controls.alike} of {controls.models} {name} meet the same criteria"
-        )
-    judged = []
+    name, judged = "weight-shuffled models", []
+    alike = control_of_rank(name, controls.alike, controls.models, LEVEL, "meet the same criteria")
     for criterion in swaps if algorithm == "mixed" else criteria:
         if criterion.value is None or algorithm not in ("mixed", criterion.algorithm):
             continue
         compared = [alike]
         if criterion in swaps and criterion.null is not None:
-            # p-value of exceeding all weight-shuffled models: 1 / (1 + their number)
             reason = f"after a swap the outputs of {name} follow as often as the model's own"
-            passed = control_of_p("swaps", smallest, LEVEL, smallest)
+            passed = control_of_rank("swaps", 0, controls.models, LEVEL, "")
             compared.append(passed if criterion.beyond_null else Control("swaps", "failed", reason))
         threshold = criterion.weak if algorithm == "mixed" else criterion.strong
         judged.append(_status(criterion, threshold, compared))

@@ -25,6 +25,7 @@ from scipy.spatial import ConvexHull, QhullError
 
 from interp_toolkit import plots
 from interp_toolkit.data import FeatureData, parse_tokens
+from interp_toolkit.evidence import LEAST_COPIES
 from interp_toolkit.finding import MOST_FINDINGS, Run, analysis
 from interp_toolkit.models.about.record import provenance, record_of
 from interp_toolkit.models.running.hooks import expand_hooks
@@ -42,6 +43,7 @@ from interp_toolkit.probes.boolean.inputs import (
     readable_hooks,
 )
 from interp_toolkit.probes.boolean.result import (
+    MARGIN_COPIES,
     BooleanFinding,
     HeadEffect,
     SiteVerdict,
@@ -318,8 +320,8 @@ class FunctionOptions(Options):
     reinitialisations: int | None = Field(
         None,
         ge=0,
-        description="Copies of the model with its weights permuted, at most; default: 39, on "
-        "sampled data 19. With fewer nothing is confirmed.",
+        description="Copies of the model with its weights permuted, at most; default: "
+        f"{MARGIN_COPIES}, on sampled data {LEAST_COPIES}. With fewer nothing is confirmed.",
     )
 
 
@@ -357,7 +359,7 @@ def find_function(run: Run[Any], table: str) -> BooleanFinding:
     measured, targets = _measure(run, prompts, table, sites, read)
     copies = options.reinitialisations
     if copies is None:
-        copies = 19 if any(of.sampled for of in targets) else 39
+        copies = LEAST_COPIES if any(of.sampled for of in targets) else MARGIN_COPIES
     verdicts = corrected(
         [
             site_verdict(model, prompts, table, *where, measurement, read)

@@ -14,13 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp_toolkit.evidence import Control, control_of_copies, control_of_p, effect_status
+from interp_toolkit.evidence import (
+    Control,
+    control_of_copies,
+    control_of_p,
+    control_of_rank,
+    effect_status,
+)
 from interp_toolkit.finding import Finding, column, records
 from interp_toolkit.formatting import listed
 from interp_toolkit.probes.estimators.separability import Certificate, Hyperplane, Separability
 from interp_toolkit.probes.estimators.separability import Status as SeparabilityStatus
 from interp_toolkit.results import Evidence, Status, Table, head_name, jsonable
-from interp_toolkit.stats import LEVEL
+from interp_toolkit.stats import LEVEL, TIE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +37,12 @@ SHUFFLED_LABELS, OTHER_LABELS, RANDOM_LABELS = "shuffled labels", "other labels"
 COPIES = "weight-shuffled models"
 CHANCE = 0.5  # balanced accuracy of a guess
 COPIES_LEVEL = LEVEL / 2  # of the rank among copies, whose margins have no interval
+MARGIN_COPIES = round(1 / COPIES_LEVEL) - 1  # none of which may be as good
+
+
+def reaches(value: float, own: float) -> bool:
+    """Whether a value under a null is as large as the model's own."""
+    return value >= own * (1 - TIE)
 
 
 @dataclass(frozen=True)
@@ -99,7 +111,7 @@ class CopyNull:
 
     def as_good(self, value: float) -> int:
         """Number of copies that reach a value at some site."""
-        return sum(best >= value for best in self.best)
+        return sum(reaches(best, value) for best in self.best)
 
 
 @dataclass(frozen=True)
@@ -176,8 +188,7 @@ class SiteVerdict:
     @property
     def relative_margin(self) -> float:
         """The gap relative to the largest activation's norm."""
-        scale = self.separability.scale
-        return self.margin / scale if scale else 0.0
+        return self.separability.relative_margin
 
     @property
     def hyperplane(self) -> Hyperplane | None:
@@ -260,12 +271,8 @@ class SiteVerdict:
             return Control(COPIES, "powerless", f"not compared with {COPIES}")
         if figures is not None and not math.isnan(figures.low):
             return control_of_copies(COPIES, self.value, figures.low, np.array(null.best))
-        as_good = null.as_good(self.value)
-        p_value, smallest = (1 + as_good) / (1 + null.tried), 1 / (1 + null.tried)
-        if not as_good or p_value <= COPIES_LEVEL:
-            return control_of_p(COPIES, p_value, COPIES_LEVEL, smallest)
-        reason = f"{as_good} of {null.tried} {COPIES} reach as large a margin at some site"
-        return Control(COPIES, "failed", reason)
+        reason = "reach as large a margin at some site"
+        return control_of_rank(COPIES, null.as_good(self.value), null.tried, COPIES_LEVEL, reason)
 
     @property
     def explained_by_null(self) -> bool:

@@ -31,7 +31,13 @@ from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.models.running.memory import together
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.probes.boolean import theorem
-from interp_toolkit.probes.boolean.result import CopyNull, HeldOutFigures, LabelingNull, SiteVerdict
+from interp_toolkit.probes.boolean.result import (
+    CopyNull,
+    HeldOutFigures,
+    LabelingNull,
+    SiteVerdict,
+    reaches,
+)
 from interp_toolkit.probes.estimators.boolean import TABLES, truth_values
 from interp_toolkit.probes.estimators.heldout import (
     GRID,
@@ -49,7 +55,6 @@ from interp_toolkit.probes.estimators.splits import shuffled_labels
 from interp_toolkit.stats import clopper_pearson, max_statistic_p_values
 
 COPIES_PER_LINE = 10  # of progress
-AS_GOOD = 1e-6  # relative: values that differ by less are equal
 
 Where = tuple[str, int | None]  # hook, position (None: the data's own for each row)
 
@@ -274,9 +279,7 @@ def _count_separable(
         separable=sum(one.status == "separable" for one in results),
         tried=len(results),
         contradictory=sum(one.contradictions > 0 for one in results),
-        as_good=sum(
-            one.status == "separable" and one.margin >= margin * (1 - AS_GOOD) for one in results
-        ),
+        as_good=sum(one.status == "separable" and reaches(one.margin, margin) for one in results),
     )
 
 
@@ -445,7 +448,7 @@ def in_reinitialised(
                 values[i] = _value(run, *read(*site), targets[i])
         columns.append(values)
         best = float(np.nanmax(values, initial=-np.inf))
-        pending = {i for i in pending if best < verdicts[i].value * (1 - AS_GOOD)}
+        pending = {i for i in pending if not reaches(best, verdicts[i].value)}
     read.forget()
     return np.stack(columns, axis=1) if columns else np.empty((len(sites), 0))
 
@@ -455,8 +458,8 @@ def _value(run: Run[Any], X: Float[np.ndarray, "n d"], precision: str, targets: 
         return held_out_accuracy(run, X, targets)
     y = targets.function
     separability = check_separability(X[y], X[~y], precision=precision)
-    relative = separability.margin / separability.scale if separability.scale else 0.0
-    return relative if separability.status == "separable" else min(relative, 0.0)
+    margin = separability.relative_margin
+    return margin if separability.status == "separable" else min(margin, 0.0)
 
 
 def with_reinitialised(

@@ -188,6 +188,11 @@ class Separability(ShortRepr):
     contradictions: int
 
     @property
+    def relative_margin(self) -> float:
+        """The margin relative to the largest norm of a point."""
+        return self.margin / self.scale if self.scale else 0.0
+
+    @property
     def hyperplane(self) -> Hyperplane | None:
         """The separating hyperplane, if the classes are separable."""
         if self.status != "separable":

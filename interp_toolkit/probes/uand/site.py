@@ -215,15 +215,22 @@ def against_more(
 def _errors(
     X: Float[np.ndarray, "n _"], labels: Bool[np.ndarray, "n m"], rows: Split, pairs: Pairs
 ) -> PairErrors:
-    return reading(X, labels, rows, pairs).errors
+    return _fitted(X, labels, rows, pairs)[1]
+
+
+def _fitted(
+    X: Float[np.ndarray, "n _"], labels: Bool[np.ndarray, "n m"], rows: Split, pairs: Pairs
+) -> tuple[UANDReadout, PairErrors]:
+    """The readout of the fitted rows, and its errors on those held out."""
+    readout = UANDReadout().fit(X[rows.fitted], labels[rows.fitted])
+    return readout, readout.errors(X[rows.held_out], labels[rows.held_out], pairs)
 
 
 def reading(
     X: Float[np.ndarray, "n _"], labels: Bool[np.ndarray, "n m"], rows: Split, pairs: Pairs
 ) -> PairEvidence:
     """The held-out errors of all pairs, with their adjusted p-values."""
-    readout = UANDReadout().fit(X[rows.fitted], labels[rows.fitted])
-    errors = readout.errors(X[rows.held_out], labels[rows.held_out], pairs)
+    readout, errors = _fitted(X, labels, rows, pairs)
     q = q_values(errors, *_together(labels, rows, pairs))
     return PairEvidence(errors, q, SiteRows(X, labels, readout))
 

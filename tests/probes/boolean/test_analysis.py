@@ -542,6 +542,7 @@ def test_other_labelings_with_as_large_a_margin_explain_a_separable_function(
         ((0.0,) * 39, "separable"),
         ((0.0,) * 38 + (9.0,), "uninformative"),
         ((0.0,) * 38, "undecided"),  # p cannot fall below 1 / 39
+        ((0.0, 0.16616323664505872 * (1 - 1e-9)), "uninformative"),  # its own, but for rounding
         ((), "undecided"),
     ],
 )
