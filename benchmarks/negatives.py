@@ -348,6 +348,10 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    names = (*NEGATIVES, *POSITIVES)
+    for only in options.only:
+        if not any(only in name for name in names):
+            parser.error(f"--only {only!r} is in none of: {', '.join(names)}")
     warnings.simplefilter("ignore")
     console, start = Console(), time.perf_counter()
     negatives, positives = rates(options.models, options.only)

@@ -242,7 +242,8 @@ def analyze(run: Run[LogitAttributionOptions]) -> LogitAttributionFinding:
     ground = (metric, total.mean, total.low, total.high, total.n, error, least, performed.summary)
     evidence = LogitAttributionEvidence(status, *ground, reason=REASONS[status])
     names = [EMBEDDING, *(f"layer {n}" for n in range(len(lens) - 1))]
-    read = [(e.mean, e.low, e.high) for e in map(estimate, queries.by_row(lens))]
+    reads = (estimate(values, unseen=UNSEEN) for values in queries.by_row(lens))
+    read = [(e.mean, e.low, e.high) for e in reads]
     steps = [LensStep(name, *numbers) for name, numbers in zip(names, read, strict=True)]
     return LogitAttributionFinding(
         headline=headline(components, evidence),

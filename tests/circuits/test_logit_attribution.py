@@ -147,7 +147,9 @@ def test_a_head_set_by_hand_is_found_and_shuffled_answers_are_not(texts) -> None
     assert by_name[head_name(*ONLY_ATTENDS)].status == "not_detected"
     assert head_name(*MOVES) in finding.headline
     assert f"{head_name(*AGAINST)} (against it)" in finding.headline
-    assert finding.lens[-1].value == pytest.approx(finding.evidence.total)
+    last, evidence = finding.lens[-1], finding.evidence
+    ends = evidence.total, evidence.total_low, evidence.total_high
+    assert (last.value, last.low, last.high) == pytest.approx(ends)
     assert sum(c.effect for c in finding.components) == pytest.approx(finding.evidence.total)
     [shown, lens] = finding.tables()
     assert 0 in shown.highlight

@@ -657,7 +657,7 @@ def _null_words(site: SiteVerdict) -> list[str]:
     if copies is not None and copies.separable is not None:
         text += (
             f"; weight-shuffled models in which {_subject(site)} is separable: {copies.separable} "
-            f"of {copies.tried}"
+            f"of {copies.tried}, with as large a margin at some site: {copies.as_good(site.value)}"
         )
     return [f"{text}."]
 
