@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -129,13 +129,19 @@ def can_unembed_at(model: Model) -> bool:
 
 
 def run(
-    model: Model, tokens: Int[Tensor, "batch pos"], hooks: Iterable[tuple[Any, Hook]] = ()
+    model: Model,
+    tokens: Int[Tensor, "batch pos"],
+    hooks: Iterable[tuple[Any, Hook]] = (),
+    *,
+    graph: bool = False,
 ) -> Float[Tensor, "batch position d_vocab"] | None:
     """The logits, with forward hooks on these hook points; None if a hook stopped the pass.
 
-    The hooks are removed afterwards, also after an error.
+    The hooks are removed afterwards, also after an error. `graph`: store what gradients need,
+    where the caller has enabled them.
     """
-    with torch.no_grad(), evaluating(model), attached(model, hooks):
+    recording = nullcontext() if graph else torch.no_grad()
+    with recording, evaluating(model), attached(model, hooks):
         try:
             output = model(tokens.to(device_of(model)))
         except StopForwardError:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -95,22 +95,29 @@ def run_from(
     layer: int,
     tokens: Int[Tensor, "batch pos"],
     hooks: Iterable[tuple[Any, Callable[..., Any]]] = (),
+    *,
+    graph: bool = False,
 ) -> Float[Tensor, "batch position d_vocab"] | None:
     """The logits of a pass that begins at a layer; hooks as `forward.run` takes them.
 
     Args:
         model: one that `can_restart`.
         residual: the layer's input.
-        layer: where to begin.
+        layer: where to begin; the number of layers: the unembedding alone.
         tokens: tokens of the rows; models that derive positions from the tokens need them.
         hooks: (hook point, function) pairs, removed afterwards; those before the layer do not fire.
+        graph: as in `forward.run`.
     """
     if not _takes_layers(model):
+        if not layer:  # no block before it that could hand it on
+            put = (hook_points(model)[entry(0)], lambda value, hook: residual)
+            return run(model, tokens.to(device_of(model)), [put, *hooks], graph=graph)
         with _handing_on(_blocks(model)[:layer], _returned(model, residual)):
-            return run(model, tokens.to(device_of(model)), hooks)
+            return run(model, tokens.to(device_of(model)), hooks, graph=graph)
     takes_tokens = "tokens" in _parameters(model)
     further = {"tokens": tokens} if takes_tokens else {}
-    with torch.no_grad(), evaluating(model), attached(model, hooks):
+    recording = nullcontext() if graph else torch.no_grad()
+    with recording, evaluating(model), attached(model, hooks):
         try:
             output = model(residual, start_at_layer=layer, **further)
         except StopForwardError:

@@ -1,0 +1,326 @@
+"""Single layers of a model, computed by its own modules from any residual stream.
+
+A pass is begun at the layer with a given residual stream, values are set at hook points, and the
+pass stops where the values of interest have been read. So norms on queries and keys or behind the
+sum over heads, rotary positions of any kind, windows, attention sinks, gates, experts and
+multipliers are whatever the model does.
+
+A layer's attention is taken apart at four hook points: queries, keys and values, each as late in
+the module as an edit of one head changes nothing but that head, and `hook_z`. Where several query
+heads share keys and values (grouped attention), each has a copy of its own: if these differ, the
+module runs once for each member of the groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.running.forward import SAME, StopForwardError, probe_tokens, run
+from interp_toolkit.models.running.hooks import hook_points
+from interp_toolkit.models.running.restart import can_restart, run_from
+
+Stream = Float[Tensor, "row pos d_model"]
+#: queries, keys and values of every query head
+Projected = tuple[
+    Float[Tensor, "row pos head d_query"],
+    Float[Tensor, "row pos head d_query"],
+    Float[Tensor, "row pos head d_value"],
+]
+
+#: hook points of queries, keys and values, the earliest in the module first
+_CHANNELS: Mapping[str, tuple[str, ...]] = {
+    "queries": ("hook_q", "hook_q_normed", "hook_rot_q"),
+    "keys": ("hook_k", "hook_k_normed", "hook_rot_k"),
+    "values": ("hook_v",),
+}
+
+
+class ModelLayers:
+    """The layers of a model.
+
+    Raises InputError for a model that cannot be started at a layer.
+    """
+
+    def __init__(self, model: Any):
+        if not can_restart(model) and int(model.cfg.n_layers) > 1:
+            raise InputError(
+                f"this {type(model).__name__} cannot be started at a layer, so its layers cannot "
+                "be run one by one"
+            )
+        self.model = model
+        self.n_layers, self.n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
+        self._points = hook_points(model)
+        parameter = next(iter(model.parameters()))
+        self._dtype = parameter.dtype
+
+    def read(
+        self,
+        layer: int,
+        residual: Stream,
+        names: Sequence[str],
+        edits: Mapping[str, Callable[[Tensor], Tensor]] | None = None,
+    ) -> list[Tensor]:
+        """Values at hook points of a pass that begins at a layer and stops when all were read.
+
+        Raises InputError for a hook point that does not exist or does not fire.
+        """
+        values: dict[str, Tensor] = {}
+
+        def keep(name: str) -> Callable[..., None]:
+            def store(value: Any, hook: Any) -> None:
+                values[name] = value if torch.is_grad_enabled() else value.detach()
+                if len(values) == len(names):
+                    raise StopForwardError
+
+            return store
+
+        def put(edit: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+            return lambda value, hook: edit(value).to(value)
+
+        missing = [name for name in names if name not in self._points]
+        if not missing:
+            hooks = [(self._points[name], put(edit)) for name, edit in (edits or {}).items()]
+            hooks += [(self._points[name], keep(name)) for name in names]
+            self._run(layer, residual, hooks)
+            missing = [name for name in names if name not in values]
+        if missing:
+            raise InputError(f"{missing[0]} does not fire, so its layer cannot be run alone")
+        return [values[name] for name in names]
+
+    def logits(self, residual: Stream) -> Float[Tensor, "row pos d_vocab"]:
+        """The logits of a last residual stream."""
+        logits = self._run(self.n_layers, residual, [])
+        assert logits is not None
+        return logits
+
+    def _run(self, layer: int, residual: Stream, hooks: list[Any]) -> Tensor | None:
+        tokens = torch.full(residual.shape[:2], self._token, device=residual.device)
+        residual = residual.to(self._dtype)
+        return run_from(self.model, residual, layer, tokens, hooks, graph=True)
+
+    @cached_property
+    def _token(self) -> int:
+        """A token that no model takes for padding."""
+        pad = getattr(getattr(self.model, "tokenizer", None), "pad_token_id", None)
+        pads = {pad, getattr(getattr(self.model.cfg, "hf_config", None), "pad_token_id", None)}
+        return next(t for t in range(len(pads) + 1) if t not in pads)
+
+    @cached_property
+    def probe(self) -> dict[str, Tensor]:
+        """Everything that fires in the blocks, on a few tokens."""
+        tokens = probe_tokens(self.model)[:, : self._n_probe]
+        values: dict[str, Tensor] = {}
+
+        def keep(name: str) -> Callable[..., None]:
+            def store(value: Any, hook: Any) -> None:
+                if isinstance(value, Tensor):
+                    values[name] = value.detach().clone()
+
+            return store
+
+        names = [name for name in self._points if name.startswith("blocks.")]
+        run(self.model, tokens, [(self._points[name], keep(name)) for name in names])
+        return values
+
+    @cached_property
+    def _n_probe(self) -> int:
+        """A number of positions that is no number of heads, so that the axes can be told apart."""
+        cfg = self.model.cfg
+        heads = {self.n_heads, 2 * self.n_heads, getattr(cfg, "n_key_value_heads", None)}
+        n_probe = probe_tokens(self.model).shape[1]
+        return next((n for n in range(n_probe, 1, -1) if n not in heads), n_probe)
+
+    def kind(self, layer: int) -> Literal["attention", "mixer", "whole"]:
+        """What a layer has in front of its MLP, or the whole layer, which then has no MLP."""
+        fires, block = self.probe, f"blocks.{layer}"
+        if f"{block}.attn.hook_z" in fires and f"{block}.hook_attn_out" in fires:
+            return "attention"
+        parts = (f"{block}.hook_resid_mid", f"{block}.hook_mlp_out")
+        return "mixer" if all(part in fires for part in parts) else "whole"
+
+    def has_mlp(self, layer: int) -> bool:
+        """Whether a layer has an MLP (or experts) apart from what mixes positions."""
+        return self.kind(layer) != "whole" and f"blocks.{layer}.hook_mlp_out" in self.probe
+
+    def mixed(self, layer: int, x: Stream) -> Stream:
+        """What a layer without attention heads adds to the residual stream before its MLP."""
+        end = "hook_resid_mid" if self.kind(layer) == "mixer" else "hook_resid_post"
+        return self.read(layer, x, [f"blocks.{layer}.{end}"])[0] - x
+
+    def mlp(self, layer: int, x: Stream) -> Stream:
+        """What a layer's MLP adds, given the residual stream that it reads."""
+        edits = self._mlp_edits[layer]
+        out = self.read(layer, x, [f"blocks.{layer}.hook_mlp_out"], edits(x))
+        return out[0]
+
+    @cached_property
+    def _mlp_edits(self) -> dict[int, Callable[[Stream], dict[str, Callable[[Tensor], Tensor]]]]:
+        """How the MLP of each layer is given its input."""
+        return {n: self._mlp_edit(n) for n in range(self.n_layers) if self.has_mlp(n)}
+
+    def _mlp_edit(self, layer: int) -> Callable[[Stream], dict[str, Callable[[Tensor], Tensor]]]:
+        block, fires = f"blocks.{layer}", self.probe
+        if f"{block}.hook_resid_mid" not in fires:  # beside attention
+            return lambda x: {}
+        mid, out = fires[f"{block}.hook_resid_mid"], fires[f"{block}.hook_mlp_out"]
+        ways: list[Callable[[Stream], dict[str, Callable[[Tensor], Tensor]]]] = [
+            lambda x: {f"{block}.hook_attn_out": torch.zeros_like},
+            lambda x: {f"{block}.hook_resid_mid": lambda value: x},
+        ]
+        for way in ways[self.kind(layer) != "attention" :]:
+            same, other = (
+                self.read(layer, x, [f"{block}.hook_mlp_out"], way(x))[0]
+                for x in (mid, mid + mid.roll(1, 1))
+            )
+            if _close(same, out) and not _close(other, out):
+                return way
+        raise InputError(f"the MLP of layer {layer} cannot be run alone")
+
+    def attention(self, layer: int) -> Attention:
+        """The attention of a layer, by head.
+
+        Raises InputError if its heads cannot be edited one by one.
+        """
+        z = self._site(f"blocks.{layer}.attn.hook_z")
+        sites = []
+        for what, names in _CHANNELS.items():
+            here = (self._site(f"blocks.{layer}.attn.{name}", names[0]) for name in names)
+            site = next((s for s in here if s is not None and self._apart(layer, s)), None)
+            if z is None or site is None:
+                raise InputError(f"the {what} of single heads in layer {layer} cannot be edited")
+            sites.append(site)
+        assert z is not None
+        return Attention(self, layer, (sites[0], sites[1], sites[2]), z)
+
+    def _site(self, name: str, like: str | None = None) -> HeadSite | None:
+        """Where the heads are in a hook point's value; None if it does not fire or has none.
+
+        Args:
+            name: the hook point.
+            like: a hook point of the same attention that tells the number of heads, if this one
+                has them in one axis.
+        """
+        value = self.probe.get(name)
+        if value is None:
+            return None
+        first = value.ndim == 4 and value.shape[1] != self._n_probe
+        if name.endswith("hook_z"):
+            n = self.n_heads  # whatever its shape says: latent attention's is exchanged
+        elif value.ndim == 4:
+            n = value.shape[1 if first else 2]
+        else:
+            shown = self._site(f"{name.rpartition('.')[0]}.{like}")
+            n = self.n_heads if shown is None else shown.n_heads
+        n = min(n, self.n_heads)
+        size = value[0].numel() // self._n_probe
+        return None if size % n or self.n_heads % n else HeadSite(name, n, heads_first=first)
+
+    def _apart(self, layer: int, site: HeadSite) -> bool:
+        """Whether an edit of one head at this hook point changes that head's output alone."""
+        fires, z_site = self.probe, self._site(f"blocks.{layer}.attn.hook_z")
+        assert z_site is not None
+        before, parts = z_site.heads(fires[z_site.name]), site.heads(fires[site.name])
+        for one in {0, site.n_heads - 1}:
+            changed = parts.clone()
+            changed[:, :, one] += parts[:, :, one].roll(1, 1)
+            put = {site.name: lambda value, new=changed: site.put(new, value)}
+            residual = fires[f"blocks.{layer}.hook_resid_pre"]
+            z = self.read(layer, residual, [z_site.name], put)[0]
+            moved = (z_site.heads(z) - before).abs().amax((0, 1, 3)) > 0
+            of = torch.arange(self.n_heads, device=z.device) // (self.n_heads // site.n_heads)
+            if not bool(moved[of == one].any()) or bool(moved[of != one].any()):
+                return False
+        return True
+
+
+@dataclass(frozen=True)
+class HeadSite:
+    """Where the heads are in the value of a hook point.
+
+    Attributes:
+        name: the hook point.
+        n_heads: the number of heads; fewer than query heads where groups share.
+        heads_first: whether the heads' axis is before that of positions.
+    """
+
+    name: str
+    n_heads: int
+    heads_first: bool = False
+
+    def heads(self, value: Tensor) -> Float[Tensor, "row pos head d"]:
+        """The value by head; what belongs to one head (query and gate) is joined."""
+        value = value.transpose(1, 2) if self.heads_first else value
+        return value.flatten(2).unflatten(2, (self.n_heads, -1))
+
+    def put(self, parts: Float[Tensor, "row pos head d"], value: Tensor) -> Tensor:
+        """Parts by head in the form of a value of the hook point."""
+        if not self.heads_first:
+            return parts.reshape(value.shape)
+        return parts.reshape(value.transpose(1, 2).shape).transpose(1, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """The attention of a layer, by head, computed by its own module.
+
+    Attributes:
+        layers: the model.
+        layer: the layer.
+        sites: the hook points of queries, keys and values.
+        z_site: that of the heads' outputs.
+    """
+
+    layers: ModelLayers
+    layer: int
+    sites: tuple[HeadSite, HeadSite, HeadSite]
+    z_site: HeadSite
+
+    def projected(self, x: Stream) -> Projected:
+        """Queries, keys and values of every query head, for a residual stream."""
+        values = self.layers.read(self.layer, x, [site.name for site in self.sites])
+        q, k, v = (
+            site.heads(value).repeat_interleave(self.layers.n_heads // site.n_heads, dim=2)
+            for site, value in zip(self.sites, values, strict=True)
+        )
+        return q, k, v
+
+    def z(self, q: Tensor, k: Tensor, v: Tensor) -> Float[Tensor, "row pos head d_value"]:
+        """The heads' outputs before the output projection, from such queries, keys and values."""
+        H, rows = self.layers.n_heads, len(q)
+        members = H // min(site.n_heads for site in self.sites)
+        copies = [(x, H // s.n_heads) for x, s in zip((q, k, v), self.sites, strict=True)]
+        if all(_equal_in_groups(x, shared) for x, shared in copies):
+            members = 1
+        edits: dict[str, Callable[[Tensor], Tensor]] = {}
+        for site, (x, shared) in zip(self.sites, copies, strict=True):
+            of_member = torch.cat([x[:, :, m % shared :: shared] for m in range(members)])
+            edits[site.name] = lambda value, site=site, new=of_member: site.put(new, value)
+        empty = q.new_zeros(rows * members, q.shape[1], int(self.layers.model.cfg.d_model))
+        read = self.layers.read(self.layer, empty, [self.z_site.name], edits)
+        z = self.z_site.heads(read[0])
+        if members == 1:
+            return z
+        heads = torch.arange(H, device=z.device)
+        return z.unflatten(0, (members, rows))[heads % members, :, :, heads].permute(1, 2, 0, 3)
+
+    def written(self, z: Float[Tensor, "row pos head d_value"]) -> Stream:
+        """What the layer adds for these outputs of its heads: `hook_attn_out`."""
+        edits = {self.z_site.name: lambda value: self.z_site.put(z, value)}
+        empty = z.new_zeros(*z.shape[:2], int(self.layers.model.cfg.d_model))
+        return self.layers.read(self.layer, empty, [f"blocks.{self.layer}.hook_attn_out"], edits)[0]
+
+
+def _equal_in_groups(x: Float[Tensor, "row pos head d"], shared: int) -> bool:
+    return all(torch.equal(x[:, :, m::shared], x[:, :, ::shared]) for m in range(1, shared))
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    return bool((one - other).abs().max() <= SAME * other.abs().max().clamp_min(1e-30))
