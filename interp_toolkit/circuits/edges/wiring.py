@@ -1,8 +1,11 @@
 """The nodes and edges of a transformer as a circuit, under the names that EAP-IG gives them.
 
-Writers to the residual stream are `input`, the heads `a{layer}.h{head}` and the MLPs `m{layer}`;
-its readers are the heads, each by three channels, the MLPs and `logits`. An edge joins a writer to
-each later reader: `input->m0`, `a0.h1->a1.h0<k>`, `m0->logits`.
+Writers to the residual stream are `input`, the heads `a{layer}.h{head}` and the MLPs `m{layer}`
+(experts included); its readers are the heads, each by three channels, the MLPs and `logits`. An
+edge joins a writer to each later reader: `input->m0`, `a0.h1->a1.h0<k>`, `m0->logits`. Query heads
+that share keys and values (grouped attention) have a copy each, so every head has three channels.
+A layer without attention heads (linear attention, convolution, a state-space model) is one writer
+and one reader, `x{layer}`, which EAP-IG does not have.
 Source: Hanna, Pezzelle & Belinkov 2024, "Have Faith in Faithfulness", arXiv 2403.17806.
 """
 
@@ -20,15 +23,16 @@ from jaxtyping import Bool, Int
 INPUT, LOGITS = "input", "logits"
 Channel = Literal["q", "k", "v"]
 CHANNELS: tuple[Channel, ...] = ("q", "k", "v")
-Kind = Literal["input", "head", "mlp", "logits"]
+Kind = Literal["input", "head", "mixer", "mlp", "logits"]
 
 
 _HEAD, _MLP = re.compile(r"\ba(\d+)\.h(\d+)\b"), re.compile(r"\bm(\d+)\b")
+_MIXER = re.compile(r"\bx(\d+)\b")
 
 
 def label_of(name: str) -> str:
     """The name of a node or edge as papers write it: `L0H1->L1H0<k>` for `a0.h1->a1.h0<k>`."""
-    return _MLP.sub(r"MLP\1", _HEAD.sub(r"L\1H\2", name))
+    return _MIXER.sub(r"Mixer\1", _MLP.sub(r"MLP\1", _HEAD.sub(r"L\1H\2", name)))
 
 
 class Node(NamedTuple):
@@ -43,7 +47,8 @@ class Node(NamedTuple):
         """The name in the notation of EAP-IG."""
         if self.kind == "head":
             return f"a{self.layer}.h{self.head}"
-        return f"m{self.layer}" if self.kind == "mlp" else self.kind
+        letter = {"mlp": "m", "mixer": "x"}.get(self.kind)
+        return self.kind if letter is None else f"{letter}{self.layer}"
 
 
 class Edge(NamedTuple):
@@ -65,12 +70,12 @@ class Stage:
     """A step of the forward pass: readers that read the same residual stream.
 
     Attributes:
-        kind: "attention", "mlp" or "logits".
+        kind: "attention", "mixer" (a layer without heads), "mlp" or "logits".
         layer: layer of the block; the number of blocks for "logits".
         n_sources: number of writers that it reads, the first in the order of the pass.
     """
 
-    kind: Literal["attention", "mlp", "logits"]
+    kind: Literal["attention", "mixer", "mlp", "logits"]
     layer: int
     n_sources: int
 
@@ -83,6 +88,7 @@ class Wiring:
         n_layers, n_heads, d_model: sizes.
         mlps: whether each layer has an MLP.
         parallel: whether MLPs read what attention of the same layer reads, not what it writes.
+        mixers: layers without attention heads.
     """
 
     n_layers: int
@@ -90,15 +96,22 @@ class Wiring:
     d_model: int
     mlps: Sequence[bool]
     parallel: bool
+    mixers: Collection[int] = ()
 
     @cached_property
     def writers(self) -> tuple[Node, ...]:
         """The writers, in the order of the forward pass."""
         nodes = [Node("input")]
         for layer in range(self.n_layers):
-            nodes += [Node("head", layer, head) for head in range(self.n_heads)]
+            nodes += self._mixing(layer)
             nodes += [Node("mlp", layer)] if self.mlps[layer] else []
         return tuple(nodes)
+
+    def _mixing(self, layer: int) -> list[Node]:
+        """What moves information between positions in a layer: its heads, or the one mixer."""
+        if layer in self.mixers:
+            return [Node("mixer", layer)]
+        return [Node("head", layer, head) for head in range(self.n_heads)]
 
     @cached_property
     def index(self) -> dict[Node, int]:
@@ -108,11 +121,13 @@ class Wiring:
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
         """The steps of the forward pass."""
-        stages, written = [], 1
+        stages, written = list[Stage](), 1
         for layer in range(self.n_layers):
-            stages.append(Stage("attention", layer, written))
+            kind: Literal["attention", "mixer"]
+            kind = "mixer" if layer in self.mixers else "attention"
+            stages.append(Stage(kind, layer, written))
             readable = written
-            written += self.n_heads
+            written += len(self._mixing(layer))
             if self.mlps[layer]:
                 stages.append(Stage("mlp", layer, readable if self.parallel else written))
                 written += 1
@@ -122,10 +137,9 @@ class Wiring:
         """The readers at a stage: for attention, each channel of each head."""
         if stage.kind == "logits":
             return [(Node("logits"), None)]
-        if stage.kind == "mlp":
-            return [(Node("mlp", stage.layer), None)]
-        heads = [Node("head", stage.layer, head) for head in range(self.n_heads)]
-        return [(head, channel) for channel in CHANNELS for head in heads]
+        if stage.kind != "attention":
+            return [(Node(stage.kind, stage.layer), None)]
+        return [(head, channel) for channel in CHANNELS for head in self._mixing(stage.layer)]
 
     @cached_property
     def edges(self) -> tuple[Edge, ...]:
@@ -185,7 +199,8 @@ class Wiring:
     def written_before(self, stage: int) -> int:
         """The number of writers before a stage; in parallel blocks the MLP reads fewer."""
         begun = self.stages[stage]
-        return begun.n_sources + (self.n_heads if self.beside_attention(begun) else 0)
+        beside = len(self._mixing(begun.layer)) if self.beside_attention(begun) else 0
+        return begun.n_sources + beside
 
     def stage_of(self, edge: Edge) -> int:
         """The stage at which an edge is read."""

@@ -297,7 +297,8 @@ class Attention:
         H, rows = self.layers.n_heads, len(q)
         members = H // min(site.n_heads for site in self.sites)
         copies = [(x, H // s.n_heads) for x, s in zip((q, k, v), self.sites, strict=True)]
-        if all(_equal_in_groups(x, shared) for x, shared in copies):
+        one_pass = not torch.is_grad_enabled()  # else each copy has a gradient of its own
+        if one_pass and all(_equal_in_groups(x, shared) for x, shared in copies):
             members = 1
         edits: dict[str, Callable[[Tensor], Tensor]] = {}
         for site, (x, shared) in zip(self.sites, copies, strict=True):

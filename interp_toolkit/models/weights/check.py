@@ -41,6 +41,7 @@ from interp_toolkit.models.weights.precision import agrees
 LOGARITHM = 1 / 8  # of the tolerance: log-probabilities are accurate to 4 units in the last place
 
 Problems = dict[tuple[str, int], str]
+Scales = dict[tuple[str, int], float]
 Activations = dict[str, Tensor]
 
 _WATCHED = (
@@ -54,8 +55,8 @@ class _DisagreementError(Exception):
     """A difference between the view's result and the model's activation."""
 
 
-def check(model: Model) -> tuple[Problems, float]:
-    """Check every part: the failures, {(part, layer): reason}, and the embedding's scale.
+def check(model: Model) -> tuple[Problems, Scales]:
+    """Check every part: the failures, {(part, layer): reason}, and multipliers, where not 1.
 
     Raises InputError for a model without `embed` or `blocks`.
     """
@@ -79,23 +80,35 @@ def check(model: Model) -> tuple[Problems, float]:
     ]
     logits = _logits(model, tokens, watched)
     problems: Problems = {}
-    scale = 1.0
+    scales: Scales = {}
+    tests: list[tuple[str, int, Callable[[], float | None]]] = [
+        ("embedding", -1, partial(_embedding_scale, model, tokens, activations)),
+        ("unembedding", -1, partial(_check_unembedding, model, activations, logits)),
+    ]
+    for layer in range(int(model.cfg.n_layers)):
+        tests.append(("outputs", layer, partial(_check_outputs, model, layer, activations)))
+        tests.append(("ov", layer, partial(_check_ov, model, layer, activations)))
+        tests.append(("attention", layer, partial(_check_attention, model, layer, activations)))
+        tests.append(("mlp", layer, partial(_check_mlp, model, layer, activations)))
     with torch.no_grad():
-        try:
-            scale = _embedding_scale(model, tokens, activations)
-        except (InputError, _DisagreementError) as error:
-            problems["embedding", -1] = str(error)
-        tests = [("unembedding", -1, partial(_check_unembedding, model, activations, logits))]
-        for layer in range(int(model.cfg.n_layers)):
-            tests.append(("ov", layer, partial(_check_ov, model, layer, activations)))
-            tests.append(("attention", layer, partial(_check_attention, model, layer, activations)))
-            tests.append(("mlp", layer, partial(_check_mlp, model, layer, activations)))
         for part, layer, test in tests:
             try:
-                test()
+                scale = test()
+                if scale is not None and scale != 1.0:
+                    scales[part, layer] = scale
             except (InputError, _DisagreementError) as error:
                 problems[part, layer] = str(error)
-    return problems, scale
+    return problems, scales
+
+
+def _multiplier(ours: Tensor, actual: Tensor, *plain: float) -> float:
+    """The multiplier with which ours is nearest to the model's; one of the plain ones if near."""
+    if ours.shape != actual.shape:
+        return 1.0
+    ours, actual = ours.double(), actual.double()
+    size = float(ours.pow(2).sum())
+    fitted = float((actual * ours).sum()) / size if size else 1.0
+    return next((s for s in (1.0, *plain) if math.isclose(s, fitted, rel_tol=1e-3)), fitted)
 
 
 def _logits(model: Any, tokens: Tensor, watched: list[Any]) -> Tensor | None:
@@ -122,25 +135,30 @@ def _embedding_scale(model: Model, tokens: Tensor, activations: Activations) -> 
         _agree("the embedding", residual, norm(embedded + added))
         return 1.0
     residual = residual - added
-    size = float(embedded.double().pow(2).sum())
-    fitted = float((residual * embedded).sum().double()) / size if size else 1.0
-    plain = (1.0, math.sqrt(int(model.cfg.d_model)))
-    scale = next((s for s in plain if math.isclose(s, fitted, rel_tol=1e-3)), fitted)
+    scale = _multiplier(embedded, residual, math.sqrt(int(model.cfg.d_model)))
     _agree("the embedding", residual, embedded * scale)
     return scale
 
 
+def _check_outputs(model: Model, layer: int, activations: Activations) -> float:
+    w, where = read.outputs(model, layer), f"blocks.{layer}"
+    z = _get(activations, f"{where}.attn.hook_z").flatten(2).unflatten(2, w.W_O.shape[:2])
+    out = w.post_norm(w.written(z))
+    if w.residual_norm.kind is not None:
+        out = w.residual_norm(_get(activations, f"{where}.hook_resid_pre") + out)
+    actual = _get(activations, f"{where}.hook_attn_out")
+    scale = _multiplier(out, actual) if w.additive else 1.0
+    _agree(f"hook_attn_out of layer {layer}", actual, scale * out)
+    return scale
+
+
 def _check_ov(model: Model, layer: int, activations: Activations) -> None:
-    w = read.ov(model, layer)
-    where, attn = f"blocks.{layer}", f"blocks.{layer}.attn"
-    residual = _get(activations, f"{where}.hook_resid_pre")
+    w, attn = read.ov(model, layer), f"blocks.{layer}.attn"
+    residual = _get(activations, f"blocks.{layer}.hook_resid_pre")
     v = _agree_projection(activations, layer, "v", w.norm(residual), w.W_V, w.b_V)
     pattern, z = _get(activations, f"{attn}.hook_pattern"), _get(activations, f"{attn}.hook_z")
     _agree(f"hook_z of layer {layer}", z, mixed(pattern, v))
-    out = w.post_norm(w.written(z))
-    if w.residual_norm.kind is not None:
-        out = w.residual_norm(residual + out)
-    _agree(f"hook_attn_out of layer {layer}", _get(activations, f"{where}.hook_attn_out"), out)
+    _check_outputs(model, layer, activations)
 
 
 def _check_attention(model: Model, layer: int, activations: Activations) -> None:
@@ -183,10 +201,10 @@ def _agree_pattern(layer: int, w: LayerWeights, pattern: Tensor, scores: Tensor)
         _agree(what, centred[0], centred[1], pattern.dtype, summed=LOGARITHM)
 
 
-def _check_mlp(model: Model, layer: int, activations: Activations) -> None:
+def _check_mlp(model: Model, layer: int, activations: Activations) -> float:
     w = read.mlp(model, layer)
     if w is None:
-        return
+        return 1.0
     where = f"blocks.{layer}"
     residual = _get(activations, residual_hook(model, layer, w))
     x = w.norm(residual)
@@ -199,21 +217,25 @@ def _check_mlp(model: Model, layer: int, activations: Activations) -> None:
     post = _get(activations, f"{where}.mlp.hook_post")
     if plain_activation(w.act_fn) is not None:
         _agree(f"hook_post of layer {layer}", post, w.post(pre, linear))
-    out = w.post_norm(post @ w.W_out + w.b_out)
-    _agree(f"hook_mlp_out of layer {layer}", _get(activations, f"{where}.hook_mlp_out"), out)
+    out, actual = w.post_norm(post @ w.W_out + w.b_out), _get(activations, f"{where}.hook_mlp_out")
+    scale = _multiplier(out, actual) if w.post_norm.kind is None else 1.0
+    _agree(f"hook_mlp_out of layer {layer}", actual, scale * out)
     if w.residual_norm.kind is not None:
         after = _get(activations, f"{where}.hook_resid_post")
         _agree(f"the residual stream behind layer {layer}", after, w.residual_norm(residual + out))
+    return scale
 
 
-def _check_unembedding(model: Model, activations: Activations, logits: Tensor | None) -> None:
+def _check_unembedding(model: Model, activations: Activations, logits: Tensor | None) -> float:
     W_U, b_U = read.unembedding(model)
     norm = read.final_norm(model)
     last = f"blocks.{int(model.cfg.n_layers) - 1}.hook_resid_post"
     cap = read.positive(getattr(model.cfg, "output_logits_soft_cap", None))
-    ours = soft_capped(norm(_get(activations, last)) @ W_U + b_U, cap)
+    ours = norm(_get(activations, last)) @ W_U + b_U
     assert logits is not None
-    _agree("the logits", logits, ours)
+    scale = _multiplier(ours, logits) if cap is None else 1.0
+    _agree("the logits", logits, soft_capped(scale * ours, cap))
+    return scale
 
 
 def _get(activations: Activations, name: str) -> Tensor:

@@ -52,30 +52,20 @@ class NormWeights(ShortRepr):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class OVWeights(ShortRepr):
-    """The OV weights of an attention layer, every tensor per query head.
+class OutputWeights(ShortRepr):
+    """What an attention layer makes of its heads' outputs.
 
     Attributes:
-        W_V, W_O, b_V, b_O: as in `v = norm(x) @ W_V + b_V`, `attn_out = sum over heads of z @ W_O,
-            + b_O`; absent biases are zero.
-        direction: "causal", or "bidirectional": every position sees every other.
-        window: number of positions back that a query sees, itself included; None: unlimited.
-        norm: the norm before the layer. post_norm: the norm after the sum over heads (usually kind
-            None).
-        parallel: whether the MLP reads the same residual stream as attention, not its output.
+        W_O, b_O: as in `attn_out = post_norm(sum over heads of z @ W_O, + b_O)`; an absent bias is
+            zero, and a multiplier of the branch (Granite) is included.
+        post_norm: the norm after the sum over heads (usually kind None).
         residual_norm: the norm after the addition to the residual stream, which then is
             `residual_norm(x + attn_out)` (BERT, with no norm before the layer); usually kind None.
     """
 
-    W_V: Float[Tensor, "head d_model d_head"]
     W_O: Float[Tensor, "head d_head d_model"]
-    b_V: Float[Tensor, "head d_head"]
     b_O: Float[Tensor, " d_model"]
-    direction: Direction
-    window: int | None
-    norm: NormWeights
     post_norm: NormWeights
-    parallel: bool
     residual_norm: NormWeights = field(default_factory=lambda: NormWeights(None))
 
     @property
@@ -86,15 +76,35 @@ class OVWeights(ShortRepr):
         """
         return self.post_norm.kind is None and self.residual_norm.kind is None
 
-    def visible(self, n_pos: int) -> Bool[Tensor, "query key"]:
-        """The visible keys of each query, [query key] booleans."""
-        return visible_pairs(self.direction, self.window, n_pos).to(self.W_V.device)
-
     def written(
         self, z: Float[Tensor, "batch pos head d_head"]
     ) -> Float[Tensor, "batch pos d_model"]:
         """Sum of all heads' outputs, before `post_norm`."""
         return torch.einsum("bphd,hdm->bpm", z, self.W_O) + self.b_O
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OVWeights(OutputWeights):
+    """The OV weights of an attention layer, every tensor per query head.
+
+    Attributes:
+        W_V, b_V: as in `v = norm(x) @ W_V + b_V`; an absent bias is zero.
+        direction: "causal", or "bidirectional": every position sees every other.
+        window: number of positions back that a query sees, itself included; None: unlimited.
+        norm: the norm before the layer.
+        parallel: whether the MLP reads the same residual stream as attention, not its output.
+    """
+
+    W_V: Float[Tensor, "head d_model d_head"]
+    b_V: Float[Tensor, "head d_head"]
+    direction: Direction
+    window: int | None
+    norm: NormWeights
+    parallel: bool
+
+    def visible(self, n_pos: int) -> Bool[Tensor, "query key"]:
+        """The visible keys of each query, [query key] booleans."""
+        return visible_pairs(self.direction, self.window, n_pos).to(self.W_V.device)
 
 
 def projected(
@@ -217,7 +227,7 @@ class MLPWeights(ShortRepr):
         return act(pre) if linear is None else act(pre) * linear + self.b_post
 
 
-Parts = TypeVar("Parts", OVWeights, LayerWeights, MLPWeights, NormWeights)
+Parts = TypeVar("Parts", bound=OutputWeights | MLPWeights | NormWeights)
 
 
 def converted(parts: Parts, convert: Callable[[Tensor], Tensor]) -> Parts:

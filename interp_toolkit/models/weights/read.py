@@ -23,6 +23,7 @@ from interp_toolkit.models.weights.parts import (
     LayerWeights,
     MLPWeights,
     NormWeights,
+    OutputWeights,
     OVWeights,
 )
 from interp_toolkit.models.weights.positions import alibi, read_tensor, rotary
@@ -143,27 +144,52 @@ def layer(model: Any, layer: int) -> LayerWeights:
 
 
 @on_one_device
+def outputs(model: Any, layer: int) -> OutputWeights:
+    """What a layer makes of its heads' outputs, unchecked."""
+    cfg, block, attn = model.cfg, model.blocks[layer], _attention(model, layer)
+    heads, d_model = int(cfg.n_heads), int(cfg.d_model)
+    W_O, what = _output_matrix(attn), f"W_O of layer {layer}"
+    if W_O is None:
+        W_O = _per_query_head(
+            read_tensor(attn, "W_O", what), heads, (int(cfg.d_head), d_model), what
+        )
+    else:
+        W_O = W_O.unflatten(0, (heads, -1))
+    behind = _normalises_sums(block)
+    return OutputWeights(
+        W_O=W_O,
+        b_O=_bias(attn, "b_O", W_O.new_zeros(d_model)),
+        post_norm=norm(block, _behind(block, "ln1"), cfg),
+        residual_norm=norm(block, "ln1", cfg) if behind else NormWeights(None),
+    )
+
+
+def _output_matrix(attn: Any) -> Tensor | None:
+    """The output projection of latent attention, [head · d_value, d_model]; else None.
+
+    TransformerLens gives it the shape that `d_head` asks for, which is not that of the values.
+    """
+    if "mla" not in type(attn).__name__.lower():
+        return None
+    inner = getattr(attn._modules.get("o"), "original_component", None)
+    return read_tensor(inner, "weight", "the output projection").T
+
+
+@on_one_device
 def ov(model: Any, layer: int) -> OVWeights:
     """The value and output weights of a layer, unchecked."""
     cfg, block, attn = model.cfg, model.blocks[layer], _attention(model, layer)
     if "mla" in type(attn).__name__.lower():
         _refuse_attention(attn, cfg, layer)
-    heads, d_model, d_head = int(cfg.n_heads), int(cfg.d_model), int(cfg.d_head)
     W_V, b_V = _projection(attn, cfg, layer, "V")
-    what = f"W_O of layer {layer}"
-    W_O = _per_query_head(read_tensor(attn, "W_O", what), heads, (d_head, d_model), what)
-    behind = _normalises_sums(block)
     return OVWeights(
+        **vars(outputs(model, layer)),
         W_V=W_V,
-        W_O=W_O,
         b_V=b_V,
-        b_O=_bias(attn, "b_O", W_O.new_zeros(d_model)),
         direction=_direction(attn, cfg),
         window=_window(attn, cfg, layer),
-        norm=NormWeights(None) if behind else norm(block, "ln1", cfg),
-        post_norm=norm(block, "ln1_post", cfg),
+        norm=_norm_before(block, "ln1", cfg),
         parallel=bool(getattr(cfg, "parallel_attn_mlp", False)),
-        residual_norm=norm(block, "ln1", cfg) if behind else NormWeights(None),
     )
 
 
@@ -214,8 +240,8 @@ def mlp(model: Any, layer: int) -> MLPWeights | None:
         W_out=read_tensor(mlp, "W_out", f"W_out of layer {layer}"),
         b_out=_bias(mlp, "b_out", W_in.new_zeros(W_in.shape[0])),
         act_fn=_act_fn(mlp, cfg),
-        norm=NormWeights(None) if _normalises_sums(block) else norm(block, before, cfg),
-        post_norm=norm(block, "ln2_post", cfg),
+        norm=_norm_before(block, before, cfg),
+        post_norm=norm(block, _behind(block, "ln2"), cfg),
         residual_norm=norm(block, before, cfg) if _normalises_sums(block) else NormWeights(None),
     )
 
@@ -253,6 +279,20 @@ def _normalises_sums(block: Any) -> bool:
     """Whether norms follow the additions to the residual stream (BERT), by their position."""
     first, attn = (getattr(block._modules.get(part), "name", None) for part in ("ln1", "attn"))
     return first is not None and attn is not None and str(first).startswith(f"{attn}.")
+
+
+def _behind(block: Any, norm: str) -> str:
+    """The norm behind a branch: bridges of TransformerLens 3 call OLMo 2's `ln1` and `ln2`."""
+    of_branch = {"ln1": "post_attention", "ln2": "post_feedforward"}[norm]
+    name = str(getattr(block._modules.get(norm), "name", ""))
+    return norm if name.startswith(of_branch) else f"{norm}_post"
+
+
+def _norm_before(block: Any, name: str, cfg: Any) -> NormWeights:
+    """The norm in front of a branch."""
+    if _normalises_sums(block) or _behind(block, name) == name:
+        return NormWeights(None)
+    return norm(block, name, cfg)
 
 
 def _act_fn(mlp: Any, cfg: Any) -> str:

@@ -13,6 +13,8 @@ from the view (`check`). Access to a part that does not agree raises InputError.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeVar
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -24,8 +26,11 @@ from interp_toolkit.models.weights.check import check
 from interp_toolkit.models.weights.parts import LayerWeights as LayerWeights
 from interp_toolkit.models.weights.parts import MLPWeights as MLPWeights
 from interp_toolkit.models.weights.parts import NormWeights as NormWeights
+from interp_toolkit.models.weights.parts import OutputWeights as OutputWeights
 from interp_toolkit.models.weights.parts import OVWeights as OVWeights
 from interp_toolkit.models.weights.positions import positions
+
+Branch = TypeVar("Branch", bound=OutputWeights)
 
 
 class ModelWeights:
@@ -42,10 +47,13 @@ class ModelWeights:
         (2, 2)
     """
 
-    def __init__(self, model: Model, problems: Mapping[tuple[str, int], str], embed_scale: float):
-        self._model = model
-        self._problems = problems
-        self._embed_scale = embed_scale
+    def __init__(
+        self,
+        model: Model,
+        problems: Mapping[tuple[str, int], str],
+        scales: Mapping[tuple[str, int], float],
+    ):
+        self._model, self._problems, self._scales = model, problems, scales
         cfg = model.cfg
         self.n_layers, self.n_heads = int(cfg.n_layers), int(cfg.n_heads)
         self.d_model, self.d_head = int(cfg.d_model), int(cfg.d_head)
@@ -58,8 +66,7 @@ class ModelWeights:
         If there is an `embed_norm`, they are the contribution before that norm; see `embed`.
         """
         self._refuse("embedding")
-        W_E = read.embedding(self._model)
-        return W_E if self._embed_scale == 1.0 else W_E * self._embed_scale
+        return self._scaled("embedding", read.embedding(self._model))
 
     @property
     def W_pos(self) -> Float[Tensor, "pos d_model"] | None:
@@ -104,15 +111,18 @@ class ModelWeights:
 
     @property
     def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
-        """`logits = final_norm(x) @ W_U + b_U`, then `logit_soft_cap`."""
+        """`logits = final_norm(x) @ W_U + b_U`, then `logit_soft_cap`.
+
+        A multiplier of the logits (Granite, Cohere) is included.
+        """
         self._refuse("unembedding")
-        return read.unembedding(self._model)[0]
+        return self._scaled("unembedding", read.unembedding(self._model)[0])
 
     @property
     def b_U(self) -> Float[Tensor, " d_vocab"]:
         """The unembedding's bias, zero where absent."""
         self._refuse("unembedding")
-        return read.unembedding(self._model)[1]
+        return self._scaled("unembedding", read.unembedding(self._model)[1])
 
     @property
     def final_norm(self) -> NormWeights:
@@ -133,7 +143,7 @@ class ModelWeights:
         outputs.
         """
         self._refuse("attention", checked_layer(self._model, layer))
-        return read.layer(self._model, layer)
+        return self._branch(read.layer(self._model, layer), layer)
 
     def ov(self, layer: int) -> OVWeights:
         """The value and output weights of a layer, also without queries and keys.
@@ -141,12 +151,32 @@ class ModelWeights:
         Raises InputError for a layer that does not exist or that the view cannot represent exactly.
         """
         self._refuse("ov", checked_layer(self._model, layer))
-        return read.ov(self._model, layer)
+        return self._branch(read.ov(self._model, layer), layer)
+
+    def outputs(self, layer: int) -> OutputWeights:
+        """What a layer makes of its heads' outputs. Raises InputError as `ov` does."""
+        self._refuse("outputs", checked_layer(self._model, layer))
+        return self._branch(read.outputs(self._model, layer), layer)
 
     def mlp(self, layer: int) -> MLPWeights | None:
         """The MLP weights of a layer; None without MLPs. Raises InputError as `ov` does."""
         self._refuse("mlp", checked_layer(self._model, layer))
-        return read.mlp(self._model, layer)
+        w = read.mlp(self._model, layer)
+        if w is None or ("mlp", layer) not in self._scales:
+            return w
+        W_out, b_out = (self._scaled("mlp", x, layer) for x in (w.W_out, w.b_out))
+        return replace(w, W_out=W_out, b_out=b_out)
+
+    def _branch(self, w: Branch, layer: int) -> Branch:
+        """Attention weights with the layer's multiplier."""
+        if ("outputs", layer) not in self._scales:
+            return w
+        W_O, b_O = (self._scaled("outputs", x, layer) for x in (w.W_O, w.b_O))
+        return replace(w, W_O=W_O, b_O=b_O)
+
+    def _scaled(self, part: str, x: Tensor, layer: int = -1) -> Tensor:
+        scale = self._scales.get((part, layer))
+        return x if scale is None else x * scale
 
     def _refuse(self, part: str, layer: int = -1) -> None:
         if (part, layer) in self._problems:

@@ -28,18 +28,15 @@ from torch import Tensor
 
 from interp_toolkit import plots
 from interp_toolkit.circuits.edges.passes.patched_pass import (
-    Blocks,
     Pass,
     PatchedModel,
     Reference,
     at_positions,
 )
-from interp_toolkit.circuits.edges.wiring import Stage
 from interp_toolkit.circuits.metrics.metrics import AnswerMetric
 from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.memory import rows_that_fit
-from interp_toolkit.models.weights.parts import NormWeights
 from interp_toolkit.results import Figure
 
 STEPS = 8  # of the integral over the input; EAP-IG's authors use 5
@@ -72,7 +69,8 @@ def attribute(
         InputError: a metric without a gradient.
     """
     writes = whole.trace.writes
-    changes = torch.stack([there - own for there, own in zip(reference, writes, strict=True)])
+    alone = torch.eye(len(writes), dtype=torch.bool)
+    changes = engine.changes(writes, reference, range(len(writes)), alone)
     gradients: list[Tensor] = []
     for i in range(steps):
         start = writes[0] + (i + 0.5) / steps * changes[0]
@@ -109,13 +107,14 @@ def _gradients(
             if stage.kind == "attention":
                 projected = blocks.projected(stage.layer, read)
                 taps.extend(projected)
-                write = blocks.heads(stage.layer, read, projected, None, apart=False)[0]
-                total = total + write + blocks.layers[stage.layer].b_O
+                write = blocks.heads(stage.layer, read, projected, None, apart=False)
+                total = total + engine.added(stage, write)
                 continue
             tap = read.clone()  # this reader's own, apart from what else reads the stream
             taps.append(tap)
-            if stage.kind == "mlp":
-                total = total + blocks.mlp(stage.layer, tap, None)
+            if stage.kind != "logits":
+                compute = blocks.mlp if stage.kind == "mlp" else blocks.mixed
+                total = total + compute(stage.layer, tap, None)
         metric = value(blocks.unembed(at_positions(taps[-1], positions))).sum()
         if not metric.requires_grad:
             raise InputError(
@@ -124,30 +123,11 @@ def _gradients(
             )
         at = iter(torch.autograd.grad(metric, taps))
     return [
-        _pulled_back(blocks, stage, read, [next(at) for _ in range(3)])
+        blocks.pulled_back(stage.layer, read, [next(at) for _ in range(3)])
         if stage.kind == "attention"
         else next(at)[None]
         for stage, read in zip(engine.wiring.stages, reads, strict=True)
     ]
-
-
-def _pulled_back(blocks: Blocks, stage: Stage, read: Stream, at: list[Tensor]) -> Gradient:
-    """Gradients at each head's inputs, from those at its queries, keys and values."""
-    w = blocks.layers[stage.layer]
-    behind = [
-        torch.einsum("bphd,hmd->hbpm", gradient, W)
-        for gradient, W in zip(at, (w.W_Q, w.W_K, w.W_V), strict=True)
-    ]
-    return _through(w.norm, read, torch.cat(behind))
-
-
-def _through(norm: NormWeights, x: Stream, behind: Gradient) -> Gradient:
-    """The gradient before a norm, from the gradient after it."""
-    if norm.kind is None:
-        return behind
-    pull = torch.func.vjp(norm, x)[1]
-    in_front: Tensor = torch.vmap(lambda gradient: pull(gradient)[0])(behind)
-    return in_front
 
 
 ROWS = 4  # that are patched
@@ -202,7 +182,8 @@ def patched_stream(
         return None
     n_pos, n = prompts.n_pos, engine.wiring.n_layers
     layers = sorted({round(i) for i in np.linspace(0, n - 1, min(n, MOST_LAYERS))})
-    at_layer = {s.layer: i for i, s in enumerate(engine.wiring.stages) if s.kind == "attention"}
+    stages = enumerate(engine.wiring.stages)
+    at_layer = {s.layer: i for i, s in stages if s.kind in ("attention", "mixer")}
     effect = np.empty((len(layers), n_pos))
     row_bytes = len(rows) * engine.bytes_from_stream(n_pos)
     at_once = min(rows_that_fit(memory, row_bytes, n_pos), n_pos)

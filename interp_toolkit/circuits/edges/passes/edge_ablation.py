@@ -117,9 +117,10 @@ class SubcircuitPass:
         changes: dict[int, Stream],
     ) -> list[Stream]:
         """The outputs of these nodes of a stage."""
-        if stage.kind == "mlp":
+        if stage.kind != "attention":
             x = self._read(read, inputs.get((writers[0], None), ()), changes)
-            return [self._blocks.mlp(stage.layer, x.expand_as(self._embedded), None)]
+            compute = self._blocks.mlp if stage.kind == "mlp" else self._blocks.mixed
+            return [compute(stage.layer, x.expand_as(self._embedded), None)]
         heads = [int(node.head or 0) for node in writers]
         plain = self._reference_projections(stage.layer, read)
         writes, reads = [], dict[tuple[int, ...], Tensor]()  # readers often have equal sources
@@ -149,10 +150,16 @@ class SubcircuitPass:
         """A reader's input: the reference values, and the changes of its included sources."""
         if not sources:
             return read
-        total = read + changes[sources[0]]
-        for source in sources[1:]:
+        normed = [source for source in sources if source in self._engine.normed]
+        plain = [source for source in sources if source not in self._engine.normed]
+        total = read + 0 if not plain else read + changes[plain[0]]
+        for source in plain[1:]:
             total += changes[source]
-        return total
+        if not normed:
+            return total
+        other = {i: self._reference[i] + changes[i] for i in normed}
+        every = torch.ones(1, len(normed), dtype=torch.bool)
+        return total + self._engine.changes(self._reference, other, normed, every)[0]
 
     def _reference_projections(self, layer: int, read: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if layer not in self._projected:
@@ -162,18 +169,16 @@ class SubcircuitPass:
 
     def _reference_reads(self) -> list[Float[Tensor, "*row pos d_model"]]:
         """The input of each stage with all its edges ablated."""
-        total, reads = self._reference[0], list[Tensor]()
+        total, reads, written = self._reference[0], list[Tensor](), [self._reference[0]]
         for stage, following in pairwise([*self._wiring.stages, None]):
             assert stage is not None
             beside = self._wiring.beside_attention(stage)
             reads.append(reads[-1] if beside else total)
-            if stage.kind == "attention":
-                total = total + self._blocks.layers[stage.layer].b_O
             if following is not None:
-                begin = stage.n_sources + (self._wiring.n_heads if beside else 0)
-                end = begin + (self._wiring.n_heads if stage.kind == "attention" else 1)
-                for i in range(begin, end):
-                    total = total + self._reference[i]
+                begin = len(written)
+                end = begin + len({node for node, _ in self._wiring.readers(stage)})
+                written.extend(self._reference[begin:end])
+                total = total + self._engine.added(stage, written[begin:end])
         return reads
 
 

@@ -1,0 +1,357 @@
+"""The nodes of a circuit, computed: attention by head, MLPs and other mixers, the unembedding.
+
+Each part is computed from the view of the weights where that agrees with the model, which is fast,
+and else by the model's own modules (`models.running.layers`), whatever they do. The output of a
+head is what it adds to the sum over heads; `Blocks.added` makes of that sum what the layer adds to
+the residual stream: with the output bias, and behind a norm where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp_toolkit.circuits.edges.wiring import Wiring
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.running.layers import Attention, ModelLayers, Projected, Stream
+from interp_toolkit.models.weights.parts import (
+    LayerWeights,
+    MLPWeights,
+    NormWeights,
+    OutputWeights,
+    converted,
+    mixed,
+    neurons,
+    plain_activation,
+    projected,
+    soft_capped,
+)
+from interp_toolkit.models.weights.precision import at_least_single
+from interp_toolkit.models.weights.view import ModelWeights, weights
+
+MOST_AT_ONCE = 2**24  # numbers of a residual stream for which gradients are pulled back at once
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """A change of the input of some readers of a stage.
+
+    Attributes:
+        readers: their indices among the stage's readers: for attention the query inputs of all
+            heads, then the key inputs, then the value inputs; ascending, each once.
+        delta: the change of each reader's input.
+    """
+
+    readers: Int[Tensor, " n"]
+    delta: Float[Tensor, "n row pos d_model"]
+
+
+class _Heads(Protocol):
+    """How a layer's attention is computed."""
+
+    def projected(self, x: Stream) -> Projected:
+        """Queries, keys and values of every query head."""
+        ...
+
+    def project(
+        self, channel: int, x: Float[Tensor, "n row pos d_model"], heads: list[int]
+    ) -> Float[Tensor, "row pos n d_head"]:
+        """Queries (channel 0), keys (1) or values (2) of some heads, each from its own input."""
+        ...
+
+    def z(
+        self, q: Tensor, k: Tensor, v: Tensor, heads: list[int] | None
+    ) -> Float[Tensor, "row pos head d_value"]:
+        """The outputs of these heads before the output projection (None: of all)."""
+        ...
+
+    def pulled_back(
+        self, x: Stream, gradients: Sequence[Tensor]
+    ) -> Float[Tensor, "reader row pos d_model"]:
+        """Gradients at each reader's input, from those at queries, keys and values."""
+        ...
+
+
+class _WeightHeads:
+    """Attention from the weights."""
+
+    def __init__(self, w: LayerWeights):
+        self._w = w
+
+    def projected(self, x: Stream) -> Projected:
+        x = self._w.norm(x)
+        q, k, v = (projected(x, W, b) for W, b in self._w.projections)
+        return q, k, v
+
+    def project(self, channel: int, x: Tensor, heads: list[int]) -> Tensor:
+        W, b = self._w.projections[channel]
+        return torch.einsum("nbpm,nmd->bpnd", self._w.norm(x), W[heads]) + b[heads]
+
+    def z(self, q: Tensor, k: Tensor, v: Tensor, heads: list[int] | None) -> Tensor:
+        return mixed(self._w.pattern(self._w.scores(q, k, heads)), v)
+
+    def pulled_back(self, x: Stream, gradients: Sequence[Tensor]) -> Tensor:
+        behind = [
+            torch.einsum("bphd,hmd->hbpm", gradient, W)
+            for gradient, (W, _) in zip(gradients, self._w.projections, strict=True)
+        ]
+        return _through(self._w.norm, x, torch.cat(behind))
+
+
+class _ModuleHeads:
+    """Attention by the model's own module."""
+
+    def __init__(self, attention: Attention):
+        self._attention, self._n_heads = attention, attention.layers.n_heads
+
+    def projected(self, x: Stream) -> Projected:
+        q, k, v = (at_least_single(part) for part in self._attention.projected(x))
+        return q, k, v
+
+    def project(self, channel: int, x: Tensor, heads: list[int]) -> Tensor:
+        every = self.projected(x.flatten(0, 1))[channel].unflatten(0, x.shape[:2])
+        return torch.stack([every[i, :, :, head] for i, head in enumerate(heads)], dim=2)
+
+    def z(self, q: Tensor, k: Tensor, v: Tensor, heads: list[int] | None) -> Tensor:
+        if heads is None:
+            return at_least_single(self._attention.z(q, k, v))
+        every = [x.new_zeros(*x.shape[:2], self._n_heads, x.shape[3]) for x in (q, k, v)]
+        at = torch.tensor(heads, device=q.device)
+        of = [whole.index_copy(2, at, x) for whole, x in zip(every, (q, k, v), strict=True)]
+        return at_least_single(self._attention.z(of[0], of[1], of[2])[:, :, heads])
+
+    def pulled_back(self, x: Stream, gradients: Sequence[Tensor]) -> Tensor:
+        at_once = max(1, MOST_AT_ONCE // x.numel())
+        parts = []
+        for channel, gradient in enumerate(gradients):
+            for some in torch.split(torch.arange(self._n_heads), at_once):
+                with torch.enable_grad():
+                    copies = x.detach().expand(len(some), *x.shape).clone().requires_grad_()
+                    read = self.project(channel, copies, some.tolist())
+                    parts.append(torch.autograd.grad(read, copies, gradient[:, :, some])[0])
+        return torch.cat(parts)
+
+
+class Blocks:
+    """The nodes' computations.
+
+    Raises InputError for layers that normalize the residual stream behind each addition (BERT), and
+    for a part that neither the weights nor the modules give.
+
+    Attributes:
+        n_layers, n_heads, d_model: sizes; d_vocab: number of logits.
+        attention: whether each layer has attention heads; else it is one node in front of its MLP,
+            or with it.
+        has_mlp: whether each layer has an MLP (or experts) of its own.
+        parallel: whether MLPs read what attention of the same layer reads.
+        normed: layers with a norm behind the sum over heads.
+        wiring: the nodes and edges.
+    """
+
+    def __init__(self, model: Any, *, by_modules: bool = False):
+        view = weights(model)
+        self.n_layers, self.n_heads, self.d_model = view.n_layers, view.n_heads, view.d_model
+        self.parallel = bool(getattr(model.cfg, "parallel_attn_mlp", False))
+        self.d_vocab = int(getattr(model.cfg, "d_vocab_out", 0) or view.d_vocab)
+        self._modules = _Late(model)
+        self._heads: dict[int, _Heads] = {}
+        self._out: dict[int, OutputWeights] = {}
+        self._mlps: dict[int, MLPWeights] = {}
+        self.attention, self.has_mlp = [], []
+        for layer in range(self.n_layers):
+            self._read_attention(view, layer, by_modules=by_modules)
+            self._read_mlp(view, layer, by_modules=by_modules)
+        self.normed = {n for n, w in self._out.items() if w.post_norm.kind is not None}
+        self.wiring = Wiring(
+            n_layers=self.n_layers,
+            n_heads=self.n_heads,
+            d_model=self.d_model,
+            mlps=tuple(self.has_mlp),
+            parallel=self.parallel,
+            mixers=frozenset(n for n, has in enumerate(self.attention) if not has),
+        )
+        self._unembed = None if by_modules else _unembedding(view)
+
+    def _read_attention(self, view: ModelWeights, layer: int, *, by_modules: bool) -> None:
+        try:
+            w = _wide(view.layer(layer))
+            self._heads[layer], self._out[layer] = _WeightHeads(w), w
+        except InputError:
+            w = None
+        if w is None or by_modules:
+            layers = self._modules.layers
+            self.attention.append(layers.kind(layer) == "attention")
+            if not self.attention[-1]:
+                return
+            self._heads[layer] = _ModuleHeads(layers.attention(layer))
+            self._out[layer] = _wide(view.outputs(layer))
+        else:
+            self.attention.append(True)
+        if self._out[layer].residual_norm.kind is not None:
+            raise InputError(
+                f"layer {layer} normalizes the residual stream after each addition, so a node's "
+                "input is not the sum of earlier outputs and edges cannot be ablated"
+            )
+
+    def _read_mlp(self, view: ModelWeights, layer: int, *, by_modules: bool) -> None:
+        try:
+            mlp = None if by_modules else view.mlp(layer)
+            if mlp is not None and plain_activation(mlp.act_fn) is not None:
+                self._mlps[layer] = _wide(mlp)
+            if not by_modules and (mlp is None or layer in self._mlps) and self.attention[layer]:
+                self.has_mlp.append(mlp is not None)
+                return
+        except InputError:
+            pass
+        self.has_mlp.append(self._modules.layers.has_mlp(layer))
+
+    @property
+    def widest_mlp(self) -> int:
+        """Numbers per position inside the widest MLP."""
+        cfg = self._modules.model.cfg
+        inside = [w.W_in.shape[1] for w in self._mlps.values()]
+        if any(self.has_mlp) and len(inside) < sum(self.has_mlp):
+            at_once = int(getattr(cfg, "experts_per_token", None) or 1)
+            inside.append(at_once * int(getattr(cfg, "d_mlp", None) or 4 * self.d_model))
+        return max(inside, default=0)
+
+    def projected(self, layer: int, x: Stream) -> Projected:
+        """Queries, keys and values of every head, with nothing added."""
+        return self._heads[layer].projected(x)
+
+    def project(
+        self, layer: int, channel: int, x: Float[Tensor, "n row pos d_model"], heads: list[int]
+    ) -> Float[Tensor, "row pos n d_head"]:
+        """Queries (channel 0), keys (1) or values (2) of some heads, each from its own input."""
+        return self._heads[layer].project(channel, x, heads)
+
+    def heads(
+        self, layer: int, x: Stream, plain: Projected, change: Change | None, *, apart: bool
+    ) -> list[Stream]:
+        """The output of each head, before what the layer does with their sum.
+
+        Args:
+            layer: the layer.
+            x: the residual stream that the layer reads.
+            plain: `projected(layer, x)`.
+            change: the change of x for some readers.
+            apart: whether to keep the heads apart; False: their sum.
+        """
+        q, k, v = plain if change is None else self._altered(layer, x, plain, change)
+        if apart:
+            return list(self.attend(layer, q, k, v).unbind(0))
+        z = self._heads[layer].z(q, k, v, None)
+        return [z.flatten(-2) @ self._out[layer].W_O.flatten(0, 1)]
+
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, heads: list[int] | None = None
+    ) -> Float[Tensor, "head row pos d_model"]:
+        """Outputs of the given heads from their queries, keys and values (None: all heads)."""
+        z, W_O = self._heads[layer].z(q, k, v, heads), self._out[layer].W_O
+        W_O = W_O if heads is None else W_O[heads]
+        return torch.stack([z[:, :, i] @ W for i, W in enumerate(W_O)])
+
+    def pulled_back(self, layer: int, x: Stream, gradients: Sequence[Tensor]) -> Tensor:
+        """Gradients at each reader's input, from those at queries, keys and values."""
+        return self._heads[layer].pulled_back(x, gradients)
+
+    def added(
+        self, layer: int, summed: Float[Tensor, "*row pos d_model"]
+    ) -> Float[Tensor, "*row pos d_model"]:
+        """What an attention layer adds to the residual stream, for a sum over its heads."""
+        w = self._out[layer]
+        return w.post_norm(summed + w.b_O)
+
+    def _altered(self, layer: int, x: Stream, plain: Projected, change: Change) -> Projected:
+        """The projections, with those of the changed readers made again."""
+        altered, n = [], self.n_heads
+        for c, out in enumerate(plain):
+            here = (change.readers >= c * n) & (change.readers < (c + 1) * n)
+            if bool(here.any()):
+                heads = change.readers[here] - c * n
+                again = self.project(layer, c, x + change.delta[here], heads.tolist())
+                out = out.index_copy(2, heads, again)
+            altered.append(out)
+        q, k, v = altered
+        return q, k, v
+
+    def mixed(self, layer: int, x: Stream, change: Change | None) -> Stream:
+        """The output of a layer without attention heads, before its MLP if it has one."""
+        x = x if change is None else x + change.delta[0]
+        return at_least_single(self._modules.layers.mixed(layer, x))
+
+    def mlp(self, layer: int, x: Stream, change: Change | None) -> Stream:
+        """The output of an MLP, its output bias included."""
+        x = x if change is None else x + change.delta[0]
+        w = self._mlps.get(layer)
+        if w is None:
+            return at_least_single(self._modules.layers.mlp(layer, x))
+        return w.post_norm(neurons(w, w.norm(x)) @ w.W_out + w.b_out)
+
+    def largest_logit(self, x: Stream) -> float:
+        """An upper bound of the size of any logit, without biases and before cancellation."""
+        if self._unembed is None:
+            return 0.0
+        read = torch.linalg.vector_norm(self._unembed.norm(x), dim=-1).max()
+        return float(read * torch.linalg.vector_norm(self._unembed.W_U, dim=0).max())
+
+    def unembed(self, x: Stream) -> Float[Tensor, "row pos d_vocab"]:
+        """The logits."""
+        if self._unembed is None:
+            return at_least_single(self._modules.layers.logits(x))
+        w = self._unembed
+        return soft_capped(w.norm(x) @ w.W_U + w.b_U, w.cap)
+
+
+class _Late:
+    """The model's layers as modules, made when a part needs them."""
+
+    def __init__(self, model: Any):
+        self.model = model
+        self._layers: ModelLayers | None = None
+
+    @property
+    def layers(self) -> ModelLayers:
+        self._layers = self._layers or ModelLayers(self.model)
+        return self._layers
+
+
+@dataclass(frozen=True, eq=False)
+class _Unembedding:
+    norm: NormWeights
+    W_U: Tensor
+    b_U: Tensor
+    cap: float | None
+
+
+def _unembedding(view: ModelWeights) -> _Unembedding | None:
+    """The unembedding's weights; None if the view does not give them."""
+    try:
+        W_U, b_U = _wide_tensor(view.W_U), _wide_tensor(view.b_U)
+        return _Unembedding(_wide(view.final_norm), W_U, b_U, view.logit_soft_cap)
+    except InputError:
+        return None
+
+
+def _through(norm: NormWeights, x: Stream, behind: Tensor) -> Tensor:
+    """The gradient before a norm, from the gradient after it."""
+    if norm.kind is None:
+        return behind
+    pull = torch.func.vjp(norm, x)[1]
+    in_front: Tensor = torch.vmap(lambda gradient: pull(gradient)[0])(behind)
+    return in_front
+
+
+def _wide(parts: Any) -> Any:
+    """The same weights in float32 or float64: sums over edges lose too much in half precision."""
+    return converted(parts, _wide_tensor)
+
+
+def _wide_tensor(values: Tensor) -> Tensor:
+    """The values detached, in at least single precision."""
+    return at_least_single(values).detach()
