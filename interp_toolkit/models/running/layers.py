@@ -28,10 +28,10 @@ from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.restart import can_restart, run_from
 
 Stream = Float[Tensor, "row pos d_model"]
-#: queries, keys and values of every query head
+#: queries (with a head's gate, if it has one), keys and values of every query head
 Projected = tuple[
     Float[Tensor, "row pos head d_query"],
-    Float[Tensor, "row pos head d_query"],
+    Float[Tensor, "row pos head d_key"],
     Float[Tensor, "row pos head d_value"],
 ]
 

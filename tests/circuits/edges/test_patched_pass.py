@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from interp_studies.challenge.families.planted import planted_case
-from interp_toolkit.circuits.edges.passes import patched_pass
+from interp_toolkit.circuits.edges.passes import blocks
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.wiring import Edge, Node
 from interp_toolkit.errors import InputError
@@ -18,7 +18,7 @@ from interp_toolkit.models.weights.view import weights
 KINDS = (
     *("own", "own-rotary", "own-bare", "hooked", "hooked-rotary", "hooked-parallel"),
     *("native", "native-rotary", "gpt2", "gpt2-folded", "gpt2-folder", "llama", "neox"),
-    *("alibi", "bloom"),
+    *("alibi", "bloom", "gemma2", "qwen3", "mla"),
 )
 
 
@@ -53,40 +53,34 @@ def test_a_rows_own_writes_as_reference_change_nothing(zoo, tokens, kind):
     torch.testing.assert_close(logits, whole.logits, atol=2e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "gemma2",
-        "qwen3",
-        "mla",
-    ],
-)
-def test_what_cannot_be_taken_apart_is_refused_by_name(zoo, kind, texts):
-    with pytest.raises(InputError, check=texts):
-        PatchedModel(zoo(kind))
-
-
 def test_a_stream_that_is_no_sum_is_refused(zoo, monkeypatch, texts):
     real = weights(zoo("own"))
     layer = dataclasses.replace(real.layer(0), residual_norm=NormWeights("LN"))
-    monkeypatch.setattr(patched_pass, "weights", lambda model: real)
+    monkeypatch.setattr(blocks, "weights", lambda model: real)
     monkeypatch.setattr(real, "layer", lambda number: layer)
     with pytest.raises(InputError, check=texts):
         PatchedModel(zoo("own"))
 
 
-def test_a_pass_that_is_not_the_models_is_refused(zoo, monkeypatch, texts):
+def test_weights_that_are_not_the_models_are_not_used(zoo, tokens, monkeypatch):
     silu = torch.nn.functional.silu
-    monkeypatch.setattr(patched_pass, "neurons", lambda w, x: silu(x @ w.W_in + w.b_in))
+    monkeypatch.setattr(blocks, "neurons", lambda w, x: silu(x @ w.W_in + w.b_in))
+    model = zoo("own")
+    logits = PatchedModel(model).whole(tokens).logits
+    torch.testing.assert_close(logits, run(model, tokens), atol=2e-5, rtol=1e-5)
+
+
+def test_parts_that_are_not_the_models_are_refused(zoo, monkeypatch, texts):
+    monkeypatch.setattr(blocks.Blocks, "mlp", lambda self, layer, x, change: 2 * x)
     with pytest.raises(InputError, check=texts):
         PatchedModel(zoo("own"))
 
 
-def test_an_activation_unlike_its_name_is_noticed(zoo, monkeypatch):
+def test_an_activation_unlike_its_name_is_the_models_own(zoo, tokens, monkeypatch):
     model = zoo("own")
     monkeypatch.setattr(model.blocks[0].mlp, "activation", torch.nn.functional.silu)
-    with pytest.raises(InputError, match="layer 0"):
-        PatchedModel(model)
+    logits = PatchedModel(model).whole(tokens).logits
+    torch.testing.assert_close(logits, run(model, tokens), atol=2e-5, rtol=1e-5)
 
 
 def test_half_precision_is_computed_in_single(zoo, tokens):

@@ -1,0 +1,177 @@
+"""Edges of many families of models against transformers' own modules.
+
+Truth is made by hooks on the original: columns of the output projection's input are those of one
+head; what a head reads in one channel is the input of that projection.
+"""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+
+from interp_toolkit.circuits.edges.passes.attribution import attribute
+from interp_toolkit.circuits.edges.passes.edge_ablation import SubcircuitPass
+from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
+from interp_toolkit.circuits.edges.wiring import Edge, Node
+from interp_toolkit.errors import InputError
+from interp_toolkit.testing.families import loaded
+
+#: family -> where the stream between attention and MLP can be seen; None: they are parallel
+MIDDLE = {
+    "Llama": "post_attention_layernorm",
+    "Mixtral": "post_attention_layernorm",
+    "Qwen3": "post_attention_layernorm",
+    "Granite": "post_attention_layernorm",
+    "GptOss": "post_attention_layernorm",
+    "Gemma2": "pre_feedforward_layernorm",
+    "Gemma3": "pre_feedforward_layernorm",
+    "Olmo2": "mlp",
+    "Cohere": None,
+}
+ELSEWHERE = ("GPTNeo", "GPTJ", "OPT", "Bloom", "DeepseekV3", "Qwen3Next", "Lfm2", "Mamba")
+
+
+@functools.cache
+def case(family):
+    try:
+        original, model = loaded(family)
+    except (InputError, AttributeError) as error:
+        pytest.skip(f"{family} does not load here: {error}")
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(3, 50, (3, 10), generator=generator)
+    corrupted = tokens.clone()
+    corrupted[:, 4:7] = torch.randint(3, 50, (3, 3), generator=generator)
+    engine = PatchedModel(model)
+    return original, engine, tokens, engine.whole(tokens), engine.whole(corrupted), corrupted
+
+
+@torch.no_grad()
+def logits_of(original, tokens, hooks=()):
+    """The original's logits, with (module, input or output, function) in place."""
+    handles = []
+    for module, which, function in hooks:
+        if which == "input":
+            handles.append(
+                module.register_forward_pre_hook(
+                    lambda module, args, f=function: (f(args[0]), *args[1:])
+                )
+            )
+        else:
+            handles.append(module.register_forward_hook(lambda m, args, out, f=function: f(out)))
+    try:
+        return original(tokens).logits
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def seen(original, tokens, modules, hooks=()):
+    """The inputs of some modules."""
+    values = {}
+    watch = [(m, "input", lambda x, m=m: values.setdefault(m, x.clone())) for m in modules]
+    logits_of(original, tokens, [*hooks, *watch])
+    return [values[m] for m in modules]
+
+
+def close(ours, truth):
+    """Equal up to rounding of float32 over a few layers."""
+    torch.testing.assert_close(ours, truth, atol=5e-5 * float(truth.abs().max()), rtol=0)
+
+
+@pytest.mark.parametrize("family", [*MIDDLE, *ELSEWHERE])
+def test_all_edges_are_the_model_and_none_the_corrupted_one(family):
+    original, engine, tokens, whole, other, corrupted = case(family)
+    close(whole.logits, logits_of(original, tokens))
+    gone = engine.logits(whole, other.trace.writes, engine.wiring.edges)
+    close(gone, logits_of(original, corrupted))
+    alone = SubcircuitPass(engine, whole.trace.writes[0], other.trace.writes)
+    close(alone.logits(engine.wiring.edges), whole.logits)
+
+
+@pytest.mark.parametrize("family", [*MIDDLE, *ELSEWHERE])
+def test_the_rest_ablated_is_the_circuit_alone(family):
+    _, engine, _, whole, other, _ = case(family)
+    drawn = np.random.default_rng(2).random(len(engine.wiring.edges)) < 0.5
+    inside = engine.wiring.masked(drawn)
+    alone = SubcircuitPass(engine, whole.trace.writes[0], other.trace.writes).logits(inside)
+    close(alone, engine.logits(whole, other.trace.writes, engine.wiring.masked(~drawn)))
+
+
+def parts(original, layer, head, n_heads):
+    """The layer, its attention and the columns of one head in the output projection's input."""
+    block = original.model.layers[layer]
+    width = block.self_attn.o_proj.in_features // n_heads
+    return block, block.self_attn, slice(head * width, (head + 1) * width)
+
+
+def put(columns, z):
+    def replaced(x):
+        x = x.clone()
+        x[..., columns] = z[..., columns]
+        return x
+
+    return replaced
+
+
+@pytest.mark.parametrize("family", list(MIDDLE))
+@pytest.mark.parametrize("head", [0, 3])
+def test_a_head_s_edges_are_the_head_replaced(family, head):
+    original, engine, tokens, whole, other, corrupted = case(family)
+    source = Node("head", 0, head)
+    _, attn, columns = parts(original, 0, head, engine.wiring.n_heads)
+    (z,) = seen(original, corrupted, [attn.o_proj])
+    truth = logits_of(original, tokens, [(attn.o_proj, "input", put(columns, z))])
+    assert (truth - whole.logits).abs().max() > 1e-3
+    close(engine.without(whole, other.trace.writes, source), truth)
+    outgoing = [edge for edge in engine.wiring.edges if edge.source == source]
+    close(engine.logits(whole, other.trace.writes, outgoing), truth)
+
+
+@pytest.mark.parametrize("family", list(MIDDLE))
+@pytest.mark.parametrize("channel", ["q", "k", "v"])
+def test_an_edge_between_heads_is_the_replaced_input_of_one_projection(family, channel):
+    original, engine, tokens, whole, other, corrupted = case(family)
+    source, target = Node("head", 0, 1), Node("head", 1, 2)
+    first, attn, columns = parts(original, 0, 1, engine.wiring.n_heads)
+    second, reading, own = parts(original, 1, 2, engine.wiring.n_heads)
+    (z,) = seen(original, corrupted, [attn.o_proj])
+    middle = second if MIDDLE[family] is None else getattr(first, MIDDLE[family])
+    replaced = [(attn.o_proj, "input", put(columns, z))]
+    (before,), (after,) = seen(original, tokens, [middle]), seen(original, tokens, [middle], replaced)
+    (read,) = seen(original, tokens, [second])
+    with torch.no_grad():
+        x = read + after - before
+        x = x if family == "Olmo2" else second.input_layernorm(x)
+    projection = getattr(reading, f"{channel}_proj")
+    (altered,) = seen(original, tokens, [reading.o_proj], [(projection, "input", lambda old: x)])
+    truth = logits_of(original, tokens, [(reading.o_proj, "input", put(own, altered))])
+    edge = Edge(source, target, channel)
+    assert (truth - whole.logits).abs().max() > 1e-4
+    close(engine.logits(whole, other.trace.writes, [edge]), truth)
+
+
+@pytest.mark.parametrize("family", ["Qwen3", "Gemma2", "Olmo2", "DeepseekV3", "Lfm2", "Granite"])
+def test_attribution_is_the_derivative_of_small_ablations(family):
+    _, engine, _, whole, other, _ = case(family)
+    own = whole.trace.writes
+    small = [w + 1e-3 * (r - w) for w, r in zip(own, other.trace.writes, strict=True)]
+
+    def value(logits):
+        return logits[:, -1, 5] - logits[:, -1, 9]
+
+    estimates = attribute(engine, whole, small, value, None, 1)
+    largest = estimates.abs().mean(0).topk(5).indices.tolist()
+    edges = [engine.wiring.edges[i] for i in largest]
+    truth = [value(engine.logits(whole, small, [edge])) - value(whole.logits) for edge in edges]
+    truth = torch.stack(truth, dim=1)
+    torch.testing.assert_close(
+        estimates[:, largest], truth, atol=0.02 * float(truth.abs().max()), rtol=0
+    )
+
+
+def test_layers_without_heads_are_one_node():
+    _, engine, *_ = case("Lfm2")
+    names = {node.name for node in engine.wiring.writers}
+    assert {"x0", "m0", "a1.h0", "m1"} <= names
+    assert "a0.h0" not in names
