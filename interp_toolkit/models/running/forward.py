@@ -57,12 +57,15 @@ def attached(model: Model, hooks: Iterable[tuple[Any, Hook]]) -> Iterator[None]:
 
     The arguments are hook points, not names: on a bridge, `model.hooks` lists all names again for
     each hook, which costs more than the forward pass. In a model that is spread over several
-    devices, hooks read and return activations on the device of its first parameter.
+    devices, hooks read and return activations on the device of its first parameter. Hooks read and
+    return queries, keys, values and head outputs as [row pos head d], also of latent attention.
     """
-    device = device_of(model)
+    device, forms = device_of(model), _forms(model)
     added: list[tuple[Any, Any]] = []
     try:
         for point, hook in hooks:
+            form = forms.get(id(point))
+            hook = hook if form is None else _in_form(hook, *form)
             point.add_hook(_reading_on(device, hook))
             added.append((point, point.fwd_hooks[-1]))
         yield
@@ -70,6 +73,45 @@ def attached(model: Model, hooks: Iterable[tuple[Any, Hook]]) -> Iterator[None]:
         for point, handle in added:
             handle.hook.remove()
             point.fwd_hooks = [other for other in point.fwd_hooks if other is not handle]
+
+
+Form = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]
+
+
+@once
+def _forms(model: Model) -> dict[int, Form]:
+    """Hook points whose values are not [row pos head d], with the change to that and back.
+
+    Bridges have queries, keys and values of latent attention as [row head pos d]; they split its
+    head outputs, whose size per head is not `cfg.d_head`, into heads of that size.
+    """
+    turned: Form = (lambda x: x.transpose(1, 2), lambda x, _: x.transpose(1, 2))
+    forms: dict[int, Form] = {}
+    for block in getattr(model, "blocks", ()):
+        attn = getattr(block, "_modules", {}).get("attn")
+        if "mla" not in type(attn).__name__.lower():
+            continue
+        n_heads = int(cast("Any", model).cfg.n_heads)
+        split: Form = (
+            lambda x, n=n_heads: x.flatten(2).unflatten(2, (n, -1)),  # type: ignore[misc]
+            lambda x, before: x.reshape(before.shape),
+        )
+        names = {"hook_q": turned, "hook_k": turned, "hook_v": turned, "hook_z": split}
+        forms |= {id(getattr(attn, name)): form for name, form in names.items()}
+    return forms
+
+
+def _in_form(
+    function: Hook, to: Callable[[Tensor], Tensor], back: Callable[[Tensor, Tensor], Tensor]
+) -> Hook:
+    """A hook function that reads and returns values in another form."""
+
+    def formed(value: Any, hook: Any) -> Any:
+        seen = to(value)
+        edited = function(seen, hook=hook)
+        return back(seen if edited is None else edited, value)
+
+    return formed
 
 
 def _reading_on(device: torch.device, function: Hook) -> Hook:
