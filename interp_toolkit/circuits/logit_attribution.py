@@ -1,10 +1,11 @@
 """Direct logit attribution: direct effects of heads and MLPs on the answer's logit.
 
 The residual stream at the answer position is a sum over embeddings, heads, attention biases and
-MLPs. With the final norm's scale fixed to that of the forward pass, the logit before a soft cap is
-a sum over these and the biases of norm and unembedding. The metric is the logit difference, answer
-− wrong, or the answer's logit if there are no wrong answers: an output w reads d · w on the
-direction d of its prompt's answer. Only the part of this effect that varies with the answer is
+MLPs (a layer without attention heads is one summand). With the scale of the final norm, and of
+norms behind the sum over heads, fixed to that of the forward pass, the logit before a soft cap is a
+sum over these and the biases of norm and unembedding. The metric is the logit difference, answer −
+wrong, or the answer's logit if there are no wrong answers: an output w reads d · w on the direction
+d of its prompt's answer. Only the part of this effect that varies with the answer is
 specific to it, the covariance over prompts
 
     mean(w_i · d_i) − mean(w) · mean(d) = mean((w_i − mean w) · (d_i − mean d)),
@@ -32,12 +33,11 @@ from pydantic import Field
 from torch import Tensor
 
 from interp_toolkit import plots
-from interp_toolkit.circuits.metrics.prompts import repeated_answers
+from interp_toolkit.circuits.metrics.prompts import prompts_from_data, repeated_answers
 from interp_toolkit.circuits.roles import analysis as roles
 from interp_toolkit.circuits.roles.permuted import orders, permutation_p_values, smallest_p
 from interp_toolkit.circuits.roles.reading import (
     Queries,
-    norm_scale,
     queries_of,
     readout,
 )
@@ -162,28 +162,28 @@ def attribute(
     apart = of_slot - of_slot.mean(0)
     asked_rows = asked.reshape(-1, slots)
     others = orders(asked_rows, seed)
-    streams, mlps = contributions.streams(view), not getattr(model.cfg, "attn_only", False)
+    parts_of = contributions.ResidualParts(model, view)
+    streams = parts_of.streams
     data = FeatureData(
         queries.tokens, np.zeros((len(queries), 0), bool), (), positions=queries.position
     )
     effects, lens = dict[ResidualPart, np.ndarray](), np.empty((len(streams), len(queries)))
     sums, permuted = dict[ResidualPart, Tensor](), dict[ResidualPart, np.ndarray]()
     scale = np.empty(len(queries))
-    for batch in activations(model, data, contributions.part_hooks(view), memory=memory):
+    for batch in activations(model, data, parts_of.hooks, memory=memory):
         rows = batch.index.numpy()
         tokens = queries.tokens[rows, queries.position[rows]]
         towards = directions[asked[rows]]
-        scales = [norm_scale(view.final_norm, batch[hook].double()).cpu() for hook in streams]
+        scales = [view.final_norm.scale(batch[hook].double()).cpu() for hook in streams]
         scale[rows] = scales[-1].numpy()
-        parts = contributions.residual_parts(view, batch, torch.from_numpy(tokens), mlps=mlps)
-        for part, output in parts:
+        for part, output in parts_of.of(batch, torch.from_numpy(tokens)):
             written = output.cpu().double()
             held = effects.setdefault(part, np.empty((2, len(queries))))
             held[0, rows] = ((written * towards).sum(-1) / scales[-1]).numpy()
             held[1, rows] = (written * apart.flatten(0, 1)[rows]).sum(-1).numpy()
             held_sums = sums.setdefault(part, torch.zeros(slots, written.shape[-1]).double())
             held_sums.index_add_(0, torch.from_numpy(rows % slots), written)
-            if part.kind in ("head", "mlp"):
+            if part.kind in ("head", "mixer", "mlp"):
                 reads = (written @ directions.mT).numpy()
                 by_order = reads[np.arange(len(rows))[:, None], others[rows]].sum(0)
                 permuted[part] = permuted.get(part, 0) + by_order / len(queries)
@@ -285,15 +285,15 @@ def sentences(
 ) -> list[str]:
     """Findings: the metric, the two largest heads or MLPs, the logit lens, and the task."""
     tested = [component for component in components if component.status]
-    n_heads = sum(component.head is not None for component in tested)
-    n_mlps = len(tested) - n_heads
-    parts = counted(n_heads, "head") + (f" and {counted(n_mlps, 'MLP')}" if n_mlps else "")
+    words = {"head": "head", "mixer": "mixer", "mlp": "MLP"}
+    numbers = [(sum(c.kind == kind for c in tested), word) for kind, word in words.items()]
+    parts = listed([counted(n, word) for n, word in numbers if n], 3)
     first = sorted(tested, key=lambda c: c.status != "detected")[:2]
     order = f"The {len(first)} largest contributions of {parts}"
     if any(component.status == "detected" for component in tested):
         order = f"Contributions of {len(first)} of {parts} (detected ones first, then by size)"
     if len(tested) == 1:
-        order = f"Contribution of the only {'MLP' if n_mlps else 'head'}"
+        order = f"Contribution of the only {words[tested[0].kind]}"
     return [
         f"The mean {e.metric} is {with_ci(e.total, e.total_low, e.total_high)}, n = {e.rows}.",
         f"{order}: "
@@ -317,15 +317,17 @@ def _where(step: LensStep) -> str:
 
 def effects_figure(components: Sequence[Component]) -> Figure:
     """Plot direct effects of heads and MLPs by layer as a heatmap."""
-    of = {(c.layer, "MLP" if c.head is None else str(c.head)): c for c in components if c.status}
-    xs = sorted({name for _, name in of}, key=lambda name: (name == "MLP", len(name), name))
+    names = {"mlp": "MLP", "mixer": "mixer"}
+    of = {(c.layer, names.get(c.kind, str(c.head))): c for c in components if c.status}
+    xs = sorted({name for _, name in of}, key=lambda name: (not name.isdigit(), len(name), name))
     ys = list(range(1 + max(component.layer or 0 for component in components)))
-    z = plots.rounded([[of[y, x].effect for x in xs] for y in ys])
+    cells = [[of[y, x].effect if (y, x) in of else np.nan for x in xs] for y in ys]
+    z = plots.rounded(cells)
     axes = plots.axis("head", "category") | plots.BARE, plots.axis("layer") | plots.whole(len(ys))
     caption = "Mean direct effect on the metric: blue writes for the answer, orange against it."
-    cells = plots.signed_heatmap(xs, ys, z, "logits")
+    tiles = plots.signed_heatmap(xs, ys, z, "logits")
     shown = [component.name for component in of.values()]
-    return Figure("Direct effects", caption, [cells], plots.layout(*axes), shown)
+    return Figure("Direct effects", caption, [tiles], plots.layout(*axes), shown)
 
 
 def lens_figure(lens: Sequence[LensStep]) -> Figure:
@@ -342,10 +344,17 @@ def lens_figure(lens: Sequence[LensStep]) -> Figure:
 
 def unfit(model: Model, data: FeatureData | None) -> str | None:
     """Reason why the analysis cannot run on this model and data; None if it can."""
+    data = data or repeated_answers(model)
+    if data.answers is None:
+        return "needs rows with answers (--data)"
     try:
-        return roles.unfit(model, data or repeated_answers(model))
+        queries_of(prompts_from_data(data, model))
+        view = weights(model)
+        readout(view, np.zeros(1, dtype=int))
+        contributions.ResidualParts(model, view)
     except InputError as error:
         return str(error)
+    return None
 
 
 LOGIT_ATTRIBUTION = analysis(

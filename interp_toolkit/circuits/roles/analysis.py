@@ -21,7 +21,7 @@ from interp_toolkit.circuits.metrics.task import TaskCheck, check_task, task_of
 from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.find import CHECKED, PARKED, Roles, find_roles
 from interp_toolkit.circuits.roles.kinds import KINDS, NAME_MOVER, S_INHIBITION, SUCCESSOR, HeadKind
-from interp_toolkit.circuits.roles.reading import queries_of
+from interp_toolkit.circuits.roles.reading import additive, queries_of
 from interp_toolkit.circuits.roles.result import (
     HeadRole,
     PlainWriter,
@@ -33,7 +33,6 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.finding import HEADLINE_WORDS, Run, analysis
 from interp_toolkit.formatting import capital, listed, percent_ci
 from interp_toolkit.models.about.record import provenance
-from interp_toolkit.models.weights.contributions import additive
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Flag, Options
 from interp_toolkit.plots import CLASS_COLORS
@@ -150,9 +149,7 @@ def unfit(model: Any, data: FeatureData | None) -> str | None:
         return "needs rows with answers (--data)"
     try:
         queries_of(prompts_from_data(data, model))
-        view = weights(model)
-        for layer in range(view.n_layers):
-            additive(view, layer)
+        additive(weights(model))
     except InputError as error:
         return str(error)
     return None

@@ -42,8 +42,7 @@ from interp_toolkit.models.running.memory import (
     rows_that_fit,
 )
 from interp_toolkit.models.running.restart import entry
-from interp_toolkit.models.weights.contributions import additive
-from interp_toolkit.models.weights.parts import NormWeights, OVWeights
+from interp_toolkit.models.weights.parts import OVWeights
 from interp_toolkit.models.weights.precision import agrees, at_least_single
 from interp_toolkit.models.weights.view import ModelWeights
 
@@ -189,7 +188,7 @@ def read(
         InputError: missing or silent hook points, patterns that the model does not use, heads
             that do not add to the residual stream.
     """
-    layers = [additive(view, layer) for layer in range(view.n_layers)]
+    layers = additive(view)
     n_asks, n_pos = queries.tokens.shape
     recorder = _Recorder(view, layers, queries, sources)
     points, patterns = hook_points(model), pattern_points(model)
@@ -224,6 +223,20 @@ def read(
         recorder.check_hooks(hooks_read)
         recorder.check_values(batch)
     return recorder.reading()
+
+
+def additive(view: ModelWeights) -> list[OVWeights]:
+    """The value and output weights of all layers.
+
+    Raises InputError if the heads of a layer do not add to the residual stream unchanged.
+    """
+    layers = [view.ov(layer) for layer in range(view.n_layers)]
+    normed = [layer for layer, w in enumerate(layers) if not w.additive]
+    if normed:
+        raise InputError(
+            f"layer {normed[0]} normalizes the sum over its heads, which role tests do not support"
+        )
+    return layers
 
 
 class _Recorder:
@@ -347,7 +360,7 @@ class Writing:
         ids = np.unique(np.concatenate([queries.tokens.ravel(), queries.at_hand]))
         self.ids = ids[ids < view.W_U.shape[1]]
         self.U, self.b_U = readout(view, self.ids)
-        self.scale = norm_scale(view.final_norm, reading.final)
+        self.scale = view.final_norm.scale(reading.final)
 
     def columns(self, tokens: Int[np.ndarray, "..."]) -> Int[Tensor, "..."]:
         """The indices of tokens among `ids`."""
@@ -387,7 +400,7 @@ class Writing:
     def lens(self, layer: int) -> Float[np.ndarray, "query pos"]:
         """The logit lens before a layer at the answer position, for the prompt's own tokens."""
         stream = self.reading.ahead[layer]
-        read = stream / norm_scale(self.view.final_norm, stream)[:, None]
+        read = stream / self.view.final_norm.scale(stream)[:, None]
         columns = self.columns(self.queries.tokens)
         U = self.U.T[columns].to(read)
         logits = torch.einsum("nm,npm->np", read, U) + self.b_U[columns].to(read)
@@ -402,7 +415,7 @@ class Writing:
         self, final: Float[Tensor, "some d_model"], at: slice
     ) -> Float[np.ndarray, " some"]:
         """The preference for another final residual stream, for some of the queries."""
-        read = final.double() / norm_scale(self.view.final_norm, final.double())[:, None]
+        read = final.double() / self.view.final_norm.scale(final.double())[:, None]
         columns = self.columns(self.queries.at_hand)
         logits = read @ self.U[:, columns].to(read) + self.b_U[columns].to(read)
         difference: np.ndarray = (
@@ -416,7 +429,7 @@ def readout(
 ) -> tuple[Float[Tensor, "d_model token"], Float[Tensor, " token"]]:
     """U and b of some tokens, on the CPU: logits before a soft cap are `x / scale @ U + b`.
 
-    The final norm's centering and weights are in U, its bias in b; `norm_scale` has its scale.
+    The final norm's centering and weights are in U, its bias in b; its scale is `norm.scale(x)`.
     """
     norm, W_U = view.final_norm, at_least_single(view.W_U[:, ids])
     constant = at_least_single(view.b_U[ids])
@@ -445,15 +458,6 @@ def preferred(
         against = (tokens == queries.wrong[:, None]).astype(float)
     preferred: np.ndarray = own - against
     return preferred
-
-
-def norm_scale(norm: NormWeights, stream: Float[Tensor, "*some d_model"]) -> Float[Tensor, "*some"]:
-    """The number by which the norm divides each vector."""
-    x = at_least_single(stream)
-    if norm.kind is None:
-        return torch.ones_like(x[..., 0])
-    x = x - x.mean(-1, keepdim=True) if norm.kind == "LN" else x
-    return (x.square().mean(-1) + norm.eps).sqrt()
 
 
 def mean_of_others(

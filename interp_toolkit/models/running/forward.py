@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from interp_toolkit.errors import InputError, a_kind
 from interp_toolkit.models.model import Model, sizes
-from interp_toolkit.models.running.hooks import has_hooks
+from interp_toolkit.models.running.hooks import has_hooks, hook_points
 from interp_toolkit.state import modules_of, once
 
 #: large enough to involve all position-dependent parts, small enough to be cheap
@@ -75,6 +76,11 @@ def attached(model: Model, hooks: Iterable[tuple[Any, Hook]]) -> Iterator[None]:
             point.fwd_hooks = [other for other in point.fwd_hooks if other is not handle]
 
 
+def by_head(value: Tensor, n_heads: int) -> Float[Tensor, "row pos head d"]:
+    """What follows the positions, as one vector for each head."""
+    return value.reshape(*value.shape[:2], n_heads, -1)
+
+
 Form = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]
 
 
@@ -93,7 +99,7 @@ def _forms(model: Model) -> dict[int, Form]:
             continue
         n_heads = int(cast("Any", model).cfg.n_heads)
         split: Form = (
-            lambda x, n=n_heads: x.flatten(2).unflatten(2, (n, -1)),  # type: ignore[misc]
+            partial(by_head, n_heads=n_heads),
             lambda x, before: x.reshape(before.shape),
         )
         names = {"hook_q": turned, "hook_k": turned, "hook_v": turned, "hook_z": split}
@@ -192,6 +198,20 @@ def run(
     if not isinstance(logits, Tensor):
         raise InputError(f"{a_kind(model)} returns no logits")
     return logits.to(device_of(model))
+
+
+@once
+def fired(model: Model) -> frozenset[str]:
+    """The names of the hook points that fire in a plain pass, aliases included."""
+    points = hook_points(model)
+    seen: set[int] = set()
+
+    def watch(point: Any) -> Hook:
+        return lambda value, hook: seen.add(id(point))
+
+    unique = {id(point): point for point in points.values()}
+    run(model, probe_tokens(model), [(point, watch(point)) for point in unique.values()])
+    return frozenset(name for name, point in points.items() if id(point) in seen)
 
 
 def cached_batches(model: Model, tokens: Int[Tensor, "row pos"]) -> list[slice]:

@@ -198,7 +198,7 @@ def ablate(
     if isinstance(reference, HeadMeans) and how != "mean":
         raise InputError(f'reference holds means of heads, which need how="mean", not "{how}"')
     hooks = _hooks_z(model, by_layer)
-    require_effect(model, {hooks[n]: _marker(by_layer[n]) for n in by_layer})
+    require_effect(model, {hooks[n]: _marker(model, by_layer[n]) for n in by_layer})
     replace: Edit
     if how == "zero":
         replace = _zero
@@ -226,7 +226,7 @@ def require_heads(model: Model, heads: Iterable[tuple[int, int]]) -> None:
     """
     by_layer = _by_layer(model, heads)
     hooks = _hooks_z(model, by_layer)
-    require_effect(model, {name: _marker(by_layer[n]) for n, name in hooks.items()})
+    require_effect(model, {name: _marker(model, by_layer[n]) for n, name in hooks.items()})
 
 
 @contextmanager
@@ -360,9 +360,11 @@ def _hooks_z(model: Model, layers: Iterable[int]) -> dict[int, str]:
     return names
 
 
-def _marker(heads: Sequence[int]) -> Callable[[Tensor], None]:
+def _marker(model: Model, heads: Sequence[int]) -> Callable[[Tensor], None]:
+    (n_heads,) = sizes(model, "n_heads")
+
     def mark(z: Tensor) -> None:
-        if z.ndim != 4:
+        if z.ndim != 4 or z.shape[2] != n_heads:
             raise InputError("hook_z is not split into heads, so heads cannot be edited")
         z[:, :, heads] = 1
 

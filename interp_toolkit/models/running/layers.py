@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import torch
@@ -23,7 +23,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.running.forward import SAME, StopForwardError, probe_tokens, run
+from interp_toolkit.models.running.forward import (
+    SAME,
+    StopForwardError,
+    by_head,
+    probe_tokens,
+    run,
+)
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.restart import can_restart, run_from
 
@@ -87,6 +93,7 @@ class ModelLayers:
 
         missing = [name for name in names if name not in self._points]
         if not missing:
+            hooks: list[tuple[Any, Callable[..., Any]]]
             hooks = [(self._points[name], put(edit)) for name, edit in (edits or {}).items()]
             hooks += [(self._points[name], keep(name)) for name in names]
             self._run(layer, residual, hooks)
@@ -231,7 +238,7 @@ class ModelLayers:
         for one in {0, site.n_heads - 1}:
             changed = parts.clone()
             changed[:, :, one] += parts[:, :, one].roll(1, 1)
-            put = {site.name: lambda value, new=changed: site.put(new, value)}
+            put = {site.name: partial(site.put, changed)}
             residual = fires[f"blocks.{layer}.hook_resid_pre"]
             z = self.read(layer, residual, [z_site.name], put)[0]
             moved = (z_site.heads(z) - before).abs().amax((0, 1, 3)) > 0
@@ -258,7 +265,7 @@ class HeadSite:
     def heads(self, value: Tensor) -> Float[Tensor, "row pos head d"]:
         """The value by head; what belongs to one head (query and gate) is joined."""
         value = value.transpose(1, 2) if self.heads_first else value
-        return value.flatten(2).unflatten(2, (self.n_heads, -1))
+        return by_head(value, self.n_heads)
 
     def put(self, parts: Float[Tensor, "row pos head d"], value: Tensor) -> Tensor:
         """Parts by head in the form of a value of the hook point."""
@@ -303,14 +310,15 @@ class Attention:
         edits: dict[str, Callable[[Tensor], Tensor]] = {}
         for site, (x, shared) in zip(self.sites, copies, strict=True):
             of_member = torch.cat([x[:, :, m % shared :: shared] for m in range(members)])
-            edits[site.name] = lambda value, site=site, new=of_member: site.put(new, value)
+            edits[site.name] = partial(site.put, of_member)
         empty = q.new_zeros(rows * members, q.shape[1], int(self.layers.model.cfg.d_model))
         read = self.layers.read(self.layer, empty, [self.z_site.name], edits)
         z = self.z_site.heads(read[0])
         if members == 1:
             return z
         heads = torch.arange(H, device=z.device)
-        return z.unflatten(0, (members, rows))[heads % members, :, :, heads].permute(1, 2, 0, 3)
+        z = z.reshape(members, rows, *z.shape[1:])
+        return z[heads % members, :, :, heads].permute(1, 2, 0, 3)
 
     def written(self, z: Float[Tensor, "row pos head d_value"]) -> Stream:
         """What the layer adds for these outputs of its heads: `hook_attn_out`."""

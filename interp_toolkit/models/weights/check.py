@@ -24,7 +24,7 @@ from torch import Tensor
 
 from interp_toolkit.errors import InputError, a_kind
 from interp_toolkit.models.model import Model
-from interp_toolkit.models.running.forward import probe_tokens, run
+from interp_toolkit.models.running.forward import by_head, probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points, layer_of
 from interp_toolkit.models.weights import read
 from interp_toolkit.models.weights.parts import (
@@ -142,7 +142,7 @@ def _embedding_scale(model: Model, tokens: Tensor, activations: Activations) -> 
 
 def _check_outputs(model: Model, layer: int, activations: Activations) -> float:
     w, where = read.outputs(model, layer), f"blocks.{layer}"
-    z = _get(activations, f"{where}.attn.hook_z").flatten(2).unflatten(2, w.W_O.shape[:2])
+    z = by_head(_get(activations, f"{where}.attn.hook_z"), len(w.W_O))
     out = w.post_norm(w.written(z))
     if w.residual_norm.kind is not None:
         out = w.residual_norm(_get(activations, f"{where}.hook_resid_pre") + out)

@@ -1,13 +1,15 @@
 """Contributions of each head and every other component to the residual stream at a position.
 
 A head adds `z @ W_O`. The sum over heads plus `b_O` is the layer's attention output, and this is
-checked against the model's own on every batch. If a norm follows the sum (Gemma 2), heads are not
-additive, and InputError is raised.
+checked against the model's own on every batch. If a norm follows the sum (Gemma 2), a head's
+contribution is that of its summand with the norm's scale of the forward pass. A layer without
+attention heads (linear attention, convolution, a state-space model) is one component.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +19,10 @@ from torch import Tensor
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
+from interp_toolkit.models.running.forward import fired
+from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.streaming import ActivationBatch, activations
-from interp_toolkit.models.weights.parts import OVWeights
+from interp_toolkit.models.weights.parts import OutputWeights
 from interp_toolkit.models.weights.precision import agrees
 from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.results import head_name
@@ -48,14 +52,14 @@ def head_scores(
             layer's.
     """
     view = weights(model)
-    parts = {layer: additive(view, layer) for layer in layers}
+    parts = {layer: summands(view, layer) for layer in layers}
     hooks = [hook for layer in layers for hook in head_hooks(layer)]
     n_rows = len(getattr(data, "tokens", data))
     scores = np.empty((n_rows, len(parts), view.n_heads))
     for batch in activations(model, data, hooks, position, memory=memory):
         rows = batch.index.numpy()
         for j, (layer, w) in enumerate(parts.items()):
-            written = head_outputs(batch, w, layer)
+            written, _ = head_outputs(batch, w, layer)
             scores[rows, j] = written.double().cpu().numpy() @ direction
     return scores
 
@@ -65,35 +69,42 @@ def head_hooks(layer: int) -> list[str]:
     return [f"blocks.{layer}.attn.hook_z", f"blocks.{layer}.hook_attn_out"]
 
 
-def additive(view: ModelWeights, layer: int) -> OVWeights:
-    """The layer's value and output weights. Raises InputError if its heads are not additive."""
-    w = view.ov(layer)
-    if not w.additive:
-        where = (
-            "sum over its heads" if w.residual_norm.kind is None else "residual stream it adds to"
-        )
+def summands(view: ModelWeights, layer: int) -> OutputWeights:
+    """What a layer makes of its heads' outputs.
+
+    Raises InputError if it normalizes the residual stream that it adds to (BERT).
+    """
+    w = view.outputs(layer)
+    if w.residual_norm.kind is not None:
         raise InputError(
-            f"layer {layer} normalizes the {where}, so the output of a single head is not defined"
+            f"layer {layer} normalizes the residual stream it adds to, so the output of a single "
+            "head is not defined"
         )
     return w
 
 
 def head_outputs(
-    batch: ActivationBatch, w: OVWeights, layer: int
-) -> Float[Tensor, "batch head d_model"]:
-    """The contribution of each head of a layer to the residual stream at one position.
+    batch: ActivationBatch, w: OutputWeights, layer: int
+) -> tuple[Float[Tensor, "batch head d_model"], Float[Tensor, "batch d_model"]]:
+    """What each head of a layer adds to the residual stream at one position, and its biases.
 
-    Raises InputError if their sum and `b_O` do not equal the layer's own attention output.
+    Raises InputError if their sum does not equal the layer's own attention output.
     """
     z, out = (batch[hook] for hook in head_hooks(layer))
     written = torch.einsum("nhd,hdm->nhm", z.to(w.W_O), w.W_O)
-    if not agrees(written.sum(1) + w.b_O, out):
+    bias = w.b_O.expand_as(written[:, 0])
+    if w.post_norm.kind is not None:
+        scale = w.post_norm.scale(written.sum(1) + bias).to(written)
+        written = w.post_norm.of_part(written, scale[:, None])
+        bias = w.post_norm.of_part(bias, scale)
+        bias = bias if w.post_norm.b is None else bias + w.post_norm.b
+    if not agrees(written.sum(1) + bias, out):
         raise InputError(f"the heads of layer {layer} do not sum to its attention output")
-    return written
+    return written, bias
 
 
 class ResidualPart(NamedTuple):
-    """A summand of the residual stream; `kind` is embedding, head, bias or mlp."""
+    """A summand of the residual stream; `kind` is embedding, head, bias, mixer or mlp."""
 
     name: str
     kind: str
@@ -101,55 +112,93 @@ class ResidualPart(NamedTuple):
     head: int | None = None
 
 
-def streams(view: ModelWeights) -> list[str]:
-    """The residual stream's hook points: before every layer, and after the last."""
-    before = [f"blocks.{layer}.hook_resid_pre" for layer in range(view.n_layers)]
-    return [*before, f"blocks.{view.n_layers - 1}.hook_resid_post"]
-
-
-def part_hooks(view: ModelWeights) -> list[str]:
-    """The hook points that `residual_parts` reads; raises InputError if heads are not additive."""
-    for layer in range(view.n_layers):
-        additive(view, layer)
-    return [*streams(view), *(hook for n in range(view.n_layers) for hook in head_hooks(n))]
-
-
-def residual_parts(
-    view: ModelWeights, batch: ActivationBatch, tokens: Int[Tensor, " batch"], *, mlps: bool
-) -> Iterator[tuple[ResidualPart, Float[Tensor, "batch d_model"]]]:
-    """Every component with its contribution to the residual stream at one position.
+class ResidualParts:
+    """The components of a model's residual stream.
 
     Args:
-        view: the model's weights.
-        batch: activations at `part_hooks`, one position of every prompt.
-        tokens: ids of the tokens at these positions; token and position embeddings are separate
-            parts if they are summed without a norm.
-        mlps: whether layers have MLPs; their contribution is what remains after attention.
+        model: any TransformerLens model.
+        view: its weights.
+
+    Attributes:
+        streams: the residual stream's hook points: before every layer, and after the last.
+        hooks: the hook points that `of` reads.
 
     Raises:
-        InputError: heads of a layer are not additive, or the components do not add up.
+        InputError: a layer whose parts do not add up.
     """
-    names = streams(view)
-    embedded, final = batch[names[0]], batch[names[-1]]
-    if view.W_pos is None or view.embed_norm.kind is not None or view.token_type is not None:
-        parts = {ResidualPart("embedding", "embedding"): embedded}
-    else:
-        token = view.W_E[tokens.to(view.W_E.device)].to(embedded)
-        parts = {ResidualPart("token embedding", "embedding"): token}
-        parts[ResidualPart("position embedding", "embedding")] = embedded - token
-    yield from parts.items()
-    summed = embedded.double()
-    for layer in range(view.n_layers):
-        w, (_, attention) = additive(view, layer), head_hooks(layer)
-        for head, written in enumerate(head_outputs(batch, w, layer).unbind(1)):
+
+    def __init__(self, model: Model, view: ModelWeights):
+        before = [f"blocks.{layer}.hook_resid_pre" for layer in range(view.n_layers)]
+        self.streams = [*before, f"blocks.{view.n_layers - 1}.hook_resid_post"]
+        self._view, points, fires = view, hook_points(model), fired(model)
+        self._heads: dict[int, OutputWeights] = {}
+        self._mixers: dict[int, str | None] = {}
+        self._mlps: set[int] = set()
+        self.hooks = [*self.streams]
+        for layer in range(view.n_layers):
+            block = f"blocks.{layer}"
+            if f"{block}.hook_mlp_out" in fires:
+                self._mlps.add(layer)
+            if all(hook in fires for hook in head_hooks(layer)):
+                self._heads[layer] = summands(view, layer)
+                self.hooks += head_hooks(layer)
+            else:
+                middle = f"{block}.hook_resid_mid"
+                self._mixers[layer] = middle if layer in self._mlps and middle in points else None
+                self.hooks += [middle] if self._mixers[layer] else []
+
+    def of(
+        self, batch: ActivationBatch, tokens: Int[Tensor, " batch"]
+    ) -> Iterator[tuple[ResidualPart, Float[Tensor, "batch d_model"]]]:
+        """Every component with its contribution to the residual stream at one position.
+
+        Args:
+            batch: activations at `hooks`, one position of every prompt.
+            tokens: ids of the tokens at these positions; token and position embeddings are
+                separate parts if they are summed without a norm.
+
+        Raises:
+            InputError: the components do not add up.
+        """
+        streams = [batch[name] for name in self.streams]
+        yield from self._embedded(streams[0], tokens)
+        summed = streams[0].double()
+        for part, written in self._layers(batch, streams):
             summed = summed + written.double()
-            yield ResidualPart(head_name(layer, head), "head", layer, head), written
-        if bool(w.b_O.any()):
-            summed = summed + w.b_O.double()
-            yield ResidualPart(f"attention bias {layer}", "bias", layer), w.b_O.expand_as(embedded)
-        if mlps:
-            added = batch[names[layer + 1]] - batch[names[layer]] - batch[attention]
-            summed = summed + added.double()
-            yield ResidualPart(f"MLP {layer}", "mlp", layer), added
-    if not agrees(summed, final, final.dtype):
-        raise InputError("the components do not sum to the model's residual stream")
+            yield part, written
+        if not agrees(summed, streams[-1], streams[-1].dtype):
+            raise InputError("the components do not sum to the model's residual stream")
+
+    def _embedded(
+        self, embedded: Tensor, tokens: Tensor
+    ) -> Iterator[tuple[ResidualPart, Float[Tensor, "batch d_model"]]]:
+        """The embedding, split into token and position where the view knows them."""
+        try:
+            view = self._view
+            whole = view.W_pos is None or view.embed_norm.kind or view.token_type is not None
+        except InputError:
+            whole = True
+        if whole:
+            yield ResidualPart("embedding", "embedding"), embedded
+            return
+        token = view.W_E[tokens.to(view.W_E.device)].to(embedded)
+        yield ResidualPart("token embedding", "embedding"), token
+        yield ResidualPart("position embedding", "embedding"), embedded - token
+
+    def _layers(
+        self, batch: ActivationBatch, streams: Sequence[Tensor]
+    ) -> Iterator[tuple[ResidualPart, Float[Tensor, "batch d_model"]]]:
+        for layer, (before, after) in enumerate(pairwise(streams)):
+            if layer in self._heads:
+                outputs, bias = head_outputs(batch, self._heads[layer], layer)
+                for head, written in enumerate(outputs.unbind(1)):
+                    yield ResidualPart(head_name(layer, head), "head", layer, head), written
+                if bool(bias.any()):
+                    yield ResidualPart(f"attention bias {layer}", "bias", layer), bias
+                mixed = batch[head_hooks(layer)[1]]
+            else:
+                middle = self._mixers[layer]
+                mixed = (after if middle is None else batch[middle]) - before
+                yield ResidualPart(f"Mixer {layer}", "mixer", layer), mixed
+            if layer in self._mlps:
+                yield ResidualPart(f"MLP {layer}", "mlp", layer), after - before - mixed

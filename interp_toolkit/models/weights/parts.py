@@ -50,6 +50,24 @@ class NormWeights(ShortRepr):
         x = x if self.w is None else x * self.w
         return x if self.b is None else x + self.b
 
+    def scale(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch"]:
+        """The number by which the norm divides each vector."""
+        x = x if x.dtype in (torch.float32, torch.float64) else x.float()
+        if self.kind is None:
+            return torch.ones_like(x[..., 0])
+        x = x - x.mean(-1, keepdim=True) if self.kind == "LN" else x
+        return (x.square().mean(-1) + self.eps).sqrt()
+
+    def of_part(
+        self, part: Float[Tensor, "*batch d_model"], scale: Float[Tensor, "..."]
+    ) -> Float[Tensor, "*batch d_model"]:
+        """The contribution of a summand, with the sum's scale given; without the bias."""
+        if self.kind is None:
+            return part
+        part = part - part.mean(-1, keepdim=True) if self.kind == "LN" else part
+        part = part / scale[..., None]
+        return part if self.w is None else part * self.w
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OutputWeights(ShortRepr):

@@ -154,7 +154,7 @@ def outputs(model: Any, layer: int) -> OutputWeights:
             read_tensor(attn, "W_O", what), heads, (int(cfg.d_head), d_model), what
         )
     else:
-        W_O = W_O.unflatten(0, (heads, -1))
+        W_O = W_O.reshape(heads, -1, d_model)
     behind = _normalises_sums(block)
     return OutputWeights(
         W_O=W_O,

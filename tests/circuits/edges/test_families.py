@@ -138,7 +138,10 @@ def test_an_edge_between_heads_is_the_replaced_input_of_one_projection(family, c
     (z,) = seen(original, corrupted, [attn.o_proj])
     middle = second if MIDDLE[family] is None else getattr(first, MIDDLE[family])
     replaced = [(attn.o_proj, "input", put(columns, z))]
-    (before,), (after,) = seen(original, tokens, [middle]), seen(original, tokens, [middle], replaced)
+    (before,), (after,) = (
+        seen(original, tokens, [middle]),
+        seen(original, tokens, [middle], replaced),
+    )
     (read,) = seen(original, tokens, [second])
     with torch.no_grad():
         x = read + after - before

@@ -114,8 +114,8 @@ class _ModuleHeads:
         return q, k, v
 
     def project(self, channel: int, x: Tensor, heads: list[int]) -> Tensor:
-        every = self.projected(x.flatten(0, 1))[channel].unflatten(0, x.shape[:2])
-        return torch.stack([every[i, :, :, head] for i, head in enumerate(heads)], dim=2)
+        every = self.projected(x.flatten(0, 1))[channel].chunk(len(x))
+        return torch.stack([part[:, :, head] for part, head in zip(every, heads, strict=True)], 2)
 
     def z(self, q: Tensor, k: Tensor, v: Tensor, heads: list[int] | None) -> Tensor:
         if heads is None:
@@ -162,7 +162,8 @@ class Blocks:
         self._heads: dict[int, _Heads] = {}
         self._out: dict[int, OutputWeights] = {}
         self._mlps: dict[int, MLPWeights] = {}
-        self.attention, self.has_mlp = [], []
+        self.attention: list[bool] = []
+        self.has_mlp: list[bool] = []
         for layer in range(self.n_layers):
             self._read_attention(view, layer, by_modules=by_modules)
             self._read_mlp(view, layer, by_modules=by_modules)

@@ -105,7 +105,8 @@ class PatchedModel:
     @property
     def widest(self) -> int:
         """Numbers per position in the widest MLP or the unembedding."""
-        return max(3 * self.blocks.widest_mlp, 2 * self.blocks.d_vocab)
+        widest: int = max(3 * self.blocks.widest_mlp, 2 * self.blocks.d_vocab)
+        return widest
 
     @torch.no_grad()
     def whole(
@@ -270,7 +271,7 @@ class PatchedModel:
         for layer in sorted({layer for layer in layers if layer is not None}):
             here = [i for i, of in enumerate(layers) if of == layer]
             moved = torch.stack([other[sources[i]] - own[sources[i]] for i in here])
-            summed = sum(own[i] for i, of in self.normed.items() if of == layer)
+            summed = torch.stack([own[i] for i, of in self.normed.items() if of == layer]).sum(0)
             inside = torch.einsum("nu,ubpm->nbpm", weights[:, here].to(moved), moved)
             added = self.blocks.added(layer, summed + inside)
             total = total + added - self.blocks.added(layer, summed)
