@@ -287,7 +287,7 @@ def sentences(
     tested = [component for component in components if component.status]
     words = {"head": "head", "mixer": "mixer", "mlp": "MLP"}
     numbers = [(sum(c.kind == kind for c in tested), word) for kind, word in words.items()]
-    parts = listed([counted(n, word) for n, word in numbers if n], 3)
+    parts = listed([counted(n, word) for n, word in numbers if n or word == "head"], 3)
     first = sorted(tested, key=lambda c: c.status != "detected")[:2]
     order = f"The {len(first)} largest contributions of {parts}"
     if any(component.status == "detected" for component in tested):
@@ -344,10 +344,10 @@ def lens_figure(lens: Sequence[LensStep]) -> Figure:
 
 def unfit(model: Model, data: FeatureData | None) -> str | None:
     """Reason why the analysis cannot run on this model and data; None if it can."""
-    data = data or repeated_answers(model)
-    if data.answers is None:
-        return "needs rows with answers (--data)"
     try:
+        data = data or repeated_answers(model)
+        if data.answers is None:
+            return "needs rows with answers (--data)"
         queries_of(prompts_from_data(data, model))
         view = weights(model)
         readout(view, np.zeros(1, dtype=int))

@@ -24,7 +24,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.weights.contributions import ResidualPart
 from interp_toolkit.results import head_name
 
-NOT_ADDITIVE = ("bert", "gemma2")
+NOT_ADDITIVE = ("bert",)
 
 
 def asks_of_random(seed: int = 0, n: int = 9, n_pos: int = 7, d_vocab: int = 11) -> Queries:
@@ -53,6 +53,9 @@ def as_data(prompts: Prompts, answers: torch.Tensor | None = None) -> FeatureDat
 def logits_of(model, asks: Queries) -> np.ndarray:
     with torch.no_grad():
         logits = model(torch.from_numpy(asks.tokens)).double().numpy()
+    cap = getattr(model.cfg, "output_logits_soft_cap", None)
+    if cap is not None and cap > 0:  # effects are on logits before it
+        logits = cap * np.arctanh(logits / cap)
     return logits[np.arange(len(asks)), asks.position]
 
 

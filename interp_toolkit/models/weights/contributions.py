@@ -28,6 +28,7 @@ from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.results import head_name
 
 
+@torch.no_grad()
 def head_scores(
     model: Model,
     data: Any,

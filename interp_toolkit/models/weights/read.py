@@ -112,11 +112,24 @@ def norm(owner: Any, name: str, cfg: Any) -> NormWeights:
             float(module.eps),
         )
     rms, w = bool(module.uses_rms_norm), getattr(inner, "weight", None)
-    if w is not None and getattr(cfg, "rmsnorm_uses_offset", False):
-        w = 1 + w
     eps = getattr(inner, "eps", getattr(inner, "variance_epsilon", None)) if rms else None
+    eps = float(cfg.eps if eps is None else eps)
+    if rms and w is not None:
+        w = _gain(inner, w, eps)
     b = None if rms else getattr(inner, "bias", None)
-    return NormWeights("RMS" if rms else "LN", w, b, float(cfg.eps if eps is None else eps))
+    return NormWeights("RMS" if rms else "LN", w, b, eps)
+
+
+def _gain(norm: torch.nn.Module, w: Tensor, eps: float) -> Tensor:
+    """What an RMS norm multiplies with: its weight, or one more (Gemma, Qwen3-Next).
+
+    Configurations of bridges do not say it for every family, so the norm is asked.
+    """
+    x = torch.linspace(-1, 2, len(w), dtype=w.dtype, device=w.device)
+    unit = x / (x.pow(2).mean() + eps).sqrt()
+    with torch.no_grad():
+        out = norm(x[None, None]).flatten()
+        return min(w, 1 + w, key=lambda gain: float((out - unit * gain).abs().max()))
 
 
 @on_one_device

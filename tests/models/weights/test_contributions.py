@@ -5,6 +5,7 @@ from head_outputs import head_outputs
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.weights.contributions import head_scores
+from interp_toolkit.models.weights.view import weights
 
 
 def test_outputs_are_what_ablating_the_head_takes_away(model, tokens):
@@ -41,9 +42,23 @@ def out_without(model, tokens, layer, head):
     return seen
 
 
-def test_heads_behind_a_norm_do_not_add_up(zoo, tokens, texts):
-    with pytest.raises(InputError, check=texts):
-        head_outputs(zoo("gemma2"), tokens, 0)
+def test_heads_inside_a_norm_have_its_scale(zoo, tokens):
+    model = zoo("gemma2")
+    z, added = {}, out_without(model, tokens, 0, None)["blocks.0.hook_attn_out"][:, -1]
+    with torch.no_grad():
+        model.run_with_hooks(
+            tokens, fwd_hooks=[("blocks.0.attn.hook_z", lambda x, hook: z.update(z=x[:, -1].detach()))]
+        )
+    w = weights(model).outputs(0)
+    raw = torch.einsum("nhd,hdm->nhm", z["z"], w.W_O)
+    scale = (raw.sum(1).pow(2).mean(-1) + w.post_norm.eps).sqrt()
+    outputs = head_outputs(model, tokens, 0)
+    expected = raw / scale[:, None, None] * w.post_norm.w.detach()
+    torch.testing.assert_close(outputs, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(outputs.sum(1), added, atol=1e-5, rtol=1e-5)
+
+
+def test_heads_of_a_normalized_stream_are_refused(zoo, tokens, texts):
     with pytest.raises(InputError, check=texts):
         head_outputs(zoo("bert"), tokens, 0)
 
@@ -73,5 +88,3 @@ def test_scores_of_several_layers_in_one_pass_are_those_of_the_outputs(zoo, toke
             outputs = head_outputs(model, tokens, layer, 2).double().detach().numpy()
             expected = outputs @ direction[: model.cfg.d_model]
             np.testing.assert_allclose(scores[:, layer], expected, rtol=1e-6, atol=1e-8)
-    with pytest.raises(InputError, match="normalizes the sum"):
-        head_scores(zoo("gemma2"), tokens, [0], np.ones(zoo("gemma2").cfg.d_model))
