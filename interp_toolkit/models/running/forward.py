@@ -17,7 +17,7 @@ from interp_toolkit.models.running.hooks import has_hooks, hook_points
 from interp_toolkit.state import modules_of, once
 
 #: large enough to involve all position-dependent parts, small enough to be cheap
-PROBE_ROWS, PROBE_POSITIONS = 2, 8
+PROBE_ROWS, PROBE_POSITIONS, SHORT = 2, 8, 64
 
 #: tokens in a batch on a CPU: larger batches exceed its caches (one layer of 128 dimensions on rows
 #: of 102 tokens: 2,000 rows at once take 3.6 times as long as 64 at a time)
@@ -227,9 +227,22 @@ def cached_batches(model: Model, tokens: Int[Tensor, "row pos"]) -> list[slice]:
     return [slice(start, start + size) for start in range(0, max(n_rows, 1), size)]
 
 
+_WINDOWS = ("sliding_window", "window_size", "attention_chunk_size")
+
+
+def _short_window(model: Model) -> int:
+    """The longest attention window or chunk of at most SHORT positions; 0 without one."""
+    own = getattr(getattr(model, "original_model", None), "config", None)
+    named = [getattr(cfg, name, None) for cfg in (model.cfg, own) for name in _WINDOWS]
+    return max((n for n in named if isinstance(n, int) and 0 < n <= SHORT), default=0)
+
+
 def probe_tokens(model: Model) -> Int[Tensor, "batch pos"]:
-    """A small fixed input for checks: distinct rows of tokens in the vocabulary."""
+    """A small fixed input for checks: distinct rows of tokens in the vocabulary.
+
+    They are longer than a short attention window, so that a window that is taken for another shows.
+    """
     n_ctx, d_vocab = sizes(model, "n_ctx", "d_vocab")
     generator = torch.Generator().manual_seed(0)
-    size = (PROBE_ROWS, min(n_ctx, PROBE_POSITIONS))
+    size = (PROBE_ROWS, min(n_ctx, max(PROBE_POSITIONS, _short_window(model) + 2)))
     return torch.randint(d_vocab, size, generator=generator).to(device_of(model))

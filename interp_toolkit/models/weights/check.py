@@ -55,8 +55,8 @@ class _DisagreementError(Exception):
     """A difference between the view's result and the model's activation."""
 
 
-def check(model: Model) -> tuple[Problems, Scales]:
-    """Check every part: the failures, {(part, layer): reason}, and multipliers, where not 1.
+def check(model: Model) -> tuple[Problems, Scales, dict[int, read.Variant]]:
+    """Check every part: failures by part and layer, multipliers unlike 1, variants of attention.
 
     Raises InputError for a model without `embed` or `blocks`.
     """
@@ -81,6 +81,7 @@ def check(model: Model) -> tuple[Problems, Scales]:
     logits = _logits(model, tokens, watched)
     problems: Problems = {}
     scales: Scales = {}
+    variants: dict[int, read.Variant] = {}
     tests: list[tuple[str, int, Callable[[], float | None]]] = [
         ("embedding", -1, partial(_embedding_scale, model, tokens, activations)),
         ("unembedding", -1, partial(_check_unembedding, model, activations, logits)),
@@ -88,7 +89,8 @@ def check(model: Model) -> tuple[Problems, Scales]:
     for layer in range(int(model.cfg.n_layers)):
         tests.append(("outputs", layer, partial(_check_outputs, model, layer, activations)))
         tests.append(("ov", layer, partial(_check_ov, model, layer, activations)))
-        tests.append(("attention", layer, partial(_check_attention, model, layer, activations)))
+        attention = partial(_check_attention, model, layer, activations, variants)
+        tests.append(("attention", layer, attention))
         tests.append(("mlp", layer, partial(_check_mlp, model, layer, activations)))
     with torch.no_grad():
         for part, layer, test in tests:
@@ -98,7 +100,7 @@ def check(model: Model) -> tuple[Problems, Scales]:
                     scales[part, layer] = scale
             except (InputError, _DisagreementError) as error:
                 problems[part, layer] = str(error)
-    return problems, scales
+    return problems, scales, variants
 
 
 def _multiplier(ours: Tensor, actual: Tensor, *plain: float) -> float:
@@ -161,14 +163,27 @@ def _check_ov(model: Model, layer: int, activations: Activations) -> None:
     _check_outputs(model, layer, activations)
 
 
-def _check_attention(model: Model, layer: int, activations: Activations) -> None:
+def _check_attention(
+    model: Model, layer: int, activations: Activations, variants: dict[int, read.Variant]
+) -> None:
     w = read.layer(model, layer)
     _check_ov(model, layer, activations)
     x = w.norm(_get(activations, f"blocks.{layer}.hook_resid_pre"))
     q = _agree_projection(activations, layer, "q", x, w.W_Q, w.b_Q)
     k = _agree_projection(activations, layer, "k", x, w.W_K, w.b_K)
     pattern = _get(activations, f"blocks.{layer}.attn.hook_pattern")
-    _agree_pattern(layer, w, pattern, w.scores(q, k))
+    disagreement: _DisagreementError | None = None
+    for variant in read.VARIANTS:
+        w = read.layer(model, layer, variant)
+        try:
+            _agree_pattern(layer, w, pattern, w.scores(q, k))
+        except _DisagreementError as error:
+            disagreement = disagreement or error
+        else:
+            variants[layer] = variant
+            return
+    assert disagreement is not None
+    raise disagreement
 
 
 def _agree_projection(

@@ -162,10 +162,15 @@ class LayerWeights(OVWeights):
 
     Attributes:
         W_Q, W_K, b_Q, b_K: as in `q = norm(x) @ W_Q + b_Q`; absent biases are zero.
+        q_norm, k_norm: norms of queries and keys before they are rotated, of each head
+            (Qwen 3, Gemma 3) or, with as many weights as all query heads have coordinates, of all
+            heads together (OLMo 2); usually kind None.
         attn_scale: scores are `q · k / attn_scale`.
         soft_cap: scores become `soft_cap * tanh(scores / soft_cap)` (Gemma 2), if not None.
         rotary: rotation of q and k, if not None.
         alibi: bias for distance, added to the scores last, if not None.
+        sinks: a score of each head beside those of the keys, which takes attention from them
+            (GPT-OSS), if not None.
     """
 
     W_Q: Float[Tensor, "head d_model d_head"]
@@ -176,6 +181,27 @@ class LayerWeights(OVWeights):
     soft_cap: float | None
     rotary: RotaryTables | None
     alibi: Alibi | None = None
+    q_norm: NormWeights = field(default_factory=lambda: NormWeights(None))
+    k_norm: NormWeights = field(default_factory=lambda: NormWeights(None))
+    sinks: Float[Tensor, "head"] | None = None
+
+    @property
+    def joint(self) -> bool:
+        """Whether a norm of queries or keys is over all heads together."""
+        d_head = self.W_Q.shape[-1]
+        return any(n.w is not None and len(n.w) > d_head for n in (self.q_norm, self.k_norm))
+
+    def folded(self) -> LayerWeights:
+        """The same layer with the gains of query and key norms in its weights.
+
+        Scores are then up to two positive factors, the norms' scales for this query and this key.
+        """
+        none = NormWeights(None)
+        W_Q, b_Q = _folded(self.W_Q, self.b_Q, self.q_norm)
+        W_K, b_K = _folded(self.W_K, self.b_K, self.k_norm)
+        return dataclasses.replace(
+            self, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, q_norm=none, k_norm=none
+        )
 
     def scores(
         self,
@@ -184,6 +210,7 @@ class LayerWeights(OVWeights):
         heads: Sequence[int] | None = None,
     ) -> Float[Tensor, "batch head pos pos"]:
         """Scores before the mask, from unrotated queries and keys of some or all heads."""
+        q, k = _normed(q, self.q_norm), _normed(k, self.k_norm)
         if self.rotary is not None:
             q, k = self.rotary.rotate(q), self.rotary.rotate(k)
         scores = soft_capped(torch.einsum("bqhd,bkhd->bhqk", q, k) / self.attn_scale, self.soft_cap)
@@ -198,9 +225,40 @@ class LayerWeights(OVWeights):
         """Weights and biases of queries, keys and values."""
         return (self.W_Q, self.b_Q), (self.W_K, self.b_K), (self.W_V, self.b_V)
 
-    def pattern(self, scores: Float[Tensor, "*batch pos pos"]) -> Float[Tensor, "*batch pos pos"]:
-        """The attention pattern of scores: a softmax over the visible keys."""
-        return scores.masked_fill(~self.visible(scores.shape[-1]), -torch.inf).softmax(-1)
+    def pattern(
+        self, scores: Float[Tensor, "batch head pos pos"], heads: Sequence[int] | None = None
+    ) -> Float[Tensor, "batch head pos pos"]:
+        """The attention pattern of some or all heads: a softmax over the visible keys."""
+        scores = scores.masked_fill(~self.visible(scores.shape[-1]), -torch.inf)
+        if self.sinks is None:
+            return scores.softmax(-1)
+        sinks = self.sinks if heads is None else self.sinks[list(heads)]
+        sinks = sinks.to(scores)[:, None, None].expand(*scores.shape[:-1], 1)
+        return torch.cat([scores, sinks], dim=-1).softmax(-1)[..., :-1]
+
+
+def _normed(x: Float[Tensor, "batch pos head d_head"], norm: NormWeights) -> Tensor:
+    """Queries or keys behind their norm."""
+    if norm.w is None or len(norm.w) == x.shape[-1]:
+        return norm(x)
+    return norm(x.flatten(2)).reshape(x.shape)
+
+
+def _folded(
+    W: Float[Tensor, "head d_model d_head"], b: Float[Tensor, "head d_head"], norm: NormWeights
+) -> tuple[Tensor, Tensor]:
+    """Weights and biases with a norm's gain and centering, without its division."""
+    if norm.kind is None:
+        return W, b
+    joint = norm.w is not None and len(norm.w) > W.shape[-1]
+    axes = (0, -1) if joint else (-1,)
+    if norm.kind == "LN":
+        W = W - W.mean(axes, keepdim=True)
+        b = b - b.mean(axes, keepdim=True)
+    if norm.w is None:
+        return W, b
+    gain = norm.w.reshape(-1, W.shape[-1])
+    return W * gain[:, None], b * gain
 
 
 @dataclass(frozen=True, eq=False)

@@ -133,7 +133,9 @@ def positions(model: Any) -> Tensor | None:
         return None
     if getattr(model.cfg, "positional_embedding_type", "standard") in _POSITIONS_ELSEWHERE:
         return None
-    return read_tensor(model.pos_embed, "W_pos", "the position embedding").to(device_of(model))
+    W_pos = read_tensor(model.pos_embed, "W_pos", "the position embedding").to(device_of(model))
+    inner = getattr(model.pos_embed, "original_component", None)
+    return W_pos[int(getattr(inner, "offset", 0)) :]  # OPT's first rows are of no position
 
 
 def alibi(attn: Any, cfg: Any) -> Alibi | None:
@@ -149,11 +151,19 @@ def alibi(attn: Any, cfg: Any) -> Alibi | None:
     return Alibi(build_alibi_slopes(n_heads, device), from_query=False)
 
 
-def rotary(model: Any, attn: Any, cfg: Any) -> RotaryTables | None:
-    """The rotary tables of attention; None for models without rotary positions."""
+def rotary(model: Any, attn: Any, cfg: Any, *, flipped: bool = False) -> RotaryTables | None:
+    """The rotary tables of attention; None for models without rotary positions.
+
+    Args:
+        model: the model.
+        attn: the attention.
+        cfg: the configuration.
+        flipped: pairs of coordinates are adjacent where the configuration says halves, or the
+            reverse (Cohere).
+    """
     if getattr(cfg, "positional_embedding_type", "standard") != "rotary":
         return None
-    adjacent = bool(getattr(cfg, "rotary_adjacent_pairs", False))
+    adjacent = bool(getattr(cfg, "rotary_adjacent_pairs", False)) != flipped
     base = getattr(cfg, "rotary_base", None)
     inner = getattr(attn, "original_component", None)
     if hasattr(inner, "rotary"):  # the native bridge always rotates adjacent pairs
@@ -191,6 +201,14 @@ def _tables(model: Any, attn: Any, inner: Any, adjacent: bool) -> Table:
             return inner.rotary.cos_cached[:n_pos], inner.rotary.sin_cached[:n_pos]
 
         return from_native
+    buffer = getattr(inner, "embed_positions", None)
+    if isinstance(buffer, Tensor):  # GPT-J: sines, then cosines
+
+        def from_buffer(n_pos: int) -> tuple[Tensor, Tensor]:
+            sin, cos = buffer[:n_pos].chunk(2, dim=-1)
+            return cos.repeat_interleave(2, -1), sin.repeat_interleave(2, -1)
+
+        return from_buffer
     module = getattr(inner, "rotary_emb", None) or getattr(model, "rotary_emb", None)
     module = getattr(module, "original_component", module)
     if module is None:
@@ -200,17 +218,33 @@ def _tables(model: Any, attn: Any, inner: Any, adjacent: bool) -> Table:
         like = next(iter(model.parameters()))
         try:
             with torch.no_grad():
-                cos, sin = module(like, torch.arange(n_pos, device=like.device)[None])
+                # at position 0 alone every table is 1, and its order cannot be seen
+                positions = torch.arange(max(n_pos, 2), device=like.device)[None]
+                kinds = getattr(getattr(inner, "config", None), "layer_types", None)
+                kind = kinds[inner.layer_idx] if kinds and hasattr(inner, "layer_idx") else None
+                try:
+                    cos, sin = module(like, positions, kind)
+                except TypeError:
+                    cos, sin = module(like, positions)
         except TypeError as error:
             raise InputError(f"rotary positions that differ by layer: {error}") from error
-        return _full_width(cos[0], adjacent), _full_width(sin[0], adjacent)
+        return _of_pairs(cos[0], adjacent)[:n_pos], _of_pairs(sin[0], adjacent)[:n_pos]
 
     return from_transformers
 
 
-def _full_width(table: Tensor, adjacent: bool) -> Tensor:
-    """Arrange angles for adjacent pairs, which transformers repeats in two halves."""
-    return table[:, : table.shape[1] // 2].repeat_interleave(2, -1) if adjacent else table
+def _of_pairs(table: Tensor, adjacent: bool) -> Tensor:
+    """One angle for each coordinate, from a table with an angle for each pair, once or twice.
+
+    Families repeat the angles in two halves (Llama), one after the other (Cohere) or not at all
+    (GPT-OSS).
+    """
+    half = table.shape[1] // 2
+    if torch.equal(table[:, :half], table[:, half:]):
+        table = table[:, :half]
+    elif torch.equal(table[:, ::2], table[:, 1::2]):
+        table = table[:, ::2]
+    return table.repeat_interleave(2, -1) if adjacent else torch.cat([table, table], dim=-1)
 
 
 def read_tensor(module: Any, name: str, what: str) -> Tensor:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -111,29 +111,46 @@ def norm(owner: Any, name: str, cfg: Any) -> NormWeights:
             getattr(module, "b", None),
             float(module.eps),
         )
-    rms, w = bool(module.uses_rms_norm), getattr(inner, "weight", None)
+    rms, w = _is_rms(module, inner), getattr(inner, "weight", None)
     eps = getattr(inner, "eps", getattr(inner, "variance_epsilon", None)) if rms else None
     eps = float(cfg.eps if eps is None else eps)
-    if rms and w is not None:
-        w = _gain(inner, w, eps)
+    if w is not None:
+        w = _gain(inner, w, eps, centred=not rms)
     b = None if rms else getattr(inner, "bias", None)
     return NormWeights("RMS" if rms else "LN", w, b, eps)
 
 
-def _gain(norm: torch.nn.Module, w: Tensor, eps: float) -> Tensor:
-    """What an RMS norm multiplies with: its weight, or one more (Gemma, Qwen3-Next).
+def _is_rms(module: Any, inner: torch.nn.Module) -> bool:
+    """Whether a norm divides by the root mean square, without subtracting the mean."""
+    named = "rms" in type(inner).__name__.lower()
+    return bool(getattr(module, "uses_rms_norm", named) or named)
+
+
+def _gain(norm: torch.nn.Module, w: Tensor, eps: float, *, centred: bool) -> Tensor:
+    """What a norm multiplies with: its weight, or one more (Gemma, Qwen3-Next, Nemotron).
 
     Configurations of bridges do not say it for every family, so the norm is asked.
     """
     x = torch.linspace(-1, 2, len(w), dtype=w.dtype, device=w.device)
-    unit = x / (x.pow(2).mean() + eps).sqrt()
+    unit = NormWeights("LN" if centred else "RMS", eps=eps)(x)
+    bias = getattr(norm, "bias", None)
     with torch.no_grad():
-        out = norm(x[None, None]).flatten()
+        out = norm(x[None, None]).flatten() - (0 if bias is None else bias)
         return min(w, 1 + w, key=lambda gain: float((out - unit * gain).abs().max()))
 
 
+#: how queries and keys are turned, and scores divided, if not as the configuration says
+Variant = tuple[Literal["own", "flipped", "none"], Literal["own", "none"]]
+VARIANTS: tuple[Variant, ...] = (
+    ("own", "own"),
+    ("own", "none"),
+    ("flipped", "own"),
+    ("none", "own"),
+)
+
+
 @on_one_device
-def layer(model: Any, layer: int) -> LayerWeights:
+def layer(model: Any, layer: int, variant: Variant = VARIANTS[0]) -> LayerWeights:
     """The attention weights of a layer, unchecked."""
     values, attn, cfg = ov(model, layer), _attention(model, layer), model.cfg
     if mixes(model, layer):
@@ -143,17 +160,38 @@ def layer(model: Any, layer: int) -> LayerWeights:
     _refuse_attention(attn, cfg, layer)
     W_Q, b_Q = _projection(attn, cfg, layer, "Q")
     W_K, b_K = _projection(attn, cfg, layer, "K")
+    turn, divide = variant
     return LayerWeights(
         **vars(values),
         W_Q=W_Q,
         W_K=W_K,
         b_Q=b_Q,
         b_K=b_K,
-        attn_scale=_scale(attn, cfg, layer),
+        attn_scale=_scale(attn, cfg, layer) if divide == "own" else 1.0,
         soft_cap=_soft_cap(attn, cfg),
-        rotary=rotary(model, attn, cfg),
+        rotary=None if turn == "none" else rotary(model, attn, cfg, flipped=turn == "flipped"),
         alibi=alibi(attn, cfg),
+        q_norm=_head_norm(attn, "q_norm", cfg),
+        k_norm=_head_norm(attn, "k_norm", cfg),
+        sinks=_sinks(attn),
     )
+
+
+def _head_norm(attn: Any, name: str, cfg: Any) -> NormWeights:
+    """The norm of queries or keys, with weights for all query heads if it is over all heads."""
+    of = norm(attn, name, cfg)
+    d_head, heads = int(cfg.d_head), int(cfg.n_heads)
+    if of.w is None or len(of.w) == d_head:
+        return of
+    shared = heads * d_head // len(of.w)  # query heads that share a key head
+    w = of.w.reshape(-1, d_head).repeat_interleave(shared, dim=0).flatten()
+    return replace(of, w=w)
+
+
+def _sinks(attn: Any) -> Tensor | None:
+    """The heads' sinks (GPT-OSS); None without them."""
+    sinks = getattr(getattr(attn, "original_component", attn), "sinks", None)
+    return sinks.detach() if isinstance(sinks, Tensor) else None
 
 
 @on_one_device
@@ -272,13 +310,11 @@ def positive(value: Any) -> float | None:
 
 def _refuse_attention(attn: Any, cfg: Any, layer: int) -> None:
     """Raise InputError, naming the feature, for attention that is more than scores and values."""
-    kind, inner = type(attn).__name__.lower(), getattr(attn, "original_component", attn)
+    kind = type(attn).__name__.lower()
     positions = getattr(cfg, "positional_embedding_type", "standard")
     reasons = {
         "multi-head latent attention": "mla" in kind,
         f"{positions} positions": positions not in ("standard", "none", "rotary", "alibi"),
-        "query-key norms": any(attn._modules.get(n) is not None for n in ("q_norm", "k_norm")),
-        "attention sinks": isinstance(getattr(inner, "sinks", None), Tensor),
         "clipped queries and keys": getattr(cfg, "clip_qkv", None) is not None,
     }
     for reason, holds in reasons.items():
@@ -370,6 +406,9 @@ def _window(attn: Any, cfg: Any, layer: int) -> int | None:
     """The window of a sliding-window layer."""
     inner = getattr(attn, "original_component", None)
     if inner is not None:
+        layers = getattr(getattr(inner, "config", None), "attention_layers", None)
+        if layers is not None:  # GPT-Neo
+            return int(inner.config.window_size) if layers[layer] == "local" else None
         holder = inner if hasattr(inner, "sliding_window") else getattr(inner, "config", None)
         window = getattr(holder, "sliding_window", None)  # of the config: Mistral, Phi-3
         kinds = getattr(cfg, "layer_types", None)

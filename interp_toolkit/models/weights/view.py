@@ -52,8 +52,10 @@ class ModelWeights:
         model: Model,
         problems: Mapping[tuple[str, int], str],
         scales: Mapping[tuple[str, int], float],
+        variants: Mapping[int, read.Variant],
     ):
-        self._model, self._problems, self._scales = model, problems, scales
+        self._model, self._problems = model, problems
+        self._scales, self._variants = scales, variants
         cfg = model.cfg
         self.n_layers, self.n_heads = int(cfg.n_layers), int(cfg.n_heads)
         self.d_model, self.d_head = int(cfg.d_model), int(cfg.d_head)
@@ -143,7 +145,7 @@ class ModelWeights:
         outputs.
         """
         self._refuse("attention", checked_layer(self._model, layer))
-        return self._branch(read.layer(self._model, layer), layer)
+        return self._branch(read.layer(self._model, layer, self._variants[layer]), layer)
 
     def ov(self, layer: int) -> OVWeights:
         """The value and output weights of a layer, also without queries and keys.

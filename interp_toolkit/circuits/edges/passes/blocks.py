@@ -93,7 +93,7 @@ class _WeightHeads:
         return torch.einsum("nbpm,nmd->bpnd", self._w.norm(x), W[heads]) + b[heads]
 
     def z(self, q: Tensor, k: Tensor, v: Tensor, heads: list[int] | None) -> Tensor:
-        return mixed(self._w.pattern(self._w.scores(q, k, heads)), v)
+        return mixed(self._w.pattern(self._w.scores(q, k, heads), heads), v)
 
     def pulled_back(self, x: Stream, gradients: Sequence[Tensor]) -> Tensor:
         behind = [
@@ -181,6 +181,8 @@ class Blocks:
     def _read_attention(self, view: ModelWeights, layer: int, *, by_modules: bool) -> None:
         try:
             w = _wide(view.layer(layer))
+            if w.joint:  # a head's norm reads the queries of the others
+                raise InputError("norms over all heads")
             self._heads[layer], self._out[layer] = _WeightHeads(w), w
         except InputError:
             w = None
