@@ -292,7 +292,8 @@ def analyze(run: Run[HeadCircuitOptions], circuit: KindOfCircuit) -> dict[str, A
     view = weights(run.model)
     frame = weight_scores(run.model, run.memory)
     other = OV_CIRCUIT if circuit is QK_CIRCUIT else QK_CIRCUIT
-    notes = [note for note in frame.attrs["notes"] if f"no {other.score} scores" not in note]
+    beside = f"no {other.score} scores", f"{other.score} scores are"
+    notes = [note for note in frame.attrs["notes"] if not any(b in note for b in beside)]
     scores = frame[["layer", "head"]].assign(effective_rank=effective_ranks(view, circuit.name))
     for name in (circuit.score, "diagonal", "z", "p", "p_adjusted"):
         scores[name.replace(circuit.score, "score")] = frame[f"{circuit.name}_{name}"]
@@ -339,7 +340,7 @@ def effective_ranks(view: ModelWeights, circuit: Literal["qk", "ov"]) -> list[fl
     for layer in range(view.n_layers):
         try:
             if circuit == "qk":
-                qk = view.layer(layer)
+                qk = view.layer(layer).folded()
                 X, Y = read_through(qk.norm, qk.W_Q), read_through(qk.norm, qk.W_K)
             else:
                 ov = view.ov(layer)

@@ -30,7 +30,7 @@ from interp_toolkit.circuits.skip_bigrams.scores import (
     PairScores,
 )
 from interp_toolkit.circuits.weights.permutations import coordinate_units, reciprocal
-from interp_toolkit.circuits.weights.qk import QKCircuit, qk_circuit
+from interp_toolkit.circuits.weights.qk import QKCircuit, folded_note, qk_circuit
 from interp_toolkit.circuits.weights.token_scores import normalized_by, read_dimensions
 from interp_toolkit.errors import InputError, takes
 from interp_toolkit.formatting import listed
@@ -265,6 +265,7 @@ def head_views(
         notes.append(f"heads without a QK circuit (W_Q W_K^T = 0) are left out: {names}")
     if view.W_pos is not None:
         notes.append("learned positions are left out: scores are between features alone")
+    notes += folded_note(view, {one.layer for one in views})
     return views or empty, notes
 
 

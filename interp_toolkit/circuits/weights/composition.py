@@ -55,6 +55,7 @@ from interp_toolkit.circuits.weights.permutations import (
     overlap_null,
     reciprocal,
 )
+from interp_toolkit.circuits.weights.qk import folded_note
 from interp_toolkit.circuits.weights.token_scores import (
     normalized_by,
     read_dimensions,
@@ -179,7 +180,7 @@ def composition_scores(
         for layer in reading:
             if layer <= block[0]:
                 continue
-            w = view.layer(layer)
+            w = view.layer(layer).folded()
             d = read_dimensions(w.norm, view.d_model) if scale is None else int((scale > 0).sum())
             readers = _readers(w, _centered_after(view, norms, layer), scale, modes)
             for earlier in (writer for writer in block if writer < layer):
@@ -324,6 +325,7 @@ def composable_layers(view: ModelWeights) -> tuple[list[str], dict[int, NormWeig
         )
     if rotary:
         notes.append("rotary heads are compared without rotation: W_QK at distance 0")
+    notes += folded_note(view, norms)
     if after:
         notes.append(
             f"layers {', '.join(map(str, after))} have a norm after attention: its weights are "

@@ -21,7 +21,7 @@ the negative end to key tokens at the negative end.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.weights.token_scores import TokenScores, read_through, token_residual
 from interp_toolkit.errors import InputError, takes
-from interp_toolkit.formatting import ShortRepr
+from interp_toolkit.formatting import ShortRepr, listed
 from interp_toolkit.models.weights.parts import Direction, LayerWeights, NormWeights, soft_capped
 from interp_toolkit.models.weights.positions import Alibi, RotaryTables
 from interp_toolkit.models.weights.precision import at_least_single
@@ -156,7 +156,8 @@ class QKCircuit(ShortRepr):
     Attributes:
         layer: layer of the head.
         head: index of the query head (with grouped-query attention, heads share keys).
-        W_Q, W_K: query and key weights, with the linear part of the norm folded in.
+        W_Q, W_K: query and key weights, with the linear part of the norm folded in, and the gains
+            of norms of queries and keys (Qwen 3, OLMo 2).
         b_Q, b_K: query and key biases, with the norm's bias folded in.
         attn_scale: divisor of the scores.
         soft_cap: if not None, scores become `soft_cap * tanh(score / soft_cap)`.
@@ -167,6 +168,8 @@ class QKCircuit(ShortRepr):
         alibi: ALiBi bias of this head, if any.
         direction, window: attention mask, as in `LayerWeights`; scores are those before the mask.
         distance: query position minus key position, in a circuit from `at_distance`.
+        divided_by: what queries and keys are divided by, where they are normalized, else None;
+            `matrix` and `svd` leave it out.
     """
 
     layer: int
@@ -185,10 +188,13 @@ class QKCircuit(ShortRepr):
     window: int | None
     distance: int | None
     _view: ModelWeights = field(repr=False)
+    divided_by: tuple[Division | None, Division | None] = (None, None)
 
     @property
     def matrix(self) -> FactoredMatrix:
         """Bilinear form `W_Q W_K^T / attn_scale` on normalized vectors, as two factors.
+
+        Scales of norms of queries and keys are left out.
 
         For a rotary head without a distance, the form is that of distance 0.
         """
@@ -218,7 +224,8 @@ class QKCircuit(ShortRepr):
                 from `at_distance`.
         """
         query, key = self._positions(query_pos, len(x_query)), self._positions(key_pos, len(x_key))
-        q, k = self._query(x_query) + self.b_Q, self._key(x_key) + self.b_K
+        q = self._through(x_query, self.W_Q, self.b_Q, self.divided_by[0])
+        k = self._through(x_key, self.W_K, self.b_K, self.divided_by[1])
         scores = self._turned(q, query) @ self._turned(k, key).T / self.attn_scale
         return soft_capped(scores, self.soft_cap) + self._bias(query, key)
 
@@ -232,9 +239,16 @@ class QKCircuit(ShortRepr):
     ) -> QKTerms:
         """Terms of a score before soft cap and ALiBi; arguments and errors as in `score`."""
         query, key = self._positions(query_pos, len(x_query)), self._positions(key_pos, len(x_key))
-        q, k = self._turned(self._query(x_query), query), self._turned(self._key(x_key), key).T
-        b_Q = self._turned(self.b_Q.expand(len(x_query), -1), query)
-        b_K = self._turned(self.b_K.expand(len(x_key), -1), key).T
+        q, k, b_Q, b_K = (
+            self._turned(self._through(x, W, b, division), at)
+            for x, W, b, division, at in (
+                (x_query, self.W_Q, None, self.divided_by[0], query),
+                (x_key, self.W_K, None, self.divided_by[1], key),
+                (x_query, None, self.b_Q, self.divided_by[0], query),
+                (x_key, None, self.b_K, self.divided_by[1], key),
+            )
+        )
+        k, b_K = k.T, b_K.T
         s = self.attn_scale
         return QKTerms(q @ k / s, q @ b_K / s, b_Q @ k / s, b_Q @ b_K / s)
 
@@ -258,8 +272,13 @@ class QKCircuit(ShortRepr):
         query, key = self._positions(query_pos, 1), self._positions(key_pos, 1)
         if query_pos is not None and key_pos is not None:
             self._check_distance(query_pos - key_pos)
-        left = self._turned(self._vocabulary(self.W_Q, query_pos) + self.b_Q, query)
-        right = self._turned(self._vocabulary(self.W_K, key_pos) + self.b_K, key)
+        left, right = (
+            self._turned(self._vocabulary(W, position, b, division), at)
+            for W, b, division, position, at in (
+                (self.W_Q, self.b_Q, self.divided_by[0], query_pos, query),
+                (self.W_K, self.b_K, self.divided_by[1], key_pos, key),
+            )
+        )
         note = self._token_note(query_pos, key_pos)
         return TokenScores(
             left / self.attn_scale,
@@ -319,23 +338,30 @@ class QKCircuit(ShortRepr):
         turn = self.rotary.matrix(distance, d_head) @ self.rotary.matrix(0, d_head).T
         return turn.to(self.W_Q)
 
-    def _query(self, x: Tensor) -> Tensor:
-        return self._normalized(x) @ self.W_Q
-
-    def _key(self, x: Tensor) -> Tensor:
-        return self._normalized(x) @ self.W_K
+    def _through(
+        self, x: Tensor, W: Tensor | None, b: Tensor | None, division: Division | None
+    ) -> Tensor:
+        """Queries or keys of residual vectors; without the weights, or the bias, where None."""
+        n = self._normalized(x)
+        out = n.new_zeros(1) if W is None else n @ W
+        out = out if b is None else out + b.expand(len(n), -1)
+        return out if division is None else out / division(n)[:, None]
 
     def _normalized(self, x: Tensor) -> Tensor:
         return self.norm(at_least_single(x.to(self.W_Q.device))).to(self.W_Q)
 
     def _vocabulary(
-        self, W: Float[Tensor, "d_model r"], position: int | None = None
+        self,
+        W: Float[Tensor, "d_model r"],
+        position: int | None = None,
+        b: Float[Tensor, " r"] | None = None,
+        division: Division | None = None,
     ) -> Float[Tensor, "d_vocab r"]:
-        """Normalized embeddings of every token, times these weights."""
+        """Normalized embeddings of every token, times these weights, as in `_through`."""
         tokens = torch.arange(self._view.d_vocab, device=W.device)
         chunks = torch.split(tokens, CHUNK)
         residual = (token_residual(self._view, chunk, position) for chunk in chunks)
-        return torch.cat([self._normalized(x) @ W for x in residual])
+        return torch.cat([self._through(x, W, b, division) for x in residual])
 
     def _check_distance(self, distance: int) -> None:
         """Raise InputError if the mask or window hides keys at this distance."""
@@ -419,9 +445,10 @@ def qk_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None =
         (torch.Size([288, 96]), None)
     """
     view = weights(model) if view is None else view
-    w = view.layer(layer)
+    raw = view.layer(layer)
     if not 0 <= head < view.n_heads:
         raise InputError(f"there is no head {head}; the model has heads 0 to {view.n_heads - 1}")
+    w = raw.folded()
     return QKCircuit(
         layer=layer,
         head=head,
@@ -432,14 +459,63 @@ def qk_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None =
         attn_scale=w.attn_scale,
         soft_cap=w.soft_cap,
         norm=NormWeights(w.norm.kind, eps=w.norm.eps),
-        norm_note=_norm_note(w),
+        norm_note=_norm_note(raw),
         rotary=w.rotary,
         alibi=None if w.alibi is None else Alibi(w.alibi.slopes[[head]], w.alibi.from_query),
         direction=w.direction,
         window=w.window,
         distance=None,
         _view=view,
+        divided_by=(
+            _division(raw, raw.q_norm, raw.W_Q, raw.b_Q, head),
+            _division(raw, raw.k_norm, raw.W_K, raw.b_K, head),
+        ),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Division:
+    """What the query or key of a residual vector is divided by.
+
+    Attributes:
+        W, b: weights and bias of what is normalized: one head's query or key, or all heads'.
+        norm: the norm, without its weights.
+    """
+
+    W: Float[Tensor, "d_model d"]
+    b: Float[Tensor, " d"]
+    norm: NormWeights
+
+    def __call__(self, normalized: Float[Tensor, "n d_model"]) -> Float[Tensor, " n"]:
+        """The divisor of each vector behind the norm in front of attention."""
+        return self.norm.scale(normalized @ self.W + self.b)
+
+
+def _division(
+    w: LayerWeights, norm: NormWeights, W: Tensor, b: Tensor, head: int
+) -> Division | None:
+    """The division of one head's queries or keys; None where they are not normalized."""
+    if norm.kind is None:
+        return None
+    joint = norm.w is not None and len(norm.w) > W.shape[-1]
+    heads = slice(None) if joint else slice(head, head + 1)
+    W, b = W[heads], b[heads]
+    biases = torch.cat([_bias_through(w.norm, *pair) for pair in zip(W, b, strict=True)])
+    through = read_through(w.norm, W).movedim(0, 1).flatten(1)
+    return Division(through, biases, NormWeights(norm.kind, eps=norm.eps))
+
+
+def folded_note(view: ModelWeights, layers: Collection[int]) -> list[str]:
+    """What is left out where queries and keys are normalized."""
+    read = {n: view.layer(n) for n in layers}
+    normed = [str(n) for n, w in read.items() if w.q_norm.kind or w.k_norm.kind]
+    if not normed:
+        return []
+    which = "every layer" if len(normed) == view.n_layers else f"layers {listed(normed)}"
+    return [
+        f"norms of queries and keys in {which}: their weights are folded in, and their division, "
+        "one positive number for each query and each key, is left out"
+    ]
 
 
 def _bias_through(norm: NormWeights, W: Tensor, b: Tensor) -> Tensor:
@@ -448,10 +524,16 @@ def _bias_through(norm: NormWeights, W: Tensor, b: Tensor) -> Tensor:
 
 
 def _norm_note(w: LayerWeights) -> str:
-    if w.norm.kind is None:
+    if w.norm.kind is None and w.q_norm.kind is None and w.k_norm.kind is None:
         return "no norm precedes the head: scores are bilinear in the residual stream"
+    if w.norm.kind is None:
+        return (
+            "queries and keys are divided by their own norms: score, terms and tokens apply the "
+            "division, matrix and svd leave it out"
+        )
     by = "standard deviation" if w.norm.kind == "LN" else "root mean square"
     return (
         f"each vector is divided by its own {by}, which is not linear: score, terms and tokens "
         "apply the division, matrix and svd act on divided vectors"
+        + ("" if w.q_norm.kind is None else " and leave out the norms of queries and keys")
     )

@@ -59,6 +59,7 @@ from interp_toolkit.circuits.weights.permutations import (
     held_against_draws,
     reciprocal,
 )
+from interp_toolkit.circuits.weights.qk import folded_note
 from interp_toolkit.circuits.weights.token_scores import (
     read_dimensions,
     read_through,
@@ -249,6 +250,8 @@ def weight_scores(
     if frame.ov_p.notna().any() and view.W_U.shape[1] != view.d_vocab:
         ids = f"the {shared_tokens(view)} token ids that are both input and output"
         notes.append(f"OV copying scores cover only {ids}")
+    read = set(frame.layer[frame.qk_p.notna()])
+    notes += [f"matching scores are without all of the norms: {n}" for n in folded_note(view, read)]
     frame.attrs["notes"] = notes
     return frame
 
@@ -279,6 +282,7 @@ def matching(view: ModelWeights, w: LayerWeights, moments: TokenMomentsCache) ->
     if view.d_vocab < 2:
         return None
     norm_moments = moments(w.norm, unembedding=False)
+    w = w.folded()
     queries = read_through(w.norm, w.W_Q).double()
     keys = read_through(w.norm, w.W_K).double()
     crossed = _by_group(lambda heads: _product(heads.mT, norm_moments.embedding), keys)

@@ -159,7 +159,11 @@ def _check_ov(model: Model, layer: int, activations: Activations) -> None:
     residual = _get(activations, f"blocks.{layer}.hook_resid_pre")
     v = _agree_projection(activations, layer, "v", w.norm(residual), w.W_V, w.b_V)
     pattern, z = _get(activations, f"{attn}.hook_pattern"), _get(activations, f"{attn}.hook_z")
-    _agree(f"hook_z of layer {layer}", z, mixed(pattern, v))
+    ours = mixed(pattern, v)
+    if w.gated:
+        queries = by_head(_get(activations, f"{attn}.hook_q"), len(w.W_V))
+        ours = ours * queries[..., w.W_V.shape[-1] :].sigmoid()
+    _agree(f"hook_z of layer {layer}", z, ours)
     _check_outputs(model, layer, activations)
 
 
@@ -191,6 +195,8 @@ def _agree_projection(
 ) -> Tensor:
     ours = projected(x, W, b)
     actual = _get(activations, f"blocks.{layer}.attn.hook_{name}")
+    if actual.shape[2] > ours.shape[2]:  # queries and gates
+        actual = by_head(actual, ours.shape[2])[..., : ours.shape[3]]
     group = ours.shape[2] // actual.shape[2]
     _agree(f"hook_{name} of layer {layer}", actual, ours[:, :, ::group])
     return ours

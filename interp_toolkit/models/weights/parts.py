@@ -111,6 +111,8 @@ class OVWeights(OutputWeights):
         window: number of positions back that a query sees, itself included; None: unlimited.
         norm: the norm before the layer.
         parallel: whether the MLP reads the same residual stream as attention, not its output.
+        gated: whether each head's output is multiplied with a gate that its own query input sets
+            (Qwen3-Next), which is no weight and is left out here.
     """
 
     W_V: Float[Tensor, "head d_model d_head"]
@@ -119,6 +121,7 @@ class OVWeights(OutputWeights):
     window: int | None
     norm: NormWeights
     parallel: bool
+    gated: bool = False
 
     def visible(self, n_pos: int) -> Bool[Tensor, "query key"]:
         """The visible keys of each query, [query key] booleans."""

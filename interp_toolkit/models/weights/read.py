@@ -177,6 +177,14 @@ def layer(model: Any, layer: int, variant: Variant = VARIANTS[0]) -> LayerWeight
     )
 
 
+def _gated(attn: Any) -> bool:
+    """Whether a query projection holds a gate beside each head's query (Qwen3-Next)."""
+    inner = getattr(attn, "original_component", None)
+    q, o = (getattr(inner, f"{name}_proj", None) for name in "qo")
+    wide, d_z = getattr(q, "out_features", None), getattr(o, "in_features", None)
+    return wide is not None and d_z is not None and wide == 2 * d_z
+
+
 def _head_norm(attn: Any, name: str, cfg: Any) -> NormWeights:
     """The norm of queries or keys, with weights for all query heads if it is over all heads."""
     of = norm(attn, name, cfg)
@@ -241,6 +249,7 @@ def ov(model: Any, layer: int) -> OVWeights:
         window=_window(attn, cfg, layer),
         norm=_norm_before(block, "ln1", cfg),
         parallel=bool(getattr(cfg, "parallel_attn_mlp", False)),
+        gated=_gated(attn),
     )
 
 
@@ -260,8 +269,12 @@ def _projection(attn: Any, cfg: Any, layer: int, which: str) -> tuple[Tensor, Te
     """`W_Q` and `b_Q`, or those of keys or values, one per query head."""
     heads, d_model, d_head = int(cfg.n_heads), int(cfg.d_model), int(cfg.d_head)
     what = f"W_{which} of layer {layer}"
-    W = _per_query_head(read_tensor(attn, f"W_{which}", what), heads, (d_model, d_head), what)
+    W = read_tensor(attn, f"W_{which}", what)
+    if which == "Q" and _gated(attn):
+        W = W[::2]  # each head's query, then its gate
+    W = _per_query_head(W, heads, (d_model, d_head), what)
     b = _bias(attn, f"b_{which}", W.new_zeros(heads, d_head))
+    b = b[::2] if which == "Q" and _gated(attn) and len(b) == 2 * heads else b
     return W, _per_query_head(b, heads, (d_head,), f"b_{which} of layer {layer}")
 
 

@@ -181,8 +181,8 @@ class Blocks:
     def _read_attention(self, view: ModelWeights, layer: int, *, by_modules: bool) -> None:
         try:
             w = _wide(view.layer(layer))
-            if w.joint:  # a head's norm reads the queries of the others
-                raise InputError("norms over all heads")
+            if w.joint or w.gated:  # a norm over all heads' queries; a gate that is no weight
+                raise InputError("more than scores and values")
             self._heads[layer], self._out[layer] = _WeightHeads(w), w
         except InputError:
             w = None
