@@ -269,12 +269,13 @@ def _projection(attn: Any, cfg: Any, layer: int, which: str) -> tuple[Tensor, Te
     """`W_Q` and `b_Q`, or those of keys or values, one per query head."""
     heads, d_model, d_head = int(cfg.n_heads), int(cfg.d_model), int(cfg.d_head)
     what = f"W_{which} of layer {layer}"
-    W = read_tensor(attn, f"W_{which}", what)
-    if which == "Q" and _gated(attn):
-        W = W[::2]  # each head's query, then its gate
-    W = _per_query_head(W, heads, (d_model, d_head), what)
+    if which == "Q" and _gated(attn):  # each head's query, then its gate
+        q = attn.original_component.q_proj
+        W = read_tensor(q, "weight", what).reshape(heads, 2, d_head, d_model)[:, 0].mT
+        b = _bias(q, "bias", W.new_zeros(2 * heads * d_head)).reshape(heads, 2, d_head)[:, 0]
+        return W, b
+    W = _per_query_head(read_tensor(attn, f"W_{which}", what), heads, (d_model, d_head), what)
     b = _bias(attn, f"b_{which}", W.new_zeros(heads, d_head))
-    b = b[::2] if which == "Q" and _gated(attn) and len(b) == 2 * heads else b
     return W, _per_query_head(b, heads, (d_head,), f"b_{which} of layer {layer}")
 
 
