@@ -392,7 +392,7 @@ def _screens(
         if not runner.targets[own.detector](runner.task.rows).any():
             continue
         try:
-            runner.check(Head(*at) for at in np.ndindex(own.p_value.shape))
+            runner.check(Head(*at) for at in np.argwhere(np.isfinite(own.score)).tolist())
         except InterventionError:
             return []
         screens += screen(runner, own, task_check, by_layer=by_layer)

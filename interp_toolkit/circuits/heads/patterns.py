@@ -32,7 +32,7 @@ from interp_toolkit.models.running.memory import (
     rows_that_fit,
 )
 
-RowKind = Literal["softmax", "unnormalised", "signed"]
+RowKind = Literal["softmax", "unnormalised", "signed", "none"]
 ROW_SUM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 COARSE_TOLERANCE = 3e-2  # half precision
 
@@ -43,8 +43,9 @@ class PatternSums(ShortRepr):
 
     Attributes:
         sums: weighted sum of the attention over a prompt's pairs of a set.
+            NaN for layers without attention heads.
         kinds: kind of each layer's patterns: "softmax", or "signed" or "unnormalised" ones, which
-            were divided by the sum of the absolute values of each row.
+            were divided by the sum of the absolute values of each row; "none" without heads.
     """
 
     sums: Float[np.ndarray, "layer row head set"]
@@ -78,8 +79,8 @@ def pattern_sums(
     itemsize = itemsize_of(model)
     per_row = bytes_per_row(cfg, n_pos, itemsize, logits=False, n_stored=0)
     size = rows_that_fit(parse_memory(memory), per_row, n_pos)
-    sums = np.zeros((n_layers, n_rows, n_heads, controls.n_sets))
-    kinds: list[RowKind] = ["softmax"] * n_layers
+    sums = np.full((n_layers, n_rows, n_heads, controls.n_sets), np.nan)
+    kinds: list[RowKind] = ["softmax" if n in points else "none" for n in range(n_layers)]
     indices = _Indices(controls)
     for start in range(0, n_rows, size):
         rows = range(start, min(start + size, n_rows))
@@ -99,13 +100,13 @@ def pattern_sums(
             for i, row in enumerate(rows):
                 sums[layer, row] = indices.reduce(pattern[i], row)
             done.add(layer)
-            if len(done) == n_layers:
+            if len(done) == len(points):
                 raise StopForwardError
 
         hooks = [(point, partial(reduce, layer=layer)) for layer, point in points.items()]
         run(model, controls.tokens[start : start + size], hooks)
-        if len(done) < n_layers:
-            missing = min(set(range(n_layers)) - done)
+        if len(done) < len(points):
+            missing = min(set(points) - done)
             raise InputError(
                 f"layer {missing} shows no attention pattern: fused attention hides it; load the "
                 "model with interp_toolkit.load, or with attn_implementation='eager'"
@@ -114,20 +115,17 @@ def pattern_sums(
 
 
 def pattern_points(model: Model) -> Mapping[int, Any]:
-    """Hook point of the attention pattern of each layer.
+    """Hook point of the attention pattern of each layer with attention heads.
 
     Raises:
-        InputError: a layer has no such hook point, or the model has no layers.
+        InputError: no layer has such a hook point.
     """
     points = hook_points(model)
-    by_layer = {}
-    for layer in range(int(model.cfg.n_layers)):
-        name = f"blocks.{layer}.attn.hook_pattern"
-        if name not in points:
-            raise InputError(f"layer {layer} has no hook_pattern, so its heads cannot be scored")
-        by_layer[layer] = points[name]
+    layers = range(int(model.cfg.n_layers))
+    names = {layer: f"blocks.{layer}.attn.hook_pattern" for layer in layers}
+    by_layer = {layer: points[name] for layer, name in names.items() if name in points}
     if not by_layer:
-        raise InputError("the model has no layers, so it has no heads to score")
+        raise InputError("no layer of this model has attention heads, so there are none to score")
     return by_layer
 
 

@@ -245,6 +245,7 @@ def attention_controls(scores: DetectorScores, level: float = LEVEL) -> dict[Hea
             level,
         )
         for at, p in np.ndenumerate(scores.p_value)
+        if np.isfinite(scores.score[at]) or not np.isfinite(scores.score).any()
     }  # fmt: skip
 
 
@@ -623,6 +624,8 @@ def screen(
     screens: list[Screen] = []
     for layer in layers:
         heads = [head for head in attention if layer is None or head.layer == layer]
+        if not heads:  # no attention in this layer
+            continue
         effect = knockouts.effect(frozenset(heads))
         status, reason = effect_status(
             min(share.low for share in effect.values()),

@@ -32,7 +32,7 @@ from interp_toolkit.circuits.metrics.prompts import (
     walks,
 )
 from interp_toolkit.errors import InputError, takes
-from interp_toolkit.formatting import ShortRepr
+from interp_toolkit.formatting import ShortRepr, listed
 from interp_toolkit.models.model import Head, Model, check_model
 from interp_toolkit.models.weights.read import visibility
 
@@ -77,6 +77,8 @@ class HeadScores(ShortRepr):
         rows = []
         for d, s in enumerate(self.scores):
             for layer, head in np.ndindex(*s.score.shape):
+                if self.kinds[layer] == "none":
+                    continue
                 at = layer, head
                 rows.append(
                     {
@@ -227,6 +229,9 @@ def _notes(
     scores: Sequence[DetectorScores], kinds: Sequence[RowKind], without_keys: Collection[str]
 ) -> list[str]:
     notes = []
+    bare = [str(i) for i, kind in enumerate(kinds) if kind == "none"]
+    if bare:
+        notes.append(f"layers without attention heads, which are left out: {listed(bare, 8)}")
     for kind in ("signed", "unnormalised"):
         layers = [str(i) for i, k in enumerate(kinds) if k == kind]
         if layers:

@@ -313,7 +313,9 @@ def mlp(model: Any, layer: int) -> MLPWeights | None:
 
 def visibility(model: Any, layer: int) -> tuple[Direction, int | None]:
     """Attention direction and window of a layer (None: unlimited), unchecked."""
-    attn = _attention(model, layer)
+    attn = model.blocks[layer]._modules.get("attn")
+    if attn is None:  # a mixer, whose reach is unknown; nothing masks it
+        return "causal", None
     return _direction(attn, model.cfg), _window(attn, model.cfg, layer)
 
 
