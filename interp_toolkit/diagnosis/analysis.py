@@ -31,6 +31,7 @@ from interp_toolkit.diagnosis.bench import (
 )
 from interp_toolkit.diagnosis.checks import (
     NAME,
+    Answer,
     Check,
     DoctorFinding,
     evidence_of,
@@ -434,7 +435,11 @@ class _Examination:
 
     def _with_fault(self, check: Check) -> Check:
         fault = sums.present_in(self.model, check)
-        return check if fault is None else replace(check, summary=f"{check.summary} ({fault})")
+        if fault is None:
+            return check
+        of_library = check.answer == "failed" and check.section in ("hooks", "reload")
+        answer: Answer = "differs" if of_library else check.answer
+        return replace(check, answer=answer, summary=f"{check.summary} ({fault})")
 
 
 def _notes(passes: float, calls: int, eps: float) -> tuple[str, ...]:

@@ -317,12 +317,27 @@ def fresh_copy(model: Model) -> Fresh:
         }
         names = set(new.state_dict())
         new.load_state_dict(weights, strict=False)
+        lost = tuple(unset(new))
+        _complete(new, model)
     return Fresh(
         new,
-        unset=tuple(unset(new)),
+        unset=lost,
         unused=tuple(sorted(set(weights) - names)),
         absent=tuple(sorted(names - set(weights))),
     )
+
+
+@torch.no_grad()
+def _complete(new: Any, model: Any) -> None:
+    """Take what a bridge's state dict lacks (experts, sinks) from the model that it wraps."""
+    if not hasattr(model, "original_model"):
+        return
+    have = {**dict(model.original_model.named_parameters())}
+    have |= dict(model.original_model.named_buffers())
+    wrapped = new.original_model
+    for name, tensor in [*wrapped.named_parameters(), *wrapped.named_buffers()]:
+        if name in have and tensor.is_floating_point() and bool(tensor.isnan().any()):
+            tensor.copy_(have[name])
 
 
 def again(model: Any) -> Any:

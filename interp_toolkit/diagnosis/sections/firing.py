@@ -345,7 +345,8 @@ def _by_kind(
         instead = INSTEAD.get(kind) or INSTEAD.get(last)
         own = [name for name in names if also is not None and name not in also]
         no_mlp = last == "hook_mlp_out" and getattr(model.cfg, "attn_only", False)
-        core = last in CORE and not no_mlp
+        of_attention = kind.startswith(("attn.", "mlp.")) or kind == last
+        core = last in CORE and not no_mlp and of_attention  # others' may be the library's design
         answer: Answer = "differs"
         text, where = f"{fault}, in a fresh copy of this model too", names
         if own or core or isinstance(model, Transformer):

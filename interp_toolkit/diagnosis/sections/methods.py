@@ -32,6 +32,7 @@ from interp_toolkit.diagnosis.bench import (
 from interp_toolkit.diagnosis.checks import Check, listed, measured
 from interp_toolkit.diagnosis.sections.firing import hooks_on, kind_of, more
 from interp_toolkit.errors import one_line
+from interp_toolkit.models.running.forward import in_usual_form
 
 EDITS = "run_with_hooks makes the requested edits"
 GONE = "run_with_hooks removes its hooks"
@@ -59,7 +60,10 @@ def check_edits(
     edits = {name: _moved(SHARE * (-1) ** rank) for rank, name in enumerate(chosen)}
     attached = record(bench, model, chosen, edits, few)
     before, named = hooks_on(points), Recorded()
-    fwd_hooks = [(name, keeper(named, name, edit)) for name, edit in edits.items()]
+    fwd_hooks = [
+        (name, in_usual_form(model, points[name], keeper(named, name, edit)))
+        for name, edit in edits.items()
+    ]
     try:
         by_name = partial(model.run_with_hooks, fwd_hooks=fwd_hooks)
         named.logits = bench.run(model, few, through=by_name)

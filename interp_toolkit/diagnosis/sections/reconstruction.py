@@ -220,8 +220,7 @@ def _embedding(model: Any, recorded: Recorded) -> Step:
     parts = [embedded]
     W_pos, token_type = positions(model), read.token_type(model)
     if W_pos is not None:
-        offset = _position_offset(model)
-        rows = W_pos[offset : offset + tokens.shape[1]].double()
+        rows = W_pos[: tokens.shape[1]].double()
         parts.append(rows.expand(len(tokens), -1, -1))
     if token_type is not None:
         parts.append(token_type.double().expand_as(embedded))
@@ -232,12 +231,6 @@ def _embedding(model: Any, recorded: Recorded) -> Step:
         ours = norm(ours)
         sizes = float(ours.abs().max()) * max(1.0, sizes)
     return _step("embedding", hook, residual, ours, sizes)
-
-
-def _position_offset(model: Any) -> int:
-    """The table row of the first position (2 in OPT's)."""
-    inner = getattr(getattr(model, "pos_embed", None), "original_component", None)
-    return int(getattr(inner, "offset", 0) or 0)
 
 
 def _reach(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:

@@ -51,7 +51,10 @@ def check_reload(
     name = "loading the state dict sets every tensor"
     nowhere = never_set(fresh.model) if bool(logits.isnan().any()) else []
     lost = tuple(dict.fromkeys([*fresh.unset, *fresh.absent, *nowhere]))
-    if lost:
+    if lost and hasattr(model, "original_model") and not set(lost) & set(fresh.model.state_dict()):
+        text = f"a bridge's state dict lacks {listed(lost)}: save the model that it wraps"
+        yield Check("reload", name, "differs", text, locations=lost)
+    elif lost:
         yield Check("reload", name, "failed", f"not set: {listed(lost)}", locations=lost)
     elif fresh.unused:
         yield Check(

@@ -65,8 +65,7 @@ def attached(model: Model, hooks: Iterable[tuple[Any, Hook]]) -> Iterator[None]:
     added: list[tuple[Any, Any]] = []
     try:
         for point, hook in hooks:
-            form = forms.get(id(point))
-            hook = hook if form is None else _in_form(hook, *form)
+            hook = _in_form(hook, forms.get(id(point)))
             point.add_hook(_reading_on(device, hook))
             added.append((point, point.fwd_hooks[-1]))
         yield
@@ -107,10 +106,16 @@ def _forms(model: Model) -> dict[int, Form]:
     return forms
 
 
-def _in_form(
-    function: Hook, to: Callable[[Tensor], Tensor], back: Callable[[Tensor, Tensor], Tensor]
-) -> Hook:
+def in_usual_form(model: Model, point: Any, function: Hook) -> Hook:
+    """The hook function as `attached` attaches it, for TransformerLens's own methods."""
+    return _in_form(function, _forms(model).get(id(point)))
+
+
+def _in_form(function: Hook, form: Form | None) -> Hook:
     """A hook function that reads and returns values in another form."""
+    if form is None:
+        return function
+    to, back = form
 
     def formed(value: Any, hook: Any) -> Any:
         seen = to(value)
