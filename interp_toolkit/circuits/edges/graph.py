@@ -88,7 +88,7 @@ def composition_graph(
     from its own output.
 
     Args:
-        model: any TransformerLens model whose heads add up (not Gemma 2).
+        model: any TransformerLens model whose residual stream is a sum (not BERT).
         tokens: rows of token ids [row pos], of which at most 128 are used; default: repeated random
             tokens, or random ones if the context or the vocabulary is too small for repeats.
         seed: random seed of prompts and bootstrap.
@@ -146,7 +146,10 @@ def composition_of(
     if circuit.screening is not None:
         return None
     between = any(e.edge.source.kind == e.edge.target.kind == "head" for e in circuit.included)
-    return composition_scores(model, memory) if between else None
+    try:
+        return composition_scores(model, memory) if between else None
+    except InputError:  # weights that have no composition; the circuit needs none
+        return None
 
 
 def as_graph(

@@ -4,6 +4,7 @@ Truth is made by hooks on the original: columns of the output projection's input
 head; what a head reads in one channel is the input of that projection.
 """
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -13,8 +14,11 @@ import torch
 from interp_toolkit.circuits.edges.passes.attribution import attribute
 from interp_toolkit.circuits.edges.passes.edge_ablation import SubcircuitPass
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
-from interp_toolkit.circuits.edges.wiring import Edge, Node
+from interp_toolkit.circuits.edges.run import run_edges
+from interp_toolkit.circuits.edges.wiring import Edge, Node, label_of
+from interp_toolkit.circuits.metrics.prompts import prompts_from_tokens
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.weights import read
 from interp_toolkit.testing.families import loaded
 
 #: family -> where the stream between attention and MLP can be seen; None: they are parallel
@@ -178,3 +182,37 @@ def test_layers_without_heads_are_one_node():
     names = {node.name for node in engine.wiring.writers}
     assert {"x0", "m0", "a1.h0", "m1"} <= names
     assert "a0.h0" not in names
+
+
+@pytest.mark.parametrize("family", ["Gemma3", "DeepseekV3", "Lfm2"])
+def test_run_edges_is_the_model_with_these_edges(family):
+    original, engine, tokens, whole, other, corrupted = case(family)
+    model, edges = engine._model, engine.wiring.edges
+    prompts = dataclasses.replace(prompts_from_tokens(tokens, model), corrupted=corrupted)
+    close(run_edges(model, prompts, edges), logits_of(original, tokens))
+    close(run_edges(model, prompts, []), logits_of(original, corrupted))
+    some = [edges[i].name for i in range(0, len(edges), 3)]
+    only = engine.logits(whole, other.trace.writes, edges[::3])
+    close(run_edges(model, prompts, some, ablate=True), only)
+    rest = [edge for edge in edges if edge.name not in some]
+    close(run_edges(model, prompts, [label_of(e.name) for e in rest]), only)
+    means = torch.stack([w for w in whole.trace.writes]).mean(1)
+    truth = engine.logits(whole, list(means), edges[::3])
+    close(run_edges(model, tokens, some, ablate=True), truth)
+    with pytest.raises(InputError):
+        run_edges(model, tokens, ["a9.h0->logits"])
+    with pytest.raises(InputError):
+        run_edges(model, tokens, some, ablation="corrupted")
+
+
+def test_a_window_that_only_long_prompts_reach_is_the_modules(monkeypatch):
+    """The weights are told a window that the probe does not reach, and that is not the model's."""
+    _, model = loaded("Llama")
+    monkeypatch.setattr(read, "_window", lambda attn, cfg, layer: 12)
+    engine = PatchedModel(model)
+    tokens = torch.randint(3, 50, (2, 20), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        truth = model(tokens)
+    assert (engine.whole(tokens).logits - truth).abs().max() > 1e-2
+    engine.check_on(tokens)
+    close(engine.whole(tokens).logits, truth)

@@ -226,6 +226,7 @@ class EdgeAblation:
         self.rows, self.engine = rows, engine
         self._prompts, self._others, self._metric = prompts, others, metric
         self._memory = memory
+        engine.check_on(prompts.tokens[rows[:1]])
         self._at_once, self._graded_at_once = prompts_at_once(engine, prompts.n_pos, memory)
         kind = kinds_for(prompts)[0] if kind is None else kind
         self.ablation_value = AblationValue(kind, engine, prompts, others, self._at_once)

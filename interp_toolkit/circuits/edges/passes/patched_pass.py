@@ -291,9 +291,24 @@ class PatchedModel:
             return 0
         return CHANNELS.index(edge.channel) * self.wiring.n_heads + edge.target.head
 
-    def _check(self) -> None:
+    def check_on(self, tokens: Int[Tensor, "row pos"]) -> None:
+        """Check these tokens too, if they are longer than those checked first.
+
+        Where the weights give something else there (a window that only long prompts reach), the
+        model's own modules are used from now on. Raises InputError if these differ too.
+        """
+        if tokens.shape[1] <= self._checked:
+            return
+        try:
+            self._check(tokens)
+        except InputError:
+            self.blocks = Blocks(self._model, by_modules=True)
+            self._check(tokens)
+
+    def _check(self, tokens: Int[Tensor, "row pos"] | None = None) -> None:
         """Raise InputError if the engine's logits are not the model's own."""
-        tokens = probe_tokens(self._model)
+        tokens = probe_tokens(self._model) if tokens is None else tokens
+        self._checked = tokens.shape[1]
         whole = self.whole(tokens)
         for i, stage in enumerate(self.wiring.stages):
             if stage.kind not in ("attention", "mixer"):
