@@ -196,7 +196,7 @@ def test_run_edges_is_the_model_with_these_edges(family):
     close(run_edges(model, prompts, some, ablate=True), only)
     rest = [edge for edge in edges if edge.name not in some]
     close(run_edges(model, prompts, [label_of(e.name) for e in rest]), only)
-    means = torch.stack([w for w in whole.trace.writes]).mean(1)
+    means = torch.stack(list(whole.trace.writes)).mean(1)
     truth = engine.logits(whole, list(means), edges[::3])
     close(run_edges(model, tokens, some, ablate=True), truth)
     with pytest.raises(InputError):
