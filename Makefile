@@ -29,7 +29,7 @@ QUICK := $(addprefix tests/, \
 	toys/superposition/layers/test_gates.py \
 	training/engine/test_settings.py training/tasks/test_rows.py)
 
-.PHONY: demo test test-long test-studies texts test-tl4 test-kernels real real-tests gpu challenge fuzz live snapshot snapshot-check quick few check format lint types imports bench calibrate docs version clean
+.PHONY: demo test test-long test-studies texts test-tl4 test-kernels real real-tests gpu challenge fuzz live snapshot snapshot-check quick few check format lint types imports bench calibrate families docs version clean
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/xor_demo.py demo
@@ -149,6 +149,14 @@ bench: $(VENV)/ready
 	OMP_NUM_THREADS=1 $(call measured,cost)
 	OMP_NUM_THREADS=1 $(call measured,memory,--bound 256MiB --limit 500)
 	$(call measured,summary)
+
+# Which analysis runs on which family, with both releases; about ten minutes on two cores.
+families: $(VENV)/ready $(VENV4)/ready
+	mkdir -p build
+	OMP_NUM_THREADS=1 $(VENV4)/bin/python benchmarks/families.py --json build/families4.json & \
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/families.py --json build/families3.json; wait
+	$(BIN)/python benchmarks/families.py --page docs/compatibility.md build/families3.json \
+	  build/families4.json --json docs/results/benchmarks/families.json
 
 # Are p-values as small as often as they say, what is seen how often, do verdicts agree with
 # themselves, are decoys named? Half an hour.

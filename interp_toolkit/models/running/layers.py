@@ -301,6 +301,22 @@ class Attention:
 
     def z(self, q: Tensor, k: Tensor, v: Tensor) -> Float[Tensor, "row pos head d_value"]:
         """The heads' outputs before the output projection, from such queries, keys and values."""
+        members, of_member = self._read(q, k, v, self.z_site.name)
+        z = torch.cat([self.z_site.heads(part) for part in of_member])
+        if members == 1:
+            return z
+        H, rows = self.layers.n_heads, len(q)
+        heads = torch.arange(H, device=z.device)
+        z = z.reshape(members, rows, *z.shape[1:])
+        return z[heads % members, :, :, heads].permute(1, 2, 0, 3)
+
+    def pattern(self, q: Tensor, k: Tensor, v: Tensor, head: int) -> Float[Tensor, "row query key"]:
+        """The attention pattern of one head, from such queries, keys and values."""
+        members, of_member = self._read(q, k, v, f"blocks.{self.layer}.attn.hook_pattern")
+        return of_member[head % members][:, head]
+
+    def _read(self, q: Tensor, k: Tensor, v: Tensor, name: str) -> tuple[int, list[Tensor]]:
+        """The number of passes, one for each member of the groups, and a value of each."""
         H, rows = self.layers.n_heads, len(q)
         members = H // min(site.n_heads for site in self.sites)
         copies = [(x, H // s.n_heads) for x, s in zip((q, k, v), self.sites, strict=True)]
@@ -312,13 +328,7 @@ class Attention:
             of_member = torch.cat([x[:, :, m % shared :: shared] for m in range(members)])
             edits[site.name] = partial(site.put, of_member)
         empty = q.new_zeros(rows * members, q.shape[1], int(self.layers.model.cfg.d_model))
-        read = self.layers.read(self.layer, empty, [self.z_site.name], edits)
-        z = self.z_site.heads(read[0])
-        if members == 1:
-            return z
-        heads = torch.arange(H, device=z.device)
-        z = z.reshape(members, rows, *z.shape[1:])
-        return z[heads % members, :, :, heads].permute(1, 2, 0, 3)
+        return members, list(self.layers.read(self.layer, empty, [name], edits)[0].chunk(members))
 
     def written(self, z: Float[Tensor, "row pos head d_value"]) -> Stream:
         """What the layer adds for these outputs of its heads: `hook_attn_out`."""

@@ -154,40 +154,16 @@ def test_ablated_paths_are_what_the_model_itself_does_with_an_edited_input(zoo, 
     assert np.allclose(found.value_drop[0], lost, atol=1e-5)
 
 
-def test_heads_that_share_keys_with_the_reader_keep_theirs(zoo):
-    """What the layer writes changes along the reader's own output weights only."""
-    model = zoo("llama")
-    prompts = repeated_prompts(model, rows=4)
-    name = "blocks.1.hook_attn_out"
-    seen = []
-
-    def watch(value, hook):
-        if value.shape[1] == prompts.n_pos:
-            seen.append(value.clone())
-
-    model.add_hook(name, watch)
-    try:
-        path_effects(model, prompts, [(0, 1)], (1, 2))
-    finally:
-        model.reset_hooks()
-    intact, patched = seen[-2:]
-    moved = (patched - intact).reshape(-1, intact.shape[-1])
-    assert moved.abs().max() > 1e-3
-    W_O = weights(model).layer(1).W_O[2]
-    along = moved @ torch.linalg.pinv(W_O) @ W_O
-    assert torch.allclose(moved, along, atol=1e-5)
-
-
 def test_memory_changes_nothing(zoo):
     model = zoo("own-rotary")
     prompts = repeated_prompts(model, rows=6)
     large, small = (
-        path_effects(model, prompts, [(0, 0), (0, 3)], (1, 1), memory=m) for m in (None, 60_000)
+        path_effects(model, prompts, [(0, 0), (0, 3)], (1, 1), memory=m) for m in (None, 400_000)
     )
     assert np.allclose(large.attention, small.attention, atol=1e-6)
     assert np.allclose(large.attention_drop, small.attention_drop, atol=1e-6)
     assert np.allclose(large.value_drop, small.value_drop, atol=1e-5)
-    for memory in (None, 60_000):
+    for memory in (None, 400_000):
         one = path_effects(model, prompts, [(0, 0), (0, 3)], (1, 1), value=1, memory=memory)
         largest = int(large.attention_drop.mean(1).argmax())
         assert np.allclose(one.value_drop[largest], large.value_drop[largest], atol=1e-5)
@@ -198,7 +174,6 @@ def test_on_every_kind_of_model(model, request, count_hooks):
     prompts = repeated_prompts(model, rows=4)
     before = count_hooks(model)
     refusals = {"own-bare": "bidirectional", "bert": "bidirectional"}
-    refusals["gemma2"] = "layer 0 normalizes"
     refusal = refusals.get(request.node.callspec.params["model"])
     if refusal:
         with pytest.raises(InputError, match=refusal):
@@ -246,21 +221,6 @@ def test_a_stream_that_is_not_a_sum_is_refused(zoo, texts):
         pytest.raises(InputError, check=texts),
     ):
         path_effects(model, prompts, [(0, 0)], (1, 1))
-
-
-def test_attention_that_cannot_be_recomputed_is_refused(zoo, count_hooks):
-    model = zoo("own")
-    prompts = repeated_prompts(model, rows=4)
-
-    def uniform_in_long_rows(pattern, hook):
-        return pattern if pattern.shape[-1] < 12 else torch.full_like(pattern, 1 / 12)
-
-    with (
-        edit(model, {"blocks.1.attn.hook_pattern": uniform_in_long_rows}),
-        pytest.raises(InputError, match="head 1 in layer 1 cannot be computed"),
-    ):
-        path_effects(model, prompts, [(0, 0)], (1, 1))
-    assert count_hooks(model) == 0
 
 
 def test_p_values_are_corrected_over_candidates(zoo):

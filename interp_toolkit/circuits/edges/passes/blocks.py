@@ -70,6 +70,10 @@ class _Heads(Protocol):
         """The outputs of these heads before the output projection (None: of all)."""
         ...
 
+    def pattern(self, parts: Sequence[Tensor], head: int) -> Float[Tensor, "row query key"]:
+        """The attention pattern of one head, from its queries, keys and values."""
+        ...
+
     def pulled_back(
         self, x: Stream, gradients: Sequence[Tensor]
     ) -> Float[Tensor, "reader row pos d_model"]:
@@ -94,6 +98,10 @@ class _WeightHeads:
 
     def z(self, q: Tensor, k: Tensor, v: Tensor, heads: list[int] | None) -> Tensor:
         return mixed(self._w.pattern(self._w.scores(q, k, heads), heads), v)
+
+    def pattern(self, parts: Sequence[Tensor], head: int) -> Tensor:
+        q, k, _ = parts
+        return self._w.pattern(self._w.scores(q, k, [head]), [head])[:, 0]
 
     def pulled_back(self, x: Stream, gradients: Sequence[Tensor]) -> Tensor:
         behind = [
@@ -120,10 +128,18 @@ class _ModuleHeads:
     def z(self, q: Tensor, k: Tensor, v: Tensor, heads: list[int] | None) -> Tensor:
         if heads is None:
             return at_least_single(self._attention.z(q, k, v))
-        every = [x.new_zeros(*x.shape[:2], self._n_heads, x.shape[3]) for x in (q, k, v)]
-        at = torch.tensor(heads, device=q.device)
-        of = [whole.index_copy(2, at, x) for whole, x in zip(every, (q, k, v), strict=True)]
-        return at_least_single(self._attention.z(of[0], of[1], of[2])[:, :, heads])
+        z = self._attention.z(*self._among_all((q, k, v), heads))
+        return at_least_single(z[:, :, heads])
+
+    def _among_all(self, parts: Sequence[Tensor], heads: list[int]) -> Projected:
+        """Queries, keys and values of some heads, with zeros for the others."""
+        every = [x.new_zeros(*x.shape[:2], self._n_heads, x.shape[3]) for x in parts]
+        at = torch.tensor(heads, device=parts[0].device)
+        q, k, v = (whole.index_copy(2, at, x) for whole, x in zip(every, parts, strict=True))
+        return q, k, v
+
+    def pattern(self, parts: Sequence[Tensor], head: int) -> Tensor:
+        return at_least_single(self._attention.pattern(*self._among_all(parts, [head]), head))
 
     def pulled_back(self, x: Stream, gradients: Sequence[Tensor]) -> Tensor:
         at_once = max(1, MOST_AT_ONCE // x.numel())
@@ -153,8 +169,8 @@ class Blocks:
         wiring: the nodes and edges.
     """
 
-    def __init__(self, model: Any, *, by_modules: bool = False):
-        view = weights(model)
+    def __init__(self, model: Any, view: ModelWeights | None = None, *, by_modules: bool = False):
+        view = weights(model) if view is None else view
         self.n_layers, self.n_heads, self.d_model = view.n_layers, view.n_heads, view.d_model
         self.parallel = bool(getattr(model.cfg, "parallel_attn_mlp", False))
         self.d_vocab = int(getattr(model.cfg, "d_vocab_out", 0) or view.d_vocab)
@@ -258,6 +274,12 @@ class Blocks:
         z, W_O = self._heads[layer].z(q, k, v, heads), self._out[layer].W_O
         W_O = W_O if heads is None else W_O[heads]
         return torch.stack([z[:, :, i] @ W for i, W in enumerate(W_O)])
+
+    def pattern(
+        self, layer: int, parts: Sequence[Tensor], head: int
+    ) -> Float[Tensor, "row query key"]:
+        """The attention pattern of one head, from its queries, keys and values."""
+        return self._heads[layer].pattern(parts, head)
 
     def pulled_back(self, layer: int, x: Stream, gradients: Sequence[Tensor]) -> Tensor:
         """Gradients at each reader's input, from those at queries, keys and values."""

@@ -36,9 +36,12 @@ from interp_toolkit.models.running.forward import StopForwardError, probe_tokens
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.layers import Projected
 from interp_toolkit.models.weights.precision import agrees, at_least_single
+from interp_toolkit.models.weights.view import ModelWeights
 
-#: what stands in for each writer, in the wiring's order: one row for all, or one for each
+#: what stands in for each writer, by its index in the wiring: one row for all, or one for each
 Reference = Sequence[Float[Tensor, "*row pos d_model"]]
+#: the same of some writers, by their index
+SomeReferences = Reference | Mapping[int, Float[Tensor, "*row pos d_model"]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +85,9 @@ class PatchedModel:
         blocks: the nodes' computations.
     """
 
-    def __init__(self, model: Any):
+    def __init__(self, model: Any, view: ModelWeights | None = None):
         self._model = model
-        self.blocks = Blocks(model)
+        self.blocks = Blocks(model, view)
         try:
             self._check()
         except InputError:  # what the view of the weights was checked on was another input
@@ -121,7 +124,7 @@ class PatchedModel:
     def logits(
         self,
         whole: Pass,
-        reference: Reference,
+        reference: SomeReferences,
         edges: Collection[Edge],
         positions: Int[Tensor, "row position"] | None = None,
     ) -> Float[Tensor, "row position d_vocab"]:
@@ -195,7 +198,7 @@ class PatchedModel:
         first: int,
         read: Tensor,
         total: Tensor,
-        ablated: tuple[Mapping[int, Collection[Edge]], Reference] | None = None,
+        ablated: tuple[Mapping[int, Collection[Edge]], SomeReferences] | None = None,
         positions: Int[Tensor, "row position"] | None = None,
     ) -> Tensor:
         """The logits, from a stage on; adds to `trace` the activations that later ablations need.
@@ -235,7 +238,7 @@ class PatchedModel:
         summed = writes[0] if len(writes) == 1 else torch.stack(list(writes)).sum(0)
         return self.blocks.added(stage.layer, summed) if stage.kind == "attention" else summed
 
-    def _change(self, trace: Trace, edges: Collection[Edge], reference: Reference) -> Change:
+    def _change(self, trace: Trace, edges: Collection[Edge], reference: SomeReferences) -> Change:
         """The change of the readers' inputs at a stage when these edges are ablated."""
         slots = [self._slot(edge) for edge in edges]
         sources = [self.wiring.index[edge.source] for edge in edges]
@@ -249,7 +252,7 @@ class PatchedModel:
     def changes(
         self,
         own: Sequence[Tensor],
-        other: Reference | Mapping[int, Tensor],
+        other: SomeReferences,
         sources: Sequence[int],
         replaced: Bool[Tensor, "reader source"],
     ) -> Float[Tensor, "reader row pos d_model"]:

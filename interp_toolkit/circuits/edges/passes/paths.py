@@ -1,23 +1,16 @@
 """Path patching: the effect on a later head of not reading one earlier head.
 
 Only the direct path through the residual stream is ablated, and only for one input of one query
-head. In the residual stream that the reader's query, key or value input reads, the writer's output
-is replaced by its mean over the other rows, and everything else is unchanged:
-
-    r' = r - (z_writer - mean z_writer) W_O,    k' = norm(r') W_K + b_K    (channel "k").
-
-The head's pattern and output are then recomputed from `LayerWeights`, and the rest of the model is
-run (Wang et al. 2022, "Interpretability in the Wild", arXiv 2211.00593; Goldowsky-Dill et al. 2023,
-arXiv 2304.05969). Since the output of a single query head is edited, heads that share its keys and
-values keep theirs. The pattern without ablation is first compared with the model's own.
+head: an edge (see `patched_pass`), with the writer's mean output over the other rows as ablation
+value. The head's pattern is computed from the altered input, and the rest of the model is run
+(Wang et al. 2022, "Interpretability in the Wild", arXiv 2211.00593; Goldowsky-Dill et al. 2023,
+arXiv 2304.05969). Heads that share keys and values with the reader keep theirs.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,21 +18,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.edges.wiring import Channel
+from interp_toolkit.circuits.edges.passes.edge_ablation import prompts_at_once
+from interp_toolkit.circuits.edges.passes.patched_pass import Pass, PatchedModel
+from interp_toolkit.circuits.edges.wiring import CHANNELS, Channel, Edge, Node, Wiring
 from interp_toolkit.circuits.metrics.prompts import Prompts
-from interp_toolkit.circuits.metrics.repetition import row_batches
-from interp_toolkit.circuits.metrics.replacement import OtherRows, capture, hook_z
 from interp_toolkit.circuits.metrics.task import CircuitTask, RepeatTask, task_of
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.model import Head
-from interp_toolkit.models.running.forward import probe_tokens, run
-from interp_toolkit.models.running.hooks import hook_points
-from interp_toolkit.models.running.interventions import put_heads, require_heads
-from interp_toolkit.models.running.restart import can_restart, run_from
-from interp_toolkit.models.weights.parts import LayerWeights, projected
-from interp_toolkit.models.weights.precision import agrees, at_least_single
-from interp_toolkit.models.weights.view import ModelWeights, weights
+from interp_toolkit.models.running.memory import parse_memory
+from interp_toolkit.models.weights.view import ModelWeights
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,214 +85,120 @@ def path_effects(
 
     Raises:
         InputError: the prompts define no task (see `task_of`), heads that do not exist or are in
-            the wrong order, layers whose heads do not add up (norms after attention or on the
-            residual stream), weights that cannot be given exactly.
-        InterventionError: the model ignores edits of the reader.
+            the wrong order, or a model that `PatchedModel` does not take.
     """
     sources, target = [Head(*writer) for writer in writers], Head(*reader)
     if task is None:
         task, reason = task_of(model, prompts)
         if task is None:
             raise InputError(str(reason))
+    engine = PatchedModel(model, view)
+    _check(engine.wiring, sources, target)
+    engine.check_on(task.prompts.tokens[task.rows[:1]])
+    limit = parse_memory(memory)
+    batches = torch.split(task.rows, prompts_at_once(engine, task.prompts.n_pos, limit)[0])
+    patching = _PathPatching(engine, task, sources, target, channel, batches)
+    progress(f"path patching, {len(sources)} paths")
+    shares = [patching.shares(batch) for batch in batches]
+    intact, without = (np.concatenate(parts, axis=-1) for parts in zip(*shares, strict=True))
+    drop, losses = intact - without, None
     if value:
-        require_heads(model, [target])
-    view = _checked(model, sources, target, view)
-    layers = sorted({layer for layer, _ in sources})
-    patching = _PathPatching(model, task, view, target, channel, layers, memory)
-    intact, drops, losses = [], [], []
-
-    def lost(batch: _Batch, which: Collection[int]) -> None:
-        loss = np.full((len(sources), len(batch.value)), np.nan)
-        for number, i in enumerate(which):
-            progress(f"path patching, path {number + 1} of {len(which)}")
-            loss[i] = batch.value - batch.value_with(batch.without(sources[i])[1])
-        losses.append(loss)
-
-    for n, batch in enumerate(patching.batches()):
-        progress(f"path patching, {len(sources)} paths, batch {n + 1}")
-        share = batch.share(batch.pattern)
-        intact.append(share)
-        drop = [share - batch.share(batch.without(source)[0]) for source in sources]
-        drops.append(np.reshape(drop, (len(sources), len(share))))
-        if value is True:
-            lost(batch, range(len(sources)))
-    attention_drop = np.concatenate(drops, axis=1)
-    if value is not True and value:
-        largest = np.argsort(-attention_drop.mean(1), kind="stable")[:value].tolist()
-        for again in [batch] if len(drops) == 1 else patching.batches():
-            lost(again, largest)
-    return PathEffects(
-        sources,
-        target,
-        channel,
-        np.concatenate(intact),
-        attention_drop,
-        np.concatenate(losses, axis=1) if value else None,
-    )
+        largest = np.argsort(-drop.mean(1), kind="stable").tolist()
+        chosen = range(len(sources)) if value is True else largest[:value]
+        losses = np.full(drop.shape, np.nan)
+        for number, i in enumerate(chosen):
+            progress(f"path patching, path {number + 1} of {len(chosen)}")
+            losses[i] = np.concatenate([patching.lost(batch, i) for batch in batches])
+    return PathEffects(sources, target, channel, intact, drop, losses)
 
 
-def _checked(
-    model: Any, writers: Sequence[Head], reader: Head, view: ModelWeights | None
-) -> ModelWeights:
-    """The view of the weights; raises InputError unless all these paths can be ablated."""
+def _check(wiring: Wiring, writers: Sequence[Head], reader: Head) -> None:
+    """Raise InputError unless these heads exist, in this order."""
     for layer, head in (*writers, reader):
-        if not (0 <= layer < int(model.cfg.n_layers) and 0 <= head < int(model.cfg.n_heads)):
+        if Node("head", layer, head) not in wiring.index:
             raise InputError(f"there is no head {head} in layer {layer}")
     if not writers:
         raise InputError("give at least one head at which paths begin")
-    late = [writer for writer in writers if writer[0] >= reader[0]]
+    late = [writer for writer in writers if writer.layer >= reader.layer]
     if late:
         raise InputError(
             f"head {tuple(late[0])} is not in an earlier layer than the head {tuple(reader)} "
             "that reads it"
         )
-    view = weights(model) if view is None else view
-    for layer in {layer for layer, _ in writers}:
-        if not view.layer(layer).additive:
-            raise InputError(
-                f"layer {layer} normalizes the output of its heads, so the output of a single "
-                "head is not defined and no path from it can be ablated"
-            )
-    _require_stream(model, range(min(writers)[0], reader[0]))
-    return view
 
 
-def _require_stream(model: Any, layers: Sequence[int]) -> None:
-    """Check that blocks only add to the residual stream.
-
-    Raises InputError if they do not (scaled branches, norms on the stream).
-    """
-    points = hook_points(model)
-    kinds = ("hook_resid_pre", "hook_attn_out", "hook_mlp_out")
-    names = [f"blocks.{n}.{kind}" for n in layers for kind in kinds]
-    names += [f"blocks.{n + 1}.hook_resid_pre" for n in layers]
-    _, recorded = capture(
-        model, probe_tokens(model), [n for n in dict.fromkeys(names) if n in points]
-    )
-    for n in layers:
-        before, after = (recorded[f"blocks.{m}.hook_resid_pre"] for m in (n, n + 1))
-        added = recorded[f"blocks.{n}.hook_attn_out"] + recorded.get(f"blocks.{n}.hook_mlp_out", 0)
-        if not agrees(before + added, after):
-            raise InputError(
-                f"layer {n} does more than add to the residual stream, so a head's output "
-                "reaches later heads changed and no path from it can be ablated"
-            )
-
-
-@dataclass(frozen=True, eq=False)
 class _PathPatching:
-    """The batches in which paths to one reader are ablated."""
-
-    model: Any
-    task: CircuitTask
-    view: ModelWeights
-    reader: Head
-    channel: Channel
-    layers: Sequence[int]
-    memory: int | str | None
-
-    @cached_property
-    def restarts(self) -> bool:
-        """Whether a pass can begin at the reader's layer."""
-        return can_restart(self.model)
-
-    def batches(self) -> Iterator[_Batch]:
-        layer, head = self.reader
-        view, prompts, attn = self.view, self.task.prompts, f"blocks.{layer}.attn"
-        everyone = prompts.tokens[self.task.rows]
-        names = [*(hook_z(n) for n in self.layers), hook_z(layer), f"{attn}.hook_pattern"]
-        names.append(f"blocks.{layer}.hook_resid_pre")
-        width = (len(self.layers) + 2) * view.n_heads * view.d_head + 4 * view.d_model
-        n_stored = (width + (view.n_heads + 4) * prompts.n_pos) * prompts.n_pos
-        w = _one_head(view.layer(layer), head)
-        batches = row_batches(self.model, prompts, self.task.rows, n_stored, self.memory)
-        means: OtherRows | None = None
-        for rows in batches:
-            logits, recorded = capture(self.model, prompts.tokens[rows], names)
-            if means is None:
-                at_hand = recorded if len(batches) == 1 else None
-                means = OtherRows(self.model, everyone, self.layers, self.memory, at_hand)
-            batch = _Batch(self, rows, logits, recorded, w, means)
-            batch.check()
-            yield batch
-
-
-class _Batch:
-    """Intact activations of some prompts, from which paths are ablated."""
+    """Paths to one reader, ablated batch by batch; the last batch's pass is kept."""
 
     def __init__(
         self,
-        patching: _PathPatching,
-        rows: Int[Tensor, " row"],
-        logits: Tensor,
-        recorded: dict[str, Tensor],
-        w: LayerWeights,
-        means: OtherRows,
+        engine: PatchedModel,
+        task: CircuitTask,
+        writers: Sequence[Head],
+        reader: Head,
+        channel: Channel,
+        batches: Sequence[Int[Tensor, " row"]],
     ):
-        self._patching, self._rows, self._recorded = patching, rows, recorded
-        self._w, self._means = w, means
-        self._residual = at_least_single(recorded[f"blocks.{patching.reader[0]}.hook_resid_pre"])
-        prompts = patching.task.prompts
-        self._keys = induction_keys(prompts, rows).to(logits.device)
-        repeats = isinstance(patching.task, RepeatTask)
-        scored = prompts.repeated()[rows] if repeats else self._keys.any(-1)
-        self._scored = scored.to(logits.device)
-        self.value = patching.task.read(logits, rows)[:, 0]
-        self.pattern, self._z = self._attend(self._residual)
+        self._engine, self._task, self._reader = engine, task, reader
+        self._channel = CHANNELS.index(channel)
+        target = Node("head", *reader)
+        self._edges = [Edge(Node("head", *writer), target, channel) for writer in writers]
+        self._of = [engine.wiring.index[edge.source] for edge in self._edges]
+        self._stage = engine.wiring.stage_at(target)
+        self._passes: tuple[Int[Tensor, " row"], Pass] | None = None
+        self._n = len(task.rows)
+        self._sums: dict[int, Tensor] = {}
+        for batch in batches:
+            writes = self._whole(batch).trace.writes
+            for i in self._of:
+                self._sums[i] = self._sums.get(i, 0) + writes[i].double().sum(0)
 
-    def check(self) -> None:
-        """Raise InputError if the recomputed pattern is not the model's own."""
-        layer, head = self._patching.reader
-        actual = self._recorded[f"blocks.{layer}.attn.hook_pattern"][:, head]
-        if not agrees(self.pattern, actual):
-            raise InputError(
-                f"the attention of head {head} in layer {layer} cannot be computed from its "
-                "weights, so no path into it can be ablated"
-            )
+    def _whole(self, rows: Int[Tensor, " row"]) -> Pass:
+        if self._passes is None or self._passes[0] is not rows:
+            self._passes = rows, self._engine.whole(self._task.prompts.tokens[rows])
+        return self._passes[1]
 
-    def without(self, writer: Head) -> tuple[Tensor, Tensor]:
-        """The reader's pattern and output at `hook_z`, without the path from a writer."""
-        layer, head = writer
-        z = self._recorded[hook_z(layer)]
-        moved = (z - self._means.mean(layer, z))[:, :, head].to(self._residual)
-        W_O = self._patching.view.layer(layer).W_O[head].to(self._residual)
-        pattern, output = self._attend(self._residual - moved @ W_O)
-        own = self._recorded[hook_z(self._patching.reader[0])][:, :, self._patching.reader[1]]
-        return pattern, own + (output - self._z).to(own)
+    def _others(self, whole: Pass) -> Mapping[int, Tensor]:
+        """The mean of each writer over the other prompts."""
+        own = {i: whole.trace.writes[i] for i in self._of}
+        return {i: ((self._sums[i] - w.double()) / (self._n - 1)).to(w) for i, w in own.items()}
 
-    def share(self, pattern: Float[Tensor, "row query key"]) -> Float[np.ndarray, " row"]:
+    def shares(
+        self, rows: Int[Tensor, " row"]
+    ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, "writer row"]]:
+        """The reader's induction attention, intact and without each path."""
+        whole, (layer, head), engine = self._whole(rows), self._reader, self._engine
+        writes, x = whole.trace.writes, whole.trace.reads[self._stage]
+        own = [part[:, :, [head]] for part in whole.trace.projected[layer]]
+        others, alone = self._others(whole), torch.ones(1, 1, dtype=torch.bool)
+        without = []
+        for i in self._of:
+            read = x + engine.changes(writes, others, [i], alone)
+            parts = list(own)
+            parts[self._channel] = engine.blocks.project(layer, self._channel, read, [head])
+            without.append(self._share(parts, rows))
+        return self._share(own, rows), np.stack(without)
+
+    def lost(self, rows: Int[Tensor, " row"], number: int) -> Float[np.ndarray, " row"]:
+        """The loss of the metric without one path."""
+        whole = self._whole(rows)
+        logits = self._engine.logits(whole, self._others(whole), [self._edges[number]])
+        lost: np.ndarray = (self._task.read(whole.logits, rows) - self._task.read(logits, rows))[
+            :, 0
+        ]
+        return lost
+
+    def _share(self, parts: Sequence[Tensor], rows: Int[Tensor, " row"]) -> np.ndarray:
         """Attention to the induction keys, each prompt's mean over its scored queries."""
-        paid = (pattern * self._keys).sum(-1) * self._scored
-        share: np.ndarray = (paid.sum(1) / self._scored.sum(1).clamp_min(1)).double().cpu().numpy()
+        layer, head = self._reader
+        pattern = self._engine.blocks.pattern(layer, parts, head)
+        prompts = self._task.prompts
+        keys = induction_keys(prompts, rows).to(pattern.device)
+        repeats = isinstance(self._task, RepeatTask)
+        scored = (prompts.repeated()[rows] if repeats else keys.any(-1)).to(pattern.device)
+        paid = (pattern * keys).sum(-1) * scored
+        share: np.ndarray = (paid.sum(1) / scored.sum(1).clamp_min(1)).double().cpu().numpy()
         return share
-
-    def value_with(self, z: Tensor) -> Float[np.ndarray, " row"]:
-        """The metric with this output of the reader at `hook_z`."""
-        patching, layer = self._patching, self._patching.reader.layer
-        tokens, restarts = patching.task.prompts.tokens[self._rows], patching.restarts
-        with put_heads(patching.model, {patching.reader: z}):
-            if restarts:
-                residual = self._recorded[f"blocks.{layer}.hook_resid_pre"]
-                logits = run_from(patching.model, residual, layer, tokens)
-            else:
-                logits = run(patching.model, tokens)
-        assert logits is not None
-        values: np.ndarray = patching.task.read(logits, self._rows)[:, 0]
-        return values
-
-    def _attend(self, altered: Tensor) -> tuple[Tensor, Tensor]:
-        """The reader's pattern and output when its channel reads an altered residual stream."""
-        w = self._w
-        q, k, v = (
-            projected(w.norm(x), W, b)
-            for x, W, b in (
-                (altered if self._patching.channel == "q" else self._residual, w.W_Q, w.b_Q),
-                (altered if self._patching.channel == "k" else self._residual, w.W_K, w.b_K),
-                (altered if self._patching.channel == "v" else self._residual, w.W_V, w.b_V),
-            )
-        )
-        pattern = w.pattern(w.scores(q, k)[:, 0])
-        return pattern, pattern @ v[:, :, 0]
 
 
 def induction_keys(prompts: Prompts, rows: Int[Tensor, " row"]) -> Bool[Tensor, "row query key"]:
@@ -314,15 +208,3 @@ def induction_keys(prompts: Prompts, rows: Int[Tensor, " row"]) -> Bool[Tensor, 
     first = prompts.first
     keys[:, :, first + 1 :] = tokens[:, :, None] == tokens[:, None, first:-1]
     return keys.tril(-1)
-
-
-def _one_head(w: LayerWeights, head: int) -> LayerWeights:
-    """The layer with this head alone, in float32 at least."""
-    own: dict[str, Any] = {
-        f.name: at_least_single(value[head : head + 1])
-        for f in dataclasses.fields(w)
-        if f.name != "b_O" and isinstance(value := getattr(w, f.name), Tensor)
-    }
-    if w.alibi is not None:
-        own["alibi"] = dataclasses.replace(w.alibi, slopes=w.alibi.slopes[head : head + 1])
-    return dataclasses.replace(w, **own)
