@@ -162,6 +162,7 @@ def _read(path: Path, folder: Path, header: Any, dtype: torch.dtype) -> tuple[An
         "trust_remote_code": False,
     }
     config = transformers.AutoConfig.from_pretrained(folder, **settings)
+    _scale_positions(path, config, header)
     _check_size(path, config, _n_params(header))
     model, loading = transformers.AutoModelForCausalLM.from_pretrained(
         folder,
@@ -184,6 +185,41 @@ def _read(path: Path, folder: Path, header: Any, dtype: torch.dtype) -> tuple[An
         )
         tokenizer.name_or_path = str(path)
     return model, tokenizer
+
+
+def _scale_positions(path: Path, config: Any, header: Any) -> None:
+    """Give the configuration the file's scaling of rotary positions, which transformers leaves out.
+
+    Raises InputError for a scaling that is not linear and not given as a factor per frequency.
+    """
+    parameters = getattr(config, "rope_parameters", None)
+    if not isinstance(parameters, dict) or parameters.get("rope_type") not in (None, "default"):
+        return
+    family = bytes(header.get_field("general.architecture").parts[-1]).decode()
+
+    def setting(name: str) -> Any:
+        field = header.get_field(f"{family}.rope.scaling.{name}")
+        return None if field is None else field.contents()
+
+    kind, factor = setting("type"), setting("factor")
+    factors = next((t for t in header.tensors if t.name == "rope_freqs.weight"), None)
+    if kind == "linear" and factor is not None:
+        config.rope_parameters = {**parameters, "rope_type": "linear", "factor": float(factor)}
+    elif factors is not None and kind in (None, "none"):
+        each = np.asarray(factors.data, dtype=float).ravel().tolist()
+        config.rope_parameters = {
+            **parameters,
+            "rope_type": "longrope",
+            "short_factor": each,
+            "long_factor": each,
+            "original_max_position_embeddings": int(config.max_position_embeddings),
+            "attention_factor": 1.0,
+        }
+    elif kind not in (None, "none"):
+        raise InputError(
+            f"{path} scales its rotary positions ({kind}), which transformers does not read from "
+            "GGUF: give the model's Hugging Face folder"
+        )
 
 
 def _as_in_a_folder(tokenizer: Any, folder: Path) -> Any:
