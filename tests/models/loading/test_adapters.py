@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from interp_toolkit import InputError, load
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.formats import adapters
+from interp_toolkit.testing.families import tiny
 from tests.helpers.huggingface_files import save_quietly
 
 SHAPE = {"vocab_size": 16, "n_positions": 12, "n_embd": 16, "n_layer": 2, "n_head": 4}
@@ -127,3 +128,42 @@ def test_the_layers_of_an_adapter_in_a_state_dict_are_refused(tmp_path, base, te
         load(tmp_path / "model.pt", n_heads=4, act_fn="gelu_new")
     with pytest.raises(InputError, match=r"adapter_config\.json"):
         load(tmp_path / "adapter" / "adapter_model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("settings", "loads"),
+    [
+        ({"target_modules": ["embed_tokens", "q_proj"]}, True),
+        ({"target_modules": ["lm_head", "q_proj"]}, True),
+        ({"target_modules": ["q_proj"], "layer_replication": [[0, 2], [1, 2]]}, False),
+        ({"prefix": True}, False),
+    ],
+    ids=["embedding", "unembedding", "copied layers", "prefix"],
+)
+def test_what_merging_changes_is_refused(tmp_path, settings, loads):
+    peft = pytest.importorskip("peft")
+    original = tiny("Llama")
+    save_quietly(original, tmp_path / "base")
+    if "prefix" in settings:
+        config = peft.PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
+    else:
+        config = peft.LoraConfig(r=2, **settings)
+    adapted = peft.get_peft_model(original, config)
+    generator = torch.Generator().manual_seed(1)
+    for name, parameter in adapted.named_parameters():
+        if "lora_B" in name or "lora_embedding_B" in name:
+            parameter.data = 0.3 * torch.randn(parameter.shape, generator=generator)
+    folder = tmp_path / "adapter"
+    adapted.save_pretrained(folder)
+    file = folder / "adapter_config.json"
+    content = json.loads(file.read_text()) | {"base_model_name_or_path": str(tmp_path / "base")}
+    file.write_text(json.dumps(content))
+    tokens = torch.tensor([[5, 9, 12, 7, 33]])
+    if not loads:
+        with pytest.raises(InputError):
+            load(folder)
+        return
+    with torch.no_grad():
+        torch.testing.assert_close(
+            load(folder)(tokens), adapted.eval()(tokens).logits, atol=1e-4, rtol=1e-4
+        )

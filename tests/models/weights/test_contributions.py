@@ -47,7 +47,8 @@ def test_heads_inside_a_norm_have_its_scale(zoo, tokens):
     z, added = {}, out_without(model, tokens, 0, None)["blocks.0.hook_attn_out"][:, -1]
     with torch.no_grad():
         model.run_with_hooks(
-            tokens, fwd_hooks=[("blocks.0.attn.hook_z", lambda x, hook: z.update(z=x[:, -1].detach()))]
+            tokens,
+            fwd_hooks=[("blocks.0.attn.hook_z", lambda x, hook: z.update(z=x[:, -1].detach()))],
         )
     w = weights(model).outputs(0)
     raw = torch.einsum("nhd,hdm->nhm", z["z"], w.W_O)

@@ -21,6 +21,10 @@ from interp_toolkit.models.loading.library_output import offline
 from interp_toolkit.models.loading.parameters.strict import first_few
 
 _CONFIG = "adapter_config.json"
+#: kinds of adapters that prepend learned vectors to each layer's keys or to the embeddings
+_VIRTUAL_TOKENS = ("PREFIX_TUNING", "PROMPT_TUNING", "P_TUNING", "MULTITASK_PROMPT_TUNING", "CPT")
+_OF_BASE = ".base_layer.weight"  # an adapted embedding, saved beside its adapter
+MERGED = 1e-2  # relative difference of logits that half precision allows
 _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 
 
@@ -108,22 +112,37 @@ def without_adapter(adapter: Adapter | None, folder: Path) -> Iterator[Path]:
 def merged(model: Any, adapter: Adapter) -> Any:
     """The model with the adapter merged into its weights.
 
-    Raises InputError if tensors of the adapter do not match the model's, or if this kind of
-    adapter changes more than weights.
+    Raises InputError if tensors of the adapter do not match the model's, if this kind of adapter
+    changes more than weights, or if the merged model is another (layers that share their weights
+    and have adapters of their own, embeddings tied to an adapted unembedding).
     """
     import peft
 
+    if adapter.kind in _VIRTUAL_TOKENS:
+        raise InputError(
+            f"{adapter.folder}: a {adapter.kind} adapter adds virtual tokens, which are no weights "
+            "and cannot be merged into a model; give the base model"
+        )
     try:
         adapted = peft.PeftModel.from_pretrained(model, str(adapter.folder), is_trainable=False)
         expected = set(peft.get_peft_model_state_dict(adapted, save_embedding_layers=False))
-        saved = _names(adapter.folder)
+        saved = {n for n in _names(adapter.folder) if not n.endswith(_OF_BASE)}
         for what, names in (("lacks", expected - saved), ("has no use for", saved - expected)):
             if names:
                 raise InputError(
                     f"{adapter.folder}: the adapter does not fit {adapter.base}: it {what} "
                     f"{first_few(sorted(names))}"
                 )
-        return adapted.merge_and_unload(safe_merge=True)
+        before = _logits(adapted)
+        whole = adapted.merge_and_unload(safe_merge=True)
+        off = float((_logits(whole) - before).abs().max() / before.abs().max())
+        if not off <= MERGED:
+            raise InputError(
+                f"{adapter.folder}: merging this {adapter.kind} adapter changes the model (logits "
+                f"by {off:.0%} of the largest; shared layers or tied embeddings?): untie them, or "
+                "save the model merged"
+            )
+        return whole
     except InputError:
         raise
     except Exception as error:  # peft's errors on a damaged adapter, or on one that cannot merge
@@ -131,6 +150,19 @@ def merged(model: Any, adapter: Adapter) -> Any:
             f"{adapter.folder}: its {adapter.kind} adapter cannot be merged into {adapter.base}: "
             f"{one_line(error)[:150]}"
         ) from error
+
+
+def _logits(model: Any) -> Any:
+    """Logits of some tokens, in double precision."""
+    import torch
+
+    config = model.config
+    generator = torch.Generator().manual_seed(0)
+    n_ctx = getattr(config, "max_position_embeddings", None) or 8
+    size = (2, min(8, int(n_ctx)))
+    tokens = torch.randint(int(config.vocab_size), size, generator=generator)
+    with torch.no_grad():
+        return model.eval()(tokens.to(model.device)).logits.double()
 
 
 def _names(folder: Path) -> set[str]:
