@@ -154,7 +154,7 @@ def test_what_merging_changes_is_refused(tmp_path, settings, loads):
         if "lora_B" in name or "lora_embedding_B" in name:
             parameter.data = 0.3 * torch.randn(parameter.shape, generator=generator)
     folder = tmp_path / "adapter"
-    adapted.save_pretrained(folder)
+    adapted.save_pretrained(folder, save_embedding_layers="lm_head" in str(settings))
     file = folder / "adapter_config.json"
     content = json.loads(file.read_text()) | {"base_model_name_or_path": str(tmp_path / "base")}
     file.write_text(json.dumps(content))
