@@ -42,7 +42,8 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 
 from contradictions import contradictions
-from shown import page, steady
+from records import record
+from shown import steady
 
 RELATIVE = 1e-9
 ABSOLUTE = 1e-12  # of numbers that are zero but for rounding
@@ -225,28 +226,6 @@ def command(line: list[str]) -> Any:
     if "-" in line:
         out = json.loads(out)
     return {"code": run.returncode, "out": out}
-
-
-def record(result: Any) -> dict[str, Any]:
-    """A result as plain data: JSON, tables, figures and what the terminal shows."""
-    tables = [
-        [t.title, t.caption, list(t.columns), list(map(list, t.rows))] for t in result.tables()
-    ]
-    plain = {
-        "result": result.to_dict(),
-        "tables": tables,
-        "figures": [
-            {"title": f.title, "caption": f.caption, "plot": f.to_plotly().to_plotly_json()}
-            for f in result.figures()
-        ],
-        "terminal": page(result),
-    }
-    return json.loads(json.dumps(plain, default=_plain))
-
-
-def _plain(value: Any) -> Any:
-    """Arrays and their numbers as lists and numbers."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def run(case: Case, folder: str) -> tuple[str, Any, float]:

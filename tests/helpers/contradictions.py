@@ -1,6 +1,6 @@
 """What a result says, read against its own records: superlatives, counts, comparisons, status.
 
-`contradictions` takes the plain record that `run_snapshot.record` makes of a result. It returns one
+`contradictions` takes the plain record that `records.record` makes of a result. It returns one
 line for each sentence (headline, finding, reason, or a claim's part) that the record's numbers do
 not bear. It shares no code with what words the results: names and numbers are read from the text,
 and looked up in JSON, tables and figures.
@@ -84,7 +84,9 @@ def _counts(record: Record, sentence: str) -> Iterator[str]:
         if number(some) > number(of):
             yield f"{some} of {of}"
         if numbers is None:
-            numbers = set(countable(record))
+            numbers = {*countable(record), *_reaching(record["result"]["evidence"])}
+        if number(of) and number(some) / number(of) in numbers:
+            continue  # the record holds the fraction
         for one in {some, of} - {"none"}:
             if number(one) not in numbers:
                 yield f"nothing in the record counts {one}"
@@ -123,6 +125,14 @@ def countable(value: Any) -> Iterator[float]:
             yield from countable(one)
 
 
+def _reaching(evidence: Record) -> Iterator[float]:
+    """How many numbers of a list reach a number of the evidence."""
+    numbers = [v for v in evidence.values() if isinstance(v, int | float)]
+    for values in evidence.values():
+        if isinstance(values, list) and all(isinstance(v, int | float) for v in values):
+            yield from (float(sum(v >= one for v in values)) for one in numbers)
+
+
 def _tallies(entries: Sequence[Any]) -> Iterator[float]:
     """How many entries share a value, in each field; how many have one; heads without repeats."""
     if all(isinstance(entry, Mapping) for entry in entries):
@@ -147,7 +157,7 @@ def _tallies(entries: Sequence[Any]) -> Iterator[float]:
 
 
 def _writes_most(record: Record, sentence: str) -> Iterator[str]:
-    """The head's whole interval is farther from 0 than any other head's direct effect."""
+    """The head's direct effect is larger than any other head's, and than any may be."""
     for layer, head in re.findall(rf"{HEAD} writes most", sentence):
         [figure] = [f for f in record["figures"] if f["title"] == "Direct effects"]
         effects = {
@@ -156,15 +166,15 @@ def _writes_most(record: Record, sentence: str) -> Iterator[str]:
             for column, cell in enumerate(line)
         }
         own = effects.pop((int(layer), int(head)))
-        for (row, column), other in effects.items():
-            if other >= own:
-                yield f"L{row}H{column} writes {other:.3g}, more than {own:.3g}"
-        for entry in record["result"]["heads"] + record["result"]["writers"]:
-            written = entry.get("writing") or entry.get("direct")
-            if (entry["layer"], entry["head"]) != (int(layer), int(head)) and written:
-                farthest = max(abs(written["low"]), abs(written["high"]))
-                if farthest >= own and entry.get("kind", "") != "sink":
-                    yield f"L{entry['layer']}H{entry['head']} may write {farthest:.3g}"
+        yield from (
+            f"L{row}H{column} writes {other:.3g}, more than {own:.3g}"
+            for (row, column), other in effects.items()
+            if other >= own
+        )
+        for entry in record["result"]["writers"]:
+            farthest = max(abs(entry["direct"]["low"]), abs(entry["direct"]["high"]))
+            if (entry["layer"], entry["head"]) != (int(layer), int(head)) and farthest >= own:
+                yield f"L{entry['layer']}H{entry['head']} may write {farthest:.3g}"
 
 
 def _largest_of(record: Record, sentence: str) -> Iterator[str]:
@@ -188,33 +198,28 @@ def _named_heads(record: Record, sentence: str) -> Iterator[str]:
             yield f"L{layer}H{head} is not detected"
     for entry in result["heads"]:
         if entry["status"] == "detected" and not (entry["p_adjusted"] or 0) <= LEVEL:
-            yield f"{entry['name']} is detected at p = {entry['p_adjusted']}"
+            name = f"L{entry['layer']}H{entry['head']}"
+            yield f"{name} is detected at p = {entry['p_adjusted']}"
 
 
 def _strongest_head(record: Record, sentence: str) -> Iterator[str]:
-    if match := re.search(rf"^(\S+?):.*Strongest: {HEAD}", sentence):
+    """By the effect of one knockout that all of its kind had: of the head alone."""
+    if match := re.search(rf"^(\S+?):.*Strongest(?: alone)?: {HEAD}", sentence):
         kind, name = match[1].lower(), (int(match[2]), int(match[3]))
-        effects = {
-            (h["layer"], h["head"]): _effect(h)
+        alone = {
+            (h["layer"], h["head"]): min((own[0] for own in h["own"].values()), key=abs)
             for h in record["result"]["heads"]
-            if h["detector"].lower() == kind and h["status"] == "detected"
+            if h["detector"].lower() == kind and h["status"] == "detected" and h["own"]
         }
-        own = effects.pop(name, None)
-        if own is None:
+        if name not in alone:
             yield f"L{name[0]}H{name[1]} is not detected"
-        elif any(other > own for other in effects.values()):
-            yield f"another {kind} head has a larger effect"
+        elif alone[name] < max(alone.values()):
+            yield f"another {kind} head has a larger effect alone"
     if match := re.search(r"in (both|all (\d+)) heads that have the pattern", sentence):
         groups = {g["detector"].capitalize(): g for g in record["result"]["groups"]}
         group = groups.get(sentence.partition(":")[0])
         if group and len(group["heads"]) != int(match[2] or 2):
             yield f"{len(group['heads'])} heads have it"
-
-
-def _effect(head: Record) -> float:
-    knockout = head.get("knockout")
-    causal = head.get("causal") in ("major", "contributes")
-    return 2 + knockout["effect"]["mean"] if knockout and causal else head.get("excess") or 0.0
 
 
 # Circuits
@@ -272,8 +277,7 @@ def _separable(record: Record, sentence: str) -> Iterator[str]:
             yield "no certificate"
     elif "is linearly separable" in sentence and result["status"] in CONFIRMING:
         null = site["labelings"]
-        by_rank = null and null["tried"] and (1 + null["as_good"]) / (1 + null["tried"]) <= LEVEL
-        if site["cover_chance"] > LEVEL and not by_rank:
+        if site["cover_chance"] > LEVEL and (not null or null["separable"] == null["tried"]):
             yield f"random labels are separable with chance {site['cover_chance']:.2g}"
     elif "probe reads" in sentence:
         held_out = site["held_out"]
@@ -300,20 +304,16 @@ def _accuracy(record: Record, sentence: str) -> Iterator[str]:
 
 
 def _strongest_composition(record: Record, sentence: str) -> Iterator[str]:
-    result = record["result"]
-    evidence = result["evidence"]
-    if match := re.search(r"^([\d,]+|One) compositions? ", sentence):
-        if number(match[1]) != evidence["significant"]:
-            yield f"{evidence['significant']} are significant"
-    if match := re.search(
-        rf"(?:the strongest is|chance, from weights alone:) {HEAD}.*?{HEAD}", sentence
-    ):
+    result, significant = record["result"], record["result"]["evidence"]["significant"]
+    match = re.search(r"^([\d,]+|One) compositions? ", sentence)
+    if match and number(match[1]) != significant:
+        yield f"{significant} are significant"
+    pattern = rf"(?:the strongest is|from weights alone:) ({HEAD}) → ({HEAD}) \((\w)\)"
+    if match := re.search(pattern, sentence):
         pairs = [pair for pair in result["pairs"] if pair["p_adjusted"] <= LEVEL]
         best = max(pairs, key=lambda pair: pair["score"])
-        named = {match[i] for i in range(1, 5)}
-        numbers = set(re.findall(r"\d+", " ".join(str(best[k]) for k in ("earlier", "later"))))
-        if named != numbers:
-            yield f"{best} has the largest score"
+        if (match[1], match[4], match[7]) != (best["writer"], best["reader"], best["mode"]):
+            yield f"{best['writer']} → {best['reader']} ({best['mode']}) has a larger score"
 
 
 def _contributions(record: Record, sentence: str) -> Iterator[str]:
