@@ -1,10 +1,12 @@
 """A machine reads results against their own records, and objects where these are altered."""
 
 import copy
+import re
 from types import SimpleNamespace
 
 import pytest
-from contradictions import contradictions
+from contradictions import contradictions, contradictions_in
+from golden import FOLDER
 from planted_roles import movers, noisy_movers, rows
 from records import record
 
@@ -13,6 +15,7 @@ from interp_toolkit.circuits.edges import screened, search
 from interp_toolkit.circuits.edges.checks import Checks
 from interp_toolkit.data import FeatureData
 
+GOLDEN = sorted(FOLDER.rglob("*.ambr"))
 CASES = [
     ("toy:xor-2head", "xor"),
     ("toy:xor-1head", "xor"),
@@ -225,3 +228,26 @@ def test_circuits_that_were_not_compared_are_not_too_few(quick):
     control = Checks.control(SimpleNamespace(exchanged=[], random=[]), 1.0)
     assert not control.counts
     assert "0" not in control.reason
+
+
+@pytest.mark.parametrize("file", GOLDEN, ids=lambda file: file.stem)
+def test_numbers_of_golden_texts_agree(file):
+    """Intervals hold their estimates, parts are no more than wholes, p-values fit their words."""
+    text = re.sub(r"\s+", " ", file.read_text(encoding="utf-8"))
+    for sentence in re.split(r"(?<=[.!?]) (?=[A-Z•])|# ---", text):
+        assert contradictions_in(sentence) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("It removes 12 % [3, 9] of the metric", 1),
+        ("5 of 3 heads", 1),
+        ("1,204 of 1,203 edges", 1),
+        ("not significant against shuffled labels (p = 0.01)", 1),
+        ("significantly more (p = 0.2)", 1),
+        ("It removes 12 % [3, 29]; 3 of 3 heads; not significant (p = 0.2)", 0),
+    ],
+)
+def test_numbers_that_contradict_each_other_are_objected_to(text, count):
+    assert len(contradictions_in(text)) == count

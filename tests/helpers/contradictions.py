@@ -22,7 +22,7 @@ CONFIRMING = {"separable", "detected", "computed", "confirmed", "sound", "passed
 LEVEL = 0.05
 NUMBER = r"[-−+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
 HEAD = r"L(\d+)H(\d+)"
-INTERVAL = re.compile(rf"({NUMBER})(?: %)? \[({NUMBER}), ({NUMBER})\]")
+INTERVAL = re.compile(rf"(?<![\w.])({NUMBER})(?: %)? \[({NUMBER}), ({NUMBER})\]")
 COUNT = re.compile(
     r"(?<![\d.,])(none|\d[\d,]*) of (?:the |its |these |all )?(\d[\d,]*)(?![\d.]|,\d)"
 )
@@ -43,6 +43,15 @@ def contradictions(record: Record) -> list[str]:
     if result["probe"] == "audit":
         objections += _of_audit(result)
     return objections
+
+
+def contradictions_in(text: str) -> list[str]:
+    """Numbers of a text that contradict each other, where no record is at hand."""
+    objections = [*_intervals({}, text), *_p_values({}, text)]
+    objections += [
+        f"{some} of {of}" for some, of in COUNT.findall(text) if number(some) > number(of)
+    ]
+    return [f"{why}: {text}" for why in objections]
 
 
 def sentences_of(result: Record) -> list[str]:
