@@ -4,7 +4,9 @@ import copy
 import re
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 from contradictions import contradictions, contradictions_in
 from golden import FOLDER
 from planted_roles import movers, noisy_movers, rows
@@ -14,6 +16,7 @@ import interp_toolkit as it
 from interp_toolkit.circuits.edges import screened, search
 from interp_toolkit.circuits.edges.checks import Checks
 from interp_toolkit.data import FeatureData
+from interp_toolkit.toys.hand_set.untrained import random_model
 
 GOLDEN = sorted(FOLDER.rglob("*.ambr"))
 CASES = [
@@ -153,6 +156,31 @@ def test_no_head_writes_most_beside_another_that_writes_more(recorded):
         effects[layer] = [0.0 if (layer, head) != (1, 3) else z for head, z in enumerate(heads)]
     assert contradictions(plain) == []
     effects[0][0] = -2 * effects[1][3]
+    assert contradictions(plain)
+
+
+def read_on_held_out_rows():
+    """Sixty tokens in 96 dimensions: any labels separate them; half share a direction."""
+    model = random_model(0, n_layers=1, d_model=96, d_vocab=64, n_ctx=2)
+    tokens = np.stack([np.random.default_rng(1).integers(0, 64, 60), np.arange(60)], axis=1)
+    first = np.arange(60) % 2 == 0
+    second = np.random.default_rng(2).random(60) < 0.5
+    with torch.no_grad():
+        model.embed.W_E[:60][torch.from_numpy(first), 0] += 6.0 * model.embed.W_E.std()
+    data = FeatureData(tokens, np.stack([first ^ second, second], axis=1), ("a", "b"))
+    return it.analyze(model, "boolean", data=data, table="0110", hooks="blocks.0.hook_resid_pre")
+
+
+def test_where_any_labels_separate_what_is_shown_is_that_held_out_rows_are_read():
+    result = read_on_held_out_rows()
+    assert result.sites[0].separability.chance > 0.99
+    assert result.status == "detected"
+    plain = record(result)
+    assert contradictions(plain) == []
+    plain["result"]["headline"] = "XOR is linearly separable at blocks.0.hook_resid_pre."
+    assert contradictions(plain)
+    plain = record(result)
+    plain["result"]["sites"][0]["held_out"]["p_value"] = 0.3
     assert contradictions(plain)
 
 

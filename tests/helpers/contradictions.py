@@ -123,7 +123,8 @@ def countable(value: Any) -> Iterator[float]:
         yield float(value)
     elif isinstance(value, Mapping):
         plain = [v for v in value.values() if isinstance(v, int) and not isinstance(v, bool)]
-        yield from {float(sum(plain)), float(len(value))}
+        yield from (float(sum(plain) - one) for one in (0, *plain))  # all, or all but one kind
+        yield float(len(value))
         for key, one in value.items():
             if key not in ("headline", "findings", "verdict", "reason", "summary"):
                 yield from countable(one)
@@ -155,6 +156,7 @@ def _tallies(entries: Sequence[Any]) -> Iterator[float]:
         column = [row.get(key) for row in rows]
         tally = Counter(str(cell) for cell in column)
         yield from map(float, tally.values())
+        yield from (float(len(rows) - one) for one in tally.values())
         yield float(len(tally))
         yield float(sum(cell is not None for cell in column))
         yield float(sum(bool(cell) for cell in column))
@@ -347,6 +349,17 @@ def _skip_bigrams(record: Record, sentence: str) -> Iterator[str]:
             yield f"one has {most}"
 
 
+def _ands(record: Record, sentence: str) -> Iterator[str]:
+    """So many ANDs of the pairs that are on together often enough, by class."""
+    pattern = r"^The ANDs of ([\d,]+) of ([\d,]+) feature pairs are (computed|readable before)"
+    if match := re.search(pattern, sentence):
+        counts = record["result"]["layers"][record["result"]["focus"]]["counts"]
+        seen = sum(counts.values()) - counts["unseen"]
+        main = counts["computed" if match[3] == "computed" else "before"]
+        if (number(match[1]), number(match[2])) != (main, seen):
+            yield f"{main} of {seen} in the record"
+
+
 READERS: Mapping[str, Sequence[Reader]] = {
     "roles": (_writes_most, _largest_of),
     "heads": (_named_heads, _strongest_head),
@@ -354,6 +367,7 @@ READERS: Mapping[str, Sequence[Reader]] = {
     "composition": (_strongest_composition,),
     "logit-attribution": (_contributions,),
     "skip-bigrams": (_skip_bigrams,),
+    "uand": (_ands,),
     **dict.fromkeys(("boolean", "xor", "and", "or"), (_separable, _accuracy)),
 }
 
