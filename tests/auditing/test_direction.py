@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import interp_toolkit as it
-from interp_toolkit.auditing.direction.carries import READ_BY, part_in
+from interp_toolkit.auditing.direction.carries import read_part
 from interp_toolkit.auditing.direction.common import random_directions
 from interp_toolkit.auditing.direction.reads import function_of
 from interp_toolkit.data import FeatureData
@@ -195,11 +195,11 @@ def test_random_directions_have_the_covariance():
 def test_the_part_that_is_read():
     gradients = torch.tensor([[2.0, 0.0, 0.0], [-1.0, 0.0, 0.0]], dtype=torch.float64)
     unit = torch.tensor([0.6, 0.8, 0.0], dtype=torch.float64)
-    share, inside = part_in(unit, gradients, READ_BY)
+    share, inside = read_part(unit, gradients)
     assert share == pytest.approx(0.36)
     assert torch.allclose(inside.abs(), torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
-    assert part_in(torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64), gradients, READ_BY) is None
-    assert part_in(unit, torch.zeros(2, 3, dtype=torch.float64), READ_BY) is None
+    assert read_part(torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64), gradients) is None
+    assert read_part(unit, torch.zeros(2, 3, dtype=torch.float64)) is None
 
 
 def test_the_order_of_rows_makes_no_difference():
@@ -232,7 +232,7 @@ def test_few_rows_that_agree_are_not_certain():
 
 def test_a_small_gradient_is_no_other_direction():
     gradients = torch.tensor([[0.05, 1.0], [0.05, -1.0]], dtype=torch.float64)
-    found = part_in(torch.tensor([1.0, 0.0], dtype=torch.float64), gradients, READ_BY)
+    found = read_part(torch.tensor([1.0, 0.0], dtype=torch.float64), gradients)
     assert found is not None
     share, inside = found
     assert share == pytest.approx(1.0)

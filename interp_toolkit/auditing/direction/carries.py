@@ -10,11 +10,10 @@ A direction may move the answers although the model does not use it. One part of
 follows the feature but is not read by later layers; the other part is read by later layers but is
 dormant: it does not vary (Makelov, Lange and Nanda 2023, arXiv 2311.17030). Therefore the part of
 the direction that later layers read (in the span of the metric's gradients on the way to the
-corrupted prompt) is also exchanged alone, and so is its part in the span of the activations. If the
-part that is read does not vary with the feature, or the part that varies is not read, nothing
-moves, and the claim is refuted. If later layers read a single direction, the first of these is that
-direction for any claim; a dormant part is then distinguished only if what is not read varies by
-itself.
+corrupted prompt) is also exchanged alone. If that part does not vary with the feature, nothing
+moves, and the claim is refuted. If later layers read a single direction, that direction is
+exchanged for any claim, and a dormant part at the same site cannot be distinguished from the true
+one.
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ from interp_toolkit.formatting import percent, percent_ci
 from interp_toolkit.stats import Share, ratio_interval, ratio_share
 
 READ_BY = 1 - 1e-6  # fraction of the gradients' squared norm in the span that later layers read
-VARIES_BY = 1 - 1e-9  # fraction of the activations' variance in the span in which they vary
 LEAST_READ = 1e-3  # smallest squared length of a unit direction's part in that span to be tested
 KEEPS = 0.5  # smallest effect of the read part, relative to that of the whole direction
 GRADED, STEPS = 64, 8  # prompts, and steps towards the corrupted one, for gradients
@@ -106,7 +104,7 @@ class CarryingAudit(MovingAudit):
         matters = measured("matters", answer, text, "intervened", share, self.bound, coverage, True)
         effect = (self.clean_values - values) / self.whole.mean()
         stable = stable_part(effect, self.bound, self.context.groups, self.context.rng(9))
-        return [matters, self._used_part(values), self._rest(), self._random_movers(), stable]
+        return [matters, self._read_part(values), self._rest(), self._random_movers(), stable]
 
     def _other_ways(self) -> str:
         """Effects of the component at its mean, at zero, and exchanged in reverse, as text."""
@@ -129,9 +127,9 @@ class CarryingAudit(MovingAudit):
             f"{percent(shares[2])}"
         )
 
-    def _used_part(self, values: Values) -> Part:
-        """Whether the part that is read, and the part that varies, have the effect; see above."""
-        prompts = self.context.prompts
+    def _read_part(self, values: Values) -> Part:
+        """Whether the part that later layers read has the effect by itself; see the module."""
+        prompts, coverage = self.context.prompts, self.context.coverage(2)
         sample = self.context.rng(16).permutation(len(prompts))[:GRADED]
         rows = torch.from_numpy(np.sort(sample))
         clean, corrupted = self.clean[rows], self.corrupted[rows]
@@ -143,24 +141,9 @@ class CarryingAudit(MovingAudit):
                 for share in (torch.arange(STEPS) + 0.5) / STEPS
             ]
         )
-        activations = torch.cat([self.clean, self.corrupted])
-        inside = {
-            "that later layers read": part_in(self.unit, gradients, READ_BY),
-            "in which activations vary": part_in(
-                self.unit, activations - activations.mean(0), VARIES_BY
-            ),
-        }
-        parts = [self._alone(values, where, part) for where, part in inside.items()]
-        order: list[Answer] = ["refuted", "undecided", "confirmed"]
-        return min(parts, key=lambda part: order.index(part.answer))
-
-    def _alone(
-        self, values: Values, where: str, inside: tuple[float, Float[Tensor, " d"]] | None
-    ) -> Part:
-        """Whether the direction's part in a subspace has the effect when exchanged alone."""
-        coverage = self.context.coverage(2, 2)
+        inside = read_part(self.unit, gradients)
         if inside is None:
-            text = f"no part of it lies in the subspace {where}"
+            text = f"the answers' gradient is zero along it on {len(rows)} prompts"
             return Part("special", "undecided", text, "intervened", True, 0.0, bound=KEEPS)
         share, unit = inside
         alone = self.exchanged(unit)
@@ -169,11 +152,11 @@ class CarryingAudit(MovingAudit):
         more = self.moved(alone, coverage, less)
         answer = answer_of(more.low, more.high, 0.0)
         text = (
-            f"{percent(share)} of it (squared length) lies in the subspace {where}; exchanged "
-            f"alone, that part moves {percent_ci(moved)} of the way"
+            f"{percent(share)} of it (squared length) lies in the subspace that later layers "
+            f"read; exchanged alone, that part moves {percent_ci(moved)} of the way"
             + {
                 "confirmed": "",
-                "refuted": ": what varies there and what is read differ, so it is dormant",
+                "refuted": ": it does not vary with the prompts there, so it is dormant",
             }.get(answer, ", so it cannot be distinguished from a dormant direction")
         )
         bound = moved.mean - more.mean
@@ -214,19 +197,19 @@ class CarryingAudit(MovingAudit):
         return share_of_random(good, MOVED, text, "intervened", self.context.coverage(1))
 
 
-def part_in(
-    unit: Float[Tensor, " d"], vectors: Float[Tensor, "row d"], energy: float
+def read_part(
+    unit: Float[Tensor, " d"], gradients: Float[Tensor, "row d"]
 ) -> tuple[float, Float[Tensor, " d"]] | None:
-    """Squared length of a direction's part in the span of vectors, and that part normalized.
+    """Squared length of a direction's part in the span of the gradients, and that part normalized.
 
-    The span has as many principal directions as contain `energy` of the vectors' squared norm. None
-    if the squared length is below LEAST_READ, or if all vectors are 0.
+    The span has as many principal directions as contain READ_BY of the gradients' squared norm.
+    None if the squared length is below LEAST_READ, or if all gradients are 0.
     """
-    _, sizes, directions = torch.linalg.svd(vectors, full_matrices=False)
-    contained = sizes.square().cumsum(0)
-    if not float(contained[-1]) > 0:
+    _, sizes, directions = torch.linalg.svd(gradients, full_matrices=False)
+    energy = sizes.square().cumsum(0)
+    if not float(energy[-1]) > 0:
         return None
-    count = int((contained < energy * contained[-1]).sum()) + 1
+    count = int((energy < READ_BY * energy[-1]).sum()) + 1
     basis = directions[:count]
     inside = basis.T @ (basis @ unit)
     share = float(inside.square().sum())
