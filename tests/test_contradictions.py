@@ -120,7 +120,7 @@ ALTERED = [
     ("toy:induction", "circuit", setting(*EVIDENCE, "best_rival_keeps", to=2.0)),
     ("toy:induction-trained", "composition", setting(*EVIDENCE, "significant", to=77)),
     ("toy:induction-trained", "composition", largest_elsewhere),
-    ("movers", "roles", with_headline("L1H3 writes most, with none of these roles.")),
+    ("movers", "roles", with_headline("L1H3 writes most, with no role shown.")),
 ]
 
 
@@ -148,7 +148,7 @@ def test_the_strongest_of_a_kind_has_the_largest_effect(recorded):
 def test_no_head_writes_most_beside_another_that_writes_more(recorded):
     """Once smaller effects of all other heads make it true, nothing is objected to."""
     plain = recorded("movers", "roles")
-    plain["result"]["headline"] = "L1H3 writes most, with none of these roles."
+    plain["result"]["headline"] = "L1H3 writes most, with no role shown."
     assert contradictions(plain)
     [figure] = [f for f in plain["figures"] if f["title"] == "Direct effects"]
     effects = figure["plot"]["data"][0]["z"]
