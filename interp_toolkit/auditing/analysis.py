@@ -100,7 +100,7 @@ def audit(
     before = 0 if sealed is None else len(single(sealed.claims))
     if sealed is not None:
         seed, level = sealed.seed, sealed.level
-    every = [_on_prompts(claim, given=data is not None) for claim in single(listed)]
+    every = [_on_prompts(claim, has_data=data is not None) for claim in single(listed)]
     with preserve_state(model):
         model = load(model)
         context, notes = audit_context(
@@ -144,11 +144,11 @@ def _listed(claims: Any) -> list[BaseClaim]:
     return listed_claims
 
 
-def _on_prompts(claim: BaseClaim, *, given: bool) -> BaseClaim:
+def _on_prompts(claim: BaseClaim, *, has_data: bool) -> BaseClaim:
     """The claim about the prompts on which it is tested."""
     if not isinstance(claim, PromptedClaim):
         return claim
-    if not given:
+    if not has_data:
         return claim.on_synthetic_prompts()
     if claim.prompts == "synthetic":
         raise InputError(f"{claim.about!r} is not about the given prompts; leave out --data")

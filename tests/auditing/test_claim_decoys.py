@@ -3,6 +3,7 @@
 import pytest
 
 import interp_toolkit as it
+from interp_toolkit.auditing.claims.kinds import as_claim
 from interp_toolkit.errors import InputError
 
 
@@ -18,9 +19,9 @@ def test_no_decoy_is_confirmed_and_no_true_claim_refuted(subject, benchmarks):
 
 def test_a_claim_on_synthetic_prompts_says_so_and_reads_as_itself():
     found = it.audit("toy:induction", "L1H0 is an induction head").claims[0]
-    plain = "L1H0's induction attention contributes to the task"
-    assert found.about.startswith(plain)
-    assert found.about != plain
+    plain = as_claim({"heads": ["L1H0"], "relation": "induction"})
+    assert found.about != plain.about
+    assert found.about == plain.on_synthetic_prompts().about
     again = it.audit("toy:induction", found.about).claims[0]
     assert (again.about, again.answer) == (found.about, found.answer)
 
