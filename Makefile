@@ -166,6 +166,7 @@ calibrate: $(VENV)/ready
 	OMP_NUM_THREADS=1 $(call measured,power)
 	OMP_NUM_THREADS=1 $(call measured,agreement)
 	OMP_NUM_THREADS=1 $(call measured,decoys,--seeds 10 --first-seed 1000)
+	OMP_NUM_THREADS=1 $(call measured,claim_decoys,--seeds 3 --first-seed 2000)
 	OMP_NUM_THREADS=1 $(call measured,false_positives)
 	OMP_NUM_THREADS=1 $(call measured,negatives,--models 100)
 

@@ -12,7 +12,11 @@ differences that a change is meant to make, stand in `tests/snapshot_changes.yam
     words: {old_word: new_word}          # values that were renamed
     changed: [{case: PATTERN, path: PATTERN, reason: TEXT}]
 
-Run: python tests/run_snapshot.py record|check [--folder .snapshot] [--zoo FOLDER] [--only TEXT]
+`check` and `read` also read each result against its own records (`helpers/contradictions.py`);
+`read` runs nothing, and takes the last records.
+
+Run: python tests/run_snapshot.py record|check|read [--folder .snapshot] [--zoo FOLDER]
+    [--only TEXT]
 """
 
 from __future__ import annotations
@@ -37,7 +41,9 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 
-from shown import page, steady
+from contradictions import contradictions
+from records import record
+from shown import steady
 
 RELATIVE = 1e-9
 ABSOLUTE = 1e-12  # of numbers that are zero but for rounding
@@ -222,28 +228,6 @@ def command(line: list[str]) -> Any:
     return {"code": run.returncode, "out": out}
 
 
-def record(result: Any) -> dict[str, Any]:
-    """A result as plain data: JSON, tables, figures and what the terminal shows."""
-    tables = [
-        [t.title, t.caption, list(t.columns), list(map(list, t.rows))] for t in result.tables()
-    ]
-    plain = {
-        "result": result.to_dict(),
-        "tables": tables,
-        "figures": [
-            {"title": f.title, "caption": f.caption, "plot": f.to_plotly().to_plotly_json()}
-            for f in result.figures()
-        ],
-        "terminal": page(result),
-    }
-    return json.loads(json.dumps(plain, default=_plain))
-
-
-def _plain(value: Any) -> Any:
-    """Arrays and their numbers as lists and numbers."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)
-
-
 def run(case: Case, folder: str) -> tuple[str, Any, float]:
     """A case, in the snapshot's folder, on one thread."""
     import torch
@@ -354,7 +338,7 @@ def stored(path: Path) -> dict[str, Any]:
 def main() -> int:
     """Record or check."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["record", "check"])
+    parser.add_argument("what", choices=["record", "check", "read"])
     parser.add_argument("--folder", type=Path, default=Path(".snapshot"))
     parser.add_argument("--zoo", type=Path, default=Path("../shared/zoo"))
     parser.add_argument("--only", default="", help="cases whose names hold this")
@@ -366,6 +350,9 @@ def main() -> int:
 
     folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    if options.what == "read":
+        last = max(folder.glob("*.jsonl.gz"), key=lambda path: path.stat().st_mtime)
+        return read(stored(last))
     before = stored(folder / "before.jsonl.gz") if options.what == "check" else {}
     write_models(folder)
     zoo = options.zoo.resolve()
@@ -392,7 +379,17 @@ def main() -> int:
     )
     if options.what == "record":
         return 0
-    return judged(before, found, options.only)
+    return max(judged(before, found, options.only), read(found))
+
+
+def read(records: dict[str, Any]) -> int:
+    """Print every sentence that its own result contradicts; 0 where there is none."""
+    objections = {name: contradictions(one) for name, one in records.items() if "result" in one}
+    for name, lines in objections.items():
+        print(*(f"{name}: {line}" for line in lines), sep="\n", end="\n" if lines else "")
+    count = sum(map(len, objections.values()))
+    print(f"{count} sentences contradicted by their own records, in {len(objections)} results")
+    return 1 if count else 0
 
 
 def judged(before: dict[str, Any], found: dict[str, Any], only: str) -> int:

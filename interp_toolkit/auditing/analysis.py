@@ -22,6 +22,7 @@ from interp_toolkit.auditing.claims.kinds import (
     DirectionClaim,
     HeadsClaim,
     PairClaim,
+    PromptedClaim,
     as_claim,
     read_claims,
 )
@@ -67,7 +68,7 @@ def audit(
         claims: one or several: mappings as `auditing.claims.kinds` describes them, sentences such
             as "L5H1 is an induction head", or the path of a file of claims.
         data: prompts, as `analyze` takes them; None: synthetic repeated tokens, for claims about
-            heads or a circuit.
+            heads or a circuit, whose sentences then say so.
         seed: random seed of every draw.
         level: error level. It bounds the probability that any false claim is confirmed, and that
             any true claim is refuted, if the intervals have their nominal coverage. Claims about
@@ -82,7 +83,8 @@ def audit(
 
     Raises:
         InputError: no claim, an invalid one, one that names parts that the model or the data lack,
-            a level out of range, or another effort for sealed claims.
+            one about synthetic prompts beside data, a level out of range, or another effort for
+            sealed claims.
 
     Examples:
         >>> import interp_toolkit as it
@@ -98,7 +100,7 @@ def audit(
     before = 0 if sealed is None else len(single(sealed.claims))
     if sealed is not None:
         seed, level = sealed.seed, sealed.level
-    every = single(listed)
+    every = [_on_prompts(claim, has_data=data is not None) for claim in single(listed)]
     with preserve_state(model):
         model = load(model)
         context, notes = audit_context(
@@ -140,6 +142,17 @@ def _listed(claims: Any) -> list[BaseClaim]:
         else:
             listed_claims.append(as_claim(one, f"claim {number}"))
     return listed_claims
+
+
+def _on_prompts(claim: BaseClaim, *, has_data: bool) -> BaseClaim:
+    """The claim about the prompts on which it is tested."""
+    if not isinstance(claim, PromptedClaim):
+        return claim
+    if not has_data:
+        return claim.on_synthetic_prompts()
+    if claim.prompts == "synthetic":
+        raise InputError(f"{claim.about!r} is not about the given prompts; leave out --data")
+    return claim
 
 
 def _tested(claim: BaseClaim, context: AuditContext, *, sealed: bool) -> AuditedClaim:

@@ -10,9 +10,10 @@
   is that the median difference is large, in standard deviations of the other tokens' scores. Both
   estimates are robust (the deviation is 1.4826 times the median absolute one), since a query may
   have several keys. The interval is the asymptotic one for normal scores;
-- special: the same for other pairs of tokens, drawn at random.
+- special: the same for the key and other queries, drawn at random. If their median takes more than
+  half of the query's difference away, the key is one for all queries, and no skip-bigram.
 
-The claim is that the head attends to the key; its output is not tested.
+The claim is that the head attends to the key from the query; its output is not tested.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from interp_toolkit.auditing.parts import (
     Part,
     answer_of,
     measured,
-    share_of_random,
 )
 from interp_toolkit.auditing.threshold import stable_part
 from interp_toolkit.circuits.skip_bigrams.find import token_pair_score
 from interp_toolkit.circuits.skip_bigrams.scores import p_values
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import percent, percent_ci
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.results import head_name
@@ -51,8 +52,10 @@ LONGEST = 24  # tokens of a prompt
 MAD = 1.4826  # standard deviation over median absolute deviation, for a normal distribution
 MAD_VARIANCE = 1.36  # of the logarithm of the MAD of normal values, times their number
 TINY = 1e-30  # attention below this has underflowed
-OTHERS = 64  # random pairs
-ROWS_OF_OTHER = 16  # prompts for each of them
+ASSERTED = ("matters", "special")
+OTHERS = 96  # random queries
+ROWS_OF_OTHER = 12  # prompts for each of them
+KEEPS = 0.5  # of the query's score, beyond that of other queries
 
 
 def audit_pair(claim: PairClaim, context: AuditContext) -> list[Part]:
@@ -171,7 +174,7 @@ class _PairAudit:
 
     def matters(self) -> Part:
         """The key's score above those of other tokens, in their standard deviations."""
-        coverage = self.context.coverage(1)
+        coverage = self.context.coverage(len(ASSERTED))
         share = standardised(self.effects, coverage)
         answer = answer_of(share.low, share.high, self.bound)
         text = (
@@ -183,16 +186,30 @@ class _PairAudit:
         return measured("matters", answer, text, "intervened", share, self.bound, coverage, True)
 
     def special(self) -> Part:
-        """Random pairs of tokens, for comparison."""
+        """Other queries for the same key."""
         rng, d_vocab = self.context.rng(14), int(self.context.model.cfg.d_vocab)
-        keys, queries = rng.integers(d_vocab, size=(2, OTHERS))
-        effects = self._differences(
-            np.repeat(keys, ROWS_OF_OTHER), np.repeat(queries, ROWS_OF_OTHER), rng
+        coverage = self.context.coverage(len(ASSERTED))
+        key, query = self.claim.pair.key, self.claim.pair.query
+        others = np.setdiff1d(np.arange(d_vocab), [key, query])
+        if not len(others):
+            text = "the vocabulary has no other token that could be the query"
+            return Part("special", "not_testable", text, "intervened", True)
+        queries = np.repeat(rng.choice(others, OTHERS), ROWS_OF_OTHER)
+        effects = self._differences(np.full(len(queries), key), queries, rng)
+        own, rest = float(np.median(self.effects)), float(np.median(effects))
+        wide = float(stats.norm.ppf((1 + coverage) / 2)) * math.hypot(
+            KEEPS * _error(self.effects), _error(effects)
         )
-        each = effects.reshape(OTHERS, ROWS_OF_OTHER)
-        good = sum(standardised(one, COVERAGE).mean >= self.bound for one in each)
-        text = f"{good} of {OTHERS} random pairs of tokens score as high"
-        return share_of_random(good, OTHERS, text, "intervened", self.context.coverage(1))
+        if not own > 0:
+            text = "the query does not score the key higher than another token"
+            return Part("special", "undecided", text, "intervened", True)
+        share = Share(1 - rest / own, 1 - (rest + wide) / own, 1 - (rest - wide) / own)
+        answer = answer_of(share.low, share.high, KEEPS)
+        text = (
+            f"{percent_ci(share)} of that difference is beyond that of {OTHERS} random queries for "
+            f"the same key; needed: at least {percent(KEEPS)}"
+        )
+        return measured("special", answer, text, "intervened", share, KEEPS, coverage, True)
 
     def stable(self) -> Part:
         """The effect on resampled prompts, in the units of the claim."""
@@ -202,6 +219,12 @@ class _PairAudit:
             return Part("stable", "undecided", text, "intervened")
         units = self.effects * (share.mean / float(np.median(self.effects)))
         return stable_part(units, self.bound, None, self.context.rng(15), is_fraction=False)
+
+
+def _error(values: Float[np.ndarray, " row"]) -> float:
+    """The standard error of the median, for normal values."""
+    spread = MAD * float(np.median(np.abs(values - np.median(values))))
+    return spread * math.sqrt(math.pi / 2 / len(values))
 
 
 def standardised(values: Float[np.ndarray, " row"], coverage: float) -> Share:

@@ -17,7 +17,7 @@ def test_the_sorters(made):
     answers = {claim.about: claim.answer for claim in found.claims}
     for name in MAKERS:
         wanted = "confirmed" if name == made else "refuted"
-        assert answers[f"the model sorts by {name}"] == wanted
+        assert answers[f"the model sorts random lists by {name}"] == wanted
 
 
 def test_a_model_that_does_not_sort():

@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from interp_toolkit.auditing.claims.kinds import as_claim
@@ -35,6 +37,20 @@ def test_words_may_be_as_strong_as_what_was_done(texts):
     said = sentence_part(strong, [ATTENDS, MATTERS])
     assert said.answer == "refuted"
     texts(said.summary)
+
+
+def test_an_undecided_intervention_leaves_the_wording_undecided():
+    undecided = dataclasses.replace(MATTERS, answer="undecided")
+    refuted = dataclasses.replace(MATTERS, answer="refuted")
+    assert sentence_part(as_claim(HEAD), [ATTENDS, undecided]).answer == "undecided"
+    assert sentence_part(as_claim(HEAD), [ATTENDS, refuted]).answer == "refuted"
+
+
+def test_what_other_heads_lack_is_no_effect_of_this_one():
+    """That no other head contributes is found by a knockout, of the others."""
+    complete = Part("all", "confirmed", "no more. More", "intervened")
+    refuted = dataclasses.replace(MATTERS, answer="refuted")
+    assert sentence_part(as_claim(HEAD), [ATTENDS, refuted, complete]).answer == "refuted"
 
 
 def test_nothing_confirmed_earns_no_word():

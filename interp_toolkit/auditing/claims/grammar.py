@@ -13,9 +13,10 @@ and a slot in braces stands for:
     {keys}      a phrase of `detectors.KEY_PHRASES`, such as "the previous token"
     {quantity}  "at least" or "more than", then a fraction: 0.3, 30 %, half
 
-A word counts as a whole ("anti-induction" is not "induction"). Case, the kind of dash and one full
-stop at the end do not matter. `sentence_of` is the one sentence that shows a claim; reading it
-gives the same claim.
+Every form may end in "on synthetic repeated tokens": the claim is then about these prompts. A word
+counts as a whole ("anti-induction" is not "induction"). Case, the kind of dash and one full stop at
+the end do not matter. `sentence_of` is the one sentence that shows a claim; reading it gives the
+same claim.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _SUBJECTS = (
     "the {kind} attention of each of {heads}",
 )
 _EXCESS = "with an excess of {quantity}"
+SYNTHETIC = "on synthetic repeated tokens"  # the end of a claim about these prompts
 #: forms of each value of `says`
 FORMS: Mapping[str, tuple[str, ...]] = {
     "attends": (
@@ -110,7 +112,7 @@ def fields_of(sentence: str) -> dict[str, Any]:
     reader = _Reader([_plain(token) for token in tokens])
     claims: list[_Fields] = []
     for says, forms in FORMS.items():
-        for form in (elements for text in forms for elements in _elements(text)):
+        for form in (elements for text in forms for elements in _elements(f"{text} [{{prompts}}]")):
             for fields in reader.read(form, 0):
                 claim = fields | {"says": says}
                 if claim not in claims:
@@ -129,6 +131,7 @@ def sentence_of(
     says: str = "contributes",
     at_least: float | None = None,
     hops: int = 2,
+    prompts: str | None = None,
 ) -> str:
     """The sentence that shows a claim about heads.
 
@@ -141,14 +144,15 @@ def sentence_of(
     names, single = _listed(heads), len(heads) == 1
     kind = f"{hops}-hop attention" if relation == "k-hop" else f"{relation} attention"
     amount = "" if at_least is None else f"at least {_percent(at_least)}"
+    where = "" if prompts is None else f" {SYNTHETIC}"
     if says == "attends":
         excess = f" with an excess of {amount}" if amount else ""
-        return f"{names} {'has' if single else 'each have'} {kind}{excess}"
+        return f"{names} {'has' if single else 'each have'} {kind}{excess}{where}"
     subject = f"{names}'s {kind}" if single else f"the {kind} of each of {names}"
     if amount:
-        return f"{subject} {says} {amount} of the metric"
+        return f"{subject} {says} {amount} of the metric{where}"
     role = "contributes to" if says == "contributes" else "is major for"
-    return f"{subject} {role} the task"
+    return f"{subject} {role} the task{where}"
 
 
 def _listed(heads: Sequence[Head]) -> str:
@@ -252,7 +256,14 @@ class _Reader:
     def _slot(self, slot: str, at: int) -> Iterator[tuple[int, _Fields]]:
         if slot in ("head", "heads", "owner"):
             return self._heads(slot, at)
+        if slot == "prompts":
+            return self._prompts(at)
         return self._quantity(at) if slot == "quantity" else self._phrase(slot, at)
+
+    def _prompts(self, at: int) -> Iterator[tuple[int, _Fields]]:
+        words = _words(SYNTHETIC)
+        if all(self._is(at + i, word) for i, word in enumerate(words)):
+            yield at + len(words), {"prompts": "synthetic"}
 
     def _heads(self, slot: str, at: int) -> Iterator[tuple[int, _Fields]]:
         the = self._is(at, "the")

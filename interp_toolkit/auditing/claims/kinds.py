@@ -36,7 +36,7 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from interp_toolkit.auditing.claims.circuit_files import circuit_names, edges_of_file
-from interp_toolkit.auditing.claims.grammar import fields_of, sentence_of
+from interp_toolkit.auditing.claims.grammar import SYNTHETIC, fields_of, sentence_of
 from interp_toolkit.circuits.sorting.criteria import ARGMAX, MIN_GREATER
 from interp_toolkit.errors import InputError, reason_of, suggestion
 from interp_toolkit.files import RECORD, check_file, read_yaml
@@ -96,7 +96,22 @@ class BaseClaim(BaseModel):
         return [self]
 
 
-class HeadsClaim(BaseClaim):
+class PromptedClaim(BaseClaim):
+    """A claim about what a model does on prompts with a task.
+
+    Attributes:
+        prompts: "synthetic": on synthetic repeated tokens; None: on the prompts of the audit. An
+            audit without prompts makes the claims that it tests claims about synthetic ones.
+    """
+
+    prompts: Literal["synthetic"] | None = None
+
+    def on_synthetic_prompts(self) -> PromptedClaim:
+        """The same claim, about synthetic prompts."""
+        return self.model_copy(update={"prompts": "synthetic"})
+
+
+class HeadsClaim(PromptedClaim):
     """Heads have an attention pattern, and the model's performance may depend on it.
 
     Attributes:
@@ -118,14 +133,16 @@ class HeadsClaim(BaseClaim):
     @property
     def about(self) -> str:
         """The claim as a sentence, such as `L5H1's induction attention contributes to the task`."""
-        return sentence_of(self.heads, self.relation, self.says, self.at_least, self.hops)
+        return sentence_of(
+            self.heads, self.relation, self.says, self.at_least, self.hops, self.prompts
+        )
 
     def each(self) -> Sequence[BaseClaim]:
         """One claim per head."""
         return [self.model_copy(update={"heads": (head,)}) for head in self.heads]
 
 
-class CircuitClaim(BaseClaim):
+class CircuitClaim(PromptedClaim):
     """Some edges are sufficient for what the model does, necessary for it, or both.
 
     Attributes:
@@ -145,7 +162,8 @@ class CircuitClaim(BaseClaim):
         edges = all("->" in name for name in self.circuit)
         n, what = len(self.circuit), "edge" if edges else "node"
         word = "sufficient and necessary" if self.says == "both" else self.says
-        return f"a circuit of {n} {what}{'s' * (n != 1)} is {word}"
+        where = "" if self.prompts is None else f" {SYNTHETIC}"
+        return f"a circuit of {n} {what}{'s' * (n != 1)} is {word}{where}"
 
 
 class DirectionClaim(BaseClaim):
@@ -212,9 +230,10 @@ class PairClaim(BaseClaim):
 
     @property
     def about(self) -> str:
-        """The claim as text, such as `L0H3 has the skip-bigram 12 ... 7`."""
+        """The claim as text, such as `L0H3 has the skip-bigram 12 ... 7 on random tokens`."""
         return (
-            f"{head_name(*self.pair.head)} has the skip-bigram {self.pair.key} … {self.pair.query}"
+            f"{head_name(*self.pair.head)} has the skip-bigram {self.pair.key} … {self.pair.query} "
+            "on random tokens"
         )
 
 
@@ -232,8 +251,8 @@ class AlgorithmClaim(BaseClaim):
 
     @property
     def about(self) -> str:
-        """The claim as text, such as `the model sorts by argmax_piecewise_linear`."""
-        return f"the model sorts by {self.algorithm}"
+        """The claim as text: `the model sorts random lists by argmax_piecewise_linear`."""
+        return f"the model sorts random lists by {self.algorithm}"
 
 
 KINDS: Mapping[str, type[BaseClaim]] = {

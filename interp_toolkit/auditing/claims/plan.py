@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from interp_toolkit.auditing import circuit, heads
+from interp_toolkit.auditing import circuit, heads, pair
 from interp_toolkit.auditing.claims.kinds import (
     MOST_CLAIMS,
     AlgorithmClaim,
@@ -29,7 +29,7 @@ def asserted_of(claim: BaseClaim) -> tuple[str, ...]:
     if isinstance(claim, DirectionClaim):
         return KINDS[claim.says].asserted
     if isinstance(claim, PairClaim):
-        return ("matters",)
+        return pair.ASSERTED
     assert isinstance(claim, AlgorithmClaim)
     return ("matters", "special")
 

@@ -3,7 +3,8 @@
 Words about mechanisms have three strengths (after arXiv 2602.16698): *observational* (attends,
 correlates, can be read), *interventional* (contributes, is needed, steers: an intervention changed
 the metric) and *mechanistic* (implements, computes, uses: the whole path from inputs to answers is
-known). The strongest word of the sentence is compared with the tests that were confirmed.
+known). The strongest word of the sentence is compared with the tests that were confirmed; if it
+would be supported with the undecided ones confirmed too, the answer is *undecided*.
 Observation supports the first, one intervention the second, and a circuit that is both sufficient
 and necessary, or the criteria of an algorithm, the third. A sentence that is itself the claim has
 only the words of `grammar`. In the `text` of a file, words are looked up, not interpreted: "L1H0
@@ -43,11 +44,21 @@ _OF_WORD = {
 def sentence_part(claim: BaseClaim, parts: Sequence[Part]) -> Part:
     """The part on wording: whether the tests support the claim's words, and what they support."""
     strength, word = strength_of(claim)
-    earned = _earned(claim, parts)
-    answer: Answer = "confirmed" if earned >= strength else "refuted"
-    supported = "; ".join(_supported(part) for part in parts if _counts(part)) or "nothing yet"
-    had = "nothing was confirmed" if earned < 0 else f"the tests were {STRENGTHS[earned]}"
-    text = f"{word!r} is {STRENGTHS[strength]}, {had}. Supported: {supported}"
+    completes = isinstance(claim, CircuitClaim)  # of others, "all" is about what is left
+    questions = ("there", "matters", "all") if completes else ("there", "matters")
+    supporting = [part for part in parts if part.question in questions]
+    confirmed = [part for part in supporting if part.answer == "confirmed"]
+    earned = _earned(claim, confirmed)
+    possible = _earned(claim, [p for p in supporting if p.answer in ("confirmed", "undecided")])
+    answer: Answer = "undecided" if possible >= strength else "refuted"
+    if earned >= strength:
+        answer = "confirmed"
+    supported = "; ".join(map(_supported, confirmed)) or "nothing yet"
+    had = f"what was confirmed is {STRENGTHS[earned]}" if confirmed else "nothing was confirmed"
+    text = f"{word!r} is {STRENGTHS[strength]}, {had}"
+    if answer == "undecided":
+        text += ", and tests that could support it are undecided"
+    text += f". Supported: {supported}"
     return Part("sentence", answer, text, "computed")
 
 
@@ -69,14 +80,9 @@ def strength_of(claim: BaseClaim) -> tuple[int, str]:
     return _OF_WORD[verb], verb
 
 
-def _counts(part: Part) -> bool:
-    """Whether a part is confirmed and can support words."""
-    return part.answer == "confirmed" and part.question in ("there", "matters", "all")
-
-
-def _earned(claim: BaseClaim, parts: Sequence[Part]) -> int:
-    """Index in STRENGTHS of the strongest wording that the tests support; -1 for none."""
-    good = {(part.question, part.method) for part in parts if _counts(part)}
+def _earned(claim: BaseClaim, confirmed: Sequence[Part]) -> int:
+    """Index in STRENGTHS of the strongest wording that confirmed parts support; -1 for none."""
+    good = {(part.question, part.method) for part in confirmed}
     if not good:
         return -1
     if not any(method == "intervened" for _, method in good):

@@ -7,7 +7,7 @@ circuit is not most of the model, and other circuits of the same size keep less.
 *uninformative* if those keep as much, and *partial* if the interval is above 0. Without a known
 task (prompts without answers or repeats, a custom metric) a circuit is *described*. If the model
 does not perform the task, it is *not tested*. Everything else is *undecided*: ablating all edges
-has no significant effect, there are too few other circuits, or no edge matters alone while all
+has no significant effect, too few other circuits were compared, or no edge matters alone while all
 together do.
 """
 
@@ -466,6 +466,7 @@ def headline(circuit: Circuit) -> str:
     writers = dict.fromkeys(e.edge.source for e in edges if e.edge.source.kind != "input")
     through = f", through {listed([label_of(n.name) for n in writers], NODES_NAMED)}"
     start = f"{len(edges):,} of {len(circuit.edges):,} edges"
+    matter = "matter" if circuit.screening is None else "are chosen by their estimates"
     if status == "detected":
         return f"{start} suffice for the {name}{through if writers else ''}."
     if status == "described" and only_output(circuit) is not None:
@@ -477,10 +478,10 @@ def headline(circuit: Circuit) -> str:
     if status == "partial" and held_out.low > 1:
         return f"{start} alone keep more of the {name} than the whole model has."
     if status == "partial" and held_out.high < 1:
-        return f"{start} matter for the {name}; alone, these edges carry only a part."
+        return f"{start} {matter} for the {name}; alone, these edges carry only a part."
     if status == "partial":
-        return f"{start} matter for the {name}; how much these edges carry alone is undecided."
-    return f"{start} matter for the {name}; whether these edges suffice is undecided."
+        return f"{start} {matter} for the {name}; how much these edges carry alone is undecided."
+    return f"{start} {matter} for the {name}; whether these edges suffice is undecided."
 
 
 def sentences(circuit: Circuit) -> list[str]:

@@ -201,6 +201,8 @@ class Checks:
         """The control of the rivals: the chance that one of them keeps as much as the circuit."""
         n = len(self.exchanged) + len(self.random)
         name = "other circuits of the same size"
+        if n == 0:
+            return Control(name, "powerless", f"no {name} were compared")
         if 1 / (1 + n) > LEVEL:
             return Control(name, "powerless", f"too few {name} were compared ({n})")
         return control_of_p(name, (1 + self.as_good(share)) / (1 + n), LEVEL)

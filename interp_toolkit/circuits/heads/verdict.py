@@ -291,6 +291,12 @@ def _strength(head: HeadVerdict) -> float:
     return 2 + head.knockout.effect.mean if measured and head.knockout else head.excess or 0.0
 
 
+def _strength_alone(head: HeadVerdict) -> tuple[float, float]:
+    """Sort key: the effect of knocking out this head alone, then its excess attention."""
+    own = -math.inf if head.knockout is None else least(head.knockout.own).mean
+    return own, head.excess or 0.0
+
+
 def findings(
     heads: Sequence[HeadVerdict],
     readers: Sequence[Reader],
@@ -367,8 +373,7 @@ def _explained(sentences: Sequence[str]) -> list[str]:
 
 def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
     """Finding on the effect of knocking out one pattern in all heads that have it."""
-    detected = sorted((h for h in heads if h.detected), key=lambda h: -_strength(h))
-    strongest = detected[0]
+    strongest = max((h for h in heads if h.detected), key=_strength_alone)
     rows = strongest.knockout.rows if strongest.knockout else group.rows
     if len(group.heads) == 1:
         return (
@@ -394,7 +399,8 @@ def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
         f"{group.detector.capitalize()}: knocking out attention to this pattern's keys in "
         f"{how_many} heads that have the pattern removes {_range(joint)} of the metric "
         f"(n = {group.rows}).{keeps} "
-        f"Strongest: {strongest.name} ({_attention(strongest)}), {_effect_words(strongest)}{alone}."
+        f"Strongest alone: {strongest.name} ({_attention(strongest)}), "
+        f"{_effect_words(strongest)}{alone}."
     )
 
 

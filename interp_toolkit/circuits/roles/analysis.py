@@ -210,7 +210,7 @@ def headline(roles: Roles, *, quick: bool = False) -> str:
     by_kind = {kind: [h for h in moving if h.kind == kind.name] for kind in KINDS}
     parts = [_names(kind, heads, 2) for kind, heads in by_kind.items() if heads]
     if (largest := largest_writer(roles)) is not None:
-        parts.append(f"{largest.name} writes most, with none of these roles")
+        parts.append(f"{largest.name} writes most, with no role shown")
     if not moving:
         undecided = any(h.word == "undecided" and h.kind not in PARKED for h in roles.heads)
         start = "Undecided whether any head has" if undecided else "No head is detected in"
@@ -259,7 +259,7 @@ def findings(roles: Roles) -> list[str]:
         )
         n = len(roles.writers)
         first = f" (the {NAMED} largest of {n})" if n > NAMED else ""
-        sentences.append(f"Large direct effects without one of these roles{first}: {listed}.")
+        sentences.append(f"Large direct effects of heads without a role shown{first}: {listed}.")
     if feeding := _of_kind(roles.heads, S_INHIBITION.name):
         sentences.append(f"Heads that turn the name movers away from the wrong token: {feeding}.")
     names = [k.name for k in KINDS if k.name not in (*_MOVING, *PARKED, S_INHIBITION.name)]

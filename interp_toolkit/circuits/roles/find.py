@@ -61,7 +61,8 @@ class Roles:
 
     Attributes:
         heads: one entry per testable kind and head, sorted by kind, then by head.
-        writers: heads of none of these kinds with a large direct effect for or against the answer.
+        writers: heads with a large direct effect for or against the answer that are not shown to be
+            of one of these kinds.
         groups: effect of ablating all heads of a kind together, by kind.
         direct: every head's direct effect on the preference for the answer, in logits.
         attention: attention of every head from the answer position to each position, mean over
@@ -149,9 +150,15 @@ def find_roles(
     movers = [Head(h.layer, h.head) for h in heads if h.kind == NAME_MOVER.name and h.named]
     ablation = RoleChecks(model, writing, movers, memory, progress)
     checks, groups, n_runs = _checked(ablation, heads, writers, checked, notes)
+    heads = [_with_check(head, checks) for head in heads]
+    named = {(h.layer, h.head) for h in heads if h.kind not in PARKED and h.named}
     return Roles(
-        heads=tuple(_with_check(head, checks) for head in heads),
-        writers=tuple(replace(w, check=checks.get(Head(w.layer, w.head))) for w in writers),
+        heads=tuple(heads),
+        writers=tuple(
+            replace(w, check=checks.get(Head(w.layer, w.head)))
+            for w in writers
+            if (w.layer, w.head) not in named
+        ),
         groups=groups,
         direct=means["direct"],
         attention=reading.attention.mean(2),
@@ -230,7 +237,8 @@ def _writers(
         alone: their parts that depend on the answer (see `reading.asked_alone`).
         difference: the model's preference for the answer.
     """
-    named = {(h.layer, h.head) for h in heads if h.kind not in PARKED and h.word != "no"}
+    writing = [h for h in heads if h.kind not in PARKED and h.writing is not None]
+    taken = {(h.layer, h.head) for h in writing if h.word != "no"}
     writers = []
     for layer, head in np.ndindex(*direct.mean.shape):
         share = _share(direct, (layer, head))
@@ -241,7 +249,7 @@ def _writers(
         )
         certain = certain and share.mean * specific.mean > 0
         large = abs(share.mean) >= MUCH * abs(difference)
-        if certain and large and (layer, head) not in named:
+        if certain and large and (layer, head) not in taken:
             writers.append(PlainWriter(layer, head, share))
     return sorted(writers, key=lambda writer: -abs(writer.direct.mean))
 

@@ -214,6 +214,6 @@ def _writer_table(writers: Sequence[PlainWriter]) -> Table:
     columns += ["loss", "low", "high", "direct", "downstream", "effect"]
     rows = [[w.name, w.direct.mean, w.direct.low, w.direct.high, *_loss(w.check)] for w in writers]
     caption = (
-        "Heads with a large direct effect, for or against the answer, and none of these roles."
+        "Heads with a large direct effect, for or against the answer, of which no role is shown."
     )
     return Table("Heads without a role", columns, rows, caption)

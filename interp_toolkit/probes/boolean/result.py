@@ -210,14 +210,15 @@ class SiteVerdict:
 
     @property
     def judgement(self) -> tuple[Status, str | None]:
-        """The status by the evidence rule, and why it is not "separable".
+        """The status by the evidence rule, and why the function is not shown to be readable.
 
         A certificate needs no control. A hyperplane does, since any labels may have one. On
         sampled data the effect is the held-out balanced accuracy, the control shuffled labels.
         Otherwise the effect is the margin, known exactly, and the control is its rank among other
         labelings of the points or, where the data is sampled and that null was not needed, Cover's
         probability. In addition, models with shuffled weights must not reach the same value at any
-        site.
+        site. Where held-out rows are read but most labels would be separable, the status is
+        "detected": a probe reads the function, and separability by itself is not informative.
         """
         if self.status != "separable":
             return self.status, self.separability.reason
@@ -227,8 +228,9 @@ class SiteVerdict:
             low, high, threshold = self.held_out.low, self.held_out.high, CHANCE
             effect = "held-out balanced accuracy"
         status, reason = effect_status(low, high, threshold, self._controls(), effect=effect)
+        separates = self.held_out is None or self._labels_control().outcome == "passed"
         renamed: dict[Status, Status] = {
-            "detected": "separable",
+            "detected": "separable" if separates else "detected",
             "not_detected": "uninformative",
         }
         return renamed.get(status, status), reason
@@ -527,6 +529,8 @@ def headline(site: SiteVerdict, heads: Sequence[HeadEffect]) -> str:
     if site.status == "not_separable":
         return f"{function} is not linearly separable {where}."
     separable = f"{function} is linearly separable {where}"
+    if site.outcome == "detected":
+        separable = f"A linear probe reads {function} {where} on held-out rows"
     if site.outcome == "uninformative":
         return f"{separable}, but {_no_better(site)}."
     if site.outcome == "undecided":
@@ -596,7 +600,7 @@ def findings(sites: Sequence[SiteVerdict], heads: Sequence[HeadEffect], focus: i
     if len(sites) > 1:
         counts = ", ".join(
             f"{n} {status.replace('_', ' ')}"
-            for status in ("separable", "not_separable", "uninformative", "undecided")
+            for status in ("separable", "detected", "not_separable", "uninformative", "undecided")
             if (n := sum(s.outcome == status for s in sites))
         )
         listed.append(f"Verdicts at the {len(sites)} sites: {counts}.")

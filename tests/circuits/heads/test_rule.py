@@ -6,10 +6,13 @@ import pytest
 import interp_toolkit as it
 from interp_toolkit.circuits.heads import analysis
 from interp_toolkit.circuits.heads.analysis import HEADS
-from interp_toolkit.circuits.heads.rule import candidates, least
+from interp_toolkit.circuits.heads.rule import OUTPUT_WAYS, WAYS, Knockouts, candidates, least
 from interp_toolkit.circuits.heads.significance import DetectorScores
 from interp_toolkit.circuits.metrics.prompts import repeated_prompts
 from interp_toolkit.data import FeatureData
+from interp_toolkit.evidence import Control
+from interp_toolkit.models.model import Head
+from interp_toolkit.stats import Share
 from interp_toolkit.toys.hand_set import induction as toys
 
 
@@ -171,3 +174,37 @@ def test_copies_of_prompts_are_no_more_prompts(decoys):
         assert a.p_value == pytest.approx(b.p_value, nan_ok=True)
         if a.knockout is not None:
             assert b.knockout.effect.low == pytest.approx(a.knockout.effect.low, abs=1e-6)
+
+
+class Measured(Knockouts):
+    """The rule with effects that are given, instead of knockouts."""
+
+    threshold = 0.01
+
+    def __init__(self, attention, whole):
+        self.heads, self.all, self.attention = [Head(0, 0)], frozenset([Head(0, 0)]), {}
+        self.shares = attention, whole
+
+    def effect(self, heads, company=frozenset(), ways=WAYS):
+        return dict.fromkeys(ways, self.shares[0])
+
+    def output_effect(self, head, company=frozenset()):
+        return dict.fromkeys(OUTPUT_WAYS, self.shares[1])
+
+    def elsewhere(self, heads, company=frozenset()):
+        return {}, Control("as much attention elsewhere", "passed")
+
+
+@pytest.mark.parametrize(
+    ("whole", "bound", "status"),
+    [
+        (Share(0.04, 0.0, 0.07), 0.05, "undecided"),  # the head is not shown to be worth as much
+        (Share(0.02, -0.02, 0.06), 0.05, "undecided"),
+        (Share(0.09, 0.06, 0.12), 0.05, "detected"),
+        (Share(0.09, 0.06, 0.12), 0.08, "undecided"),
+        (Share(0.5, 0.4, 0.6), 0.15, "not_detected"),
+    ],
+)
+def test_an_amount_is_confirmed_only_if_the_whole_head_is_worth_as_much(whole, bound, status):
+    found = Measured(Share(0.09, 0.07, 0.12), whole).decide(Head(0, 0), bound)
+    assert found.status == status

@@ -12,7 +12,7 @@ import pytest
 from planted_roles import D_VOCAB, N_POS, movers, noisy_movers, rows
 
 import interp_toolkit as it
-from interp_toolkit.circuits.roles import analysis
+from interp_toolkit.circuits.roles import analysis, find
 from interp_toolkit.circuits.roles.analysis import ROLES
 from interp_toolkit.circuits.roles.find import find_roles
 from interp_toolkit.data import FeatureData
@@ -126,3 +126,25 @@ def test_lists_may_be_given_as_text() -> None:
     assert "list" in result.untested.get("successor", "list")
     with pytest.raises(InputError, match="lists"):
         it.analyze(movers(), "roles", data=data(), lists="a,b")
+
+
+def test_a_writer_that_may_inhibit_is_a_writer_until_it_is_named() -> None:
+    """What is undecided of a kind that needs no writing takes no head from the list."""
+    roles = find_roles(movers(), rows())
+    name, direct = Head(1, 3), roles.direct
+    heads = [
+        dataclasses.replace(head, word="undecided")
+        if (head.layer, head.head, head.kind) == (*name, "s-inhibition")
+        else head
+        for head in roles.heads
+    ]
+    listed = find._writers(heads, direct, direct, roles.difference)
+    assert name in [(writer.layer, writer.head) for writer in listed]
+    taken = [
+        dataclasses.replace(head, word="undecided")
+        if (head.layer, head.head, head.kind) == (*name, "name-mover")
+        else head
+        for head in roles.heads
+    ]
+    listed = find._writers(taken, direct, direct, roles.difference)
+    assert name not in [(writer.layer, writer.head) for writer in listed]

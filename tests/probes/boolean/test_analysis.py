@@ -500,7 +500,7 @@ def test_on_sampled_data_a_probe_that_beats_shuffled_labels_is_informative() -> 
     (site,) = BOOLEAN(model, table="0110", data=data, hooks="*hook_resid_pre", shuffles=19).sites
     every = dataclasses.replace(site, labelings=LabelingNull(20, 20, 0, 20))
     for status, p_value, outcome in (
-        ("separable", 0.01, "separable"),
+        ("separable", 0.01, "detected"),
         ("separable", 0.3, "uninformative"),
         ("separable", math.nan, "uninformative"),
     ):
