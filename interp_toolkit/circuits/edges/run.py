@@ -54,7 +54,7 @@ def run_edges(
         >>> model = it.load("toy:induction")
         >>> rows = repeated_prompts(model, rows=8, n_pos=24)
         >>> run_edges(model, rows, ["a0.h1->a1.h0<k>"], ablate=True).shape
-        torch.Size([8, 24, 289])
+        torch.Size([8, 24, 64])
     """
     prompts = prompts if isinstance(prompts, Prompts) else prompts_from_tokens(prompts, model)
     engine = PatchedModel(model)
@@ -77,11 +77,11 @@ def run_edges(
     return torch.cat(parts)
 
 
-def _edges(all_edges: Collection[Edge], wanted: Iterable[str | Edge]) -> list[Edge]:
+def _edges(all_edges: Collection[Edge], named: Iterable[str | Edge]) -> list[Edge]:
     """The edges of these names; raises InputError for one that the model does not have."""
     by_name = {name: edge for edge in all_edges for name in (edge.name, label_of(edge.name))}
     chosen: dict[Edge, None] = {}
-    for one in [wanted] if isinstance(wanted, str) else wanted:
+    for one in [named] if isinstance(named, str) else named:
         name = one.name if isinstance(one, Edge) else str(one)
         if name not in by_name:
             near = difflib.get_close_matches(name, by_name, n=3, cutoff=0.5)

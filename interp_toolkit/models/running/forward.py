@@ -118,9 +118,9 @@ def _in_form(function: Hook, form: Form | None) -> Hook:
     to, back = form
 
     def formed(value: Any, hook: Any) -> Any:
-        seen = to(value)
-        edited = function(seen, hook=hook)
-        return back(seen if edited is None else edited, value)
+        usual = to(value)
+        edited = function(usual, hook=hook)
+        return back(usual if edited is None else edited, value)
 
     return formed
 
@@ -209,14 +209,14 @@ def run(
 def fired(model: Model) -> frozenset[str]:
     """The names of the hook points that fire in a plain pass, aliases included."""
     points = hook_points(model)
-    seen: set[int] = set()
+    fires: set[int] = set()
 
     def watch(point: Any) -> Hook:
-        return lambda value, hook: seen.add(id(point))
+        return lambda value, hook: fires.add(id(point))
 
     unique = {id(point): point for point in points.values()}
     run(model, probe_tokens(model), [(point, watch(point)) for point in unique.values()])
-    return frozenset(name for name, point in points.items() if id(point) in seen)
+    return frozenset(name for name, point in points.items() if id(point) in fires)
 
 
 def cached_batches(model: Model, tokens: Int[Tensor, "row pos"]) -> list[slice]:

@@ -191,7 +191,7 @@ class ModelLayers:
                 return way
         raise InputError(f"the MLP of layer {layer} cannot be run alone")
 
-    def attention(self, layer: int) -> Attention:
+    def attention(self, layer: int) -> LayerAttention:
         """The attention of a layer, by head.
 
         Raises InputError if its heads cannot be edited one by one.
@@ -205,7 +205,7 @@ class ModelLayers:
                 raise InputError(f"the {what} of single heads in layer {layer} cannot be edited")
             sites.append(site)
         assert z is not None
-        return Attention(self, layer, (sites[0], sites[1], sites[2]), z)
+        return LayerAttention(self, layer, (sites[0], sites[1], sites[2]), z)
 
     def _site(self, name: str, like: str | None = None) -> HeadSite | None:
         """Where the heads are in a hook point's value; None if it does not fire or has none.
@@ -275,7 +275,7 @@ class HeadSite:
 
 
 @dataclass(frozen=True, eq=False)
-class Attention:
+class LayerAttention:
     """The attention of a layer, by head, computed by its own module.
 
     Attributes:

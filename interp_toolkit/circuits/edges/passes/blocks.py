@@ -18,7 +18,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.edges.wiring import Wiring
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.running.layers import Attention, ModelLayers, Projected, Stream
+from interp_toolkit.models.running.layers import LayerAttention, ModelLayers, Projected, Stream
 from interp_toolkit.models.weights.parts import (
     LayerWeights,
     MLPWeights,
@@ -114,7 +114,7 @@ class _WeightHeads:
 class _ModuleHeads:
     """Attention by the model's own module."""
 
-    def __init__(self, attention: Attention):
+    def __init__(self, attention: LayerAttention):
         self._attention, self._n_heads = attention, attention.layers.n_heads
 
     def projected(self, x: Stream) -> Projected:
