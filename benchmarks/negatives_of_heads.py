@@ -191,12 +191,13 @@ def by_name(
     """Both heads attend, from the last position, to the one name of the prompt.
 
     L0H0 copies it. What L0H1 writes is as in `by_pattern`, or L0H0 copies all names but one, and
-    L0H1 copies that one, which is rare, so loudly that it is `size` of the whole ("route").
+    L0H1 copies that one, which is rare, so loudly that it is `size` of the whole ("route"). With
+    "rare", the effect is reversed on 10 % of the prompts, where it is nine times as large.
     `idle` adds six heads that write nothing.
     """
     rng = np.random.default_rng([seed, 8])
     d, gain = _Size(20, int(rng.integers(9, 13))), 8.0
-    rare = float(rng.choice([0.05, 0.1]))
+    rare = 0.1 if beside == "rare" else float(rng.choice([0.05, 0.1]))
     share = np.full(len(NAMES), 1 / len(NAMES))
     if beside in ("rare", "route"):
         share = np.array([rare, *np.full(len(NAMES) - 1, (1 - rare) / (len(NAMES) - 1))])

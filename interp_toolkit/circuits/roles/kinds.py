@@ -311,11 +311,10 @@ def _enough(values: OfRows) -> OfRows:
 def _mean(name: str, values: OfRows, p_value: OfHeads, smallest_p: float) -> MeasureMeans:
     interval = _of_fractions if name.partition(": ")[2].startswith(FRACTIONS) else _of_logits
     n = (~np.isnan(values)).sum(-1)
-    ends = np.full((3, *n.shape), np.nan)
-    for layer, head in np.argwhere(n >= FEWEST_ROWS):
-        own = values[layer, head]
-        ends[:, layer, head] = interval(own[~np.isnan(own)])
-    return MeasureMeans(*ends, p_value, smallest_p, int(n.max(initial=0)))
+    mean, low, high = (np.full(n.shape, np.nan) for _ in range(3))
+    for at in map(tuple, np.argwhere(n >= FEWEST_ROWS)):
+        mean[at], low[at], high[at] = interval(values[at][~np.isnan(values[at])])
+    return MeasureMeans(mean, low, high, p_value, smallest_p, int(n.max(initial=0)))
 
 
 def _of_fractions(values: Float[np.ndarray, " row"]) -> tuple[float, float, float]:
