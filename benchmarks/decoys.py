@@ -11,7 +11,9 @@ model to `heads`:
 - token class: any token of a class, of which the row holds one beside the query;
 - inert sink: the first token, writing nothing; bias: the first token, writing a constant;
 - canceling pair: two heads whose writes cancel; period: a fixed distance, in periodic prompts;
-- copy anything: all positions alike, copying.
+- copy anything: all positions alike, copying;
+- mute token: the previous token, which writes nothing where an answer is asked; elsewhere it writes
+  so much that every replacement drowns the head that does the task.
 
 Run: python benchmarks/decoys.py [--seeds 6] [--first-seed 0] [--only KIND ...] [--json FILE]
 """
@@ -353,6 +355,24 @@ def copy_anything(seed: int) -> Planted:
     return Planted("copy anything", model, _last(answers, tokens), claims)
 
 
+def mute_token(seed: int) -> Planted:
+    d = _Draw(seed, 16)
+    tokens, rows, mute = d.random(), np.arange(PROMPTS), int(d.rng.integers(2, 6))
+    tokens = np.where(tokens == 0, 0, mute + tokens % (d.vocab - mute))
+    where = d.rng.integers(4, d.length, PROMPTS)
+    tokens[rows, where - 1] = d.rng.integers(1, mute, PROMPTS)
+
+    def ov(matrix: torch.Tensor, blocks: dict[str, slice]) -> None:
+        loud = slice(blocks["token"].start + mute, blocks["token"].stop)
+        matrix[loud, blocks["out"].start] = 3 * d.gain
+
+    heads = [(offsets({1: 40.0}), ov), (position(1, d.sharpness), copying(d.gain))]
+    model = built(d, [heads if d.index == 0 else heads[::-1]])
+    answers = {"answers": tokens[:, 1:2], "answer_positions": where[:, None]}
+    claims = [Claim(f"L0H{d.head}", "previous-token", "contributes", False)]
+    return Planted("mute token", model, {"tokens": tokens} | answers, claims)
+
+
 def true_previous(seed: int) -> Planted:
     d = _Draw(seed, 11)
     model, data = _with_first_token(d, none)
@@ -417,7 +437,7 @@ def true_first(seed: int) -> Planted:
 
 DECOYS = (
     fixed_position, label_leak, separator, window, token_class, inert_sink, bias_like,
-    cancelling_pair, period, copy_anything,
+    cancelling_pair, period, copy_anything, mute_token,
 )  # fmt: skip
 TRUE = (true_previous, true_duplicate, true_induction, true_shared, true_first)
 

@@ -14,6 +14,20 @@ stand beside them, so that a rule which never says ✓ is seen too.
     constant writer               a head that writes the same on every prompt; one answer commoner
     unrelated writer              a head that writes what a token says that has no part in the task
     rare large effects            a head of mean effect 0: a little on most prompts, much on a few
+    own answers                   an untrained or permuted model, whose predictions are the answers
+    own preferences               the same, whose preferences of two tokens are the answers
+    mute head                     a head with the pattern that writes nothing, or where none reads
+    head against the answer       a head with the pattern, which writes against the answer
+    few prompts                   8 to 16 of them, with one of these heads
+    part of the circuit           a head does the task for a rare token, and so 38 % of the metric
+    other tokens                  a circuit that maps every token to another one
+    same for all tokens           a circuit that maps every token to the same
+    few of the tokens             one token is mapped to itself, the others away from themselves
+    reads what the other reads    a head that reads the other head's input, not its output
+    bias                          the same vector is added at every position
+    other algorithm               a sorter with noise on its weights: ✓ of what it does not do
+
+The models are described in `negatives_of_heads` and `negatives_of_weights`.
 
 Run: python benchmarks/negatives.py [--models 60] [--only NAME ...] [--json FILE]
 """
@@ -26,23 +40,32 @@ import json
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from negatives_of_heads import by_name, by_pattern, own_answers
+from negatives_of_weights import amplifying, biased, bigrams, composing, head_of
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 import interp_toolkit as it
+from interp_toolkit.analysis import as_data
+from interp_toolkit.circuits.edges.checks import EQUAL, faithfulness
+from interp_toolkit.circuits.edges.passes.edge_ablation import EdgeAblation
+from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
+from interp_toolkit.circuits.metrics.prompts import prompts_from_data
+from interp_toolkit.circuits.metrics.task import metric_for
 from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.results import STATUS_TONES
 from interp_toolkit.stats import clopper_pearson
 from interp_toolkit.toys.hand_set.untrained import random_model
+from interp_toolkit.toys.sorting import default_layout, sort_argmax, sort_min_greater
 
 SHAPES: tuple[dict[str, Any], ...] = (
     {"n_layers": 1, "d_model": 16},
@@ -61,8 +84,9 @@ SHAPES: tuple[dict[str, Any], ...] = (
 TRAINED = ("induction-trained", "uand-trained", "sort-causal-trained")
 STRENGTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
-#: what an analysis is called with: a model, and keywords of `analyze`
+#: what an analysis is called with: a model, and keywords of `analyze`, or functions of the model
 Case = tuple[Any, dict[str, Any]]
+Says = Callable[[Any, Any], str]  # of a result and the model
 
 
 def untrained(seed: int, **changed: Any) -> Transformer:
@@ -215,9 +239,119 @@ def writers(seed: int, kind: str, size: float, n: int = 64) -> Case:
     return model, {"data": data}
 
 
-def second_writer(result: Any) -> str:
+def second_writer(result: Any, model: Any) -> str:
     """Status of L0H1 among components."""
     return next(c.status for c in result.components if (c.layer, c.head) == (0, 1))
+
+
+def own(seed: int, n: int = 64, *, of_two: bool = False, **changed: Any) -> Case:
+    """An untrained model on what it predicts."""
+    return untrained(seed, **changed), {"data": lambda m: own_answers(m, seed, n, of_two=of_two)}
+
+
+def own_permuted(seed: int, n: int = 64, *, of_two: bool = False) -> Case:
+    """A trained toy, permuted by `rates`, on what it then predicts."""
+    return toy(seed)[0], {"data": lambda m: own_answers(m, seed, n, of_two=of_two)}
+
+
+def toy(seed: int, names: Sequence[str] = TRAINED) -> Case:
+    """A trained toy, permuted by `rates`."""
+    return it.load(f"toy:{names[seed % len(names)]}"), {}
+
+
+LOUD = (0.25, 1.0, 2.0)  # of the head that performs the task
+BESIDE: tuple[Any, ...] = ("mute", "constant", "unrelated", "rare")
+
+
+def pattern(seed: int, beside: Any, n: int = 64) -> Case:
+    """A head with a pattern beside the one that performs the task."""
+    model, data, _ = by_pattern(seed, beside, LOUD[seed % 3], n)
+    return model, {"data": data}
+
+
+def name(seed: int, beside: Any, n: int = 64, **more: Any) -> Case:
+    """A head that attends to the answer's name beside the one that performs the task."""
+    model, data = by_name(seed, beside, LOUD[seed % 3], n, **more)
+    return model, {"data": data}
+
+
+def second_head(result: Any, model: Any) -> str:
+    """The firmest status of L0H1 for any pattern."""
+    statuses = {h.status for h in result.heads if (h.layer, h.head) == (0, 1)}
+    order = ("detected", "undecided", "uninformative", "not_detected")
+    return next((s for s in order if s in statuses), str(result.status))
+
+
+def second_role(result: Any, model: Any) -> str:
+    """The firmest word on L0H1 for any role, as a status."""
+    words = {h.word for h in result.heads if (h.layer, h.head) == (0, 1)}
+    return (
+        str(result.status) if result.status == "not_tested"
+        else "detected" if "named" in words
+        else "undecided" if "undecided" in words
+        else "not_detected"
+    )  # fmt: skip
+
+
+def with_second(result: Any, model: Any) -> str:
+    """The circuit's status, if L0H1 is in it."""
+    inside = any("a0.h1" in edge.edge for edge in result.edges)
+    return str(result.status) if inside or result.status != "detected" else "not_detected"
+
+
+def without_second(result: Any, model: Any) -> str:
+    """The circuit's status, if L0H1 is not in it."""
+    inside = any("a0.h1" in edge.edge for edge in result.edges)
+    return "with the head" if inside and result.status == "detected" else str(result.status)
+
+
+def not_elsewhere(result: Any, model: Any) -> str:
+    """The circuit's status, if it keeps another fraction of the metric on 512 other prompts."""
+    if result.status != "detected":
+        return str(result.status)
+    data = own_answers(model, 10**6, 512, of_two=True)
+    prompts = prompts_from_data(as_data(data, model), model)
+    engine, rows = PatchedModel(model), torch.arange(len(prompts))
+    names = {edge.edge for edge in result.edges}
+    metric, _ = metric_for(model, prompts, None)
+    trial = EdgeAblation(engine, prompts, rows, rows, metric, 2**30)
+    keeps = faithfulness(trial, [e for e in engine.wiring.edges if e.name in names])
+    # its own interval, since 512 prompts are not all there are
+    holds = keeps.low <= 1 + EQUAL and keeps.high >= 1 - EQUAL
+    return "holds elsewhere" if holds else str(result.status)
+
+
+VALUES, LENGTH = 10, 4
+
+
+@torch.no_grad()
+def sorter(seed: int, noise: float, kind: int) -> Case:
+    """A hand-set sorter by algorithm 1 or 2, with noise on its weights."""
+    layout = default_layout(VALUES, LENGTH)
+    if kind:
+        model = sort_min_greater(VALUES, LENGTH)
+    else:
+        model = sort_argmax(VALUES, LENGTH, bidirectional=False, layout=layout)
+    generator = torch.Generator().manual_seed(seed)
+    for weight in model.parameters():
+        normal = torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+        weight += noise * weight.abs().max() * normal
+    return model, {"layout": layout}
+
+
+ALGORITHMS = ("argmax_piecewise_linear", "min_greater_than_previous")
+
+
+def other_algorithm(seed: int) -> Case:
+    """A sorter with little or much noise; `which_algorithm` is told by its kind."""
+    model, options = sorter(seed, (0.0, 1e-4, 1e-3, 1e-2)[seed // 2 % 4], seed % 2)
+    model.planted = ALGORITHMS[seed % 2]
+    return model, options
+
+
+def wrong_algorithm(result: Any, model: Any) -> str:
+    """The status, unless the planted algorithm is named."""
+    return "the planted one" if result.algorithm == model.planted else str(result.status)
 
 
 def permuted(seed: int) -> Case:
@@ -249,63 +383,197 @@ def planted_xor(seed: int, strength: float) -> Case:
     return model, {"data": {"tokens": tokens, "features": named(bits)}}
 
 
-def status(result: Any) -> str:
+def status(result: Any, model: Any) -> str:
     """Status of a result."""
     return str(result.status)
 
 
-#: name: analysis, a case for a seed, what is judged, whether weights are permuted first
-NEGATIVES: dict[str, tuple[str, Callable[[int], Case], Callable[[Any], str], bool]] = {
-    "xor: true function of the tokens": (
-        "xor", lambda s: (untrained(s), {"data": bits_in_prompts(s, 200)}), status, False,
+class Negative(NamedTuple):
+    """What must not be confirmed.
+
+    Attributes:
+        analysis: its name.
+        make: a case for a seed.
+        says: what is judged.
+        permute: whether weights are permuted first.
+        times: how many times as many models, where they cost little.
+    """
+
+    analysis: str
+    make: Callable[[int], Case]
+    says: Says = status
+    permute: bool = False
+    times: int = 1
+
+
+def _weights(analysis: Any) -> dict[str, Negative]:
+    """Rows of `ov` or `qk`."""
+    norms = (None, "LN", "RMS")
+
+    def with_map(kind: Any) -> Callable[[int], Case]:
+        return lambda s: (
+            head_of(s, analysis, kind, (0.5, 1, 4, 16)[s % 4], normalization=norms[s % 3]), {}
+        )  # fmt: skip
+
+    return {
+        f"{analysis}: untrained": Negative(analysis, lambda s: (untrained(s), {}), times=4),
+        f"{analysis}: permuted": Negative(analysis, toy, permute=True, times=4),
+        f"{analysis}: other tokens": Negative(analysis, with_map("other"), times=4),
+        f"{analysis}: same for all tokens": Negative(analysis, with_map("constant"), times=4),
+        f"{analysis}: few of the tokens": Negative(analysis, with_map("rare"), times=4),
+    }
+
+
+NEGATIVES: dict[str, Negative] = {
+    "xor: true function of the tokens": Negative(
+        "xor", lambda s: (untrained(s), {"data": bits_in_prompts(s, 200)})
     ),
-    "xor: true function of the tokens, permuted": ("xor", permuted, status, True),
-    "xor: few rows": (
-        "xor", lambda s: (untrained(s), {"data": bits_in_prompts(s, 24)}), status, False,
-    ),
-    "boolean: all inputs": ("boolean", all_inputs, status, False),
-    "uand: linear copy": ("uand", linear_copy, status, False),
-    "uand: dead neurons": ("uand", dead_neurons, status, False),
-    "uand: random features": (
+    "xor: true function of the tokens, permuted": Negative("xor", permuted, permute=True),
+    "xor: few rows": Negative("xor", lambda s: (untrained(s), {"data": bits_in_prompts(s, 24)})),
+    "boolean: all inputs": Negative("boolean", all_inputs),
+    "uand: linear copy": Negative("uand", linear_copy),
+    "uand: dead neurons": Negative("uand", dead_neurons),
+    "uand: random features": Negative(
         "uand",
         lambda s: (
             untrained(s, d_mlp=64),
             {"data": bits_in_prompts(s, 300) | {"features": named(
                 np.random.default_rng(s).random((300, 3)) < 0.5)}},
         ),
-        status,
-        False,
     ),
-    "logit-attribution: constant writer": (
-        "logit-attribution", lambda s: writers(s, "constant", 1 + s % 4), second_writer, False,
+    "logit-attribution: constant writer": Negative(
+        "logit-attribution", lambda s: writers(s, "constant", 1 + s % 4), second_writer
     ),
-    "logit-attribution: unrelated writer": (
-        "logit-attribution", lambda s: writers(s, "unrelated", 1 + s % 3), second_writer, False,
+    "logit-attribution: unrelated writer": Negative(
+        "logit-attribution", lambda s: writers(s, "unrelated", 1 + s % 3), second_writer
     ),
-    "logit-attribution: rare large effects": (
+    "logit-attribution: rare large effects": Negative(
         "logit-attribution",
-        lambda s: writers(s, "rare", 1.0, (8, 16, 32, 64)[s % 4]), second_writer, False,
+        lambda s: writers(s, "rare", 1.0, (8, 16, 32, 64)[s % 4]), second_writer,
     ),
+    "heads: own answers": Negative("heads", own),
+    "heads: own answers, permuted": Negative("heads", own_permuted, permute=True),
+    "heads: mute head": Negative("heads", lambda s: pattern(s, "mute"), second_head),
+    "heads: constant writer": Negative("heads", lambda s: pattern(s, "constant"), second_head),
+    "heads: unrelated writer": Negative("heads", lambda s: pattern(s, "unrelated"), second_head),
+    "heads: head against the answer": Negative(
+        "heads", lambda s: pattern(s, "opposed"), second_head
+    ),
+    "heads: rare large effects": Negative(
+        "heads", lambda s: pattern(s, "rare", (8, 16, 32, 64)[s % 4]), second_head
+    ),
+    "heads: few prompts": Negative(
+        "heads", lambda s: pattern(s, BESIDE[s // 2 % 4], (8, 12, 16)[s % 3]), second_head
+    ),
+    "roles: own preferences": Negative("roles", lambda s: own(s, of_two=True)),
+    "roles: own preferences, permuted": Negative(
+        "roles", lambda s: own_permuted(s, of_two=True), permute=True
+    ),
+    "roles: mute head": Negative("roles", lambda s: name(s, "mute"), second_role),
+    "roles: constant writer": Negative("roles", lambda s: name(s, "constant"), second_role),
+    "roles: unrelated writer": Negative("roles", lambda s: name(s, "unrelated"), second_role),
+    "roles: rare large effects": Negative(
+        "roles", lambda s: name(s, "rare", (8, 16, 32, 64)[s % 4]), second_role
+    ),
+    "roles: few prompts": Negative(
+        "roles", lambda s: name(s, BESIDE[s // 2 % 4], (8, 12, 16)[s % 3]), second_role
+    ),
+    "circuit: own preferences": Negative(
+        "circuit", lambda s: own(s, 32, of_two=True), not_elsewhere
+    ),
+    "circuit: own preferences, permuted": Negative(
+        "circuit", lambda s: own_permuted(s, 32, of_two=True), not_elsewhere, permute=True
+    ),
+    "circuit: mute head": Negative(
+        "circuit", lambda s: name(s, "mute", idle=True), with_second
+    ),
+    "circuit: constant writer": Negative(
+        "circuit", lambda s: name(s, "constant", idle=True), with_second
+    ),
+    "circuit: part of the circuit": Negative(
+        "circuit",
+        lambda s: (lambda m, d: (m, {"data": d}))(
+            *by_name(s, "route", 0.38, (16, 32, 64)[s % 3], idle=True)),
+        without_second,
+    ),
+    "sorting: permuted": Negative("sorting", lambda s: sorter(s, 0.0, s % 2), permute=True),
+    "sorting: other algorithm": Negative("sorting", other_algorithm, wrong_algorithm),
+    **_weights("ov"),
+    **_weights("qk"),
+    "composition: untrained": Negative(
+        "composition", lambda s: (untrained(s, n_layers=2 + s % 2), {}), times=4
+    ),
+    "composition: permuted": Negative(
+        "composition", lambda s: toy(s, ("induction-trained", "induction")), permute=True, times=4
+    ),
+    "composition: reads what the other reads": Negative(
+        "composition", lambda s: (composing(s, "read"), {}), times=4
+    ),
+    "composition: mute head": Negative(
+        "composition", lambda s: (composing(s, "mute"), {}), times=4
+    ),
+    "skip-bigrams: untrained": Negative("skip-bigrams", lambda s: (untrained(s), {})),
+    "skip-bigrams: permuted": Negative("skip-bigrams", toy, permute=True),
+    "skip-bigrams: same for all tokens": Negative(
+        "skip-bigrams", lambda s: (bigrams(s, "keys", (1, 4, 16)[s % 3]), {})
+    ),
+    "skip-bigrams: few large tokens": Negative(
+        "skip-bigrams", lambda s: (bigrams(s, "large", (1, 4, 16)[s % 3]), {})
+    ),
+    "collapse: untrained": Negative("collapse", lambda s: (untrained(s), {})),
+    "collapse: permuted": Negative("collapse", toy, permute=True),
+    "collapse: bias": Negative("collapse", lambda s: (biased(s), {})),
 }  # fmt: skip
-POSITIVES: dict[str, tuple[str, Callable[[int, float], Case], Callable[[Any], str]]] = {
+POSITIVES: dict[str, tuple[str, Callable[[int, float], Case], Says]] = {
     "xor: in the embedding": ("xor", planted_xor, status),
     "uand: gates": ("uand", gates, status),
     "logit-attribution: writer of the answer": (
         "logit-attribution", lambda s, size: writers(s, "answer", size), second_writer,
     ),
+    "heads: needed in some of the prompts": (
+        "heads",
+        lambda s, size: (lambda m, d, _: (m, {"data": d}))(*by_pattern(s, "answer", size / 16)),
+        second_head,
+    ),
+    "roles: writer of the answer": (
+        "roles",
+        lambda s, size: (lambda m, d: (m, {"data": d}))(*by_name(s, "answer", size / 16)),
+        second_role,
+    ),
+    "circuit: writer of the answer": (
+        "circuit",
+        lambda s, size: (lambda m, d: (m, {"data": d}))(
+            *by_name(s, "answer", size / 64, idle=True)),
+        with_second,
+    ),
+    "sorting: less noise": ("sorting", lambda s, size: sorter(s, 0.04 / size, 1), status),
+    "ov: copying": ("ov", lambda s, size: (head_of(s, "ov", "own", size / 16), {}), status),
+    "qk: matching": ("qk", lambda s, size: (head_of(s, "qk", "own", size / 16), {}), status),
+    "composition: reads what is written": (
+        "composition", lambda s, size: (composing(s, "written", size / 4), {}), status,
+    ),
+    "skip-bigrams: pairs": (
+        "skip-bigrams", lambda s, size: (bigrams(s, "pairs", 1.5 * size), {}), status,
+    ),
+    "collapse: what tokens share is amplified": (
+        "collapse", lambda s, size: (amplifying(s, size / 4), {}), status,
+    ),
 }  # fmt: skip
 
 
-def judged(
-    analysis: str, case: Case, says: Callable[[Any], str], permute: int | None = None
-) -> str:
+def judged(analysis: str, case: Case, says: Says, permute: int | None = None) -> str:
     """The status that an analysis gives; "refused" where it does not fit."""
     model, options = case
+
+    def answer() -> str:
+        made = {key: value(model) if callable(value) else value for key, value in options.items()}
+        return says(it.analyze(model, analysis, **made), model)
+
     try:
         if permute is None:
-            return says(it.analyze(model, analysis, **options))
+            return answer()
         with reinitialised(model, seed=permute):
-            return says(it.analyze(model, analysis, **options))
+            return answer()
     except it.InputError:
         return "refused"
 
@@ -327,10 +595,10 @@ def rates(models: int, only: list[str]) -> tuple[list[dict[str, Any]], list[dict
     chosen = [n for n in (*NEGATIVES, *POSITIVES) if not only or any(o in n for o in only)]
     for name in track(chosen, "negatives and positives"):
         if name in NEGATIVES:
-            analysis, make, says, permute = NEGATIVES[name]
+            analysis, make, says, permute, times = NEGATIVES[name]
             said = (
                 judged(analysis, make(s), says, 1000 + s if permute else None)
-                for s in range(models)
+                for s in range(times * models)
             )
             negatives.append(row(name, Counter(said)))
             continue

@@ -317,6 +317,7 @@ def test_more_change_seen_never_narrows_the_interval(interval, n):
         return found.high - found.low
 
     none = width(np.zeros(n))
+    assert none == pytest.approx(2 * clopper_pearson(0, n)[1], rel=0.02)
     for changed in (1, 2, n // 4):
         for size in (1e-9, 1e-7, 1e-3, 0.06, 0.5, 1.0):
             assert width(np.where(np.arange(n) < changed, size, 0.0)) >= 0.99 * none

@@ -29,7 +29,15 @@ from interp_toolkit.circuits.roles.permuted import ORDERS, permutation_p_values
 from interp_toolkit.circuits.roles.reading import FEWEST_ROWS
 from interp_toolkit.evidence import control_of_p, effect_status
 from interp_toolkit.results import Status
-from interp_toolkit.stats import FLIPS, LEVEL, mean_interval, sign_flip_p_values
+from interp_toolkit.stats import (
+    COVERAGE,
+    FLIPS,
+    LEVEL,
+    UNSEEN,
+    bounded_interval,
+    estimate,
+    sign_flip_p_values,
+)
 
 ATTENDS = 0.1  # of the attention, beyond that on similar positions
 PARKS = 0.4  # of the attention, on the positions that heads park on
@@ -138,6 +146,7 @@ KINDS = (NAME_MOVER, NEGATIVE, S_INHIBITION, SUCCESSOR, SUPPRESSION, SINK, DELIM
 
 
 ANY = float(np.finfo(float).tiny)  # threshold of effects of any size
+FRACTIONS = ("attention", "quiet")  # measures of at most 1
 ROUNDING = 1e-6  # of the largest contrast: below, contrasts are zero
 
 RoleWord = Literal["named", "undecided", "candidate", "no"]
@@ -234,7 +243,7 @@ def means_of(
         )
         smallest |= {name: measures.permuted[name][1] for name in dealt}
     return {
-        name: _mean(values, p_values[name].reshape(values.shape[:2]), smallest[name])
+        name: _mean(name, values, p_values[name].reshape(values.shape[:2]), smallest[name])
         for name, values in cleaned.items()
     }
 
@@ -299,7 +308,22 @@ def _enough(values: OfRows) -> OfRows:
     return np.where(n >= FEWEST_ROWS, values, np.nan)
 
 
-def _mean(values: OfRows, p_value: OfHeads, smallest_p: float) -> MeasureMeans:
+def _mean(name: str, values: OfRows, p_value: OfHeads, smallest_p: float) -> MeasureMeans:
+    interval = _of_fractions if name.partition(": ")[2].startswith(FRACTIONS) else _of_logits
     n = (~np.isnan(values)).sum(-1)
-    ends = mean_interval(np.moveaxis(_enough(values), -1, 0))
-    return MeasureMeans(*ends, p_value, smallest_p, int(n.max(initial=0)))
+    mean, low, high = (np.full(n.shape, np.nan) for _ in range(3))
+    for at in map(tuple, np.argwhere(n >= FEWEST_ROWS)):
+        mean[at], low[at], high[at] = interval(values[at][~np.isnan(values[at])])
+    return MeasureMeans(mean, low, high, p_value, smallest_p, int(n.max(initial=0)))
+
+
+def _of_fractions(values: Float[np.ndarray, " row"]) -> tuple[float, float, float]:
+    """Mean and interval of contrasts of attention and ratios, which are at most 1."""
+    low, high = bounded_interval(values, min(-1.0, float(values.min())), 1.0, COVERAGE)
+    return float(values.mean()), low, high
+
+
+def _of_logits(values: Float[np.ndarray, " row"]) -> tuple[float, float, float]:
+    """Mean and interval of effects without a bound, which prompts not drawn may reverse."""
+    effect = estimate(values, COVERAGE, UNSEEN)
+    return effect.mean, effect.low, effect.high

@@ -16,6 +16,7 @@ times the number of targets; 0 means no preference.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -205,7 +206,11 @@ def _of_layer(
 
 
 def _copies(writing: Writing, layer: int) -> Float[np.ndarray, "query head"]:
-    """Effect of attending to the (wrong) answer on its own logit, relative to other logits."""
+    """Effect of attending to the (wrong) answer on its own logit, relative to most other logits.
+
+    The reference is the median, not the mean: a head that raises one *other* token lowers no token,
+    and one that lowers another token copies none.
+    """
     queries, hand = writing.queries, writing.queries.at_hand
     wrong = queries.answer if queries.wrong is None else queries.wrong
     parts = []
@@ -217,7 +222,10 @@ def _copies(writing: Writing, layer: int) -> Float[np.ndarray, "query head"]:
     ):
         on_hand = writing.on(writing.of_heads(layer, values), hand)
         column = np.searchsorted(hand, own)[:, None, None]
-        rise = np.take_along_axis(on_hand, column, 2)[..., 0] - mean_of_others(on_hand, [own], hand)
+        others = np.where((hand == own[:, None])[:, None], np.nan, on_hand)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # no token may be left
+            rise = np.take_along_axis(on_hand, column, 2)[..., 0] - np.nanmedian(others, axis=2)
         parts.append(np.where(positions.any(1)[:, None], rise, np.nan))
     stacked = np.stack(parts)
     defined = ~np.isnan(stacked)

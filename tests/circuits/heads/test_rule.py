@@ -108,7 +108,7 @@ def decoys(benchmarks):
 
 KINDS = (
     "fixed_position", "label_leak", "separator", "window", "token_class", "inert_sink", "bias_like",
-    "cancelling_pair", "period", "copy_anything",
+    "cancelling_pair", "period", "copy_anything", "mute_token",
 )  # fmt: skip
 
 

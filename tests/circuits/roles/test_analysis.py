@@ -23,7 +23,7 @@ from interp_toolkit.results import jsonable
 from interp_toolkit.toys.hand_set.untrained import random_model
 
 
-def data(n: int = 32, seed: int = 0) -> FeatureData:
+def data(n: int = 64, seed: int = 0) -> FeatureData:
     prompts = rows(n, seed)
     return FeatureData(
         prompts.tokens.numpy(),
@@ -73,7 +73,7 @@ def with_direct(roles, at, mean, low, high):
 
 def test_a_writer_writes_most_only_if_no_other_head_does() -> None:
     """Whatever the other head is: named, undecided, or tested for no role."""
-    roles = find_roles(movers(), rows())
+    roles = find_roles(movers(), rows(64))
     writer = Head(1, 3)
     [found] = roles.writers
     assert (found.layer, found.head) == writer

@@ -73,7 +73,7 @@ def test_direct_effects_are_those_of_the_closed_form() -> None:
 
 
 def test_the_causal_check_is_what_a_plain_forward_pass_without_the_head_loses() -> None:
-    model, prompts = movers(), rows(12)
+    model, prompts = movers(), rows(32)
     found = find_roles(model, prompts)
     check = of(found, "s-inhibition", INHIBITS).check
     asked, place = prompts.tokens, N_POS - 1
