@@ -40,7 +40,7 @@ from interp_toolkit.circuits.edges.passes.ablation_value import Kind
 from interp_toolkit.circuits.edges.passes.edge_ablation import EdgeAblation
 from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring
 from interp_toolkit.evidence import Control, control_of_p
-from interp_toolkit.stats import LEVEL, mean_interval, ratio_interval
+from interp_toolkit.stats import COVERAGE, LEVEL, mean_interval, ratio_share
 
 #: the index of each chosen edge among the model's
 Chosen = Int[np.ndarray, " chosen"]
@@ -128,17 +128,14 @@ def share_of(
     all_ablated: Float[np.ndarray, " row"],
 ) -> Faithfulness:
     """Faithfulness from each prompt's metric in the whole model, in a circuit and without edges."""
-    left, whole = circuit - all_ablated, intact - all_ablated
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share = left.mean() / whole.mean()
-    low, high = ratio_interval(left, whole)
+    kept = ratio_share(circuit - all_ablated, intact - all_ablated, COVERAGE)
     return Faithfulness(
         intact=float(intact.mean()),
         circuit=float(circuit.mean()),
         all_ablated=float(all_ablated.mean()),
-        share=float(share),
-        low=low,
-        high=high,
+        share=kept.mean,
+        low=kept.low,
+        high=kept.high,
         n_rows=len(intact),
     )
 

@@ -59,7 +59,7 @@ from interp_toolkit.models.model import check_model
 from interp_toolkit.results import jsonable
 from interp_toolkit.stats import Estimate
 
-ROWS = 32  # 16 to choose edges on, 16 to judge them on
+ROWS = 40  # 20 to choose edges on, 20 to judge them on; of 16 alike, a fifth may be others
 MOST_ROWS = 128  # of given ones: a pass for each edge on half of them
 LONGEST = 48  # positions a row: enough for a repeat, and a pass for each edge stays cheap
 
