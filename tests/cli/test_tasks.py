@@ -25,14 +25,14 @@ def loaded(monkeypatch):
 
 def test_a_task_tells_first_what_the_model_does(call, loaded, texts):
     loaded(induction())
-    line = ("analyze", "toy:induction", "--task", "copy-random", "--task-rows", "32")
+    line = ("analyze", "toy:induction", "--task", "copy-random", "--task-rows", "48")
     code, out, err = call(*line, "--probe", "circuit", "--json", "-")
     assert code == 0, err
     (told,) = [line for line in err.splitlines() if line.startswith("copy-random: ")]
     texts(told)
     (circuit,) = json.loads(out)["results"]
     source = circuit["provenance"]["data"]["source"]
-    assert source.startswith("copy-random, 32 rows, seed 0: rows with answers, 32 × 25")
+    assert source.startswith("copy-random, 48 rows, seed 0: rows with answers, 48 × 25")
     assert circuit["evidence"]["measured"].startswith("logit difference")
     assert circuit["evidence"]["status"] == "detected", circuit["evidence"]
 

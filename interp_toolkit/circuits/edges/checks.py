@@ -128,14 +128,14 @@ def share_of(
     all_ablated: Float[np.ndarray, " row"],
 ) -> Faithfulness:
     """Faithfulness from each prompt's metric in the whole model, in a circuit and without edges."""
-    kept = ratio_share(circuit - all_ablated, intact - all_ablated, COVERAGE)
+    share = ratio_share(circuit - all_ablated, intact - all_ablated, COVERAGE)
     return Faithfulness(
         intact=float(intact.mean()),
         circuit=float(circuit.mean()),
         all_ablated=float(all_ablated.mean()),
-        share=kept.mean,
-        low=kept.low,
-        high=kept.high,
+        share=share.mean,
+        low=share.low,
+        high=share.high,
         n_rows=len(intact),
     )
 

@@ -34,7 +34,7 @@ def large(induction):
         patch.setattr(search, "MANY", 0)
         patch.setattr(screened, "FEWEST_NODES", 1)
         patch.setattr(screened, "FEWEST_EDGES", 2)
-        return search.find_circuit(induction, repeated_prompts(induction, rows=24, n_pos=40))
+        return search.find_circuit(induction, repeated_prompts(induction, rows=48, n_pos=40))
 
 
 def test_the_true_edges_come_first_and_are_enough(large):
@@ -63,7 +63,7 @@ def test_what_is_told_of_it(large, texts):
 def test_a_quick_search_cuts_no_edge_and_detects_nothing(induction, monkeypatch, texts):
     monkeypatch.setattr(screened, "FEWEST_NODES", 1)
     monkeypatch.setattr(screened, "FEWEST_EDGES", 2)
-    prompts = repeated_prompts(induction, rows=24, n_pos=40)
+    prompts = repeated_prompts(induction, rows=48, n_pos=40)
     quick = search.find_circuit(induction, prompts, effort="quick")
     assert {e.edge.name for e in quick.included} >= TRUE_EDGES
     assert quick.n_measured == 0
@@ -80,7 +80,7 @@ def test_a_large_model_has_fewer_edges_cut_than_with_thorough_effort(induction, 
     monkeypatch.setattr(search, "MANY", 0)
     few = dataclasses.replace(search.STANDARD, ablated=4, sample=3, nodes=1, tested=2)
     monkeypatch.setattr(search, "BUDGETS", {"standard": few, "thorough": search.THOROUGH})
-    prompts = repeated_prompts(induction, rows=24, n_pos=40)
+    prompts = repeated_prompts(induction, rows=48, n_pos=40)
     standard, thorough = (
         search.find_circuit(induction, prompts, effort=effort)
         for effort in ("standard", "thorough")

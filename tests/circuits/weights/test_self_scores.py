@@ -232,10 +232,10 @@ def refuse_layer_0(monkeypatch, *parts):
     for part in parts:
         read = getattr(weights_check.read, part)
 
-        def refuse(model, layer, read=read):
+        def refuse(model, layer, *variant, read=read):
             if layer == 0:
                 raise InputError("layer 0 has something else")
-            return read(model, layer)
+            return read(model, layer, *variant)
 
         monkeypatch.setattr(weights_check.read, part, refuse)
 
