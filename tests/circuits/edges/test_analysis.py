@@ -317,10 +317,8 @@ def test_the_analysis_says_it(induction, texts):
     result = CIRCUIT(induction)
     texts(result.headline)
     assert {"L0H1", "L1H0"} <= set(result.headline.replace(",", "").rstrip(".").split())
-    assert (
-        "these edges keep 100.0 % [100.0, 100.0] of the metric (0 %: all edges ablated, 100 %: the"
-        in result.findings[0]
-    )
+    assert result.evidence.faithfulness == pytest.approx(1, abs=1e-6)
+    assert 0.8 <= result.evidence.faithfulness_low < 0.9  # 20 alike prompts say no more
     assert "against" not in result.verdict
     assert "L0H1->L1H0<k>" in result.verdict
     assert set(result.to_frame()["edge"]) == TRUE_EDGES

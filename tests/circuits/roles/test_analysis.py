@@ -130,7 +130,7 @@ def test_lists_may_be_given_as_text() -> None:
 
 def test_a_writer_that_may_inhibit_is_a_writer_until_it_is_named() -> None:
     """What is undecided of a kind that needs no writing takes no head from the list."""
-    roles = find_roles(movers(), rows())
+    roles = find_roles(movers(), rows(64))
     name, direct = Head(1, 3), roles.direct
     heads = [
         dataclasses.replace(head, word="undecided")
