@@ -317,9 +317,13 @@ def _steps(detector: Detector, n_pos: int) -> list[int]:
 
 
 def _shifted(target: Entries, step: int, held: Held, causal: bool) -> Entries:
-    """Targets with shifted keys, without the query itself, hidden keys and other targets."""
+    """Targets with shifted keys, without the query itself, hidden keys and other targets.
+
+    The first key is left out: it is the sink of most heads with little attention to a pattern. A
+    head that attends to it for another reason is told by the other families.
+    """
     row, query, key = target[0], target[1], target[2] + step
-    valid = (key >= 0) & (key != query) & (key <= (query if causal else held.shape[2] - 1))
+    valid = (key > 0) & (key != query) & (key <= (query if causal else held.shape[2] - 1))
     return _without(np.stack([row, query, key])[:, valid], held)
 
 
