@@ -1,5 +1,7 @@
 """The head rule: candidates, what words rest on, decoys of every part of the rule."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -218,6 +220,7 @@ class Redundant(Measured):
         self.heads = [Head(0, 0), Head(0, 1)]
         self.all = frozenset(self.heads)
         self.without_the_other = without_the_other
+        self.runner = SimpleNamespace(rows_run=0)
 
     def output_effect(self, head, company=frozenset(), *, whole=False):
         share = self.without_the_other if whole else self.shares[1]
