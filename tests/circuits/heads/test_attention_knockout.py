@@ -225,14 +225,14 @@ def test_the_induction_head_needs_the_relation_and_not_other_attention():
 
 @pytest.mark.parametrize("heads", [(Head(0, 0), Head(0, 1)), (Head(0, 1), Head(1, 0))])
 @pytest.mark.parametrize("way", ["renormalize", "mean"])
-def test_a_knockout_beside_another_is_both(heads, way):
+def test_a_knockout_beside_another_is_both(heads, way, zoo):
     first, second = (frozenset([head]) for head in heads)
     relation = "previous-token"
     beside = Knockout(first, relation, way)
     both = Knockout(second, relation, way, beside=beside)
     whole = Knockout(relation=relation, way="zero", output=second, beside=beside)
     joint = Knockout(first | second, relation, way)
-    runner = runner_of(induction_gqa(), rows=6)
+    runner = runner_of(zoo("own"), rows=6)
     found = runner.readings([INTACT, beside, both, joint, whole], runner.task.rows)
     np.testing.assert_allclose(found[both], found[joint], atol=1e-6)
     assert np.abs(found[beside] - found[INTACT]).max() > 1e-4
