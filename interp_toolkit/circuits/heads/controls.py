@@ -4,9 +4,9 @@ The score of a set of (row, query, key) triples is the mean over its queries of 
 keys. Every detector has one target set and up to four families of controls. Each family changes one
 property of the targets:
 
-- shifted: the same queries, with keys a few steps away. If all shifts go one way (detectors by
-  position), all sets have exactly the same queries. A head that attends to a window of keys has a
-  high score on this control.
+- shifted: the same queries, with keys a few steps away, except the first of the row. If all shifts
+  go one way (detectors by position), all sets have exactly the same queries. A head that attends to
+  a window of keys has a high score on this control.
 - relabelled (detectors by token that accept another token): keys as if the query had another token,
   by permutations of the alphabet without fixed points. A head that relates tokens, but not each to
   itself, has a high score.

@@ -6,10 +6,12 @@ the task's effect-size threshold, or the amount that a claim asserts.
 
 - *Effect*: of the knockout in the head alone, or after the pattern is knocked out in the other
   heads of its layer, or of the model, that have it (which reveals redundant heads). The effect must
-  reach the bound with renormalized attention and with the mean value as ablation value, and so must
-  that of replacing the head's whole output. The effect of zero ablation must reach the threshold:
-  the other values can be louder than what the head wrote. Another prompt's value, and the knockout
-  in all heads with the pattern (which can cancel each other), must not have an effect below it.
+  reach the bound with renormalized attention and with the mean value as ablation value. Two other
+  interventions must bear it, by a significant effect whose estimate reaches the bound: replacing
+  the head's whole output, alone or after that of others of its group, and (here the bound is the
+  threshold) zero ablation, since the other values can be louder than what the head wrote. Another
+  prompt's value, and the knockout in all heads with the pattern (which can cancel each other), must
+  not have an effect below the threshold.
 - *Controls*: the attention's p-value against each matched control (`significance`) is at most
   LEVEL, and the knockout costs more than knocking out as much attention elsewhere in the same head.
 
