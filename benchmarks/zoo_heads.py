@@ -90,12 +90,10 @@ def heads_of(line: Line, folder: Path, rows: str, truth: dict[str, Any]) -> None
     line.false = [f"{head} {kind}" for head, kind in sorted(named - true)]
     for at in sorted(true - named):
         entry = entries.get(at)
-        asked = entry is not None and bool(result.performs_task)
-        word = entry.causal if asked and entry.knockout is not None else result.status
-        word = word if asked else "not_tested"
-        open_ = word in ("undecided", "not_tested")
-        line.counts.open += open_
-        line.counts.denied += not open_
+        word = entry.status if entry is not None and result.performs_task else "not_tested"
+        denied = word == "not_detected"
+        line.counts.open += not denied
+        line.counts.denied += denied
         line.missed.append(f"{at[0]} {at[1]} ({word})")
     line.said = result.status
 

@@ -12,10 +12,10 @@ four ways (`rule` says which are required):
 - "zero": the ablated attention reads nothing. The other three write something in its place, which
   can be louder than what the head wrote; this way only takes away.
 
-The control ablates as much attention of each query to other keys, in random order (all of it if
-there is less), in the heads of `elsewhere`. `output` replaces the whole output of a head by its
-mean over the other prompts, by another prompt's, or by zero: attention cannot matter if the whole
-output can be replaced without effect.
+The control ablates as much attention of each query to other keys, in random order (the last of
+them in part, and all if there is less), in the heads of `elsewhere`. `output` replaces the whole
+output of a head by its mean over the other prompts, by another prompt's, or by zero: attention
+cannot matter if the whole output can be replaced without effect.
 
 Edits are made at `hook_z`, for the queries that have such keys; TransformerBridge models of both
 major versions support this. Two checks come first: `hook_z` must be attention times values, and
@@ -29,7 +29,7 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -78,6 +78,7 @@ class Knockout:
         way: ablation value of the attention, or of the output ("mean", "resample" or "zero").
         elsewhere: other heads in which as much attention to other keys is knocked out instead.
         output: heads whose whole output is replaced.
+        beside: another knockout that is made too, in other heads, with its own ablation value.
     """
 
     heads: frozenset[Head] = frozenset()
@@ -85,11 +86,22 @@ class Knockout:
     way: Way = "renormalize"
     elsewhere: frozenset[Head] = frozenset()
     output: frozenset[Head] = frozenset()
+    beside: Knockout | None = None
 
     @property
     def layers(self) -> list[int]:
         """Layers that the knockout edits, in order."""
-        return sorted({head.layer for head in self.heads | self.elsewhere | self.output})
+        return sorted({head.layer for part in self.parts for head in part.edited})
+
+    @property
+    def edited(self) -> frozenset[Head]:
+        """Heads that the knockout itself edits, without those of `beside`."""
+        return self.heads | self.elsewhere | self.output
+
+    @property
+    def parts(self) -> list[Knockout]:
+        """This knockout and the one beside it, if there is one."""
+        return [self] if self.beside is None else [*self.beside.parts, self]
 
 
 INTACT = Knockout()
@@ -333,13 +345,11 @@ class KnockoutRunner:
                 self._intact[key] = self._go(batch, self._n_layers - 1, [])
             return self._intact[key]
         live = _Live(self.model, layers, self._points)
-        targets = None
-        attending = knockout.heads | knockout.elsewhere
-        if attending:
-            device = device_of(self.model)
-            targets = torch.from_numpy(self.targets[knockout.relation](batch)).to(device)
-        edits = {n: self._edit(live, knockout, n, targets, batch) for n in layers}
-        if not attending:  # no pattern is read
+        relations = {part.relation for part in knockout.parts if part.heads | part.elsewhere}
+        device = device_of(self.model)
+        targets = {n: torch.from_numpy(self.targets[n](batch)).to(device) for n in relations}
+        edits = {n: self._edits(live, knockout, n, targets, batch) for n in layers}
+        if not relations:  # no pattern is read
             return self._go(batch, layers[0], live.edits(edits))
         if not self.late:
             return self._go(batch, layers[0], live.watch(edits))
@@ -369,6 +379,22 @@ class KnockoutRunner:
             at = torch.arange(tokens.shape[1])
         return self.task.read_at(logits, batch, at)
 
+    def _edits(
+        self,
+        live: _Live,
+        knockout: Knockout,
+        layer: int,
+        targets: Mapping[str, Bool[Tensor, "batch query key"]],
+        batch: Int[Tensor, " batch"],
+    ) -> Callable[..., Tensor]:
+        """Hook at `hook_z` that applies all parts of a knockout to this layer's heads."""
+        edits = [
+            self._edit(live, part, layer, targets.get(part.relation), batch)
+            for part in knockout.parts
+            if any(head.layer == layer for head in part.edited)
+        ]
+        return lambda z, hook: reduce(lambda edited, edit: edit(edited, hook), edits, z)
+
     def _edit(
         self,
         live: _Live,
@@ -397,9 +423,10 @@ class KnockoutRunner:
             assert targets is not None
             for head in heads:
                 pattern = at_least_single(live.pattern(layer)[:, head])
-                where = targets & visible
+                held = targets & visible
+                where = held.to(pattern)
                 if Head(layer, head) in knockout.elsewhere:
-                    where = self._elsewhere(pattern, where, visible, batch, (layer, head))
+                    where = self._elsewhere(pattern, held, visible, batch, (layer, head))
                 left, missing = _taken(pattern, where, knockout.way)
                 # computed from scratch, since rounding of a difference to z could break ties
                 # between logits
@@ -410,7 +437,7 @@ class KnockoutRunner:
                 elif means is not None:
                     mean = means[head * len(means) // live.n_heads]
                     made = made + missing.to(z) * mean.to(z)
-                changed = where.any(-1, keepdim=True)
+                changed = (where > 0).any(-1, keepdim=True)
                 edited[:, :, head] = torch.where(changed, made, z[:, :, head])
             return edited
 
@@ -451,8 +478,8 @@ class KnockoutRunner:
         visible: Bool[Tensor, "query key"],
         batch: Int[Tensor, " batch"],
         at: tuple[int, int],
-    ) -> Bool[Tensor, "batch query key"]:
-        """Other keys in random order, up to the attention on the target keys."""
+    ) -> Float[Tensor, "batch query key"]:
+        """Fraction of each key's attention to ablate instead; see `as_much_elsewhere`."""
         order = torch.stack([_order(self.seed, row, at, pattern.shape[1:]) for row in batch])
         return as_much_elsewhere(pattern, where, visible, order.to(pattern.device))
 
@@ -462,34 +489,35 @@ def as_much_elsewhere(
     targets: Bool[Tensor, "batch query key"],
     visible: Bool[Tensor, "query key"],
     order: Float[Tensor, "batch query key"],
-) -> Bool[Tensor, "batch query key"]:
-    """Other visible keys of every query with targets, up to the attention on its targets.
+) -> Float[Tensor, "batch query key"]:
+    """Fraction of the attention to other keys that is as much as the attention to the targets.
 
-    Keys are taken in ascending `order`. The last key can exceed the attention on the targets. If
-    all other keys have less, all are taken.
+    Visible keys of every query with targets are taken in ascending `order`, the last of them only
+    in part. If all other keys have less attention than the targets, all are taken.
     """
     target_attention = (pattern * targets).sum(-1, keepdim=True)
     others = visible & ~targets & targets.any(-1, keepdim=True)
     ranked = torch.where(others, order, torch.inf).argsort(-1)
     paid = torch.where(others, pattern, 0.0).gather(-1, ranked)
     before = paid.cumsum(-1) - paid
-    taken = (before < target_attention) & others.gather(-1, ranked)
+    part = ((target_attention - before) / paid.clamp_min(1e-30)).clamp(0, 1)
+    taken = part * others.gather(-1, ranked)
     return torch.zeros_like(taken).scatter(-1, ranked, taken)
 
 
 def _taken(
     pattern: Float[Tensor, "batch query key"],
-    where: Bool[Tensor, "batch query key"],
+    where: Float[Tensor, "batch query key"],
     way: Way,
 ) -> tuple[Float[Tensor, "batch query key"], Float[Tensor, "batch query 1"]]:
     """Attention after the knockout, and the ablated attention without a replacement."""
-    left = pattern.masked_fill(where, 0.0)
+    left = pattern * (1 - where)
     remaining, whole = left.sum(-1, keepdim=True), pattern.sum(-1, keepdim=True)
     if way != "renormalize":
         return left, whole - remaining
     scalable = remaining > LEAST_LEFT * whole
     scaled = left * torch.where(scalable, whole / remaining.clamp_min(1e-30), 1.0)
-    changed = where.any(-1, keepdim=True)
+    changed = (where > 0).any(-1, keepdim=True)
     missing = torch.where(changed & ~scalable, whole - remaining, 0.0)
     return torch.where(changed, scaled, pattern), missing
 

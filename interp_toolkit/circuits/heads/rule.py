@@ -6,10 +6,12 @@ the task's effect-size threshold, or the amount that a claim asserts.
 
 - *Effect*: of the knockout in the head alone, or after the pattern is knocked out in the other
   heads of its layer, or of the model, that have it (which reveals redundant heads). The effect must
-  reach the bound with renormalized attention and with the mean value as ablation value, and so must
-  that of replacing the head's whole output. The effect of zero ablation must reach the threshold:
-  the other values can be louder than what the head wrote. Another prompt's value, and the knockout
-  in all heads with the pattern (which can cancel each other), must not have an effect below it.
+  reach the bound with renormalized attention and with the mean value as ablation value. Two other
+  interventions must bear it, by a significant effect whose estimate reaches the bound: replacing
+  the head's whole output, alone or after that of others of its group, and (here the bound is the
+  threshold) zero ablation, since the other values can be louder than what the head wrote. Another
+  prompt's value, and the knockout in all heads with the pattern (which can cancel each other), must
+  not have an effect below the threshold.
 - *Controls*: the attention's p-value against each matched control (`significance`) is at most
   LEVEL, and the knockout costs more than knocking out as much attention elsewhere in the same head.
 
@@ -204,6 +206,11 @@ class Screen:
     reason: str
 
 
+def _bears(share: Share, bound: float) -> bool:
+    """Whether an intervention has a significant effect, estimated as at least `bound`."""
+    return share.low > 0 and share.mean >= bound
+
+
 def least(by_way: Effect) -> Share:
     """Smallest effect over ways, by absolute value."""
     return min(by_way.values(), key=lambda s: abs(s.mean))
@@ -309,6 +316,9 @@ class Knockouts:
     def _knockout(self, heads: Heads, way: Way, elsewhere: Heads = frozenset()) -> Knockout:
         return Knockout(heads, self.detector, way, elsewhere) if heads or elsewhere else INTACT
 
+    def _before(self, company: Heads, way: Way) -> Knockout:
+        return self._knockout(company, way if way in WAYS else "mean")
+
     def losses(
         self, heads: Heads, company: Heads = frozenset(), ways: Sequence[Way] = WAYS
     ) -> list[np.ndarray]:
@@ -317,10 +327,16 @@ class Knockouts:
         Args:
             heads: heads to knock out.
             company: other heads in which the pattern is knocked out before and after.
-            ways: ablation values.
+            ways: ablation values; where they are not among WAYS, mean values replace the company's,
+                since other values in many heads can leave nothing of the metric to lose.
         """
-        knockouts = [self._knockout(company, way) for way in ways]
-        knockouts += [self._knockout(company | heads, way) for way in ways]
+        knockouts = [self._before(company, way) for way in ways]
+        knockouts += [
+            self._knockout(company | heads, way)
+            if way in WAYS or not company
+            else Knockout(heads, self.detector, way, beside=self._before(company, way))
+            for way in ways
+        ]
         values = self.values(knockouts)
         return [before - after for before, after in zip(values, values[len(ways) :], strict=False)]
 
@@ -342,12 +358,28 @@ class Knockouts:
             return first
         return self.effect(self.all)
 
-    def output_effect(self, head: Head, company: Heads = frozenset()) -> Effect:
-        """Effect of replacing the head's whole output as a fraction of the metric, by way."""
+    def output_effect(
+        self, head: Head, company: Heads = frozenset(), *, whole: bool = False
+    ) -> Effect:
+        """Effect of replacing the head's whole output as a fraction of the metric, by way.
+
+        Args:
+            head: the head.
+            company: other heads, with mean values in place of what they write.
+            whole: whether the company's whole output is replaced; otherwise only the pattern is
+                knocked out in it.
+        """
+        before = self._before(company, "mean")
+        if whole:
+            before = Knockout(relation=self.detector, way="mean", output=company)
         effects: dict[str, Share] = {}
         for way in OUTPUT_WAYS:
-            before = self._knockout(company, way)
-            after = Knockout(company, self.detector, way, output=frozenset([head]))
+            after = Knockout(
+                relation=self.detector,
+                way=way,
+                output=frozenset([head]),
+                beside=before if company else None,
+            )
             intact, without = self.values([before, after])
             effects[way] = self.share(intact - without)
         return effects
@@ -417,9 +449,11 @@ class Knockouts:
         output: dict[str, Share] = {}
         because, is_open = None, True
         if low >= bound:
-            for name, share, end, least_end in self._interventions(head, company, bound, output):
-                if end < least_end:
-                    low, is_open = end, share.high >= least_end
+            for name, share, holds, least_effect in self._interventions(
+                head, company, bound, output
+            ):
+                if not holds:
+                    low, is_open = min(low, share.low), share.high >= least_effect
                     because = f"{name} costs {percent(share.mean, 1)} of the metric"
                     break
         if low >= bound or not any(control.counts for control in controls):
@@ -434,8 +468,8 @@ class Knockouts:
 
     def _interventions(
         self, head: Head, company: Heads, bound: float, output: dict[str, Share]
-    ) -> Iterator[tuple[str, Share, float, float]]:
-        """Further interventions, each with the end of its interval that must reach a value.
+    ) -> Iterator[tuple[str, Share, bool, float]]:
+        """Further interventions, with their effect, whether it suffices, and the size it must have.
 
         The effects of replacing the whole output are stored in `output`.
         """
@@ -443,16 +477,31 @@ class Knockouts:
         for way, share in self.effect(alone, company, ("zero", "resample")).items():
             if way == "zero":
                 name = "what takes the place of that attention is louder: zero ablation of it"
-                yield name, share, share.low, self.threshold
+                yield name, share, _bears(share, self.threshold), self.threshold
             else:
-                yield "another prompt's value in its place", share, share.high, self.threshold
-        output.update(self.output_effect(head, company))
+                name = "another prompt's value in its place"
+                yield name, share, share.high >= self.threshold, self.threshold
+        output.update(self._whole_output(head, company, bound))
         for share in output.values():
-            yield "ablating the head's whole output", share, share.low, bound
+            yield "ablating the head's whole output", share, _bears(share, bound), bound
         if self.all | alone != alone:
             name = "they cancel: knocking it out in all heads that have this pattern"
             for share in self.effect(self.all | alone).values():
-                yield name, share, share.high, self.threshold
+                yield name, share, share.high >= self.threshold, self.threshold
+
+    def _whole_output(self, head: Head, company: Heads, bound: float) -> Effect:
+        """Effect of replacing the head's whole output, alone or after that of others of its group.
+
+        The first that bears the bound; else that with the pattern knocked out in `company`.
+        """
+        first = self.output_effect(head, company)
+        if all(_bears(share, bound) for share in first.values()):
+            return first
+        for others in companies(head, self.heads)[1:]:
+            effect = self.output_effect(head, others, whole=True)
+            if all(_bears(share, bound) for share in effect.values()):
+                return effect
+        return first
 
     def reaches_threshold(self, effect: Effect) -> bool:
         """Whether an effect is significant and reaches the task's effect-size threshold."""

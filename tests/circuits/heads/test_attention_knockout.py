@@ -223,6 +223,24 @@ def test_the_induction_head_needs_the_relation_and_not_other_attention():
     assert abs(intact - elsewhere) < 0.1
 
 
+@pytest.mark.parametrize("heads", [(Head(0, 0), Head(0, 1)), (Head(0, 1), Head(1, 0))])
+@pytest.mark.parametrize("way", ["renormalize", "mean"])
+def test_a_knockout_beside_another_is_both(heads, way, zoo):
+    first, second = (frozenset([head]) for head in heads)
+    relation = "previous-token"
+    beside = Knockout(first, relation, way)
+    both = Knockout(second, relation, way, beside=beside)
+    whole = Knockout(relation=relation, way="zero", output=second, beside=beside)
+    joint = Knockout(first | second, relation, way)
+    runner = runner_of(zoo("own"), rows=6)
+    found = runner.readings([INTACT, beside, both, joint, whole], runner.task.rows)
+    np.testing.assert_allclose(found[both], found[joint], atol=1e-6)
+    assert np.abs(found[beside] - found[INTACT]).max() > 1e-4
+    assert both.layers == joint.layers == whole.layers
+    zero = runner.readings([Knockout(way="zero", output=second)], runner.task.rows)
+    assert np.abs(found[whole] - next(iter(zero.values()))).max() > 1e-4
+
+
 def test_what_is_not_attention_times_values_is_refused(texts):
     model = induction()
     model.blocks[1].attn.hook_z.add_hook(lambda z, hook: 2 * z)
@@ -247,13 +265,14 @@ def patterns(draw):
 @given(patterns())
 def test_what_is_left_is_attention_without_the_targets(case):
     pattern, targets, _ = case
-    left, missing = _taken(pattern, targets, "renormalize")
+    where = targets.to(pattern)
+    left, missing = _taken(pattern, where, "renormalize")
     torch.testing.assert_close(left.sum(-1) + missing[..., 0], torch.ones_like(left.sum(-1)))
     assert float((left * targets).abs().max()) < 1e-12
     enough = (pattern * ~targets).sum(-1) > LEAST_LEFT
     assert not missing[..., 0][enough].any()
     assert (missing[..., 0][~enough] >= 1 - LEAST_LEFT).all()
-    left, stands_in = _taken(pattern, targets, "mean")
+    left, stands_in = _taken(pattern, where, "mean")
     torch.testing.assert_close(left.sum(-1) + stands_in[..., 0], torch.ones_like(left.sum(-1)))
     assert float((left * targets).abs().max()) < 1e-12
 
@@ -263,7 +282,7 @@ def test_too_little_left_is_measured_by_what_there_was(left, scaled):
     """Beside a sink: the keys have half of the attention, and `left` times its LEAST_LEFT stays."""
     kept = 0.5 * left * LEAST_LEFT
     pattern = torch.tensor([[[0.5 - kept, kept]]], dtype=torch.float64)
-    found, missing = _taken(pattern, torch.tensor([[[True, False]]]), "renormalize")
+    found, missing = _taken(pattern, torch.tensor([[[1.0, 0.0]]]), "renormalize")
     assert found[0, 0, 1].item() == pytest.approx(0.5 if scaled else kept)
     assert missing.item() == pytest.approx(0 if scaled else 0.5 - kept)
 
@@ -286,11 +305,12 @@ def test_the_control_takes_as_much_from_elsewhere_or_all_there_is(case, seed):
     pattern, targets, seen = case
     order = torch.rand(pattern.shape, generator=torch.Generator().manual_seed(seed))
     taken = as_much_elsewhere(pattern, targets, seen, order)
-    assert not (taken & (targets | ~seen)).any()
+    assert not (taken * (targets | ~seen)).any()
+    assert bool(((taken >= 0) & (taken <= 1)).all())
     wanted, got = (pattern * targets).sum(-1), (pattern * taken).sum(-1)
     all_others = (pattern * (seen & ~targets)).sum(-1)
     asked = targets.any(-1)
-    assert bool((got[asked] >= torch.minimum(wanted, all_others)[asked] - 1e-12).all())
+    torch.testing.assert_close(got[asked], torch.minimum(wanted, all_others)[asked])
     assert not taken[~asked].any()
 
 

@@ -1,5 +1,7 @@
 """The head rule: candidates, what words rest on, decoys of every part of the rule."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -188,7 +190,7 @@ class Measured(Knockouts):
     def effect(self, heads, company=frozenset(), ways=WAYS):
         return dict.fromkeys(ways, self.shares[0])
 
-    def output_effect(self, head, company=frozenset()):
+    def output_effect(self, head, company=frozenset(), *, whole=False):
         return dict.fromkeys(OUTPUT_WAYS, self.shares[1])
 
     def elsewhere(self, heads, company=frozenset()):
@@ -208,3 +210,46 @@ class Measured(Knockouts):
 def test_an_amount_is_confirmed_only_if_the_whole_head_is_worth_as_much(whole, bound, status):
     found = Measured(Share(0.09, 0.07, 0.12), whole).decide(Head(0, 0), bound)
     assert found.status == status
+
+
+class Redundant(Measured):
+    """Two heads, each of which can do the work alone: its output matters only without the other."""
+
+    def __init__(self, alone, without_the_other):
+        super().__init__(Share(0.5, 0.4, 0.6), alone)
+        self.heads = [Head(0, 0), Head(0, 1)]
+        self.all = frozenset(self.heads)
+        self.without_the_other = without_the_other
+        self.runner = SimpleNamespace(rows_run=0)
+
+    def output_effect(self, head, company=frozenset(), *, whole=False):
+        share = self.without_the_other if whole else self.shares[1]
+        return dict.fromkeys(OUTPUT_WAYS, share)
+
+
+@pytest.mark.parametrize(
+    ("alone", "without_the_other", "status"),
+    [
+        (Share(0.0, -0.02, 0.02), Share(0.5, 0.4, 0.6), "detected"),
+        (Share(0.5, 0.4, 0.6), Share(0.0, -0.02, 0.02), "detected"),
+        (Share(0.0, -0.02, 0.02), Share(0.0, -0.02, 0.02), "undecided"),
+        (Share(0.0, -0.02, 0.02), Share(0.5, -0.1, 0.9), "undecided"),
+        (Share(-0.3, -0.5, -0.1), Share(-0.3, -0.5, -0.1), "undecided"),
+    ],
+)
+def test_the_whole_output_matters_alone_or_in_the_group(alone, without_the_other, status):
+    found = Redundant(alone, without_the_other).decide(Head(0, 0), 0.05)
+    assert found.status == status
+    assert found.contradicted == (status == "undecided")
+
+
+@pytest.mark.parametrize(
+    ("whole", "status"),
+    [
+        (Share(0.08, 0.03, 0.13), "detected"),  # significant, and as large by its estimate
+        (Share(0.08, -0.01, 0.17), "undecided"),
+        (Share(0.04, 0.03, 0.05), "undecided"),
+    ],
+)
+def test_further_interventions_bear_the_effect_by_their_estimates(whole, status):
+    assert Measured(Share(0.2, 0.1, 0.3), whole).decide(Head(0, 0), 0.05).status == status
