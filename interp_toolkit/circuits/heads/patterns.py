@@ -125,7 +125,7 @@ def pattern_points(model: Model) -> Mapping[int, Any]:
     names = {layer: f"blocks.{layer}.attn.hook_pattern" for layer in layers}
     by_layer = {layer: points[name] for layer, name in names.items() if name in points}
     if not by_layer:
-        raise InputError("no layer of this model has attention heads, so there are none to score")
+        raise InputError("no layer of this model shows attention heads, so there are none to score")
     return by_layer
 
 

@@ -347,6 +347,7 @@ def _by_kind(
         no_mlp = last == "hook_mlp_out" and getattr(model.cfg, "attn_only", False)
         of_attention = kind.startswith(("attn.", "mlp.")) or kind == last
         core = last in CORE and not no_mlp and of_attention  # others' may be the library's design
+        core = core and (also is None or not hasattr(model, "original_model"))
         answer: Answer = "differs"
         text, where = f"{fault}, in a fresh copy of this model too", names
         if own or core or isinstance(model, Transformer):

@@ -231,11 +231,17 @@ class ModelLayers:
         return None if size % n or self.n_heads % n else HeadSite(name, n, heads_first=first)
 
     def _apart(self, layer: int, site: HeadSite) -> bool:
-        """Whether an edit of one head at this hook point changes that head's output alone."""
+        """Whether an edit of one head at this hook point changes that head's output alone.
+
+        A head that writes nothing (pruned) shows nothing: other heads are then edited.
+        """
         fires, z_site = self.probe, self._site(f"blocks.{layer}.attn.hook_z")
         assert z_site is not None
         before, parts = z_site.heads(fires[z_site.name]), site.heads(fires[site.name])
-        for one in {0, site.n_heads - 1}:
+        shown = False
+        for one in dict.fromkeys([0, site.n_heads - 1, *range(site.n_heads)]):
+            if shown and one not in (0, site.n_heads - 1):
+                break
             changed = parts.clone()
             changed[:, :, one] += parts[:, :, one].roll(1, 1)
             put = {site.name: partial(site.put, changed)}
@@ -243,9 +249,10 @@ class ModelLayers:
             z = self.read(layer, residual, [z_site.name], put)[0]
             moved = (z_site.heads(z) - before).abs().amax((0, 1, 3)) > 0
             of = torch.arange(self.n_heads, device=z.device) // (self.n_heads // site.n_heads)
-            if not bool(moved[of == one].any()) or bool(moved[of != one].any()):
+            if bool(moved[of != one].any()):
                 return False
-        return True
+            shown = shown or bool(moved[of == one].any())
+        return shown
 
 
 @dataclass(frozen=True)

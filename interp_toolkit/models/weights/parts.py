@@ -140,8 +140,9 @@ def projected(
 def mixed(
     pattern: Float[Tensor, "batch head query key"], v: Float[Tensor, "batch key head d_head"]
 ) -> Float[Tensor, "batch query head d_head"]:
-    """Values weighted by the attention pattern (`hook_z`)."""
-    return torch.einsum("bhqk,bkhd->bqhd", pattern, v)
+    """Values weighted by the attention pattern (`hook_z`); either may be in half precision."""
+    wide = torch.promote_types(pattern.dtype, v.dtype)
+    return torch.einsum("bhqk,bkhd->bqhd", pattern.to(wide), v.to(wide))
 
 
 def soft_capped(x: Tensor, cap: float | None) -> Tensor:

@@ -6,11 +6,13 @@ head; what a head reads in one channel is the input of that projection.
 
 import dataclasses
 import functools
+import tempfile
 
 import numpy as np
 import pytest
 import torch
 
+from interp_toolkit import load
 from interp_toolkit.circuits.edges.passes.attribution import attribute
 from interp_toolkit.circuits.edges.passes.edge_ablation import SubcircuitPass
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
@@ -216,3 +218,29 @@ def test_a_window_that_only_long_prompts_reach_is_the_modules(monkeypatch):
     assert (engine.whole(tokens).logits - truth).abs().max() > 1e-2
     engine.check_on(tokens)
     close(engine.whole(tokens).logits, truth)
+
+
+@pytest.mark.parametrize("family", ["DeepseekV3", "Olmo2", "Llama4"])
+def test_a_pruned_head_is_no_obstacle(family):
+    original, _ = loaded(family)
+    attn = original.model.layers[1].self_attn
+    with torch.no_grad():
+        attn.o_proj.weight[:, : attn.o_proj.in_features // 4] = 0
+        values = attn.kv_b_proj if hasattr(attn, "kv_b_proj") else attn.v_proj
+        values.weight[: values.out_features // (4 if family == "DeepseekV3" else 2)] = 0
+    with tempfile.TemporaryDirectory() as folder:
+        original.save_pretrained(folder)
+        model = load(folder)
+    tokens = torch.randint(3, 50, (2, 9), generator=torch.Generator().manual_seed(0))
+    close(run_edges(model, tokens, PatchedModel(model).wiring.edges), logits_of(original, tokens))
+
+
+@pytest.mark.parametrize("family", ["Olmo2", "Gemma2", "Qwen3", "DeepseekV3"])
+def test_half_precision_runs(family):
+    _, model = loaded(family)
+    model = model.to(torch.bfloat16)
+    tokens = torch.randint(3, 50, (2, 9), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        truth = model(tokens).float()
+    ours = run_edges(model, tokens, PatchedModel(model).wiring.edges)
+    assert (ours - truth).abs().max() < 0.1 * truth.abs().max()
