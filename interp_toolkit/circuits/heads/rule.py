@@ -206,11 +206,6 @@ class Screen:
     reason: str
 
 
-def _bears(share: Share, bound: float) -> bool:
-    """Whether an intervention has a significant effect, estimated as at least `bound`."""
-    return share.low > 0 and share.mean >= bound
-
-
 def least(by_way: Effect) -> Share:
     """Smallest effect over ways, by absolute value."""
     return min(by_way.values(), key=lambda s: abs(s.mean))
@@ -477,29 +472,39 @@ class Knockouts:
         for way, share in self.effect(alone, company, ("zero", "resample")).items():
             if way == "zero":
                 name = "what takes the place of that attention is louder: zero ablation of it"
-                yield name, share, _bears(share, self.threshold), self.threshold
+                yield name, share, self._bears(share, self.threshold), self.threshold
             else:
                 name = "another prompt's value in its place"
                 yield name, share, share.high >= self.threshold, self.threshold
         output.update(self._whole_output(head, company, bound))
         for share in output.values():
-            yield "ablating the head's whole output", share, _bears(share, bound), bound
+            yield "ablating the head's whole output", share, self._bears(share, bound), bound
         if self.all | alone != alone:
             name = "they cancel: knocking it out in all heads that have this pattern"
             for share in self.effect(self.all | alone).values():
                 yield name, share, share.high >= self.threshold, self.threshold
+
+    def _bears(self, share: Share, bound: float) -> bool:
+        """Whether an intervention has a significant effect, estimated as at least `bound`.
+
+        An amount that a claim asserts must lie below the whole interval.
+        """
+        least = bound if bound > self.threshold else 0.0
+        return share.low > 0 and share.low >= least and share.mean >= bound
 
     def _whole_output(self, head: Head, company: Heads, bound: float) -> Effect:
         """Effect of replacing the head's whole output, alone or after that of others of its group.
 
         The first that bears the bound; else that with the pattern knocked out in `company`.
         """
+        if bound > self.threshold:  # an amount is asserted of this head, not of it among others
+            return self.output_effect(head)
         first = self.output_effect(head, company)
-        if all(_bears(share, bound) for share in first.values()):
+        if all(self._bears(share, bound) for share in first.values()):
             return first
         for others in companies(head, self.heads)[1:]:
             effect = self.output_effect(head, others, whole=True)
-            if all(_bears(share, bound) for share in effect.values()):
+            if all(self._bears(share, bound) for share in effect.values()):
                 return effect
         return first
 
