@@ -238,7 +238,9 @@ class Redundant(Measured):
     ],
 )
 def test_the_whole_output_matters_alone_or_in_the_group(alone, without_the_other, status):
-    found = Redundant(alone, without_the_other).decide(Head(0, 0), 0.05)
+    knockouts = Redundant(alone, without_the_other)
+    knockouts.threshold = 0.05
+    found = knockouts.decide(Head(0, 0), 0.05)
     assert found.status == status
     assert found.contradicted == (status == "undecided")
 
@@ -252,4 +254,8 @@ def test_the_whole_output_matters_alone_or_in_the_group(alone, without_the_other
     ],
 )
 def test_further_interventions_bear_the_effect_by_their_estimates(whole, status):
-    assert Measured(Share(0.2, 0.1, 0.3), whole).decide(Head(0, 0), 0.05).status == status
+    knockouts = Measured(Share(0.2, 0.1, 0.3), whole)
+    knockouts.threshold = 0.05
+    assert knockouts.decide(Head(0, 0), 0.05).status == status
+    knockouts.threshold = 0.01  # an amount is claimed: the whole interval must reach it
+    assert knockouts.decide(Head(0, 0), 0.05).status != "detected"
