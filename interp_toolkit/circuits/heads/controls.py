@@ -4,9 +4,9 @@ The score of a set of (row, query, key) triples is the mean over its queries of 
 keys. Every detector has one target set and up to four families of controls. Each family changes one
 property of the targets:
 
-- shifted: the same queries, with keys a few steps away, except the first of the row. If all shifts
-  go one way (detectors by position), all sets have exactly the same queries. A head that attends to
-  a window of keys has a high score on this control.
+- shifted: the same queries, with keys a few steps away. If all shifts go one way (detectors by
+  position), all sets have exactly the same queries. A head that attends to a window of keys has a
+  high score on this control.
 - relabelled (detectors by token that accept another token): keys as if the query had another token,
   by permutations of the alphabet without fixed points. A head that relates tokens, but not each to
   itself, has a high score.
@@ -317,13 +317,9 @@ def _steps(detector: Detector, n_pos: int) -> list[int]:
 
 
 def _shifted(target: Entries, step: int, held: Held, causal: bool) -> Entries:
-    """Targets with shifted keys, without the query itself, hidden keys and other targets.
-
-    The first key is left out: it is the sink of most heads with little attention to a pattern. A
-    head that attends to it for another reason is told by the other families.
-    """
+    """Targets with shifted keys, without the query itself, hidden keys and other targets."""
     row, query, key = target[0], target[1], target[2] + step
-    valid = (key > 0) & (key != query) & (key <= (query if causal else held.shape[2] - 1))
+    valid = (key >= 0) & (key != query) & (key <= (query if causal else held.shape[2] - 1))
     return _without(np.stack([row, query, key])[:, valid], held)
 
 

@@ -69,8 +69,7 @@ def test_by_position_every_look_has_the_same_queries(prompts):
         for step, look in enumerate([kind.target, *kind.controls]):
             expected = {(r, q, where(q, step)) for r, q in queries}
             assert places_of(found, look) == expected
-        # of previous-token the key of the last shift, 8 further back, is not the first either
-        assert min(q for _, q in queries) == (10 if name == "previous-token" else 9)
+        assert min(q for _, q in queries) == 9
         kinds = {f.kind for f in found.families if f.detector == name} - {"shifted"}
         assert kinds == ({"other queries"} if name == "previous-token" else set())
 

@@ -49,10 +49,8 @@ def test_scores_are_the_attention_the_weights_say():
     """Score 2: A = e^2 in closed form, the previous-token head over its q + A."""
     model = toys.previous_token(d_vocab=16, n_ctx=30, score=2.0)
     frame = score_heads(model, detectors=["previous-token"])
-    n_controls = (
-        10  # a third of the row: queries 12 to 29 have every control behind the first token
-    )
-    queries = np.arange(n_controls + 2, 30)
+    n_controls = 10  # a third of the row: queries 11 to 29 have every control
+    queries = np.arange(n_controls + 1, 30)
     A = np.exp(2.0)
     row = frame[(frame.layer == 0) & (frame["head"] == 1)].iloc[0]
     assert row.score == pytest.approx((A / (A + queries)).mean())
