@@ -135,11 +135,14 @@ class Wiring:
 
     def readers(self, stage: Stage) -> list[tuple[Node, Channel | None]]:
         """The readers at a stage: for attention, each channel of each head."""
+        channels = CHANNELS if stage.kind == "attention" else (None,)
+        return [(node, channel) for channel in channels for node in self.nodes(stage)]
+
+    def nodes(self, stage: Stage) -> list[Node]:
+        """The nodes that read at a stage."""
         if stage.kind == "logits":
-            return [(Node("logits"), None)]
-        if stage.kind != "attention":
-            return [(Node(stage.kind, stage.layer), None)]
-        return [(head, channel) for channel in CHANNELS for head in self._mixing(stage.layer)]
+            return [Node("logits")]
+        return [Node("mlp", stage.layer)] if stage.kind == "mlp" else self._mixing(stage.layer)
 
     @cached_property
     def edges(self) -> tuple[Edge, ...]:

@@ -489,8 +489,9 @@ class Knockouts:
 
         An amount that a claim asserts must lie below the whole interval.
         """
-        least = bound if bound > self.threshold else 0.0
-        return share.low > 0 and share.low >= least and share.mean >= bound
+        if bound > self.threshold:
+            return share.low >= bound
+        return share.low > 0 and share.mean >= bound
 
     def _whole_output(self, head: Head, company: Heads, bound: float) -> Effect:
         """Effect of replacing the head's whole output, alone or after that of others of its group.

@@ -50,10 +50,11 @@ def has_hooks(point: nn.Module) -> bool:
 
 
 def store_in(values: dict[str, Tensor], name: str) -> Callable[..., None]:
-    """A hook that stores a copy of the value."""
+    """A hook that stores a copy of the value, if it is a tensor."""
 
     def keep(value: Any, hook: Any) -> None:
-        values[name] = value.detach().clone()
+        if isinstance(value, Tensor):
+            values[name] = value.detach().clone()
 
     return keep
 

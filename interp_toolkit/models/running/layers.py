@@ -13,10 +13,10 @@ module runs once for each member of the groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -24,13 +24,13 @@ from torch import Tensor
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import (
-    SAME,
     StopForwardError,
     by_head,
     probe_tokens,
     run,
+    same,
 )
-from interp_toolkit.models.running.hooks import hook_points
+from interp_toolkit.models.running.hooks import hook_points, store_in
 from interp_toolkit.models.running.restart import can_restart, run_from
 
 Stream = Float[Tensor, "row pos d_model"]
@@ -47,6 +47,30 @@ _CHANNELS: Mapping[str, tuple[str, ...]] = {
     "keys": ("hook_k", "hook_k_normed", "hook_rot_k"),
     "values": ("hook_v",),
 }
+
+
+@dataclass(frozen=True)
+class LayerParts:
+    """What a layer consists of.
+
+    Attributes:
+        heads: whether it has attention heads; else one mixer moves information between positions.
+        mlp: whether it has an MLP (or experts) apart from that.
+        middle: the hook point of the residual stream behind the mixer.
+    """
+
+    heads: bool
+    mlp: bool
+    middle: str
+
+
+def layer_parts(fires: Collection[str], layer: int) -> LayerParts:
+    """What a layer consists of, from the names of the hook points that fire in a pass."""
+    block = f"blocks.{layer}"
+    heads = f"{block}.attn.hook_z" in fires and f"{block}.hook_attn_out" in fires
+    middle, mlp = f"{block}.hook_resid_mid", f"{block}.hook_mlp_out" in fires
+    mlp = mlp and (heads or middle in fires)  # else the layer is one part
+    return LayerParts(heads, mlp, middle if mlp else f"{block}.hook_resid_post")
 
 
 class ModelLayers:
@@ -125,16 +149,8 @@ class ModelLayers:
         """Everything that fires in the blocks, on a few tokens."""
         tokens = probe_tokens(self.model)[:, : self._n_probe]
         values: dict[str, Tensor] = {}
-
-        def keep(name: str) -> Callable[..., None]:
-            def store(value: Any, hook: Any) -> None:
-                if isinstance(value, Tensor):
-                    values[name] = value.detach().clone()
-
-            return store
-
         names = [name for name in self._points if name.startswith("blocks.")]
-        run(self.model, tokens, [(self._points[name], keep(name)) for name in names])
+        run(self.model, tokens, [(self._points[name], store_in(values, name)) for name in names])
         return values
 
     @cached_property
@@ -145,22 +161,13 @@ class ModelLayers:
         n_probe = probe_tokens(self.model).shape[1]
         return next((n for n in range(n_probe, 1, -1) if n not in heads), n_probe)
 
-    def kind(self, layer: int) -> Literal["attention", "mixer", "whole"]:
-        """What a layer has in front of its MLP, or the whole layer, which then has no MLP."""
-        fires, block = self.probe, f"blocks.{layer}"
-        if f"{block}.attn.hook_z" in fires and f"{block}.hook_attn_out" in fires:
-            return "attention"
-        parts = (f"{block}.hook_resid_mid", f"{block}.hook_mlp_out")
-        return "mixer" if all(part in fires for part in parts) else "whole"
-
-    def has_mlp(self, layer: int) -> bool:
-        """Whether a layer has an MLP (or experts) apart from what mixes positions."""
-        return self.kind(layer) != "whole" and f"blocks.{layer}.hook_mlp_out" in self.probe
+    def parts(self, layer: int) -> LayerParts:
+        """What a layer consists of."""
+        return layer_parts(self.probe, layer)
 
     def mixed(self, layer: int, x: Stream) -> Stream:
         """What a layer without attention heads adds to the residual stream before its MLP."""
-        end = "hook_resid_mid" if self.kind(layer) == "mixer" else "hook_resid_post"
-        return self.read(layer, x, [f"blocks.{layer}.{end}"])[0] - x
+        return self.read(layer, x, [self.parts(layer).middle])[0] - x
 
     def mlp(self, layer: int, x: Stream) -> Stream:
         """What a layer's MLP adds, given the residual stream that it reads."""
@@ -171,7 +178,7 @@ class ModelLayers:
     @cached_property
     def _mlp_edits(self) -> dict[int, Callable[[Stream], dict[str, Callable[[Tensor], Tensor]]]]:
         """How the MLP of each layer is given its input."""
-        return {n: self._mlp_edit(n) for n in range(self.n_layers) if self.has_mlp(n)}
+        return {n: self._mlp_edit(n) for n in range(self.n_layers) if self.parts(n).mlp}
 
     def _mlp_edit(self, layer: int) -> Callable[[Stream], dict[str, Callable[[Tensor], Tensor]]]:
         block, fires = f"blocks.{layer}", self.probe
@@ -182,12 +189,12 @@ class ModelLayers:
             lambda x: {f"{block}.hook_attn_out": torch.zeros_like},
             lambda x: {f"{block}.hook_resid_mid": lambda value: x},
         ]
-        for way in ways[self.kind(layer) != "attention" :]:
-            same, other = (
+        for way in ways[not self.parts(layer).heads :]:
+            own, other = (
                 self.read(layer, x, [f"{block}.hook_mlp_out"], way(x))[0]
                 for x in (mid, mid + mid.roll(1, 1))
             )
-            if _close(same, out) and not _close(other, out):
+            if same(own, out) and not same(other, out):
                 return way
         raise InputError(f"the MLP of layer {layer} cannot be run alone")
 
@@ -337,16 +344,6 @@ class LayerAttention:
         empty = q.new_zeros(rows * members, q.shape[1], int(self.layers.model.cfg.d_model))
         return members, list(self.layers.read(self.layer, empty, [name], edits)[0].chunk(members))
 
-    def written(self, z: Float[Tensor, "row pos head d_value"]) -> Stream:
-        """What the layer adds for these outputs of its heads: `hook_attn_out`."""
-        edits = {self.z_site.name: lambda value: self.z_site.put(z, value)}
-        empty = z.new_zeros(*z.shape[:2], int(self.layers.model.cfg.d_model))
-        return self.layers.read(self.layer, empty, [f"blocks.{self.layer}.hook_attn_out"], edits)[0]
-
 
 def _equal_in_groups(x: Float[Tensor, "row pos head d"], shared: int) -> bool:
     return all(torch.equal(x[:, :, m::shared], x[:, :, ::shared]) for m in range(1, shared))
-
-
-def _close(one: Tensor, other: Tensor) -> bool:
-    return bool((one - other).abs().max() <= SAME * other.abs().max().clamp_min(1e-30))

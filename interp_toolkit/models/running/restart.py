@@ -22,13 +22,13 @@ from torch import Tensor, nn
 
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import (
-    SAME,
     StopForwardError,
     attached,
     device_of,
     evaluating,
     probe_tokens,
     run,
+    same,
 )
 from interp_toolkit.models.running.hooks import hook_points, store_in
 from interp_toolkit.state import once
@@ -58,9 +58,7 @@ def _same(model: Model, residual: Tensor, layer: int, tokens: Tensor, whole: Ten
         again = run_from(model, residual, layer, tokens)
     except Exception:  # models that do not support it raise many types
         return False
-    if again is None or again.shape != whole.shape:
-        return False
-    return bool((again - whole).abs().max() <= SAME * whole.abs().max().clamp_min(1e-30))
+    return again is not None and same(again, whole)
 
 
 def _parameters(model: Any) -> Collection[str]:

@@ -25,7 +25,7 @@ from torch import Tensor
 from interp_toolkit.errors import InputError, a_kind
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import by_head, probe_tokens, run
-from interp_toolkit.models.running.hooks import hook_points, layer_of
+from interp_toolkit.models.running.hooks import hook_points, layer_of, store_in
 from interp_toolkit.models.weights import read
 from interp_toolkit.models.weights.parts import (
     LayerWeights,
@@ -65,16 +65,8 @@ def check(model: Model) -> tuple[Problems, Scales, dict[int, read.Variant]]:
             raise InputError(f"{a_kind(model)} has no {part}, so its weights cannot be read")
     tokens = probe_tokens(model)
     activations: Activations = {}
-
-    def keeper(name: str) -> Callable[..., None]:
-        def keep(value: Any, hook: Any) -> None:
-            if isinstance(value, Tensor):
-                activations[name] = value.detach()
-
-        return keep
-
     watched = [
-        (point, keeper(name))
+        (point, store_in(activations, name))
         for name, point in hook_points(model).items()
         if name.rpartition(".")[2] in _WATCHED and layer_of(name) is not None
     ]
@@ -178,7 +170,8 @@ def _check_attention(
     pattern = _get(activations, f"blocks.{layer}.attn.hook_pattern")
     disagreement: _DisagreementError | None = None
     for variant in read.VARIANTS:
-        w = read.layer(model, layer, variant)
+        if variant != read.VARIANTS[0]:
+            w = read.layer(model, layer, variant)
         try:
             _agree_pattern(layer, w, pattern, w.scores(q, k))
         except _DisagreementError as error:

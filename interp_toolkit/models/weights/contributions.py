@@ -20,7 +20,7 @@ from torch import Tensor
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import fired
-from interp_toolkit.models.running.hooks import hook_points
+from interp_toolkit.models.running.layers import layer_parts
 from interp_toolkit.models.running.streaming import ActivationBatch, activations
 from interp_toolkit.models.weights.parts import OutputWeights
 from interp_toolkit.models.weights.precision import agrees
@@ -131,22 +131,15 @@ class ResidualParts:
     def __init__(self, model: Model, view: ModelWeights):
         before = [f"blocks.{layer}.hook_resid_pre" for layer in range(view.n_layers)]
         self.streams = [*before, f"blocks.{view.n_layers - 1}.hook_resid_post"]
-        self._view, points, fires = view, hook_points(model), fired(model)
-        self._heads: dict[int, OutputWeights] = {}
-        self._mixers: dict[int, str | None] = {}
-        self._mlps: set[int] = set()
-        self.hooks = [*self.streams]
-        for layer in range(view.n_layers):
-            block = f"blocks.{layer}"
-            if f"{block}.hook_mlp_out" in fires:
-                self._mlps.add(layer)
-            if all(hook in fires for hook in head_hooks(layer)):
-                self._heads[layer] = summands(view, layer)
-                self.hooks += head_hooks(layer)
-            else:
-                middle = f"{block}.hook_resid_mid"
-                self._mixers[layer] = middle if layer in self._mlps and middle in points else None
-                self.hooks += [middle] if self._mixers[layer] else []
+        self._view, fires = view, fired(model)
+        self._parts = [layer_parts(fires, layer) for layer in range(view.n_layers)]
+        self._heads = {n: summands(view, n) for n, parts in enumerate(self._parts) if parts.heads}
+        read = [
+            hook
+            for n, parts in enumerate(self._parts)
+            for hook in (head_hooks(n) if parts.heads else [parts.middle])
+        ]
+        self.hooks = list(dict.fromkeys([*self.streams, *read]))
 
     def of(
         self, batch: ActivationBatch, tokens: Int[Tensor, " batch"]
@@ -198,8 +191,7 @@ class ResidualParts:
                     yield ResidualPart(f"attention bias {layer}", "bias", layer), bias
                 mixed = batch[head_hooks(layer)[1]]
             else:
-                middle = self._mixers[layer]
-                mixed = (after if middle is None else batch[middle]) - before
+                mixed = batch[self._parts[layer].middle] - before
                 yield ResidualPart(f"Mixer {layer}", "mixer", layer), mixed
-            if layer in self._mlps:
+            if self._parts[layer].mlp:
                 yield ResidualPart(f"MLP {layer}", "mlp", layer), after - before - mixed

@@ -71,7 +71,7 @@ def test_weights_that_are_not_the_models_are_not_used(zoo, tokens, monkeypatch):
 
 
 def test_parts_that_are_not_the_models_are_refused(zoo, monkeypatch, texts):
-    monkeypatch.setattr(blocks.Blocks, "mlp", lambda self, layer, x, change: 2 * x)
+    monkeypatch.setattr(blocks.Blocks, "node", lambda self, stage, x, change: 2 * x)
     with pytest.raises(InputError, check=texts):
         PatchedModel(zoo("own"))
 

@@ -113,8 +113,7 @@ def _gradients(
             tap = read.clone()  # this reader's own, apart from what else reads the stream
             taps.append(tap)
             if stage.kind != "logits":
-                compute = blocks.mlp if stage.kind == "mlp" else blocks.mixed
-                total = total + compute(stage.layer, tap, None)
+                total = total + blocks.node(stage, tap, None)
         metric = value(blocks.unembed(at_positions(taps[-1], positions))).sum()
         if not metric.requires_grad:
             raise InputError(

@@ -9,14 +9,16 @@ the residual stream: with the output bias, and behind a norm where there is one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.edges.wiring import Wiring
+from interp_toolkit.circuits.edges.wiring import Stage, Wiring
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.layers import LayerAttention, ModelLayers, Projected, Stream
 from interp_toolkit.models.weights.parts import (
@@ -160,83 +162,72 @@ class Blocks:
     for a part that neither the weights nor the modules give.
 
     Attributes:
-        n_layers, n_heads, d_model: sizes; d_vocab: number of logits.
-        attention: whether each layer has attention heads; else it is one node in front of its MLP,
-            or with it.
-        has_mlp: whether each layer has an MLP (or experts) of its own.
-        parallel: whether MLPs read what attention of the same layer reads.
+        view: the view of the weights.
+        d_vocab: number of logits.
         normed: layers with a norm behind the sum over heads.
         wiring: the nodes and edges.
     """
 
     def __init__(self, model: Any, view: ModelWeights | None = None, *, by_modules: bool = False):
         view = weights(model) if view is None else view
-        self.n_layers, self.n_heads, self.d_model = view.n_layers, view.n_heads, view.d_model
-        self.parallel = bool(getattr(model.cfg, "parallel_attn_mlp", False))
+        self._model, self.view = model, view
         self.d_vocab = int(getattr(model.cfg, "d_vocab_out", 0) or view.d_vocab)
-        self._modules = _Late(model)
         self._heads: dict[int, _Heads] = {}
         self._out: dict[int, OutputWeights] = {}
         self._mlps: dict[int, MLPWeights] = {}
-        self.attention: list[bool] = []
-        self.has_mlp: list[bool] = []
-        for layer in range(self.n_layers):
-            self._read_attention(view, layer, by_modules=by_modules)
-            self._read_mlp(view, layer, by_modules=by_modules)
-        self.normed = {n for n, w in self._out.items() if w.post_norm.kind is not None}
+        layers = range(view.n_layers)
+        for layer in layers:
+            self._read_attention(layer, view, None if by_modules else _layer(view, layer))
         self.wiring = Wiring(
-            n_layers=self.n_layers,
-            n_heads=self.n_heads,
-            d_model=self.d_model,
-            mlps=tuple(self.has_mlp),
-            parallel=self.parallel,
-            mixers=frozenset(n for n, has in enumerate(self.attention) if not has),
+            n_layers=view.n_layers,
+            n_heads=view.n_heads,
+            d_model=view.d_model,
+            mlps=tuple(self._read_mlp(layer, None if by_modules else view) for layer in layers),
+            parallel=bool(getattr(model.cfg, "parallel_attn_mlp", False)),
+            mixers=frozenset(layers) - self._heads.keys(),
         )
+        self.normed = {n for n, w in self._out.items() if w.post_norm.kind is not None}
         self._unembed = None if by_modules else _unembedding(view)
 
-    def _read_attention(self, view: ModelWeights, layer: int, *, by_modules: bool) -> None:
-        try:
-            w = _wide(view.layer(layer))
-            if w.joint or w.gated:  # a norm over all heads' queries; a gate that is no weight
-                raise InputError("more than scores and values")
+    @cached_property
+    def _layers(self) -> ModelLayers:
+        """The model's layers by its own modules, where a part needs them."""
+        return ModelLayers(self._model)
+
+    def _read_attention(self, layer: int, view: ModelWeights, w: LayerWeights | None) -> None:
+        if w is not None:
             self._heads[layer], self._out[layer] = _WeightHeads(w), w
-        except InputError:
-            w = None
-        if w is None or by_modules:
-            layers = self._modules.layers
-            self.attention.append(layers.kind(layer) == "attention")
-            if not self.attention[-1]:
-                return
-            self._heads[layer] = _ModuleHeads(layers.attention(layer))
+        elif self._layers.parts(layer).heads:
+            self._heads[layer] = _ModuleHeads(self._layers.attention(layer))
             self._out[layer] = _wide(view.outputs(layer))
         else:
-            self.attention.append(True)
+            return
         if self._out[layer].residual_norm.kind is not None:
             raise InputError(
                 f"layer {layer} normalizes the residual stream after each addition, so a node's "
                 "input is not the sum of earlier outputs and edges cannot be ablated"
             )
 
-    def _read_mlp(self, view: ModelWeights, layer: int, *, by_modules: bool) -> None:
-        try:
-            mlp = None if by_modules else view.mlp(layer)
-            if mlp is not None and plain_activation(mlp.act_fn) is not None:
-                self._mlps[layer] = _wide(mlp)
-            if not by_modules and (mlp is None or layer in self._mlps) and self.attention[layer]:
-                self.has_mlp.append(mlp is not None)
-                return
-        except InputError:
-            pass
-        self.has_mlp.append(self._modules.layers.has_mlp(layer))
+    def _read_mlp(self, layer: int, view: ModelWeights | None) -> bool:
+        """Whether a layer has an MLP; its weights are kept where the view gives them."""
+        if view is not None and layer in self._heads:
+            with suppress(InputError):
+                mlp = view.mlp(layer)
+                if mlp is None:
+                    return False
+                if plain_activation(mlp.act_fn) is not None:
+                    self._mlps[layer] = _wide(mlp)
+                    return True
+        return self._layers.parts(layer).mlp
 
     @property
     def widest_mlp(self) -> int:
         """Numbers per position inside the widest MLP."""
-        cfg = self._modules.model.cfg
+        cfg = self._model.cfg
         inside = [w.W_in.shape[1] for w in self._mlps.values()]
-        if any(self.has_mlp) and len(inside) < sum(self.has_mlp):
+        if len(inside) < sum(self.wiring.mlps):
             at_once = int(getattr(cfg, "experts_per_token", None) or 1)
-            inside.append(at_once * int(getattr(cfg, "d_mlp", None) or 4 * self.d_model))
+            inside.append(at_once * int(getattr(cfg, "d_mlp", None) or 4 * self.wiring.d_model))
         return max(inside, default=0)
 
     def projected(self, layer: int, x: Stream) -> Projected:
@@ -294,7 +285,7 @@ class Blocks:
 
     def _altered(self, layer: int, x: Stream, plain: Projected, change: Change) -> Projected:
         """The projections, with those of the changed readers made again."""
-        altered, n = [], self.n_heads
+        altered, n = [], self.wiring.n_heads
         for c, out in enumerate(plain):
             here = (change.readers >= c * n) & (change.readers < (c + 1) * n)
             if bool(here.any()):
@@ -305,17 +296,14 @@ class Blocks:
         q, k, v = altered
         return q, k, v
 
-    def mixed(self, layer: int, x: Stream, change: Change | None) -> Stream:
-        """The output of a layer without attention heads, before its MLP if it has one."""
+    def node(self, stage: Stage, x: Stream, change: Change | None) -> Stream:
+        """The output of an MLP, its output bias included, or of a layer's mixer."""
         x = x if change is None else x + change.delta[0]
-        return at_least_single(self._modules.layers.mixed(layer, x))
-
-    def mlp(self, layer: int, x: Stream, change: Change | None) -> Stream:
-        """The output of an MLP, its output bias included."""
-        x = x if change is None else x + change.delta[0]
-        w = self._mlps.get(layer)
+        if stage.kind == "mixer":
+            return at_least_single(self._layers.mixed(stage.layer, x))
+        w = self._mlps.get(stage.layer)
         if w is None:
-            return at_least_single(self._modules.layers.mlp(layer, x))
+            return at_least_single(self._layers.mlp(stage.layer, x))
         return w.post_norm(neurons(w, w.norm(x)) @ w.W_out + w.b_out)
 
     def largest_logit(self, x: Stream) -> float:
@@ -328,22 +316,18 @@ class Blocks:
     def unembed(self, x: Stream) -> Float[Tensor, "row pos d_vocab"]:
         """The logits."""
         if self._unembed is None:
-            return at_least_single(self._modules.layers.logits(x))
+            return at_least_single(self._layers.logits(x))
         w = self._unembed
         return soft_capped(w.norm(x) @ w.W_U + w.b_U, w.cap)
 
 
-class _Late:
-    """The model's layers as modules, made when a part needs them."""
-
-    def __init__(self, model: Any):
-        self.model = model
-        self._layers: ModelLayers | None = None
-
-    @property
-    def layers(self) -> ModelLayers:
-        self._layers = self._layers or ModelLayers(self.model)
-        return self._layers
+def _layer(view: ModelWeights, layer: int) -> LayerWeights | None:
+    """A layer's weights; None if they are not all that its heads compute with."""
+    try:
+        w: LayerWeights = _wide(view.layer(layer))
+    except InputError:
+        return None
+    return None if w.joint or w.gated else w  # a norm over all heads; a gate that is no weight
 
 
 @dataclass(frozen=True, eq=False)

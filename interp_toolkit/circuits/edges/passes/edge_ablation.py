@@ -97,8 +97,7 @@ class SubcircuitPass:
         for stage, read in list(zip(self._wiring.stages, self._reads, strict=True))[first:]:
             if stage.kind == "logits":
                 return self._unembedded(read, inputs, changes)
-            nodes = dict.fromkeys(node for node, _ in self._wiring.readers(stage))
-            writers = [node for node in nodes if node in needed]
+            writers = [node for node in self._wiring.nodes(stage) if node in needed]
             if not writers:
                 continue
             for node, write in zip(
@@ -119,8 +118,7 @@ class SubcircuitPass:
         """The outputs of these nodes of a stage."""
         if stage.kind != "attention":
             x = self._read(read, inputs.get((writers[0], None), ()), changes)
-            compute = self._blocks.mlp if stage.kind == "mlp" else self._blocks.mixed
-            return [compute(stage.layer, x.expand_as(self._embedded), None)]
+            return [self._blocks.node(stage, x.expand_as(self._embedded), None)]
         heads = [int(node.head or 0) for node in writers]
         plain = self._reference_projections(stage.layer, read)
         writes, reads = [], dict[tuple[int, ...], Tensor]()  # readers often have equal sources
@@ -152,7 +150,7 @@ class SubcircuitPass:
             return read
         normed = [source for source in sources if source in self._engine.normed]
         plain = [source for source in sources if source not in self._engine.normed]
-        total = read + 0 if not plain else read + changes[plain[0]]
+        total = read + changes[plain[0]] if plain else read
         for source in plain[1:]:
             total += changes[source]
         if not normed:
@@ -176,7 +174,7 @@ class SubcircuitPass:
             reads.append(reads[-1] if beside else total)
             if following is not None:
                 begin = len(written)
-                end = begin + len({node for node, _ in self._wiring.readers(stage)})
+                end = begin + len(self._wiring.nodes(stage))
                 written.extend(self._reference[begin:end])
                 total = total + self._engine.added(stage, written[begin:end])
         return reads

@@ -86,13 +86,9 @@ class PatchedModel:
     """
 
     def __init__(self, model: Any, view: ModelWeights | None = None):
-        self._model = model
+        self._model, self._checked = model, 0
         self.blocks = Blocks(model, view)
-        try:
-            self._check()
-        except InputError:  # what the view of the weights was checked on was another input
-            self.blocks = Blocks(model, by_modules=True)
-            self._check()
+        self.check_on(probe_tokens(model))
 
     @property
     def wiring(self) -> Wiring:
@@ -102,7 +98,7 @@ class PatchedModel:
     @property
     def hidden(self) -> int:
         """Numbers per position that a pass stores for gradients in MLPs and the unembedding."""
-        n_mlps = sum(self.blocks.has_mlp)
+        n_mlps = sum(self.wiring.mlps)
         return 4 * n_mlps * self.blocks.widest_mlp + 6 * self.blocks.d_vocab
 
     @property
@@ -220,8 +216,7 @@ class PatchedModel:
                     at_positions(read + change.delta[0] if change else read, positions)
                 )
             if stage.kind != "attention":
-                compute = self.blocks.mlp if stage.kind == "mlp" else self.blocks.mixed
-                writes = [compute(stage.layer, read, change)]
+                writes = [self.blocks.node(stage, read, change)]
             else:
                 plain = None if trace is None else trace.projected.get(stage.layer)
                 plain = self.blocks.projected(stage.layer, read) if plain is None else plain
@@ -305,13 +300,12 @@ class PatchedModel:
         try:
             self._check(tokens)
         except InputError:
-            self.blocks = Blocks(self._model, by_modules=True)
+            self.blocks = Blocks(self._model, self.blocks.view, by_modules=True)
             self._check(tokens)
-
-    def _check(self, tokens: Int[Tensor, "row pos"] | None = None) -> None:
-        """Raise InputError if the engine's logits are not the model's own."""
-        tokens = probe_tokens(self._model) if tokens is None else tokens
         self._checked = tokens.shape[1]
+
+    def _check(self, tokens: Int[Tensor, "row pos"]) -> None:
+        """Raise InputError if the engine's logits are not the model's own."""
         whole = self.whole(tokens)
         for i, stage in enumerate(self.wiring.stages):
             if stage.kind not in ("attention", "mixer"):

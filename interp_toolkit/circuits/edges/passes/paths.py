@@ -24,7 +24,7 @@ from interp_toolkit.circuits.edges.wiring import CHANNELS, Channel, Edge, Node, 
 from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.circuits.metrics.task import CircuitTask, RepeatTask, task_of
 from interp_toolkit.errors import InputError
-from interp_toolkit.formatting import ShortRepr
+from interp_toolkit.formatting import ProgressEstimate, ShortRepr
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.weights.view import ModelWeights
@@ -104,11 +104,10 @@ def path_effects(
     drop, losses = intact - without, None
     if value:
         largest = np.argsort(-drop.mean(1), kind="stable").tolist()
-        chosen = range(len(sources)) if value is True else largest[:value]
+        chosen = largest if value is True else largest[:value]
+        count = ProgressEstimate(progress, len(chosen) * len(batches), "path patching")
         losses = np.full(drop.shape, np.nan)
-        for number, i in enumerate(chosen):
-            progress(f"path patching, path {number + 1} of {len(chosen)}")
-            losses[i] = np.concatenate([patching.lost(batch, i) for batch in batches])
+        losses[chosen] = np.hstack([patching.lost(batch, chosen, count) for batch in batches])
     return PathEffects(sources, target, channel, intact, drop, losses)
 
 
@@ -179,14 +178,18 @@ class _PathPatching:
             without.append(self._share(parts, rows))
         return self._share(own, rows), np.stack(without)
 
-    def lost(self, rows: Int[Tensor, " row"], number: int) -> Float[np.ndarray, " row"]:
-        """The loss of the metric without one path."""
+    def lost(
+        self, rows: Int[Tensor, " row"], numbers: Sequence[int], count: ProgressEstimate
+    ) -> Float[np.ndarray, "path row"]:
+        """The loss of the metric without each of some paths."""
         whole = self._whole(rows)
-        logits = self._engine.logits(whole, self._others(whole), [self._edges[number]])
-        lost: np.ndarray = (self._task.read(whole.logits, rows) - self._task.read(logits, rows))[
-            :, 0
-        ]
-        return lost
+        others, intact = self._others(whole), self._task.read(whole.logits, rows)[:, 0]
+        losses = []
+        for number in numbers:
+            logits = self._engine.logits(whole, others, [self._edges[number]])
+            losses.append(intact - self._task.read(logits, rows)[:, 0])
+            count.step()
+        return np.stack(losses)
 
     def _share(self, parts: Sequence[Tensor], rows: Int[Tensor, " row"]) -> np.ndarray:
         """Attention to the induction keys, each prompt's mean over its scored queries."""
