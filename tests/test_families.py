@@ -1,6 +1,5 @@
 """Some rows of the table of families, measured here: what the page says runs, does."""
 
-import importlib.util
 import json
 from importlib.metadata import version
 from pathlib import Path
@@ -12,23 +11,15 @@ ROOT = Path(__file__).parents[1]
 FAMILIES = ("Olmo2", "DeepseekV2", "Lfm2", "GptOss", "XGLM")
 
 
-def _benchmark():
-    spec = importlib.util.spec_from_file_location("families", ROOT / "benchmarks" / "families.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_row_of_the_page_is_what_runs_here(family):
+def test_a_row_of_the_page_is_what_runs_here(family, benchmarks):
+    benchmark = benchmarks("families")
     file = ROOT / "docs" / "results" / "benchmarks" / "families.json"
     releases = json.loads(file.read_text(encoding="utf-8"))["releases"]
     major = version("transformer-lens").partition(".")[0]
     stored = next(rows for release, rows in releases.items() if release.startswith(major))
     stored = next(row for row in stored if row["family"] == family)
-    measured = _benchmark().row(family)
+    measured = benchmark.row(family)
     assert measured["exact"] < 1e-4
-    names = (*_benchmark().ANALYSES, "loads")
+    names = (*benchmark.ANALYSES, "loads")
     assert {n: measured[n] for n in names} == {n: stored[n] for n in names}

@@ -3,23 +3,15 @@
 The study of `benchmarks/head_calibration.py`, on fewer models; its docstring says what is drawn.
 """
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 from scipy import stats
 
 from interp_toolkit.stats import LEVEL
 
-SCRIPT = Path(__file__).parents[3] / "benchmarks" / "head_calibration.py"
-
 
 @pytest.fixture(scope="module")
-def study():
-    spec = importlib.util.spec_from_file_location("head_calibration", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def study(benchmarks):
+    return benchmarks("head_calibration")
 
 
 @pytest.mark.slow

@@ -132,19 +132,16 @@ def test_a_writer_that_may_inhibit_is_a_writer_until_it_is_named() -> None:
     """What is undecided of a kind that needs no writing takes no head from the list."""
     roles = find_roles(movers(), rows(64))
     name, direct = Head(1, 3), roles.direct
-    heads = [
-        dataclasses.replace(head, word="undecided")
-        if (head.layer, head.head, head.kind) == (*name, "s-inhibition")
-        else head
-        for head in roles.heads
-    ]
-    listed = find._writers(heads, direct, direct, roles.difference)
-    assert name in [(writer.layer, writer.head) for writer in listed]
-    taken = [
-        dataclasses.replace(head, word="undecided")
-        if (head.layer, head.head, head.kind) == (*name, "name-mover")
-        else head
-        for head in roles.heads
-    ]
-    listed = find._writers(taken, direct, direct, roles.difference)
-    assert name not in [(writer.layer, writer.head) for writer in listed]
+
+    def writers_if_undecided(kind: str) -> list[tuple[int, int]]:
+        heads = [
+            dataclasses.replace(head, word="undecided")
+            if (head.layer, head.head, head.kind) == (*name, kind)
+            else head
+            for head in roles.heads
+        ]
+        listed = find._writers(heads, direct, direct, roles.difference)
+        return [(writer.layer, writer.head) for writer in listed]
+
+    assert name in writers_if_undecided("s-inhibition")
+    assert name not in writers_if_undecided("name-mover")
