@@ -62,6 +62,14 @@ _LINEAR: Mapping[str, Any] = {
     "linear_value_head_dim": 8,
 }
 
+_MAMBA: Mapping[str, Any] = {
+    "mamba_n_heads": 8,
+    "mamba_d_head": 8,
+    "mamba_d_state": 8,
+    "mamba_n_groups": 1,
+    "mamba_chunk_size": 8,
+}
+
 #: family, as in transformers' class names without `ForCausalLM` -> sizes unlike SIZES; None removes
 FAMILIES: Mapping[str, Mapping[str, Any]] = {
     "GPT2": _GPT2,
@@ -162,8 +170,91 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
     },
     "Lfm2": {"block_ff_dim": 48, "layer_types": ["conv", "full_attention"]},
     "Mamba": {"state_size": 8, "num_attention_heads": None, "num_key_value_heads": None},
+    "Afmoe": {
+        **_EXPERTS,
+        "head_dim": 8,
+        "moe_intermediate_size": 16,
+        "num_dense_layers": 1,
+        "sliding_window": 8,
+        "num_hidden_layers": 4,
+    },
+    "BitNet": {},
+    "Cohere2": {"head_dim": 8, "sliding_window": 8, "num_hidden_layers": 4, "logit_scale": 0.25},
+    "FalconH1": {
+        **_MAMBA,
+        "head_dim": 8,
+        "mamba_d_ssm": 64,
+        "attention_out_multiplier": 0.7,
+        "key_multiplier": 0.5,
+        "lm_head_multiplier": 0.3,
+        "embedding_multiplier": 2.0,
+    },
+    "Glm4Moe": {
+        "head_dim": 8,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 16,
+        "n_shared_experts": 1,
+        "first_k_dense_replace": 1,
+        "use_qk_norm": True,
+    },
+    "GlmMoeDsa": {**_LATENT, "index_n_heads": 2, "index_head_dim": 8, "index_topk": 64},
+    "Jamba": {
+        **_EXPERTS,
+        "attn_layer_period": 2,
+        "attn_layer_offset": 1,
+        "expert_layer_period": 2,
+        "expert_layer_offset": 1,
+        "mamba_d_state": 8,
+        "mamba_dt_rank": 4,
+        "use_mamba_kernels": False,
+    },
+    "Laguna": {
+        **_EXPERTS,
+        "head_dim": 8,
+        "moe_intermediate_size": 16,
+        "shared_expert_intermediate_size": 16,
+    },
+    "MiniMaxM2": {
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "head_dim": 8,
+        "rotary_dim": 4,
+    },
+    "NanoChat": {"head_dim": 8},
+    "NemotronH": {
+        "head_dim": 8,
+        "hybrid_override_pattern": "M*-",
+        "num_hidden_layers": 3,
+        "mamba_num_heads": 8,
+        "mamba_head_dim": 8,
+        "ssm_state_size": 8,
+        "n_groups": 1,
+        "chunk_size": 8,
+    },
+    "OlmoHybrid": {
+        **_LINEAR,
+        "layer_types": [*["linear_attention"] * 3, "full_attention"],
+    },
+    "Qwen3_5": _LINEAR,
+    "Zamba2": {
+        "num_hidden_layers": 4,
+        "mamba_d_state": 8,
+        "n_mamba_heads": 8,
+        "mamba_ngroups": 1,
+        "chunk_size": 8,
+        "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"],
+        "num_mem_blocks": 1,
+        "num_key_value_heads": 4,
+        "attention_head_dim": 16,
+        "hybrid_layer_ids": None,
+    },
 }
-_CONFIGS: Mapping[str, str] = {"Gemma3": "Gemma3TextConfig", "Llama4": "Llama4TextConfig"}
+_CONFIGS: Mapping[str, str] = {
+    "Gemma3": "Gemma3TextConfig",
+    "Llama4": "Llama4TextConfig",
+    "Qwen3_5": "Qwen3_5TextConfig",
+}
 _MODELS: Mapping[str, str] = {"GPT2": "GPT2LMHeadModel"}
 
 

@@ -11,7 +11,7 @@ from interp_toolkit.testing.families import loaded
 
 FAMILIES = (
     *("Gemma3", "Olmo2", "Granite", "Cohere", "GptOss", "DeepseekV3", "Qwen3Next", "Lfm2", "OPT"),
-    *("Mamba", "GPTJ", "Mixtral"),
+    *("Mamba", "GPTJ", "Mixtral", "FalconH1", "Afmoe", "GlmMoeDsa", "BitNet"),
 )
 
 

@@ -17,8 +17,10 @@ from torch import nn
 import interp_toolkit as it
 from interp_toolkit.diagnosis.bench import Bench, breaking, points_of, probe_rows
 from interp_toolkit.diagnosis.checks import Check, judged, listed
+from interp_toolkit.diagnosis.sections.firing import RUNS
 from interp_toolkit.diagnosis.sections.sums import FAULTS, present_in
 from interp_toolkit.report.html import write_json, write_report
+from interp_toolkit.testing.families import loaded
 
 KINDS = (
     *("own", "own-rotary", "own-bare", "own-capped", "own-bfloat16"),
@@ -124,6 +126,17 @@ def test_hook_points_that_make_a_model_fail_are_found() -> None:
     with pytest.raises(RuntimeError):
         bench.run(model)
     assert "blocks.0.attn.hook_z" in breaking(bench, model, kinds)
+
+
+@pytest.mark.parametrize("family", ["NanoChat", "Olmo"])
+def test_hooks_that_a_fresh_bridge_cannot_take_either_are_no_fault(family) -> None:
+    try:
+        _, model = loaded(family)
+    except (it.InputError, AttributeError) as error:
+        pytest.skip(str(error))
+    result = it.doctor(model)
+    answers = {check.name: check.answer for check in result.checks}
+    assert (result.status, answers.get(RUNS)) == ("sound", "differs")
 
 
 @pytest.mark.parametrize(

@@ -286,6 +286,10 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
     composition = composition_of(model, circuit, run.memory)
     graph = as_graph(circuit, prompts, composition, options.level)
     notes = [] if data is None else [assumption_note(model, data)]
+    notes += [
+        f"the heads of layer {layer} are one node, x{layer}: {reason}"
+        for layer, reason in circuit.wiring.whole.items()
+    ]
     if len(prompts) < n_user_prompts:
         notes.append(f"{n_user_prompts - len(prompts)} prompts are duplicates and are not counted")
     figures = []

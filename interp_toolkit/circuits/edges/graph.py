@@ -239,6 +239,7 @@ def _values(effect: EdgeEffect, end: str) -> list[tuple[str, float | None]]:
 
 def _graph_attributes(circuit: Circuit, prompts: Prompts, level: float) -> dict[str, Any]:
     wiring, held_out, chosen_on = circuit.wiring, circuit.held_out, circuit.chosen_on
+    mixers = [node.name for node in wiring.writers if node.kind == "mixer"]
     attributes: dict[str, Any] = {
         "behaviour": circuit.metric.name,
         "definition": circuit.metric.definition,
@@ -257,6 +258,7 @@ def _graph_attributes(circuit: Circuit, prompts: Prompts, level: float) -> dict[
             "n_heads": wiring.n_heads,
             "parallel_attn_mlp": wiring.parallel,
             "d_model": wiring.d_model,
+            **({"mixers": mixers} if mixers else {}),
         },
         "edges": {
             e.edge.name: {"score": e.weight, "in_graph": e.in_circuit} for e in circuit.edges
@@ -339,6 +341,11 @@ def edge_json(graph: nx.DiGraph) -> dict[str, Any]:
     if not isinstance(cfg, Mapping) or not isinstance(edges, Mapping):
         raise InputError(
             "this graph does not record its model's edges; give one returned by composition_graph"
+        )
+    if cfg.get("mixers"):
+        raise InputError(
+            f"EAP-IG's format has no node such as {cfg['mixers'][0]}, which mixes positions "
+            "without heads; write .json or .graphml instead"
         )
     wiring = Wiring(
         n_layers=cfg["n_layers"],

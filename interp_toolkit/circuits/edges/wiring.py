@@ -4,16 +4,17 @@ Writers to the residual stream are `input`, the heads `a{layer}.h{head}` and the
 (experts included); its readers are the heads, each by three channels, the MLPs and `logits`. An
 edge joins a writer to each later reader: `input->m0`, `a0.h1->a1.h0<k>`, `m0->logits`. Query heads
 that share keys and values (grouped attention) have a copy each, so every head has three channels.
-A layer without attention heads (linear attention, convolution, a state-space model) is one writer
-and one reader, `x{layer}`, which EAP-IG does not have.
+What mixes positions without attention heads (linear attention, convolution, a state-space model),
+in their place or beside them, is one writer and one reader, `x{layer}`, which EAP-IG does not have;
+so is attention whose heads cannot be taken apart.
 Source: Hanna, Pezzelle & Belinkov 2024, "Have Faith in Faithfulness", arXiv 2403.17806.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -70,7 +71,7 @@ class Stage:
     """A step of the forward pass: readers that read the same residual stream.
 
     Attributes:
-        kind: "attention", "mixer" (a layer without heads), "mlp" or "logits".
+        kind: "attention", "mixer" (in place of heads, or beside them), "mlp" or "logits".
         layer: layer of the block; the number of blocks for "logits".
         n_sources: number of writers that it reads, the first in the order of the pass.
     """
@@ -88,7 +89,9 @@ class Wiring:
         n_layers, n_heads, d_model: sizes.
         mlps: whether each layer has an MLP.
         parallel: whether MLPs read what attention of the same layer reads, not what it writes.
-        mixers: layers without attention heads.
+        mixers: layers with a mixer in place of attention heads.
+        beside: layers with a mixer beside attention heads.
+        whole: mixers that are attention -> why its heads are one node.
     """
 
     n_layers: int
@@ -97,6 +100,8 @@ class Wiring:
     mlps: Sequence[bool]
     parallel: bool
     mixers: Collection[int] = ()
+    beside: Collection[int] = ()
+    whole: Mapping[int, str] = field(default_factory=dict)
 
     @cached_property
     def writers(self) -> tuple[Node, ...]:
@@ -104,6 +109,7 @@ class Wiring:
         nodes = [Node("input")]
         for layer in range(self.n_layers):
             nodes += self._mixing(layer)
+            nodes += [Node("mixer", layer)] if layer in self.beside else []
             nodes += [Node("mlp", layer)] if self.mlps[layer] else []
         return tuple(nodes)
 
@@ -128,6 +134,9 @@ class Wiring:
             stages.append(Stage(kind, layer, written))
             readable = written
             written += len(self._mixing(layer))
+            if layer in self.beside:
+                stages.append(Stage("mixer", layer, readable))
+                written += 1
             if self.mlps[layer]:
                 stages.append(Stage("mlp", layer, readable if self.parallel else written))
                 written += 1
@@ -142,7 +151,9 @@ class Wiring:
         """The nodes that read at a stage."""
         if stage.kind == "logits":
             return [Node("logits")]
-        return [Node("mlp", stage.layer)] if stage.kind == "mlp" else self._mixing(stage.layer)
+        if stage.kind == "attention":
+            return self._mixing(stage.layer)
+        return [Node(stage.kind, stage.layer)]
 
     @cached_property
     def edges(self) -> tuple[Edge, ...]:
@@ -197,13 +208,16 @@ class Wiring:
 
     def beside_attention(self, stage: Stage) -> bool:
         """Whether a stage reads what attention of its layer reads, not what it writes."""
+        if stage.kind == "mixer":
+            return stage.layer in self.beside
         return stage.kind == "mlp" and self.parallel
 
     def written_before(self, stage: int) -> int:
-        """The number of writers before a stage; in parallel blocks the MLP reads fewer."""
+        """The number of writers before a stage; one beside attention reads fewer."""
         begun = self.stages[stage]
-        beside = len(self._mixing(begun.layer)) if self.beside_attention(begun) else 0
-        return begun.n_sources + beside
+        if not self.beside_attention(begun):
+            return begun.n_sources
+        return self.index[self.nodes(begun)[0]]
 
     def stage_of(self, edge: Edge) -> int:
         """The stage at which an edge is read."""

@@ -32,6 +32,7 @@ from interp_toolkit.models.transformer.transformer import Transformer
 
 FREE = "no hooks before the checks"
 THERE = "all hook points exist"
+RUNS = "the model runs with hooks"
 
 
 def hooks_on(points: Mapping[str, Any]) -> dict[str, int]:

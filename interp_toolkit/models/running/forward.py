@@ -80,6 +80,11 @@ def by_head(value: Tensor, n_heads: int) -> Float[Tensor, "row pos head d"]:
     return value.reshape(*value.shape[:2], n_heads, -1)
 
 
+def is_latent(attention: Any) -> bool:
+    """Whether a bridge's attention computes keys and values from latents (DeepSeek, GLM 5)."""
+    return "kv_b_proj" in getattr(attention, "_modules", ())
+
+
 Form = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]
 
 
@@ -94,7 +99,7 @@ def _forms(model: Model) -> dict[int, Form]:
     forms: dict[int, Form] = {}
     for block in getattr(model, "blocks", ()):
         attn = getattr(block, "_modules", {}).get("attn")
-        if "mla" not in type(attn).__name__.lower():
+        if not is_latent(attn):
             continue
         n_heads = int(cast("Any", model).cfg.n_heads)
         split: Form = (

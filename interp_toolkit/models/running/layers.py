@@ -6,14 +6,16 @@ sum over heads, rotary positions of any kind, windows, attention sinks, gates, e
 multipliers are whatever the model does.
 
 A layer's attention is taken apart at four hook points: queries, keys and values, each as late in
-the module as an edit of one head changes nothing but that head, and `hook_z`. Where several query
-heads share keys and values (grouped attention), each has a copy of its own: if these differ, the
-module runs once for each member of the groups.
+the module as an edit of one head changes nothing but that head, and `hook_z`. A gate that a head
+computes from the residual stream (Afmoe, Laguna) is read with its query. Where several query heads
+share keys and values (grouped attention), each has a copy of its own: if these differ, the module
+runs once for each member of the groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -23,6 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model, sizes
 from interp_toolkit.models.running.forward import (
     StopForwardError,
     by_head,
@@ -32,6 +35,8 @@ from interp_toolkit.models.running.forward import (
 )
 from interp_toolkit.models.running.hooks import hook_points, store_in
 from interp_toolkit.models.running.restart import can_restart, run_from
+from interp_toolkit.models.weights.precision import agrees
+from interp_toolkit.state import once
 
 Stream = Float[Tensor, "row pos d_model"]
 #: queries (with a head's gate, if it has one), keys and values of every query head
@@ -43,10 +48,11 @@ Projected = tuple[
 
 #: hook points of queries, keys and values, the earliest in the module first
 _CHANNELS: Mapping[str, tuple[str, ...]] = {
-    "queries": ("hook_q", "hook_q_normed", "hook_rot_q"),
-    "keys": ("hook_k", "hook_k_normed", "hook_rot_k"),
+    "queries": ("hook_q", "hook_q_normed", "q_norm.hook_out", "hook_rot_q"),
+    "keys": ("hook_k", "hook_k_normed", "k_norm.hook_out", "hook_rot_k"),
     "values": ("hook_v",),
 }
+_GATE = "gate.hook_out"
 
 
 @dataclass(frozen=True)
@@ -54,23 +60,59 @@ class LayerParts:
     """What a layer consists of.
 
     Attributes:
-        heads: whether it has attention heads; else one mixer moves information between positions.
-        mlp: whether it has an MLP (or experts) apart from that.
-        middle: the hook point of the residual stream behind the mixer.
+        heads: whether it has attention heads whose outputs are added to the residual stream.
+        mixer: whether something else moves information between positions, beside the heads
+            (Falcon-H1) or in their place.
+        mlp: whether it has an MLP (or experts) apart from these.
+        middle: the hook point of the residual stream behind heads and mixer; None if the MLP is
+            beside them.
+        factor: what `hook_attn_out` is multiplied with before it is added (Falcon-H1).
     """
 
     heads: bool
+    mixer: bool
     mlp: bool
-    middle: str
+    middle: str | None
+    factor: float = 1.0
 
 
-def layer_parts(fires: Collection[str], layer: int) -> LayerParts:
-    """What a layer consists of, from the names of the hook points that fire in a pass."""
-    block = f"blocks.{layer}"
-    heads = f"{block}.attn.hook_z" in fires and f"{block}.hook_attn_out" in fires
-    middle, mlp = f"{block}.hook_resid_mid", f"{block}.hook_mlp_out" in fires
-    mlp = mlp and (heads or middle in fires)  # else the layer is one part
-    return LayerParts(heads, mlp, middle if mlp else f"{block}.hook_resid_post")
+@once
+@torch.no_grad()
+def layer_parts(model: Model) -> tuple[LayerParts, ...]:
+    """What each layer consists of, as a pass on a few tokens shows."""
+    (n_layers,) = sizes(model, "n_layers")
+    points, values = hook_points(model), dict[str, Tensor]()
+    hooks = ["hook_resid_pre", "attn.hook_z", "hook_attn_out", "hook_resid_mid", "hook_mlp_out"]
+    names = [f"blocks.{n}.{hook}" for n in range(n_layers) for hook in hooks]
+    at = [(points[name], store_in(values, name)) for name in names if name in points]
+    run(model, probe_tokens(model), at)
+    parts = []
+    for n in range(n_layers):
+        before, z, out, middle, mlp_out = (values.get(f"blocks.{n}.{hook}") for hook in hooks)
+        heads, mlp = z is not None and out is not None, mlp_out is not None
+        mlp = mlp and (heads or middle is not None)  # else the layer is one part
+        behind = None if middle is None else f"blocks.{n}.hook_resid_mid"
+        behind = behind if mlp else f"blocks.{n}.hook_resid_post"
+        mixer, factor = not heads, 1.0
+        if before is not None and out is not None and middle is not None:
+            mixer = not agrees(before + out, middle)
+            if mixer:
+                factor = _factor(model, f"blocks.{n}", out, middle)
+        heads = heads and factor != 0
+        parts.append(LayerParts(heads, mixer or not heads, mlp, behind, factor))
+    return tuple(parts)
+
+
+def _factor(model: Model, block: str, out: Tensor, middle: Tensor) -> float:
+    """The factor with which heads' outputs are added to the residual stream; 0 if they are not."""
+    points, without = hook_points(model), dict[str, Tensor]()
+    name = f"{block}.hook_resid_mid"
+    zeroed = (points[f"{block}.hook_attn_out"], lambda value, hook: torch.zeros_like(value))
+    run(model, probe_tokens(model), [zeroed, (points[name], store_in(without, name))])
+    added, out = (middle - without[name]).double(), out.double()
+    factor = float((added * out).sum() / out.square().sum().clamp_min(1e-300))
+    fits = agrees(without[name] + factor * out, middle, middle.dtype)
+    return (1.0 if math.isclose(factor, 1, rel_tol=1e-3) else factor) if fits else 0.0
 
 
 class ModelLayers:
@@ -161,13 +203,23 @@ class ModelLayers:
         n_probe = probe_tokens(self.model).shape[1]
         return next((n for n in range(n_probe, 1, -1) if n not in heads), n_probe)
 
+    @cached_property
+    def _parts(self) -> tuple[LayerParts, ...]:
+        return layer_parts(self.model)
+
     def parts(self, layer: int) -> LayerParts:
         """What a layer consists of."""
-        return layer_parts(self.probe, layer)
+        return self._parts[layer]
 
-    def mixed(self, layer: int, x: Stream) -> Stream:
-        """What a layer without attention heads adds to the residual stream before its MLP."""
-        return self.read(layer, x, [self.parts(layer).middle])[0] - x
+    def mixed(self, layer: int, x: Stream, *, heads: bool) -> Stream:
+        """What a layer adds to the residual stream before its MLP, with its heads or without."""
+        middle, out = self.parts(layer).middle, f"blocks.{layer}.hook_attn_out"
+        if middle is None:
+            return self.read(layer, x, [out])[0]
+        if heads or not self.parts(layer).heads:
+            return self.read(layer, x, [middle])[0] - x
+        after, of_heads = self.read(layer, x, [middle, out])
+        return after - x - self.parts(layer).factor * of_heads
 
     def mlp(self, layer: int, x: Stream) -> Stream:
         """What a layer's MLP adds, given the residual stream that it reads."""
@@ -180,6 +232,7 @@ class ModelLayers:
         """How the MLP of each layer is given its input."""
         return {n: self._mlp_edit(n) for n in range(self.n_layers) if self.parts(n).mlp}
 
+    @torch.no_grad()
     def _mlp_edit(self, layer: int) -> Callable[[Stream], dict[str, Callable[[Tensor], Tensor]]]:
         block, fires = f"blocks.{layer}", self.probe
         if f"{block}.hook_resid_mid" not in fires:  # beside attention
@@ -198,51 +251,62 @@ class ModelLayers:
                 return way
         raise InputError(f"the MLP of layer {layer} cannot be run alone")
 
+    @torch.no_grad()
     def attention(self, layer: int) -> LayerAttention:
         """The attention of a layer, by head.
 
         Raises InputError if its heads cannot be edited one by one.
         """
-        z = self._site(f"blocks.{layer}.attn.hook_z")
+        z = self._site(layer, "hook_z")
         sites = []
         for what, names in _CHANNELS.items():
-            here = (self._site(f"blocks.{layer}.attn.{name}", names[0]) for name in names)
+            here = (self._site(layer, name, names[0]) for name in names)
             site = next((s for s in here if s is not None and self._apart(layer, s)), None)
             if z is None or site is None:
                 raise InputError(f"the {what} of single heads in layer {layer} cannot be edited")
             sites.append(site)
         assert z is not None
-        return LayerAttention(self, layer, (sites[0], sites[1], sites[2]), z)
+        gate = self._site(layer, _GATE)
+        gate = gate if gate is not None and self._apart(layer, gate) else None
+        attention = LayerAttention(self, layer, (sites[0], sites[1], sites[2]), z, gate)
+        x = self.probe[f"blocks.{layer}.hook_resid_pre"]
+        if not agrees(attention.z(*attention.projected(x)), z.heads(self.probe[z.name])):
+            raise InputError(
+                f"the heads of layer {layer} read the residual stream by more than queries, keys "
+                "and values"
+            )
+        return attention
 
-    def _site(self, name: str, like: str | None = None) -> HeadSite | None:
+    def _site(self, layer: int, name: str, like: str | None = None) -> HeadSite | None:
         """Where the heads are in a hook point's value; None if it does not fire or has none.
 
         Args:
-            name: the hook point.
-            like: a hook point of the same attention that tells the number of heads, if this one
-                has them in one axis.
+            layer: the layer.
+            name: the hook point in its attention.
+            like: one that tells the number of heads, if this one has them in one axis.
         """
-        value = self.probe.get(name)
+        full = f"blocks.{layer}.attn.{name}"
+        value = self.probe.get(full)
         if value is None:
             return None
         first = value.ndim == 4 and value.shape[1] != self._n_probe
-        if name.endswith("hook_z"):
+        if name in ("hook_z", _GATE):
             n = self.n_heads  # whatever its shape says: latent attention's is exchanged
         elif value.ndim == 4:
             n = value.shape[1 if first else 2]
         else:
-            shown = self._site(f"{name.rpartition('.')[0]}.{like}")
+            shown = None if like in (None, name) else self._site(layer, str(like))
             n = self.n_heads if shown is None else shown.n_heads
         n = min(n, self.n_heads)
         size = value[0].numel() // self._n_probe
-        return None if size % n or self.n_heads % n else HeadSite(name, n, heads_first=first)
+        return None if size % n or self.n_heads % n else HeadSite(full, n, heads_first=first)
 
     def _apart(self, layer: int, site: HeadSite) -> bool:
         """Whether an edit of one head at this hook point changes that head's output alone.
 
         A head that writes nothing (pruned) shows nothing: other heads are then edited.
         """
-        fires, z_site = self.probe, self._site(f"blocks.{layer}.attn.hook_z")
+        fires, z_site = self.probe, self._site(layer, "hook_z")
         assert z_site is not None
         before, parts = z_site.heads(fires[z_site.name]), site.heads(fires[site.name])
         shown = False
@@ -297,21 +361,24 @@ class LayerAttention:
         layer: the layer.
         sites: the hook points of queries, keys and values.
         z_site: that of the heads' outputs.
+        gate: that of gates that are computed from the residual stream; None without them.
     """
 
     layers: ModelLayers
     layer: int
     sites: tuple[HeadSite, HeadSite, HeadSite]
     z_site: HeadSite
+    gate: HeadSite | None = None
 
     def projected(self, x: Stream) -> Projected:
-        """Queries, keys and values of every query head, for a residual stream."""
-        values = self.layers.read(self.layer, x, [site.name for site in self.sites])
-        q, k, v = (
+        """Queries (and gates), keys and values of every query head, for a residual stream."""
+        sites = [*self.sites, *([self.gate] if self.gate else [])]
+        values = self.layers.read(self.layer, x, [site.name for site in sites])
+        q, k, v, *gates = (
             site.heads(value).repeat_interleave(self.layers.n_heads // site.n_heads, dim=2)
-            for site, value in zip(self.sites, values, strict=True)
+            for site, value in zip(sites, values, strict=True)
         )
-        return q, k, v
+        return torch.cat([q, *gates], dim=-1), k, v
 
     def z(self, q: Tensor, k: Tensor, v: Tensor) -> Float[Tensor, "row pos head d_value"]:
         """The heads' outputs before the output projection, from such queries, keys and values."""
@@ -340,6 +407,10 @@ class LayerAttention:
         edits: dict[str, Callable[[Tensor], Tensor]] = {}
         for site, (x, shared) in zip(self.sites, copies, strict=True):
             of_member = torch.cat([x[:, :, m % shared :: shared] for m in range(members)])
+            if self.gate is not None and site is self.sites[0]:  # behind each query
+                d_gate = self.gate.heads(self.layers.probe[self.gate.name]).shape[-1]
+                edits[self.gate.name] = partial(self.gate.put, of_member[..., -d_gate:])
+                of_member = of_member[..., :-d_gate]
             edits[site.name] = partial(site.put, of_member)
         empty = q.new_zeros(rows * members, q.shape[1], int(self.layers.model.cfg.d_model))
         return members, list(self.layers.read(self.layer, empty, [name], edits)[0].chunk(members))

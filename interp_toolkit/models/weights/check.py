@@ -26,6 +26,7 @@ from interp_toolkit.errors import InputError, a_kind
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import by_head, probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points, layer_of, store_in
+from interp_toolkit.models.running.layers import layer_parts
 from interp_toolkit.models.weights import read
 from interp_toolkit.models.weights.parts import (
     LayerWeights,
@@ -79,6 +80,7 @@ def check(model: Model) -> tuple[Problems, Scales, dict[int, read.Variant]]:
         ("unembedding", -1, partial(_check_unembedding, model, activations, logits)),
     ]
     for layer in range(int(model.cfg.n_layers)):
+        tests.append(("added", layer, partial(_added, model, layer, activations)))
         tests.append(("outputs", layer, partial(_check_outputs, model, layer, activations)))
         tests.append(("ov", layer, partial(_check_ov, model, layer, activations)))
         attention = partial(_check_attention, model, layer, activations, variants)
@@ -132,6 +134,15 @@ def _embedding_scale(model: Model, tokens: Tensor, activations: Activations) -> 
     scale = _multiplier(embedded, residual, math.sqrt(int(model.cfg.d_model)))
     _agree("the embedding", residual, embedded * scale)
     return scale
+
+
+def _added(model: Model, layer: int, activations: Activations) -> float:
+    """What attention's output is multiplied with before it is added (Falcon-H1)."""
+    names = (f"blocks.{layer}.hook_{name}" for name in ("resid_pre", "attn_out", "resid_mid"))
+    before, out, middle = (activations.get(name) for name in names)
+    if before is None or out is None or middle is None or agrees(before + out, middle):
+        return 1.0
+    return layer_parts(model)[layer].factor or 1.0
 
 
 def _check_outputs(model: Model, layer: int, activations: Activations) -> float:

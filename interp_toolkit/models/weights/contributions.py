@@ -19,8 +19,7 @@ from torch import Tensor
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
-from interp_toolkit.models.running.forward import fired
-from interp_toolkit.models.running.layers import layer_parts
+from interp_toolkit.models.running.layers import LayerParts, layer_parts
 from interp_toolkit.models.running.streaming import ActivationBatch, activations
 from interp_toolkit.models.weights.parts import OutputWeights
 from interp_toolkit.models.weights.precision import agrees
@@ -99,9 +98,14 @@ def head_outputs(
         written = w.post_norm.of_part(written, scale[:, None])
         bias = w.post_norm.of_part(bias, scale)
         bias = bias if w.post_norm.b is None else bias + w.post_norm.b
-    if not agrees(written.sum(1) + bias, out):
+    if not agrees(written.sum(1) + bias, w.factor * out):
         raise InputError(f"the heads of layer {layer} do not sum to its attention output")
     return written, bias
+
+
+def _middle(parts: LayerParts) -> list[str]:
+    """The hook point behind a layer's mixer, if it has one."""
+    return [parts.middle] if parts.mixer and parts.middle is not None else []
 
 
 class ResidualPart(NamedTuple):
@@ -131,13 +135,12 @@ class ResidualParts:
     def __init__(self, model: Model, view: ModelWeights):
         before = [f"blocks.{layer}.hook_resid_pre" for layer in range(view.n_layers)]
         self.streams = [*before, f"blocks.{view.n_layers - 1}.hook_resid_post"]
-        self._view, fires = view, fired(model)
-        self._parts = [layer_parts(fires, layer) for layer in range(view.n_layers)]
+        self._view, self._parts = view, layer_parts(model)
         self._heads = {n: summands(view, n) for n, parts in enumerate(self._parts) if parts.heads}
         read = [
             hook
             for n, parts in enumerate(self._parts)
-            for hook in (head_hooks(n) if parts.heads else [parts.middle])
+            for hook in [*(head_hooks(n) if parts.heads else []), *_middle(parts)]
         ]
         self.hooks = list(dict.fromkeys([*self.streams, *read]))
 
@@ -189,9 +192,9 @@ class ResidualParts:
                     yield ResidualPart(head_name(layer, head), "head", layer, head), written
                 if bool(bias.any()):
                     yield ResidualPart(f"attention bias {layer}", "bias", layer), bias
-                mixed = batch[head_hooks(layer)[1]]
-            else:
-                mixed = batch[self._parts[layer].middle] - before
-                yield ResidualPart(f"Mixer {layer}", "mixer", layer), mixed
+                before = before + self._heads[layer].factor * batch[head_hooks(layer)[1]]
+            for middle in _middle(self._parts[layer]):
+                yield ResidualPart(f"Mixer {layer}", "mixer", layer), batch[middle] - before
+                before = batch[middle]
             if self._parts[layer].mlp:
-                yield ResidualPart(f"MLP {layer}", "mlp", layer), after - before - mixed
+                yield ResidualPart(f"MLP {layer}", "mlp", layer), after - before

@@ -79,12 +79,15 @@ class OutputWeights(ShortRepr):
         post_norm: the norm after the sum over heads (usually kind None).
         residual_norm: the norm after the addition to the residual stream, which then is
             `residual_norm(x + attn_out)` (BERT, with no norm before the layer); usually kind None.
+        factor: what the model multiplies `hook_attn_out` with before it adds it (Falcon-H1);
+            included in W_O and b_O.
     """
 
     W_O: Float[Tensor, "head d_head d_model"]
     b_O: Float[Tensor, " d_model"]
     post_norm: NormWeights
     residual_norm: NormWeights = field(default_factory=lambda: NormWeights(None))
+    factor: float = 1.0
 
     @property
     def additive(self) -> bool:

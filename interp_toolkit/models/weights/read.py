@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.running.forward import device_of
+from interp_toolkit.models.running.forward import device_of, is_latent
 from interp_toolkit.models.weights.parts import (
     Direction,
     LayerWeights,
@@ -228,7 +228,7 @@ def _output_matrix(attn: Any) -> Tensor | None:
 
     TransformerLens gives it the shape that `d_head` asks for, which is not that of the values.
     """
-    if "mla" not in type(attn).__name__.lower():
+    if not is_latent(attn):
         return None
     inner = getattr(attn._modules.get("o"), "original_component", None)
     return read_tensor(inner, "weight", "the output projection").T
@@ -238,7 +238,7 @@ def _output_matrix(attn: Any) -> Tensor | None:
 def ov(model: Any, layer: int) -> OVWeights:
     """The value and output weights of a layer, unchecked."""
     cfg, block, attn = model.cfg, model.blocks[layer], _attention(model, layer)
-    if "mla" in type(attn).__name__.lower():
+    if is_latent(attn):
         _refuse_attention(attn, cfg, layer)
     W_V, b_V = _projection(attn, cfg, layer, "V")
     return OVWeights(
@@ -326,10 +326,9 @@ def positive(value: Any) -> float | None:
 
 def _refuse_attention(attn: Any, cfg: Any, layer: int) -> None:
     """Raise InputError, naming the feature, for attention that is more than scores and values."""
-    kind = type(attn).__name__.lower()
     positions = getattr(cfg, "positional_embedding_type", "standard")
     reasons = {
-        "multi-head latent attention": "mla" in kind,
+        "multi-head latent attention": is_latent(attn),
         f"{positions} positions": positions not in ("standard", "none", "rotary", "alibi"),
         "clipped queries and keys": getattr(cfg, "clip_qkv", None) is not None,
     }

@@ -170,11 +170,14 @@ class ModelWeights:
         return replace(w, W_out=W_out, b_out=b_out)
 
     def _branch(self, w: Branch, layer: int) -> Branch:
-        """Attention weights with the layer's multiplier."""
-        if ("outputs", layer) not in self._scales:
+        """Attention weights with the layer's multipliers."""
+        factor = self._scales.get(("added", layer), 1.0)
+        scale = factor * self._scales.get(("outputs", layer), 1.0)
+        if scale == factor == 1.0:
             return w
-        W_O, b_O = (self._scaled("outputs", x, layer) for x in (w.W_O, w.b_O))
-        return replace(w, W_O=W_O, b_O=b_O)
+        if w.post_norm.kind is not None:
+            raise InputError(f"layer {layer} multiplies the output of a norm, which no view holds")
+        return replace(w, W_O=w.W_O * scale, b_O=w.b_O * scale, factor=factor)
 
     def _scaled(self, part: str, x: Tensor, layer: int = -1) -> Tensor:
         scale = self._scales.get((part, layer))

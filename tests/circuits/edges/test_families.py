@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+import interp_toolkit as it
 from interp_toolkit import load
+from interp_toolkit.circuits.edges.graph import edge_json
 from interp_toolkit.circuits.edges.passes.attribution import attribute
 from interp_toolkit.circuits.edges.passes.edge_ablation import SubcircuitPass
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
@@ -34,8 +36,16 @@ MIDDLE = {
     "Gemma3": "pre_feedforward_layernorm",
     "Olmo2": "mlp",
     "Cohere": None,
+    "Afmoe": "pre_mlp_layernorm",
+    "Laguna": "post_attention_layernorm",
+    "FalconH1": "pre_ff_layernorm",
+    "MiniMaxM2": "post_attention_layernorm",
 }
-ELSEWHERE = ("GPTNeo", "GPTJ", "OPT", "Bloom", "DeepseekV3", "Qwen3Next", "Lfm2", "Mamba")
+GATES = ("gate_proj", "g_proj")  # computed from what the queries read
+ELSEWHERE = (
+    *("GPTNeo", "GPTJ", "OPT", "Bloom", "DeepseekV3", "Qwen3Next", "Lfm2", "Mamba", "GlmMoeDsa"),
+    *("OlmoHybrid", "BitNet", "Jamba", "NemotronH"),
+)
 
 
 @functools.cache
@@ -152,8 +162,9 @@ def test_an_edge_between_heads_is_the_replaced_input_of_one_projection(family, c
     with torch.no_grad():
         x = read + after - before
         x = x if family == "Olmo2" else second.input_layernorm(x)
-    projection = getattr(reading, f"{channel}_proj")
-    (altered,) = seen(original, tokens, [reading.o_proj], [(projection, "input", lambda old: x)])
+    gates = [getattr(reading, name) for name in GATES if channel == "q" and hasattr(reading, name)]
+    reads = [(p, "input", lambda old: x) for p in [getattr(reading, f"{channel}_proj"), *gates]]
+    (altered,) = seen(original, tokens, [reading.o_proj], reads)
     truth = logits_of(original, tokens, [(reading.o_proj, "input", put(own, altered))])
     edge = Edge(source, target, channel)
     assert (truth - whole.logits).abs().max() > 1e-4
@@ -184,6 +195,32 @@ def test_layers_without_heads_are_one_node():
     names = {node.name for node in engine.wiring.writers}
     assert {"x0", "m0", "a1.h0", "m1"} <= names
     assert "a0.h0" not in names
+
+
+def test_a_mixer_beside_heads_is_a_node_of_its_own():
+    original, engine, tokens, whole, other, corrupted = case("FalconH1")
+    projection = original.model.layers[0].mamba.out_proj
+    (z,) = seen(original, corrupted, [projection])
+    truth = logits_of(original, tokens, [(projection, "input", lambda old: z)])
+    assert (truth - whole.logits).abs().max() > 1e-3
+    close(engine.without(whole, other.trace.writes, Node("mixer", 0)), truth)
+    middle = original.model.layers[0].pre_ff_layernorm
+    (plain,) = seen(original, tokens, [middle])
+    (moved,) = seen(original, tokens, [middle], [(projection, "input", lambda old: z)])
+    alone = [(middle, "input", lambda old: moved)]
+    assert (moved - plain).abs().max() > 1e-3
+    edge = Edge(Node("mixer", 0), Node("mlp", 0))
+    close(engine.logits(whole, other.trace.writes, [edge]), logits_of(original, tokens, alone))
+
+
+def test_heads_that_cannot_be_taken_apart_are_one_node_and_told():
+    _, engine, *_ = case("BitNet")  # a norm over all heads' values
+    assert {node.name for node in engine.wiring.writers} == {"input", "x0", "m0", "x1", "m1"}
+    assert set(engine.wiring.whole) == {0, 1}
+    finding = it.analyze(engine._model, "circuit", effort="quick")
+    assert sum("x0" in note or "x1" in note for note in finding.notes) == 2
+    with pytest.raises(InputError):
+        edge_json(finding.network)
 
 
 @pytest.mark.parametrize("family", ["Gemma3", "DeepseekV3", "Lfm2"])

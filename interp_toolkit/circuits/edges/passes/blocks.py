@@ -8,7 +8,7 @@ the residual stream: with the output bias, and behind a norm where there is one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -161,16 +161,31 @@ class Blocks:
     Raises InputError for layers that normalize the residual stream behind each addition (BERT), and
     for a part that neither the weights nor the modules give.
 
+    Args:
+        model: the model.
+        view: its weights.
+        by_modules: whether to leave the view of the weights aside.
+        whole: layer -> why its attention is taken as one node.
+
     Attributes:
         view: the view of the weights.
         d_vocab: number of logits.
         normed: layers with a norm behind the sum over heads.
+        whole: layer -> why its attention is one node, `x{layer}`, instead of heads.
         wiring: the nodes and edges.
     """
 
-    def __init__(self, model: Any, view: ModelWeights | None = None, *, by_modules: bool = False):
+    def __init__(
+        self,
+        model: Any,
+        view: ModelWeights | None = None,
+        *,
+        by_modules: bool = False,
+        whole: Mapping[int, str] | None = None,
+    ):
         view = weights(model) if view is None else view
-        self._model, self.view = model, view
+        self._model, self.view, self.whole = model, view, dict(whole or {})
+        self.by_modules = by_modules
         self.d_vocab = int(getattr(model.cfg, "d_vocab_out", 0) or view.d_vocab)
         self._heads: dict[int, _Heads] = {}
         self._out: dict[int, OutputWeights] = {}
@@ -185,6 +200,8 @@ class Blocks:
             mlps=tuple(self._read_mlp(layer, None if by_modules else view) for layer in layers),
             parallel=bool(getattr(model.cfg, "parallel_attn_mlp", False)),
             mixers=frozenset(layers) - self._heads.keys(),
+            beside=frozenset(layer for layer in self._heads if self._mixer_beside(layer)),
+            whole=self.whole,
         )
         self.normed = {n for n, w in self._out.items() if w.post_norm.kind is not None}
         self._unembed = None if by_modules else _unembedding(view)
@@ -195,18 +212,25 @@ class Blocks:
         return ModelLayers(self._model)
 
     def _read_attention(self, layer: int, view: ModelWeights, w: LayerWeights | None) -> None:
-        if w is not None:
+        if w is not None and layer not in self.whole:
             self._heads[layer], self._out[layer] = _WeightHeads(w), w
-        elif self._layers.parts(layer).heads:
-            self._heads[layer] = _ModuleHeads(self._layers.attention(layer))
-            self._out[layer] = _wide(view.outputs(layer))
-        else:
-            return
-        if self._out[layer].residual_norm.kind is not None:
-            raise InputError(
-                f"layer {layer} normalizes the residual stream after each addition, so a node's "
-                "input is not the sum of earlier outputs and edges cannot be ablated"
-            )
+            _refuse_residual_norm(w, layer)
+        elif self._layers.parts(layer).heads and layer not in self.whole:
+            try:
+                out = _wide(view.outputs(layer))
+                _refuse_residual_norm(out, layer)
+                self._heads[layer] = _ModuleHeads(self._layers.attention(layer))
+            except _NotAddedError:
+                raise
+            except InputError as error:
+                self.whole[layer] = str(error)
+            else:
+                self._out[layer] = out
+
+    def _mixer_beside(self, layer: int) -> bool:
+        """Whether something else in a layer with heads moves information between positions."""
+        by_modules = isinstance(self._heads[layer], _ModuleHeads)
+        return by_modules and self._layers.parts(layer).mixer
 
     def _read_mlp(self, layer: int, view: ModelWeights | None) -> bool:
         """Whether a layer has an MLP; its weights are kept where the view gives them."""
@@ -300,7 +324,8 @@ class Blocks:
         """The output of an MLP, its output bias included, or of a layer's mixer."""
         x = x if change is None else x + change.delta[0]
         if stage.kind == "mixer":
-            return at_least_single(self._layers.mixed(stage.layer, x))
+            whole = stage.layer in self.whole
+            return at_least_single(self._layers.mixed(stage.layer, x, heads=whole))
         w = self._mlps.get(stage.layer)
         if w is None:
             return at_least_single(self._layers.mlp(stage.layer, x))
@@ -319,6 +344,18 @@ class Blocks:
             return at_least_single(self._layers.logits(x))
         w = self._unembed
         return soft_capped(w.norm(x) @ w.W_U + w.b_U, w.cap)
+
+
+class _NotAddedError(InputError):
+    """The residual stream is not a sum of the nodes' outputs."""
+
+
+def _refuse_residual_norm(w: OutputWeights, layer: int) -> None:
+    if w.residual_norm.kind is not None:
+        raise _NotAddedError(
+            f"layer {layer} normalizes the residual stream after each addition, so a node's "
+            "input is not the sum of earlier outputs and edges cannot be ablated"
+        )
 
 
 def _layer(view: ModelWeights, layer: int) -> LayerWeights | None:

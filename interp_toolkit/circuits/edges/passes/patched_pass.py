@@ -33,7 +33,7 @@ from interp_toolkit.circuits.edges.passes.blocks import Blocks, Change
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Node, Stage, Wiring
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import StopForwardError, probe_tokens, run
-from interp_toolkit.models.running.hooks import hook_points
+from interp_toolkit.models.running.hooks import has_hooks, hook_points
 from interp_toolkit.models.running.layers import Projected
 from interp_toolkit.models.weights.precision import agrees, at_least_single
 from interp_toolkit.models.weights.view import ModelWeights
@@ -297,40 +297,50 @@ class PatchedModel:
         """
         if tokens.shape[1] <= self._checked:
             return
-        try:
-            self._check(tokens)
-        except InputError:
-            self.blocks = Blocks(self._model, self.blocks.view, by_modules=True)
-            self._check(tokens)
+        while (wrong := self._wrong(tokens)) is not None:
+            layer, reason = wrong
+            view, whole = self.blocks.view, self.blocks.whole
+            if not self.blocks.by_modules:
+                self.blocks = Blocks(self._model, view, by_modules=True)
+            elif layer in self.wiring.mixers or layer == self.wiring.n_layers:
+                raise InputError(f"{reason}, so its edges cannot be ablated{self._hooked()}")
+            else:
+                self.blocks = Blocks(
+                    self._model, view, by_modules=True, whole={**whole, layer: reason}
+                )
         self._checked = tokens.shape[1]
 
-    def _check(self, tokens: Int[Tensor, "row pos"]) -> None:
-        """Raise InputError if the engine's logits are not the model's own."""
+    def _hooked(self) -> str:
+        hooked = any(map(has_hooks, self._model.modules()))
+        return "; hooks are attached to this model: remove them if they change it" if hooked else ""
+
+    def _wrong(self, tokens: Int[Tensor, "row pos"]) -> tuple[int, str] | None:
+        """The first layer whose output is not the model's own, and what is wrong; else None."""
         whole = self.whole(tokens)
         for i, stage in enumerate(self.wiring.stages):
-            if stage.kind not in ("attention", "mixer"):
+            if stage.kind == "mlp" or self.wiring.beside_attention(stage):
                 continue
-            actual = self._residual(tokens, stage.layer)
-            if not agrees(whole.trace.totals[i], actual):
-                raise InputError(
-                    f"the output of layer {stage.layer - 1} is not the sum of its parts, so its "
-                    "edges cannot be ablated"
-                )
+            if not agrees(whole.trace.totals[i], self._residual(tokens, stage.layer)):
+                return stage.layer - 1, f"layer {stage.layer - 1} is not the sum of its parts"
+        last = self.wiring.n_layers
         logits = run(self._model, tokens)
         terms = self.blocks.largest_logit(whole.trace.totals[-1])
         if logits is None or not agrees(whole.logits, logits, summed=terms):
-            raise InputError(
-                f"the logits of this {type(self._model).__name__} cannot be computed part by part, "
-                "so its edges cannot be ablated"
+            return (
+                last,
+                f"the logits of this {type(self._model).__name__} are not made of its parts",
             )
+        return None
 
     def embedded(self, tokens: Int[Tensor, "row pos"]) -> Float[Tensor, "row pos d_model"]:
         """The output of the input node."""
         return at_least_single(self._residual(tokens, 0))
 
     def _residual(self, tokens: Tensor, layer: int) -> Tensor:
-        """The model's own residual stream before a layer."""
+        """The model's own residual stream before a layer, or behind the last."""
         name, recorded = f"blocks.{layer}.hook_resid_pre", list[Tensor]()
+        if layer == self.wiring.n_layers:
+            name = f"blocks.{layer - 1}.hook_resid_post"
 
         def keep(value: Any, hook: Any) -> None:
             recorded.append(value.detach().clone())

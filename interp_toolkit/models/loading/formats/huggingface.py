@@ -119,7 +119,7 @@ def load_folder(
             expected = None if compared else _logits(model, model)
             bridge = _bridge(folder, model, trust_remote_code, outer)
             if expected is not None:
-                _check_same(folder, model, expected, _logits(bridge, model))
+                _check_same(folder, model, expected, bridge)
         except InputError:
             raise
         except pickle.UnpicklingError as error:
@@ -147,10 +147,14 @@ def _logits(model: Any, original: Any) -> torch.Tensor | None:
         return None
 
 
-def _check_same(
-    folder: Path, model: Any, expected: torch.Tensor, logits: torch.Tensor | None
-) -> None:
-    """Refuse a bridge whose logits differ from those of the original model."""
+def _check_same(folder: Path, model: Any, expected: torch.Tensor, bridge: Any) -> None:
+    """Refuse a bridge that does not run, or whose logits differ from the original model's."""
+    logits = _logits(bridge, model)
+    if logits is None and "unembed" in bridge._modules:
+        raise InputError(
+            f"{folder}: TransformerLens' bridge to {type(model).__name__} does not run on tokens "
+            "that transformers' own model runs on; try another release"
+        )
     if logits is None or expected.shape != logits.shape:
         return
     difference = float((expected - logits).abs().max() / expected.abs().max().clamp_min(1e-30))
