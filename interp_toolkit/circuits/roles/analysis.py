@@ -21,7 +21,7 @@ from interp_toolkit.circuits.metrics.task import TaskCheck, check_task, task_of
 from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.find import CHECKED, PARKED, Roles, find_roles
 from interp_toolkit.circuits.roles.kinds import KINDS, NAME_MOVER, S_INHIBITION, SUCCESSOR, HeadKind
-from interp_toolkit.circuits.roles.reading import additive, queries_of
+from interp_toolkit.circuits.roles.reading import queries_of, readable
 from interp_toolkit.circuits.roles.result import (
     HeadRole,
     PlainWriter,
@@ -149,7 +149,7 @@ def unfit(model: Any, data: FeatureData | None) -> str | None:
         return "needs rows with answers (--data)"
     try:
         queries_of(prompts_from_data(data, model))
-        additive(weights(model))
+        readable(model, weights(model))
     except InputError as error:
         return str(error)
     return None

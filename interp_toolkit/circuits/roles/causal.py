@@ -215,9 +215,8 @@ def _means_of_others(
 def _put(z: Tensor, hook: Any, *, positions: Tensor, heads: list[int], values: Tensor) -> Tensor:
     edited = z.clone()
     rows = torch.arange(len(z), device=z.device)[:, None]
-    edited[rows, positions.to(z.device)[:, None], torch.tensor(heads, device=z.device)] = values.to(
-        z
-    )
+    values = values[..., : z.shape[-1]].to(z)
+    edited[rows, positions.to(z.device)[:, None], torch.tensor(heads, device=z.device)] = values
     return edited
 
 

@@ -141,10 +141,11 @@ def find_roles(
             for sides in judged.values()
             if sides is not None
             for at in np.ndindex(view.n_layers, view.n_heads)
+            if at[0] not in reading.left_out
         ]
     )
     writers = _writers(heads, means["direct"], means["direct, displaced"], difference)
-    notes = [*_notes(judged)]
+    notes = [*_notes(judged), *reading.left_out.values()]
     if circuits is not None and circuits.note:
         notes.append(circuits.note)
     movers = [Head(h.layer, h.head) for h in heads if h.kind == NAME_MOVER.name and h.named]

@@ -3,21 +3,20 @@
 Each answer of each prompt is one *query*, with the earlier positions of the prompt, which the model
 has read by then.
 
-For each query the pass records every head's attention and `hook_z`, the residual stream before each
-layer and after the last, and for each source position the norm of the head's output if it attended
-there alone. Values are computed from the residual stream by the weights' view. Attention times
-values is compared with the model's own `hook_z`, so that a pattern that the model does not use is
-refused.
+For each query the pass records every head's attention, values and `hook_z`, the residual stream
+before each layer and after the last, and for each source position the norm of the head's output if
+it attended there alone. Attention times values is compared with the model's own `hook_z`; a layer
+where they differ (gates; a norm over all heads' outputs) is left out, as is one without heads.
 
-Direct effects, in logits, are a head's output times the unembedding, through the final norm with
-its scale frozen at its value in the intact pass (centering and weights are linear): the direct
-logit attribution of Wang et al. 2023, "Interpretability in the Wild". Logits are taken before a
-soft cap.
+Direct effects, in logits, are a head's output times the unembedding, through the final norm, and
+one behind attention, with their scales frozen at their values in the intact pass (centering and
+weights are linear): the direct logit attribution of Wang et al. 2023, "Interpretability in the
+Wild". Logits are taken before a soft cap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -33,8 +32,9 @@ from interp_toolkit.circuits.metrics.replacement import hook_z
 from interp_toolkit.circuits.weights.token_scores import read_through
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
-from interp_toolkit.models.running.forward import StopForwardError, run
+from interp_toolkit.models.running.forward import StopForwardError, by_head, run
 from interp_toolkit.models.running.hooks import hook_points
+from interp_toolkit.models.running.layers import layer_parts
 from interp_toolkit.models.running.memory import (
     bytes_per_row,
     itemsize_of,
@@ -42,7 +42,7 @@ from interp_toolkit.models.running.memory import (
     rows_that_fit,
 )
 from interp_toolkit.models.running.restart import entry
-from interp_toolkit.models.weights.parts import OVWeights
+from interp_toolkit.models.weights.parts import OutputWeights
 from interp_toolkit.models.weights.precision import agrees, at_least_single
 from interp_toolkit.models.weights.view import ModelWeights
 
@@ -154,6 +154,8 @@ class Reading:
         sources: mean value over some positions (see `read`); zero where there are none.
         ahead: the residual stream before each layer, at the answer position.
         final: the residual stream after the last layer.
+        outputs: what the layers that were read make of their heads' outputs.
+        left_out: layer -> why its heads were not read; their activations are zero.
     """
 
     attention: Float[np.ndarray, "layer head query pos"]
@@ -162,6 +164,8 @@ class Reading:
     sources: Float[Tensor, "source layer query head d_head"]
     ahead: Float[Tensor, "layer query d_model"]
     final: Float[Tensor, "query d_model"]
+    outputs: Mapping[int, OutputWeights]
+    left_out: Mapping[int, str]
 
 
 @torch.no_grad()
@@ -185,58 +189,69 @@ def read(
         progress: called with a description of each step.
 
     Raises:
-        InputError: missing or silent hook points, patterns that the model does not use, heads
-            that do not add to the residual stream.
+        InputError: missing or silent hook points, no layer whose heads can be read, a residual
+            stream that is normalized after each addition.
     """
-    layers = additive(view)
+    outputs, left_out = readable(model, view)
     n_asks, n_pos = queries.tokens.shape
-    recorder = _Recorder(view, layers, queries, sources)
+    recorder = _Recorder(view, outputs, queries, sources)
     points, patterns = hook_points(model), pattern_points(model)
     last = f"blocks.{view.n_layers - 1}.hook_resid_post"
-    names = [name(n) for n in range(view.n_layers) for name in (entry, hook_z)] + [last]
-    for name in names:
+    for name in [*map(entry, range(view.n_layers)), last]:
         if name not in points:
             raise InputError(f"the model has no hook point {name}, so its heads cannot be read")
     itemsize = itemsize_of(model)
-    of_values = 2 * n_pos * view.n_heads * view.d_head
+    of_values = 2 * n_pos * view.n_heads * recorder.z.shape[-1]
     row = bytes_per_row(model.cfg, n_pos, itemsize, logits=False, n_stored=of_values)
     size = rows_that_fit(parse_memory(memory), row, n_pos)
     for start in range(0, n_asks, size):
         progress(f"attention and direct effects, prompt {start + 1} of {n_asks}")
         batch = slice(start, min(start + size, n_asks))
-        hooks_read: set[str] = set()
+        recorder.hooks_read.clear()
         hooks: list[tuple[Any, Callable[..., Any]]] = []
         for n in range(view.n_layers):
-            hooks += [
-                (
-                    points[entry(n)],
-                    partial(recorder.residual, layer=n, at=batch, hooks_read=hooks_read),
-                ),
-                (patterns[n], partial(recorder.pattern, layer=n, at=batch, hooks_read=hooks_read)),
-                (
-                    points[hook_z(n)],
-                    partial(recorder.heads, layer=n, at=batch, hooks_read=hooks_read),
-                ),
-            ]
-        hooks.append((points[last], partial(recorder.end, at=batch, hooks_read=hooks_read)))
+            hooks.append((points[entry(n)], partial(recorder.residual, layer=n, at=batch)))
+            if n in outputs:
+                v = points[f"blocks.{n}.attn.hook_v"]
+                hooks += [
+                    (v, partial(recorder.value, layer=n, at=batch)),
+                    (patterns[n], partial(recorder.pattern, layer=n, at=batch)),
+                    (points[hook_z(n)], partial(recorder.heads, layer=n, at=batch)),
+                ]
+        hooks.append((points[last], partial(recorder.end, at=batch)))
         run(model, torch.from_numpy(queries.tokens[batch]), hooks)
-        recorder.check_hooks(hooks_read)
-        recorder.check_values(batch)
-    return recorder.reading()
+        recorder.check_hooks()
+    left_out |= recorder.disagreeing()
+    if len(left_out) == view.n_layers:
+        raise InputError(f"no head can be read: layer 0 is left out: {left_out[0]}")
+    return recorder.reading(left_out)
 
 
-def additive(view: ModelWeights) -> list[OVWeights]:
-    """The value and output weights of all layers.
+def readable(model: Model, view: ModelWeights) -> tuple[dict[int, OutputWeights], dict[int, str]]:
+    """What layers make of their heads' outputs, and why the others' heads cannot be read.
 
-    Raises InputError if the heads of a layer do not add to the residual stream unchanged.
+    Raises InputError if the residual stream is normalized after each addition.
     """
-    layers = [view.ov(layer) for layer in range(view.n_layers)]
-    normed = [layer for layer, w in enumerate(layers) if not w.additive]
-    if normed:
-        raise InputError(
-            f"layer {normed[0]} normalizes the sum over its heads, which role tests do not support"
-        )
-    return layers
+    points, parts = hook_points(model), layer_parts(model)
+    outputs, left_out = dict[int, OutputWeights](), dict[int, str]()
+    for layer in range(view.n_layers):
+        silent = f"blocks.{layer}.attn.hook_v" not in points
+        if not parts[layer].heads or silent:
+            left_out[layer] = f"layer {layer} shows no {'values' if silent else 'heads'}"
+            continue
+        try:
+            outputs[layer] = w = view.outputs(layer)
+        except InputError as error:
+            left_out[layer] = str(error)
+            continue
+        if w.residual_norm.kind is not None:
+            raise InputError(
+                f"layer {layer} normalizes the residual stream it adds to, so a head has no "
+                "direct effect and no role can be tested"
+            )
+    if not outputs:
+        raise InputError(f"no head can be read: layer 0 is left out: {left_out[0]}")
+    return outputs, left_out
 
 
 class _Recorder:
@@ -245,14 +260,15 @@ class _Recorder:
     def __init__(
         self,
         view: ModelWeights,
-        layers: list[OVWeights],
+        outputs: dict[int, OutputWeights],
         queries: Queries,
         sources: Bool[np.ndarray, "source query pos"],
     ):
-        L, H, D = view.n_layers, view.n_heads, view.d_head
+        L, H = view.n_layers, view.n_heads
+        D = max(w.W_O.shape[1] for w in outputs.values())
         n, n_pos = queries.tokens.shape
-        self.layers, self.position = layers, torch.from_numpy(queries.position)
-        self.dtype = at_least_single(layers[0].W_V[:0]).dtype
+        self.outputs, self.position = outputs, torch.from_numpy(queries.position)
+        self.dtype = at_least_single(next(iter(outputs.values())).W_O[:0]).dtype
         zeros = partial(torch.zeros, dtype=self.dtype)
         self.attention, self.reach = zeros(L, n, H, n_pos), zeros(L, n, H, n_pos)
         self.z, self.summed = zeros(L, n, H, D), zeros(L, n, H, D)
@@ -261,89 +277,98 @@ class _Recorder:
         share = sources / np.maximum(sources.sum(-1, keepdims=True), 1)
         self.share = torch.from_numpy(share).to(self.dtype)
         self.values: dict[int, Tensor] = {}
+        self.hooks_read: set[str] = set()
 
     def _at(self, value: Tensor, at: slice) -> Tensor:
         rows = torch.arange(len(value), device=value.device)
         return value[rows, self.position[at].to(value.device)].detach()
 
-    def residual(
-        self, value: Tensor, hook: Any, *, layer: int, at: slice, hooks_read: set[str]
-    ) -> None:
-        """Record the residual stream before a layer, from which its heads' values are computed."""
-        w = self.layers[layer]
+    def residual(self, value: Tensor, hook: Any, *, layer: int, at: slice) -> None:
+        """Record the residual stream before a layer."""
         self.ahead[layer, at] = self._at(value, at).to(self.ahead)
-        normed = at_least_single(w.norm(value.detach()).to(w.W_V))
-        v = torch.einsum("npm,hmd->nphd", normed, at_least_single(w.W_V)) + w.b_V
-        W_O = at_least_single(w.W_O)
+        self.hooks_read.add(f"{layer} residual")
+
+    def value(self, value: Tensor, hook: Any, *, layer: int, at: slice) -> None:
+        """Record what the heads would write from each position, and the sources' mean values."""
+        W_O = at_least_single(_in_stream(self.outputs[layer]))
+        v = at_least_single(by_head(value.detach(), value.shape[2]).to(W_O))
+        v = v.repeat_interleave(len(W_O) // v.shape[2], dim=2)  # shared by query heads
         gram = W_O @ W_O.mT  # squared norms of v W_O without forming it
         squared = torch.einsum("nphd,hde,nphe->nhp", v, gram.to(v), v)
         self.reach[layer, at] = squared.clamp(min=0).sqrt().to(self.reach)
-        share = self.share[:, at].to(v)
-        self.sources[:, layer, at] = torch.einsum("snp,nphd->snhd", share, v).to(self.sources)
+        share, d = self.share[:, at].to(v), v.shape[-1]
+        mean = torch.einsum("snp,nphd->snhd", share, v)
+        self.sources[:, layer, at, :, :d] = mean.to(self.sources)
         self.values[layer] = v
-        self._sum(layer, at, hooks_read)
-        hooks_read.add(f"{layer} residual")
+        self._sum(layer, at)
+        self.hooks_read.add(f"{layer} value")
 
-    def pattern(
-        self, value: Tensor, hook: Any, *, layer: int, at: slice, hooks_read: set[str]
-    ) -> None:
+    def pattern(self, value: Tensor, hook: Any, *, layer: int, at: slice) -> None:
         """Record attention from the answer position."""
         if not isinstance(value, Tensor) or value.ndim != 4:
             raise InputError(f"layer {layer} shows no attention pattern [batch head query key]")
         n = at.stop - at.start
         value = value.expand(n, -1, -1, -1) if len(value) == 1 else value
         self.attention[layer, at] = self._at(value.movedim(2, 1), at).to(self.attention)
-        hooks_read.add(f"{layer} pattern")
-        self._sum(layer, at, hooks_read)
+        self.hooks_read.add(f"{layer} pattern")
+        self._sum(layer, at)
 
-    def _sum(self, layer: int, at: slice, hooks_read: set[str]) -> None:
+    def _sum(self, layer: int, at: slice) -> None:
         """Sum attention times values, once both are recorded."""
-        if layer in self.values and f"{layer} pattern" in hooks_read:
+        if layer in self.values and f"{layer} pattern" in self.hooks_read:
             v = self.values.pop(layer)
-            paid = self.attention[layer, at].to(v)
-            self.summed[layer, at] = torch.einsum("nhp,nphd->nhd", paid, v).to(self.summed)
+            paid = torch.einsum("nhp,nphd->nhd", self.attention[layer, at].to(v), v)
+            self.summed[layer, at, :, : v.shape[-1]] = paid.to(self.summed)
 
-    def heads(
-        self, value: Tensor, hook: Any, *, layer: int, at: slice, hooks_read: set[str]
-    ) -> None:
+    def heads(self, value: Tensor, hook: Any, *, layer: int, at: slice) -> None:
         """Record the heads' outputs."""
-        held = self._at(value, at)
-        self.z[layer, at] = held.reshape(self.z[layer, at].shape).to(self.z)
-        hooks_read.add(f"{layer} z")
+        z = by_head(value, self.z.shape[2])
+        self.z[layer, at, :, : z.shape[-1]] = self._at(z, at).to(self.z)
+        self.hooks_read.add(f"{layer} z")
 
-    def end(self, value: Tensor, hook: Any, *, at: slice, hooks_read: set[str]) -> None:
+    def end(self, value: Tensor, hook: Any, *, at: slice) -> None:
         """Record the residual stream after the last layer, and stop the pass."""
         self.final[at] = self._at(value, at).to(self.final)
-        n_expected = 3 * len(self.layers)
-        if len(hooks_read) >= n_expected:
+        if not bool(self.final[at].isfinite().all()):
+            raise InputError(
+                "the model's residual stream has NaN or infinite values on these prompts"
+            )
+        if len(self.hooks_read) >= len(self.ahead) + 3 * len(self.outputs):
             raise StopForwardError
 
-    def check_hooks(self, hooks_read: set[str]) -> None:
-        for layer in range(len(self.layers)):
-            for what in ("residual", "pattern", "z"):
-                if f"{layer} {what}" not in hooks_read:
+    def check_hooks(self) -> None:
+        for layer in self.outputs:
+            for what in ("value", "pattern", "z"):
+                if f"{layer} {what}" not in self.hooks_read:
                     raise InputError(
                         f"layer {layer} shows no {what}: fused attention hides it; load the model "
                         "with interp_toolkit.load, or with attn_implementation='eager'"
                     )
 
-    def check_values(self, at: slice) -> None:
-        """Raise InputError unless attention times values equals the heads' `hook_z`."""
-        if not bool(self.final[at].isfinite().all()):
-            raise InputError(
-                "the model's residual stream has NaN or infinite values on these prompts"
-            )
-        for layer, w in enumerate(self.layers):
-            if not agrees(self.summed[layer, at], self.z[layer, at], w.W_V.dtype):
-                raise InputError(
-                    f"layer {layer}: attention times values differs from hook_z, so head outputs "
-                    "cannot be traced to source positions"
-                )
+    def disagreeing(self) -> dict[int, str]:
+        """Layers where attention times values is not `hook_z`."""
+        return {
+            layer: f"layer {layer}: attention times values differs from hook_z, so head outputs "
+            "cannot be traced to source positions"
+            for layer, w in self.outputs.items()
+            if not agrees(self.summed[layer], self.z[layer], w.W_O.dtype)
+        }
 
-    def reading(self) -> Reading:
+    def reading(self, left_out: Mapping[int, str]) -> Reading:
         """The recorded activations, with layer and head as the first axes."""
+        for values in (self.attention, self.reach, self.z):
+            values[list(left_out)] = 0
+        self.sources[:, list(left_out)] = 0
         attention, reach = (t.movedim(2, 1).numpy() for t in (self.attention, self.reach))
-        return Reading(attention, reach, self.z, self.sources, self.ahead, self.final)
+        outputs = {n: w for n, w in self.outputs.items() if n not in left_out}
+        return Reading(
+            attention, reach, self.z, self.sources, self.ahead, self.final, outputs, left_out
+        )
+
+
+def _in_stream(w: OutputWeights) -> Float[Tensor, "head d_head d_model"]:
+    """W_O with the weights (and centering) of a norm behind it, without that norm's scale."""
+    return w.post_norm.of_part(w.W_O, w.W_O.new_ones(w.W_O.shape[:2]))
 
 
 class Writing:
@@ -361,6 +386,18 @@ class Writing:
         self.ids = ids[ids < view.W_U.shape[1]]
         self.U, self.b_U = readout(view, self.ids)
         self.scale = view.final_norm.scale(reading.final)
+        self._written = {n: self._in_stream(n, w) for n, w in reading.outputs.items()}
+
+    def _in_stream(
+        self, layer: int, w: OutputWeights
+    ) -> tuple[Float[Tensor, "head d_head d_model"], Float[Tensor, " query"]]:
+        """What a head's output is multiplied with, and what that is divided by for each query."""
+        W_O, z = at_least_single(w.W_O).cpu(), self.reading.z[layer]
+        scale = torch.ones(len(z), dtype=W_O.dtype)
+        if w.post_norm.kind is not None:
+            summed = torch.einsum("nhd,hdm->nm", z[..., : W_O.shape[1]].to(W_O), W_O)
+            scale = w.post_norm.scale((summed + w.b_O.cpu()).to(w.W_O)).cpu().to(W_O)
+        return at_least_single(_in_stream(w)).cpu(), scale
 
     def columns(self, tokens: Int[np.ndarray, "..."]) -> Int[Tensor, "..."]:
         """The indices of tokens among `ids`."""
@@ -370,8 +407,11 @@ class Writing:
         self, layer: int, z: Float[Tensor, "query head d_head"]
     ) -> Float[Tensor, "query head d_model"]:
         """Contributions of heads with these outputs, divided by the final norm's scale."""
-        W_O = at_least_single(self.view.ov(layer).W_O).cpu()
-        return torch.einsum("nhd,hdm->nhm", z.to(W_O), W_O) / self.scale[:, None, None]
+        if layer in self.reading.left_out:
+            return z.new_zeros(*z.shape[:2], self.view.d_model)
+        W_O, behind = self._written[layer]
+        written = torch.einsum("nhd,hdm->nhm", z[..., : W_O.shape[1]].to(W_O), W_O)
+        return written / (self.scale * behind)[:, None, None]
 
     @property
     def common_scale(self) -> Float[np.ndarray, " query"]:

@@ -239,7 +239,11 @@ def _tables(
     alone = view.embed(torch.from_numpy(members).to(view.W_E.device))
     tables = []
     for layer in range(view.n_layers):
-        w = view.ov(layer)
+        try:
+            w = view.ov(layer)
+        except InputError:  # no score, so no head there passes
+            tables.append(np.zeros((view.n_heads, len(members), len(members)), np.float32))
+            continue
         x = at_least_single(w.norm(embedded if layer else alone).to(w.W_V))
         v = torch.einsum("nm,hmd->hnd", x, at_least_single(w.W_V))
         tables.append((v @ (at_least_single(w.W_O) @ U)).cpu().numpy())

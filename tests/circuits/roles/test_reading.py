@@ -9,7 +9,8 @@ import pytest
 import torch
 from head_outputs import head_outputs
 
-from interp_toolkit.circuits.metrics.prompts import Prompts
+import interp_toolkit as it
+from interp_toolkit.circuits.metrics.prompts import Prompts, prompts_from_data
 from interp_toolkit.circuits.roles.find import find_roles
 from interp_toolkit.circuits.roles.measures import answer_sources
 from interp_toolkit.circuits.roles.permuted import (
@@ -18,10 +19,12 @@ from interp_toolkit.circuits.roles.permuted import (
     permuted_means,
 )
 from interp_toolkit.circuits.roles.reading import Writing, queries_of, read
+from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.weights.view import weights
+from interp_toolkit.testing.families import loaded
 
 
 def asked(n: int = 8, slots: int = 1) -> Prompts:
@@ -82,6 +85,40 @@ def test_the_preference_is_that_of_the_models_logits(model) -> None:
     theirs = at.gather(-1, prompts.answers[..., None]) - at.gather(-1, prompts.wrong[..., None])
     theirs = theirs[..., 0].reshape(-1).detach().numpy()
     np.testing.assert_allclose(ours, theirs, atol=1e-3 * np.abs(theirs).max())
+
+
+FAMILIES = ("Gemma2", "Olmo2", "DeepseekV3", "GptOss", "Granite", "Lfm2", "FalconH1", "OlmoHybrid")
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "BitNet", "Afmoe"])
+def test_direct_effects_of_families_are_those_that_sum_to_the_logits(family) -> None:
+    """The components of logit attribution, which sum to the logits of transformers' own model."""
+    try:
+        _, model = loaded(family)
+    except (InputError, AttributeError) as error:
+        pytest.skip(str(error))
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(3, 50, (8, 9))
+    tokens[:, 3] = answers = rng.permutation(np.arange(3, 50))[:8]
+    wrong = rng.permutation(np.arange(3, 50))[8:16]
+    data = FeatureData(
+        tokens, np.zeros((8, 0), bool), (), answers=answers[:, None], wrong=wrong[:, None]
+    )
+    prompts = prompts_from_data(data, model)
+    attribution = it.analyze(model, "logit-attribution", data=data)
+    truth = {(c.layer, c.head): c.effect for c in attribution.components if c.kind == "head"}
+    if family in ("BitNet", "Afmoe"):  # heads' outputs are normalized together; gated
+        with pytest.raises(InputError):
+            find_roles(model, prompts, checked=0)
+        return
+    found = find_roles(model, prompts, checked=0)
+    ours = {at: float(found.direct.mean[at]) for at in truth}
+    largest = max(map(abs, truth.values()))
+    assert ours == pytest.approx(truth, abs=1e-4 * largest)
+    n_layers = int(model.cfg.n_layers)
+    left_out = set(range(n_layers)) - {layer for layer, _ in truth}
+    assert len([note for note in found.notes if "shows no" in note]) == len(left_out)
+    assert {head.layer for head in found.heads} == {layer for layer, _ in truth}
 
 
 def test_what_depends_on_the_answer_is_a_covariance() -> None:
