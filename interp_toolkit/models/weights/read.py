@@ -346,15 +346,19 @@ def _normalises_sums(block: Any) -> bool:
 
 
 def _behind(block: Any, norm: str) -> str:
-    """The norm behind a branch: bridges of TransformerLens 3 call OLMo 2's `ln1` and `ln2`."""
+    """The norm behind a branch.
+
+    Bridges of TransformerLens 3 call OLMo 2's `ln1` and `ln2`, and OLMo hybrid's `ln2`, `ln2_post`.
+    """
     of_branch = {"ln1": "post_attention", "ln2": "post_feedforward"}[norm]
-    name = str(getattr(block._modules.get(norm), "name", ""))
-    return norm if name.startswith(of_branch) else f"{norm}_post"
+    first = "ln2" if norm == "ln1" and "ln1" not in block._modules else norm
+    name = str(getattr(block._modules.get(first), "name", ""))
+    return first if name.startswith(of_branch) else f"{norm}_post"
 
 
 def _norm_before(block: Any, name: str, cfg: Any) -> NormWeights:
     """The norm in front of a branch."""
-    if _normalises_sums(block) or _behind(block, name) == name:
+    if _normalises_sums(block) or name in (_behind(block, "ln1"), _behind(block, "ln2")):
         return NormWeights(None)
     return norm(block, name, cfg)
 
