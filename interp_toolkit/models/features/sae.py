@@ -5,10 +5,12 @@ latent. With `z = normalize(x) - b_dec` (or without `b_dec`) and `pre = z W_enc 
 
 - standard: `relu(pre)`;
 - topk: the k largest entries of `pre` through a relu, zeros elsewhere;
+- groupmax: `relu(pre)` where `pre` is the largest of its group of consecutive latents, k groups;
 - jumprelu: `relu(pre)` where `pre` is above the latent's threshold, zero elsewhere;
 - gated: `relu(z (W_enc exp(r_mag)) + b_mag)` where `z W_enc + b_gate` is positive, zero elsewhere.
 
-These formulas are SAELens's, operation by operation. `sae_files` reads files saved by SAELens.
+These formulas are SAELens's, operation by operation (groupmax: sparsify's). Latents of its other
+architectures are computed by SAELens. `sae_files` reads files.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from torch import Tensor
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import ShortRepr
 
-Architecture = Literal["standard", "topk", "jumprelu", "gated"]
+Architecture = Literal["standard", "topk", "groupmax", "jumprelu", "gated"]
 Normalisation = Literal["none", "layer_norm", "constant_norm_rescale"]
 Side = Literal["decoder", "encoder"]
 #: activations encoded at once
@@ -37,13 +39,14 @@ class SparseAutoencoder(ShortRepr):
     """A trained sparse autoencoder; see the module.
 
     Attributes:
-        architecture: selects the formula for the latents.
-        W_enc, W_dec, b_dec: common to all architectures.
+        architecture: selects the formula for the latents; another name if `encoder` computes them.
+        W_enc, W_dec, b_dec: common to all architectures; a transcoder's d_out may differ from d_in.
         vectors: further vectors of the architecture, one number per latent, by SAELens's names.
-        k: for topk, the largest number of latents that are on; None for the others.
+        k: for topk and groupmax, the largest number of latents that are on; None for the others.
         subtract_b_dec: whether the encoder reads `x - b_dec`.
         normalisation: applied to each activation first.
-        rescale: for topk, whether latents are ranked by their size in the reconstruction.
+        rescale: for topk, whether latents are multiplied by the norms of their decoder rows.
+        ranked_by_size: for topk, whether latents are ranked by that product, but not multiplied.
         hook: the hook point it was trained on, if its file names it.
         head: the head it was trained on, if it reads only one.
         source: the folder and its reader, as a phrase.
@@ -51,15 +54,16 @@ class SparseAutoencoder(ShortRepr):
         encoder: SAELens's own encoder, if it is used.
     """
 
-    architecture: Architecture
+    architecture: Architecture | str
     W_enc: Float[Tensor, "d_in latent"]
-    W_dec: Float[Tensor, "latent d_in"]
-    b_dec: Float[Tensor, " d_in"]
+    W_dec: Float[Tensor, "latent d_out"]
+    b_dec: Float[Tensor, " d_out"]
     vectors: Mapping[str, Float[Tensor, " latent"]]
     k: int | None = None
     subtract_b_dec: bool = True
     normalisation: Normalisation = "none"
     rescale: bool = False
+    ranked_by_size: bool = False
     hook: str | None = None
     head: int | None = None
     source: str = "weights"
@@ -70,7 +74,7 @@ class SparseAutoencoder(ShortRepr):
         """The number of latents."""
         return len(self.W_dec)
 
-    def directions(self, side: Side) -> Float[Tensor, "latent d_in"]:
+    def directions(self, side: Side) -> Float[Tensor, "latent d"]:
         """Directions that latents write (decoder rows) or read (encoder columns)."""
         return self.W_dec if side == "decoder" else self.W_enc.T
 
@@ -126,9 +130,16 @@ class SparseAutoencoder(ShortRepr):
         if self.architecture == "jumprelu":
             return pre.relu() * (pre > self.vectors["threshold"]).to(pre.dtype)
         assert self.k is not None
-        pre = pre * self.W_dec.norm(dim=-1) if self.rescale else pre
-        values, latents = torch.topk(pre, k=self.k, dim=-1, sorted=False)
-        return torch.zeros_like(pre).scatter_(-1, latents, values.relu())
+        if self.architecture == "groupmax":
+            groups = pre.relu().reshape(*pre.shape[:-1], self.k, -1)
+            largest = groups.argmax(-1, keepdim=True)
+            values = groups.gather(-1, largest)
+            return torch.zeros_like(groups).scatter_(-1, largest, values).flatten(-2)
+        lengths = self.W_dec.norm(dim=-1)
+        pre = pre * lengths if self.rescale else pre
+        ranked = pre * lengths if self.ranked_by_size else pre
+        latents = torch.topk(ranked, k=self.k, dim=-1, sorted=False).indices
+        return torch.zeros_like(pre).scatter_(-1, latents, pre.gather(-1, latents).relu())
 
 
 def _normalised(

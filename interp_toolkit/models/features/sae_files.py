@@ -1,29 +1,20 @@
-"""Sparse autoencoders from files of several libraries, converted to SAELens's names.
+"""Sparse autoencoders from files: SAELens's, and those of other libraries (`sae_layouts`).
 
 *SAELens*: a folder of `cfg.json` and `sae_weights.safetensors`; for a transcoder the encoder is
 read. The content is checked here, so that errors are single lines. If SAELens is installed, its own
-`SAE.load_from_disk` computes the latents. Otherwise (it does not yet run on TransformerLens 4) the
-formulas of `sae` do, which tests compare with it. The settings of SAELens 6 and the older, flat
-ones are both supported.
-
-*Other libraries* (`Layout`) are recognized by the files in the folder:
-
-- `cfg.json` and `sae.safetensors`: sparsify (EleutherAI). TopK; for a transcoder the encoder.
-- `config.json` and `ae.pt`: dictionary_learning (Marks et al.). `AutoEncoder`, `AutoEncoderNew`,
-  `GatedAutoEncoder`, `AutoEncoderTopK`, `JumpReluAutoEncoder`, and `BatchTopKSAE` with its
-  Matryoshka variant, whose latents are compared with a trained threshold at inference.
-- `params.npz`: Gemma Scope. JumpReLU, without settings; the hook point is read from the path.
-
-Latents are those of the library. If it multiplies them by the norms of their decoder rows, the
-norms are moved from the decoder to the encoder, so that latents and reconstruction are unchanged.
+`SAE.load_from_disk` computes the latents, also of architectures that have no formula in `sae`; and
+it turns a training checkpoint into an SAE for inference, with its scaling of inputs folded in.
+Otherwise (it does not yet run on TransformerLens 4) the formulas of `sae` do, which tests compare
+with it. The settings of SAELens 6 and the older, flat ones are both supported.
 """
 
 from __future__ import annotations
 
-import re
+import contextlib
+import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -32,177 +23,22 @@ import torch
 from torch import Tensor
 
 from interp_toolkit.errors import InputError, first_line, reason_of
-from interp_toolkit.files import read_json, read_npz
 from interp_toolkit.models.features.sae import SparseAutoencoder
-from interp_toolkit.models.loading.formats.files import options_inside, read_file, sha256
+from interp_toolkit.models.features.sae_layouts import other_layout, settings_in, tensors_in
+from interp_toolkit.models.loading.formats.files import options_inside, sha256
 from interp_toolkit.models.loading.parameters.strict import check_finite, first_few
 from interp_toolkit.models.transformer.config import DTYPES
 
-#: settings absent from these libraries
-_PLAIN = {"normalize_activations": "none", "dtype": "float32"}
-_SITES = {"res": "hook_resid_post", "mlp": "hook_mlp_out", "att": "attn.hook_z"}
-
-
-@dataclass(frozen=True)
-class Layout:
-    """An SAE converted to SAELens's names.
-
-    Attributes:
-        settings: the entries of SAELens's `cfg.json`.
-        tensors: weights under SAELens's names.
-        weights: the file of the weights.
-    """
-
-    settings: Mapping[str, Any]
-    tensors: Mapping[str, Tensor]
-    weights: Path
-
-
-def other_layout(folder: Path) -> Layout | None:
-    """The SAE of another library in a folder; None if there is none.
-
-    Raises InputError if it cannot be read, or is of an unknown kind.
-    """
-    for names, read in _READERS:
-        if all((folder / name).is_file() for name in names):
-            return read(folder, folder / names[-1])
-    return None
-
-
-def _sparsify(folder: Path, weights: Path) -> Layout:
-    cfg = settings_in(folder / "cfg.json")
-    stored = tensors_in(weights, {"encoder.weight", "encoder.bias", "W_dec", "b_dec"})
-    if (activation := cfg.get("activation", "topk")) != "topk":
-        raise InputError(f"{folder}: the activation {str(activation)!r} is not supported")
-    tensors = {
-        "W_enc": stored["encoder.weight"].T,
-        "b_enc": stored["encoder.bias"],
-        "W_dec": stored["W_dec"],
-        "b_dec": stored["b_dec"],
-    }
-    transcodes = bool(cfg.get("transcode", False))
-    layer = re.fullmatch(r"(?:\w+\.)*(?:layers|h)\.(\d+)", folder.name)
-    settings = {
-        "architecture": "topk",
-        "k": cfg.get("k"),
-        "apply_b_dec_to_input": not transcodes,
-        "hook_name": f"blocks.{layer[1]}.hook_resid_post" if layer and not transcodes else None,
-    }
-    return Layout(_PLAIN | settings, tensors, weights)
-
-
-def _dictionary_learning(folder: Path, weights: Path) -> Layout:
-    trainer = settings_in(folder / "config.json").get("trainer")
-    if not isinstance(trainer, Mapping):
-        raise InputError(
-            f"{folder / 'config.json'} has no trainer settings, which say what kind of SAE it is"
-        )
-    kind = str(trainer.get("dict_class"))
-    if kind not in _KINDS:
-        raise InputError(
-            f"{folder}: the dictionary class {kind!r} is not supported; known: {', '.join(_KINDS)}"
-        )
-    architecture, names, subtracts = _KINDS[kind]
-    stored = tensors_in(weights, names.values())
-    tensors = {ours: stored[source] for ours, source in names.items()}
-    for name, source in names.items():
-        if source in ("encoder.weight", "decoder.weight"):
-            tensors[name] = tensors[name].T
-    k = None
-    if architecture == "topk":
-        k = int(stored["k"]) if "k" in stored else trainer.get("k")
-    elif "threshold" in tensors and tensors["threshold"].ndim == 0:
-        if float(tensors["threshold"]) < 0:
-            raise InputError(f"{weights}: its threshold was never set; finish the SAE's training")
-        tensors["threshold"] = tensors["threshold"].expand(tensors["W_enc"].shape[1]).clone()
-    if kind in ("GatedAutoEncoder", "JumpReluAutoEncoder"):
-        tensors = _lengths_in_encoder(tensors)
-    settings = {
-        "architecture": architecture,
-        "apply_b_dec_to_input": subtracts,
-        "k": k,
-        "hook_name": _hook(trainer.get("submodule_name")),
-    }
-    return Layout(_PLAIN | settings, tensors, weights)
-
-
-def _hook(submodule: Any) -> str | None:
-    match = re.fullmatch(r"(resid_pre|resid_post|attn_out|mlp_out)_layer_(\d+)", str(submodule))
-    return f"blocks.{match[2]}.hook_{match[1]}" if match else None
-
-
-def _lengths_in_encoder(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Fold the norms of the decoder rows into the encoder: rows of norm 1, and the same output."""
-    lengths = tensors["W_dec"].norm(dim=1)
-    lengths = lengths.clamp_min(torch.finfo(lengths.dtype).tiny)  # for latents that write nothing
-    changed = {"W_dec": tensors["W_dec"] / lengths[:, None]}
-    if "r_mag" in tensors:  # the gate is unchanged
-        changed["r_mag"] = tensors["r_mag"] + lengths.log()
-        changed["b_mag"] = tensors["b_mag"] * lengths
-    else:
-        changed |= {name: tensors[name] * lengths for name in ("W_enc", "b_enc", "threshold")}
-    return {**tensors, **changed}
-
-
-def _gemma_scope(folder: Path, weights: Path) -> Layout:
-    arrays = read_npz(weights)
-    names = {str(name): re.sub("^w_", "W_", str(name)) for name in arrays}
-    if wrong := [name for name, value in arrays.items() if value.dtype.kind != "f"]:
-        raise InputError(f"{weights}: {wrong[0][:60]} is not an array of floating-point numbers")
-    tensors = {names[name]: torch.from_numpy(value) for name, value in arrays.items()}
-    path = folder.resolve().as_posix()
-    layer = re.search(r"/layer_(\d+)/", path + "/")
-    site = re.search(r"gemma-scope-[\w.-]*-(res|mlp|att)\b", path)
-    hook = f"blocks.{layer[1]}.{_SITES[site[1]]}" if layer and site else None
-    settings = {"architecture": "jumprelu", "apply_b_dec_to_input": False, "hook_name": hook}
-    return Layout(_PLAIN | settings, tensors, weights)
-
-
-def settings_in(file: Path) -> dict[str, Any]:
-    """The content of a settings file; raises InputError unless it is a JSON object."""
-    content = read_json(file, str(file))
-    if not isinstance(content, dict):
-        raise InputError(f"{file} must hold one JSON object of settings")
-    return content
-
-
-def tensors_in(file: Path, names: Iterable[str] = ()) -> dict[str, Tensor]:
-    """The tensors of a file; raises InputError if one of these names is missing."""
-    tensors = read_file(file).data
-    if not isinstance(tensors, dict) or not all(isinstance(t, Tensor) for t in tensors.values()):
-        raise InputError(f"{file} holds no weights of an SAE")
-    if missing := sorted(set(names) - tensors.keys()):
-        raise InputError(f"{file} lacks {missing[0]}, which its configuration requires")
-    return tensors
-
-
-_LINEAR = {"W_enc": "encoder.weight", "W_dec": "decoder.weight"}
-_RELU = _LINEAR | {"b_enc": "encoder.bias"}
-_MATRICES = {name: name for name in ("W_enc", "W_dec", "b_enc", "b_dec", "threshold")}
-_GATED = {"b_gate": "gate_bias", "b_mag": "mag_bias", "r_mag": "r_mag", "b_dec": "decoder_bias"}
-#: dictionary_learning: architecture, our names and theirs, whether the encoder subtracts b_dec
-_KINDS: dict[str, tuple[str, dict[str, str], bool]] = {
-    "AutoEncoder": ("standard", _RELU | {"b_dec": "bias"}, True),
-    "AutoEncoderNew": ("standard", _RELU | {"b_dec": "decoder.bias"}, False),
-    "GatedAutoEncoder": ("gated", _LINEAR | _GATED, True),
-    "AutoEncoderTopK": ("topk", _RELU | {"b_dec": "b_dec"}, True),
-    "JumpReluAutoEncoder": ("jumprelu", _MATRICES, False),
-    "BatchTopKSAE": ("jumprelu", _RELU | {"b_dec": "b_dec", "threshold": "threshold"}, True),
-    "MatryoshkaBatchTopKSAE": ("jumprelu", _MATRICES, True),
-}
-_READERS = (
-    (("cfg.json", "sae.safetensors"), _sparsify),
-    (("config.json", "ae.pt"), _dictionary_learning),
-    (("params.npz",), _gemma_scope),
-)
-
-
 Through = Literal["saelens", "files"]
 CONFIG, WEIGHTS = "cfg.json", "sae_weights.safetensors"
+SCALER = "activation_scaler.json"
+#: SAELens's architectures that exist only while they are trained
+_TRAINING = ("batchtopk", "matryoshka_batchtopk")
 #: vectors of each architecture besides W_enc, W_dec and b_dec
 _VECTORS = {
     "standard": ("b_enc",),
     "topk": ("b_enc",),
+    "groupmax": ("b_enc",),
     "jumprelu": ("b_enc", "threshold"),
     "gated": ("b_gate", "b_mag", "r_mag"),
 }
@@ -243,25 +79,127 @@ def read_sae(
         raise InputError(f"{str(folder)[:60]} cannot be read: {error}") from error
     _check_folder(path)
     layout = other_layout(path)
-    if layout is not None and through == "saelens":
-        raise InputError(f"{path} is not an SAE as SAELens saves it; leave `through` out")
-    if layout is None:
-        _check_names(path)
-        settings, weights = _settings(path), path / WEIGHTS
-        tensors = _read_tensors(weights)
-    else:
-        settings, weights, tensors = dict(layout.settings), layout.weights, dict(layout.tensors)
-        _check_settings(path, settings)
-    sae = _from_files(path, settings, weights, tensors, torch.device(device))
-    own = layout is None and not settings.get("transcoder")
-    loader = _saelens() if own and through != "files" else None
-    if loader is None:
+    if layout is not None:
         if through == "saelens":
-            raise InputError("SAELens cannot be imported: install it with pip install sae-lens")
-        return sae
+            raise InputError(f"{path} is not an SAE as SAELens saves it; leave `through` out")
+        settings = dict(layout.settings)
+        _check_settings(path, settings)
+        tensors = dict(layout.tensors)
+        sae = _from_files(path, settings, layout.weights, tensors, torch.device(device))
+        return replace(sae, source=f"{sae.source} ({layout.note})") if layout.note else sae
+    _check_names(path)
+    with _for_inference(path) as folder:
+        sae = _of_saelens(folder, torch.device(device), through)
+    converted = "" if folder == path else ", a training checkpoint"
     return replace(
-        sae, encoder=_saelens_encoder(loader, path, device), source=f"{sae.source} (by SAELens)"
+        sae,
+        source=sae.source.replace(str(folder), str(path)) + converted,
+        sha256=sha256(path / WEIGHTS),
     )
+
+
+def _of_saelens(
+    path: Path, device: torch.device, through: Through | None = None
+) -> SparseAutoencoder:
+    settings = _settings(path)
+    loader = None if through == "files" else _saelens()
+    if loader is None and through == "saelens":
+        raise InputError("SAELens cannot be imported: install it with pip install sae-lens")
+    if str(settings["architecture"]) not in _VECTORS:
+        if loader is None:
+            raise _unknown_architecture(path, settings)
+        return _by_saelens(loader, path, settings, device)
+    sae = _from_files(path, settings, path / WEIGHTS, _read_tensors(path / WEIGHTS), device)
+    if loader is None or settings.get("transcoder"):
+        return sae
+    encoder = _loaded_by_saelens(loader, path, device).encode
+    return replace(sae, encoder=encoder, source=f"{sae.source} (by SAELens)")
+
+
+def _by_saelens(
+    loader: Any, path: Path, settings: Mapping[str, Any], device: torch.device
+) -> SparseAutoencoder:
+    """An SAE of an architecture that SAELens alone knows.
+
+    Raises InputError if it does not, or if latents depend on other rows than their own.
+    """
+    from sae_lens.registry import SAE_CLASS_REGISTRY
+
+    name = str(settings["architecture"])
+    if name not in SAE_CLASS_REGISTRY:
+        raise _unknown_architecture(path, settings)
+    sae = _loaded_by_saelens(loader, path, device)
+    check_finite(sae.state_dict().items(), str(path / WEIGHTS))
+    W_enc, W_dec = (getattr(sae, matrix, None) for matrix in ("W_enc", "W_dec"))
+    if W_enc is None or W_dec is None or not _row_by_row(sae, len(W_enc)):
+        raise InputError(
+            f"{path}: latents of the architecture {name!r} depend on other positions, so they are "
+            "no features of an activation"
+        )
+    return SparseAutoencoder(
+        architecture=name,
+        W_enc=W_enc.detach(),
+        W_dec=W_dec.detach(),
+        b_dec=sae.b_dec.detach(),
+        vectors={},
+        hook=settings["hook_name"],
+        head=settings.get("hook_head_index"),
+        source=f"the SAE in {path} (by SAELens)",
+        encoder=sae.encode,
+    )
+
+
+@torch.no_grad()
+def _row_by_row(sae: Any, d_in: int) -> bool:
+    """Whether each row's latents are the same in a batch and alone."""
+    x = torch.randn(4, d_in, generator=torch.Generator().manual_seed(0)).to(sae.W_dec)
+    try:
+        whole, rows = sae.encode(x), torch.cat([sae.encode(row[None]) for row in x])
+    except Exception:  # it wants whole sequences
+        return False
+    return torch.allclose(whole, rows, atol=1e-5 * float(whole.abs().max()))
+
+
+@contextlib.contextmanager
+def _for_inference(path: Path) -> Iterator[Path]:
+    """The folder itself, or of a training checkpoint what SAELens makes of it for inference."""
+    settings = settings_in(path / CONFIG)
+    scaled = settings.get("normalize_activations") in _FOLDED and (path / SCALER).is_file()
+    if str(settings.get("architecture")) not in _TRAINING and not scaled:
+        yield path
+        return
+    if _saelens() is None:
+        raise InputError(
+            f"{path} is a training checkpoint of SAELens: install sae-lens to read it, or save it "
+            "with its save_inference_model"
+        )
+    with tempfile.TemporaryDirectory() as copy:
+        folder = Path(copy) / path.name
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                _save_for_inference(path, folder, scaled)
+        except Exception as error:  # SAELens and torch raise many types
+            raise InputError(
+                f"{path} is a training checkpoint that SAELens cannot load: {first_line(error)}"
+            ) from error
+        yield folder
+
+
+def _save_for_inference(path: Path, folder: Path, scaled: bool) -> None:
+    from sae_lens import TrainingSAE
+    from sae_lens.training.activation_scaler import ActivationScaler
+
+    sae: Any = TrainingSAE.load_from_disk(path, device="cpu")
+    if scaled:
+        scaler = ActivationScaler()
+        scaler.load(path / SCALER)
+        if scaler.scaling_factor is not None:
+            sae.fold_activation_norm_scaling_factor(scaler.scaling_factor)
+        if scaler.whitening is not None:
+            white = scaler.whitening
+            sae.fold_activation_whitening(white.mean, white.matrix, white.inverse_matrix)
+    sae.save_inference_model(folder)
 
 
 def _check_folder(path: Path) -> None:
@@ -317,12 +255,15 @@ def _architecture(settings: Mapping[str, Any]) -> Any:
     return "topk" if activation == "topk" else settings.get("architecture", "standard")
 
 
+def _unknown_architecture(path: Path, settings: Mapping[str, Any]) -> InputError:
+    named = f"{path}: the architecture {settings['architecture']!r}"
+    if find_spec("sae_lens") is None:
+        return InputError(f"{named} is known to SAELens alone, if at all: install sae-lens")
+    of_saelens = [name for name in _VECTORS if name != "groupmax"]
+    return InputError(f"{named} is not supported; known: {', '.join(of_saelens)}")
+
+
 def _check_settings(path: Path, settings: Mapping[str, Any]) -> None:
-    if str(settings["architecture"]) not in _VECTORS:
-        raise InputError(
-            f"{path}: the architecture {settings['architecture']!r} is not supported; known: "
-            f"{', '.join(_VECTORS)}"
-        )
     normalisation = settings.get("normalize_activations") or "none"
     if normalisation in _FOLDED:
         raise InputError(
@@ -361,10 +302,11 @@ def _from_files(
 ) -> SparseAutoencoder:
     dtype = DTYPES[str(settings.get("dtype", "float32")).removeprefix("torch.")]
     architecture = settings["architecture"]
-    _check_tensors(tensors, weights, architecture)
+    _check_tensors(tensors, weights, architecture, bool(settings.get("transcoder")))
     tensors = {name: tensor.to(device, dtype) for name, tensor in tensors.items()}
     d_in, n_latents = tensors["W_enc"].shape
-    for name, size in (("d_in", d_in), ("d_sae", n_latents)):
+    sizes = (("d_in", d_in), ("d_sae", n_latents), ("d_out", tensors["W_dec"].shape[1]))
+    for name, size in sizes:
         if settings.get(name, size) != size:
             raise InputError(f"{path}: {name} is {settings[name]!r}, but its weights have {size}")
     return SparseAutoencoder(
@@ -373,10 +315,11 @@ def _from_files(
         W_dec=tensors["W_dec"],
         b_dec=tensors["b_dec"],
         vectors={name: tensors[name] for name in _VECTORS[architecture]},
-        k=_k(path, settings, n_latents) if architecture == "topk" else None,
+        k=_k(path, settings, n_latents) if architecture in ("topk", "groupmax") else None,
         subtract_b_dec=bool(settings.get("apply_b_dec_to_input", True)),
         normalisation=settings.get("normalize_activations") or "none",
         rescale=bool(settings.get("rescale_acts_by_decoder_norm", False)),
+        ranked_by_size=bool(settings.get("ranked_by_size", False)),
         hook=settings["hook_name"],
         head=settings.get("hook_head_index"),
         source=f"the SAE in {path}",
@@ -391,10 +334,14 @@ def _read_tensors(file: Path) -> dict[str, Tensor]:
     if scaling is not None and not bool((scaling == 1).all()):
         raise InputError(f"{file} has a fine-tuning scale, which SAELens 6 no longer supports")
     tensors.pop("W_skip", None)  # a transcoder's skip connection, which does not affect latents
+    if "log_threshold" in tensors:  # checkpoints of older releases
+        tensors["threshold"] = tensors.pop("log_threshold").exp()
     return tensors
 
 
-def _check_tensors(tensors: Mapping[str, Tensor], file: Path, architecture: str) -> None:
+def _check_tensors(
+    tensors: Mapping[str, Tensor], file: Path, architecture: str, transcoder: bool = False
+) -> None:
     """Raise InputError if weights are missing, have a wrong shape or are not finite."""
     names = (*_REQUIRED, *_VECTORS[architecture])
     missing = [name for name in names if name not in tensors]
@@ -409,7 +356,8 @@ def _check_tensors(tensors: Mapping[str, Tensor], file: Path, architecture: str)
             f"{file}: W_enc has shape {list(tensors['W_enc'].shape)}, not [d_in latent]"
         )
     d_in, n_latents = tensors["W_enc"].shape
-    shapes = {"W_enc": [d_in, n_latents], "W_dec": [n_latents, d_in], "b_dec": [d_in]}
+    d_out = tensors["W_dec"].shape[-1] if transcoder else d_in
+    shapes = {"W_enc": [d_in, n_latents], "W_dec": [n_latents, d_out], "b_dec": [d_out]}
     for name in names:
         shape = shapes.get(name, [n_latents])
         if list(tensors[name].shape) != shape or not tensors[name].is_floating_point():
@@ -423,6 +371,8 @@ def _check_tensors(tensors: Mapping[str, Tensor], file: Path, architecture: str)
 def _k(path: Path, settings: Mapping[str, Any], n_latents: int) -> int:
     further = settings.get("activation_fn_kwargs") or {}
     k = settings.get("k", further.get("k") if isinstance(further, dict) else None)
+    if settings["architecture"] == "groupmax" and isinstance(k, int) and k > 0 and n_latents % k:
+        raise InputError(f"{path}: {n_latents} latents cannot be split in k = {k} groups")
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= n_latents:
         raise InputError(f"{path}: k is {k!r}; it must be 1 to {n_latents}, the number of latents")
     return k
@@ -441,9 +391,7 @@ def _saelens() -> Any | None:
     return SAE
 
 
-def _saelens_encoder(
-    loader: Any, path: Path, device: str | torch.device
-) -> Callable[[Tensor], Tensor]:
+def _loaded_by_saelens(loader: Any, path: Path, device: torch.device) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -452,5 +400,4 @@ def _saelens_encoder(
         reason = first_line(error)
         raise InputError(f"{path} cannot be loaded by SAELens: {reason}") from error
     sae.turn_off_forward_pass_hook_z_reshaping()  # heads arrive concatenated
-    encode: Callable[[Tensor], Tensor] = sae.encode
-    return encode
+    return sae

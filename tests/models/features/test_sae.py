@@ -182,9 +182,6 @@ def test_one_head_alone(sae_folder, texts):
 @pytest.mark.parametrize(
     ("architecture", "changes"),
     [
-        ("matching_pursuit", {}),
-        ("temporal", {}),
-        ("standard", {"activation_fn": "tanh-relu"}),
         ("standard", {"normalize_activations": "expected_average_only_in"}),
         ("standard", {"normalize_activations": True}),
         ("standard", {"normalize_activations": "max"}),
@@ -212,6 +209,19 @@ def test_what_does_not_fit_is_one_line(sae_folder, architecture, changes, texts)
         read_sae(folder)
     assert str(folder) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes"),
+    [("matching_pursuit", {}), ("temporal", {}), ("standard", {"activation_fn": "tanh-relu"})],
+)
+def test_an_architecture_without_a_formula_is_refused(sae_folder, architecture, changes):
+    folder = sae_folder(architecture, **changes)
+    for through in (None, "files"):
+        with pytest.raises(InputError) as caught:
+            read_sae(folder, through=through)
+        assert str(folder) in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +256,7 @@ def test_missing_and_damaged_parts(sae_folder, tmp_path, texts):
         read_sae(folder)
     weights.write_bytes(whole)
     (folder / "cfg.json").write_text('{"architecture": ["gated"]}')
-    with pytest.raises(InputError, match=r"the architecture \['gated'\] is not supported"):
+    with pytest.raises(InputError, match=r"the architecture \['gated'\]"):
         read_sae(folder)
     (folder / "cfg.json").write_text("{")
     with pytest.raises(InputError, match=r"cfg\.json", check=texts):

@@ -54,7 +54,7 @@ def gated(w: dict[str, Tensor], x: Tensor) -> Tensor:
     inside = (x - w["decoder_bias"]) @ w["encoder.weight"].T
     on = (inside + w["gate_bias"] > 0).float()
     size = (w["r_mag"].exp() * inside + w["mag_bias"]).relu()
-    return on * size * w["decoder.weight"].norm(dim=0)
+    return on * size
 
 
 GATES = {
@@ -68,7 +68,7 @@ Formula = Callable[[dict[str, Tensor], Tensor], Tensor]
 DICTIONARIES: dict[str, tuple[dict[str, Tensor], Formula]] = {
     "AutoEncoder": (
         linear() | {"bias": drawn(D_IN)},
-        lambda w, x: pre(w, x - w["bias"]).relu(),
+        lambda w, x: pre(w, x - w["bias"]).relu() * w["decoder.weight"].norm(dim=0),
     ),
     "AutoEncoderNew": (
         linear() | {"decoder.bias": drawn(D_IN)},
@@ -88,7 +88,7 @@ DICTIONARIES: dict[str, tuple[dict[str, Tensor], Formula]] = {
     ),
     "JumpReluAutoEncoder": (
         matrices(),
-        lambda w, x: jump(w, x) * w["W_dec"].norm(dim=1),
+        lambda w, x: jump(w, x),
     ),
     "MatryoshkaBatchTopKSAE": (
         matrices() | {"threshold": torch.tensor(0.4), "k": torch.tensor(K)},
@@ -121,9 +121,12 @@ def test_latents_of_dictionary_learning(kind: str, tmp_path: Path) -> None:
 
 
 def test_lengths_move_from_the_decoder_to_the_latents(tmp_path: Path) -> None:
-    weights, _ = DICTIONARIES["JumpReluAutoEncoder"]
-    sae, x = read_sae(dictionary(tmp_path, "JumpReluAutoEncoder", weights)), drawn(20, D_IN)
-    torch.testing.assert_close(sae.encode(x) @ sae.W_dec, jump(weights, x) @ weights["W_dec"])
+    weights, _ = DICTIONARIES["AutoEncoder"]
+    sae, x = read_sae(dictionary(tmp_path, "AutoEncoder", weights)), drawn(20, D_IN)
+    wanted = pre(weights, x - weights["bias"]).relu() @ weights["decoder.weight"].T
+    torch.testing.assert_close(sae.encode(x) @ sae.W_dec, wanted, atol=1e-5, rtol=1e-5)
+    assert torch.allclose(sae.W_dec.norm(dim=1), torch.ones(LATENTS))
+    assert "0.1.0" in sae.source
 
 
 @pytest.mark.parametrize("transcode", [False, True])
@@ -139,6 +142,84 @@ def test_latents_of_sparsify(transcode: bool, tmp_path: Path) -> None:
     torch.testing.assert_close(sae.encode(x), wanted, atol=1e-5, rtol=1e-5)
     assert torch.equal(sae.directions("decoder"), weights["W_dec"])
     assert sae.hook == (None if transcode else "blocks.2.hook_resid_post")
+
+
+def test_groupmax_is_the_largest_of_each_group(tmp_path: Path) -> None:
+    folder = tmp_path / "layers.2"
+    folder.mkdir()
+    weights = {n: t for n, t in linear().items() if n.startswith("encoder")}
+    weights |= {"W_dec": drawn(LATENTS, D_IN), "b_dec": drawn(D_IN)}
+    cfg = {"k": 5, "d_in": D_IN, "activation": "groupmax"}
+    (folder / "cfg.json").write_text(json.dumps(cfg))
+    save_file(weights, folder / "sae.safetensors")
+    x = drawn(20, D_IN)
+    latents = read_sae(folder).encode(x)
+    inside = pre(weights, x - weights["b_dec"]).relu()
+    for row, own in zip(inside.tolist(), latents.tolist(), strict=True):
+        for group in range(5):
+            both = row[2 * group : 2 * group + 2]
+            expected = [value if value == max(both) else 0.0 for value in both]
+            assert own[2 * group : 2 * group + 2] == pytest.approx(expected, abs=1e-5)
+    (folder / "cfg.json").write_text(json.dumps(cfg | {"k": 3}))
+    with pytest.raises(InputError):
+        read_sae(folder)
+
+
+def llamascopium(folder: Path, **settings: object) -> tuple[Path, dict[str, Tensor], dict]:
+    hook = "blocks.1.hook_resid_post"
+    cfg = {"sae_type": "sae", "d_model": D_IN, "hook_point_in": hook, "hook_point_out": hook}
+    cfg |= {"norm_activation": "inference", "top_k": K} | settings
+    w = matrices()
+    stored = {"W_E": w["W_enc"], "b_E": w["b_enc"], "W_D": w["W_dec"], "b_D": w["b_dec"]}
+    stored["activation_function.log_jumprelu_threshold"] = w["threshold"].log()
+    stored[f"dataset_average_activation_norm.{hook}"] = torch.tensor(5.0)
+    (folder / "config.json").write_text(json.dumps(cfg))
+    save_file({n: t.contiguous() for n, t in stored.items()}, folder / "sae_weights.safetensors")
+    return folder, w, cfg
+
+
+@pytest.mark.parametrize("include", [True, False])
+@pytest.mark.parametrize("scaling", ["inference", "dataset-wise", "token-wise"])
+@pytest.mark.parametrize("activation", ["relu", "jumprelu", "topk"])
+def test_latents_of_llamascopium(
+    activation: str, scaling: str, include: bool, tmp_path: Path
+) -> None:
+    folder, w, _ = llamascopium(
+        tmp_path,
+        act_fn=activation,
+        norm_activation=scaling,
+        sparsity_include_decoder_norm=include,
+    )
+    x = drawn(20, D_IN)
+    lengths = {"inference": D_IN**0.5, "dataset-wise": 5.0, "token-wise": x.norm(dim=1)[:, None]}
+    inside = (x * D_IN**0.5 / lengths[scaling]) @ w["W_enc"] + w["b_enc"]
+    gate = inside * w["W_dec"].norm(dim=1) if include else inside
+    on = {
+        "relu": gate > 0,
+        "jumprelu": gate > w["threshold"],
+        "topk": (gate >= gate.topk(K, dim=-1).values[:, -1:]) & (gate > 0),
+    }[activation]
+    wanted = inside * on
+    assert 0 < int(on.sum()) < on.numel()
+    sae = read_sae(folder)
+    torch.testing.assert_close(sae.encode(x), wanted, atol=1e-5, rtol=1e-5)
+    assert sae.hook == "blocks.1.hook_resid_post"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"act_fn": "batchtopk"},
+        {"norm_activation": "batch-wise"},
+        {"use_glu_encoder": True},
+        {"sae_type": "crosscoder"},
+    ],
+    ids=str,
+)
+def test_what_llamascopium_computes_otherwise_is_refused(settings, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        read_sae(llamascopium(tmp_path, **settings)[0])
+    assert len(str(error.value)) <= 300 + len(str(tmp_path))
 
 
 @pytest.mark.parametrize(
