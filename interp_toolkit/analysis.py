@@ -5,12 +5,14 @@ The registry holds the names of all analyses, built in and from plugins; none is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from interp_toolkit.data import FeatureData, data_from_arrays, read_data
 from interp_toolkit.data.text.tokenization import data_from_texts
+from interp_toolkit.files import read_npz
 from interp_toolkit.finding import shown_early
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.options import Options, read_options
@@ -91,7 +93,8 @@ def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Resul
         name: the analysis, as `interp list probes` shows it.
         data: a `FeatureData` (`task` makes one for a named behavior), the path of a file that
             `read_data` takes, a list of texts, rows of token ids (an array, a tensor, lists), or a
-            mapping of arrays as `data_from_arrays` takes it.
+            mapping of arrays as `data_from_arrays` takes it. With an array `inputs` of numbers, in
+            a mapping or .npz file, `model` is a plain MLP with one hidden layer (see `on_rows`).
         options: the options of the analysis, as `interp show NAME` lists them. In addition:
             `progress`, a function called with a description of each step, and `early`, a function
             called with the finding of a first stage (such as attention, before knockouts) if the
@@ -112,9 +115,46 @@ def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Resul
     early = options.pop("early", None) or (lambda finding: None)
     chosen = read_options(analysis.options, options, name)
     columns = () if reads_features(chosen) else None
+    if (arrays := rows_of_numbers(data)) is not None:
+        model, data = on_rows(model, arrays, columns)
     with preserve_state(model), shown_early(early):
         model = load(model)
         return run(analysis, model, as_data(data, model, columns), chosen, progress)
+
+
+def rows_of_numbers(data: Any) -> Mapping[str, Any] | None:
+    """The arrays of rows of numbers for a plain MLP, with the array `inputs`; None for prompts."""
+    if isinstance(data, Mapping):
+        return data if "inputs" in data else None
+    if not isinstance(data, str | Path) or Path(data).suffix.lower() != ".npz":
+        return None
+    if not Path(data).expanduser().is_file():
+        return None  # the reader of prompts says so
+    arrays = read_npz(Path(data).expanduser())
+    return {**arrays, "source": str(data)} if "inputs" in arrays else None
+
+
+def on_rows(
+    mlp: Any,
+    arrays: Mapping[str, Any],
+    columns: Sequence[str] | None = None,
+    act_fn: str | None = None,
+) -> tuple[Any, FeatureData]:
+    """A plain MLP and its rows of numbers, as a model and its prompts (see `plain_mlp`).
+
+    Args:
+        mlp: a module with one hidden layer, its state dict, or the file of one.
+        arrays: `inputs` [row, d_in], `features` [row, feature], and `outputs` where the
+            nonlinearity is not known.
+        columns: the features to take; None: all.
+        act_fn: the nonlinearity, if it is known.
+    """
+    from interp_toolkit.models.loading.plain_mlp import model_on_rows
+
+    model, tokens = model_on_rows(mlp, arrays["inputs"], arrays.get("outputs"), act_fn)
+    rest = {name: arrays[name] for name in arrays if name not in ("inputs", "outputs", "source")}
+    data = data_from_arrays({**rest, "tokens": tokens}, columns)
+    return model, dataclasses.replace(data, source=str(arrays.get("source", "rows of numbers")))
 
 
 def run(

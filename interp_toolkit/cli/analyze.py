@@ -6,17 +6,20 @@ The options of an analysis come from its options class (see `probe_flags`).
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from interp_toolkit.cli import options
-from interp_toolkit.cli.flags import ModelFlags, OutputFlags, load
+from interp_toolkit.cli.flags import ModelFlags, OutputFlags, load, print_assumptions
 from interp_toolkit.cli.prompts import PromptFlags
 from interp_toolkit.errors import InputError, printable
 from interp_toolkit.models.loading.source_names import models_named
+
+if TYPE_CHECKING:
+    from interp_toolkit.data import FeatureData
 
 
 def analyze(
@@ -146,15 +149,22 @@ def _run(
     general = read_options(Options, everywhere, "interp analyze", as_flags=True)
     elsewhere = bool(chosen) and all(analysis.reads_features(o) for o in chosen.values())
     with progress(quiet) as say, shown_early(lambda finding: None if quiet else _early(finding)):
-        model = load(name, loading, say, quiet)
-        rows = prompts.read(
-            model,
-            columns=() if elsewhere else prompts.column or None,
-            seed=general.seed,
-            memory=general.memory,
-            say=say,
-            quiet=quiet,
-        )
+        columns = () if elsewhere else prompts.column or None
+        arrays = analysis.rows_of_numbers(prompts.data)
+        rows: FeatureData | None
+        if arrays is not None:
+            model, rows = analysis.on_rows(name, arrays, columns, _act_fn(loading))
+            print_assumptions(model, quiet)
+        else:
+            model = load(name, loading, say, quiet)
+            rows = prompts.read(
+                model,
+                columns=columns,
+                seed=general.seed,
+                memory=general.memory,
+                say=say,
+                quiet=quiet,
+            )
         left_out: dict[str, str] = {}
         if not named:
             named, left_out = analysis.fitting(model, rows)
@@ -175,6 +185,17 @@ def _run(
     if left_out and not quiet:
         reasons = "; ".join(f"{probe} ({reason})" for probe, reason in left_out.items())
         print(f"not run: {printable(reasons)}", file=sys.stderr)
+
+
+def _act_fn(loading: Mapping[str, Any]) -> str | None:
+    """The nonlinearity of a plain MLP; raises InputError for other settings, which it lacks."""
+    given = {name for name, value in loading.items() if value and name != "device"}
+    if others := sorted(given - {"act_fn"}):
+        raise InputError(
+            f"a plain MLP on rows of numbers has no {others[0]}; of --set, act_fn only"
+        )
+    value = loading.get("act_fn")
+    return None if value is None else str(value)
 
 
 def _early(finding: Any) -> None:

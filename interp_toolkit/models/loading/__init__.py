@@ -5,6 +5,7 @@
 - `formats`: file formats: own checkpoints, pickles, GGUF, Hugging Face folders
 - `parameters`: parameter names mapped to TransformerLens's; the configuration they imply
 - `settings`: configuration fields set by the user
+- `plain_mlp`: an MLP on rows of numbers, as a model whose tokens are these rows
 - `memory_needed`: the memory that weights need, estimated before they are read
 - `library_output`: Hugging Face's libraries without messages and network
 - `check_assumptions`: tests assumptions about a checkpoint on prompts with known answers
