@@ -140,7 +140,7 @@ def on_rows(
     columns: Sequence[str] | None = None,
     act_fn: str | None = None,
 ) -> tuple[Any, FeatureData]:
-    """A plain MLP and its rows of numbers, as a model and its prompts (see `plain_mlp`).
+    """A plain MLP and its rows of numbers, as a model and its prompts (see `models.loading.plain_mlp`).
 
     Args:
         mlp: a module with one hidden layer, its state dict, or the file of one.

@@ -67,6 +67,7 @@ class LayerParts:
         middle: the hook point of the residual stream behind heads and mixer; None if the MLP is
             beside them.
         factor: what `hook_attn_out` is multiplied with before it is added (Falcon-H1).
+        apart: whether the MLP's input can be seen, so that it can be run without what is before it.
     """
 
     heads: bool
@@ -74,6 +75,7 @@ class LayerParts:
     mlp: bool
     middle: str | None
     factor: float = 1.0
+    apart: bool = True
 
 
 @once
@@ -99,7 +101,8 @@ def layer_parts(model: Model) -> tuple[LayerParts, ...]:
             if mixer:
                 factor = _factor(model, f"blocks.{n}", out, middle)
         heads = heads and factor != 0
-        parts.append(LayerParts(heads, mixer or not heads, mlp, behind, factor))
+        apart = behind is not None or bool(getattr(model.cfg, "parallel_attn_mlp", False))
+        parts.append(LayerParts(heads, mixer or not heads, mlp, behind, factor, apart))
     return tuple(parts)
 
 
@@ -212,8 +215,13 @@ class ModelLayers:
         return self._parts[layer]
 
     def mixed(self, layer: int, x: Stream, *, heads: bool) -> Stream:
-        """What a layer adds to the residual stream before its MLP, with its heads or without."""
+        """What a layer adds to the residual stream before its MLP, with its heads or without.
+
+        If its MLP cannot be told apart, what the whole layer adds.
+        """
         middle, out = self.parts(layer).middle, f"blocks.{layer}.hook_attn_out"
+        if not self.parts(layer).apart:
+            return self.read(layer, x, [f"blocks.{layer}.hook_resid_post"])[0] - x
         if middle is None:
             return self.read(layer, x, [out])[0]
         if heads or not self.parts(layer).heads:
@@ -230,7 +238,8 @@ class ModelLayers:
     @cached_property
     def _mlp_edits(self) -> dict[int, Callable[[Stream], dict[str, Callable[[Tensor], Tensor]]]]:
         """How the MLP of each layer is given its input."""
-        return {n: self._mlp_edit(n) for n in range(self.n_layers) if self.parts(n).mlp}
+        parts = {n: self.parts(n) for n in range(self.n_layers)}
+        return {n: self._mlp_edit(n) for n, of in parts.items() if of.mlp and of.apart}
 
     @torch.no_grad()
     def _mlp_edit(self, layer: int) -> Callable[[Stream], dict[str, Callable[[Tensor], Tensor]]]:

@@ -215,6 +215,9 @@ class Blocks:
         if w is not None and layer not in self.whole:
             self._heads[layer], self._out[layer] = _WeightHeads(w), w
             _refuse_residual_norm(w, layer)
+        elif not self._layers.parts(layer).apart:
+            reason = "nothing between its attention and its MLP is shown"
+            self.whole.setdefault(layer, reason)
         elif self._layers.parts(layer).heads and layer not in self.whole:
             try:
                 out = _wide(view.outputs(layer))
@@ -242,7 +245,8 @@ class Blocks:
                 if plain_activation(mlp.act_fn) is not None:
                     self._mlps[layer] = _wide(mlp)
                     return True
-        return self._layers.parts(layer).mlp
+        parts = self._layers.parts(layer)
+        return parts.mlp and parts.apart
 
     @property
     def widest_mlp(self) -> int:
