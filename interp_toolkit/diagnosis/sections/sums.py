@@ -354,7 +354,7 @@ FAULTS = (
     ),
     Fault(
         ("a zero edit everywhere changes nothing", "a fresh copy with this state dict"),
-        ("Qwen3NextForCausalLM", "NemotronForCausalLM"),
+        ("Qwen3NextForCausalLM", "Qwen3_5ForCausalLM", "NemotronForCausalLM"),
         ("3.9.0",),
         "4.3.0",
         "norms of these bridges with hooks on them multiply with weight, not with 1 + weight",
