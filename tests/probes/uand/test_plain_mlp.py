@@ -65,7 +65,10 @@ def test_a_file_of_two_matrices_by_command(trained, tmp_path, call, as_linear):
     state = mlp.state_dict()
     if not as_linear:
         names = ("W_in", "b_in", "W_out", "b_out")
-        state = {n: t.mT.contiguous() if t.ndim == 2 else t for n, t in zip(names, state.values(), strict=True)}
+        state = {
+            n: t.mT.contiguous() if t.ndim == 2 else t
+            for n, t in zip(names, state.values(), strict=True)
+        }
     torch.save(state, tmp_path / "mlp.pt")
     np.savez(tmp_path / "rows.npz", inputs=features.astype(np.float32), features=features)
     arguments = ["analyze", str(tmp_path / "mlp.pt"), "--probe", "uand"]
