@@ -160,7 +160,7 @@ def products(*, folder: Path, m: int, r: int, s: int, seed: int) -> Outcome:
     rng = np.random.default_rng(seed)
     v = unit(rng, m, r)
     off, both, expected = [], [], []
-    for _ in range(DRAWS // 10):
+    for _ in range(DRAWS):
         chosen = rng.permutation(m)[: s + 2]
         a = rng.standard_normal(s)
         read = v @ (a @ v[chosen[:s]])
