@@ -189,8 +189,8 @@ def _run(
 
 def _act_fn(loading: Mapping[str, Any]) -> str | None:
     """The nonlinearity of a plain MLP; raises InputError for other settings, which it lacks."""
-    given = {name for name, value in loading.items() if value and name != "device"}
-    if others := sorted(given - {"act_fn"}):
+    settings = {name for name, value in loading.items() if value and name != "device"}
+    if others := sorted(settings - {"act_fn"}):
         raise InputError(
             f"a plain MLP on rows of numbers has no {others[0]}; of --set, act_fn only"
         )

@@ -107,14 +107,14 @@ def model_on_rows(
         model.embed.W_E.copy_(torch.from_numpy(distinct))
         model.blocks[0].mlp.W_in.copy_(plain.W_in)
         model.blocks[0].mlp.b_in.copy_(plain.b_in)
-    kept = "what it writes is left out; each token is a distinct input row"
+    left_out = "what it writes is left out; each token is a distinct input row"
     record = ModelRecord(
         name=Path(plain.path).name if plain.path else plain.source,
         kind="state_dict" if plain.path else "live",
         path=plain.path,
         sha256=None if plain.path is None else sha256(Path(plain.path)),
         assumptions=() if note is None else (note,),
-        notes=(f"an MLP of {d_in}, {hidden} and {plain.W_out.shape[1]} numbers: {kept}",),
+        notes=(f"an MLP of {d_in}, {hidden} and {plain.W_out.shape[1]} numbers: {left_out}",),
         config=cfg.model_dump(),
     )
     set_record(model, record)
