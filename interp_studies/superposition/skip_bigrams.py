@@ -1,6 +1,8 @@
 """How many skip-bigrams a head of given rank can implement: `superposition/skip-bigrams`.
 
 Signal to noise is the mean score of the bigrams over the standard deviation of all other pairs.
+Beside it stands the ratio over random pairs, of features that are in no bigram, which the paper's
+estimates are about: pairs that share a feature with a bigram add noise.
 There are four kinds of sets B, of random unit f-vectors in d dimensions, for a head of rank r:
 
 - random pairs, 1/16 to 2 per entry of W_Q (d r entries), by the best rank-r approximation (SVD) and
@@ -46,7 +48,8 @@ LOADS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)  # bigrams for each of the d r n
 CLIQUE_RANK = 16
 CLIQUE_SIZES = (4, 8, 16, 32, 64)  # d / sqrt(r) is 32
 LONE_SIZES = (8, 32, 128, 512)  # query features to one key feature
-PARTS = ("signal", "noise", "ratio", "auc")
+PARTS = ("signal", "noise", "ratio", "random", "auc")
+STRANGERS = 500  # features in no bigram, on each side
 IDENTITIES = (128, 256, 512, 1_024, 2_048)
 
 
@@ -110,7 +113,11 @@ def _quality(
     name: str,
 ) -> dict[str, float]:
     quality = score_quality(head.scores(queries, keys), bigrams)
+    d_model = queries.shape[1]
+    strangers = [_features(STRANGERS, d_model, 7_001 + side) for side in range(2)]
+    apart = head.scores(*strangers)
     return {
+        f"{name}_random": quality.signal / float(apart.std()),
         f"{name}_ratio": quality.signal / quality.noise,
         f"{name}_auc": quality.auc,
         f"{name}_signal": quality.signal,
@@ -160,14 +167,16 @@ def verdict(by_kind: ByKind) -> str:
     """Signal to noise of each kind, at the sizes that the paper discusses."""
     svd = _medians(by_kind["random"], "svd_ratio")
     loads = ", ".join(f"{svd[x]:.1f} at {x:g}" for x in LOADS)
+    of_strangers = _medians(by_kind["random"], "svd_random")
+    strangers = ", ".join(f"{of_strangers[x]:.1f}" for x in LOADS)
     cliques = _medians(by_kind["cliques"], "exact_ratio")
     bound = round(D_MODEL / math.sqrt(CLIQUE_RANK))
     lone = _medians(by_kind["one key"], "exact_ratio")
     same = _medians(by_kind["identity"], "projection_ratio")
     first, last = min(same), max(same)
     return (
-        f"Random bigrams, d = {D_MODEL}, d_head = {D_HEAD}: signal-to-noise ratio {loads} "
-        f"bigrams per entry of d x d_head. {CLIQUE_RANK} cliques of k x k: {cliques[bound]:.1f} "
+        f"Random bigrams, d = {D_MODEL}, d_head = {D_HEAD}: signal-to-noise ratio over all other "
+        f"pairs {loads} bigrams per entry of d x d_head ({strangers} over random pairs). {CLIQUE_RANK} cliques of k x k: {cliques[bound]:.1f} "
         f"at k = d/sqrt(d_head) = {bound}, {CLIQUE_RANK * bound**2:,} bigrams = d², where the "
         f"source's noise equals the signal; with one key feature per clique {lone[D_MODEL]:.1f} "
         f"at {D_MODEL} query features, {CLIQUE_RANK * D_MODEL:,} features in total. The identity "
@@ -238,6 +247,17 @@ def report(run: StudyRun) -> StudyResult:
         for head, key in heads.items()
         for size, values in by_kind[kind].items()
     ]
+    quantities += [
+        compare(
+            f"{kind}, {head}",
+            f"signal / noise of random pairs at {of} = {size:g}",
+            [float(v[f"{key.removesuffix('_ratio')}_random"]) for v in values],
+            unit="",
+        )
+        for kind, (of, heads) in KINDS.items()
+        for head, key in heads.items()
+        for size, values in by_kind[kind].items()
+    ]
     rows = [
         [kind, v["n"], seed, head, *(v[f"{name}_{part}"] for part in PARTS)]
         for (kind, _), values in run.by_point.items()
@@ -245,7 +265,7 @@ def report(run: StudyRun) -> StudyResult:
         for head, key in KINDS[kind][1].items()
         for name in [key.removesuffix("_ratio")]
     ]
-    columns = ["set", "bigrams", "seed", "head", "signal", "noise", "ratio", "AUC"]
+    columns = ["set", "bigrams", "seed", "head", "signal", "noise", "ratio", "random pairs", "AUC"]
     return run.result(
         verdict(by_kind),
         settings={"d_model": D_MODEL, "d_head": D_HEAD, "clique_rank": CLIQUE_RANK},
