@@ -176,7 +176,8 @@ def verdict(by_kind: ByKind) -> str:
     first, last = min(same), max(same)
     return (
         f"Random bigrams, d = {D_MODEL}, d_head = {D_HEAD}: signal-to-noise ratio over all other "
-        f"pairs {loads} bigrams per entry of d x d_head ({strangers} over random pairs). {CLIQUE_RANK} cliques of k x k: {cliques[bound]:.1f} "
+        f"pairs {loads} bigrams per entry of d x d_head ({strangers} over random pairs). "
+        f"{CLIQUE_RANK} cliques of k x k: {cliques[bound]:.1f} "
         f"at k = d/sqrt(d_head) = {bound}, {CLIQUE_RANK * bound**2:,} bigrams = d², where the "
         f"source's noise equals the signal; with one key feature per clique {lone[D_MODEL]:.1f} "
         f"at {D_MODEL} query features, {CLIQUE_RANK * D_MODEL:,} features in total. The identity "
