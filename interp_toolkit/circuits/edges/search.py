@@ -55,6 +55,7 @@ from interp_toolkit.circuits.metrics.metrics import AnswerMetric, Metric
 from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.circuits.metrics.task import TaskCheck, metric_for
 from interp_toolkit.errors import InputError
+from interp_toolkit.evidence import ANY_EFFECT, Control, effect_status, untested
 from interp_toolkit.formatting import percent
 from interp_toolkit.models.features.samples import equal_inputs, equal_up_to
 from interp_toolkit.models.running.memory import parse_memory
@@ -393,16 +394,19 @@ def _nothing(
 ) -> Nothing | None:
     """Why there is no circuit to search for on these prompts, or None."""
     if task_check is not None and not task_check.yes:
-        return Nothing("not_tested", f"{task_check.failure}: {task_check.summary}")
+        why = f"{task_check.failure}: {task_check.summary}"
+        return Nothing(untested(why)[0], why)
     cost = estimate(lost)
     if cost.low > 0:
         return None
-    if not lost.any():
-        same = f"the metric ({judged_by.definition}) is the same with all edges ablated"
-        return Nothing("not_detected", f"{same}, on every prompt")
     interval = f"{cost.mean:.3g}, {percent(COVERAGE)} CI [{cost.low:.3g}, {cost.high:.3g}]"
     text = f"ablating all edges does not significantly lower the metric ({interval})"
-    return Nothing("undecided", text)
+    if not lost.any():
+        text = f"the metric ({judged_by.definition}) is the same with all edges ablated"
+        text += ", on every prompt"
+    ablated = Control("all edges ablated", "passed")
+    status, _ = effect_status(cost.low, cost.high, ANY_EFFECT, [ablated], unconfirmed=text)
+    return Nothing(status, text)
 
 
 def _exhaustive(
