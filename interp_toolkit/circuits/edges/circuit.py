@@ -16,7 +16,7 @@ from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring
 from interp_toolkit.circuits.metrics.metrics import Metric
 from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.results import Status
-from interp_toolkit.stats import Estimate, holm, mean_p_value
+from interp_toolkit.stats import Estimate
 
 
 @dataclass(frozen=True)
@@ -135,9 +135,7 @@ def described(
         included: the edges of the circuit.
         test: whether a mean of 0 is a null hypothesis.
     """
-    p = np.ones(len(edges))
-    p[measurement.edges] = mean_p_value(measurement.losses)
-    adjusted = holm(p)
+    adjusted = np.nan_to_num(measurement.p_adjusted(len(edges), attributions), nan=1.0)
     low, high = measurement.intervals()
     column = {edge: i for i, edge in enumerate(measurement.edges.tolist())}
     means = measurement.losses.mean(0)

@@ -36,6 +36,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.edges import checks, screened
 from interp_toolkit.circuits.edges.checks import (
+    ROUNDING,
     SHARE,
     Checks,
     Measured,
@@ -60,7 +61,7 @@ from interp_toolkit.formatting import percent
 from interp_toolkit.models.features.samples import equal_inputs, equal_up_to
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.options import Effort
-from interp_toolkit.stats import COVERAGE, Estimate, estimate, holm, mean_p_value
+from interp_toolkit.stats import COVERAGE, Estimate, estimate
 
 ENOUGH = 0.9  # of the behavior: what kept edges have alone when nothing more is looked for
 MOST_ROUNDS = 3  # of adding edges
@@ -104,23 +105,18 @@ def measured_edges(
     total = float(intact.mean() - all_ablated.mean())
 
     def select(rows: Int[np.ndarray, " row"]) -> Bool[np.ndarray, " edge"]:
-        return _by_effect(measurement.at(rows), len(everything), total, level, test=test)
+        adjusted = np.full(len(everything), np.nan)
+        of_rows = measurement.at(rows)
+        if test:
+            adjusted = of_rows.p_adjusted(len(everything), attributions)
+        effects = np.full(len(everything), np.nan)
+        effects[measurement.edges] = of_rows.losses.mean(0)
+        return selected_edges(effects, adjusted, total, level)
 
     wiring = trial.engine.wiring
     on_paths = set(wiring.masked(wiring.on_paths(select(np.arange(len(intact))))))
     edges = described(everything, attributions, measurement, on_paths, test=test)
     return edges, select
-
-
-def _by_effect(
-    measurement: Measured, n_edges: int, total: float, level: float, *, test: bool
-) -> Bool[np.ndarray, " edge"]:
-    """The edges that the rule selects on these prompts."""
-    effects, p = np.full(n_edges, np.nan), np.ones(n_edges)
-    effects[measurement.edges] = measurement.losses.mean(0)
-    p[measurement.edges] = mean_p_value(measurement.losses)
-    adjusted = holm(p) if test else np.full(n_edges, np.nan)
-    return selected_edges(effects, adjusted, total, level)
 
 
 def completed(
@@ -147,9 +143,8 @@ def completed(
         progress(f"searching for backup edges, round {number + 1}")
         circuits = [included | more for more in sets]
         gains = trial.alone(circuits, progress, near=included) - alone[:, None]
-        chosen = selected_edges(
-            gains.mean(0), holm(mean_p_value(gains)), total, level / (1 + MOST_ROUNDS)
-        )
+        adjusted = Measured(np.arange(len(sets)), gains).p_adjusted(len(sets))
+        chosen = selected_edges(gains.mean(0), adjusted, total, level / (1 + MOST_ROUNDS))
         chosen &= gains.mean(0) > 0
         if not chosen.any():
             break
@@ -157,11 +152,30 @@ def completed(
             if keep:
                 added |= {e: gain for e in more if e not in included and e not in added}
         included |= added.keys()
+    included -= _idle(trial, included, list(added), progress)
     on_path = set(trial.engine.wiring.connected(included))
     return [
         dataclasses.replace(e, in_circuit=True, added=added.get(e.edge)) if e.edge in on_path else e
         for e in edges
     ]
+
+
+def _idle(
+    trial: EdgeAblation,
+    included: Collection[Edge],
+    added: Sequence[Edge],
+    progress: Callable[[str], None],
+) -> set[Edge]:
+    """Added edges, as of a node added whole, that change no prompt of the circuit alone."""
+    if len(added) < 2:
+        return set()
+    less = [set(included) - {edge} for edge in added]
+    values = trial.alone([included, *less], progress, near=included)
+    change = np.abs(values[:, 1:] - values[:, :1]).max(0)
+    least = ROUNDING * float(change.max())
+    idle = {edge for edge, largest in zip(added, change.tolist(), strict=True) if largest <= least}
+    together = trial.alone([set(included) - idle])[:, 0]  # they may stand in for one another
+    return idle if np.abs(together - values[:, 0]).max() <= least else set()
 
 
 def _by_rule(effect: EdgeEffect, total: float, level: float) -> bool:

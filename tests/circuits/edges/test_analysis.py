@@ -199,8 +199,10 @@ def test_heads_that_make_up_for_each_other_are_found():
     """Four uniform heads: without any one of them the answers are as likely as with all."""
     model = copier(4)
     result = CIRCUIT(model, data=copied())
-    assert result.status == "described"  # 16 of its 17 edges: it has nothing else
+    assert result.status == "detected"
     assert result.evidence.equivalent
+    # heads are added whole, but uniform ones do nothing with their queries and keys
+    assert not any("<q>" in row.edge or "<k>" in row.edge for row in result.edges)
     assert any(row.edge == "a0.h0->logits" for row in result.edges)
     assert result.evidence.faithfulness > 0.9
 
