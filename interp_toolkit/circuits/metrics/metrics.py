@@ -135,6 +135,9 @@ class LogitDifference(AnswerMetric):
         return answer - wrong
 
 
+ROUNDING = 4  # relative errors of the largest logit: smaller differences are no preference
+
+
 class Preference(LogitDifference):
     """Fraction of answers whose logit is larger than the wrong answer's; ties count one half."""
 
@@ -143,8 +146,10 @@ class Preference(LogitDifference):
     unit = "of the answers"
 
     def by_answer(self, logits: Logits, rows: Rows) -> Float[Tensor, "row position"]:
-        """1, one half (equal logits), or 0 for each answer."""
-        return (super().by_answer(logits, rows).sign() + 1) / 2
+        """1, one half (equal up to rounding), or 0 for each answer."""
+        difference = super().by_answer(logits, rows)
+        rounding = ROUNDING * torch.finfo(logits.dtype).eps * logits.abs().amax(-1).double()
+        return (torch.where(difference.abs() > rounding, difference, 0).sign() + 1) / 2
 
 
 class Accuracy(AnswerMetric):
