@@ -40,7 +40,7 @@ from interp_toolkit.circuits.edges.passes.ablation_value import Kind
 from interp_toolkit.circuits.edges.passes.edge_ablation import EdgeAblation
 from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring
 from interp_toolkit.evidence import Control, control_of_p
-from interp_toolkit.stats import COVERAGE, LEVEL, holm, mean_interval, mean_p_value, ratio_share
+from interp_toolkit.stats import COVERAGE, LEVEL, estimate, holm, mean_p_value, ratio_share
 
 ROUNDING = 1e-6  # of the largest change of a prompt: below, nothing has changed
 #: the index of each chosen edge among the model's
@@ -82,9 +82,10 @@ class Measured:
         p[self.edges[size <= ROUNDING * size.max(initial=0.0)]] = np.nan
         return holm(p)
 
-    def intervals(self) -> Float[np.ndarray, "2 chosen"]:
-        """Intervals of the mean losses, by Student's t over prompts."""
-        return np.stack(mean_interval(self.losses)[1:])
+    def intervals(self, unseen: float) -> Float[np.ndarray, "2 chosen"]:
+        """Intervals of the mean losses over prompts; `unseen` as in `stats.estimate`."""
+        means = [estimate(loss, unseen=unseen) for loss in self.losses.T]
+        return np.array([[mean.low for mean in means], [mean.high for mean in means]])
 
 
 def measured(

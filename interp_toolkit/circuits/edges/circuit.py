@@ -125,6 +125,7 @@ def described(
     included: Collection[Edge],
     *,
     test: bool,
+    unseen: float = 0.0,
 ) -> list[EdgeEffect]:
     """Every edge of the model with its measurements.
 
@@ -134,9 +135,10 @@ def described(
         measurement: measured effects of some of them.
         included: the edges of the circuit.
         test: whether a mean of 0 is a null hypothesis.
+        unseen: how far prompts may differ that were not drawn, as in `stats.estimate`.
     """
     adjusted = np.nan_to_num(measurement.p_adjusted(len(edges), attributions), nan=1.0)
-    low, high = measurement.intervals()
+    low, high = measurement.intervals(unseen)
     column = {edge: i for i, edge in enumerate(measurement.edges.tolist())}
     means = measurement.losses.mean(0)
     rows = []

@@ -93,6 +93,7 @@ def measured_edges(
     progress: Callable[[str], None],
     *,
     test: bool,
+    unseen: float = 0.0,
 ) -> tuple[list[EdgeEffect], Select]:
     """All edges, those with the largest estimates measured, and the rule for other prompts."""
     everything = trial.edges
@@ -115,7 +116,7 @@ def measured_edges(
 
     wiring = trial.engine.wiring
     on_paths = set(wiring.masked(wiring.on_paths(select(np.arange(len(intact))))))
-    edges = described(everything, attributions, measurement, on_paths, test=test)
+    edges = described(everything, attributions, measurement, on_paths, test=test, unseen=unseen)
     return edges, select
 
 
@@ -338,7 +339,14 @@ def find_circuit(
     budget = BUDGETS[effort] if by_attribution else THOROUGH
     if by_attribution:
         choice = _screened(
-            choosing, prompts, (intact, all_ablated), budget, max_edges, seed, progress
+            choosing,
+            prompts,
+            (intact, all_ablated),
+            budget,
+            max_edges,
+            seed,
+            progress,
+            unseen=judged_by.unseen,
         )
     else:
         choice = _exhaustive(choosing, (intact, all_ablated), level, max_edges, judged_by, progress)
@@ -347,7 +355,9 @@ def find_circuit(
     progress("ablating the circuit's nodes")
     circuit = replace(
         circuit,
-        node_effects=_node_effects(choosing, choice.edges, intact, budget.nodes, progress),
+        node_effects=_node_effects(
+            choosing, choice.edges, intact, budget.nodes, judged_by.unseen, progress
+        ),
         chosen_on=faithfulness(choosing, edges),
     )
     choosing.release()
@@ -433,7 +443,9 @@ def _exhaustive(
 ) -> _Choice:
     """Edges chosen by ablating each, and the added backup edges."""
     test = judged_by.measures_task
-    edges, select = measured_edges(trial, *values, level, max_edges, progress, test=test)
+    edges, select = measured_edges(
+        trial, *values, level, max_edges, progress, test=test, unseen=judged_by.unseen
+    )
     chosen = {e.edge for e in edges if e.in_circuit}
     edges = completed(trial, edges, *values, level, max_edges, progress)
     wiring = trial.engine.wiring
@@ -448,6 +460,8 @@ def _screened(
     max_edges: int,
     seed: int,
     progress: Progress,
+    *,
+    unseen: float,
 ) -> _Choice:
     """Edges chosen by attribution; see `screened`."""
     intact, all_ablated = values
@@ -464,7 +478,7 @@ def _screened(
     chosen = selection(scores)
     selected = set(trial.engine.wiring.masked(chosen))
     measurement = joined(in_order[0], sample)
-    edges = described(trial.edges, scores.mean(0), measurement, selected, test=False)
+    edges = described(trial.edges, scores.mean(0), measurement, selected, test=False, unseen=unseen)
     alike: dict[Kind, float] = {}
     for kind in kinds_for(prompts)[1:] if budget.chosen_with else ():
         progress(f"attribution with ablated edges at {kind}")
@@ -479,6 +493,7 @@ def _node_effects(
     edges: Sequence[EdgeEffect],
     intact: Float[np.ndarray, " row"],
     most: int,
+    unseen: float,
     progress: Progress,
 ) -> dict[Node, Estimate]:
     """Effects of ablating the whole output of a node, for at most this many of the circuit's."""
@@ -492,7 +507,8 @@ def _node_effects(
         return {}
     without = trial.without(nodes, progress)
     losses = intact[:, None] - without
-    return {node: estimate(loss) for node, loss in zip(nodes, losses.T, strict=True)}
+    effects = (estimate(loss, unseen=unseen) for loss in losses.T)
+    return dict(zip(nodes, effects, strict=True))
 
 
 def _checks(

@@ -317,7 +317,7 @@ def _enough(values: OfRows) -> OfRows:
 
 
 def _mean(name: str, values: OfRows, p_value: OfHeads, smallest_p: float) -> MeasureMeans:
-    interval = _of_fractions if name.partition(": ")[2].startswith(FRACTIONS) else _of_logits
+    interval = of_fractions if name.partition(": ")[2].startswith(FRACTIONS) else of_logits
     n = (~np.isnan(values)).sum(-1)
     mean, low, high = (np.full(n.shape, np.nan) for _ in range(3))
     for at in map(tuple, np.argwhere(n >= FEWEST_ROWS)):
@@ -325,13 +325,13 @@ def _mean(name: str, values: OfRows, p_value: OfHeads, smallest_p: float) -> Mea
     return MeasureMeans(mean, low, high, p_value, smallest_p, int(n.max(initial=0)))
 
 
-def _of_fractions(values: Float[np.ndarray, " row"]) -> tuple[float, float, float]:
+def of_fractions(values: Float[np.ndarray, " row"]) -> tuple[float, float, float]:
     """Mean and interval of contrasts of attention and ratios, which are at most 1."""
     low, high = bounded_interval(values, min(-1.0, float(values.min())), 1.0, COVERAGE)
     return float(values.mean()), low, high
 
 
-def _of_logits(values: Float[np.ndarray, " row"]) -> tuple[float, float, float]:
+def of_logits(values: Float[np.ndarray, " row"]) -> tuple[float, float, float]:
     """Mean and interval of effects without a bound, which prompts not drawn may reverse."""
     effect = estimate(values, COVERAGE, UNSEEN)
     return effect.mean, effect.low, effect.high
