@@ -100,6 +100,21 @@ def coverage(name: str, population: str, n: int, repeats: int) -> dict[str, Any]
     }  # fmt: skip
 
 
+def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The least and most coverage of each quantity, of smooth effects and where some differ."""
+    said = []
+    for name in INTERVALS:
+        covers: dict[bool, list[float]] = {False: [], True: []}
+        for row in rows:
+            if row["quantity"] == name:
+                covers["%" in row["prompts"]].append(row["covers"])
+        smooth, rare = covers[False], covers[True]
+        said.append(
+            {"quantity": name, "least": min(smooth), "most": max(smooth), "rare": min(rare)}
+        )
+    return said
+
+
 def main() -> None:
     """Print and keep."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -115,7 +130,8 @@ def main() -> None:
             table.add_row(name, population, *(f"{r['covers']:.1%}" for r in some))
     Console().print(table)
     if options.json:
-        options.json.write_text(json.dumps({"coverage": rows}, indent=1) + "\n", encoding="utf-8")
+        kept = {"summary": summary(rows), "coverage": rows}
+        options.json.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
