@@ -26,6 +26,7 @@ from pydantic import Field
 from interp_toolkit.circuits.edges.checks import (
     EQUAL,
     MOST,
+    ROUNDING,
     SHARE,
     STABLE,
     Faithfulness,
@@ -532,7 +533,8 @@ def sentences(circuit: Circuit) -> list[str]:
             )
     large = circuit.screening is not None
     facts = [*first, _and(compared)]
-    facts += [_largest_heads(circuit) if large else _largest_edges(circuit), _search(circuit)]
+    facts += [_largest_heads(circuit) if large else _largest_edges(circuit)]
+    facts += [_next_edges(circuit) if status == "partial" else "", _search(circuit)]
     return [fact for fact in facts if fact]
 
 
@@ -554,6 +556,15 @@ def _largest_edges(circuit: Circuit) -> str:
     if against:
         parts.append(f"ablating {against} of them raises the metric")
     return _and(parts)
+
+
+def _next_edges(circuit: Circuit) -> str:
+    """The edges outside the circuit with the largest effects or estimates, which none shows."""
+    least = ROUNDING * abs(circuit.intact - circuit.all_ablated)
+    others = [e for e in circuit.edges if not e.in_circuit and abs(e.weight) > least]
+    others.sort(key=lambda e: -abs(e.weight))
+    names = listed([label_of(e.edge.name) for e in others], NAMED)
+    return f"Not shown to matter, largest estimates first: {names}." if others else ""
 
 
 def _largest_heads(circuit: Circuit) -> str:

@@ -503,6 +503,20 @@ def circuit(induction):
     return find_circuit(induction, repeated_prompts(induction, rows=40))
 
 
+def test_a_part_of_a_circuit_lists_the_next_edges(circuit):
+    outside = next(e for e in circuit.edges if not e.in_circuit)
+    edges = [
+        dataclasses.replace(e, effect=float(circuit.intact)) if e is outside else e
+        for e in circuit.edges
+    ]
+    name = analysis.label_of(outside.edge.name)
+    for kept, lists in (((0.33, 0.2, 0.45), True), ((0.98, 0.9, 1.0), False)):
+        share, low, high = kept
+        held_out = dataclasses.replace(circuit.held_out, share=share, low=low, high=high)
+        partly = dataclasses.replace(circuit, held_out=held_out, edges=edges)
+        assert any(name in sentence for sentence in analysis.sentences(partly)) == lists
+
+
 @pytest.mark.parametrize(
     ("kept", "status"),
     [
