@@ -164,6 +164,7 @@ calibrate: $(VENV)/ready
 	mkdir -p $(MEASURED)
 	OMP_NUM_THREADS=1 $(call measured,calibration)
 	OMP_NUM_THREADS=1 $(call measured,power)
+	OMP_NUM_THREADS=1 $(call measured,coverage)
 	OMP_NUM_THREADS=1 $(call measured,agreement)
 	OMP_NUM_THREADS=1 $(call measured,decoys,--seeds 10 --first-seed 1000)
 	OMP_NUM_THREADS=1 $(call measured,claim_decoys,--seeds 3 --first-seed 2000)

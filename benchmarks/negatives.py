@@ -449,7 +449,7 @@ NEGATIVES: dict[str, Negative] = {
     ),
     "logit-attribution: rare large effects": Negative(
         "logit-attribution",
-        lambda s: writers(s, "rare", 1.0, (8, 16, 32, 64)[s % 4]), second_writer,
+        lambda s: writers(s, "rare", 1.0, (8, 16, 32, 64)[s % 4]), second_writer, times=4,
     ),
     "heads: own answers": Negative("heads", own),
     "heads: own answers, permuted": Negative("heads", own_permuted, permute=True),

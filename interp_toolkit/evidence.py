@@ -11,24 +11,35 @@ with power failed, the null explains the effect: *uninformative*. If no control 
 required one had none, the claim is *undecided*. A claim is denied (–) only if a comparison with
 enough power found no effect. If the interval includes the threshold, the claim is undecided. If the
 model does not perform the task, claims about how it does so are *not tested*.
+
+No other module makes a status. It hands over what was measured, or abstains, with a reason
+(`untested`, `left_open`, `only_described`): only the rule confirms or denies. An audit's *answers*
+are made here too, by the same comparison of an interval with the claimed bound.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy import stats
 
+from interp_toolkit.formatting import percent
 from interp_toolkit.results import Status
 from interp_toolkit.stats import LEVEL
 
 LEAST_COPIES = 19  # the smallest p by rank is then 1 / 20; fewer cannot show what is rare
+POWER = 0.8  # chance to find an effect of the size asked for, below which nothing is denied
+ANY_EFFECT = 1e-12  # the threshold of a claim that there is any effect at all
+TIE = 1e-5  # distance from an audited bound: error of sums in single precision
 
+Verdict = tuple[Status, str | None]  # a status, and why the claim is not confirmed
+Answer = Literal["confirmed", "refuted", "undecided", "not_testable"]
+Word = TypeVar("Word", bound=str)
 Outcome = Literal["passed", "failed", "undecided", "powerless"]
 
 
@@ -71,6 +82,28 @@ def control_of_p(name: str, p_value: float, level: float, smallest: float = 0.0)
     if p_value <= level:
         return Control(name, "passed")
     return Control(name, "failed", f"not significant against {name} (p = {p_value:.2g})")
+
+
+def control_of_excess(
+    name: str, low: float, high: float, reason: str, *, least: float = 0.0, none: float = 0.0
+) -> Control:
+    """The control that an effect's excess over another one amounts to.
+
+    Args:
+        name: the other effect.
+        low: lower end of the excess's interval, which passes above `least`.
+        high: upper end, which fails below `none`.
+        reason: why it is not passed.
+        least: smallest excess that passes, itself excluded.
+        none: excess below which there is none.
+
+    Examples:
+        >>> control_of_excess("elsewhere", -0.1, 0.2, "no excess is shown").outcome
+        'undecided'
+    """
+    if low > least:
+        return Control(name, "passed")
+    return Control(name, "failed" if high < none else "undecided", reason)
 
 
 def control_of_rank(name: str, reached: int, tried: int, level: float, reason: str) -> Control:
@@ -149,15 +182,32 @@ def control_of_copies(
     )
 
 
+def untested(reason: str) -> Verdict:
+    """The status of a claim that was not tested, as of a model that does not perform the task."""
+    return "not_tested", reason
+
+
+def left_open(reason: str) -> Verdict:
+    """The status where what was measured decides nothing."""
+    return "undecided", reason
+
+
+def only_described(reason: str | None) -> Verdict:
+    """The status where there is a description and no claim; no reason if that was asked for."""
+    return "described", reason
+
+
 def effect_status(
     low: float,
     high: float,
     threshold: float,
     controls: Sequence[Control],
     *,
-    performs_task: bool = True,
+    unconfirmed: str | None = None,
     effect: str = "effect",
-) -> tuple[Status, str | None]:
+    confirmed: Status = "detected",
+    denied: Status = "not_detected",
+) -> Verdict:
     """The status of a claim that an effect is at least `threshold`, and why it is not confirmed.
 
     Args:
@@ -165,8 +215,10 @@ def effect_status(
         high: upper end of the interval.
         threshold: smallest effect that is claimed.
         controls: every comparison that was made or should have been.
-        performs_task: whether the model performs the task on which the effect is measured.
+        unconfirmed: why no effect of any size would confirm the claim; it can then only be denied.
         effect: what the effect is called in reasons.
+        confirmed: what a confirmed claim is called.
+        denied: what a denied claim is called.
 
     Examples:
         >>> effect_status(0.2, 0.4, 0.1, [Control("shuffled weights", "passed")])
@@ -174,25 +226,29 @@ def effect_status(
         >>> effect_status(0.2, 0.4, 0.1, [])
         ('undecided', 'no control to compare the effect with')
     """
-    if not performs_task:
-        return "not_tested", "the model has not been shown to perform the task"
     if math.isnan(low) or math.isnan(high):
         return "undecided", f"the {effect} has no interval"
-    counting = [control for control in controls if control.counts]
-    if not counting:
+    if not any(control.counts for control in controls):
         reasons = [c.reason for c in controls if c.reason is not None]
         return "undecided", (reasons or ["no control to compare the effect with"])[0]
     if high < threshold:
-        return "not_detected", f"the interval of the {effect} is below {threshold:g}"
+        return denied, f"the interval of the {effect} is below {threshold:g}"
+    if unconfirmed is not None:
+        return "undecided", unconfirmed
     if low < threshold:
         return "undecided", f"the interval of the {effect} includes {threshold:g}"
+    return _unless_explained(controls, confirmed)
+
+
+def _unless_explained(controls: Sequence[Control], confirmed: Status) -> Verdict:
+    """The status of an effect that is large enough, by its controls."""
     for outcome, status in _NOT_CONFIRMED:
-        matching = [control for control in counting if control.outcome == outcome]
+        matching = [control for control in controls if control.outcome == outcome]
         if matching:
             return status, matching[0].reason
     if absent := [control for control in controls if control.required and not control.counts]:
         return "undecided", absent[0].reason
-    return "detected", None
+    return confirmed, None
 
 
 _NOT_CONFIRMED: Sequence[tuple[Outcome, Status]] = (
@@ -201,30 +257,171 @@ _NOT_CONFIRMED: Sequence[tuple[Outcome, Status]] = (
 )
 
 
+def equivalence_status(
+    low: float,
+    high: float,
+    within: float,
+    controls: Sequence[Control],
+    *,
+    nothing: str | None = None,
+    effect: str = "share",
+) -> Verdict:
+    """The status of a claim that a share is 1 within `within`; *partial* if it is only above 0.
+
+    Args:
+        low: lower end of the share's confidence interval.
+        high: upper end of the interval.
+        within: largest distance from 1.
+        controls: every comparison that was made or should have been.
+        nothing: why such a share would be no claim, but a description.
+        effect: what the share is called in reasons.
+
+    Examples:
+        >>> equivalence_status(0.4, 1.1, 0.2, [])[0]
+        'partial'
+    """
+    if low >= 1 - within and high <= 1 + within:
+        if nothing is not None:
+            return only_described(nothing)
+        return effect_status(low, high, 1 - within, controls)
+    if low > 0:
+        return "partial", (
+            f"the confidence interval of {effect} reaches beyond {percent(1 - within)} "
+            f"to {percent(1 + within)}"
+        )
+    if high < 0:
+        return "undecided", f"{effect} is below 0"
+    return "undecided", f"the confidence interval of {effect} includes 0"
+
+
 def comparisons_status(
     p_adjusted: Float[np.ndarray, " test"],
     level: float,
-    smallest: float = 0.0,
-) -> tuple[Status, str | None]:
+    *,
+    power: float,
+    least: str,
+    controls: Sequence[Control] = (),
+) -> Verdict:
     """The status of a claim that some of several tests are significant, and why it is not.
 
     Args:
         p_adjusted: p-values corrected for the number of tests; NaN for a test not made.
         level: significance level.
-        smallest: smallest corrected p-value that a test could give.
+        power: chance of the test with the least power to find an effect of the size asked for.
+        least: that effect, as a noun.
+        controls: comparisons that could explain significant tests.
 
     Examples:
-        >>> comparisons_status(np.array([0.3, 0.01]), 0.05)
+        >>> comparisons_status(np.array([0.3, 0.01]), 0.05, power=0.2, least="half a copy")
         ('detected', None)
-        >>> comparisons_status(np.array([np.nan]), 0.05)
+        >>> comparisons_status(np.array([np.nan]), 0.05, power=0.9, least="half a copy")
         ('undecided', 'no comparison could be made')
+        >>> comparisons_status(np.array([0.3]), 0.05, power=0.2, least="half a copy")[0]
+        'undecided'
     """
     defined = p_adjusted[~np.isnan(p_adjusted)]
     if not len(defined):
         return "undecided", "no comparison could be made"
     if (defined <= level).any():
-        return "detected", None
-    if smallest > level:
-        return "undecided", f"no p-value could have fallen below {smallest:.2g}"
+        return _unless_explained(controls, "detected")
+    if not power >= POWER:
+        chance = percent(0.0 if math.isnan(power) else power)
+        return "undecided", f"{least} would be detected with a probability of only {chance}"
     which = f"all {len(defined)} comparisons" if len(defined) > 1 else "the only comparison"
     return "not_detected", f"adjusted p above {level:g} in {which}"
+
+
+def power_of_z(z: Float[np.ndarray, " test"], level: float, tests: int) -> float:
+    """The least power of one-sided tests to find effects with these expected z-scores.
+
+    Args:
+        z: z-score that each effect would have on average; NaN for a test not made.
+        level: significance level.
+        tests: number of tests for which the p-values are corrected (Bonferroni's, of Holm's).
+
+    Examples:
+        >>> round(power_of_z(np.array([3.0, 5.0]), 0.05, 1), 2)
+        0.91
+    """
+    defined = z[~np.isnan(z)]
+    if not len(defined):
+        return math.nan
+    return float(stats.norm.sf(stats.norm.isf(level / max(tests, 1)) - defined.min()))
+
+
+def any_of(statuses: Sequence[Status], *, complete: bool = True) -> Status:
+    """The status of a claim that something is there, from those of all that it may be.
+
+    It is denied only if each is, and `complete`: nothing else could be it.
+
+    Examples:
+        >>> any_of(["not_detected", "detected"]), any_of(["not_detected"], complete=False)
+        ('detected', 'undecided')
+    """
+    if not complete or not statuses:
+        statuses = [*statuses, "undecided"]
+    order: Sequence[Status] = (
+        *("detected", "described", "undecided", "uninformative", "not_tested", "not_detected"),
+    )
+    return min(statuses, key=order.index)
+
+
+def all_of(verdicts: Sequence[Verdict]) -> Verdict:
+    """The status of a claim that requires all of these, and the reason of the decisive one.
+
+    Examples:
+        >>> all_of([("detected", None), ("undecided", "few prompts")])
+        ('undecided', 'few prompts')
+    """
+    order: Sequence[Status] = (
+        *("not_detected", "not_tested", "uninformative", "undecided", "described", "detected"),
+    )
+    none: Verdict = "undecided", "nothing was measured"
+    return min(verdicts, key=lambda verdict: order.index(verdict[0]), default=none)
+
+
+def answer_of(low: float, high: float, bound: float) -> Answer:
+    """The answer to a claim of at least `bound`, from an interval; a tie reaches the bound.
+
+    Of at most a bound, it is that of the negatives.
+
+    Examples:
+        >>> answer_of(0.2, 0.6, 0.05), answer_of(-0.01, 0.03, 0.05), answer_of(0.0, 0.3, 0.05)
+        ('confirmed', 'refuted', 'undecided')
+    """
+    if math.isnan(low) or math.isnan(high):
+        return "undecided"
+    if low >= bound - TIE:
+        return "confirmed"
+    return "refuted" if high < bound - TIE else "undecided"
+
+
+def answer_by(confirms: bool, refutes: bool = False, *, testable: bool = True) -> Answer:
+    """The answer of what can be computed, or of a test that can decide to one side only."""
+    if not testable:
+        return "not_testable"
+    return "refuted" if refutes else "confirmed" if confirms else "undecided"
+
+
+def all_answers(answers: Sequence[Answer], *, alike: bool = False) -> Answer:
+    """The answer to a claim that requires all of these.
+
+    Args:
+        answers: the answers; without any, nothing can be tested.
+        alike: whether they are about the same thing, so that they must agree.
+
+    Examples:
+        >>> both = ["confirmed", "refuted"]
+        >>> all_answers(both), all_answers(both, alike=True)
+        ('refuted', 'undecided')
+    """
+    if alike and len(set(answers)) > 1:
+        return "undecided"
+    order: Sequence[Answer] = ("refuted", "not_testable", "undecided", "confirmed")
+    return min(answers, key=order.index, default="not_testable")
+
+
+def first_shown(shown: Mapping[Word, Bool[np.ndarray, " item"]]) -> list[Word]:
+    """The first word of each item whose condition holds; where none does, it is undecided."""
+    words: list[Word] = np.select(list(shown.values()), list(shown), "undecided").tolist()
+    return words

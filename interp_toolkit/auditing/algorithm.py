@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from interp_toolkit.auditing.claims.kinds import AlgorithmClaim
 from interp_toolkit.auditing.context import AuditContext
-from interp_toolkit.auditing.parts import Answer, Part
+from interp_toolkit.auditing.parts import Part, untestable
 from interp_toolkit.circuits.sorting.analysis import NULLS, SortingFinding, sorting_fingerprint
 from interp_toolkit.circuits.sorting.criteria import (
     ARGMAX,
@@ -24,6 +24,7 @@ from interp_toolkit.circuits.sorting.criteria import (
     shown,
     sorts,
 )
+from interp_toolkit.evidence import Answer, all_answers, answer_by
 from interp_toolkit.formatting import percent
 
 _OTHER: dict[Algorithm, Algorithm] = {ARGMAX: MIN_GREATER, MIN_GREATER: ARGMAX}
@@ -51,12 +52,12 @@ def audit_algorithm(claim: AlgorithmClaim, context: AuditContext) -> list[Part]:
     lists = "; ".join(
         f"{percent(a.lists_right, 1)} of {n} lists" for n, a in first.accuracy.items()
     )
-    there = Part("there", "confirmed" if sorting else "refuted", f"right: {lists}", "observed")
+    there = Part("there", answer_by(sorting, not sorting), f"right: {lists}", "observed")
     if not sorting:
         text = "the model does not sort, so no algorithm applies"
-        return [there, Part("matters", "not_testable", text, "intervened", True)]
+        return [there, untestable("matters", text, "intervened")]
     answers = [_answer(claim.algorithm, one) for one in parts]
-    answer: Answer = answers[0] if answers[0] == answers[1] else "undecided"
+    answer = all_answers(answers, alike=True)
     own, other = claim.algorithm, _OTHER[claim.algorithm]
     text = (
         f"the criteria point to {first.algorithm.replace('_', ' ')}: met are "
@@ -67,7 +68,7 @@ def audit_algorithm(claim: AlgorithmClaim, context: AuditContext) -> list[Part]:
     alike, copies = first.evidence.nulls_alike, first.evidence.nulls
     special = Part(
         "special",
-        "refuted" if alike else "confirmed" if copies else "undecided",
+        answer_by(bool(copies), bool(alike)),
         f"weight-shuffled models whose criteria point to the same algorithm: {alike} of {copies}",
         "intervened",
         True,
@@ -75,7 +76,7 @@ def audit_algorithm(claim: AlgorithmClaim, context: AuditContext) -> list[Part]:
     same = first.algorithm == second.algorithm
     stable = Part(
         "stable",
-        "confirmed" if same else "refuted",
+        answer_by(same, not same),
         f"newly sampled lists give {'the same' if same else second.algorithm.replace('_', ' ')}",
         "observed",
     )
@@ -89,11 +90,9 @@ def _sorts(fingerprint: SortingFinding) -> bool:
 
 def _answer(claimed: Algorithm, fingerprint: SortingFinding) -> Answer:
     other = _OTHER[claimed]
-    if fingerprint.algorithm == claimed:
-        return "confirmed"
     none = not count_there(fingerprint.criteria, claimed)
     other_only = fingerprint.algorithm == other and not shown(fingerprint.criteria, claimed)
-    return "refuted" if other_only or none else "undecided"
+    return answer_by(fingerprint.algorithm == claimed, other_only or none)
 
 
 def _n_measured(fingerprint: SortingFinding, algorithm: Algorithm) -> int:

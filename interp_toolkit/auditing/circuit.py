@@ -26,13 +26,7 @@ import torch
 
 from interp_toolkit.auditing.claims.kinds import CircuitClaim
 from interp_toolkit.auditing.context import AuditContext
-from interp_toolkit.auditing.parts import (
-    Answer,
-    Part,
-    answer_of,
-    measured,
-    share_of_random,
-)
+from interp_toolkit.auditing.parts import Part, measured, share_of_random, untestable
 from interp_toolkit.auditing.threshold import DRAWS, STABLE, judge_groups, large_groups
 from interp_toolkit.circuits.edges.checks import rivals
 from interp_toolkit.circuits.edges.passes.ablation_value import WORDS, Kind, kinds_for
@@ -42,6 +36,7 @@ from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Wiring
 from interp_toolkit.circuits.metrics.metrics import Metric
 from interp_toolkit.circuits.metrics.task import metric_for
 from interp_toolkit.errors import InputError
+from interp_toolkit.evidence import Answer, all_answers, answer_by, answer_of
 from interp_toolkit.formatting import percent, percent_ci
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.stats import Share, ratio_interval, ratio_share
@@ -66,7 +61,7 @@ def audit_circuit(claim: CircuitClaim, context: AuditContext) -> list[Part]:
         return [
             there,
             *(
-                Part(q, "not_testable", reason, "intervened", q in asserted)
+                untestable(q, reason, "intervened", asserted=q in asserted)
                 for q in ("matters", "all")
             ),
         ]
@@ -156,7 +151,7 @@ class _CircuitAudit:
         n, idle = len(self.edges), len(self.edges) - len(on_paths)
         text = f"{n} of the model's {len(self.engine.wiring.edges):,} edges"
         text += f"; {idle} of them are on no path from the input to the logits" if idle else ""
-        return Part("there", "confirmed" if on_paths else "refuted", text, "computed")
+        return Part("there", answer_by(bool(on_paths), not on_paths), text, "computed")
 
     def share(
         self, part: np.ndarray, coverage: float, of: tuple[np.ndarray, np.ndarray] | None = None
@@ -210,7 +205,7 @@ class _CircuitAudit:
                 "sampling found no other circuit of the same shape that shares at most half of "
                 "these edges"
             )
-            return Part("special", "not_testable", text, "intervened")
+            return untestable("special", text, "intervened", asserted=False)
         own = float(
             (self.values_alone - self.values_ablated).mean()
             / (self.values_intact - self.values_ablated).mean()
@@ -236,7 +231,7 @@ class _CircuitAudit:
             f"in {percent(share)} of {DRAWS} bootstraps of the prompts it keeps "
             f"{percent(1 - within)} to {percent(1 + within)}"
         )
-        answer: Answer = "confirmed" if share >= STABLE else "undecided"
+        answer = answer_by(share >= STABLE)
         groups = self.context.groups
         groups = None if groups is None else groups[self.trial.rows.numpy()]
         fractions = {
@@ -249,9 +244,8 @@ class _CircuitAudit:
 
 def sufficient(share: Share, within: float) -> Answer:
     """Whether a fraction of the metric is within `within` of 1."""
-    if share.low >= 1 - within and share.high <= 1 + within:
-        return "confirmed"
-    return "refuted" if share.high < 1 - within or share.low > 1 + within else "undecided"
+    least = answer_of(share.low, share.high, 1 - within)
+    return all_answers([least, answer_of(-share.high, -share.low, -(1 + within))])
 
 
 def edges_of(names: Sequence[str], wiring: Wiring) -> list[Edge]:

@@ -28,13 +28,7 @@ import numpy as np
 
 from interp_toolkit.auditing.claims.kinds import HeadsClaim
 from interp_toolkit.auditing.context import AuditContext
-from interp_toolkit.auditing.parts import (
-    Answer,
-    Part,
-    answer_of,
-    measured,
-    of_requirements,
-)
+from interp_toolkit.auditing.parts import Part, measured, untestable
 from interp_toolkit.auditing.threshold import stable_part
 from interp_toolkit.circuits.heads.attention_knockout import KnockoutRunner
 from interp_toolkit.circuits.heads.controls import targets_of
@@ -54,11 +48,11 @@ from interp_toolkit.circuits.heads.scores import detect, is_causal
 from interp_toolkit.circuits.heads.significance import DetectorScores
 from interp_toolkit.circuits.metrics.causal_words import MAJOR
 from interp_toolkit.errors import InputError, InterventionError
-from interp_toolkit.evidence import Control
+from interp_toolkit.evidence import Control, all_answers, answer_by, answer_of
 from interp_toolkit.formatting import percent, percent_ci
 from interp_toolkit.models.model import Head
 from interp_toolkit.results import head_name
-from interp_toolkit.stats import LEVEL, Share
+from interp_toolkit.stats import LEVEL
 
 ASSERTED = {
     "attends": ("there",),
@@ -140,7 +134,7 @@ class _HeadAudit:
 
     def _not_testable(self, reason: str) -> list[Part]:
         return [
-            Part(q, "not_testable", reason, "intervened", q in self.asserted)
+            untestable(q, reason, "intervened", asserted=q in self.asserted)
             for q in ("matters", "special")
         ]
 
@@ -161,7 +155,7 @@ class _HeadAudit:
         asserted = "there" in self.asserted
         if np.isnan(scores.score[self.head]):
             text = f"these prompts have no position with a key of the {self.detector.name} pattern"
-            return Part("there", "not_testable", text, "observed", asserted)
+            return untestable("there", text, "observed", asserted=asserted)
         alone = self.claim.says == "attends"
         at_least = self.claim.at_least
         bound = (LEAST_EXCESS if at_least is None else at_least) if alone else _ABOVE_NOTHING
@@ -170,14 +164,12 @@ class _HeadAudit:
         excess = (by_row[~np.isnan(by_row)] - uniform) / (1 - uniform)
         if len(excess) < 2:
             text = f"only one prompt has a position with a key of the {self.detector.name} pattern"
-            return Part("there", "not_testable", text, "observed", asserted)
+            return untestable("there", text, "observed", asserted=asserted)
         coverage = self.context.coverage(len(self.asserted), 2)
         share, p = self.context.mean(excess, coverage), float(scores.p_value[self.head])
         answer = answer_of(share.low, share.high, bound)
-        if not alone:
-            answer = "confirmed"  # the matched controls decide
-        if answer == "confirmed" and self._attention.outcome != "passed":
-            answer = "undecided"  # a control has as much attention, or none could be compared
+        compared = answer_by(self._attention.outcome == "passed")
+        answer = all_answers([answer, compared]) if alone else compared
         controls = "too few matched controls to compare with" if np.isnan(p) else f"p = {p:.2g}"
         if p > LEVEL:
             rival = RIVALS[scores.weakest[self.head.layer][self.head.head]]
@@ -255,8 +247,8 @@ class _HeadAudit:
         decision = self.decision
         shares = decision.effect.values()
         answer = answer_of(decision.low, max(s.high for s in shares), self.bound)
-        if answer == "refuted" and decision.status != "not_detected":
-            answer = "undecided"
+        if answer == "refuted":
+            answer = answer_by(False, decision.status == "not_detected")
         least = min(shares, key=lambda s: s.mean)
         condition = ""
         if decision.company:
@@ -289,8 +281,8 @@ class _HeadAudit:
         excess, control = self.knockouts.elsewhere(frozenset([self.head]), self.decision.company)
         if not control.counts:
             text = "the head has no other attention that could be knocked out instead"
-            return Part("special", "not_testable", text, "intervened", False)
-        answer: Answer = "confirmed" if control.outcome == "passed" else "undecided"
+            return untestable("special", text, "intervened", asserted=False)
+        answer = answer_by(control.outcome == "passed")
         least = min(excess.values(), key=lambda s: s.mean)
         text = (
             f"the knockout costs {percent_ci(least)} of the metric more than a knockout of as "
@@ -304,12 +296,14 @@ class _HeadAudit:
         if not self.same_type:
             if np.isnan(self._scores.p_value).any():
                 text = "whether other heads have the pattern could not be compared with controls"
-                return Part("all", "undecided", text, "observed")
+                return Part("all", answer_by(False), text, "observed")
             text = "no other head is shown to have the pattern"
-            return Part("all", "confirmed", text, "observed")
+            return Part("all", answer_by(True), text, "observed")
         share = self._knockouts(coverage).effect(frozenset(self.same_type), frozenset([self.head]))
         widest = max(share.values(), key=lambda s: s.high)
-        answer = of_requirements([_no_more(s) for s in share.values()])
+        answer = all_answers(
+            [answer_of(-s.high, -s.low, -LEFT) for s in share.values()], alike=True
+        )
         text = (
             f"once it is knocked out here, the pattern in {len(self.same_type)} other "
             f"{'head' if len(self.same_type) == 1 else 'heads'} still carries "
@@ -330,9 +324,3 @@ class _HeadAudit:
 
 
 _ABOVE_NOTHING = 1e-3  # of the metric, or of attention: smaller effects count as none
-
-
-def _no_more(share: Share) -> Answer:
-    if share.high <= LEFT:
-        return "confirmed"
-    return "refuted" if share.low > LEFT else "undecided"

@@ -30,16 +30,12 @@ from torch import Tensor
 
 from interp_toolkit.auditing.claims.kinds import PairClaim
 from interp_toolkit.auditing.context import AuditContext
-from interp_toolkit.auditing.parts import (
-    Answer,
-    Part,
-    answer_of,
-    measured,
-)
+from interp_toolkit.auditing.parts import Part, measured, untestable
 from interp_toolkit.auditing.threshold import stable_part
 from interp_toolkit.circuits.skip_bigrams.find import token_pair_score
 from interp_toolkit.circuits.skip_bigrams.scores import p_values
 from interp_toolkit.errors import InputError
+from interp_toolkit.evidence import answer_by, answer_of
 from interp_toolkit.formatting import percent, percent_ci
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.streaming import collect
@@ -101,10 +97,10 @@ class _PairAudit:
                 seed=context.seed,
             )
         except InputError as error:
-            return Part("there", "not_testable", str(error), "computed")
+            return untestable("there", str(error), "computed", asserted=False)
         p = float(p_values(np.array([t]), d)[0])
         alpha = (1 - self.context.coverage(1)) / 2
-        answer: Answer = "confirmed" if t > 0 and p <= alpha else "undecided"
+        answer = answer_by(t > 0 and p <= alpha)
         where = "below" if t < 0 else "above"
         text = (
             f"from the weights, its score lies {abs(t):.2f} standard deviations {where} those of "
@@ -193,7 +189,7 @@ class _PairAudit:
         others = np.setdiff1d(np.arange(d_vocab), [key, query])
         if not len(others):
             text = "the vocabulary has no other token that could be the query"
-            return Part("special", "not_testable", text, "intervened", True)
+            return untestable("special", text, "intervened")
         queries = np.repeat(rng.choice(others, OTHERS), ROWS_OF_OTHER)
         effects = self._differences(np.full(len(queries), key), queries, rng)
         own, rest = float(np.median(self.effects)), float(np.median(effects))
@@ -202,7 +198,7 @@ class _PairAudit:
         )
         if not own > 0:
             text = "the query does not score the key higher than another token"
-            return Part("special", "undecided", text, "intervened", True)
+            return Part("special", answer_by(False), text, "intervened", True)
         share = Share(1 - rest / own, 1 - (rest + wide) / own, 1 - (rest - wide) / own)
         answer = answer_of(share.low, share.high, KEEPS)
         text = (
@@ -216,7 +212,7 @@ class _PairAudit:
         share = standardised(self.effects, COVERAGE)
         if math.isnan(share.mean):
             text = "the query scores most other tokens alike, so there is no scale"
-            return Part("stable", "undecided", text, "intervened")
+            return Part("stable", answer_by(False), text, "intervened")
         units = self.effects * (share.mean / float(np.median(self.effects)))
         return stable_part(units, self.bound, None, self.context.rng(15), is_fraction=False)
 

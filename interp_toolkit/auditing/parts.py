@@ -36,14 +36,12 @@ from typing import Literal
 from scipy import stats
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.evidence import POWER, Answer, all_answers, answer_by, answer_of
 from interp_toolkit.formatting import percent
 from interp_toolkit.stats import Share, clopper_pearson
 
-POWER = 0.8
-TIE = 1e-5  # distance from a bound: error of sums in single precision
 AS_GOOD = 0.1  # a special claim exceeds all but this fraction of random claims of the same shape
 Question = Literal["there", "matters", "all", "special", "stable", "sentence"]
-Answer = Literal["confirmed", "refuted", "undecided", "not_testable"]
 #: how an answer was obtained: by observation, by intervention, or computed from weights
 Method = Literal["observed", "intervened", "computed"]
 
@@ -84,43 +82,14 @@ class Part:
     detectable_effect: float | None = None
 
 
-def answer_of(low: float, high: float, bound: float) -> Answer:
-    """The answer to a claim of at least `bound`, from an interval; a tie reaches the bound.
-
-    Examples:
-        >>> answer_of(0.2, 0.6, 0.05), answer_of(-0.01, 0.03, 0.05), answer_of(0.0, 0.3, 0.05)
-        ('confirmed', 'refuted', 'undecided')
-    """
-    if math.isnan(low) or math.isnan(high):
-        return "undecided"
-    if low >= bound - TIE:
-        return "confirmed"
-    return "refuted" if high < bound - TIE else "undecided"
-
-
-def of_alternatives(answers: Sequence[Answer]) -> Answer:
-    """Answer of alternatives: confirmed if any is confirmed, refuted if all are."""
-    if "confirmed" in answers:
-        return "confirmed"
-    if answers and all(answer == "refuted" for answer in answers):
-        return "refuted"
-    return "undecided" if set(answers) - {"not_testable"} else "not_testable"
-
-
-def of_requirements(answers: Sequence[Answer]) -> Answer:
-    """Answer of measures of the same thing: confirmed or refuted only if all agree."""
-    first = set(answers)
-    return answers[0] if len(first) == 1 else "undecided"
+def untestable(question: Question, reason: str, method: Method, *, asserted: bool = True) -> Part:
+    """A part that cannot be tested here."""
+    return Part(question, answer_by(False, testable=False), reason, method, asserted)
 
 
 def of_claim(parts: Sequence[Part]) -> Answer:
     """The claim's answer; see the module."""
-    answers = [part.answer for part in parts if part.asserted]
-    if "refuted" in answers:
-        return "refuted"
-    if "not_testable" in answers or not answers:
-        return "not_testable"
-    return "confirmed" if all(answer == "confirmed" for answer in answers) else "undecided"
+    return all_answers([part.answer for part in parts if part.asserted])
 
 
 def checked_level(level: float) -> float:
@@ -166,10 +135,6 @@ def measured(
 def share_of_random(good: int, of: int, text: str, method: Method, coverage: float) -> Part:
     """Whether few enough random claims of the same shape do as well."""
     low, high = clopper_pearson(good, of, coverage)
-    answer: Answer = "undecided"
-    if high <= AS_GOOD:
-        answer = "confirmed"
-    elif low > AS_GOOD:
-        answer = "refuted"
+    answer = answer_of(-high, -low, -AS_GOOD)
     text = f"{text} (by the interval, at most {percent(high)} of all such random ones)"
     return Part("special", answer, text, method, False, good / of, low, high, AS_GOOD)

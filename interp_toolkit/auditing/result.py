@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from interp_toolkit import plots
 from interp_toolkit.auditing.claims.seal import Sealed
 from interp_toolkit.auditing.context import AuditContext
-from interp_toolkit.auditing.parts import QUESTIONS, Answer, Part
+from interp_toolkit.auditing.parts import QUESTIONS, Part
+from interp_toolkit.evidence import Answer, all_answers
 from interp_toolkit.finding import MOST_FINDINGS, Finding, column
 from interp_toolkit.formatting import capital
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
@@ -213,12 +214,8 @@ def _correction(claims: Sequence[AuditedClaim]) -> str:
 
 def _status(counts: dict[Answer, int]) -> Status:
     """Refuted if any claim is; confirmed if all are."""
-    total = sum(counts.values())
-    if counts["refuted"]:
-        return "refuted"
-    if counts["confirmed"] == total:
-        return "confirmed"
-    return "not_testable" if counts["not_testable"] == total else "undecided"
+    answers = [answer for answer, n in counts.items() if n]
+    return all_answers(answers, alike="refuted" not in answers)
 
 
 def _reason(claims: Sequence[AuditedClaim]) -> str | None:

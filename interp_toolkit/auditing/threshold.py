@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from interp_toolkit.auditing.parts import Answer, Method, Part
+from interp_toolkit.auditing.parts import Method, Part
+from interp_toolkit.evidence import Answer, all_answers, answer_by
 from interp_toolkit.formatting import percent
 
 
@@ -111,7 +112,7 @@ def stable_part(
     text = (
         f"in {percent(share)} of {DRAWS} bootstraps of the prompts the effect is at least {least}"
     )
-    answer: Answer = "confirmed" if share >= STABLE else "undecided"
+    answer = answer_by(share >= STABLE)
     means_of = {name: float(effect[rows].mean()) for name, rows in large_groups(groups)}
     answer, text = judge_groups(answer, text, means_of, lambda mean: mean >= bound)
     return Part("stable", answer, text, method, value=share, bound=STABLE)
@@ -132,4 +133,4 @@ def judge_groups(
         return answer, text
     text += f"; in {len(means) - len(below)} of {len(means)} groups"
     text += f", not in {', '.join(below[:4])}" if below else ""
-    return "undecided" if below and answer == "confirmed" else answer, text
+    return all_answers([answer, answer_by(not below)]), text

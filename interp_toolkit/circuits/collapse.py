@@ -127,6 +127,11 @@ class CollapseFinding(Finding):
     independent_spread: float
 
 
+def rise_of(values: Float[np.ndarray, " row"]) -> Estimate:
+    """The mean rise over prompts with its interval; a difference of two cosines."""
+    return estimate(values).within(2.0)
+
+
 def analyze(run: Run[CollapseOptions]) -> CollapseFinding:
     """Compare the last block with the embedding, and the rise with that of shuffled copies.
 
@@ -141,7 +146,7 @@ def analyze(run: Run[CollapseOptions]) -> CollapseFinding:
         notes.append(f"{len(data) - len(first)} prompts repeat others and are not counted again")
     prompts = data.at(first) if len(first) < len(data) else data
     own = similarity_by_depth(model, prompts, memory=run.memory, progress=run.progress)
-    rise = estimate(without_missing(own.rises)).within(2.0)
+    rise = rise_of(without_missing(own.rises))
     copies, n_copies = [], run.options.reinitialisations
     for copy in range(n_copies):
         run.progress(f"shuffled copy {copy + 1} of {n_copies}")

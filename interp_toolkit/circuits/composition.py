@@ -22,11 +22,12 @@ from interp_toolkit.circuits.weights.composition import (
     composable_layers,
     composition_scores,
 )
+from interp_toolkit.circuits.weights.permutations import MATTERS
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.evidence import comparisons_status
+from interp_toolkit.evidence import comparisons_status, power_of_z
 from interp_toolkit.finding import Finding, Run, analysis, column, records
-from interp_toolkit.formatting import equals_p, p_cell
+from interp_toolkit.formatting import equals_p, p_cell, percent
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Options
 from interp_toolkit.results import Evidence, Figure, head_name
@@ -146,8 +147,13 @@ def analyze(run: Run[CompositionOptions]) -> CompositionFinding:
             share_below_level=float((p_values <= LEVEL).mean()),
             largest_score=float(of_mode.score.max()),
         )
-    status, reason = comparisons_status(frame.p_adjusted.to_numpy(float), LEVEL)
     n_pairs = sum(count.pairs for count in counts.values())
+    status, reason = comparisons_status(
+        frame.p_adjusted.to_numpy(float),
+        LEVEL,
+        power=power_of_z(MATTERS * scores.z_most, LEVEL, n_pairs),
+        least=f"an overlap of {percent(MATTERS)} of the way from chance to the largest possible",
+    )
     significant = sum(count.significant for count in counts.values())
     pairs = [
         Pair(

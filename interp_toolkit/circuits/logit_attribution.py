@@ -22,6 +22,7 @@ Sources: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -36,14 +37,17 @@ from interp_toolkit import plots
 from interp_toolkit.circuits.metrics.prompts import prompts_from_data, repeated_answers
 from interp_toolkit.circuits.roles import analysis as roles
 from interp_toolkit.circuits.roles.permuted import orders, permutation_p_values, smallest_p
-from interp_toolkit.circuits.roles.reading import (
-    Queries,
-    queries_of,
-    readout,
-)
+from interp_toolkit.circuits.roles.reading import Queries, queries_of, readout
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.evidence import Control, control_of_p, effect_status
+from interp_toolkit.evidence import (
+    Control,
+    any_of,
+    control_of_excess,
+    control_of_p,
+    effect_status,
+    untested,
+)
 from interp_toolkit.finding import Finding, Run, analysis, column, records
 from interp_toolkit.formatting import counted, fixed, listed, p_cell, with_ci
 from interp_toolkit.models.model import Model
@@ -206,10 +210,9 @@ def _controls(
     low = specific.low if raises else -specific.high
     name, same_sign = "permuted answers", (specific.mean > 0) == raises
     permuted = control_of_p(name, p_value if same_sign else 1.0, LEVEL, smallest)
-    if permuted.outcome != "passed" or low >= least:
-        return [permuted]
     reason = f"the part specific to the answer is not shown to reach {least:.2g}"
-    return [permuted, Control(name, "undecided", reason)]
+    size = control_of_excess(name, low, math.inf, reason, least=least)
+    return [permuted, *([size] if permuted.outcome == "passed" else [])]
 
 
 def analyze(run: Run[LogitAttributionOptions]) -> LogitAttributionFinding:
@@ -231,12 +234,16 @@ def analyze(run: Run[LogitAttributionOptions]) -> LogitAttributionFinding:
         if part in permuted:  # negative effects are tested with reversed sign
             low, high = (e.low, e.high) if e.mean >= 0 else (-e.high, -e.low)
             controls = _controls(specific, e.mean >= 0, q, smallest, run.options.least * abs(alone))
-            outcome, _ = effect_status(low, high, least, controls, performs_task=performed.yes)
+            outcome, _ = (
+                effect_status(low, high, least, controls)
+                if performed.yes
+                else untested(performed.summary)
+            )
         numbers = e.mean, e.low, e.high, e.mean / (total.mean or np.nan), float(other.mean())
         ends = specific.mean, specific.low, specific.high
         components.append(Component(*part, *numbers, *ends, q, outcome))
     components.sort(key=lambda component: -abs(component.effect))
-    status = next(s for s in REASONS if s in {component.status for component in components})
+    status = any_of([c.status for c in components if c.status is not None])
     metric = "answer logit" if queries.wrong is None else "logit difference"
     error = float(np.abs(sum(effect[0] for effect in effects.values()) - lens[-1]).max())
     ground = (metric, total.mean, total.low, total.high, total.n, error, least, performed.summary)

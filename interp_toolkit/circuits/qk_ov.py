@@ -23,6 +23,7 @@ from torch import Tensor
 
 from interp_toolkit import plots
 from interp_toolkit.circuits.weights.ov import ov_circuit
+from interp_toolkit.circuits.weights.permutations import MATTERS
 from interp_toolkit.circuits.weights.qk import qk_circuit
 from interp_toolkit.circuits.weights.self_scores import shared_tokens, weight_scores
 from interp_toolkit.circuits.weights.token_scores import (
@@ -33,9 +34,9 @@ from interp_toolkit.circuits.weights.token_scores import (
 )
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.evidence import comparisons_status
+from interp_toolkit.evidence import comparisons_status, only_described, power_of_z
 from interp_toolkit.finding import Finding, Run, analysis, column, records
-from interp_toolkit.formatting import capital, equals_p, listed, p_cell
+from interp_toolkit.formatting import capital, equals_p, listed, p_cell, percent
 from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.options import Options, Position
@@ -298,7 +299,13 @@ def analyze(run: Run[HeadCircuitOptions], circuit: KindOfCircuit) -> dict[str, A
     for name in (circuit.score, "diagonal", "z", "p", "p_adjusted"):
         scores[name.replace(circuit.score, "score")] = frame[f"{circuit.name}_{name}"]
     p_values = scores.p_adjusted.dropna().to_numpy(float)
-    status, reason = comparisons_status(p_values, LEVEL)
+    z_most = frame[f"{circuit.name}_z_most"].to_numpy(float)
+    status, reason = comparisons_status(
+        p_values,
+        LEVEL,
+        power=power_of_z(MATTERS * z_most, LEVEL, int(frame[["ov_p", "qk_p"]].count().sum())),
+        least=f"a {circuit.kind} circuit of {percent(MATTERS)} of the largest {circuit.score}",
+    )
     if not len(p_values):
         reason = reason_of_no_score(circuit, view, notes)
     counts = BASIS, NULL, LEVEL, len(p_values), int((p_values <= LEVEL).sum())
@@ -316,7 +323,7 @@ def analyze(run: Run[HeadCircuitOptions], circuit: KindOfCircuit) -> dict[str, A
         sentences = sentences_of_all(circuit, scores, reason, notes)
     else:
         run.progress(head_name(layer, head))
-        status, reason = "described", None
+        status, reason = only_described(None)
         fields, more = parts_of(circuit, view, (layer, head), run)
         notes += more
         own = scores[(scores["layer"] == layer) & (scores["head"] == head)].iloc[0]

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from interp_toolkit._version import __version__
 from interp_toolkit.errors import PATH, InputError, reason_of, takes
+from interp_toolkit.evidence import only_described
 from interp_toolkit.files import parsed, read_whole
 from interp_toolkit.finding import Finding
 from interp_toolkit.formatting import listed
@@ -242,7 +243,7 @@ def compare(first: str | Path, second: str | Path) -> ComparisonFinding:
     words, sure, _ = by_kind(differences)
     changed = [(probe, a, b) for probe, _, a, b in verdicts if a != b]
     evidence = ComparisonEvidence(
-        "differs" if changed or words or alone else "described",
+        "differs" if changed or words or alone else only_described(None)[0],
         compared=len(pairs),
         verdicts_differ=len(changed),
         words_differ=len(words),

@@ -7,16 +7,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from interp_toolkit.auditing.parts import (
-    TIE,
     Part,
-    answer_of,
     coverage_of,
     detectable_effect,
-    of_alternatives,
     of_claim,
-    of_requirements,
     share_of_random,
 )
+from interp_toolkit.evidence import TIE, all_answers, answer_of
 from interp_toolkit.stats import Share
 
 ANSWERS = ["confirmed", "refuted", "undecided", "not_testable"]
@@ -53,12 +50,10 @@ def test_rounding_decides_no_tie(bound, rounding):
     assert answer_of(value, value, bound) == "confirmed"
 
 
-def test_alternatives_and_requirements():
-    assert of_alternatives(["refuted", "confirmed"]) == "confirmed"
-    assert of_alternatives(["refuted", "undecided"]) == "undecided"
-    assert of_alternatives(["refuted", "refuted"]) == "refuted"
-    assert of_requirements(["confirmed", "refuted"]) == "undecided"
-    assert of_requirements(["confirmed", "confirmed"]) == "confirmed"
+def test_measures_of_the_same_thing_must_agree():
+    assert all_answers(["confirmed", "refuted"], alike=True) == "undecided"
+    assert all_answers(["refuted", "refuted"], alike=True) == "refuted"
+    assert all_answers(["confirmed", "confirmed"], alike=True) == "confirmed"
 
 
 def test_intervals_without_ends_decide_nothing():

@@ -17,7 +17,8 @@ import re
 from collections.abc import Sequence
 
 from interp_toolkit.auditing.claims.kinds import AlgorithmClaim, BaseClaim, CircuitClaim
-from interp_toolkit.auditing.parts import Answer, Part
+from interp_toolkit.auditing.parts import Part
+from interp_toolkit.evidence import answer_by
 
 STRENGTHS = ("observational", "interventional", "mechanistic")
 _WORDS = (
@@ -50,9 +51,7 @@ def sentence_part(claim: BaseClaim, parts: Sequence[Part]) -> Part:
     confirmed = [part for part in supporting if part.answer == "confirmed"]
     earned = _earned(claim, confirmed)
     possible = _earned(claim, [p for p in supporting if p.answer in ("confirmed", "undecided")])
-    answer: Answer = "undecided" if possible >= strength else "refuted"
-    if earned >= strength:
-        answer = "confirmed"
+    answer = answer_by(earned >= strength, possible < strength)
     supported = "; ".join(map(_supported, confirmed)) or "nothing yet"
     had = f"what was confirmed is {STRENGTHS[earned]}" if confirmed else "nothing was confirmed"
     text = f"{word!r} is {STRENGTHS[strength]}, {had}"

@@ -28,15 +28,15 @@ from torch import Tensor
 from interp_toolkit.auditing.direction.common import random_directions
 from interp_toolkit.auditing.direction.moving import MOVED, MovingAudit, Values
 from interp_toolkit.auditing.parts import (
-    Answer,
     Part,
-    answer_of,
     detectable_effect,
     measured,
     share_of_random,
+    untestable,
 )
 from interp_toolkit.auditing.site import Rows
 from interp_toolkit.auditing.threshold import stable_part
+from interp_toolkit.evidence import answer_by, answer_of
 from interp_toolkit.formatting import percent, percent_ci
 from interp_toolkit.stats import Share, ratio_interval, ratio_share
 
@@ -88,8 +88,8 @@ class CarryingAudit(MovingAudit):
                 "direction carries them cannot be tested"
             )
             return [
-                Part("matters", "not_testable", text, "intervened", True),
-                Part("special", "not_testable", text, "intervened", True),
+                untestable("matters", text, "intervened"),
+                untestable("special", text, "intervened"),
             ]
         self.context.progress("exchanging the direction")
         values = self.exchanged(self.unit)
@@ -144,7 +144,7 @@ class CarryingAudit(MovingAudit):
         inside = read_part(self.unit, gradients)
         if inside is None:
             text = f"the answers' gradient is zero along it on {len(rows)} prompts"
-            return Part("special", "undecided", text, "intervened", True, 0.0, bound=KEEPS)
+            return Part("special", answer_by(False), text, "intervened", True, 0.0, bound=KEEPS)
         share, unit = inside
         alone = self.exchanged(unit)
         moved = self.moved(alone, coverage)
@@ -174,11 +174,7 @@ class CarryingAudit(MovingAudit):
 
         coverage = self.context.coverage(1)
         share = self.moved(self.changed(change), coverage)
-        answer: Answer = "undecided"
-        if share.high <= 1 - self.bound:
-            answer = "confirmed"
-        elif share.low > 1 - self.bound:
-            answer = "refuted"
+        answer = answer_of(-share.high, -share.low, self.bound - 1)
         text = (
             "the rest of the activation at the site, exchanged, moves "
             f"{percent_ci(share)} of the way"

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from interp_toolkit.auditing.direction.common import DirectionAudit
-from interp_toolkit.auditing.parts import Part
+from interp_toolkit.auditing.parts import Part, untestable
 from interp_toolkit.auditing.site import Change
 from interp_toolkit.circuits.metrics.metrics import Metric
 from interp_toolkit.circuits.metrics.task import metric_for
@@ -26,7 +26,7 @@ class MovingAudit(DirectionAudit):
         """The parts of the claim."""
         reason = self._unmovable()
         if reason is not None:
-            return [Part(q, "not_testable", reason, "intervened", True) for q in self.asserted]
+            return [untestable(q, reason, "intervened") for q in self.asserted]
         return self.moving()
 
     @abstractmethod

@@ -13,13 +13,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from interp_toolkit.auditing.direction.common import DirectionAudit, random_directions
-from interp_toolkit.auditing.parts import (
-    Answer,
-    Part,
-    answer_of,
-    measured,
-    share_of_random,
-)
+from interp_toolkit.auditing.parts import Part, measured, share_of_random, untestable
 from interp_toolkit.auditing.threshold import (
     best_threshold,
     right_by_class,
@@ -27,6 +21,7 @@ from interp_toolkit.auditing.threshold import (
     worst_class,
 )
 from interp_toolkit.errors import InputError, InterventionError
+from interp_toolkit.evidence import answer_by, answer_of
 from interp_toolkit.formatting import percent, percent_ci
 from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.probes.estimators.boolean import truth_values
@@ -49,11 +44,11 @@ class ReadingAudit(DirectionAudit):
         labels = self._labels()
         if labels.all() or not labels.any():
             text = f"{self.claim.function} has the same value on all prompts"
-            return [Part("there", "not_testable", text, "observed", True)]
+            return [untestable("there", text, "observed")]
         train, test = self._split(labels)
         if test is None:
             text = f"{int(labels.sum())} of {len(labels)} prompts are on: too few for a threshold"
-            return [Part("there", "not_testable", text, "observed", True)]
+            return [untestable("there", text, "observed")]
         right = right_by_class((self.clean @ self.unit).numpy(), labels, train, test)
         _, reachable = best_threshold(
             (self.clean @ self.unit).numpy()[test], np.asarray(labels[test])
@@ -99,13 +94,10 @@ class ReadingAudit(DirectionAudit):
             hit, n = int(rows.sum()), len(rows)
             shares.append(Share(hit / n, *clopper_pearson(hit, n, coverage)))
         answers = [answer_of(s.low, s.high, self.bound) for s in shares]
-        answer: Answer = "undecided"
         fewest = min(len(rows) for rows in right)
         most = clopper_pearson(reachable * fewest, fewest, coverage)[1]
-        if "refuted" in answers and answer_of(most, most, self.bound) == "refuted":
-            answer = "refuted"
-        elif set(answers) == {"confirmed"}:
-            answer = "confirmed"
+        out_of_reach = answer_of(most, most, self.bound) == "refuted"
+        answer = answer_by(set(answers) == {"confirmed"}, "refuted" in answers and out_of_reach)
         off, on = shares
         worse = min(shares, key=lambda s: s.mean)
         text = (
@@ -158,7 +150,7 @@ class ReadingAudit(DirectionAudit):
                 readable.append(worst_class(right_by_class(values, labels, train, test)))
         good = sum(value >= self.bound for value in readable)
         text += f"in {good} of {len(readable)} weight-shuffled models it reads it too"
-        answer: Answer = "refuted" if good else "undecided"
+        answer = answer_by(False, good > 0)
         return Part("special", answer, text, "intervened")
 
 

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from interp_toolkit.auditing.direction.common import random_directions
 from interp_toolkit.auditing.direction.moving import MOVED, MovingAudit
-from interp_toolkit.auditing.parts import Part, answer_of, measured, share_of_random
+from interp_toolkit.auditing.parts import Part, measured, share_of_random, untestable
 from interp_toolkit.auditing.site import Rows
 from interp_toolkit.auditing.threshold import stable_part
 from interp_toolkit.circuits.metrics.metrics import LogitDifference
 from interp_toolkit.errors import InputError
+from interp_toolkit.evidence import answer_of
 from interp_toolkit.formatting import percent, percent_ci
 from interp_toolkit.stats import Share, clopper_pearson
 
@@ -43,7 +44,7 @@ class SteeringAudit(MovingAudit):
         before = self.clean_values > 0
         if before.sum() < 4:
             text = "the model prefers the answer on fewer than 4 prompts: too few to steer"
-            return [Part("matters", "not_testable", text, "intervened", True)]
+            return [untestable("matters", text, "intervened")]
         self.context.progress("steering along the direction")
         turned = (self.changed(partial(_add, step)) < 0)[before]
         coverage = self.context.coverage(1)

@@ -26,6 +26,7 @@ from pydantic import Field
 from interp_toolkit.circuits.edges.checks import (
     EQUAL,
     MOST,
+    ROUNDING,
     SHARE,
     STABLE,
     Faithfulness,
@@ -54,13 +55,13 @@ from interp_toolkit.circuits.metrics.task_check import assumption_note
 from interp_toolkit.circuits.weights.composition import CompositionScores
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.evidence import effect_status
+from interp_toolkit.evidence import Verdict, equivalence_status, left_open, only_described
 from interp_toolkit.finding import Finding, Run, analysis, column, records, table_of
 from interp_toolkit.formatting import capital, listed, p_cell, percent, percent_ci
 from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.about.record import digest_of_tokens
 from interp_toolkit.options import Options
-from interp_toolkit.results import Evidence, Status, Table
+from interp_toolkit.results import Evidence, Table
 from interp_toolkit.stats import COVERAGE, Share
 
 MOST_HEADS = 64  # of a model that is analyzed without being named: a few hundred passes
@@ -338,29 +339,25 @@ def edge_row(
     )
 
 
-def status_of(circuit: Circuit) -> tuple[Status, str | None]:
+def status_of(circuit: Circuit) -> Verdict:
     """The status by the rule of evidence, and why it is not "detected" (see the module)."""
     held_out, checks = circuit.held_out, circuit.checks
     if circuit.nothing is not None:
         return circuit.nothing.status, circuit.nothing.reason
     if not circuit.included or held_out is None:
-        return "undecided", _no_edge(circuit)
+        return left_open(_no_edge(circuit))
     if (because := only_output(circuit)) is not None:
-        return "described", because
+        return only_described(because)
     if _is_uncertain(held_out):
         reason = "ablating all edges does not significantly lower the metric on held-out prompts"
-        return "undecided", reason
-    if not equivalent(held_out):
-        if held_out.low > 0:
-            within = f"{percent(1 - EQUAL)} to {percent(1 + EQUAL)}"
-            return "partial", f"the confidence interval of faithfulness reaches beyond {within}"
-        if held_out.high < 0:
-            return "undecided", "faithfulness is below that of ablating all edges"
-        return "undecided", "the confidence interval of faithfulness includes 0"
-    if len(circuit.included) > MOST * len(circuit.edges):
-        return "described", "the circuit is most of the model, so nothing is singled out"
-    controls = [] if checks is None else [checks.control(held_out.share)]
-    return effect_status(held_out.low, held_out.high, 1 - EQUAL, controls)
+        return left_open(reason)
+    most = len(circuit.included) > MOST * len(circuit.edges)
+    return equivalence_status(
+        *(held_out.low, held_out.high, EQUAL),
+        [] if checks is None else [checks.control(held_out.share)],
+        nothing="the circuit is most of the model, so nothing is singled out" if most else None,
+        effect="faithfulness",
+    )
 
 
 def only_output(circuit: Circuit) -> str | None:
@@ -536,7 +533,8 @@ def sentences(circuit: Circuit) -> list[str]:
             )
     large = circuit.screening is not None
     facts = [*first, _and(compared)]
-    facts += [_largest_heads(circuit) if large else _largest_edges(circuit), _search(circuit)]
+    facts += [_largest_heads(circuit) if large else _largest_edges(circuit)]
+    facts += [_next_edges(circuit) if status == "partial" else "", _search(circuit)]
     return [fact for fact in facts if fact]
 
 
@@ -558,6 +556,15 @@ def _largest_edges(circuit: Circuit) -> str:
     if against:
         parts.append(f"ablating {against} of them raises the metric")
     return _and(parts)
+
+
+def _next_edges(circuit: Circuit) -> str:
+    """The edges outside the circuit with the largest effects or estimates, which none shows."""
+    least = ROUNDING * abs(circuit.intact - circuit.all_ablated)
+    others = [e for e in circuit.edges if not e.in_circuit and abs(e.weight) > least]
+    others.sort(key=lambda e: -abs(e.weight))
+    names = listed([label_of(e.edge.name) for e in others], NAMED)
+    return f"Not shown to matter, largest estimates first: {names}." if others else ""
 
 
 def _largest_heads(circuit: Circuit) -> str:

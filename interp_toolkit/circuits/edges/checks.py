@@ -40,8 +40,9 @@ from interp_toolkit.circuits.edges.passes.ablation_value import Kind
 from interp_toolkit.circuits.edges.passes.edge_ablation import EdgeAblation
 from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring
 from interp_toolkit.evidence import Control, control_of_p
-from interp_toolkit.stats import COVERAGE, LEVEL, mean_interval, ratio_share
+from interp_toolkit.stats import COVERAGE, LEVEL, estimate, holm, mean_p_value, ratio_share
 
+ROUNDING = 1e-6  # of the largest change of a prompt: below, nothing has changed
 #: the index of each chosen edge among the model's
 Chosen = Int[np.ndarray, " chosen"]
 
@@ -62,9 +63,29 @@ class Measured:
         """The same edges on some of the prompts."""
         return Measured(self.edges, self.losses[rows])
 
-    def intervals(self) -> Float[np.ndarray, "2 chosen"]:
-        """Intervals of the mean losses, by Student's t over prompts."""
-        return np.stack(mean_interval(self.losses)[1:])
+    def p_adjusted(
+        self, n_edges: int, estimates: Float[np.ndarray, " edge"] | None = None
+    ) -> Float[np.ndarray, " edge"]:
+        """Adjusted p-values of the mean losses (Holm); NaN for edges that are not tested.
+
+        An edge that changes no prompt beyond rounding, or whose estimate is 0 where it was not
+        measured, cannot be selected on these prompts, and is no test. Others that were not measured
+        count as tests with p = 1.
+
+        Args:
+            n_edges: number of the model's edges.
+            estimates: estimated effects of all edges, by which those to measure were chosen.
+        """
+        size = np.abs(self.losses).max(0, initial=0.0)
+        p = np.ones(n_edges) if estimates is None else np.where(estimates == 0, np.nan, 1.0)
+        p[self.edges] = mean_p_value(self.losses)
+        p[self.edges[size <= ROUNDING * size.max(initial=0.0)]] = np.nan
+        return holm(p)
+
+    def intervals(self, unseen: float) -> Float[np.ndarray, "2 chosen"]:
+        """Intervals of the mean losses over prompts; `unseen` as in `stats.estimate`."""
+        means = [estimate(loss, unseen=unseen) for loss in self.losses.T]
+        return np.array([[mean.low for mean in means], [mean.high for mean in means]])
 
 
 def measured(

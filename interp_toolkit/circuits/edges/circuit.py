@@ -16,7 +16,7 @@ from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring
 from interp_toolkit.circuits.metrics.metrics import Metric
 from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.results import Status
-from interp_toolkit.stats import Estimate, holm, mean_p_value
+from interp_toolkit.stats import Estimate
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,7 @@ def described(
     included: Collection[Edge],
     *,
     test: bool,
+    unseen: float = 0.0,
 ) -> list[EdgeEffect]:
     """Every edge of the model with its measurements.
 
@@ -134,11 +135,10 @@ def described(
         measurement: measured effects of some of them.
         included: the edges of the circuit.
         test: whether a mean of 0 is a null hypothesis.
+        unseen: how far prompts may differ that were not drawn, as in `stats.estimate`.
     """
-    p = np.ones(len(edges))
-    p[measurement.edges] = mean_p_value(measurement.losses)
-    adjusted = holm(p)
-    low, high = measurement.intervals()
+    adjusted = np.nan_to_num(measurement.p_adjusted(len(edges), attributions), nan=1.0)
+    low, high = measurement.intervals(unseen)
     column = {edge: i for i, edge in enumerate(measurement.edges.tolist())}
     means = measurement.losses.mean(0)
     rows = []

@@ -24,7 +24,7 @@ from scipy import stats
 from interp_toolkit.circuits.edges.checks import SHARE, Measured, joined, measured
 from interp_toolkit.circuits.edges.passes.edge_ablation import EdgeAblation
 from interp_toolkit.circuits.edges.wiring import Wiring
-from interp_toolkit.stats import COVERAGE, clopper_pearson
+from interp_toolkit.stats import COVERAGE, clopper_pearson, mean_p_value
 
 NODES_KEEP = 0.99  # of the behavior, where nodes are chosen
 EDGES_KEEP = 0.97  # of the behavior, where edges between them are
@@ -218,7 +218,7 @@ def screening(
 
 def matter(measurement: Measured, total: float) -> Bool[np.ndarray, " chosen"]:
     """Edges whose effect is significant and reaches SHARE of the metric."""
-    low, high = measurement.intervals()
     large = np.abs(measurement.losses.mean(0)) >= SHARE * abs(total)
-    significant: Bool[np.ndarray, " chosen"] = large & ((low > 0) | (high < 0))
+    p_values = mean_p_value(measurement.losses)
+    significant: Bool[np.ndarray, " chosen"] = large & (p_values < 1 - COVERAGE)
     return significant

@@ -36,6 +36,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.edges import checks, screened
 from interp_toolkit.circuits.edges.checks import (
+    ROUNDING,
     SHARE,
     Checks,
     Measured,
@@ -55,11 +56,12 @@ from interp_toolkit.circuits.metrics.metrics import AnswerMetric, Metric
 from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.circuits.metrics.task import TaskCheck, metric_for
 from interp_toolkit.errors import InputError
+from interp_toolkit.evidence import ANY_EFFECT, Control, effect_status, untested
 from interp_toolkit.formatting import percent
 from interp_toolkit.models.features.samples import equal_inputs, equal_up_to
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.options import Effort
-from interp_toolkit.stats import COVERAGE, Estimate, estimate, holm, mean_p_value
+from interp_toolkit.stats import COVERAGE, Estimate, estimate
 
 ENOUGH = 0.9  # of the behavior: what kept edges have alone when nothing more is looked for
 MOST_ROUNDS = 3  # of adding edges
@@ -91,6 +93,7 @@ def measured_edges(
     progress: Callable[[str], None],
     *,
     test: bool,
+    unseen: float = 0.0,
 ) -> tuple[list[EdgeEffect], Select]:
     """All edges, those with the largest estimates measured, and the rule for other prompts."""
     everything = trial.edges
@@ -103,23 +106,18 @@ def measured_edges(
     total = float(intact.mean() - all_ablated.mean())
 
     def select(rows: Int[np.ndarray, " row"]) -> Bool[np.ndarray, " edge"]:
-        return _by_effect(measurement.at(rows), len(everything), total, level, test=test)
+        adjusted = np.full(len(everything), np.nan)
+        of_rows = measurement.at(rows)
+        if test:
+            adjusted = of_rows.p_adjusted(len(everything), attributions)
+        effects = np.full(len(everything), np.nan)
+        effects[measurement.edges] = of_rows.losses.mean(0)
+        return selected_edges(effects, adjusted, total, level)
 
     wiring = trial.engine.wiring
     on_paths = set(wiring.masked(wiring.on_paths(select(np.arange(len(intact))))))
-    edges = described(everything, attributions, measurement, on_paths, test=test)
+    edges = described(everything, attributions, measurement, on_paths, test=test, unseen=unseen)
     return edges, select
-
-
-def _by_effect(
-    measurement: Measured, n_edges: int, total: float, level: float, *, test: bool
-) -> Bool[np.ndarray, " edge"]:
-    """The edges that the rule selects on these prompts."""
-    effects, p = np.full(n_edges, np.nan), np.ones(n_edges)
-    effects[measurement.edges] = measurement.losses.mean(0)
-    p[measurement.edges] = mean_p_value(measurement.losses)
-    adjusted = holm(p) if test else np.full(n_edges, np.nan)
-    return selected_edges(effects, adjusted, total, level)
 
 
 def completed(
@@ -146,9 +144,8 @@ def completed(
         progress(f"searching for backup edges, round {number + 1}")
         circuits = [included | more for more in sets]
         gains = trial.alone(circuits, progress, near=included) - alone[:, None]
-        chosen = selected_edges(
-            gains.mean(0), holm(mean_p_value(gains)), total, level / (1 + MOST_ROUNDS)
-        )
+        adjusted = Measured(np.arange(len(sets)), gains).p_adjusted(len(sets))
+        chosen = selected_edges(gains.mean(0), adjusted, total, level / (1 + MOST_ROUNDS))
         chosen &= gains.mean(0) > 0
         if not chosen.any():
             break
@@ -156,11 +153,30 @@ def completed(
             if keep:
                 added |= {e: gain for e in more if e not in included and e not in added}
         included |= added.keys()
+    included -= _idle(trial, included, list(added), progress)
     on_path = set(trial.engine.wiring.connected(included))
     return [
         dataclasses.replace(e, in_circuit=True, added=added.get(e.edge)) if e.edge in on_path else e
         for e in edges
     ]
+
+
+def _idle(
+    trial: EdgeAblation,
+    included: Collection[Edge],
+    added: Sequence[Edge],
+    progress: Callable[[str], None],
+) -> set[Edge]:
+    """Added edges, as of a node added whole, that change no prompt of the circuit alone."""
+    if len(added) < 2:
+        return set()
+    less = [set(included) - {edge} for edge in added]
+    values = trial.alone([included, *less], progress, near=included)
+    change = np.abs(values[:, 1:] - values[:, :1]).max(0)
+    least = ROUNDING * float(change.max())
+    idle = {edge for edge, largest in zip(added, change.tolist(), strict=True) if largest <= least}
+    together = trial.alone([set(included) - idle])[:, 0]  # they may stand in for one another
+    return idle if np.abs(together - values[:, 0]).max() <= least else set()
 
 
 def _by_rule(effect: EdgeEffect, total: float, level: float) -> bool:
@@ -323,7 +339,14 @@ def find_circuit(
     budget = BUDGETS[effort] if by_attribution else THOROUGH
     if by_attribution:
         choice = _screened(
-            choosing, prompts, (intact, all_ablated), budget, max_edges, seed, progress
+            choosing,
+            prompts,
+            (intact, all_ablated),
+            budget,
+            max_edges,
+            seed,
+            progress,
+            unseen=judged_by.unseen,
         )
     else:
         choice = _exhaustive(choosing, (intact, all_ablated), level, max_edges, judged_by, progress)
@@ -332,7 +355,9 @@ def find_circuit(
     progress("ablating the circuit's nodes")
     circuit = replace(
         circuit,
-        node_effects=_node_effects(choosing, choice.edges, intact, budget.nodes, progress),
+        node_effects=_node_effects(
+            choosing, choice.edges, intact, budget.nodes, judged_by.unseen, progress
+        ),
         chosen_on=faithfulness(choosing, edges),
     )
     choosing.release()
@@ -393,16 +418,19 @@ def _nothing(
 ) -> Nothing | None:
     """Why there is no circuit to search for on these prompts, or None."""
     if task_check is not None and not task_check.yes:
-        return Nothing("not_tested", f"{task_check.failure}: {task_check.summary}")
+        why = f"{task_check.failure}: {task_check.summary}"
+        return Nothing(untested(why)[0], why)
     cost = estimate(lost)
     if cost.low > 0:
         return None
-    if not lost.any():
-        same = f"the metric ({judged_by.definition}) is the same with all edges ablated"
-        return Nothing("not_detected", f"{same}, on every prompt")
     interval = f"{cost.mean:.3g}, {percent(COVERAGE)} CI [{cost.low:.3g}, {cost.high:.3g}]"
     text = f"ablating all edges does not significantly lower the metric ({interval})"
-    return Nothing("undecided", text)
+    if not lost.any():
+        text = f"the metric ({judged_by.definition}) is the same with all edges ablated"
+        text += ", on every prompt"
+    ablated = Control("all edges ablated", "passed")
+    status, _ = effect_status(cost.low, cost.high, ANY_EFFECT, [ablated], unconfirmed=text)
+    return Nothing(status, text)
 
 
 def _exhaustive(
@@ -415,7 +443,9 @@ def _exhaustive(
 ) -> _Choice:
     """Edges chosen by ablating each, and the added backup edges."""
     test = judged_by.measures_task
-    edges, select = measured_edges(trial, *values, level, max_edges, progress, test=test)
+    edges, select = measured_edges(
+        trial, *values, level, max_edges, progress, test=test, unseen=judged_by.unseen
+    )
     chosen = {e.edge for e in edges if e.in_circuit}
     edges = completed(trial, edges, *values, level, max_edges, progress)
     wiring = trial.engine.wiring
@@ -430,6 +460,8 @@ def _screened(
     max_edges: int,
     seed: int,
     progress: Progress,
+    *,
+    unseen: float,
 ) -> _Choice:
     """Edges chosen by attribution; see `screened`."""
     intact, all_ablated = values
@@ -446,7 +478,7 @@ def _screened(
     chosen = selection(scores)
     selected = set(trial.engine.wiring.masked(chosen))
     measurement = joined(in_order[0], sample)
-    edges = described(trial.edges, scores.mean(0), measurement, selected, test=False)
+    edges = described(trial.edges, scores.mean(0), measurement, selected, test=False, unseen=unseen)
     alike: dict[Kind, float] = {}
     for kind in kinds_for(prompts)[1:] if budget.chosen_with else ():
         progress(f"attribution with ablated edges at {kind}")
@@ -461,6 +493,7 @@ def _node_effects(
     edges: Sequence[EdgeEffect],
     intact: Float[np.ndarray, " row"],
     most: int,
+    unseen: float,
     progress: Progress,
 ) -> dict[Node, Estimate]:
     """Effects of ablating the whole output of a node, for at most this many of the circuit's."""
@@ -474,7 +507,8 @@ def _node_effects(
         return {}
     without = trial.without(nodes, progress)
     losses = intact[:, None] - without
-    return {node: estimate(loss) for node, loss in zip(nodes, losses.T, strict=True)}
+    effects = (estimate(loss, unseen=unseen) for loss in losses.T)
+    return dict(zip(nodes, effects, strict=True))
 
 
 def _checks(

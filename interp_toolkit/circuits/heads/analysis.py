@@ -69,12 +69,7 @@ from interp_toolkit.circuits.metrics.prompts import (
     copies_note,
     prompts_from_data,
 )
-from interp_toolkit.circuits.metrics.task import (
-    CircuitTask,
-    TaskCheck,
-    first_rows,
-    task_of,
-)
+from interp_toolkit.circuits.metrics.task import CircuitTask, TaskCheck, first_rows, task_of
 from interp_toolkit.circuits.metrics.task_check import (
     LARGE_LENGTH,
     LARGE_ROWS,
@@ -87,6 +82,7 @@ from interp_toolkit.circuits.weights.composition import CompositionScores, compo
 from interp_toolkit.circuits.weights.self_scores import weight_scores
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError, InterventionError
+from interp_toolkit.evidence import any_of, only_described
 from interp_toolkit.finding import Run, analysis
 from interp_toolkit.formatting import in_words, prefixed
 from interp_toolkit.models.about.info import token_words
@@ -415,11 +411,13 @@ def _judged(
         _head(row, scores, groups, described, strict=strict)
         for row in scores.to_frame().to_dict("records")
     ]
-    may_have = {s.detector for s in screens if s.status != "not_detected"}
-    denied = {s.detector for s in screens} - may_have
+    jointly = {
+        own.detector: any_of([s.status for s in screens if s.detector == own.detector])
+        for own in screens
+    }
     return [
-        dataclasses.replace(head, status="not_detected")
-        if head.status == "not_tested" and head.detector in denied
+        dataclasses.replace(head, status=jointly[head.detector])
+        if head.status == "not_tested" and jointly.get(head.detector) == "not_detected"
         else head
         for head in heads
     ]
@@ -557,7 +555,8 @@ def _head(
         return dataclasses.replace(head, reason=WITH_OTHERS)
     if strict:
         return dataclasses.replace(head, reason=UNCUT)
-    return dataclasses.replace(head, detected=True, status="described", reason=None)
+    status, reason = only_described(None)
+    return dataclasses.replace(head, detected=True, status=status, reason=reason)
 
 
 UNCUT = "it has this pattern, but it could not be knocked out where these prompts have answers"

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from interp_toolkit.circuits.heads.described import Described
 from interp_toolkit.circuits.heads.partner import Partner
 from interp_toolkit.circuits.heads.rule import Group, MemberEffect, Screen, least
-from interp_toolkit.circuits.metrics.causal_words import CausalWord, in_words
+from interp_toolkit.circuits.metrics.causal_words import NOT_TESTED, CausalWord, in_words
 from interp_toolkit.circuits.metrics.task import TaskCheck
+from interp_toolkit.evidence import untested
 from interp_toolkit.finding import Finding, column
 from interp_toolkit.formatting import p_cell
 from interp_toolkit.results import Evidence, Status, Table, head_name, jsonable
@@ -61,7 +62,7 @@ class HeadVerdict:
     q_value: float | None
     detected: bool
     attends: bool = False
-    status: Status = "not_tested"
+    status: Status = untested("no knockout")[0]
     reason: str | None = None
     knockout: MemberEffect | None = None
     control_effect: float | None = None
@@ -75,7 +76,7 @@ class HeadVerdict:
     @property
     def causal(self) -> CausalWord:
         """Causal word for the head's attention to the pattern's keys."""
-        return "not_tested" if self.knockout is None else self.knockout.word
+        return NOT_TESTED if self.knockout is None else self.knockout.word
 
     def to_dict(self) -> dict[str, Any]:
         """JSON data as a flat mapping.

@@ -40,13 +40,20 @@ from interp_toolkit.circuits.heads.attention_knockout import INTACT, Knockout, K
 from interp_toolkit.circuits.heads.significance import DetectorScores
 from interp_toolkit.circuits.metrics.causal_words import (
     NEGLIGIBLE,
+    UNDECIDED,
     CausalWord,
     causal_word,
     judged,
     matters,
 )
 from interp_toolkit.circuits.metrics.task import TaskCheck
-from interp_toolkit.evidence import Control, control_of_p, effect_status
+from interp_toolkit.evidence import (
+    Control,
+    control_of_excess,
+    control_of_p,
+    effect_status,
+    left_open,
+)
 from interp_toolkit.formatting import percent
 from interp_toolkit.models.model import Head
 from interp_toolkit.results import Status
@@ -402,13 +409,12 @@ class Knockouts:
         ]
         if min(changes) <= NO_CHANGE:
             return excess, Control(name, "powerless", f"there is not {name}")
-        if all(share.low > 0 for share in excess.values()):
-            return excess, Control(name, "passed")
-        if all(share.high < NEGLIGIBLE for share in excess.values()):
-            reason = f"knocking out {name} has about the same effect"
-            return excess, Control(name, "failed", reason)
+        low = min(share.low for share in excess.values())
+        high = max(share.high for share in excess.values())
         reason = f"its effect is not significantly larger than that of {name}"
-        return excess, Control(name, "undecided", reason)
+        if high < NEGLIGIBLE:
+            reason = f"knocking out {name} has about the same effect"
+        return excess, control_of_excess(name, low, high, reason, none=NEGLIGIBLE)
 
     def decide(self, head: Head, bound: float, until: float = math.inf) -> Decision:
         """The head rule for a claim of at least `bound`; see the module.
@@ -433,7 +439,7 @@ class Knockouts:
         decision = min(decisions, key=lambda d: (_ORDER.index(d.status), -d.low))
         if decision.status == "not_detected" and not complete:
             reason = "it was not knocked out together with the other heads that have the pattern"
-            return replace(decision, status="undecided", reason=reason, is_open=True)
+            return replace(decision, status=left_open(reason)[0], reason=reason, is_open=True)
         return decision
 
     def _decide(self, head: Head, company: Heads, bound: float) -> Decision:
@@ -566,7 +572,7 @@ class Knockouts:
         if decision.status == "detected":
             word = causal_word([list(claim.values())])
         elif decision.contradicted and matters(word):
-            word = "undecided"
+            word = UNDECIDED
         reason = decision.reason
         if decision.status == "not_detected" and word in _WHY_NOT:
             reason = _WHY_NOT[word]
@@ -584,7 +590,7 @@ class Knockouts:
             effect=self.task_check.fraction(smallest, COVERAGE),
             rows=self.rows,
             is_open=decision.is_open,
-            rows_needed=self._needed(head) if word == "undecided" else None,
+            rows_needed=self._needed(head) if word == UNDECIDED else None,
         )
 
     def _needed(self, head: Head) -> int | None:
@@ -682,19 +688,18 @@ def screen(
         if not heads:  # no attention in this layer
             continue
         effect = knockouts.effect(frozenset(heads))
+        where = "" if layer is None else f" of layer {layer}"
         status, reason = effect_status(
             min(share.low for share in effect.values()),
             max(share.high for share in effect.values()),
             knockouts.threshold,
             [attention[head] for head in heads],
             effect="joint effect of all heads",
-        )
-        if status != "not_detected":  # of no head is it known that it has the pattern
-            status, where = "undecided", "" if layer is None else f" of layer {layer}"
-            reason = (
+            unconfirmed=(  # of no head is it shown that it has the pattern
                 f"knocking out this pattern in all heads{where} costs "
                 f"{percent(least(effect).mean, 1)} of the metric, and none was tested alone"
-            )
+            ),
+        )
         screens.append(Screen(scores.detector, layer, effect, status, reason or ""))
         if status != "not_detected":
             break
@@ -792,4 +797,5 @@ def _only_together(member: MemberEffect) -> MemberEffect:
     if member.status != "not_detected" or member.word == "suppresses":
         return member
     reason = "the group has an effect together; no effect of this head alone is shown"
-    return replace(member, status="undecided", word="undecided", reason=reason, is_open=True)
+    status, _ = left_open(reason)
+    return replace(member, status=status, word=UNDECIDED, reason=reason, is_open=True)

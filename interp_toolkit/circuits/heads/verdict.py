@@ -17,6 +17,7 @@ from interp_toolkit.circuits.heads.rule import LEAST_EXCESS, RIVALS, Group, Scre
 from interp_toolkit.circuits.heads.significance import DetectorScores
 from interp_toolkit.circuits.metrics.causal_words import in_words, matters
 from interp_toolkit.circuits.metrics.task import TaskCheck
+from interp_toolkit.evidence import any_of, untested
 from interp_toolkit.finding import HEADLINE_WORDS, MOST_FINDINGS
 from interp_toolkit.formatting import capital, equals_p, percent, percent_ci
 from interp_toolkit.models.model import Head
@@ -72,18 +73,13 @@ def status(
 
     It is "not_detected" only if joint knockouts (`screens`) deny every pattern in all heads.
     """
-    if any(head.detected and head.knockout is not None for head in heads):
-        return "detected"
-    if any(head.detected for head in heads):
-        return "described"
-    if task_check is None or not task_check.yes:
-        return "not_tested"
+    named = [head.status for head in heads if head.detected]
     not_knocked_out = any(_not_knocked_out(head) for head in heads)
-    if not_knocked_out and all(head.knockout is None for head in heads):
-        return "not_tested"
-    denied = bool(screens) and all(screen.status == "not_detected" for screen in screens)
+    none = not_knocked_out and all(head.knockout is None for head in heads)
+    if not named and (task_check is None or not task_check.yes or none):
+        return untested(NO_TASK)[0]
     is_open = not_knocked_out or _open(heads) or _uncompared(heads)
-    return "not_detected" if denied and not is_open else "undecided"
+    return any_of([*named, *(screen.status for screen in screens)], complete=not is_open)
 
 
 def reason_of(

@@ -25,6 +25,8 @@ from typing import Literal, get_args
 from interp_toolkit.stats import Share
 
 CausalWord = Literal["major", "contributes", "negligible", "suppresses", "undecided", "not_tested"]
+UNDECIDED: CausalWord = "undecided"
+NOT_TESTED: CausalWord = "not_tested"
 WORDS: tuple[CausalWord, ...] = get_args(CausalWord)
 
 MAJOR = 0.5  # of the metric
@@ -61,7 +63,7 @@ def judged(claims: Sequence[Claim], bound: float = NEGLIGIBLE) -> tuple[CausalWo
         if claim and not any(math.isnan(end) for s in claim for end in (s.mean, s.low, s.high))
     ]
     if not words:
-        return "not_tested", None
+        return NOT_TESTED, None
     lowest = [(min(s.low for s in claim), number) for number, claim in words]
     best, number = max(lowest)
     if best >= MAJOR:
@@ -73,7 +75,7 @@ def judged(claims: Sequence[Claim], bound: float = NEGLIGIBLE) -> tuple[CausalWo
         return "suppresses", min(against)[1]
     reach = [(max(max(-s.low, s.high) for s in claim), number) for number, claim in words]
     furthest, number = max(reach)
-    return ("negligible" if furthest <= bound else "undecided"), number
+    return ("negligible" if furthest <= bound else UNDECIDED), number
 
 
 def matters(word: CausalWord | None) -> bool:

@@ -30,6 +30,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.stats import UNSEEN
 
 MetricName = Literal["logit-difference", "log-probability", "kl"]
 METRICS: tuple[MetricName, ...] = get_args(MetricName)
@@ -51,6 +52,7 @@ class Metric(ABC):
         measures_task: whether the intact model's value tells how well it performs a task; False
             where it is 0 by definition.
         because: why the metric measures no task, where the prompts could have defined one.
+        unseen: how far a prompt may differ that was not drawn, as in `stats.estimate`.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Metric(ABC):
     unit: str
     measures_task: bool = True
     because: str | None = None
+    unseen: float = 0.0
 
     def positions(self, rows: Rows) -> Positions | None:
         """The positions whose logits are read for these rows of the prompts; None: all."""
@@ -124,6 +127,7 @@ class LogitDifference(AnswerMetric):
     name = "logit difference"
     definition = "logit of the answer minus that of the wrong answer"
     unit = "logits per answer"
+    unseen = UNSEEN
 
     def by_answer(self, logits: Logits, rows: Rows) -> Float[Tensor, "row position"]:
         """The value at each answer, in double precision."""
@@ -135,16 +139,22 @@ class LogitDifference(AnswerMetric):
         return answer - wrong
 
 
+ROUNDING = 4  # relative errors of the largest logit: smaller differences are no preference
+
+
 class Preference(LogitDifference):
     """Fraction of answers whose logit is larger than the wrong answer's; ties count one half."""
 
     name = "preference for the answer"
     definition = "fraction of answers whose logit exceeds that of the wrong answer"
     unit = "of the answers"
+    unseen = 0.0
 
     def by_answer(self, logits: Logits, rows: Rows) -> Float[Tensor, "row position"]:
-        """1, one half (equal logits), or 0 for each answer."""
-        return (super().by_answer(logits, rows).sign() + 1) / 2
+        """1, one half (equal up to rounding), or 0 for each answer."""
+        difference = super().by_answer(logits, rows)
+        rounding = ROUNDING * torch.finfo(logits.dtype).eps * logits.abs().amax(-1).double()
+        return (torch.where(difference.abs() > rounding, difference, 0).sign() + 1) / 2
 
 
 class Accuracy(AnswerMetric):
@@ -173,6 +183,7 @@ class LogProbability(AnswerMetric):
     name = "answers"
     definition = "log-probability of the answers, at least that of a guess"
     unit = "nats per answer"
+    unseen = UNSEEN
 
     @cached_property
     def floor(self) -> float:

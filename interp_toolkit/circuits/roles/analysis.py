@@ -20,16 +20,19 @@ from interp_toolkit.circuits.metrics.prompts import Prompts, copies_note, prompt
 from interp_toolkit.circuits.metrics.task import TaskCheck, check_task, task_of
 from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.find import CHECKED, PARKED, Roles, find_roles
-from interp_toolkit.circuits.roles.kinds import KINDS, NAME_MOVER, S_INHIBITION, SUCCESSOR, HeadKind
-from interp_toolkit.circuits.roles.reading import queries_of, readable
-from interp_toolkit.circuits.roles.result import (
-    HeadRole,
-    PlainWriter,
-    RolesEvidence,
-    RolesFinding,
+from interp_toolkit.circuits.roles.kinds import (
+    KINDS,
+    NAME_MOVER,
+    S_INHIBITION,
+    STATUSES,
+    SUCCESSOR,
+    HeadKind,
 )
+from interp_toolkit.circuits.roles.reading import queries_of, readable
+from interp_toolkit.circuits.roles.result import HeadRole, PlainWriter, RolesEvidence, RolesFinding
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
+from interp_toolkit.evidence import Verdict, any_of, only_described, untested
 from interp_toolkit.finding import HEADLINE_WORDS, Run, analysis
 from interp_toolkit.formatting import capital, listed, percent_ci
 from interp_toolkit.models.about.record import provenance
@@ -180,7 +183,7 @@ _MOVING = (NAME_MOVER.name, SUCCESSOR.name)
 def not_tested(task_check: TaskCheck) -> RolesEvidence:
     """The evidence if the model has not been shown to perform the task."""
     reason = f"the model has not been shown to perform the task: {task_check.summary}"
-    return _evidence("not_tested", reason, task_check, {}, 1)
+    return _evidence(untested(reason), task_check, {}, 1)
 
 
 def evidence_of(task_check: TaskCheck, roles: Roles, *, quick: bool = False) -> RolesEvidence:
@@ -191,17 +194,18 @@ def evidence_of(task_check: TaskCheck, roles: Roles, *, quick: bool = False) -> 
         if kind.name not in roles.untested
     }
     moving = [head for head in roles.heads if head.kind not in PARKED]
+    status = any_of([STATUSES[head.word] for head in moving])
+    verdict = status, _WHY_NOT.get(status)
     if quick and any(head.named for head in moving):
-        return _evidence("described", QUICK, task_check, named, roles.passes + 1)
-    if any(head.named for head in moving):
-        return _evidence("detected", None, task_check, named, roles.passes + 1)
-    if any(head.word == "undecided" for head in moving):
-        reason = (
-            "no head is significant in both attention and direct effect, though some may have both"
-        )
-        return _evidence("undecided", reason, task_check, named, roles.passes + 1)
-    reason = "no head has both the attention and the direct effect that a role requires"
-    return _evidence("not_detected", reason, task_check, named, roles.passes + 1)
+        verdict = only_described(QUICK)
+    return _evidence(verdict, task_check, named, roles.passes + 1)
+
+
+_WHY_NOT: Mapping[Status, str] = {
+    "undecided": "no head is significant in both attention and direct effect, though some may have "
+    "both",
+    "not_detected": "no head has both the attention and the direct effect that a role requires",
+}
 
 
 def headline(roles: Roles, *, quick: bool = False) -> str:
@@ -320,11 +324,11 @@ def _rest(roles: Roles) -> str:
 
 
 def _evidence(
-    status: Status, reason: str | None, task_check: TaskCheck, named: Mapping[str, int], passes: int
+    verdict: Verdict, task_check: TaskCheck, named: Mapping[str, int], passes: int
 ) -> RolesEvidence:
     return RolesEvidence(
-        status=status,
-        reason=reason,
+        status=verdict[0],
+        reason=verdict[1],
         behaviour=task_check.summary,
         performs_task=task_check.yes,
         null=NULL,

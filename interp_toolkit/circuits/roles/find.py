@@ -25,6 +25,7 @@ from interp_toolkit.circuits.roles.kinds import (
     S_INHIBITION,
     SINK,
     SUCCESSOR,
+    WORDS,
     WRITES,
     KindSides,
     MeasureMeans,
@@ -43,11 +44,10 @@ from interp_toolkit.circuits.roles.token_lists import (
     successions,
 )
 from interp_toolkit.errors import InterventionError
-from interp_toolkit.evidence import Control, effect_status
+from interp_toolkit.evidence import control_of_excess, effect_status
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Effort
-from interp_toolkit.results import Status
 from interp_toolkit.stats import LEVEL, Share
 
 #: effort -> heads taken out one by one, at most; None: all
@@ -184,7 +184,8 @@ def _head(sides: KindSides, at: tuple[int, ...], circuits: ListCircuits | None) 
         p_values.append(float(circuits.p_value[at]))
         if not circuits.passes[at]:
             open_ = word == "named" or (word == "undecided" and circuits.may[at])
-            word, reason = ("undecided", NO_CIRCUIT) if open_ else ("no", None)
+            word = WORDS["undecided"] if open_ else WORDS["not_detected"]
+            reason = NO_CIRCUIT if open_ else None
     return HeadRole(
         layer=layer,
         head=head,
@@ -311,30 +312,24 @@ def _with_check(head: HeadRole, checks: dict[Head, RoleCheck]) -> HeadRole:
 def inhibits(check: RoleCheck | None) -> tuple[RoleWord, str | None]:
     """Whether ablation shows that a head that attends to the repeated wrong token inhibits."""
     if check is None:
-        return "undecided", "it has the pattern, but was not ablated"
+        return WORDS["undecided"], "it has the pattern, but was not ablated"
     beyond, direct, shift = check.downstream, check.direct, check.shift
     low = beyond.low - max(direct.high, -direct.low)
     high = beyond.high - max(direct.low, -direct.high)
     is_ = "is" if high < 0 else "may be"
+    turns, why_not = np.nan, "no name mover is in a later layer"
+    if shift is not None:
+        turns, why_not = shift.low, "the name movers may not turn to the wrong token"
+    why_no_loss = "ablating it may not lower the metric"
     controls = [
-        _positive("direct effect", low, high, f"its effect {is_} more direct than downstream"),
-        _positive("loss", check.loss.low, reason="ablating it may not lower the metric"),
-        Control("attention", "undecided", "no name mover is in a later layer")
-        if shift is None
-        else _positive(
-            "attention", shift.low, reason="the name movers may not turn to the wrong token"
+        control_of_excess(
+            "direct effect", low, high, f"its effect {is_} more direct than downstream"
         ),
+        control_of_excess("loss", check.loss.low, np.inf, why_no_loss),
+        control_of_excess("attention", turns, np.inf, why_not),
     ]
     status, why = effect_status(beyond.low, beyond.high, WRITES, controls, effect="indirect effect")
-    words: dict[Status, RoleWord] = {"detected": "named", "undecided": "undecided"}
-    return words.get(status, "no"), why
-
-
-def _positive(name: str, low: float, high: float = np.inf, reason: str = "") -> Control:
-    """The control that a difference between these ends amounts to, which must be positive."""
-    if low > 0:
-        return Control(name, "passed")
-    return Control(name, "failed" if high < 0 else "undecided", reason)
+    return "no" if status == "uninformative" else WORDS[status], why
 
 
 def _notes(judged: dict[str, KindSides | None]) -> list[str]:

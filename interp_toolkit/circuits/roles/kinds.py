@@ -27,7 +27,7 @@ from jaxtyping import Float
 from interp_toolkit.circuits.roles.measures import HeadMeasures, OfRows
 from interp_toolkit.circuits.roles.permuted import ORDERS, permutation_p_values
 from interp_toolkit.circuits.roles.reading import FEWEST_ROWS
-from interp_toolkit.evidence import control_of_p, effect_status
+from interp_toolkit.evidence import all_of, control_of_p, effect_status
 from interp_toolkit.results import Status
 from interp_toolkit.stats import (
     COVERAGE,
@@ -150,6 +150,14 @@ FRACTIONS = ("attention", "quiet")  # measures of at most 1
 ROUNDING = 1e-6  # of the largest contrast: below, contrasts are zero
 
 RoleWord = Literal["named", "undecided", "candidate", "no"]
+#: a head's word, by the status of what its role requires
+WORDS: Mapping[Status, RoleWord] = {
+    "detected": "named",
+    "not_detected": "no",
+    "uninformative": "undecided",
+    "undecided": "undecided",
+}
+STATUSES = {word: status for status, word in WORDS.items()}
 OfHeads = Float[np.ndarray, "layer head"]
 
 
@@ -214,10 +222,10 @@ class KindSides:
     def word(self, layer: int, head: int) -> RoleWord:
         """The verdict on a head before any ablation."""
         sides = [self.attention] if self.writing is None else [self.attention, self.writing]
-        if all(side.passes(layer, head) for side in sides):
-            return "candidate" if self.writing is None else "named"
-        lacks = any("not_detected" in side.of(layer, head) for side in sides)
-        return "no" if lacks else "undecided"
+        status, _ = all_of([(need, None) for side in sides for need in side.of(layer, head)])
+        if status == "detected" and self.writing is None:
+            return "candidate"
+        return WORDS[status]
 
 
 def means_of(
@@ -309,7 +317,7 @@ def _enough(values: OfRows) -> OfRows:
 
 
 def _mean(name: str, values: OfRows, p_value: OfHeads, smallest_p: float) -> MeasureMeans:
-    interval = _of_fractions if name.partition(": ")[2].startswith(FRACTIONS) else _of_logits
+    interval = of_fractions if name.partition(": ")[2].startswith(FRACTIONS) else of_logits
     n = (~np.isnan(values)).sum(-1)
     mean, low, high = (np.full(n.shape, np.nan) for _ in range(3))
     for at in map(tuple, np.argwhere(n >= FEWEST_ROWS)):
@@ -317,13 +325,13 @@ def _mean(name: str, values: OfRows, p_value: OfHeads, smallest_p: float) -> Mea
     return MeasureMeans(mean, low, high, p_value, smallest_p, int(n.max(initial=0)))
 
 
-def _of_fractions(values: Float[np.ndarray, " row"]) -> tuple[float, float, float]:
+def of_fractions(values: Float[np.ndarray, " row"]) -> tuple[float, float, float]:
     """Mean and interval of contrasts of attention and ratios, which are at most 1."""
     low, high = bounded_interval(values, min(-1.0, float(values.min())), 1.0, COVERAGE)
     return float(values.mean()), low, high
 
 
-def _of_logits(values: Float[np.ndarray, " row"]) -> tuple[float, float, float]:
+def of_logits(values: Float[np.ndarray, " row"]) -> tuple[float, float, float]:
     """Mean and interval of effects without a bound, which prompts not drawn may reverse."""
     effect = estimate(values, COVERAGE, UNSEEN)
     return effect.mean, effect.low, effect.high

@@ -7,7 +7,7 @@ compared, some show a bigram by chance, so the status combines all of them:
   heads count whose scores exceed those of copies with permuted residual coordinates (see `head`);
 - *uninformative*: the heads show more than expected by chance, but so do the copies;
 - *undecided*: the heads show no more than expected by chance, or there were too few copies;
-- *not detected*: no head has a bigram.
+- *not detected*: no head has a bigram, and each would have shown one of PAIR standard deviations.
 
 The figures of a head are a histogram of its scores against chance, a graph of its bigrams, and a
 heatmap. A head without bigrams has only the histogram.
@@ -16,6 +16,7 @@ heatmap. A head without bigrams has only the histogram.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -29,12 +30,14 @@ from interp_toolkit.circuits.skip_bigrams.directions import ALIKE
 from interp_toolkit.circuits.skip_bigrams.find import feature_sides, head_views, search_view
 from interp_toolkit.circuits.skip_bigrams.head import (
     COPIES,
+    PAIR,
     Bigram,
     HeadBigrams,
     alternatives_text,
 )
 from interp_toolkit.circuits.skip_bigrams.pursuit import CompleteBlock
 from interp_toolkit.data import FeatureData
+from interp_toolkit.evidence import Control, Verdict, comparisons_status, control_of_p, left_open
 from interp_toolkit.finding import Finding, Run, analysis, column, table_of
 from interp_toolkit.formatting import capital, listed, percent
 from interp_toolkit.models.about.record import record_of
@@ -417,30 +420,38 @@ def evidence_of(heads: Sequence[HeadBigrams], copies: int) -> SkipBigramEvidence
     )
 
 
-def _status(heads: Sequence[HeadBigrams], copies: int) -> tuple[Status, str | None]:
-    with_bigrams = [head for head in heads if head.bigrams]
-    if not with_bigrams:
-        if all(head.tail == "none" for head in heads):
-            of_heads = " in all analyzed heads" if len(heads) > 1 else ""
-            return "not_detected", f"every pair of features scores 0{of_heads}"
+def _status(heads: Sequence[HeadBigrams], copies: int) -> Verdict:
+    n_heads, with_bigrams = len(heads), [head for head in heads if head.bigrams]
+    if with_bigrams and not beyond_chance(heads):
+        return left_open(
+            f"no more pairs stand out than expected by chance in {n_heads} comparisons"
+        )
+    p_value = by_chance(beyond_control(heads), n_heads) if copies else math.nan
+    control = control_of_p(CONTROL, p_value, heads[0].level, len(with_bigrams) / (copies + 1))
+    why_not = control.reason
+    if not copies:
+        why_not = f"heads were not compared with {CONTROL} (effort: quick)"
+    elif with_bigrams and all(np.isnan(head.control_p) for head in with_bigrams):
+        control = Control(CONTROL, "powerless")
+        why_not = f"there are too many features to compare heads with {CONTROL}"
+    elif control.outcome == "failed":
+        why_not = f"pairs stand out as much in {CONTROL}"
+    status, reason = comparisons_status(
+        np.array([by_chance(heads)]),
+        heads[0].level,
+        power=min(head.power for head in heads),
+        least=f"a pair whose score is {PAIR:g} standard deviations of chance",
+        controls=[dataclasses.replace(control, reason=why_not, required=True)],
+    )
+    if status == "not_detected":
+        reason = "the scores are not distinguishable from those of random features"
         if any(head.tail == "empirical" for head in heads):
             reason = (
                 "no pair's score is an outlier both among the scores of its query and of its key"
             )
-            return "not_detected", reason
-        return "not_detected", "the scores are not distinguishable from those of random features"
-    if not beyond_chance(heads):
-        reason = f"no more pairs stand out than expected by chance in {len(heads)} comparisons"
-        return "undecided", reason
-    if beyond_chance(beyond_control(heads), len(heads)):
-        return "detected", None
-    if not copies:
-        return "undecided", f"heads were not compared with {CONTROL} (effort: quick)"
-    if all(np.isnan(head.control_p) for head in with_bigrams):
-        return "undecided", f"there are too many features to compare heads with {CONTROL}"
-    if with_bigrams[0].level / len(with_bigrams) < 1 / (copies + 1):
-        return "undecided", f"{copies} {CONTROL} are too few for so many heads"
-    return "uninformative", f"pairs stand out as much in {CONTROL}"
+        if all(head.tail == "none" for head in heads):
+            reason = f"every pair of features scores 0{' in all analyzed heads' * (n_heads > 1)}"
+    return status, reason
 
 
 def beyond_control(heads: Sequence[HeadBigrams]) -> list[HeadBigrams]:
@@ -450,8 +461,13 @@ def beyond_control(heads: Sequence[HeadBigrams]) -> list[HeadBigrams]:
     return [head for head, adjusted in zip(with_bigrams, p, strict=True) if adjusted <= head.level]
 
 
-def beyond_chance(bigrams: Sequence[HeadBigrams], n_comparisons: int | None = None) -> bool:
-    """Whether these heads together show more bigrams than expected by chance.
+def beyond_chance(heads: Sequence[HeadBigrams]) -> bool:
+    """Whether these heads together show more bigrams than expected by chance."""
+    return by_chance(heads) <= heads[0].level
+
+
+def by_chance(bigrams: Sequence[HeadBigrams], n_comparisons: int | None = None) -> float:
+    """The probability of as many bigrams by chance; 1 without any.
 
     The test takes Simes' p-value of each head over its pairs, then Simes' p-value over the heads.
 
@@ -463,9 +479,7 @@ def beyond_chance(bigrams: Sequence[HeadBigrams], n_comparisons: int | None = No
     for head in bigrams:
         p: np.ndarray = 2 * stats.norm.sf(np.abs([bigram.z for bigram in head.bigrams]))
         heads.append(simes(p, head.n_pairs))
-    return (
-        bool(bigrams) and simes(np.array(heads), n_comparisons or len(bigrams)) <= bigrams[0].level
-    )
+    return simes(np.array(heads), n_comparisons or len(bigrams)) if bigrams else 1.0
 
 
 def _tokens_only(chosen: Mapping[str, Any]) -> list[str]:

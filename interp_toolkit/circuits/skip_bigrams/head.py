@@ -76,6 +76,8 @@ from interp_toolkit.stats import LEVEL
 WIDEST, BIN = 12.0, 0.25  # range and bin width of the histogram of z
 RANDOM = 1024  # random features on either side, for the histogram's null
 #: effort -> number of permuted copies that a head is compared with
+#: standard deviations of chance: nothing is denied unless such a pair would be detected
+PAIR = 8.0
 COPIES: dict[Effort, int] = {"quick": 0, "standard": 199, "thorough": 9_999}
 ENOUGH = 20  # copies with scores as large as the head's, after which no more are drawn
 MOST_FEATURES = 1024  # features per side, above which copies take too long
@@ -152,6 +154,7 @@ class HeadBigrams:
         level: false discovery rate among the bigrams; without real bigrams, probability of any.
         tail: "exact" for p-values of random directions, "empirical" for those of a normal tail
             (features unlike random ones), "none" if every score is 0.
+        power: chance to detect a pair whose score is PAIR standard deviations over random features.
         shared: mean cosine of the query and of the key features, whose common direction is
             projected out; None if there is none.
         control_p: p-value of the comparison with permuted copies (see `permuted_p_value`); NaN
@@ -173,6 +176,7 @@ class HeadBigrams:
     n_pairs: int
     level: float
     tail: str
+    power: float
     shared: tuple[float | None, float | None]
     control_p: float
     stopped: bool
@@ -283,6 +287,7 @@ def skip_bigrams_of(
         n_pairs=features.n_pairs,
         level=level,
         tail=_tail(pursuit),
+        power=pursuit.before.power(PAIR, level / features.n_pairs),
         shared=(query.shared_cosine, key.shared_cosine),
         control_p=permuted_p_value(
             form, features, pursuit.pairs, pursuit.before.floor, copies, seed, limit

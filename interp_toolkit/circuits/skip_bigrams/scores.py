@@ -240,6 +240,19 @@ class PairScores:
         widened = (deviation / exact).clamp_min(1.0) * error
         return ScoreScale(location, exact * widened, widened)
 
+    def power(self, size: float, p: float) -> float:
+        """Chance that a pair is significant whose score is so many standard deviations of chance.
+
+        Args:
+            size: the score, in standard deviations over random features.
+            p: two-sided p-value below which a pair is significant.
+        """
+        if self.floor == 0:  # every score is 0, and none could be lost in noise
+            return 1.0
+        widened = torch.maximum(self.row.widened[:SAMPLE, None], self.column.widened[:SAMPLE])
+        z = z_scores(np.minimum(size / widened.numpy(), math.sqrt(self.d)), self.d)
+        return float(stats.norm.sf(stats.norm.isf(p / 2) - z).mean())
+
     def sweep(
         self, least: float, taken: Pairs, echo: float = 1.0, tally: Tally | None = None
     ) -> Sweep:

@@ -33,10 +33,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from interp_toolkit.evidence import Control, control_of_rank, effect_status
+from interp_toolkit.evidence import (
+    Control,
+    Verdict,
+    all_of,
+    any_of,
+    control_of_rank,
+    effect_status,
+    left_open,
+    untested,
+)
 from interp_toolkit.finding import column
 from interp_toolkit.formatting import percent
-from interp_toolkit.results import Status
 from interp_toolkit.stats import LEVEL
 
 Algorithm = Literal["min_greater_than_previous", "argmax_piecewise_linear", "mixed", "neither"]
@@ -236,7 +244,7 @@ class Controls(NamedTuple):
 
 def status_of(
     algorithm: Algorithm, criteria: Sequence[Criterion], sorting: bool, controls: Controls
-) -> tuple[Status, str | None]:
+) -> Verdict:
     """Status of the verdict, and the reason if it is not "detected".
 
     The rule of `evidence` decides, on each criterion of the algorithm that has a value: with its
@@ -247,7 +255,7 @@ def status_of(
     below their weak thresholds.
     """
     if not sorting:
-        return "not_tested", "the model does not sort"
+        return untested("the model does not sort")
     swaps = [c for c in criteria if c.name in CAUSAL.values() and c.value is not None]
     if algorithm == "neither":
         return _status_of_neither(criteria, swaps, controls)
@@ -263,17 +271,10 @@ def status_of(
             compared.append(passed if criterion.beyond_null else Control("swaps", "failed", reason))
         threshold = criterion.weak if algorithm == "mixed" else criterion.strong
         judged.append(_status(criterion, threshold, compared))
-    if not judged:
-        return "undecided", "no criterion was measured"
-    return min(judged, key=lambda verdict: _WORST.index(verdict[0]))
+    return all_of(judged)
 
 
-_WORST: Sequence[Status] = ("uninformative", "undecided", "not_detected", "detected")
-
-
-def _status(
-    criterion: Criterion, threshold: float, controls: Sequence[Control]
-) -> tuple[Status, str | None]:
+def _status(criterion: Criterion, threshold: float, controls: Sequence[Control]) -> Verdict:
     """The status of one criterion, whose effect is its value."""
     assert criterion.value is not None
     value, sign = criterion.value, 1 if criterion.strong >= criterion.weak else -1
@@ -284,27 +285,29 @@ def _status(
 
 def _status_of_neither(
     criteria: Sequence[Criterion], swaps: Sequence[Criterion], controls: Controls
-) -> tuple[Status, str | None]:
+) -> Verdict:
     """Status of a model that sorts, but meets the criteria of neither algorithm."""
     if not swaps:
-        return "undecided", "too few criteria are strong, and the previous token cannot be swapped"
+        reason = "too few criteria are strong, and the previous token cannot be swapped"
+        return left_open(reason)
     shuffled = Control(
         "weight-shuffled models",
         "passed" if controls.models else "powerless",
         "no weight-shuffled models were compared",
     )
     judged = {swap.name: _status(swap, swap.weak, [shuffled]) for swap in swaps}
-    statuses = {status for status, _ in judged.values()}
-    if statuses == {"not_detected"}:
-        return "not_detected", "outputs follow neither the swapped token nor the position"
+    status = any_of([status for status, _ in judged.values()])
+    if status == "not_detected":
+        return status, "outputs follow neither the swapped token nor the position"
     if not shuffled.counts:
-        return "undecided", shuffled.reason
+        return left_open(shuffled.reason or "")
     followed = [swap for swap in swaps if judged[swap.name][0] == "detected"]
     if not followed:
-        return "undecided", "whether outputs follow the swapped token or the position is undecided"
+        reason = "whether outputs follow the swapped token or the position is undecided"
+        return left_open(reason)
     most = max(followed, key=lambda swap: swap.value or 0.0)
     missing = [c.says for c in criteria if c.algorithm == most.algorithm and c.state != "strong"]
-    return "undecided", (
+    return left_open(
         f"after a swap {percent(most.value or 0.0, 1)} of outputs follow as with the algorithm "
         f"'{SHORT[most.algorithm]}', but these criteria are not strong: "
         f"{', '.join(missing) or 'too few could be measured'}"

@@ -45,6 +45,7 @@ from interp_toolkit.circuits.universal_keys.scores import (
 )
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
+from interp_toolkit.evidence import control_of_p, effect_status
 from interp_toolkit.finding import Finding, Run, analysis, column, records
 from interp_toolkit.formatting import p_cell, percent
 from interp_toolkit.models.about.record import record_of
@@ -358,15 +359,18 @@ def selecting(functions: Sequence[QueryFunction], head: tuple[int, int]) -> list
 def evidence_of(functions: Sequence[QueryFunction], n_queries: int, n_sets: int) -> KeysEvidence:
     """Evidence for the head that selects for most query tokens, or the reason if none does."""
     counts = Counter((one.layer, one.head) for one in functions if one.selects)
+    unseen = [o for o in functions if o.outcome == "not_attended" and may_be_attended(vars(o))]
+    may = len(unseen) + sum(one.outcome == "by_chance" for one in functions)
+    p_value = min(1.0 if one.p_value is None else one.p_value for one in functions)
+    status, _ = effect_status(
+        *(counts.total(), counts.total() + may, 1),
+        [control_of_p("other functions", p_value, LEVEL)],
+        effect="number of query tokens whose keys are selected",
+    )
     if not counts:
         nearest = next(why for why in REASONS if why in {one.outcome for one in functions})
-        unseen = any(may_be_attended(vars(o)) for o in functions if o.outcome == "not_attended")
-        unseen = unseen and nearest == "not_attended"
-        return KeysEvidence(
-            "undecided" if unseen or nearest == "by_chance" else "not_detected",
-            *(None, 0, n_queries, 0, n_sets, None, None),
-            reason=UNSEEN if unseen else REASONS[nearest],
-        )
+        reason = UNSEEN if unseen and nearest == "not_attended" else REASONS[nearest]
+        return KeysEvidence(status, *(None, 0, n_queries, 0, n_sets, None, None), reason=reason)
     head = counts.most_common(1)[0][0]
     of_head = selecting(functions, head)
     different: list[QueryFunction] = []
@@ -374,7 +378,7 @@ def evidence_of(functions: Sequence[QueryFunction], n_queries: int, n_sets: int)
         if not any(may_be_equal(one, other) for other in different):
             different.append(one)
     return KeysEvidence(
-        "detected",
+        status,
         head=head,
         selecting=len(of_head),
         queries=n_queries,

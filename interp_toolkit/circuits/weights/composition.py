@@ -92,6 +92,8 @@ class CompositionScores:
         p_value: probability of at least this overlap under such permutations.
         p_adjusted: Holm-adjusted p-values, over all scored pairs and modes.
         q_value: Benjamini-Hochberg q-values, over the same.
+        z_most: z-score of the largest overlap that a writer and a reader with these singular values
+            can have.
         notes: layers that were left out, and approximations.
     """
 
@@ -101,6 +103,7 @@ class CompositionScores:
     p_value: Pairs
     p_adjusted: Pairs
     q_value: Pairs
+    z_most: Pairs
     notes: Sequence[str]
 
     def mode(self, mode: str) -> Float[np.ndarray, "layer head layer head"]:
@@ -169,7 +172,7 @@ def composition_scores(
     notes, norms = composable_layers(view)
     readable = list(norms)
     shape = (len(MODES), view.n_layers, view.n_heads, view.n_layers, view.n_heads)
-    score, baseline, z, p_value = (np.full(shape, np.nan) for _ in range(4))
+    score, baseline, z, p_value, z_most = (np.full(shape, np.nan) for _ in range(5))
     scale = _units(view, norms)
     chosen = None if reader_layers is None else {checked_layer(model, n) for n in reader_layers}
     reading = [layer for layer in readable if chosen is None or layer in chosen]
@@ -193,12 +196,12 @@ def composition_scores(
                     baseline[at] = np.where(np.isnan(score[at]), np.nan, max(d, 1) ** -0.5)
                     if null and d > 2:
                         overlap = _products(writer.root, reader.root, limit // 2)
-                        z[at], p_value[at] = _against_permutations(
+                        z[at], p_value[at], z_most[at] = _against_permutations(
                             overlap, writer, reader, d, n_pairs, view.n_heads
                         )
     adjusted, q = holm(p_value.ravel()), benjamini_hochberg(p_value.ravel())
     return CompositionScores(
-        score, baseline, z, p_value, adjusted.reshape(shape), q.reshape(shape), notes
+        score, baseline, z, p_value, adjusted.reshape(shape), q.reshape(shape), z_most, notes
     )
 
 
@@ -227,6 +230,12 @@ class _Side:
     @cached_property
     def root(self) -> Float[Tensor, "head k d"]:
         return _root(self.factor if self.in_units is None else self.in_units)
+
+    @cached_property
+    def singular_values(self) -> Float[np.ndarray, "head k"]:
+        """Singular values of the factor in units, largest first: the squares of the root's."""
+        values: np.ndarray = torch.linalg.svdvals(self.root).double().square().cpu().numpy()
+        return values
 
     @cached_property
     def moments(self) -> OverlapMoments:
@@ -266,8 +275,12 @@ def _against_permutations(
     d: int,
     n_pairs: int,
     n_heads: int,
-) -> tuple[Float[np.ndarray, "writer reader"], Float[np.ndarray, "writer reader"]]:
-    """Z-scores and p-values of the overlaps between the heads of two layers."""
+) -> tuple[
+    Float[np.ndarray, "writer reader"],
+    Float[np.ndarray, "writer reader"],
+    Float[np.ndarray, "writer reader"],
+]:
+    """Z-scores, p-values and largest z-scores of the overlaps between the heads of two layers."""
     null = overlap_null(writer.moments.column(), reader.moments, d)
     L, M = writer.root, reader.root
     coordinates = L.shape[2]
@@ -288,7 +301,9 @@ def _against_permutations(
         work=WORK / n_pairs,
         cost=L.shape[1] * M.shape[1] * coordinates,
     )
-    return null.z(overlap), p.reshape(overlap.shape)
+    k = min(L.shape[1], M.shape[1])
+    most = writer.singular_values[:, :k] @ reader.singular_values[:, :k].T
+    return null.z(overlap), p.reshape(overlap.shape), null.z(most)
 
 
 def composable_layers(view: ModelWeights) -> tuple[list[str], dict[int, NormWeights]]:

@@ -33,6 +33,8 @@ from torch import Tensor
 
 from interp_toolkit.stats import LEVEL
 
+#: of what the singular values allow at most: the effect that is denied only if it would be detected
+MATTERS = 0.5
 SMALLEST_SPREAD = 1e-6  # SD over mean of the overlap, below which it counts as constant
 PER_TEST = 40  # draws for each comparison of the model
 MOST_DRAWS = 20_000

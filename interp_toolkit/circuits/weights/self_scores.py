@@ -183,12 +183,14 @@ class SelfScores(ShortRepr):
             of all entries.
         z: z-score of the trace under signed permutations of coordinates.
         p_value: one-sided probability of so large a trace under such permutations.
+        z_most: z-score of the largest trace that a circuit with these singular values can have.
     """
 
     eigenvalue: Float[np.ndarray, " head"]
     diagonal: Float[np.ndarray, " head"]
     z: Float[np.ndarray, " head"]
     p_value: Float[np.ndarray, " head"]
+    z_most: Float[np.ndarray, " head"]
 
 
 @takes(model=check_model)
@@ -210,9 +212,9 @@ def weight_scores(
 
     Returns:
         One row per head: layer, head, ov_copying and qk_matching (eigenvalue scores), ov_diagonal,
-        qk_diagonal, and ov_z, ov_p, ov_p_adjusted, qk_z, qk_p, qk_p_adjusted (defined in
-        `circuits.weights.self_scores`). NaN where the weights cannot be read, and for heads with
-        zero weights; `frame.attrs["notes"]` lists what was left out.
+        qk_diagonal, and ov_z, ov_p, ov_p_adjusted, ov_z_most, qk_z, qk_p, qk_p_adjusted,
+        qk_z_most (defined in `circuits.weights.self_scores`). NaN where the weights cannot be
+        read, and for heads with zero weights; `frame.attrs["notes"]` lists what was left out.
 
     Raises:
         InputError: a model whose embedding cannot be read.
@@ -273,8 +275,8 @@ def copying(view: ModelWeights, w: OVWeights, moments: TokenMomentsCache) -> Sel
         writes @ norm_moments.unembedding @ writes.mT,
     )
     embedding = _by_group(lambda heads: heads.mT @ norm_moments.embedding @ heads, reads)
-    size = _trace(embedding, unembedding)
-    return _self_scores(view, w.norm, reads, crossed, size, norm_moments)
+    grams = embedding, unembedding
+    return _self_scores(view, w.norm, reads, crossed, grams, norm_moments)
 
 
 def matching(view: ModelWeights, w: LayerWeights, moments: TokenMomentsCache) -> SelfScores | None:
@@ -286,8 +288,8 @@ def matching(view: ModelWeights, w: LayerWeights, moments: TokenMomentsCache) ->
     queries = read_through(w.norm, w.W_Q).double()
     keys = read_through(w.norm, w.W_K).double()
     crossed = _by_group(lambda heads: _product(heads.mT, norm_moments.embedding), keys)
-    size = _trace(queries.mT @ norm_moments.embedding @ queries, crossed @ keys)
-    return _self_scores(view, w.norm, queries, crossed, size, norm_moments)
+    grams = queries.mT @ norm_moments.embedding @ queries, crossed @ keys
+    return _self_scores(view, w.norm, queries, crossed, grams, norm_moments)
 
 
 def unreadable(view: ModelWeights) -> list[str]:
@@ -321,7 +323,7 @@ def _self_scores(
     norm: NormWeights,
     reads: Float[Tensor, "head d_model d_head"],
     crossed: Float[Tensor, "head d_head d_model"],
-    size: Float[Tensor, " head"],
+    grams: tuple[Float[Tensor, "head k k"], Float[Tensor, "head k k"]],
     moments: TokenMoments,
 ) -> SelfScores:
     """Scores from the two factors of the circuit: `reads`, and `crossed` for the rest of M.
@@ -332,7 +334,7 @@ def _self_scores(
     """
     eigenvalues = _eigenvalues(_product(crossed, reads))
     trace = eigenvalues.real.sum(-1)
-    root_mean_square = size.clamp(min=0).sqrt() / moments.count
+    root_mean_square = _trace(*grams).clamp(min=0).sqrt() / moments.count
     d = read_dimensions(norm, view.d_model)
     if norm.kind is None:
         scale = coordinate_units(moments.embedding.diagonal())
@@ -342,6 +344,9 @@ def _self_scores(
         crossed = (crossed * reciprocal(scale))[..., written]
     spread = _trace(reads.mT @ reads, crossed @ crossed.mT).clamp(min=0).sqrt()
     z = (trace / (spread / d**0.5)).cpu().numpy()
+    squares, U = torch.linalg.eigh(grams[0])
+    root = U * squares.clamp(min=0).sqrt()[:, None]
+    singular_values = torch.linalg.eigvalsh(root.mT @ grams[1] @ root).clamp(min=0).sqrt()
 
     def null_scores(heads: np.ndarray, order: Tensor, sign: Tensor) -> np.ndarray:
         permuted = reads[heads][:, order.to(reads.device)] * sign.to(reads)[:, None]
@@ -362,6 +367,7 @@ def _self_scores(
         diagonal=(trace / (moments.count - 1) / root_mean_square).cpu().numpy(),
         z=z,
         p_value=p,
+        z_most=(singular_values.sum(-1) / (spread / d**0.5)).cpu().numpy(),
     )
 
 
@@ -413,6 +419,7 @@ def _trace(a: Float[Tensor, "head k k"], b: Float[Tensor, "head k k"]) -> Float[
 
 def _named(scores: SelfScores | None, head: int, circuit: str, name: str) -> dict[str, float]:
     columns = {name: "eigenvalue", "diagonal": "diagonal", "z": "z", "p": "p_value"}
+    columns["z_most"] = "z_most"
     return {
         f"{circuit}_{column}": float("nan") if scores is None else getattr(scores, field)[head]
         for column, field in columns.items()

@@ -227,13 +227,13 @@ class SiteVerdict:
         else:
             low, high, threshold = self.held_out.low, self.held_out.high, CHANCE
             effect = "held-out balanced accuracy"
-        status, reason = effect_status(low, high, threshold, self._controls(), effect=effect)
         separates = self.held_out is None or self._labels_control().outcome == "passed"
-        renamed: dict[Status, Status] = {
-            "detected": "separable" if separates else "detected",
-            "not_detected": "uninformative",
-        }
-        return renamed.get(status, status), reason
+        return effect_status(
+            *(low, high, threshold, self._controls()),
+            effect=effect,
+            confirmed=self.status if separates else "detected",
+            denied="uninformative",
+        )
 
     @property
     def failed_control(self) -> str | None:

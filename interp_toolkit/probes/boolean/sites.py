@@ -39,11 +39,7 @@ from interp_toolkit.probes.boolean.result import (
     reaches,
 )
 from interp_toolkit.probes.estimators.boolean import TABLES, truth_values
-from interp_toolkit.probes.estimators.heldout import (
-    GRID,
-    HeldOutScores,
-    cross_validate_targets,
-)
+from interp_toolkit.probes.estimators.heldout import GRID, HeldOutScores, cross_validate_targets
 from interp_toolkit.probes.estimators.logistic import fit_logistic_targets
 from interp_toolkit.probes.estimators.separability import (
     TOLERANCES,
@@ -516,9 +512,7 @@ def site_verdict(
                 by_head = None
             elif separability.status == "undecided":
                 basis = "theorem"
-                separability = dataclasses.replace(
-                    separability, status="not_separable", certificate=by_head
-                )
+                separability = separability.refuted_by(by_head)
     contradictory = separability.contradictions > 0
     return SiteVerdict(
         hook=hook,

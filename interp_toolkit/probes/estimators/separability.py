@@ -25,7 +25,7 @@ are separable (Cover 1965): with few points, 'separable' says little about the l
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -191,6 +191,10 @@ class Separability(ShortRepr):
     def relative_margin(self) -> float:
         """The margin relative to the largest norm of a point."""
         return self.margin / self.scale if self.scale else 0.0
+
+    def refuted_by(self, certificate: Certificate) -> Separability:
+        """This, but not separable, by another certificate."""
+        return replace(self, status="not_separable", certificate=certificate)
 
     @property
     def hyperplane(self) -> Hyperplane | None:

@@ -35,6 +35,7 @@ from scipy import sparse
 from scipy.special import gammaln
 
 from interp_toolkit.boolean_functions import Epsilon, after_offset
+from interp_toolkit.evidence import first_shown
 from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.probes.estimators.splits import Groups, group_codes
 from interp_toolkit.probes.uand.absence import LIMIT, SiteRows
@@ -407,15 +408,20 @@ def claims(
         early |= also
         surely_early |= also & (reading.q <= level) & ~affine
     enough = here.rows is not None and here.rows.enough
-    named = np.where(read | early | (not enough), "undecided", "absent")
-    named = np.where(surely_early, "before", named)
+    computed = np.zeros(len(read), dtype=bool)
     if before and here.rows is not None and (rows := before[0].rows) is not None:
         chosen = np.flatnonzero(sure & ~early)
         for k in chosen[np.argsort(here.q[chosen], kind="stable")][: rows.most_pairs].tolist():
             if rows.lacks(here.errors.pairs[k], here.near(k)):
-                named[k] = "computed"
-    pair_claims: list[Claim] = np.where(here.errors.observed, named, "unseen").tolist()
-    return pair_claims
+                computed[k] = True
+    return first_shown(
+        {
+            "unseen": ~here.errors.observed,
+            "computed": computed,
+            "before": surely_early,
+            "absent": ~(read | early) & enough,
+        }
+    )
 
 
 def never_apart(features: Bool[np.ndarray, "n m"], pairs: Pairs) -> Bool[np.ndarray, " pair"]:
@@ -440,10 +446,10 @@ def main_claim(pair_claims: list[Claim]) -> Claim:
     """
     counted = counts(pair_claims)
     rivals: tuple[tuple[Claim, Claim], ...] = (("computed", "before"), ("absent", "undecided"))
-    for one, other in rivals:
-        if counted[one] + counted[other]:
-            return one if counted[one] >= counted[other] else other
-    return "undecided"
+    return next(
+        (max(both, key=lambda one: counted[one]) for both in rivals if any(map(counted.get, both))),
+        rivals[-1][-1],
+    )
 
 
 def is_read(errors: PairErrors) -> Bool[np.ndarray, " pair"]:

@@ -283,9 +283,9 @@ def evidence_of(
         most = site.counts["computed"] + site.counts["undecided"]
         controls = [_random_layers(site, n_layers)]
         status, reason = effect_status(
-            site.certain, most, 1, controls, effect="number of pairs computed here"
-        )
-        status = "computed" if status == "detected" else status
+            site.certain, most, 1, controls,
+            effect="number of pairs computed here", confirmed=main,
+        )  # fmt: skip
     return UANDEvidence(
         status=status,
         reason=reason,
@@ -533,6 +533,5 @@ def higher_words(record: Mapping[str, Any]) -> str:
 def _main(site: SiteSummary) -> Claim:
     """The class of the layer: as `errors.main_claim`, but "computed" takes precedence."""
     order: tuple[Claim, ...] = ("computed", "before", "absent", "undecided")
-    if site.counts["computed"]:
-        return "computed"
-    return max(order, key=lambda claim: site.counts[claim])
+    computed = site.counts["computed"] > 0
+    return order[0] if computed else max(order, key=lambda claim: site.counts[claim])

@@ -199,8 +199,10 @@ def test_heads_that_make_up_for_each_other_are_found():
     """Four uniform heads: without any one of them the answers are as likely as with all."""
     model = copier(4)
     result = CIRCUIT(model, data=copied())
-    assert result.status == "described"  # 16 of its 17 edges: it has nothing else
+    assert result.status == "detected"
     assert result.evidence.equivalent
+    # heads are added whole, but uniform ones do nothing with their queries and keys
+    assert not any("<q>" in row.edge or "<k>" in row.edge for row in result.edges)
     assert any(row.edge == "a0.h0->logits" for row in result.edges)
     assert result.evidence.faithfulness > 0.9
 
@@ -499,6 +501,20 @@ def test_what_cutting_everything_costs_must_be_certain():
 @pytest.fixture(scope="module")
 def circuit(induction):
     return find_circuit(induction, repeated_prompts(induction, rows=40))
+
+
+def test_a_part_of_a_circuit_lists_the_next_edges(circuit):
+    outside = next(e for e in circuit.edges if not e.in_circuit)
+    edges = [
+        dataclasses.replace(e, effect=float(circuit.intact)) if e is outside else e
+        for e in circuit.edges
+    ]
+    name = analysis.label_of(outside.edge.name)
+    for kept, lists in (((0.33, 0.2, 0.45), True), ((0.98, 0.9, 1.0), False)):
+        share, low, high = kept
+        held_out = dataclasses.replace(circuit.held_out, share=share, low=low, high=high)
+        partly = dataclasses.replace(circuit, held_out=held_out, edges=edges)
+        assert any(name in sentence for sentence in analysis.sentences(partly)) == lists
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from interp_toolkit.circuits.edges.analysis import evidence_of, headline, senten
 from interp_toolkit.circuits.edges.checks import Measured
 from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring
 from interp_toolkit.circuits.metrics.prompts import repeated_prompts
+from interp_toolkit.stats import UNSEEN
 from interp_toolkit.toys.hand_set import induction as toys
 
 TRUE_EDGES = {
@@ -160,14 +161,18 @@ def test_what_matters_is_certain_and_large():
     assert screened.matter(found, total=1.0).tolist() == [True, True, False]
 
 
-def test_intervals_are_students():
+def test_intervals_are_students_where_prompts_vary_and_wider_where_they_are_alike():
     from scipy import stats
 
-    losses = np.random.default_rng(0).normal(1, 2, (12, 5))
-    low, high = Measured(np.arange(5), losses).intervals()
+    losses = np.random.default_rng(0).normal(1, 2, (64, 5))
+    low, high = Measured(np.arange(5), losses).intervals(UNSEEN)
     expected = stats.ttest_1samp(losses, 0).confidence_interval(0.95)
     np.testing.assert_allclose(low, expected.low)
     np.testing.assert_allclose(high, expected.high)
+    (low,), (high,) = Measured(np.arange(1), np.ones((12, 1))).intervals(UNSEEN)
+    assert low < 0
+    assert high > 2
+    np.testing.assert_allclose(Measured(np.arange(1), np.ones((12, 1))).intervals(0.0), 1.0)
 
 
 def _wiring():

@@ -293,3 +293,19 @@ def test_losses_of_logits_at_other_positions_are_refused():
         metric(logits, rows)
     with pytest.raises(InputError, match=r"at all positions, \[3, 12, d_vocab\], not \[3, 5, "):
         InContextAdvantage(prompts)(logits[:, :5], rows)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_rounding_is_no_preference(dtype):
+    model = induction()
+    prompts = prompts_from_data(pairs(model), model)
+    task, _ = task_of(model, prompts)
+    rows = torch.arange(40)
+    logits = torch.zeros(40, 23, model.cfg.d_vocab, dtype=dtype)
+    logits += 0.1
+    ids = (rows[:, None], torch.tensor([21, 22]), prompts.answers)
+    rounding = float(torch.finfo(dtype).eps) * 0.1
+    logits[ids] = 0.1 + 2 * rounding
+    assert set(task.read(logits, rows)[:, 0]) == {0.5}
+    logits[ids] = 0.1 + 16 * rounding
+    assert set(task.read(logits, rows)[:, 0]) == {1.0}
