@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from interp_toolkit.data.cells import Table
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.data.tables import choose, integers, matrix
 from interp_toolkit.errors import InputError, one_line, suggestion
@@ -89,9 +90,9 @@ def data_of_arrays(
         position = np.full(len(tokens), position)
     return FeatureData(
         _cut(path, tokens, arrays.get("lengths")),
-        matrix(path, chosen, columns, len(tokens), "row index", 0),
+        matrix(path, chosen, columns, len(tokens)),
         tuple(chosen),
-        None if position is None else integers(path, "position", position, "row index", 0),
+        None if position is None else integers(_column(path, "position", position), "position"),
         _groups(path, arrays.get("group")),
         str(path),
         _ids(path, arrays, "answers"),
@@ -99,6 +100,10 @@ def data_of_arrays(
         _ids(path, arrays, "wrong"),
         _corrupted(path, tokens, arrays),
     )
+
+
+def _column(path: str | Path, name: str, values: np.ndarray) -> Table:
+    return Table.of(path, {name: values.tolist()}, "row index", 0)
 
 
 def _ids(path: str | Path, arrays: Mapping[str, Any], name: str) -> np.ndarray | None:

@@ -210,7 +210,6 @@ def test_a_feature_under_such_a_name_stays_a_feature(tmp_path):
         ("data.json", "[1, 2]"),
         ("data.json", '{"text": ["a"], "answer": []}'),
         ("data.json", "[{]"),
-        ("data.json", '[{"text": "a"}, {"body": "a"}]'),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_its_header(tmp_path, name, text, texts):
