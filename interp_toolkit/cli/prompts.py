@@ -6,6 +6,7 @@ run.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -19,13 +20,83 @@ from interp_toolkit.errors import InputError, printable
 
 if TYPE_CHECKING:
     from interp_toolkit.data import FeatureData
-
+    from interp_toolkit.data.schema import Schema
 
 TEXT_LENGTH = 128
+_NOT_OF_SCHEMA = ("column", "schema")  # options whose values are no field of a schema
 
 
 @dataclass(frozen=True)
-class TaskFlags:
+class ColumnFlags:
+    """The columns of a table of prompts; default: decided by their names and values."""
+
+    prompt_column: Annotated[
+        str | None, options.flag("The column of --data with the prompts.", metavar="NAME")
+    ] = None
+    answer_column: Annotated[
+        str | None, options.flag("The column with what follows each prompt.", metavar="NAME")
+    ] = None
+    wrong_column: Annotated[
+        str | None, options.flag("The column with wrong answers.", metavar="NAME")
+    ] = None
+    corrupted_column: Annotated[
+        str | None, options.flag("The column with corrupted prompts.", metavar="NAME")
+    ] = None
+    column: Annotated[
+        list[str] | None,
+        options.flag(
+            "A feature column of --data; repeat it in the function's order; NAME=VALUE is true "
+            "where the column has this value; default: all.",
+            "--column",
+            "--feature-column",
+            metavar="NAME",
+        ),
+    ] = None
+    group_column: Annotated[
+        str | None, options.flag("The column with groups that are not split.", metavar="NAME")
+    ] = None
+    answer_space: Annotated[
+        str | None,
+        options.flag(
+            "The space before answers in text; default: auto, where words meet.",
+            metavar="auto|add|keep",
+        ),
+    ] = None
+    answer_ids: Annotated[
+        bool | None,
+        options.flag(
+            "Whether numbers as answers are token ids; default: with prompts of ids.",
+            "--answer-ids/--no-answer-ids",
+        ),
+    ] = None
+    schema: Annotated[
+        str | None,
+        options.flag("A file of these options, such as answer_space: add.", metavar="FILE.yaml"),
+    ] = None
+
+    @property
+    def is_used(self) -> bool:
+        """Whether any of these options was given."""
+        return bool(self._used)
+
+    @property
+    def _used(self) -> list[str]:
+        fields = [field.name for field in dataclasses.fields(ColumnFlags)]
+        return [name for name in fields if getattr(self, name) not in (None, [])]
+
+    def columns(self) -> Schema:
+        """The choices in --schema, and those of the options, which take precedence.
+
+        The features are left to `column`. Raises InputError for a file that cannot be read.
+        """
+        from interp_toolkit.data.schema import as_schema
+
+        named = {name: getattr(self, name) for name in self._used if name not in _NOT_OF_SCHEMA}
+        return dataclasses.replace(as_schema(self.schema), **named)
+
+
+@dataclass(frozen=True)
+class TaskFlags(ColumnFlags):
     """Prompts with answers: from a file, or of a named task."""
 
     data: Annotated[
@@ -34,7 +105,8 @@ class TaskFlags:
             "--data",
             "--prompts",
             metavar="FILE",
-            help="Prompts: .npz, .parquet, .jsonl, .json, .csv, .tsv; .txt: one per line.",
+            help="Prompts: .npz, .parquet, .arrow, .jsonl, .json, .csv, .tsv (also packed), a "
+            "folder of datasets; .txt: one per line.",
         ),
     ] = None
     task: Annotated[
@@ -54,16 +126,13 @@ class TaskFlags:
         """Sources of prompts, by flag."""
         return {"--data": self.data, "--task": self.task}
 
-    @property
-    def _columns(self) -> Sequence[str] | None:
-        """Names of the features of --data."""
-        return None
-
     def check(self) -> None:
         """Raise InputError for two sources, or an option of a source that is missing."""
         sources = [flag for flag, value in self.sources.items() if value]
         if len(sources) > 1:
             raise InputError(f"{' and '.join(sources)} both define the prompts; give one")
+        if self._used and self.data is None:
+            raise InputError(f"--{self._used[0].replace('_', '-')} needs --data")
         if self.task_rows is not None and self.task is None:
             raise InputError("--task-rows needs --task")
         for flag in ("--data", "--text"):
@@ -73,7 +142,7 @@ class TaskFlags:
         if self.data is not None:
             from interp_toolkit.data.files import check_header
 
-            check_header(self.data, self._columns)  # fail before the model is loaded
+            check_header(self.data, self.column, self.columns())  # fail before the model is loaded
         if self.task is not None:
             from interp_toolkit.registry import find
 
@@ -122,20 +191,13 @@ class TaskFlags:
     def _read_source(self, model: Any, columns: Sequence[str] | None) -> FeatureData | None:
         from interp_toolkit import analysis
 
-        return analysis.as_data(self.data, model, columns)
+        return analysis.as_data(self.data, model, columns, self.columns())
 
 
 @dataclass(frozen=True)
 class PromptFlags(TaskFlags):
     """Prompts from any source."""
 
-    column: Annotated[
-        list[str] | None,
-        options.flag(
-            "A feature column of --data; repeat it in the function's order; default: all.",
-            metavar="NAME",
-        ),
-    ] = None
     prompt: Annotated[
         list[str] | None,
         options.flag(
@@ -168,14 +230,8 @@ class PromptFlags(TaskFlags):
             "--task": self.task,
         }
 
-    @property
-    def _columns(self) -> Sequence[str] | None:
-        return self.column
-
     def check(self) -> None:
         """Raise InputError for two sources, or an option of a source that is missing."""
-        if self.column and self.data is None:
-            raise InputError("--column needs --data")
         if self.text_length is not None and self.text is None:
             raise InputError("--text-length needs --text")
         super().check()

@@ -28,8 +28,8 @@ _STARTS = re.compile(r"\w|[-+−$£€]\.?\d")
 _NUMBERS = re.compile(r"\d\s+\d+$")
 
 
-def needs_space(prompt: str, answer: str) -> bool:
-    """Whether text as people write it has a space between the two.
+def needs_space(prompt: str, answer: str) -> bool | None:
+    """Whether text as people write it has a space between the two; None: it may or may not.
 
     Examples:
         >>> needs_space("The capital of France is", "Paris"), needs_space("2+2=", "4")
@@ -41,13 +41,15 @@ def needs_space(prompt: str, answer: str) -> bool:
     if last.isspace() or _UNSPACED.match(last) or _UNSPACED.match(first):
         return False
     if last.isdigit() and first.isdigit():
-        return _NUMBERS.search(prompt) is not None  # a list of numbers
+        return True if _NUMBERS.search(prompt) else None  # a list of numbers, or one that goes on
     if last.isalnum():
         return True
     if last in ".," and first.isdigit():
         return not prompt[-2:-1].isdigit()  # decimals
     if last in "\"'`":
         return prompt[-2:-1].isalnum() if last == "'" else prompt.count(last) % 2 == 0
+    if prompt.endswith(" ="):
+        return None
     return last in ".,;:!?)]}%…»”’" or _OPERATOR.search(prompt) is not None
 
 
@@ -75,15 +77,16 @@ def spaced(texts: Texts, space: Space) -> tuple[Texts, int]:
             ),
             sum(answer[:1] != " " for answer in texts.answers),
         )
-    answers, wrong = (
-        words
-        and [
-            f" {word}" if needs_space(text, word) else word
-            for text, word in zip(texts.prompts, words, strict=True)
-        ]
-        for words in (texts.answers, texts.wrong)
-    )
-    assert answers is not None
+    needs = list(map(needs_space, texts.prompts, texts.answers))
+    usual = sum(need is True for need in needs) > sum(need is False for need in needs)
+    answers = [
+        f" {answer}" if need or (need is None and usual) else answer
+        for need, answer in zip(needs, texts.answers, strict=True)
+    ]
+    wrong = texts.wrong and [
+        f" {word}" if answer[:1] == " " != word[:1] and _STARTS.match(word) else word
+        for answer, word in zip(answers, texts.wrong, strict=True)
+    ]
     n = sum(map(len, answers)) - sum(map(len, texts.answers))
     return Texts(texts.prompts, texts.corrupted, answers, wrong), n
 
@@ -161,9 +164,10 @@ def _continuations(
     tokenizer: Tokenizer, pairs: dict[tuple[str, str], None]
 ) -> tuple[dict[tuple[str, str], list[int]], set[tuple[str, str]]]:
     """The ids of each answer behind its prompt's end, and the pairs that share a token."""
-    tails, answers = ({pair[side]: [] for pair in pairs} for side in (0, 1))
-    for texts in (tails, answers):
-        texts.update(zip(texts, bare_texts(tokenizer, list(texts)), strict=True))
+    tails, answers = (
+        dict(zip(texts, bare_texts(tokenizer, list(texts)), strict=True))
+        for texts in (dict.fromkeys(pair[side] for pair in pairs) for side in (0, 1))
+    )
     joint = bare_texts(tokenizer, [tail + answer for tail, answer in pairs])
     ids: dict[tuple[str, str], list[int]] = {}
     merged = set()

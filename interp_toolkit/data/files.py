@@ -30,8 +30,9 @@ from typing import Any
 from interp_toolkit.data.arrays import data_of_arrays
 from interp_toolkit.data.cells import Table
 from interp_toolkit.data.features import FeatureData
+from interp_toolkit.data.preview import described
 from interp_toolkit.data.schema import Schema, as_schema, plan_of
-from interp_toolkit.data.tables import data_of_table, described
+from interp_toolkit.data.tables import data_of_table, untokenized
 from interp_toolkit.data.text.tokenization import (
     Tokenizer,
     check_tokenizer,
@@ -118,12 +119,31 @@ def read_table(path: str | Path) -> Table | None:
     return None if read is None else read(path)
 
 
+def preview(
+    path: str | Path,
+    tokenizer: Tokenizer | None = None,
+    d_vocab: int | None = None,
+    feature_names: Sequence[str] | None = None,
+    schema: Schema | Mapping[str, Any] | str | Path | None = None,
+) -> Sequence[str]:
+    """What is read of a file, as `FeatureData.reading`; texts as they are without a tokenizer.
+
+    The arguments are those of `read_data`; raises InputError as it does.
+    """
+    table = read_table(path)
+    if tokenizer is None and table is not None:
+        return untokenized(table, as_schema(schema), feature_names)
+    data = read_data(path, tokenizer, d_vocab, feature_names, schema)
+    return data.reading or (data.source,)
+
+
 def is_data(path: str | Path) -> bool:
     """Whether a path names a file of data by its ending, or a folder of tables."""
     path = Path(path)
     if path.is_dir():
-        return bool(_saved_by_datasets(path) or _shards(path))
-    return _ending(path) in (".jsonl", ".csv", ".tsv", ".parquet", ".arrow", ".txt", ".npz")
+        is_model = (path / "config.json").is_file()
+        return not is_model and bool(_saved_by_datasets(path) or _shards(path))
+    return bool(_ending(path)) and _ending(path) in (*_TABLES, *_OTHERS)
 
 
 def _check_no_columns(path: Path, schema: Schema) -> None:
@@ -337,6 +357,8 @@ def _rows_inside(path: Path, content: Any) -> tuple[Any, tuple[str, ...]]:
     if named:
         return content[named[0]], (f"records under {named[0]!r}",)
     values = list(content.values())
+    if values and all(isinstance(value, str) for value in values) and len(values) > 1:
+        return {"input": list(content), "output": values}, ("keys as input, values as output",)
     if not values or not _are_records(values):
         return content, ()
     keys = list(values[0])

@@ -198,11 +198,12 @@ class _Decision:
         self.table, self.schema, self.chosen, self.data_set = table, schema, chosen, data_set
         self.of_ids = schema.answer_ids if of_ids is None else of_ids
         self.plain = {plain_name(name): name for name in table.columns}
-        explicit = (schema.prompt_column, schema.answer_column, schema.wrong_column)
-        explicit += (schema.corrupted_column, schema.group_column)
-        self.taken = {name for name in explicit if name is not None}
-        for name in self.taken:
-            self._check(name)
+        explicit = [schema.prompt_column, schema.answer_column, schema.wrong_column]
+        explicit += [schema.corrupted_column, schema.group_column]
+        self.taken: set[str | None] = {name for name in explicit if name is not None}
+        for name in explicit:
+            if name is not None:
+                self._check(name)
         self.features = [self._feature(name) for name in chosen or ()]
         if schema.feature_column is not None or chosen:
             self.taken |= {feature.column for feature in self.features}
@@ -225,7 +226,8 @@ class _Decision:
         is_flag = wrong is not None and columns[wrong].kind in LOGICAL
         is_flag &= answer is None or columns[answer].kind not in ("number", *LOGICAL)
         if is_flag and self.schema.wrong_column is None:
-            wrong = self._untake(wrong)
+            self.taken.discard(wrong)
+            wrong = None
         if answer is None:
             for role, name in (("wrong", wrong), ("corrupted", corrupted)):
                 if name is not None and self._is_ours(name, role):
@@ -233,7 +235,8 @@ class _Decision:
                         f"{self.table.path} has {name!r} and no 'answer'; name the answers with "
                         f"--answer-column (columns: {self.table.names})"
                     )
-            wrong, corrupted = self._untake(wrong), self._untake(corrupted)
+            self.taken -= {wrong, corrupted}
+            wrong = corrupted = None
         answer_ids = answer is not None and self._holds_ids(answer, prompt_ids, answer_position)
         features = tuple(self._features())
         plan = Plan(
@@ -247,9 +250,6 @@ class _Decision:
             near = suggestion(name, self.table.columns)
             raise InputError(f"{self.table.path}: there is no column {name!r}{near}")
         return self.table.columns[name]
-
-    def _untake(self, name: str | None) -> None:
-        self.taken.discard(name or "")
 
     def _is_ours(self, name: str, role: str) -> bool:
         return name in (role, getattr(self.schema, f"{role}_column"))
@@ -305,8 +305,8 @@ class _Decision:
             options = [f"--prompt-column {name}" for name in several]
             raise self._refuse("may be the prompt", several, options)
         raise InputError(
-            f"{self.table.path}: there is no column of prompts, such as 'text' or 'tokens'; name it "
-            f"with --prompt-column (columns: {self.table.names})"
+            f"{self.table.path}: no column of prompts ('text' or 'tokens'); name one with "
+            f"--prompt-column (columns: {self.table.names})"
         )
 
     def _is_ids(self, column: Column) -> bool:
@@ -348,14 +348,22 @@ class _Decision:
             if not self._is_paired() and self._is_class(column, prompt):
                 n = len(column.distinct)
                 raise self._ambiguous_label(column, f"has {n} values in {column.n_present} rows")
+            label = self._label_beside(prompt)
+            if label is not None and not self._is_paired():
+                raise InputError(
+                    f"{self.table.path}: {column.name!r} may follow whole sentences or describe "
+                    f"them, as {label!r} does: give --feature-column {label} or --answer-column "
+                    f"{column.name} (columns: {self.table.names})"
+                )
             self.taken.add(column.name)
             return column.name
         return None
 
     def _ambiguous_label(self, column: Column, what: str) -> InputError:
+        value = f"={min(column.distinct)}" if len(column.distinct) > 2 else ""
         return InputError(
             f"{self.table.path}: {column.name!r} {what}, a class label or the next word: give "
-            f"--feature-column {column.name} or --answer-column {column.name} "
+            f"--feature-column {column.name}{value} or --answer-column {column.name} "
             f"(columns: {self.table.names})"
         )
 
@@ -364,6 +372,17 @@ class _Decision:
         names = (*(name for tier in (*_WRONG, *_CORRUPTED) for name in tier), "target_new")
         explicit = self.schema.wrong_column or self.schema.corrupted_column
         return bool(explicit or self._named(names, ("text", "ids", "number", "texts")))
+
+    def _label_beside(self, prompt: str) -> str | None:
+        """A column of booleans beside prompts that are whole sentences."""
+        if not self._are_sentences(prompt):
+            return None
+        free = (c for n, c in self.table.columns.items() if n not in self.taken)
+        return next((c.name for c in free if c.kind in LOGICAL and not c.is_row_number), None)
+
+    def _are_sentences(self, prompt: str) -> bool:
+        texts = self.table.columns[prompt].values[:_SAMPLE]
+        return 5 * sum(bool(_WHOLE_SENTENCE.search(str(text))) for text in texts) >= 4 * len(texts)
 
     def _is_class(self, column: Column, prompt: str) -> bool:
         """Whether few values recur, and prompts are whole sentences or the values but two."""
@@ -375,10 +394,7 @@ class _Decision:
         copied = (re.search(rf"\b{re.escape(str(a).strip())}\b", str(t)) for t, a in rows)
         if 2 * sum(map(bool, copied)) > len(rows):
             return False
-        if n == 2:
-            return True
-        whole = sum(bool(_WHOLE_SENTENCE.search(str(text))) for text, _ in rows)
-        return column.n_present >= _ROWS_PER_CLASS * n and 5 * whole >= 4 * len(rows)
+        return n == 2 or (column.n_present >= _ROWS_PER_CLASS * n and self._are_sentences(prompt))
 
     def _check_choices(self, column: Column) -> None:
         """Raise InputError if the answers are numbers or letters of options."""

@@ -8,7 +8,6 @@ text. Everything that was decided or left out is recorded in `source` and `readi
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,6 @@ import numpy as np
 
 from interp_toolkit.data.border import Border, Texts, at_border, mending_space, spaced
 from interp_toolkit.data.cells import (
-    BOOLEANS,
     NO_ANSWER,
     Table,
     items_of,
@@ -31,17 +29,14 @@ from interp_toolkit.data.features import (
     check_corrupted,
     check_wrong,
 )
+from interp_toolkit.data.preview import SHOWN, described, roles_of
 from interp_toolkit.data.schema import Feature, Plan, Schema, plan_of
 from interp_toolkit.data.text.tokenization import Tokenizer, added_behind, bare_texts, whole_texts
 from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.formatting import counted
 
 MOST_MISSING = 1 / 4  # of the cells of a label, prompt, position or group
-SHOWN = 3  # rows in `FeatureData.reading`
-_SHOWN_TOKENS = 8  # of a prompt, its last ones
-_RARE = 0.02  # fraction of rows below which a feature is nearly constant
-_BY_LENGTH = 0.9  # AUROC of the row's length for a feature that follows it
-_LEAST_ROWS = 5  # of each class, for that AUROC
+_ALIKE = 5  # rows with one and the same first token from which that is noted
 
 
 def choose(
@@ -135,7 +130,29 @@ def data_of_table(
         of_used(wrong),
         of_used(corrupted),
     )
-    return described(data, notes, [*_roles(plan), *notes], tokenizer, [table.row(i) for i in used])
+    rows_read = [table.row(i) for i in used[:SHOWN]]
+    return described(data, notes, [*roles_of(plan), *notes], tokenizer, rows_read)
+
+
+def untokenized(table: Table, schema: Schema, feature_names: Sequence[str] | None) -> list[str]:
+    """The lines of `FeatureData.reading` for a table whose texts no tokenizer reads.
+
+    Raises InputError as `data_of_table` does.
+    """
+    table, plan = plan_of(table, schema, feature_names)
+    if plan.prompt_ids and (plan.answer is None or plan.answer_ids):
+        return list(data_of_table(table, None, schema, feature_names).reading)
+    n_rows, left, notes = len(table), _Left(table), [*table.notes, *plan.notes]
+    table = _complete(table, plan, left)
+    lines = [*roles_of(plan), *notes, *left.notes(n_rows)]
+    if plan.prompt_ids or plan.answer is None or plan.answer_ids:
+        return [*lines, *(short(v) for v in table.columns[plan.prompt].values[:SHOWN])]
+    prompts, answers = _texts(table, plan.prompt), _words(table, plan.answer, lines)
+    apart, n_spaced = spaced(Texts(prompts, None, answers, None), schema.answer_space)
+    if n_spaced:
+        lines.append(f"a space is put before {n_spaced:,} of {counted(len(table), 'answer')}")
+    pairs = zip(apart.prompts[:SHOWN], apart.answers, strict=False)
+    return lines + [f"{text[-40:]!r} -> {short(answer)}" for text, answer in pairs]
 
 
 class _Left:
@@ -177,8 +194,9 @@ class _Left:
         wrong: np.ndarray | None,
     ) -> None:
         """Leave out rows that `FeatureData` would refuse as pairs."""
-        compared = answers is not None and wrong is not None and answers.shape == wrong.shape
-        equal = (answers == wrong).any(axis=1) if compared else np.zeros(len(rows), bool)
+        equal = np.zeros(len(rows), dtype=bool)
+        if answers is not None and wrong is not None and answers.shape == wrong.shape:
+            equal = np.any(answers == wrong, axis=1)
         for number in range(len(rows)):
             at, named = slice(number, number + 1), partial(_same, table.row(number))
             try:
@@ -201,7 +219,7 @@ def _complete(table: Table, plan: Plan, left: _Left) -> Table:
         role: plan.roles[role] for role in ("prompt", "position", "group") if role in plan.roles
     }
     columns = [*needed.values(), *(feature.column for feature in plan.features)]
-    answers = {plan.answer, plan.wrong, plan.corrupted, plan.answer_position} - {None}
+    answers = (plan.answer, plan.wrong, plan.corrupted, plan.answer_position)
     for name in columns:
         column = table.columns[name]
         if not column.counts["missing"]:
@@ -212,7 +230,7 @@ def _complete(table: Table, plan: Plan, left: _Left) -> Table:
         if len(lacking) > MOST_MISSING * len(table):
             part = f"{len(lacking)} of {counted(len(table), 'row')} lack it"
             raise table.refuse(lacking[0], name, f"is missing ({part}); fill or remove these rows")
-    for name in sorted(answers):  # type: ignore[type-var]
+    for name in (name for name in answers if name is not None):
         for row, value in enumerate(table.columns[name].values):
             if _is_no_answer(value):
                 left.add("answer", table, row, f"{table.cell(row, name)} is no value")
@@ -235,7 +253,6 @@ def _is_no_answer(value: Any) -> bool:
     return value in NO_ANSWER if isinstance(value, str) else kind_of(value) == "missing"
 
 
-
 def _tokens(
     table: Table,
     plan: Plan,
@@ -249,6 +266,8 @@ def _tokens(
     if plan.answer is None or plan.answer_ids:
         rows, corrupted = _clean_and_corrupted(table, plan, tokenizer)
         answers, wrong = (None if name is None else _id_lists(table, name) for name in named)
+        if plan.data_set and answers is not None:
+            _check_ids(table, plan, tokenizer, answers)
         return rows, corrupted, answers, wrong
     if tokenizer is None:
         raise InputError(
@@ -271,8 +290,24 @@ def _tokens(
     border = at_border(tokenizer, apart, schema.answer_space)
     notes += _border_notes(tokenizer, texts, border, n_spaced, schema, table)
     rows = _arrays(table, border.texts.prompts, tokenizer)
-    corrupted = border.texts.corrupted and _arrays(table, border.texts.corrupted, tokenizer, True)
+    others = border.texts.corrupted
+    corrupted = None if others is None else _arrays(table, others, tokenizer, may_be_empty=True)
     return rows, corrupted, *_firsts(table, plan, [border.answers, border.wrong], left, notes)
+
+
+def _check_ids(table: Table, plan: Plan, tokenizer: Tokenizer | None, answers: np.ndarray) -> None:
+    """Raise InputError if the names in a data set's prompts are not what its token ids spell."""
+    decode = getattr(tokenizer, "decode", None)
+    if decode is None:
+        return
+    spelled = [str(decode([token])).strip() for token in answers[:, 0].tolist()]
+    texts = _texts(table, plan.prompt)
+    if 2 * sum(word in text for word, text in zip(spelled, texts, strict=True)) < len(texts):
+        raise InputError(
+            f"{table.path} has token ids of another tokenizer: {spelled[0]!r} is not in the prompt "
+            f"of {table.row(0).removeprefix(f'{table.path}: ')}; give a column of words with "
+            "--answer-column"
+        )
 
 
 def _clean_and_corrupted(
@@ -285,23 +320,28 @@ def _clean_and_corrupted(
 def _border_notes(
     tokenizer: Tokenizer, texts: Texts, border: Border, n_spaced: int, schema: Schema, table: Table
 ) -> list[str]:
-    n = len(texts.prompts)
+    n, of_rows = len(texts.prompts), counted(len(texts.prompts), "row")
     notes = []
     if n_spaced:
-        notes.append(f"a space was put before {n_spaced} of {counted(n, 'answer')}")
+        notes.append(f"a space was put before {n_spaced:,} of {counted(n, 'answer')}")
+    pairs = zip(texts.prompts, texts.answers, strict=True)
+    ends = sum(f" {text.rstrip(' .')}".endswith(f" {answer.strip()}") for text, answer in pairs)
+    if ends:
+        notes.append(f"in {ends:,} of {of_rows} the prompt ends with its answer")
     if border.moved:
         notes.append(
-            f"in {border.moved} of {counted(n, 'row')} the space before the answer is a token of "
-            "its own and ends the prompt"
+            f"in {border.moved:,} of {of_rows} the space before the answer is a token of its own "
+            "and ends the prompt"
         )
     if border.merged:
         row = border.merged[0]
         way = mending_space(tokenizer, texts, row, schema.answer_space)
         mend = f"--answer-space {way}" if way else "end the prompts where a token ends"
-        ends = f"{short(texts.prompts[row][-20:])} + {short(border.texts.answers[row])}"
+        example = f"{short(texts.prompts[row][-20:])} + {short(border.texts.answers[row])}"
+        name = table.row(row).removeprefix(f"{table.path}: ")
         notes.append(
-            f"in {len(border.merged)} of {counted(n, 'row')} prompt and answer share a token when "
-            f"they are one text ({table.row(row).removeprefix(f'{table.path}: ')}: {ends}): {mend}"
+            f"in {len(border.merged):,} of {of_rows} prompt and answer share a token in one text "
+            f"({name}: {example}): {mend}"
         )
     return notes
 
@@ -323,8 +363,8 @@ def _firsts(
         several += sum(len(tokens) > 1 for tokens in column)
         firsts.append(np.array([[tokens[0] if tokens else 0] for tokens in column], dtype=np.int64))
     if several:
-        notes.append(f"{several} answers of several tokens count by their first")
-    if firsts[0] is not None and len(ids[0]) >= _LEAST_ROWS and len(np.unique(firsts[0])) == 1:
+        notes.append(f"{several:,} answers of several tokens count by their first")
+    if firsts[0] is not None and len(ids[0]) >= _ALIKE and len(np.unique(firsts[0])) == 1:
         notes.append("all answers begin with the same token")
     return firsts[0], firsts[1]
 
@@ -338,7 +378,7 @@ def _words(table: Table, name: str, notes: list[str]) -> list[str]:
         values = [items_of(value) for value in column.values]
     several = sum(isinstance(value, list) and len(value) > 1 for value in values)
     if several:
-        notes.append(f"of several answers in {name!r} the first counts, {several} times")
+        notes.append(f"of several answers in {name!r} the first counts, {several:,} times")
     words = []
     for row, value in enumerate(values):
         first = value[0] if isinstance(value, list) else value
@@ -440,8 +480,8 @@ def _booleans(table: Table, feature: Feature) -> np.ndarray:
         raise table.refuse(
             truths.index(None),
             feature.column,
-            f"is not a boolean ({', '.join(list(BOOLEANS)[:2])}, 0 or 1); correct it, or name the "
-            "features to read with --feature-column",
+            "is not a boolean (true, false, 0 or 1); name the features to read with "
+            f"--feature-column, or what is true of this one: {feature.name}=VALUE",
         )
     return np.array(truths, dtype=bool)
 
@@ -453,85 +493,3 @@ def _group_names(table: Table, name: str) -> np.ndarray:
         if not isinstance(value, str | int):
             raise table.refuse(row, name, "is neither a name nor a number")
     return np.array([str(value) for value in values])
-
-
-def _roles(plan: Plan) -> list[str]:
-    """The column of each role, one line each."""
-    ids = {"prompt": plan.prompt_ids, "answer": plan.answer_ids}
-    lines = [
-        f"{role}: column {column!r}{', token ids' if ids.get(role) else ''}"
-        for role, column in plan.roles.items()
-    ]
-    names = ", ".join(repr(feature.name) for feature in plan.features)
-    return [*lines, f"features: {names}"] if names else lines
-
-
-def described(
-    data: FeatureData,
-    notes: Sequence[str],
-    reading: Sequence[str],
-    tokenizer: Tokenizer | None,
-    rows: Sequence[str],
-) -> FeatureData:
-    """The data with what was decided in `source` and `reading`, and features that tell little."""
-    every = [*notes, *feature_notes(data)]
-    source = f"{data.source} ({'; '.join(every)})" if every else data.source
-    lines = [*reading, *every[len(notes) :]]
-    lines += [_shown(data, row, tokenizer, rows[row]) for row in range(min(SHOWN, len(data)))]
-    return dataclasses.replace(data, source=source, reading=tuple(lines))
-
-
-def _shown(data: FeatureData, row: int, tokenizer: Tokenizer | None, name: str) -> str:
-    """A row as the model sees it: the prompt's last tokens and the answer's."""
-    ids = data.tokens[row].tolist()
-    cut = "… " if len(ids) > _SHOWN_TOKENS else ""
-    name = name.removeprefix(f"{data.source}: ")
-    line = f"{name}: {cut}{' '.join(_token(tokenizer, one) for one in ids[-_SHOWN_TOKENS:])}"
-    for arrow, column in (("->", data.answers), ("not", data.wrong)):
-        if column is not None:
-            line += f" {arrow} {' '.join(_token(tokenizer, one) for one in column[row].tolist())}"
-    return line
-
-
-def _token(tokenizer: Tokenizer | None, token: int) -> str:
-    decode = getattr(tokenizer, "decode", None)
-    return str(token) if decode is None else f"{decode([token])!r} ({token})"
-
-
-def feature_notes(data: FeatureData) -> list[str]:
-    """Notes on features with one value, with nearly one, and that follow the prompt's length."""
-    n = len(data)
-    ones = data.features.sum(axis=0)
-    rarer = np.minimum(ones, n - ones)
-    constant = np.flatnonzero(rarer == 0) if n > 1 else np.zeros(0, int)
-    rare = np.flatnonzero((rarer > 0) & (rarer < _RARE * n))
-    enough = np.flatnonzero(rarer >= _LEAST_ROWS)
-    by_length = [
-        k
-        for k in enough
-        if abs(_auroc(data.lengths, data.features[:, k]) - 0.5) >= _BY_LENGTH - 0.5
-    ]
-    return [
-        f"{_named(data, columns)} {what}"
-        for columns, what in (
-            (constant, "the same in all rows"),
-            (rare, "the same in nearly all rows"),
-            (by_length, "told by the prompt's length alone"),
-        )
-        if len(columns)
-    ]
-
-
-def _named(data: FeatureData, columns: Sequence[int] | np.ndarray) -> str:
-    names = [repr(data.names[k]) for k in columns]
-    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    start, verb = ("features", "are") if len(names) > 1 else ("feature", "is")
-    return f"{start} {', '.join(names[:3])}{rest} {verb}"
-
-
-def _auroc(lengths: np.ndarray, on: np.ndarray) -> float:
-    """The chance that a row with the feature is longer than one without, ties by half."""
-    _, inverse, counts = np.unique(lengths, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
-    n = int(on.sum())
-    return float((ranks[on].sum() - n * (n + 1) / 2) / (n * (len(on) - n)))
