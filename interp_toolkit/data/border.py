@@ -4,7 +4,7 @@ A language model reads one text, in which a word takes the space before it into 
 leaves the texts as they are, `add` gives the space at the border to the answer, and `auto` adds one
 where words meet: not behind an opening bracket or quote, a line break, `=` or another operator
 without spaces around it, not within a number, not in scripts without spaces, and not in a column
-whose answers bring their own. Where the tokenizer makes the space a token of its own, the prompt
+whose answers bring their own or are letters of prompts without spaces. Where the tokenizer makes the space a token of its own, the prompt
 ends with it, so that the answer is scored. Prompt and answer are tokenized as one text, too: where
 this gives other tokens than apart, the row is counted.
 """
@@ -92,11 +92,12 @@ def spaced(texts: Texts, space: Space) -> tuple[Texts, int]:
 
 
 def _is_complete(texts: Texts) -> bool:
-    """Whether most answers bring their space, or prompts are strings of letters without any."""
+    """Whether most answers bring their space, or repeat a letter of prompts without spaces."""
     if 2 * sum(answer[:1].isspace() for answer in texts.answers) >= len(texts.answers):
         return True
-    letters = all(len(answer) == 1 for answer in texts.answers)
-    return letters and not any(re.search(r"\s", text) for text in texts.prompts)
+    pairs = list(zip(texts.prompts, texts.answers, strict=True))
+    letters = all(len(answer) == 1 and not re.search(r"\s", text) for text, answer in pairs)
+    return letters and 2 * sum(answer in text for text, answer in pairs) > len(pairs)
 
 
 @dataclass(frozen=True)

@@ -50,10 +50,10 @@ def kind_of(value: Any) -> str:
     if isinstance(value, int | float):
         return "bit" if value in (0, 1) else "number"
     if isinstance(value, list | tuple):
-        if all(isinstance(item, str) for item in value):
-            return "texts" if value else "missing"
-        whole = all(isinstance(item, int) and not isinstance(item, bool) for item in value)
-        return "ids" if whole else "nested"
+        types = set(map(type, value))
+        if types == {int}:
+            return "ids"
+        return "missing" if not value else "texts" if types <= {str, int, float} else "nested"
     return "record" if isinstance(value, Mapping) else "other"
 
 
@@ -208,7 +208,7 @@ class Table:
     @property
     def names(self) -> str:
         """The columns' names, for messages."""
-        return some_of(list(self.columns))
+        return some_of([name or "(no name)" for name in self.columns])
 
     def select(self, rows: Sequence[int]) -> Table:
         """The table of these rows."""

@@ -34,7 +34,7 @@ _ANSWERS = (
     ("target_true", "correct_answer", "best_answer", "clean_answer", "answers"),
 )
 #: names that class labels have as often as answers do
-_ANSWERS_OR_LABELS = ("correct", "target", "output")
+_ANSWERS_OR_LABELS = ("correct", "target", "output", "completion", "continuation")
 _WRONG = (
     ("wrong",),
     ("target_false", "wrong_answer", "incorrect_answer", "best_incorrect_answer"),
@@ -44,6 +44,7 @@ _CORRUPTED = (
     ("corrupted",),
     ("corrupt", "corrupted_prompt", "counterfactual_prompt", "corrupted_hard", "patch_prefix"),
 )
+_ROLES = {"answer": (*_ANSWERS, _ANSWERS_OR_LABELS), "wrong": _WRONG, "corrupted": _CORRUPTED}
 _OPTIONS = re.compile(
     r"(choice|option|ending|sol|op)?s?_?[0-9a-e]?"
 )  # columns of a multiple choice
@@ -208,6 +209,7 @@ class _Decision:
         if schema.feature_column is not None or chosen:
             self.taken |= {feature.column for feature in self.features}
         self.notes: list[str] = []
+        self.unfilled: set[str] = set()
 
     def plan(self) -> Plan:
         """Decide role by role; each takes its column from the later ones."""
@@ -229,11 +231,14 @@ class _Decision:
             self.taken.discard(wrong)
             wrong = None
         if answer is None:
+            explicit = self.schema.is_explicit or self.chosen
             for role, name in (("wrong", wrong), ("corrupted", corrupted)):
-                if name is not None and self._is_ours(name, role):
+                named = getattr(self.schema, f"{role}_column")
+                if name is not None and (named or (name == role and not explicit)):
                     raise InputError(
                         f"{self.table.path} has {name!r} and no 'answer'; name the answers with "
-                        f"--answer-column (columns: {self.table.names})"
+                        "--answer-column, or only what is read with --prompt-column or "
+                        f"--feature-column (columns: {self.table.names})"
                     )
             self.taken -= {wrong, corrupted}
             wrong = corrupted = None
@@ -243,6 +248,7 @@ class _Decision:
             *(prompt, prompt_ids, answer, answer_ids, wrong, corrupted),
             *(group, position, answer_position, features, self.data_set, ()),
         )
+        self.unfilled = _ROLES.keys() - plan.roles.keys()
         return dataclasses.replace(plan, notes=(*self._renamed(plan), *self.notes, *self._rest()))
 
     def _check(self, name: str) -> Column:
@@ -250,9 +256,6 @@ class _Decision:
             near = suggestion(name, self.table.columns)
             raise InputError(f"{self.table.path}: there is no column {name!r}{near}")
         return self.table.columns[name]
-
-    def _is_ours(self, name: str, role: str) -> bool:
-        return name in (role, getattr(self.schema, f"{role}_column"))
 
     def _refuse(self, what: str, names: Sequence[str], options: Sequence[str]) -> InputError:
         either = " or ".join(repr(name) for name in names[:3])
@@ -285,7 +288,7 @@ class _Decision:
                 f"--prompt-column clean or --prompt-column {ours[0]}"
             )
         wordy = [c for n, c in self.table.columns.items() if c.is_wordy and n not in self.taken]
-        others = ("text", "ids", "mixed", "number", "bit", "other", "empty", "yes", "nested")
+        others = ("text", "ids", "mixed", "number", "bit", "other", "yes", "nested")
         for names in _PROMPTS:
             columns = self._named(names, others)
             varied = [c for c in columns if not self._is_label(c)] or ([] if wordy else columns)
@@ -334,7 +337,8 @@ class _Decision:
             column = next(iter(self._named(names, kinds)), None)
             if column is not None:
                 self._check_choices(column)
-                if column.kind == "boolean" and not self._named(_WRONG[0], ("boolean",)):
+                few = column.kind == "bit" and column.n_present >= _ROWS_PER_CLASS
+                if (few or column.kind == "boolean") and not self._is_paired():
                     raise self._ambiguous_label(column, "holds booleans")
                 self.taken.add(column.name)
                 return column.name
@@ -345,19 +349,28 @@ class _Decision:
             raise self._refuse("may be the answer", several, options)
         for column in columns:
             self._check_choices(column)
-            if not self._is_paired() and self._is_class(column, prompt):
-                n = len(column.distinct)
-                raise self._ambiguous_label(column, f"has {n} values in {column.n_present} rows")
-            label = self._label_beside(prompt)
-            if label is not None and not self._is_paired():
-                raise InputError(
-                    f"{self.table.path}: {column.name!r} may follow whole sentences or describe "
-                    f"them, as {label!r} does: give --feature-column {label} or --answer-column "
-                    f"{column.name} (columns: {self.table.names})"
-                )
+            if not self._is_paired() and (error := self._label_instead(column, prompt)):
+                if self.features:
+                    return None
+                raise error
             self.taken.add(column.name)
             return column.name
         return None
+
+    def _label_instead(self, column: Column, prompt: str) -> InputError | None:
+        """An error if a column may be a class label, or describe whole sentences beside one."""
+        if self._is_class(column, prompt):
+            n = len(column.distinct)
+            return self._ambiguous_label(column, f"has {n} values in {column.n_present} rows")
+        logical = [c for c in self.table.columns.values() if c.kind in LOGICAL]
+        labels = [c.name for c in logical if not c.is_row_number and c.name != column.name]
+        if not labels or not self._are_sentences(prompt):
+            return None
+        return InputError(
+            f"{self.table.path}: {column.name!r} may follow whole sentences or describe them, as "
+            f"{labels[0]!r} does: give --feature-column {labels[0]} or --answer-column "
+            f"{column.name} (columns: {self.table.names})"
+        )
 
     def _ambiguous_label(self, column: Column, what: str) -> InputError:
         value = f"={min(column.distinct)}" if len(column.distinct) > 2 else ""
@@ -371,14 +384,7 @@ class _Decision:
         """Whether a wrong answer or a corrupted prompt is there, as beside answers."""
         names = (*(name for tier in (*_WRONG, *_CORRUPTED) for name in tier), "target_new")
         explicit = self.schema.wrong_column or self.schema.corrupted_column
-        return bool(explicit or self._named(names, ("text", "ids", "number", "texts")))
-
-    def _label_beside(self, prompt: str) -> str | None:
-        """A column of booleans beside prompts that are whole sentences."""
-        if not self._are_sentences(prompt):
-            return None
-        free = (c for n, c in self.table.columns.items() if n not in self.taken)
-        return next((c.name for c in free if c.kind in LOGICAL and not c.is_row_number), None)
+        return bool(explicit or self._named(names, ("ids", "texts", *_SCALARS)))
 
     def _are_sentences(self, prompt: str) -> bool:
         texts = self.table.columns[prompt].values[:_SAMPLE]
@@ -472,7 +478,7 @@ class _Decision:
         other = [
             f"{name} as {role}"
             for role, name in names.items()
-            if name not in ours.get(role, (role,))
+            if plain_name(name) not in (role, *ours.get(role, ()))
         ]
         read = [f"read as {self.data_set}"] if self.data_set else []
         return [*read, f"read {', '.join(other)}"] if other else read
@@ -485,7 +491,15 @@ class _Decision:
             for name, column in self.table.columns.items()
             if name not in self.taken and name not in features and not column.is_row_number
         ]
-        return [f"columns not read: {', '.join(rest)}"] if rest and not self.chosen else []
+        names = {role: {n for tier in tiers for n in tier} for role, tiers in _ROLES.items()}
+        unfit = [
+            f"{name!r} ({self.table.columns[name].kind}) is not read as {role}"
+            for role, of_role in names.items()
+            for name in rest
+            if plain_name(name) in of_role and role in self.unfilled
+        ]
+        every = [f"columns not read: {', '.join(rest)}"] if rest and not self.chosen else []
+        return every + unfit
 
 
 def _affirmative(values: Sequence[str]) -> str:

@@ -324,6 +324,8 @@ def _border_notes(
     notes = []
     if n_spaced:
         notes.append(f"a space was put before {n_spaced:,} of {counted(n, 'answer')}")
+    else:
+        notes.append("answers are read as written, without a space put before them")
     pairs = zip(texts.prompts, texts.answers, strict=True)
     ends = sum(f" {text.rstrip(' .')}".endswith(f" {answer.strip()}") for text, answer in pairs)
     if ends:
