@@ -92,7 +92,7 @@ class ColumnFlags:
         from interp_toolkit.data.schema import as_schema
 
         named = {name: getattr(self, name) for name in self._used if name not in _NOT_OF_SCHEMA}
-        return dataclasses.replace(as_schema(self.schema), **named)
+        return as_schema(self.schema, named)
 
 
 @dataclass(frozen=True)

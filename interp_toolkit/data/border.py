@@ -4,9 +4,9 @@ A language model reads one text, in which a word takes the space before it into 
 leaves the texts as they are, `add` gives the space at the border to the answer, and `auto` adds one
 where words meet: not behind an opening bracket or quote, a line break, `=` or another operator
 without spaces around it, not within a number, not in scripts without spaces, and not in a column
-whose answers bring their own or are letters of prompts without spaces. Where the tokenizer makes the space a token of its own, the prompt
-ends with it, so that the answer is scored. Prompt and answer are tokenized as one text, too: where
-this gives other tokens than apart, the row is counted.
+whose answers bring their own or are letters of prompts without spaces. Where the tokenizer makes
+the space a token of its own, the prompt ends with it, so that the answer is scored. Prompt and
+answer are tokenized as one text, too: where this gives other tokens than apart, the row is counted.
 """
 
 from __future__ import annotations

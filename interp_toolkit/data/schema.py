@@ -85,44 +85,44 @@ class Schema:
     answer_space: Space = "auto"
     answer_ids: bool | None = None
 
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.name == "feature_column" and value is not None:
-                value = (value,) if isinstance(value, str) else tuple(value)
-                object.__setattr__(self, "feature_column", value)
-                texts = all(isinstance(name, str) for name in value)
-            else:
-                texts = field.name == "answer_ids" or value is None or isinstance(value, str)
-            if not texts:
-                raise InputError(f"schema: {field.name} must be a column's name, not {value!r}")
-        if self.answer_space not in get_args(Space):
-            raise InputError(f"answer_space is {self.answer_space!r}; give auto, add or keep")
-        if self.answer_ids not in (None, True, False):
-            raise InputError(f"answer_ids is {self.answer_ids!r}; give true or false")
-
     @property
     def is_explicit(self) -> bool:
         """Whether the user chose anything."""
         return self != Schema()
 
 
-def as_schema(schema: Schema | Mapping[str, Any] | str | Path | None) -> Schema:
+def as_schema(
+    schema: Schema | Mapping[str, Any] | str | Path | None, more: Mapping[str, Any] | None = None
+) -> Schema:
     """A schema from a mapping of its attributes, or from a YAML file of one; None: no choices.
 
-    Raises InputError for an unknown attribute, with the nearest one.
+    `more` takes precedence. Raises InputError for an unknown attribute or a value of another kind.
     """
-    if schema is None or isinstance(schema, Schema):
-        return schema or Schema()
-    where = "schema" if isinstance(schema, Mapping) else str(schema)
-    values = schema if isinstance(schema, Mapping) else read_yaml(Path(schema))
+    where = str(schema) if isinstance(schema, str | Path) else "schema"
+    values: Any = vars(schema) if isinstance(schema, Schema) else schema or {}
+    values = read_yaml(Path(values)) if isinstance(values, str | Path) else values
     if not isinstance(values, Mapping):
         raise InputError(f"{where}: give the columns by role, such as prompt_column: question")
-    values = {str(name).strip("-").replace("-", "_"): value for name, value in values.items()}
-    fields = [field.name for field in dataclasses.fields(Schema)]
-    for name in values:
-        if name not in fields:
-            raise InputError(f"{where}: there is no {name!r}{suggestion(name, fields)}")
+    values = {str(name).strip("-").replace("-", "_"): v for name, v in values.items()}
+    values |= more or {}
+    names = [field.name for field in dataclasses.fields(Schema)]
+    for name, value in values.items():
+        if name not in names:
+            raise InputError(f"{where}: there is no {name!r}{suggestion(name, names)}")
+        several = name == "feature_column" and isinstance(value, list | tuple)
+        texts = value if several else [value]
+        is_right = all(isinstance(text, str) for text in texts)
+        if name == "answer_ids":
+            is_right = isinstance(value, bool)
+        elif name == "answer_space":
+            is_right = value in get_args(Space)
+        if not is_right and (value is not None or name == "answer_space"):
+            kinds = {"answer_ids": "true or false", "answer_space": "auto, add or keep"}
+            kind = kinds.get(name, "the name of a column")
+            raise InputError(f"{where}: {name} is {value!r}; give {kind}")
+    features = values.get("feature_column")
+    if features is not None:
+        values["feature_column"] = (features,) if isinstance(features, str) else tuple(features)
     return Schema(**values)
 
 
@@ -290,7 +290,7 @@ class _Decision:
         wordy = [c for n, c in self.table.columns.items() if c.is_wordy and n not in self.taken]
         others = ("text", "ids", "mixed", "number", "bit", "other", "yes", "nested")
         for names in _PROMPTS:
-            columns = self._named(names, others)
+            columns = self._named(names, (*others, "texts") if "tokens" in names else others)
             varied = [c for c in columns if not self._is_label(c)] or ([] if wordy else columns)
             if len(varied) > 1 and names is not _PROMPTS[0]:
                 several = [column.name for column in varied]

@@ -324,7 +324,7 @@ def _border_notes(
     notes = []
     if n_spaced:
         notes.append(f"a space was put before {n_spaced:,} of {counted(n, 'answer')}")
-    else:
+    elif 2 * sum(answer[:1].isspace() for answer in texts.answers) < n:
         notes.append("answers are read as written, without a space put before them")
     pairs = zip(texts.prompts, texts.answers, strict=True)
     ends = sum(f" {text.rstrip(' .')}".endswith(f" {answer.strip()}") for text, answer in pairs)
@@ -397,7 +397,8 @@ def _words(table: Table, name: str, notes: list[str]) -> list[str]:
 
 def _texts(table: Table, name: str) -> list[str]:
     """A column of prompts as texts; numbers in digits."""
-    values = table.columns[name].values
+    column = table.columns[name]
+    values = [items_of(v) for v in column.values] if column.kind == "texts" else column.values
     for row, value in enumerate(values):
         if not isinstance(value, str | int | float):
             raise table.refuse(row, name, "is not text; give text or a list of ids")
@@ -407,7 +408,7 @@ def _texts(table: Table, name: str) -> list[str]:
 def _prompts(table: Table, name: str, tokenizer: Tokenizer | None) -> list[np.ndarray]:
     """Prompts that are texts or lists of ids."""
     column = table.columns[name]
-    if column.kind not in ("ids", "mixed", "nested", "other") or name == "text":
+    if column.kind not in ("ids", "mixed", "nested", "other", "texts") or name == "text":
         if name == "tokens":
             raise table.refuse(0, name, "is no list of ids; call a column of texts 'text'")
         return _arrays(table, _texts(table, name), tokenizer)

@@ -1,4 +1,4 @@
-"""Layouts of published data sets are read as their authors mean them, or refused with the option."""
+"""Layouts of published data sets are read as meant, or refused with the option that helps."""
 
 import pytest
 from layouts import WordTokenizer, layouts, written
@@ -40,11 +40,7 @@ def test_a_published_layout_is_read_rightly_or_refused(tmp_path, layout):
     def texts(rows):
         return [tokenizer.decode(row.tolist()) for row in rows]
 
-    def prompts(rows):
-        """Prompts without the space that a tokenizer of words may leave at their ends."""
-        return texts(rows)
-
-    assert prompts(data.tokens) == layout["prompts"] * times
+    assert texts(data.tokens) == layout["prompts"] * times
     for name in ("answers", "wrong"):
         column = getattr(data, name)
         assert (column is None) == (name not in layout)
