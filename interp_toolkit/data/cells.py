@@ -62,7 +62,7 @@ def _kind_of_text(text: str) -> str:
         return "text"
     word = text.strip().lower()
     if word in MISSING:
-        return "missing"
+        return "text" if "\n" in text or "\t" in text else "missing"
     if word in BOOLEANS:
         return {"0": "bit", "1": "bit", "yes": "yes", "no": "yes"}.get(word, "boolean")
     if word[0] in "[(":

@@ -107,6 +107,12 @@ def data_of_table(
     left.check_pairs(table, rows, corrupted, answers, wrong)
     features = _features(table, plan.features, len(table))
     position = None if plan.position is None else integers(table, plan.position)
+    if position is not None:
+        lengths = np.array([len(row) for row in rows])
+        outside = int(((position >= lengths) | (position < -lengths)).sum())
+        if 2 * outside > len(rows):  # of something else than tokens
+            position = None
+            notes.append(f"{plan.position!r} is not read: outside {outside:,} of the prompts")
     group = None if plan.group is None else _group_names(table, plan.group)
     used = [i for i in range(len(table)) if table.number(i) not in left.numbers]
     if not used or 2 * len(used) < n_rows:
