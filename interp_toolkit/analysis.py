@@ -159,7 +159,7 @@ def as_data(
     `schema`: as `read_data` takes it, for paths.
     """
     if schema is not None and not isinstance(data, str | Path):
-        raise InputError("schema names the columns of a file, and data is no path of one")
+        raise InputError("schema names the columns of a file: give the path of one as data")
     if data is None or isinstance(data, FeatureData):
         return data
     if isinstance(data, str | Path):

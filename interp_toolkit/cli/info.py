@@ -77,7 +77,7 @@ def info(
         _print_data(model, columns, tokenizer, how)
         return
     if tokenizer is not None or columns.is_used:
-        raise InputError(f"{model} is no data file, and these options are for one")
+        raise InputError(f"{model}: the options of columns and --tokenizer are for data files")
     from interp_toolkit.cli.outputs import progress
     from interp_toolkit.models.about.info import describe
     from interp_toolkit.models.loading.loader import load
@@ -110,8 +110,7 @@ def _print_data(
     schema = columns.columns()
     table = read_table(path)
     if table is not None:
-        _print_rows({"name": path, "rows": len(table)})
-        _print_lines("columns", columns_of(table))
+        _print_lines(f"{path}: {len(table):,} rows", columns_of(table))
     tokens, d_vocab = (None, None) if tokenizer is None else _tokenizer(tokenizer, how)
     _print_lines("read as", preview(path, tokens, d_vocab, columns.column or None, schema))
 
@@ -126,7 +125,7 @@ def _tokenizer(name: str, how: Mapping[str, Any]) -> tuple[Any, int | None]:
         try:
             return PreTrainedTokenizerFast(tokenizer_file=name), None
         except Exception as error:  # the library's own types
-            raise InputError(f"{name}: this is no tokenizer ({first_line(error)})") from error
+            raise InputError(f"{name}: not a tokenizer ({first_line(error)})") from error
     from interp_toolkit.models.loading.loader import load
 
     loaded = load(name, **how)

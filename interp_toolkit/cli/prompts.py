@@ -26,53 +26,36 @@ TEXT_LENGTH = 128
 _NOT_OF_SCHEMA = ("column", "schema")  # options whose values are no field of a schema
 
 
+def _column(help: str, *names: str, metavar: str = "NAME") -> Any:
+    return options.flag(help, *names, metavar=metavar, rich_help_panel="Columns of --data")
+
+
 @dataclass(frozen=True)
 class ColumnFlags:
     """The columns of a table of prompts; default: decided by their names and values."""
 
-    prompt_column: Annotated[
-        str | None, options.flag("The column of --data with the prompts.", metavar="NAME")
-    ] = None
-    answer_column: Annotated[
-        str | None, options.flag("The column with what follows each prompt.", metavar="NAME")
-    ] = None
-    wrong_column: Annotated[
-        str | None, options.flag("The column with wrong answers.", metavar="NAME")
-    ] = None
-    corrupted_column: Annotated[
-        str | None, options.flag("The column with corrupted prompts.", metavar="NAME")
-    ] = None
+    prompt_column: Annotated[str | None, _column("The prompts.")] = None
+    answer_column: Annotated[str | None, _column("What follows each prompt.")] = None
+    wrong_column: Annotated[str | None, _column("Wrong answers.")] = None
+    corrupted_column: Annotated[str | None, _column("Corrupted prompts.")] = None
     column: Annotated[
         list[str] | None,
-        options.flag(
-            "A feature column of --data; repeat it in the function's order; NAME=VALUE is true "
-            "where the column has this value; default: all.",
-            "--column",
-            "--feature-column",
-            metavar="NAME",
-        ),
+        _column("A feature, or NAME=VALUE; repeatable.", "--column", "--feature-column"),
     ] = None
-    group_column: Annotated[
-        str | None, options.flag("The column with groups that are not split.", metavar="NAME")
-    ] = None
+    group_column: Annotated[str | None, _column("Groups that are not split.")] = None
     answer_space: Annotated[
-        str | None,
-        options.flag(
-            "The space before answers in text; default: auto, where words meet.",
-            metavar="auto|add|keep",
-        ),
+        str | None, _column("A space before answers.", metavar="auto|add|keep")
     ] = None
     answer_ids: Annotated[
-        bool | None,
-        options.flag(
-            "Whether numbers as answers are token ids; default: with prompts of ids.",
-            "--answer-ids/--no-answer-ids",
+        bool,
+        typer.Option(
+            "--answer-ids",
+            help="Numbers are token ids.",
+            rich_help_panel="Columns of --data",
+            show_default=False,
         ),
-    ] = None
-    schema: Annotated[
-        str | None,
-        options.flag("A file of these options, such as answer_space: add.", metavar="FILE.yaml"),
-    ] = None
+    ] = False
+    schema: Annotated[str | None, _column("A file of these options.", metavar="FILE.yaml")] = None
 
     @property
     def is_used(self) -> bool:
@@ -82,7 +65,7 @@ class ColumnFlags:
     @property
     def _used(self) -> list[str]:
         fields = [field.name for field in dataclasses.fields(ColumnFlags)]
-        return [name for name in fields if getattr(self, name) not in (None, [])]
+        return [name for name in fields if getattr(self, name) not in (None, [], False)]
 
     def columns(self) -> Schema:
         """The choices in --schema, and those of the options, which take precedence.
@@ -105,8 +88,7 @@ class TaskFlags(ColumnFlags):
             "--data",
             "--prompts",
             metavar="FILE",
-            help="Prompts: .npz, .parquet, .arrow, .jsonl, .json, .csv, .tsv (also packed), a "
-            "folder of datasets; .txt: one per line.",
+            help="Prompts: .npz, .parquet, .jsonl, .json, .csv, .tsv; .txt: one per line.",
         ),
     ] = None
     task: Annotated[
@@ -191,7 +173,8 @@ class TaskFlags(ColumnFlags):
     def _read_source(self, model: Any, columns: Sequence[str] | None) -> FeatureData | None:
         from interp_toolkit import analysis
 
-        return analysis.as_data(self.data, model, columns, self.columns())
+        schema = None if self.data is None else self.columns()
+        return analysis.as_data(self.data, model, columns, schema)
 
 
 @dataclass(frozen=True)

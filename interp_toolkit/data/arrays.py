@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from interp_toolkit.data.cells import Table
+from interp_toolkit.data.cells import PromptTable
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.data.tables import choose, integers, matrix
 from interp_toolkit.errors import InputError, one_line, suggestion
@@ -102,8 +102,8 @@ def data_of_arrays(
     )
 
 
-def _column(path: str | Path, name: str, values: np.ndarray) -> Table:
-    return Table.of(path, {name: values.tolist()}, "row index", 0)
+def _column(path: str | Path, name: str, values: np.ndarray) -> PromptTable:
+    return PromptTable.of(path, {name: values.tolist()}, "row index", 0)
 
 
 def _ids(path: str | Path, arrays: Mapping[str, Any], name: str) -> np.ndarray | None:

@@ -54,7 +54,7 @@ def needs_space(prompt: str, answer: str) -> bool | None:
 
 
 @dataclass(frozen=True)
-class Texts:
+class PromptTexts:
     """Prompts, their corrupted versions, answers and wrong answers; None: the table has none."""
 
     prompts: list[str]
@@ -63,13 +63,13 @@ class Texts:
     wrong: list[str] | None
 
 
-def spaced(texts: Texts, space: Space) -> tuple[Texts, int]:
+def spaced(texts: PromptTexts, space: Space) -> tuple[PromptTexts, int]:
     """The texts with the space at each border, and the number of answers that got one."""
     if space == "keep" or (space == "auto" and _is_complete(texts)):
         return texts, 0
     if space == "add":
         return (
-            Texts(
+            PromptTexts(
                 [text.rstrip(" ") for text in texts.prompts],
                 texts.corrupted and [text.rstrip(" ") for text in texts.corrupted],
                 [f" {answer.lstrip(' ')}" for answer in texts.answers],
@@ -88,10 +88,10 @@ def spaced(texts: Texts, space: Space) -> tuple[Texts, int]:
         for answer, word in zip(answers, texts.wrong, strict=True)
     ]
     n = sum(map(len, answers)) - sum(map(len, texts.answers))
-    return Texts(texts.prompts, texts.corrupted, answers, wrong), n
+    return PromptTexts(texts.prompts, texts.corrupted, answers, wrong), n
 
 
-def _is_complete(texts: Texts) -> bool:
+def _is_complete(texts: PromptTexts) -> bool:
     """Whether most answers bring their space, or repeat a letter of prompts without spaces."""
     if 2 * sum(answer[:1].isspace() for answer in texts.answers) >= len(texts.answers):
         return True
@@ -112,14 +112,14 @@ class Border:
         merged: indices of rows whose prompt and answer share a token in one text.
     """
 
-    texts: Texts
+    texts: PromptTexts
     answers: list[list[int]]
     wrong: list[list[int]] | None
     moved: int
     merged: list[int]
 
 
-def at_border(tokenizer: Tokenizer, texts: Texts, space: Space) -> Border:
+def at_border(tokenizer: Tokenizer, texts: PromptTexts, space: Space) -> Border:
     """The token ids of answers as they continue their prompts."""
     tails = [_tail(text) for text in texts.prompts]
     pairs = list(zip(tails, texts.answers, strict=True))
@@ -140,14 +140,14 @@ def at_border(tokenizer: Tokenizer, texts: Texts, space: Space) -> Border:
             corrupted[row] += " "
         if wrong is not None and wrong[row][:n] == alone and len(wrong[row]) > n:
             wrong[row] = wrong[row][n:]
-    texts = Texts(prompts, corrupted, texts.answers, texts.wrong)
+    texts = PromptTexts(prompts, corrupted, texts.answers, texts.wrong)
     rows = [row for row, pair in enumerate(pairs) if pair in merged]
     return Border(texts, answers, wrong, moved, rows)
 
 
-def mending_space(tokenizer: Tokenizer, texts: Texts, row: int, space: Space) -> Space | None:
+def mending_space(tokenizer: Tokenizer, texts: PromptTexts, row: int, space: Space) -> Space | None:
     """The way to put the space that keeps prompt and answer apart in this row, if there is one."""
-    one = Texts([texts.prompts[row]], None, [texts.answers[row]], None)
+    one = PromptTexts([texts.prompts[row]], None, [texts.answers[row]], None)
     ways: tuple[Space, ...] = ("add", "keep")
     for way in ways:
         if way != space and not at_border(tokenizer, spaced(one, way)[0], way).merged:

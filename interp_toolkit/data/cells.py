@@ -176,7 +176,7 @@ class Column:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class PromptTable:
     """The columns of a file; messages call its rows `unit` and count them from `first`.
 
     `numbers` are the rows' indices in the file, of a table without some of its rows.
@@ -197,7 +197,7 @@ class Table:
         unit: str = "row",
         first: int = 1,
         notes: tuple[str, ...] = (),
-    ) -> Table:
+    ) -> PromptTable:
         """A table of these values by column."""
         made = {str(name): Column(str(name), values) for name, values in columns.items()}
         return cls(path, made, unit, first, notes)
@@ -210,14 +210,14 @@ class Table:
         """The columns' names, for messages."""
         return some_of([name or "(no name)" for name in self.columns])
 
-    def select(self, rows: Sequence[int]) -> Table:
+    def select(self, rows: Sequence[int]) -> PromptTable:
         """The table of these rows."""
         columns = {
             name: Column(name, [column.values[row] for row in rows])
             for name, column in self.columns.items()
         }
         numbers = [self.number(row) for row in rows]
-        return Table(self.path, columns, self.unit, self.first, self.notes, numbers)
+        return PromptTable(self.path, columns, self.unit, self.first, self.notes, numbers)
 
     def number(self, row: int) -> int:
         """The index in the file of a row of this table."""

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from interp_toolkit.data.arrays import data_of_arrays
-from interp_toolkit.data.cells import Table
+from interp_toolkit.data.cells import PromptTable
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.data.preview import described
 from interp_toolkit.data.schema import Schema, as_schema, plan_of
@@ -109,7 +109,7 @@ def check_header(
         plan_of(read(path), chosen, feature_names)
 
 
-def read_table(path: str | Path) -> Table | None:
+def read_table(path: str | Path) -> PromptTable | None:
     """The columns of a file as they are; None for files without columns.
 
     Raises InputError as `read_data` does.
@@ -148,7 +148,7 @@ def is_data(path: str | Path) -> bool:
 
 def _check_no_columns(path: Path, schema: Schema) -> None:
     if schema.is_explicit:
-        raise InputError(f"{path}: options of columns are for tables, and this file is none")
+        raise InputError(f"{path}: options of columns are for tables, and this is another file")
 
 
 def _ending(path: Path) -> str:
@@ -187,7 +187,7 @@ def _read_npz(
     return described(data, [], [], tokenizer, [f"row index {i}" for i in range(len(data))])
 
 
-def _parquet(path: Path) -> Table:
+def _parquet(path: Path) -> PromptTable:
     import pyarrow.parquet as pq
 
     try:
@@ -200,7 +200,7 @@ def _parquet(path: Path) -> Table:
     return _of_arrow(path, table)
 
 
-def _arrow(path: Path) -> Table:
+def _arrow(path: Path) -> PromptTable:
     import pyarrow as pa
 
     try:
@@ -217,12 +217,12 @@ def _arrow(path: Path) -> Table:
         ) from error
 
 
-def _of_arrow(path: Path, table: Any) -> Table:
+def _of_arrow(path: Path, table: Any) -> PromptTable:
     names = table.column_names
     if len(set(names)) != len(names):
         raise InputError(f"{path}: two columns have the same name")
     columns = {name: table.column(name).to_pylist() for name in names}
-    return Table.of(path, columns, "row index", 0)
+    return PromptTable.of(path, columns, "row index", 0)
 
 
 def _saved_by_datasets(folder: Path) -> bool:
@@ -235,7 +235,7 @@ def _shards(folder: Path) -> list[Path]:
     return shards or sorted((folder / "data").glob("*.parquet"))
 
 
-def _folder(path: Path) -> Table:
+def _folder(path: Path) -> PromptTable:
     """A folder of `save_to_disk`, or of shards, as one table."""
     if not _saved_by_datasets(path):
         return _joined(path, _shards(path))
@@ -261,7 +261,7 @@ def _folder(path: Path) -> Table:
         ) from error
 
 
-def _joined(path: Path, shards: Sequence[Path]) -> Table:
+def _joined(path: Path, shards: Sequence[Path]) -> PromptTable:
     splits = {shard.name.partition("-")[0] for shard in shards}
     if len(splits) > 1:
         first = ", ".join(shard.name for shard in shards[:2])
@@ -274,7 +274,7 @@ def _joined(path: Path, shards: Sequence[Path]) -> Table:
         name: [value for table in tables for value in table.columns[name].values]
         for name in tables[0].columns
     }
-    return Table.of(path, columns, "row index", 0)
+    return PromptTable.of(path, columns, "row index", 0)
 
 
 def _unpacked(file: Any, size: int) -> Any:
@@ -317,7 +317,7 @@ def _text_of(path: Path) -> str:
     return content
 
 
-def _jsonl(path: Path) -> Table:
+def _jsonl(path: Path) -> PromptTable:
     lines = _text_of(path).split("\n")  # not splitlines(): a string may hold U+2028
     while not lines[-1].strip():
         lines.pop()
@@ -325,7 +325,7 @@ def _jsonl(path: Path) -> Table:
     return _of_records(path, records, "line")
 
 
-def _json(path: Path) -> Table:
+def _json(path: Path) -> PromptTable:
     text = _text_of(path)
     try:
         content = _parsed(path, text, "it is not JSON")
@@ -341,7 +341,7 @@ def _json(path: Path) -> Table:
             f"{path}: give a list of objects (one per row) or an object of lists (one per column)"
         )
     _check_lengths(path, content)
-    return Table.of(path, content, "record", 1, notes)
+    return PromptTable.of(path, content, "record", 1, notes)
 
 
 def _rows_inside(path: Path, content: Any) -> tuple[Any, tuple[str, ...]]:
@@ -383,7 +383,7 @@ def _check_lengths(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
             )
 
 
-def _separated(path: Path) -> Table:
+def _separated(path: Path) -> PromptTable:
     import csv
 
     text = io.StringIO(_text_of(path).removeprefix("\ufeff"), newline="")
@@ -402,16 +402,16 @@ def _separated(path: Path) -> Table:
             )
     if not rows:
         raise InputError(f"{path}: there are no rows below the header")
-    return Table.of(path, dict(zip(header, zip(*rows, strict=True), strict=True)))
+    return PromptTable.of(path, dict(zip(header, zip(*rows, strict=True), strict=True)))
 
 
 def _of_records(
     path: Path, records: Sequence[Any], unit: str, notes: tuple[str, ...] = ()
-) -> Table:
+) -> PromptTable:
     """Records as columns; a key that a record lacks is a missing value."""
     keys = dict.fromkeys(key for record in records for key in record)
     columns = {key: [record.get(key) for record in records] for key in keys}
-    return Table.of(path, columns, unit, 1, notes)
+    return PromptTable.of(path, columns, unit, 1, notes)
 
 
 def _read_txt(
@@ -441,7 +441,7 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number")
 
 
-_TABLES: dict[str, Callable[[Path], Table]] = {
+_TABLES: dict[str, Callable[[Path], PromptTable]] = {
     ".parquet": _parquet,
     ".arrow": _arrow,
     ".jsonl": _jsonl,

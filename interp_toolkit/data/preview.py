@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from interp_toolkit.data.cells import Table, short
+from interp_toolkit.data.cells import PromptTable, short
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.data.schema import Plan
 from interp_toolkit.data.text.tokenization import Tokenizer
@@ -24,7 +24,7 @@ _BY_LENGTH = 0.9  # AUROC of the prompt's length for a feature that follows it
 _LEAST_ROWS = 5  # of each class, for that AUROC
 
 
-def columns_of(table: Table) -> list[str]:
+def columns_of(table: PromptTable) -> list[str]:
     """The columns as they are, one line each: kind, number of values, an example."""
     return [
         f"{name or '(no name)'}: {column.kind}, {len(column.distinct):,} values"

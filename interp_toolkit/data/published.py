@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from interp_toolkit.data.cells import Table, items_of, kind_of
+from interp_toolkit.data.cells import PromptTable, items_of, kind_of
 
 Values = Mapping[str, Sequence[Any]]
 Rule = Callable[[Values], dict[str, list[Any]] | None]
 
 
-def recognized(table: Table) -> tuple[Table, str, bool | None]:
+def recognized(table: PromptTable) -> tuple[PromptTable, str, bool | None]:
     """The table in columns that the reader knows, the data set's name, and `Schema.answer_ids`.
 
     The name is "" for any other file.
@@ -30,7 +30,7 @@ def recognized(table: Table) -> tuple[Table, str, bool | None]:
             continue
         used = {plain[name] for name in needed}
         rest = {n: c.values for n, c in table.columns.items() if n not in used and n not in values}
-        read = Table.of(table.path, values | rest, table.unit, table.first, table.notes)
+        read = PromptTable.of(table.path, values | rest, table.unit, table.first, table.notes)
         return read, title, rule is _token_ids or None
     return table, "", None
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from interp_toolkit.data.cells import LOGICAL, Column, Table, kind_of
+from interp_toolkit.data.cells import LOGICAL, Column, PromptTable, kind_of
 from interp_toolkit.data.published import plain_name, recognized
 from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.files import read_yaml
@@ -168,8 +168,8 @@ class Plan:
 
 
 def plan_of(
-    table: Table, schema: Schema, feature_names: Sequence[str] | None
-) -> tuple[Table, Plan]:
+    table: PromptTable, schema: Schema, feature_names: Sequence[str] | None
+) -> tuple[PromptTable, Plan]:
     """The table, in the reader's columns for a data set with rules of its own, and its plan.
 
     Args:
@@ -190,7 +190,7 @@ def plan_of(
 class _Decision:
     def __init__(
         self,
-        table: Table,
+        table: PromptTable,
         schema: Schema,
         chosen: Sequence[str] | None,
         data_set: str,
@@ -431,9 +431,11 @@ class _Decision:
             return self.of_ids
         kind = self.table.columns[answer].kind
         if kind == "ids" and not prompt_ids and answer_position is None:
+            if self.schema.answer_column is not None:
+                return False
             raise InputError(
-                f"{self.table.path}: {answer!r} holds lists of numbers, token ids or the first "
-                f"answers in digits: give --answer-ids or --no-answer-ids"
+                f"{self.table.path}: {answer!r} holds lists of numbers: give --answer-ids if they "
+                f"are token ids, or --answer-column {answer} if the first is an answer in digits"
             )
         return kind == "ids" or (prompt_ids and kind in _IDS)
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from interp_toolkit.data.border import Border, Texts, at_border, mending_space, spaced
+from interp_toolkit.data.border import Border, PromptTexts, at_border, mending_space, spaced
 from interp_toolkit.data.cells import (
     NO_ANSWER,
-    Table,
+    PromptTable,
     items_of,
     kind_of,
     short,
@@ -54,7 +54,7 @@ def matrix(
     path: str | Path, chosen: Sequence[str], columns: Mapping[str, Iterable[Any]], n_rows: int
 ) -> np.ndarray:
     """The chosen columns of arrays as one array, [row feature]."""
-    table = Table.of(path, {n: list(columns[n]) for n in chosen}, "row index", 0)
+    table = PromptTable.of(path, {n: list(columns[n]) for n in chosen}, "row index", 0)
     for name, column in table.columns.items():
         if len(column.values) != n_rows:
             raise InputError(
@@ -63,7 +63,7 @@ def matrix(
     return _features(table, [Feature(name, name) for name in chosen], n_rows)
 
 
-def integers(table: Table, name: str) -> np.ndarray:
+def integers(table: PromptTable, name: str) -> np.ndarray:
     """A column of integers, also in digits; raises InputError for other values."""
     whole = [_whole(value) for value in table.columns[name].values]
     if None in whole:
@@ -83,7 +83,7 @@ def _whole(value: Any) -> int | None:
 
 
 def data_of_table(
-    table: Table,
+    table: PromptTable,
     tokenizer: Tokenizer | None,
     schema: Schema,
     feature_names: Sequence[str] | None,
@@ -140,7 +140,9 @@ def data_of_table(
     return described(data, notes, [*roles_of(plan), *notes], tokenizer, rows_read)
 
 
-def untokenized(table: Table, schema: Schema, feature_names: Sequence[str] | None) -> list[str]:
+def untokenized(
+    table: PromptTable, schema: Schema, feature_names: Sequence[str] | None
+) -> list[str]:
     """The lines of `FeatureData.reading` for a table whose texts no tokenizer reads.
 
     Raises InputError as `data_of_table` does.
@@ -154,7 +156,7 @@ def untokenized(table: Table, schema: Schema, feature_names: Sequence[str] | Non
     if plan.prompt_ids or plan.answer is None or plan.answer_ids:
         return [*lines, *(short(v) for v in table.columns[plan.prompt].values[:SHOWN])]
     prompts, answers = _texts(table, plan.prompt), _words(table, plan.answer, lines)
-    apart, n_spaced = spaced(Texts(prompts, None, answers, None), schema.answer_space)
+    apart, n_spaced = spaced(PromptTexts(prompts, None, answers, None), schema.answer_space)
     if n_spaced:
         lines.append(f"a space is put before {n_spaced:,} of {counted(len(table), 'answer')}")
     pairs = zip(apart.prompts[:SHOWN], apart.answers, strict=False)
@@ -164,7 +166,7 @@ def untokenized(table: Table, schema: Schema, feature_names: Sequence[str] | Non
 class _Left:
     """Rows that are left out, with a reason for each kind of problem."""
 
-    def __init__(self, table: Table):
+    def __init__(self, table: PromptTable):
         self.path = table.path
         self.reasons: dict[str, dict[int, str]] = {}
 
@@ -178,7 +180,7 @@ class _Left:
         """The reason for the first row."""
         return next(reason for rows in self.reasons.values() for reason in rows.values())
 
-    def add(self, kind: str, table: Table, row: int, reason: str) -> None:
+    def add(self, kind: str, table: PromptTable, row: int, reason: str) -> None:
         """Leave out a row; the first reason counts."""
         if table.number(row) not in self.numbers:
             self.reasons.setdefault(kind, {})[table.number(row)] = reason
@@ -193,7 +195,7 @@ class _Left:
 
     def check_pairs(
         self,
-        table: Table,
+        table: PromptTable,
         rows: Sequence[np.ndarray],
         corrupted: Sequence[np.ndarray] | None,
         answers: np.ndarray | None,
@@ -219,7 +221,7 @@ def _same(name: str, number: int) -> str:
     return name
 
 
-def _complete(table: Table, plan: Plan, left: _Left) -> Table:
+def _complete(table: PromptTable, plan: Plan, left: _Left) -> PromptTable:
     """The rows that have all cells; raises InputError where too many lack one."""
     needed = {
         role: plan.roles[role] for role in ("prompt", "position", "group") if role in plan.roles
@@ -260,7 +262,7 @@ def _is_no_answer(value: Any) -> bool:
 
 
 def _tokens(
-    table: Table,
+    table: PromptTable,
     plan: Plan,
     tokenizer: Tokenizer | None,
     schema: Schema,
@@ -286,7 +288,7 @@ def _tokens(
         return *_clean_and_corrupted(table, plan, tokenizer), *_firsts(
             table, plan, ids, left, notes
         )
-    texts = Texts(
+    texts = PromptTexts(
         _texts(table, plan.prompt),
         None if plan.corrupted is None else _texts(table, plan.corrupted),
         words[0] or [],
@@ -301,7 +303,9 @@ def _tokens(
     return rows, corrupted, *_firsts(table, plan, [border.answers, border.wrong], left, notes)
 
 
-def _check_ids(table: Table, plan: Plan, tokenizer: Tokenizer | None, answers: np.ndarray) -> None:
+def _check_ids(
+    table: PromptTable, plan: Plan, tokenizer: Tokenizer | None, answers: np.ndarray
+) -> None:
     """Raise InputError if the names in a data set's prompts are not what its token ids spell."""
     decode = getattr(tokenizer, "decode", None)
     if decode is None:
@@ -317,14 +321,19 @@ def _check_ids(table: Table, plan: Plan, tokenizer: Tokenizer | None, answers: n
 
 
 def _clean_and_corrupted(
-    table: Table, plan: Plan, tokenizer: Tokenizer | None
+    table: PromptTable, plan: Plan, tokenizer: Tokenizer | None
 ) -> tuple[list[np.ndarray], list[np.ndarray] | None]:
     rows = _prompts(table, plan.prompt, tokenizer)
     return rows, None if plan.corrupted is None else _prompts(table, plan.corrupted, tokenizer)
 
 
 def _border_notes(
-    tokenizer: Tokenizer, texts: Texts, border: Border, n_spaced: int, schema: Schema, table: Table
+    tokenizer: Tokenizer,
+    texts: PromptTexts,
+    border: Border,
+    n_spaced: int,
+    schema: Schema,
+    table: PromptTable,
 ) -> list[str]:
     n, of_rows = len(texts.prompts), counted(len(texts.prompts), "row")
     notes = []
@@ -355,7 +364,7 @@ def _border_notes(
 
 
 def _firsts(
-    table: Table, plan: Plan, ids: Sequence[Any], left: _Left, notes: list[str]
+    table: PromptTable, plan: Plan, ids: Sequence[Any], left: _Left, notes: list[str]
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """The first id of each answer [row 1]; rows whose answer has none are left out."""
     firsts: list[np.ndarray | None] = []
@@ -377,7 +386,7 @@ def _firsts(
     return firsts[0], firsts[1]
 
 
-def _words(table: Table, name: str, notes: list[str]) -> list[str]:
+def _words(table: PromptTable, name: str, notes: list[str]) -> list[str]:
     """Answers as text: numbers in digits, of lists the first."""
     column = table.columns[name]
     if column.kind in ("text", "yes") and set(map(type, column.values)) == {str}:
@@ -401,7 +410,7 @@ def _words(table: Table, name: str, notes: list[str]) -> list[str]:
     return words
 
 
-def _texts(table: Table, name: str) -> list[str]:
+def _texts(table: PromptTable, name: str) -> list[str]:
     """A column of prompts as texts; numbers in digits."""
     column = table.columns[name]
     values = [items_of(v) for v in column.values] if column.kind == "texts" else column.values
@@ -411,12 +420,12 @@ def _texts(table: Table, name: str) -> list[str]:
     return [value if isinstance(value, str) else str(value) for value in values]
 
 
-def _prompts(table: Table, name: str, tokenizer: Tokenizer | None) -> list[np.ndarray]:
+def _prompts(table: PromptTable, name: str, tokenizer: Tokenizer | None) -> list[np.ndarray]:
     """Prompts that are texts or lists of ids."""
     column = table.columns[name]
     if column.kind not in ("ids", "mixed", "nested", "other", "texts") or name == "text":
         if name == "tokens":
-            raise table.refuse(0, name, "is no list of ids; call a column of texts 'text'")
+            raise table.refuse(0, name, "must hold lists of ids; call a column of texts 'text'")
         return _arrays(table, _texts(table, name), tokenizer)
     rows = [items_of(value) for value in column.values]
     for number, row in enumerate(rows):
@@ -429,9 +438,12 @@ def _prompts(table: Table, name: str, tokenizer: Tokenizer | None) -> list[np.nd
 
 
 def _arrays(
-    table: Table, texts: Sequence[str], tokenizer: Tokenizer | None, may_be_empty: bool = False
+    table: PromptTable,
+    texts: Sequence[str],
+    tokenizer: Tokenizer | None,
+    may_be_empty: bool = False,
 ) -> list[np.ndarray]:
-    """Texts as arrays of ids, views of one array."""
+    """PromptTexts as arrays of ids, views of one array."""
     if tokenizer is None:
         raise InputError(
             f"{table.path}: it holds text, and the model has no tokenizer; give tokens"
@@ -443,12 +455,12 @@ def _arrays(
         raise InputError(f"{table.row(empty)}: the text has no tokens")
     flat = np.array([token for row in rows for token in row])
     if flat.size and (flat.dtype.kind not in "iu" or flat.min() < 0 or flat.max() >= 2**31):
-        raise InputError(f"{table.path}: the tokenizer returned what are no token ids")
+        raise InputError(f"{table.path}: the tokenizer returned something other than token ids")
     flat = flat.astype(np.int64)
     return [flat[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
-def _ends(table: Table, plan: Plan, tokenizer: Tokenizer | None) -> np.ndarray:
+def _ends(table: PromptTable, plan: Plan, tokenizer: Tokenizer | None) -> np.ndarray:
     """The last token of each prompt, counted from the end; for text, before its end tokens."""
     behind = 0
     if not plan.prompt_ids and tokenizer is not None:
@@ -456,7 +468,7 @@ def _ends(table: Table, plan: Plan, tokenizer: Tokenizer | None) -> np.ndarray:
     return np.full((len(table), 1), -1 - behind)
 
 
-def _id_lists(table: Table, name: str) -> np.ndarray:
+def _id_lists(table: PromptTable, name: str) -> np.ndarray:
     """A column of integers, or of lists of integers of one length, [row item]."""
     rows = [items_of(value) for value in table.columns[name].values]
     rows = [row if isinstance(row, list) else [row] for row in rows]
@@ -473,14 +485,14 @@ def _id_lists(table: Table, name: str) -> np.ndarray:
     return np.array(whole, dtype=np.int64)
 
 
-def _features(table: Table, features: Sequence[Feature], n_rows: int) -> np.ndarray:
+def _features(table: PromptTable, features: Sequence[Feature], n_rows: int) -> np.ndarray:
     """The features as booleans, [row feature]."""
     if not features:
         return np.zeros((n_rows, 0), dtype=bool)
     return np.stack([_booleans(table, feature) for feature in features], axis=1)
 
 
-def _booleans(table: Table, feature: Feature) -> np.ndarray:
+def _booleans(table: PromptTable, feature: Feature) -> np.ndarray:
     values = table.columns[feature.column].values
     if feature.true is not None:
         return np.array([str(value) == feature.true for value in values], dtype=bool)
@@ -495,7 +507,7 @@ def _booleans(table: Table, feature: Feature) -> np.ndarray:
     return np.array(truths, dtype=bool)
 
 
-def _group_names(table: Table, name: str) -> np.ndarray:
+def _group_names(table: PromptTable, name: str) -> np.ndarray:
     """A column of names or numbers, as names; raises InputError for other values."""
     values = table.columns[name].values
     for row, value in enumerate(values):

@@ -110,7 +110,7 @@ def test_tokens_that_prompt_and_answer_share_are_counted_with_the_option_that_he
     records = [{"text": "abcd e ", "answer": "fg"}, {"text": "abc ", "answer": "ef"}]
     path = save(tmp_path / "rows.json", records)
     data = read_data(path, Merging())
-    assert "2 of 2 rows prompt and answer share a token" in data.source
+    assert "in 2 of 2 rows" in data.source
     assert "--answer-space add" in data.source
     tokenizer = Merging()
     mended = read_data(path, tokenizer, schema={"answer_space": "add"})

@@ -57,7 +57,8 @@ IOI = [
 def test_rules_of_a_data_set_need_all_its_columns_and_values_and_no_choice_of_the_user(tmp_path):
     data, prompts, answers, wrong = read(tmp_path, IOI)
     assert "read as IOI" in data.source
-    assert prompts == ["Ann and Bob met. Bob thanked", "Kim and Joe sat. Joe called"]
+    cut = [row["text"].rstrip(".").rpartition(" ")[0] for row in IOI]
+    assert prompts == cut
     assert (answers, wrong) == ([" Ann", " Kim"], [" Bob", " Joe"])
     chosen, prompts, answers, _ = read(tmp_path, IOI, schema={"answer_column": "S"})
     assert "read as" not in chosen.source
@@ -186,9 +187,10 @@ def test_lists_in_cells_are_lists(tmp_path, ending):
 
 def test_lists_of_numbers_are_asked_about(tmp_path):
     records = rows(3, text=["a b"], answer=[[4, 5], [6]])
-    with pytest.raises(InputError, match="--answer-ids or --no-answer-ids"):
+    with pytest.raises(InputError, match=r"--answer-ids .*--answer-column answer"):
         read(tmp_path, records)
-    assert read(tmp_path, records, schema={"answer_ids": False})[2] == [" 4", " 6", " 4"]
+    for schema in ({"answer_ids": False}, {"answer_column": "answer"}):
+        assert read(tmp_path, records, schema=schema)[2] == [" 4", " 6", " 4"]
 
 
 CHOSEN = [
@@ -249,7 +251,7 @@ def test_without_a_column_of_prompts_the_files_own_columns_are_listed(tmp_path):
     with pytest.raises(InputError, match=r"--prompt-column .*left, right"):
         read(tmp_path, records)
     texts = rows(4, body=["what a fine day it is", "this was a long night"], x=["a", "b"])
-    assert read(tmp_path, texts)[1][0] == "what a fine day it is"  # the only texts of many words
+    assert read(tmp_path, texts)[1][0] == texts[0]["body"]  # the only texts of many words
     both = rows(
         4, one=["what a fine day", "a long night it"], two=["so it goes on", "let it be so"]
     )
