@@ -167,8 +167,10 @@ class Column:
     @cached_property
     def is_row_number(self) -> bool:
         """Whether the cells count the rows from 0 or 1."""
-        n = len(self.values)
-        if self.kind not in ("bit", "number") or (n < 3 and self.name not in ("", "Unnamed: 0")):
+        named = self.name in ("", "Unnamed: 0") or self.name.lower().endswith(
+            ("id", "idx", "index")
+        )
+        if self.kind not in ("bit", "number") or (len(self.values) < 3 and not named):
             return False
         return any(
             all(str(v) == str(i) for i, v in enumerate(self.values, start)) for start in (0, 1)

@@ -72,8 +72,8 @@ class Schema:
         answer_ids: whether numbers as answers are token ids; None: only with prompts of ids.
 
     Examples:
-        >>> as_schema({"prompt_column": "question", "answer_space": "add"}).prompt_column
-        'question'
+        >>> Schema(prompt_column="question", answer_space="add").is_explicit
+        True
     """
 
     prompt_column: str | None = None

@@ -1,5 +1,8 @@
 """Layouts of published data sets are read as meant, or refused with the option that helps."""
 
+import runpy
+from pathlib import Path
+
 import pytest
 from layouts import WordTokenizer, layouts, written
 
@@ -51,3 +54,9 @@ def test_a_published_layout_is_read_rightly_or_refused(tmp_path, layout):
     assert {n: features.get(n) for n in expected} == expected
     if "features" in layout:
         assert features.keys() == expected.keys()
+
+
+def test_the_page_has_the_table_of_these_layouts():
+    docs = Path(__file__).parents[2] / "docs"
+    table = runpy.run_path(str(docs / "layouts.py"))["table"]()
+    assert table in (docs / "compatibility.md").read_text(encoding="utf-8")
