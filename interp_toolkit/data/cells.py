@@ -120,10 +120,17 @@ class Column:
         """The number of cells of each kind."""
         if set(map(type, self.values)) != {str}:
             return Counter(map(kind_of, self.values))
-        counts: Counter[str] = Counter()
-        for text, n in Counter(self.values).items():
+        rest = [text for text in self.values if len(text) <= _LONG or text[0] in "[("]
+        counts = Counter({"text": len(self.values) - len(rest)})
+        for text, n in Counter(rest).items():
             counts[_kind_of_text(text)] += n
         return counts
+
+    @cached_property
+    def are_texts(self) -> bool:
+        """Whether every cell is a text that spells no list."""
+        plain = self.kind in ("text", "yes", "boolean", "bit", "number", "damaged")
+        return plain and set(map(type, self.values)) == {str}
 
     @property
     def n_present(self) -> int:

@@ -394,8 +394,12 @@ def _separated(path: Path) -> PromptTable:
         raise InputError(f"{path}: this cannot be read as a table ({first_line(error)})") from error
     rows = [row for row in rows if row]
     if len(set(header)) != len(header):
-        raise InputError(f"{path}: two columns have the same name")
-    for number, row in enumerate(rows, 1):
+        twice = next(name for name in header if header.count(name) > 1)
+        raise InputError(
+            f"{path}: two columns have the same name, {twice!r}; the first line must be a header"
+        )
+    uneven = set(map(len, rows)) - {len(header)}
+    for number, row in enumerate(rows if uneven else (), 1):
         if len(row) != len(header):
             raise InputError(
                 f"{path}: row {number} has {len(row)} cells, the header has {len(header)}"

@@ -51,6 +51,7 @@ _OPTIONS = re.compile(
 _IDS = ("ids", "bit", "number")
 _SCALARS = ("text", "number", *LOGICAL)
 _FEW_CLASSES = 20
+_MOST_WORDS = 4  # in the name of a column of prompts
 _ROWS_PER_CLASS = 5
 _SAMPLE = 1000  # rows by which prompts and answers are compared
 _WHOLE_SENTENCE = re.compile(r"""[.!?。！？]["'”’)]?\s*$""")
@@ -300,6 +301,11 @@ class _Decision:
             if varied:
                 self.taken.add(varied[0].name)
                 return varied[0].name
+        if len(wordy) == 1 and len(wordy[0].name.split()) > _MOST_WORDS:
+            raise InputError(
+                f"{self.table.path}: its first line looks like a row ({wordy[0].name!r}), not a header; "
+                "put a line of names before it, such as text,label"
+            )
         if len(wordy) == 1:
             self.taken.add(wordy[0].name)
             return wordy[0].name
@@ -343,6 +349,9 @@ class _Decision:
                 self.taken.add(column.name)
                 return column.name
         columns = self._named(_ANSWERS_OR_LABELS, ("text", "number", "texts", "yes"))
+        for column in self._named(_ANSWERS_OR_LABELS[1:], ("boolean",)):  # "correct" is a label
+            if column.n_present >= _ROWS_PER_CLASS and not self.features:
+                raise self._ambiguous_label(column, "holds the words true and false")
         if len(columns) > 1:
             several = [column.name for column in columns]
             options = [f"--answer-column {name}" for name in several]

@@ -8,6 +8,7 @@ text. Everything that was decided or left out is recorded in `source` and `readi
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -114,7 +115,8 @@ def data_of_table(
             position = None
             notes.append(f"{plan.position!r} is not read: outside {outside:,} of the prompts")
     group = None if plan.group is None else _group_names(table, plan.group)
-    used = [i for i in range(len(table)) if table.number(i) not in left.numbers]
+    out = left.numbers
+    used = [i for i in range(len(table)) if table.number(i) not in out]
     if not used or 2 * len(used) < n_rows:
         raise InputError(f"{left.first} ({len(left.numbers)} of {n_rows} prompts do not fit)")
 
@@ -205,7 +207,8 @@ class _Left:
         equal = np.zeros(len(rows), dtype=bool)
         if answers is not None and wrong is not None and answers.shape == wrong.shape:
             equal = np.any(answers == wrong, axis=1)
-        for number in range(len(rows)):
+        compared = range(len(rows)) if corrupted is not None else np.flatnonzero(equal).tolist()
+        for number in compared:
             at, named = slice(number, number + 1), partial(_same, table.row(number))
             try:
                 if corrupted is not None:
@@ -389,30 +392,28 @@ def _firsts(
 def _words(table: PromptTable, name: str, notes: list[str]) -> list[str]:
     """Answers as text: numbers in digits, of lists the first."""
     column = table.columns[name]
-    if column.kind in ("text", "yes") and set(map(type, column.values)) == {str}:
+    if column.are_texts:
         values: Sequence[Any] = column.values
     else:
         values = [items_of(value) for value in column.values]
-    several = sum(isinstance(value, list) and len(value) > 1 for value in values)
-    if several:
-        notes.append(f"of several answers in {name!r} the first counts, {several:,} times")
-    words = []
+        several = sum(isinstance(value, list) and len(value) > 1 for value in values)
+        if several:
+            notes.append(f"of several answers in {name!r} the first counts, {several:,} times")
+        values = [value[0] if isinstance(value, list) else value for value in values]
+        values = [value.item() if isinstance(value, np.generic) else value for value in values]
     for row, value in enumerate(values):
-        first = value[0] if isinstance(value, list) else value
-        if isinstance(first, np.generic):
-            first = first.item()
-        if not isinstance(first, str | int | float):
+        if not isinstance(value, str | int | float):
             raise table.refuse(row, name, "is not a text or a number")
-        text = first if isinstance(first, str) else str(first)
-        if text[:2] in ("['", '["') and text.rstrip().endswith("]"):
+        if isinstance(value, str) and value[:2] in ("['", '["') and value.rstrip()[-1:] == "]":
             raise table.refuse(row, name, "is a list without commas; write lists as JSON")
-        words.append(text)
-    return words
+    return [value if isinstance(value, str) else str(value) for value in values]
 
 
 def _texts(table: PromptTable, name: str) -> list[str]:
     """A column of prompts as texts; numbers in digits."""
     column = table.columns[name]
+    if column.are_texts:
+        return list(column.values)
     values = [items_of(v) for v in column.values] if column.kind == "texts" else column.values
     for row, value in enumerate(values):
         if not isinstance(value, str | int | float):
@@ -453,10 +454,12 @@ def _arrays(
     empty = next((i for i, row in enumerate(rows) if not row), None)
     if empty is not None and not may_be_empty:
         raise InputError(f"{table.row(empty)}: the text has no tokens")
-    flat = np.array([token for row in rows for token in row])
-    if flat.size and (flat.dtype.kind not in "iu" or flat.min() < 0 or flat.max() >= 2**31):
+    try:
+        flat = np.fromiter(itertools.chain.from_iterable(rows), np.int64, sum(map(len, rows)))
+    except (TypeError, ValueError, OverflowError):
+        flat = np.full(1, -1)
+    if flat.size and (flat.min() < 0 or flat.max() >= 2**31):
         raise InputError(f"{table.path}: the tokenizer returned something other than token ids")
-    flat = flat.astype(np.int64)
     return [flat[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
@@ -496,7 +499,11 @@ def _booleans(table: PromptTable, feature: Feature) -> np.ndarray:
     values = table.columns[feature.column].values
     if feature.true is not None:
         return np.array([str(value) == feature.true for value in values], dtype=bool)
-    truths = [truth_of(value) for value in values]
+    if table.columns[feature.column].are_texts:
+        by_text = {value: truth_of(value) for value in set(values)}
+        truths = [by_text[value] for value in values]
+    else:
+        truths = [truth_of(value) for value in values]
     if None in truths:
         raise table.refuse(
             truths.index(None),

@@ -124,6 +124,28 @@ def test_booleans_under_the_name_of_answers_are_asked_about(tmp_path, name):
         assert (data.features[:, 0].tolist(), answers) == ([True, False] * 4, None)
 
 
+@pytest.mark.parametrize("name", ["target", "output", "completion"])
+def test_true_and_false_as_words_are_asked_about(tmp_path, name):
+    records = rows(8, input=["not ( True ) is", "True and True is"], **{name: ["False", "True"]})
+    with pytest.raises(InputError, match=f"--feature-column {name} or --answer-column {name}"):
+        read(tmp_path, records, ".csv")
+    chosen = {"answer_column": name}
+    assert read(tmp_path, records, ".csv", schema=chosen)[2][:2] == [" False", " True"]
+    data, *_ = read(tmp_path, rows(8, text=["a b"], correct=[True, False]))
+    assert data.names == ("correct",)
+
+
+def test_a_table_without_a_header_is_refused(tmp_path):
+    path = tmp_path / "rows.tsv"
+    for lines in (
+        ["the cat sat on a mat\t1", "the dog lay in the sun\t0", "a cow ate all the grass\t1"],
+        ["7\tcat\t7", "8\tdog\t9"],
+    ):
+        path.write_text("\n".join(lines))
+        with pytest.raises(InputError, match="header"):
+            read_data(path, WordTokenizer())
+
+
 @pytest.mark.parametrize("answer", [";", ";\n", "); x", "red; not blue"])
 @pytest.mark.parametrize("names", [("prompt", "target"), ("question", "best_answer")])
 def test_semicolons_stay_in_answers(tmp_path, answer, names):
