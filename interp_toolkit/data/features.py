@@ -181,7 +181,10 @@ class FeatureData(ShortRepr):
         left = (
             f"{len(self) - len(short)} of {len(self)} prompts left out: longer than {n_ctx} tokens"
         )
-        return dataclasses.replace(self.at(short), source=f"{self.source} ({left})")
+        reading = (*self.reading, left) if self.reading else ()
+        return dataclasses.replace(
+            self.at(short), source=f"{self.source} ({left})", reading=reading
+        )
 
     def column(self, name: str) -> Bool[np.ndarray, " n"]:
         """One feature by name. Raises InputError when there is none of that name."""

@@ -406,6 +406,12 @@ def _separated(path: Path) -> PromptTable:
             )
     if not rows:
         raise InputError(f"{path}: there are no rows below the header")
+    others = [mark for mark in ("\t", ";") if len(header) == 1 and mark in header[0]]
+    if others:
+        raise InputError(
+            f"{path}: its columns are separated by {others[0]!r}; separate them by commas, or by "
+            "tabs in a .tsv file"
+        )
     return PromptTable.of(path, dict(zip(header, zip(*rows, strict=True), strict=True)))
 
 

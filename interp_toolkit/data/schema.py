@@ -299,16 +299,22 @@ class _Decision:
                     "may be the prompt", several, [f"--prompt-column {name}" for name in several]
                 )
             if varied:
+                rivals = [c.name for c in self._named(_PROMPTS[1], ("text",)) if c.is_wordy]
+                if varied[0].name == "text" and rivals and varied[0].is_wordy:
+                    several = ["text", *rivals]
+                    options = [f"--prompt-column {name}" for name in several]
+                    raise self._refuse("may be the prompt", several, options)
                 self.taken.add(varied[0].name)
                 return varied[0].name
-        if len(wordy) == 1 and len(wordy[0].name.split()) > _MOST_WORDS:
-            raise InputError(
-                f"{self.table.path}: its first line looks like a row ({wordy[0].name!r}), not a header; "
-                "put a line of names before it, such as text,label"
-            )
         if len(wordy) == 1:
-            self.taken.add(wordy[0].name)
-            return wordy[0].name
+            name = wordy[0].name
+            if len(name.split()) > _MOST_WORDS:
+                raise InputError(
+                    f"{self.table.path}: its first line looks like a row ({name!r}), not a header; "
+                    "put a line of names before it, such as text,label"
+                )
+            self.taken.add(name)
+            return name
         several = [column.name for column in wordy]
         if several:
             options = [f"--prompt-column {name}" for name in several]

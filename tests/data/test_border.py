@@ -7,7 +7,7 @@ from layouts import WordTokenizer, save
 
 from interp_toolkit.data import read_data
 from interp_toolkit.data.border import needs_space
-from interp_toolkit.data.text.tokenization import whole_text, whole_texts
+from interp_toolkit.data.text.tokenization import data_from_prose, whole_text, whole_texts
 
 JOINED = [
     ("f(", "x"),
@@ -171,6 +171,13 @@ def test_bos_stands_once_in_files(tmp_path):
     lines.write_text("<s>it is\nit is\n")
     rows = read_data(lines, tokenizer).tokens
     assert rows[0].tolist() == rows[1].tolist()
+
+
+def test_bos_stands_once_before_pieces_of_a_text():
+    tokenizer = WordTokenizer(bos="<s>")
+    for text in ("a b c d e f", "<s>a b c d e f"):
+        rows = data_from_prose(text, tokenizer, 4).tokens
+        assert [tokenizer.decode(row.tolist()) for row in rows][:2] == ["<s>a b c", "<s> d e f"]
 
 
 class Fast(WordTokenizer):

@@ -146,6 +146,21 @@ def test_a_table_without_a_header_is_refused(tmp_path):
             read_data(path, WordTokenizer())
 
 
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_columns_that_other_marks_separate_are_refused(tmp_path, mark):
+    path = tmp_path / "rows.csv"
+    rows_of_words = [["text", "label"], ["the cat sat on a mat", "1"], ["the dog lay here", "0"]]
+    path.write_text("\n".join(mark.join(row) for row in rows_of_words))
+    with pytest.raises(InputError, match="separated"):
+        read_data(path, WordTokenizer())
+
+
+def test_text_and_prompt_in_one_file_are_asked_about(tmp_path):
+    records = rows(4, text=["the sky is blue", "the sun is hot"], prompt=["the sky is", "it is so"])
+    with pytest.raises(InputError, match="--prompt-column text or --prompt-column prompt"):
+        read(tmp_path, records)
+
+
 @pytest.mark.parametrize("answer", [";", ";\n", "); x", "red; not blue"])
 @pytest.mark.parametrize("names", [("prompt", "target"), ("question", "best_answer")])
 def test_semicolons_stay_in_answers(tmp_path, answer, names):

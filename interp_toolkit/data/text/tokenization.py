@@ -269,6 +269,7 @@ def data_from_prose(
     encode = _needed(tokenizer, f"{source}: ")
     bare = bare_text(encode, text)
     front = _in_front(encode, next(iter(text.split()), text))
+    bare = bare[len(front) :] if front and bare[: len(front)] == front else bare
     room = length - len(front)
     if room < 1:
         raise InputError(
@@ -303,7 +304,7 @@ def read_text(path: str | Path) -> str:
 
 def _in_front(encode: Tokenizer, word: str) -> list[int]:
     """Tokens that the tokenizer adds before every text, such as BOS."""
-    whole, bare = whole_text(encode, word), bare_text(encode, word)
+    whole, bare = _several(encode, [word])[0], bare_text(encode, word)
     return whole[: len(whole) - len(bare) - added_behind(encode, word)]
 
 
