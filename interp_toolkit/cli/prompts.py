@@ -155,8 +155,12 @@ class TaskFlags(ColumnFlags):
         """
         if self.task is None:
             data = self._read_source(model, columns)
-            if data is not None and self.data not in (None, data.source) and not quiet:
-                print(printable(data.source), file=sys.stderr)  # includes what was left out
+            if data is not None and self.data is not None and not quiet:
+                if data.source != self.data:
+                    print(printable(data.source), file=sys.stderr)  # includes what was left out
+                for line in data.reading:
+                    if line not in data.source:
+                        print(f"  {printable(line)}", file=sys.stderr)
             return data
         from interp_toolkit.circuits.metrics.prompts import prompts_from_data
         from interp_toolkit.circuits.metrics.task_check import task_performance

@@ -9,6 +9,7 @@ differ in length, and features may be a mapping from names to columns, such as a
 
 from __future__ import annotations
 
+import dataclasses
 import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 
 from interp_toolkit.data.cells import PromptTable
 from interp_toolkit.data.features import FeatureData
+from interp_toolkit.data.preview import feature_notes
 from interp_toolkit.data.tables import choose, integers, matrix
 from interp_toolkit.errors import InputError, one_line, suggestion
 
@@ -60,7 +62,8 @@ def data_from_arrays(source: Any, feature_names: Sequence[str] | None = None) ->
         for name, value in arrays.items()
         if value is not None
     }
-    return data_of_arrays("data", read, feature_names)
+    data = data_of_arrays("data", read, feature_names)
+    return dataclasses.replace(data, reading=tuple(feature_notes(data)))
 
 
 def data_of_arrays(

@@ -21,7 +21,8 @@ import numpy as np
 
 from interp_toolkit.errors import InputError, some_of
 
-BOOLEANS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+BOOLEANS = {"true": True, "false": False, "yes": True, "no": False}
+BOOLEANS |= {"1": True, "0": False, "1.0": True, "0.0": False}
 LOGICAL = ("bit", "boolean", "yes")  # kinds of a feature
 #: cells without a value, in lower case
 MISSING = frozenset(
@@ -64,7 +65,7 @@ def _kind_of_text(text: str) -> str:
     if word in MISSING:
         return "text" if "\n" in text or "\t" in text else "missing"
     if word in BOOLEANS:
-        return {"0": "bit", "1": "bit", "yes": "yes", "no": "yes"}.get(word, "boolean")
+        return "bit" if word[0] in "01" else "yes" if word in ("yes", "no") else "boolean"
     if word[0] in "[(":
         items = list_in(text)
         return "text" if items is None else kind_of(items)

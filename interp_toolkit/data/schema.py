@@ -352,6 +352,8 @@ class _Decision:
                 few = column.kind == "bit" and column.n_present >= _ROWS_PER_CLASS
                 if (few or column.kind == "boolean") and not self._is_paired():
                     raise self._ambiguous_label(column, "holds booleans")
+                if not self._is_paired() and self._is_class(column, prompt):
+                    self.notes.append(f"{column.name!r} has {len(column.distinct)} values only")
                 self.taken.add(column.name)
                 return column.name
         columns = self._named(_ANSWERS_OR_LABELS, ("text", "number", "texts", "yes"))

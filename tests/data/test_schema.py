@@ -188,6 +188,20 @@ def test_a_bad_label_is_named_by_row_column_and_text(tmp_path, cells, row):
     assert f"row {row}, column 'label': {cells[row - 1]!r}" in str(error.value)
 
 
+@pytest.mark.parametrize("values", [(1.0, 0.0), ("1.0", "0.0"), (" True", "false "), ("YES", "no")])
+@pytest.mark.parametrize("ending", [".csv", ".json"])
+def test_labels_in_other_spellings_are_labels(tmp_path, values, ending):
+    data, *_ = read(tmp_path, rows(6, text=["a b", "c"], label=values), ending)
+    assert data.features[:, data.names.index("label")].tolist() == [True, False] * 3
+
+
+def test_few_values_under_the_name_of_answers_are_reported(tmp_path):
+    records = rows(20, text=["A fine film.", "A dull film."], answer=["good", "bad"])
+    data, _, answers, _ = read(tmp_path, records)
+    assert answers[:2] == [" good", " bad"]
+    assert "'answer' has 2 values" in data.source
+
+
 @pytest.mark.parametrize("missing", ["", "n/a", "N/A", "nan", None, "?"])
 def test_rows_without_a_label_are_left_out_and_counted(tmp_path, missing):
     records = [{"text": f"word {i}", "label": i % 2} for i in range(12)]
