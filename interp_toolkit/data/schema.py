@@ -306,15 +306,14 @@ class _Decision:
                     raise self._refuse("may be the prompt", several, options)
                 self.taken.add(varied[0].name)
                 return varied[0].name
+        if wordy and len(wordy[0].name.split()) > _MOST_WORDS:
+            raise InputError(
+                f"{self.table.path}: its first line looks like a row ({wordy[0].name!r}), not a "
+                "header; put a line of names before it, such as text,label"
+            )
         if len(wordy) == 1:
-            name = wordy[0].name
-            if len(name.split()) > _MOST_WORDS:
-                raise InputError(
-                    f"{self.table.path}: its first line looks like a row ({name!r}), not a header; "
-                    "put a line of names before it, such as text,label"
-                )
-            self.taken.add(name)
-            return name
+            self.taken.add(wordy[0].name)
+            return wordy[0].name
         several = [column.name for column in wordy]
         if several:
             options = [f"--prompt-column {name}" for name in several]

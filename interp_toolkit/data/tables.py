@@ -115,8 +115,7 @@ def data_of_table(
             position = None
             notes.append(f"{plan.position!r} is not read: outside {outside:,} of the prompts")
     group = None if plan.group is None else _group_names(table, plan.group)
-    out = left.numbers
-    used = [i for i in range(len(table)) if table.number(i) not in out]
+    used = [i for i in range(len(table)) if table.number(i) not in left.numbers]
     if not used or 2 * len(used) < n_rows:
         raise InputError(f"{left.first} ({len(left.numbers)} of {n_rows} prompts do not fit)")
 
@@ -170,12 +169,8 @@ class _Left:
 
     def __init__(self, table: PromptTable):
         self.path = table.path
+        self.numbers: set[int] = set()  # of the rows in the file
         self.reasons: dict[str, dict[int, str]] = {}
-
-    @property
-    def numbers(self) -> set[int]:
-        """The rows' numbers in the file."""
-        return {number for rows in self.reasons.values() for number in rows}
 
     @property
     def first(self) -> str:
@@ -184,8 +179,10 @@ class _Left:
 
     def add(self, kind: str, table: PromptTable, row: int, reason: str) -> None:
         """Leave out a row; the first reason counts."""
-        if table.number(row) not in self.numbers:
-            self.reasons.setdefault(kind, {})[table.number(row)] = reason
+        number = table.number(row)
+        if number not in self.numbers:
+            self.numbers.add(number)
+            self.reasons.setdefault(kind, {})[number] = reason
 
     def notes(self, n_rows: int) -> list[str]:
         """One note for each kind of problem, with the count and the first row."""
@@ -209,29 +206,28 @@ class _Left:
             equal = np.any(answers == wrong, axis=1)
         compared = range(len(rows)) if corrupted is not None else np.flatnonzero(equal).tolist()
         for number in compared:
-            at, named = slice(number, number + 1), partial(_same, table.row(number))
+            at = slice(number, number + 1)
             try:
                 if corrupted is not None:
-                    check_corrupted([rows[number]], corrupted[at], named)
+                    check_corrupted([rows[number]], corrupted[at], partial(_name, table, number))
                 if equal[number]:
-                    check_wrong(answers[at], wrong[at], named)  # type: ignore[index]
+                    assert answers is not None
+                    assert wrong is not None
+                    check_wrong(answers[at], wrong[at], partial(_name, table, number))
             except InputError as error:
                 self.add("pair", table, number, str(error))
 
 
-def _same(name: str, number: int) -> str:
-    """The name, for any index; used for a row that is checked alone."""
-    return name
+def _name(table: PromptTable, row: int, index: int) -> str:
+    """The name of the row, for any index: of a row that is checked alone."""
+    return table.row(row)
 
 
 def _complete(table: PromptTable, plan: Plan, left: _Left) -> PromptTable:
     """The rows that have all cells; raises InputError where too many lack one."""
-    needed = {
-        role: plan.roles[role] for role in ("prompt", "position", "group") if role in plan.roles
-    }
-    columns = [*needed.values(), *(feature.column for feature in plan.features)]
-    answers = (plan.answer, plan.wrong, plan.corrupted, plan.answer_position)
-    for name in columns:
+    needed = [plan.prompt, plan.position, plan.group, *(f.column for f in plan.features)]
+    answers = [plan.answer, plan.wrong, plan.corrupted, plan.answer_position]
+    for name in (name for name in needed if name is not None):
         column = table.columns[name]
         if not column.counts["missing"]:
             continue

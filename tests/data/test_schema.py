@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from layouts import WordTokenizer, save
 
 from interp_toolkit import InputError
-from interp_toolkit.data import read_data
+from interp_toolkit.data import data_from_arrays, read_data
 from interp_toolkit.data.files import check_header, preview
 
 
@@ -351,6 +351,22 @@ def test_features_that_tell_little_are_reported(tmp_path):
     for name in ("'long'", "'same'", "'rare'"):
         assert sum(name in note for note in notes) == 1
     assert set(data.reading) > {note.rstrip(")") for note in notes if "'long'" in note}
+
+
+def test_positions_that_fit_few_prompts_are_no_positions(tmp_path):
+    records = rows(6, text=["a b c", "d e f"], position=[50, 70, 1])
+    data, *_ = read(tmp_path, records)
+    assert data.positions is None
+    assert "'position' is not read" in data.source
+    records = rows(6, text=["a b c", "d e f"], position=[0, 1, 2])
+    assert read(tmp_path, records)[0].positions.tolist() == [0, 1, 2] * 2
+
+
+def test_features_of_arrays_that_tell_little_are_reported_too():
+    arrays = {"tokens": [[1, 2]] * 4, "features": {"same": [True] * 4, "half": [True, False] * 2}}
+    reading = data_from_arrays(arrays).reading
+    assert len(reading) == 1
+    assert "'same'" in reading[0]
 
 
 def test_what_is_read_is_shown_as_the_model_sees_it(tmp_path):
