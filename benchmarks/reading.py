@@ -2,7 +2,7 @@
 
 The file has a prompt, an answer, two labels and a number that is not read. *Reading* is
 `read_data`, *tokenizer* the time inside the tokenizer during it, *pandas* `pandas.read_csv` of the
-same file, and *pandas' lists* the same with its columns as lists of texts, as the reader needs them.
+same file, and *pandas' lists* the same with columns as lists of texts, as the reader needs them.
 With `--before FOLDER`, the reader of another checkout runs in turns with this one.
 
 Run: python benchmarks/reading.py [--rows 100000] [--turns 5] [--before FOLDER] [--json FILE]

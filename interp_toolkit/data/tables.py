@@ -372,11 +372,11 @@ def _firsts(
         if not column:
             firsts.append(None)
             continue
-        for row, tokens in enumerate(column):
-            if not tokens:
-                reason = f"{table.cell(row, str(name))} has no tokens of this model"
-                left.add("answer", table, row, reason)
-        several += sum(len(tokens) > 1 for tokens in column)
+        lengths = list(map(len, column))
+        several += sum(length > 1 for length in lengths)
+        for row in (row for row, length in enumerate(lengths) if not length):
+            reason = f"{table.cell(row, str(name))} has no tokens of this model"
+            left.add("answer", table, row, reason)
         firsts.append(np.array([[tokens[0] if tokens else 0] for tokens in column], dtype=np.int64))
     if several:
         notes.append(f"{several:,} answers of several tokens count by their first")

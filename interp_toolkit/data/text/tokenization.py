@@ -89,6 +89,8 @@ def added_behind(tokenizer: Tokenizer, text: str) -> int:
 
 def _ids(encoded: Any) -> list[Any]:
     """The ids in a tokenizer's result: a list, an array, a batch of one, or a mapping of these."""
+    if type(encoded) is list and encoded and type(encoded[0]) is int:
+        return encoded
     ids = encoded["input_ids"] if isinstance(encoded, Mapping) else encoded
     if not isinstance(ids, Iterable):
         raise InputError(f"the tokenizer returned {a_kind(ids)}: it must return a list of ids")
