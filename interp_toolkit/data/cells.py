@@ -34,6 +34,7 @@ NO_ANSWER = frozenset(
 _NUMBER = re.compile(r"[-+]?(\d[\d_,]*\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _NO_COMMA = re.compile(r"""['"]\s+['"]""")  # between the texts of a NumPy array
 _LONG = 24  # characters; no number or boolean has more
+_MOSTLY = 3 / 4  # of a column's cells, from which other numbers among 0 and 1 are mistakes
 _SAMPLE = 200  # cells from which the length of a text is judged
 _WORDS = 3  # median number of words in a column of prompts without a name of prompts
 
@@ -150,7 +151,7 @@ class Column:
         if kinds <= set(LOGICAL):
             return "boolean"
         if kinds <= {"bit", "number"}:
-            return "number"
+            return "damaged" if counts["bit"] > _MOSTLY * self.n_present else "number"
         if 2 * sum(counts.get(kind, 0) for kind in LOGICAL) > self.n_present:
             return "damaged"
         if kinds <= {"text", "number", *LOGICAL}:
@@ -163,6 +164,11 @@ class Column:
         """The different values, as text."""
         present = (v for v in self.values if v is not None and v != "" and v == v)
         return frozenset(map(str, present))
+
+    @cached_property
+    def present_texts(self) -> list[str]:
+        """The different values that are not missing, as text, in order."""
+        return sorted(value for value in self.distinct if _kind_of_text(value) != "missing")
 
     @cached_property
     def is_wordy(self) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from interp_toolkit.data.cells import LOGICAL, Column, PromptTable, kind_of
+from interp_toolkit.data.cells import LOGICAL, Column, PromptTable
 from interp_toolkit.data.published import plain_name, recognized
 from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.files import read_yaml
@@ -203,9 +203,10 @@ class _Decision:
         explicit = [schema.prompt_column, schema.answer_column, schema.wrong_column]
         explicit += [schema.corrupted_column, schema.group_column]
         self.taken: set[str | None] = {name for name in explicit if name is not None}
-        for name in explicit:
-            if name is not None:
-                self._check(name)
+        for name in self.taken:
+            self._check(str(name))
+            if explicit.count(name) > 1:
+                raise InputError(f"{table.path}: column {name!r} is given for two roles; give two")
         self.features = [self._feature(name) for name in chosen or ()]
         if schema.feature_column is not None or chosen:
             self.taken |= {feature.column for feature in self.features}
@@ -469,7 +470,7 @@ class _Decision:
         column_of = self.table.columns[name]
         if column_of.kind in (*LOGICAL, "damaged", "empty"):
             return Feature(name, name)
-        values = sorted(value for value in column_of.distinct if kind_of(value) != "missing")
+        values = column_of.present_texts
         if len(values) != 2:
             raise InputError(
                 f"{self.table.path}: {name!r} has {len(values)} values, and a feature has two: "

@@ -225,7 +225,9 @@ def _name(table: PromptTable, row: int, index: int) -> str:
 
 def _complete(table: PromptTable, plan: Plan, left: _Left) -> PromptTable:
     """The rows that have all cells; raises InputError where too many lack one."""
-    needed = [plan.prompt, plan.position, plan.group, *(f.column for f in plan.features)]
+    marks = {f.column for f in plan.features if len(table.columns[f.column].present_texts) == 1}
+    labels = [f.column for f in plan.features if f.true is None or f.column not in marks]
+    needed = [plan.prompt, plan.position, plan.group, *labels]
     answers = [plan.answer, plan.wrong, plan.corrupted, plan.answer_position]
     for name in (name for name in needed if name is not None):
         column = table.columns[name]

@@ -114,6 +114,12 @@ def test_of_two_values_the_true_one_is_reported(tmp_path, values, true):
         read(tmp_path, rows(6, text=["a b"], kind=["a", "b", "c"]), feature_names=["kind"])
 
 
+def test_a_mark_is_true_and_an_empty_cell_beside_it_false(tmp_path):
+    records = rows(8, text=["a b", "c"], checked=["x", ""])
+    data, *_ = read(tmp_path, records, ".csv", feature_names=["checked=x"])
+    assert data.features[:, 0].tolist() == [True, False] * 4
+
+
 @pytest.mark.parametrize("name", ["answer", "correct_answer"])
 def test_booleans_under_the_name_of_answers_are_asked_about(tmp_path, name):
     for values in ((True, False), ("true", "False"), (1, 0)):
@@ -179,6 +185,7 @@ def test_semicolons_stay_in_answers(tmp_path, answer, names):
         (("true", "false", "n/a"), 3),
         (("yes", "no", "yes", "maybe"), 4),
         (("1", "0", "1", "0", "1", "2.5x"), 6),
+        (("1", "0", "1", "0", "1", "9"), 6),
     ],
 )
 def test_a_bad_label_is_named_by_row_column_and_text(tmp_path, cells, row):
@@ -281,6 +288,7 @@ def test_the_user_overrules_every_column(tmp_path, ending):
         {"feature_column": ["f=z"]},
         {"answer_ids": "yes"},
         {"prompt_column": 3},
+        {"prompt_column": "a", "answer_column": "a"},
         ["a"],
     ],
 )
