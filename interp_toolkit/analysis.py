@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from interp_toolkit.data import FeatureData, data_from_arrays, read_data
 from interp_toolkit.data.text.tokenization import data_from_texts
+from interp_toolkit.errors import InputError
 from interp_toolkit.files import read_npz
 from interp_toolkit.finding import shown_early
 from interp_toolkit.models.loading.loader import load
@@ -98,7 +99,8 @@ def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Resul
         options: the options of the analysis, as `interp show NAME` lists them. In addition:
             `progress`, a function called with a description of each step, and `early`, a function
             called with the finding of a first stage (such as attention, before knockouts) if the
-            rest takes long. With `features`, the feature columns of `data` are not read.
+            rest takes long, and `schema`, the columns of a file as `read_data` takes them. With
+            `features`, the feature columns of `data` are not read.
 
     Raises:
         InputError: an unknown name or option, or input that the analysis cannot use.
@@ -113,13 +115,14 @@ def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Resul
     analysis = find("probes", name)
     progress = options.pop("progress", None) or (lambda step: None)
     early = options.pop("early", None) or (lambda finding: None)
+    schema = options.pop("schema", None)
     chosen = read_options(analysis.options, options, name)
     columns = () if reads_features(chosen) else None
     if (arrays := rows_of_numbers(data)) is not None:
         model, data = on_rows(model, arrays, columns)
     with preserve_state(model), shown_early(early):
         model = load(model)
-        return run(analysis, model, as_data(data, model, columns), chosen, progress)
+        return run(analysis, model, as_data(data, model, columns, schema), chosen, progress)
 
 
 def rows_of_numbers(data: Any) -> Mapping[str, Any] | None:
@@ -140,7 +143,7 @@ def on_rows(
     columns: Sequence[str] | None = None,
     act_fn: str | None = None,
 ) -> tuple[Any, FeatureData]:
-    """A plain MLP and its rows of numbers, as a model and its prompts (see `models.loading.plain_mlp`).
+    """A plain MLP and its rows, as a model and its prompts (see `models.loading.plain_mlp`).
 
     Args:
         mlp: a module with one hidden layer, its state dict, or the file of one.
@@ -187,16 +190,21 @@ def fitting(model: Any, data: FeatureData | None) -> tuple[dict[str, Analysis], 
     return fit, unfit
 
 
-def as_data(data: Any, model: Any, columns: Sequence[str] | None = None) -> FeatureData | None:
+def as_data(
+    data: Any, model: Any, columns: Sequence[str] | None = None, schema: Any = None
+) -> FeatureData | None:
     """Convert data to `FeatureData`; paths and texts are read with the model's tokenizer.
 
     `columns` selects the features of a file or of arrays, in this order; None: all; empty: none.
+    `schema`: as `read_data` takes it, for paths.
     """
+    if schema is not None and not isinstance(data, str | Path):
+        raise InputError("schema names the columns of a file: give the path of one as data")
     if data is None or isinstance(data, FeatureData):
         return data
     if isinstance(data, str | Path):
         tokenizer, d_vocab = getattr(model, "tokenizer", None), model.cfg.d_vocab
-        read = read_data(data, tokenizer=tokenizer, d_vocab=d_vocab, feature_names=columns)
+        read = read_data(data, tokenizer, d_vocab, columns, schema)
         return read.within_context(int(getattr(model.cfg, "n_ctx", read.lengths.max())))
     if isinstance(data, list | tuple) and data and all(isinstance(text, str) for text in data):
         texts = data_from_texts(data, getattr(model, "tokenizer", None))

@@ -313,6 +313,10 @@ def analysis(
         model: Any, data: FeatureData | None, chosen: Chosen, progress: Callable[[str], None]
     ) -> FindingT:
         finding = analyze(Run(model, data, chosen, progress, name))
+        if data is not None and data.reading:
+            described = {**finding.provenance.data, "reading": list(data.reading)}
+            about = dataclasses.replace(finding.provenance, data=described)
+            finding = dataclasses.replace(finding, provenance=about)
         return dataclasses.replace(finding, probe=name)
 
     return Analysis(name, summary, options, run, unfit, source, graph_formats)

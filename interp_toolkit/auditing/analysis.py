@@ -184,7 +184,8 @@ def _parts(claim: BaseClaim, context: AuditContext) -> list[Part]:
 def _described(context: AuditContext) -> dict[str, Any]:
     if context.data is not None:
         rows = {"source": context.data.source, "rows": len(context.data)}
-        return {**rows, "sha256": context.data.digest()}
+        reading = {"reading": list(context.data.reading)} if context.data.reading else {}
+        return {**rows, "sha256": context.data.digest(), **reading}
     prompts = context.cached_prompts
     if prompts is None:
         return {"source": "none: weights and sampled prompts"}

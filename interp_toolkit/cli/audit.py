@@ -164,6 +164,7 @@ def audit(
         chosen = test.seed if before is None else before.seed
         data = prompts.read(
             live,
+            columns=prompts.column or None,
             seed=chosen or 0,
             memory=test.memory,
             say=say,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -12,7 +12,8 @@ import typer
 
 from interp_toolkit.cli import options
 from interp_toolkit.cli.flags import ModelFlags
-from interp_toolkit.errors import InputError, printable, suggestion
+from interp_toolkit.cli.prompts import ColumnFlags
+from interp_toolkit.errors import InputError, first_line, printable, suggestion
 from interp_toolkit.registry import GROUPS, Group
 
 
@@ -49,15 +50,34 @@ class InfoFlags(ModelFlags):
 
 
 def info(
-    model: Annotated[str, typer.Argument(help="A model, as for interp analyze.")],
+    model: Annotated[str, typer.Argument(help="A model, as for interp analyze, or a data file.")],
     loading: InfoFlags,
+    columns: ColumnFlags,
+    tokenizer: Annotated[
+        str | None,
+        options.flag(
+            "The model whose tokens a data file is shown in, or a tokenizer.json.",
+            "--tokenizer",
+            "--model",
+            metavar="MODEL",
+        ),
+    ] = None,
     debug: options.Debug = False,
 ) -> None:
     """Describe a checkpoint: shape, task, and assumptions made while loading it.
 
     For a checkpoint that leaves settings open: the settings that it has, and those to give.
+    For a data file: its columns, the role of each, three rows as the model will see them, what is
+    left out, and what is ambiguous.
     """
     how = loading.load_options()
+    from interp_toolkit.data.files import is_data
+
+    if is_data(model):
+        _print_data(model, columns, tokenizer, how)
+        return
+    if tokenizer is not None or columns.is_used:
+        raise InputError(f"{model}: the options of columns and --tokenizer are for data files")
     from interp_toolkit.cli.outputs import progress
     from interp_toolkit.models.about.info import describe
     from interp_toolkit.models.loading.loader import load
@@ -78,6 +98,48 @@ def info(
         )
     else:
         _print_rows(vars(describe(loaded)))
+
+
+def _print_data(
+    path: str, columns: ColumnFlags, tokenizer: str | None, how: Mapping[str, Any]
+) -> None:
+    """Print the columns of a data file and how they are read; raises InputError where it is not."""
+    from interp_toolkit.data.files import preview, read_table
+    from interp_toolkit.data.preview import columns_of
+
+    schema = columns.columns()
+    table = read_table(path)
+    if table is not None:
+        _print_lines(f"{path}: {len(table):,} rows", columns_of(table))
+    tokens, d_vocab = (None, None) if tokenizer is None else _tokenizer(tokenizer, how)
+    _print_lines("read as", preview(path, tokens, d_vocab, columns.column or None, schema))
+
+
+def _tokenizer(name: str, how: Mapping[str, Any]) -> tuple[Any, int | None]:
+    """The tokenizer of a model or file, and the vocabulary's size where there is a model."""
+    from pathlib import Path
+
+    if Path(name).name == "tokenizer.json" and Path(name).is_file():
+        from transformers import PreTrainedTokenizerFast
+
+        try:
+            return PreTrainedTokenizerFast(tokenizer_file=name), None
+        except Exception as error:  # the library's own types
+            raise InputError(f"{name}: not a tokenizer ({first_line(error)})") from error
+    from interp_toolkit.models.loading.loader import load
+
+    loaded = load(name, **how)
+    return getattr(loaded, "tokenizer", None), loaded.cfg.d_vocab
+
+
+def _print_lines(heading: str, lines: Sequence[str]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    console.print(Text(heading, style="bold"))
+    for line in lines:
+        console.print(Text(f"  {printable(line)}"), soft_wrap=True)
 
 
 def _setting(value: Any) -> Any:

@@ -6,6 +6,7 @@ run.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -19,13 +20,66 @@ from interp_toolkit.errors import InputError, printable
 
 if TYPE_CHECKING:
     from interp_toolkit.data import FeatureData
-
+    from interp_toolkit.data.schema import Schema
 
 TEXT_LENGTH = 128
+_NOT_OF_SCHEMA = ("column", "schema")  # options whose values are no field of a schema
+
+
+def _column(help: str, *names: str, metavar: str = "NAME") -> Any:
+    return options.flag(help, *names, metavar=metavar, rich_help_panel="Columns of --data")
 
 
 @dataclass(frozen=True)
-class TaskFlags:
+class ColumnFlags:
+    """The columns of a table of prompts; default: decided by their names and values."""
+
+    prompt_column: Annotated[str | None, _column("The prompts.")] = None
+    answer_column: Annotated[str | None, _column("What follows each prompt.")] = None
+    wrong_column: Annotated[str | None, _column("Wrong answers.")] = None
+    corrupted_column: Annotated[str | None, _column("Corrupted prompts.")] = None
+    column: Annotated[
+        list[str] | None,
+        _column("A feature, or NAME=VALUE; repeatable.", "--column", "--feature-column"),
+    ] = None
+    group_column: Annotated[str | None, _column("Groups that are not split.")] = None
+    answer_space: Annotated[
+        str | None, _column("A space before answers.", metavar="auto|add|keep")
+    ] = None
+    answer_ids: Annotated[
+        bool,
+        typer.Option(
+            "--answer-ids",
+            help="Numbers are token ids.",
+            rich_help_panel="Columns of --data",
+            show_default=False,
+        ),
+    ] = False
+    schema: Annotated[str | None, _column("A file of these options.", metavar="FILE.yaml")] = None
+
+    @property
+    def is_used(self) -> bool:
+        """Whether any of these options was given."""
+        return bool(self._used)
+
+    @property
+    def _used(self) -> list[str]:
+        fields = [field.name for field in dataclasses.fields(ColumnFlags)]
+        return [name for name in fields if getattr(self, name) not in (None, [], False)]
+
+    def columns(self) -> Schema:
+        """The choices in --schema, and those of the options, which take precedence.
+
+        The features are left to `column`. Raises InputError for a file that cannot be read.
+        """
+        from interp_toolkit.data.schema import as_schema
+
+        named = {name: getattr(self, name) for name in self._used if name not in _NOT_OF_SCHEMA}
+        return as_schema(self.schema, named)
+
+
+@dataclass(frozen=True)
+class TaskFlags(ColumnFlags):
     """Prompts with answers: from a file, or of a named task."""
 
     data: Annotated[
@@ -54,16 +108,13 @@ class TaskFlags:
         """Sources of prompts, by flag."""
         return {"--data": self.data, "--task": self.task}
 
-    @property
-    def _columns(self) -> Sequence[str] | None:
-        """Names of the features of --data."""
-        return None
-
     def check(self) -> None:
         """Raise InputError for two sources, or an option of a source that is missing."""
         sources = [flag for flag, value in self.sources.items() if value]
         if len(sources) > 1:
             raise InputError(f"{' and '.join(sources)} both define the prompts; give one")
+        if self._used and self.data is None:
+            raise InputError(f"--{self._used[0].replace('_', '-')} needs --data")
         if self.task_rows is not None and self.task is None:
             raise InputError("--task-rows needs --task")
         for flag in ("--data", "--text"):
@@ -73,7 +124,7 @@ class TaskFlags:
         if self.data is not None:
             from interp_toolkit.data.files import check_header
 
-            check_header(self.data, self._columns)  # fail before the model is loaded
+            check_header(self.data, self.column, self.columns())  # fail before the model is loaded
         if self.task is not None:
             from interp_toolkit.registry import find
 
@@ -104,8 +155,12 @@ class TaskFlags:
         """
         if self.task is None:
             data = self._read_source(model, columns)
-            if data is not None and self.data not in (None, data.source) and not quiet:
-                print(printable(data.source), file=sys.stderr)  # includes what was left out
+            if data is not None and self.data is not None and not quiet:
+                if data.source != self.data:
+                    print(printable(data.source), file=sys.stderr)  # includes what was left out
+                for line in data.reading:
+                    if line not in data.source:
+                        print(f"  {printable(line)}", file=sys.stderr)
             return data
         from interp_toolkit.circuits.metrics.prompts import prompts_from_data
         from interp_toolkit.circuits.metrics.task_check import task_performance
@@ -122,20 +177,14 @@ class TaskFlags:
     def _read_source(self, model: Any, columns: Sequence[str] | None) -> FeatureData | None:
         from interp_toolkit import analysis
 
-        return analysis.as_data(self.data, model, columns)
+        schema = None if self.data is None else self.columns()
+        return analysis.as_data(self.data, model, columns, schema)
 
 
 @dataclass(frozen=True)
 class PromptFlags(TaskFlags):
     """Prompts from any source."""
 
-    column: Annotated[
-        list[str] | None,
-        options.flag(
-            "A feature column of --data; repeat it in the function's order; default: all.",
-            metavar="NAME",
-        ),
-    ] = None
     prompt: Annotated[
         list[str] | None,
         options.flag(
@@ -168,14 +217,8 @@ class PromptFlags(TaskFlags):
             "--task": self.task,
         }
 
-    @property
-    def _columns(self) -> Sequence[str] | None:
-        return self.column
-
     def check(self) -> None:
         """Raise InputError for two sources, or an option of a source that is missing."""
-        if self.column and self.data is None:
-            raise InputError("--column needs --data")
         if self.text_length is not None and self.text is None:
             raise InputError("--text-length needs --text")
         super().check()

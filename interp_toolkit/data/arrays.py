@@ -9,6 +9,7 @@ differ in length, and features may be a mapping from names to columns, such as a
 
 from __future__ import annotations
 
+import dataclasses
 import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from interp_toolkit.data.cells import PromptTable
 from interp_toolkit.data.features import FeatureData
+from interp_toolkit.data.preview import feature_notes
 from interp_toolkit.data.tables import choose, integers, matrix
 from interp_toolkit.errors import InputError, one_line, suggestion
 
@@ -59,7 +62,8 @@ def data_from_arrays(source: Any, feature_names: Sequence[str] | None = None) ->
         for name, value in arrays.items()
         if value is not None
     }
-    return data_of_arrays("data", read, feature_names)
+    data = data_of_arrays("data", read, feature_names)
+    return dataclasses.replace(data, reading=tuple(feature_notes(data)))
 
 
 def data_of_arrays(
@@ -89,9 +93,9 @@ def data_of_arrays(
         position = np.full(len(tokens), position)
     return FeatureData(
         _cut(path, tokens, arrays.get("lengths")),
-        matrix(path, chosen, columns, len(tokens), "row index", 0),
+        matrix(path, chosen, columns, len(tokens)),
         tuple(chosen),
-        None if position is None else integers(path, "position", position, "row index", 0),
+        None if position is None else integers(_column(path, "position", position), "position"),
         _groups(path, arrays.get("group")),
         str(path),
         _ids(path, arrays, "answers"),
@@ -99,6 +103,10 @@ def data_of_arrays(
         _ids(path, arrays, "wrong"),
         _corrupted(path, tokens, arrays),
     )
+
+
+def _column(path: str | Path, name: str, values: np.ndarray) -> PromptTable:
+    return PromptTable.of(path, {name: values.tolist()}, "row index", 0)
 
 
 def _ids(path: str | Path, arrays: Mapping[str, Any], name: str) -> np.ndarray | None:

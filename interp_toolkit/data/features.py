@@ -87,6 +87,8 @@ class FeatureData(ShortRepr):
         corrupted: a counterpart of each row, of the same length, that differs in the information
             that determines the answer; converted like `tokens`; None: no counterparts.
         source: where the data comes from, as a phrase.
+        reading: how a file was read, line by line: the column of each role, what was left out, and
+            three rows as the model sees them.
 
     Raises InputError if the parts do not fit together.
 
@@ -108,6 +110,7 @@ class FeatureData(ShortRepr):
     answer_positions: Int[np.ndarray, "..."] | None = None
     wrong: Int[np.ndarray, "..."] | None = None
     corrupted: Sequence[Any] | np.ndarray | None = None
+    reading: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         rows = self._rows("tokens", self.tokens, "")
@@ -178,7 +181,10 @@ class FeatureData(ShortRepr):
         left = (
             f"{len(self) - len(short)} of {len(self)} prompts left out: longer than {n_ctx} tokens"
         )
-        return dataclasses.replace(self.at(short), source=f"{self.source} ({left})")
+        reading = (*self.reading, left) if self.reading else ()
+        return dataclasses.replace(
+            self.at(short), source=f"{self.source} ({left})", reading=reading
+        )
 
     def column(self, name: str) -> Bool[np.ndarray, " n"]:
         """One feature by name. Raises InputError when there is none of that name."""
@@ -212,6 +218,8 @@ class FeatureData(ShortRepr):
             raise InputError(
                 f"{self.source}: {name} must be rows of token ids, not {a_kind(value)}"
             ) from None
+        if rows and all(_is_plain(row) for row in rows) and np.concatenate(rows).min() >= 0:
+            return tuple(rows)
         return tuple(_row(row, f"{self._named(number)}{of}") for number, row in enumerate(rows))
 
     def _settle_integers(self, name: str) -> None:
@@ -328,6 +336,10 @@ class FeatureData(ShortRepr):
                 f"which has {lengths[row]} tokens"
             )
         return np.where(positions < 0, positions + lengths, positions).astype(np.int64)
+
+
+def _is_plain(row: Any) -> bool:
+    return type(row) is np.ndarray and row.dtype == np.int64 and row.ndim == 1 and len(row) > 0
 
 
 def _row(row: np.ndarray | Iterable[int], where: str) -> np.ndarray:

@@ -1,49 +1,54 @@
-"""Data files: `.npz`, `.parquet`, `.jsonl`, `.json`, `.csv`, `.tsv` and `.txt`, read as data only.
+"""Data files: `.npz`, `.parquet`, `.arrow`, `.jsonl`, `.json`, `.csv`, `.tsv` and `.txt`, as data.
 
 - `.npz`: arrays `tokens` [n pos] integers (`lengths` [n] if rows are padded at their ends), and
   optionally `features` [n k], `names` [k], `position` [n] or one number, `group` [n], `answers`
   [n m], `answer_positions` [n m] or [m], `wrong` [n m] and `corrupted` [n pos]; booleans [n] under
   any other name are a feature.
-- `.parquet`, `.jsonl`, `.json` (a list of records, or a record of lists), `.csv` and `.tsv` (with
-  a header; ids as `[5, 7, 9]`): columns `tokens` (lists of ids) or `text` (needs a tokenizer),
-  or `clean` for either, and optionally `position`, `group`, `answer` (an id, a list of them,
-  or text), `answer_position`, `wrong` (as `answer`) and `corrupted` (text or ids). Every other
-  column is a feature, unless `feature_names` selects the features or the column holds words.
-  `tables` lists the names of known data sets.
+- Tables: `.parquet`, `.arrow`, `.jsonl`, `.json` (a list of records, a record of lists, or one of
+  these inside a record), `.csv` and `.tsv` (with a header), text files also with `.gz`, `.bz2` or
+  `.zst` behind, and folders of parquet shards or of `datasets`' `save_to_disk`. `schema` decides
+  what a column is, from names and values or as the user says: `tokens` (lists of ids) or `text`
+  (needs a tokenizer), or `clean` for either, and optionally `position`, `group`, `answer`,
+  `answer_position`, `wrong` (as `answer`) and `corrupted` (as the prompt); other booleans are
+  features. `published` has the data sets with rules of their own.
 - `.txt`: one prompt per line, without features and answers.
 
-Features are booleans, or the integers 0 and 1. Answers are token ids that the logits should
-predict, at the end of the row or at `answer_position`; `wrong` ones are those that they should not
-(`features` describes corrupted rows). The tokenizer's tokens around every text (BOS) are added to
-prompts in words but not to answers; of an answer of several tokens the first counts. Pairs that do
-not fit are left out, unless they are more than half; `source` reports all of it. Any other problem
-is one InputError that names the file and the row.
+Features are booleans, or 0 and 1. Answers are tokens that the logits should predict, at the end of
+the row or at `answer_position`; `wrong` ones are those that they should not (`features` describes
+corrupted rows). Of an answer of several tokens the first counts. `source` and `reading` report what
+was decided and left out. Any other problem is one InputError that names the file and the row.
 """
 
 from __future__ import annotations
 
+import gc
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from interp_toolkit.data.arrays import data_of_arrays
-from interp_toolkit.data.features import EXAMPLE, EXAMPLE_OF_IDS, FeatureData
-from interp_toolkit.data.tables import as_read, cell_values, check_columns, data_of_columns
+from interp_toolkit.data.cells import PromptTable
+from interp_toolkit.data.features import FeatureData
+from interp_toolkit.data.preview import described
+from interp_toolkit.data.schema import Schema, as_schema, plan_of
+from interp_toolkit.data.tables import data_of_table, untokenized
 from interp_toolkit.data.text.tokenization import (
     Tokenizer,
     check_tokenizer,
     data_from_texts,
     read_text,
 )
-from interp_toolkit.errors import PATH, InputError, first_line, takes
-from interp_toolkit.files import check_claim, read_npz
+from interp_toolkit.errors import PATH, InputError, first_line, some_of, takes
+from interp_toolkit.files import check_claim, most_text, read_npz
 
 VALUE = 16  # bytes of a table's value as a Python object, before any copy
 ROWS_AT_ONCE = 1024  # of a table
-_RECORDS = ("prompts", "data", "examples")  # keys under which a record may hold the records
-_PAIRS = ("clean", "corrupted", "wrong", "answer")
+_RECORDS = ("prompts", "data", "examples", "pairs")  # keys of a record that may hold the records
+_PACKED = (".gz", ".bz2", ".zst")
+_CHUNK = 2**20
 
 
 @takes(path=PATH, tokenizer=check_tokenizer)
@@ -52,16 +57,19 @@ def read_data(
     tokenizer: Tokenizer | None = None,
     d_vocab: int | None = None,
     feature_names: Sequence[str] | None = None,
+    schema: Schema | Mapping[str, Any] | str | Path | None = None,
 ) -> FeatureData:
     """The prompts in a file, with their features and answers; `data.files` describes the formats.
 
     Args:
-        path: a `.npz`, `.parquet`, `.jsonl`, `.json`, `.csv`, `.tsv` or `.txt` file.
+        path: a file or folder of one of these formats.
         tokenizer: text -> token ids (a list, an array, or a mapping with `input_ids`); needed for
             files of text.
         d_vocab: the model's vocabulary size, to check token ids.
         feature_names: the features to read, in this order; None: all; empty: none, for features
             from another source.
+        schema: the columns of a table as the user names them (`prompt_column`, `answer_space`, ...;
+            see `Schema`), or a YAML file of these; None: decided by names and values.
 
     Raises:
         InputError: any problem with the file.
@@ -73,27 +81,109 @@ def read_data(
         >>> data.names, data.features.tolist()
         (('a', 'b'), [[True, False]])
     """
-    path = _checked(Path(path))
-    data = _READERS[path.suffix.lower()](path, tokenizer, feature_names)
+    path, chosen = _checked(Path(path)), as_schema(schema)
+    read = _TABLES.get(_ending(path))
+    if read is not None:
+        with _without_collection():
+            data = data_of_table(read(path), tokenizer, chosen, feature_names)
+    else:
+        _check_no_columns(path, chosen)
+        data = _OTHERS[_ending(path)](path, tokenizer, feature_names)
     return data if d_vocab is None else data.check_vocabulary(d_vocab)
 
 
-def check_header(path: str | Path, feature_names: Sequence[str] | None = None) -> None:
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Pause the search for cycles, of which cells have none: it takes a third of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def check_header(
+    path: str | Path,
+    feature_names: Sequence[str] | None = None,
+    schema: Schema | Mapping[str, Any] | str | Path | None = None,
+) -> None:
     """Raise InputError if a file's columns cannot be read, before any model is loaded.
 
     Args:
         path: as `read_data` takes it.
         feature_names: features that the file must have; None: no requirement.
+        schema: as `read_data` takes it.
+    """
+    path, chosen = _checked(Path(path)), as_schema(schema)
+    read = _TABLES.get(_ending(path))
+    if read is None:
+        _check_no_columns(path, chosen)
+    elif _ending(path) not in (".parquet", ".arrow", ""):  # large ones are read once
+        plan_of(read(path), chosen, feature_names)
+
+
+def read_table(path: str | Path) -> PromptTable | None:
+    """The columns of a file as they are; None for files without columns.
+
+    Raises InputError as `read_data` does.
     """
     path = _checked(Path(path))
-    columns = _COLUMNS.get(path.suffix.lower())
-    if columns is not None:
-        check_columns(path, as_read(columns(path)[0])[0], feature_names)
+    read = _TABLES.get(_ending(path))
+    return None if read is None else read(path)
+
+
+def preview(
+    path: str | Path,
+    tokenizer: Tokenizer | None = None,
+    d_vocab: int | None = None,
+    feature_names: Sequence[str] | None = None,
+    schema: Schema | Mapping[str, Any] | str | Path | None = None,
+) -> Sequence[str]:
+    """What is read of a file, as `FeatureData.reading`; texts as they are without a tokenizer.
+
+    The arguments are those of `read_data`; raises InputError as it does.
+    """
+    table = read_table(path)
+    if tokenizer is None and table is not None:
+        return untokenized(table, as_schema(schema), feature_names)
+    data = read_data(path, tokenizer, d_vocab, feature_names, schema)
+    return data.reading or (data.source,)
+
+
+def is_data(path: str | Path) -> bool:
+    """Whether a path names a file of data by its ending, or a folder of tables."""
+    path = Path(path)
+    if path.is_dir():
+        is_model = (path / "config.json").is_file()
+        return not is_model and bool(_saved_by_datasets(path) or _shards(path))
+    return bool(_ending(path)) and _ending(path) in (*_TABLES, *_OTHERS)
+
+
+def _check_no_columns(path: Path, schema: Schema) -> None:
+    if schema.is_explicit:
+        raise InputError(f"{path}: options of columns are for tables, and this is another file")
+
+
+def _ending(path: Path) -> str:
+    """A file's ending without that of its compression; "" for a folder."""
+    if path.is_dir():
+        return ""
+    packed = path.suffix.lower() in _PACKED
+    return (path.with_suffix("") if packed else path).suffix.lower()
 
 
 def _checked(path: Path) -> Path:
-    if path.suffix.lower() not in _READERS:
-        raise InputError(f"{path}: unknown kind of data file; give {', '.join(_READERS)}")
+    if path.is_dir():
+        if is_data(path):
+            return path
+        raise InputError(
+            f"{path}: this is a folder without .parquet or .arrow files; name a file of data"
+        )
+    if _ending(path) not in (*_TABLES, *_OTHERS) or not _ending(path):
+        endings = ", ".join(ending for ending in (*_OTHERS, *_TABLES) if ending)
+        raise InputError(f"{path}: unknown kind of data file; give {endings}")
     if not path.is_file():
         raise InputError(
             f"{path}: this is not a regular file"
@@ -108,25 +198,98 @@ def _checked(path: Path) -> Path:
 def _read_npz(
     path: Path, tokenizer: Tokenizer | None, feature_names: Sequence[str] | None
 ) -> FeatureData:
-    return data_of_arrays(path, read_npz(path), feature_names)
+    data = data_of_arrays(path, read_npz(path), feature_names)
+    return described(data, [], [], tokenizer, [f"row index {i}" for i in range(len(data))])
 
 
-def _read_parquet(
-    path: Path, tokenizer: Tokenizer | None, feature_names: Sequence[str] | None
-) -> FeatureData:
+def _parquet(path: Path) -> PromptTable:
     import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path) as file:
             table = _unpacked(file, path.stat().st_size)
-        columns = {name: table.column(name).to_pylist() for name in table.column_names}
     except Exception as error:  # pyarrow raises many types on a broken file
         raise InputError(
             f"{path}: this cannot be read as a parquet file ({first_line(error)})"
         ) from error
-    if len(columns) != len(table.column_names):
+    return _of_arrow(path, table)
+
+
+def _arrow(path: Path) -> PromptTable:
+    import pyarrow as pa
+
+    try:
+        with pa.memory_map(str(path)) as source:
+            try:
+                table = pa.ipc.open_stream(source).read_all()
+            except pa.ArrowInvalid:
+                source.seek(0)
+                table = pa.ipc.open_file(source).read_all()
+            return _of_arrow(path, table)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"{path}: this cannot be read as an arrow file ({first_line(error)})"
+        ) from error
+
+
+def _of_arrow(path: Path, table: Any) -> PromptTable:
+    names = table.column_names
+    if len(set(names)) != len(names):
         raise InputError(f"{path}: two columns have the same name")
-    return data_of_columns(path, columns, tokenizer, feature_names, "row index", 0)
+    columns = {name: table.column(name).to_pylist() for name in names}
+    return PromptTable.of(path, columns, "row index", 0)
+
+
+def _saved_by_datasets(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("state.json", "dataset_dict.json"))
+
+
+def _shards(folder: Path) -> list[Path]:
+    """The tables in a folder, in the order of their names."""
+    shards = sorted(folder.glob("*.parquet")) or sorted(folder.glob("*.arrow"))
+    return shards or sorted((folder / "data").glob("*.parquet"))
+
+
+def _folder(path: Path) -> PromptTable:
+    """A folder of `save_to_disk`, or of shards, as one table."""
+    if not _saved_by_datasets(path):
+        return _joined(path, _shards(path))
+    try:
+        from datasets import Dataset, load_from_disk
+    except ImportError as error:
+        raise InputError(f"{path} was written by datasets: pip install datasets") from error
+    try:
+        data = load_from_disk(str(path))
+        if not isinstance(data, Dataset):
+            if len(data) > 1:
+                first = next(iter(data))
+                raise InputError(
+                    f"{path} has the splits {some_of(list(data))}; name one, {path}/{first}"
+                )
+            data = next(iter(data.values()))
+        return _of_arrow(path, data.with_format("arrow")[:])
+    except InputError:
+        raise
+    except Exception as error:  # as many types as pyarrow's
+        raise InputError(
+            f"{path}: datasets cannot read this folder ({first_line(error)})"
+        ) from error
+
+
+def _joined(path: Path, shards: Sequence[Path]) -> PromptTable:
+    splits = {shard.name.partition("-")[0] for shard in shards}
+    if len(splits) > 1:
+        first = ", ".join(shard.name for shard in shards[:2])
+        raise InputError(f"{path} has several splits ({first}, ...); name one file")
+    tables = [_TABLES[shard.suffix](shard) for shard in shards]
+    for table in tables[1:]:
+        if list(table.columns) != list(tables[0].columns):
+            raise InputError(f"{table.path} has other columns ({table.names}) than its neighbors")
+    columns = {
+        name: [value for table in tables for value in table.columns[name].values]
+        for name in tables[0].columns
+    }
+    return PromptTable.of(path, columns, "row index", 0)
 
 
 def _unpacked(file: Any, size: int) -> Any:
@@ -145,40 +308,80 @@ def _unpacked(file: Any, size: int) -> Any:
     return Table.from_batches(batches, file.schema_arrow)
 
 
-def _read_table(
-    path: Path, tokenizer: Tokenizer | None, feature_names: Sequence[str] | None
-) -> FeatureData:
-    columns, unit, first = _COLUMNS[path.suffix.lower()](path)
-    return data_of_columns(path, columns, tokenizer, feature_names, unit, first)
+def _text_of(path: Path) -> str:
+    """The text of a file, unpacked if it is compressed."""
+    if path.suffix.lower() not in _PACKED:
+        return read_text(path)
+    import pyarrow as pa
+
+    most, text = most_text(), bytearray()
+    compression = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}[path.suffix.lower()]
+    try:
+        with pa.input_stream(str(path), compression=compression) as stream:
+            while chunk := stream.read(_CHUNK):
+                text += chunk
+                if len(text) > most:
+                    raise InputError(f"{path}: its content is larger than memory allows")
+        content = io.StringIO(text.decode("utf-8-sig"), newline=None).read()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: this is not UTF-8 text; save it as UTF-8") from error
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{path} cannot be unpacked ({first_line(error)})") from error
+    if not content.strip():
+        raise InputError(f"{path}: there is no text in it")
+    return content
 
 
-def _jsonl(path: Path) -> tuple[Mapping[str, Sequence[Any]], str, int]:
-    lines = read_text(path).split("\n")  # not splitlines(): a string may hold U+2028
+def _jsonl(path: Path) -> PromptTable:
+    lines = _text_of(path).split("\n")  # not splitlines(): a string may hold U+2028
     while not lines[-1].strip():
         lines.pop()
     records = [_record(path, number, line) for number, line in enumerate(lines, start=1)]
-    return _columns_of(path, records, "line"), "line", 1
+    return _of_records(path, records, "line")
 
 
-def _json(path: Path) -> tuple[Mapping[str, Sequence[Any]], str, int]:
-    text = read_text(path)
+def _json(path: Path) -> PromptTable:
+    text = _text_of(path)
     try:
         content = _parsed(path, text, "it is not JSON")
     except InputError:
         if not text.lstrip().startswith("{") or "}\n{" not in text.replace(" ", ""):
             raise
         return _jsonl(path)
-    if isinstance(content, dict):  # records inside a record, as in auto-circuit
-        inside = next((content[name] for name in _RECORDS if name in content), None)
-        content = inside if isinstance(inside, list) and _are_records(inside) else content
+    content, notes = _rows_inside(path, content)
     if isinstance(content, list) and content and _are_records(content):
-        return _columns_of(path, content, "record"), "record", 1
+        return _of_records(path, content, "record", notes)
     if not isinstance(content, dict) or not all(isinstance(v, list) for v in content.values()):
         raise InputError(
             f"{path}: give a list of objects (one per row) or an object of lists (one per column)"
         )
     _check_lengths(path, content)
-    return content, "record", 1
+    return PromptTable.of(path, content, "record", 1, notes)
+
+
+def _rows_inside(path: Path, content: Any) -> tuple[Any, tuple[str, ...]]:
+    """The rows in a record that holds them under a key or by their ids, and a note of it."""
+    if not isinstance(content, dict):
+        return content, ()
+    lists = [n for n, v in content.items() if isinstance(v, list) and v and _are_records(v)]
+    named = [name for name in _RECORDS if name in lists] if len(lists) > 1 else lists
+    if len(named) > 1 or (lists and not named):
+        raise InputError(
+            f"{path}: it holds {len(lists)} lists of records ({some_of(lists)}); save one alone"
+        )
+    if named:
+        return content[named[0]], (f"records under {named[0]!r}",)
+    values = list(content.values())
+    if values and all(isinstance(value, str) for value in values) and len(values) > 1:
+        return {"input": list(content), "output": values}, ("keys as input, values as output",)
+    if not values or not _are_records(values):
+        return content, ()
+    keys = list(values[0])
+    if all(key.isdigit() for key in keys):  # columns by row number, as pandas writes them
+        if any(list(value) != keys for value in values):
+            raise InputError(f"{path}: its columns have different rows")
+        return {name: list(value.values()) for name, value in content.items()}, ()
+    return values, (f"records under {len(values)} keys",)
 
 
 def _are_records(values: Sequence[Any]) -> bool:
@@ -195,41 +398,45 @@ def _check_lengths(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
             )
 
 
-def _separated(path: Path) -> tuple[Mapping[str, Sequence[Any]], str, int]:
+def _separated(path: Path) -> PromptTable:
     import csv
 
-    text = io.StringIO(read_text(path).removeprefix("\ufeff"), newline="")
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    text = io.StringIO(_text_of(path).removeprefix("\ufeff"), newline="")
+    delimiter = "\t" if _ending(path) == ".tsv" else ","
     try:
         header, *rows = list(csv.reader(text, delimiter=delimiter, strict=True))
     except (csv.Error, ValueError) as error:
         raise InputError(f"{path}: this cannot be read as a table ({first_line(error)})") from error
     rows = [row for row in rows if row]
     if len(set(header)) != len(header):
-        raise InputError(f"{path}: two columns have the same name")
-    for number, row in enumerate(rows, 1):
+        twice = next(name for name in header if header.count(name) > 1)
+        raise InputError(
+            f"{path}: two columns have the same name, {twice!r}; the first line must be a header"
+        )
+    uneven = set(map(len, rows)) - {len(header)}
+    for number, row in enumerate(rows if uneven else (), 1):
         if len(row) != len(header):
             raise InputError(
                 f"{path}: row {number} has {len(row)} cells, the header has {len(header)}"
             )
     if not rows:
         raise InputError(f"{path}: there are no rows below the header")
-    return cell_values(dict(zip(header, zip(*rows, strict=True), strict=True))), "row", 1
+    others = [mark for mark in ("\t", ";") if len(header) == 1 and mark in header[0]]
+    if others:
+        raise InputError(
+            f"{path}: its columns are separated by {others[0]!r}; separate them by commas, or by "
+            "tabs in a .tsv file"
+        )
+    return PromptTable.of(path, dict(zip(header, zip(*rows, strict=True), strict=True)))
 
 
-def _columns_of(path: Path, records: Sequence[Any], unit: str) -> dict[str, list[Any]]:
-    keys = list(records[0])
-    for number, record in enumerate(records, start=1):
-        for key in keys:
-            if key not in record:
-                shown = f"; a valid line: {_example(records[0])}" if key in _PAIRS else ""
-                raise InputError(f"{path}: {unit} {number} has no {key!r}{shown}")
-        for key in record:
-            if key not in records[0]:
-                raise InputError(
-                    f"{path}: {unit} {number} has {key!r}, which {unit} 1 does not have"
-                )
-    return {key: [record[key] for record in records] for key in keys}
+def _of_records(
+    path: Path, records: Sequence[Any], unit: str, notes: tuple[str, ...] = ()
+) -> PromptTable:
+    """Records as columns; a key that a record lacks is a missing value."""
+    keys = dict.fromkeys(key for record in records for key in record)
+    columns = {key: [record.get(key) for record in records] for key in keys}
+    return PromptTable.of(path, columns, unit, 1, notes)
 
 
 def _read_txt(
@@ -259,15 +466,13 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _example(record: Mapping[str, Any]) -> str:
-    """A valid line in the form of the given record: in words, or in ids."""
-    return EXAMPLE_OF_IDS if any(isinstance(v, list) for v in record.values()) else EXAMPLE
-
-
-_COLUMNS = {".jsonl": _jsonl, ".json": _json, ".csv": _separated, ".tsv": _separated}
-_READERS = {
-    ".npz": _read_npz,
-    ".parquet": _read_parquet,
-    **dict.fromkeys(_COLUMNS, _read_table),
-    ".txt": _read_txt,
+_TABLES: dict[str, Callable[[Path], PromptTable]] = {
+    ".parquet": _parquet,
+    ".arrow": _arrow,
+    ".jsonl": _jsonl,
+    ".json": _json,
+    ".csv": _separated,
+    ".tsv": _separated,
+    "": _folder,
 }
+_OTHERS: dict[str, Callable[..., FeatureData]] = {".npz": _read_npz, ".txt": _read_txt}

@@ -446,7 +446,7 @@ def test_help_shows_the_options_of_the_probes_named(call) -> None:
     code, plain, _ = call("analyze", "--help")
     assert code == 0
     assert "--level" not in plain
-    assert len(plain.splitlines()) < 70
+    assert len(plain.splitlines()) < 75
     code, out, _ = call("analyze", "--probe", "uand", "--help")
     assert code == 0
     for flag in ("--level", "--gate", "--most-features", "--seed"):

@@ -113,9 +113,9 @@ def test_every_format_gives_the_same_pairs(tmp_path, rows, at):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"corrupted": 7},
+        {"corrupted": ["a"]},
         {"clean": None},
-        {"wrong": None},
+        {"wrong": {"is": 1}},
     ],
 )
 def test_a_bad_pair_is_named_with_file_and_line(tmp_path, changes, texts):
@@ -155,13 +155,17 @@ def test_an_answer_of_several_tokens_counts_by_its_first_and_says_so(tmp_path, t
     texts(data.source)
 
 
-@pytest.mark.parametrize("missing", ["clean", "corrupted", "answer", "wrong"])
-def test_a_missing_key_is_named_with_a_valid_line(tmp_path, missing):
-    short = {key: value for key, value in SECOND.items() if key != missing}
-    path = write(tmp_path / "data.jsonl", [FIRST, short])
-    with pytest.raises(InputError) as caught:
-        read_data(path, tokenizer)
-    assert str(caught.value) == f"{path}: line 2 has no {missing!r}; a valid line: {EXAMPLE}"
+@pytest.mark.parametrize("missing", ["corrupted", "answer", "wrong"])
+@pytest.mark.parametrize("empty", [None, "", "absent"])
+def test_a_row_without_a_part_of_its_pair_is_left_out_and_counted(tmp_path, missing, empty):
+    short = {**SECOND, missing: empty}
+    if empty == "absent":
+        del short[missing]
+    data = read_data(write(tmp_path / "data.jsonl", [FIRST, short, SECOND]), tokenizer)
+    without = read_data(write(tmp_path / "fit.jsonl", [FIRST, SECOND]), tokenizer)
+    assert data.digest() == without.digest()
+    assert "1 of 3 prompts" in data.source
+    assert "line 2" in data.source
 
 
 @pytest.mark.parametrize("lone", ["corrupted", "wrong"])

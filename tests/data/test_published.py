@@ -87,6 +87,7 @@ PUBLISHED = {
     "TruthfulQA": {
         "Question": "Ann and met Bob. Bob thanked",
         "Best Answer": "Ann was thanked",
+        "Correct Answers": "Ann was; she was",
         "Incorrect Answers": "Bob was; nobody was",
     },
     "feature-circuits": {
@@ -122,7 +123,8 @@ def test_columns_of_published_data_sets_are_recognized(tmp_path, name):
     prompt, answer, wrong, source = only(tmp_path / "data.jsonl", [PUBLISHED[name]])
     text = "Ann and Bob met. Bob thanked" if name == "IOI" else "Ann and met Bob. Bob thanked"
     assert (prompt, answer, wrong) == (ids(text), ids("Ann"), ids("Bob"))
-    assert "as answer" in source
+    rules = ("IOI", "CounterFact", "BLiMP", "TruthfulQA", "MIB")
+    assert (f"read as {name}" in source) == (name in rules)
 
 
 @pytest.mark.parametrize(("choices", "key"), [(["Ann", "Bob"], 0), (["Bob", "Ann"], 1)])
@@ -173,13 +175,13 @@ def test_token_ids_of_right_and_wrong_answers_are_answers(tmp_path):
     )
     data = read_data(path, ids)
     assert (data.answers.tolist(), data.wrong.tolist()) == ([[47], [5]], [[26], [0]])
-    assert "read correct_idx (token ids) as answer" in data.source
+    assert "read as EAP-IG" in data.source
     assert [row.tolist() for row in data.corrupted] == [ids("a d c"), ids("b a d")]
 
 
 def test_a_number_beside_a_pair_that_may_be_a_year_is_no_answer(tmp_path):
     text = "clean,corrupted,correct_idx\nfrom 1752 to 17,from 1701 to 17,52\n"
-    with pytest.raises(InputError, match="row 1 has 'corrupted' and no 'answer'"):
+    with pytest.raises(InputError, match="--answer-column"):
         read_data(saved(tmp_path / "greater.csv", text), ids)
 
 
@@ -210,7 +212,6 @@ def test_a_feature_under_such_a_name_stays_a_feature(tmp_path):
         ("data.json", "[1, 2]"),
         ("data.json", '{"text": ["a"], "answer": []}'),
         ("data.json", "[{]"),
-        ("data.json", '[{"text": "a"}, {"body": "a"}]'),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_its_header(tmp_path, name, text, texts):

@@ -37,16 +37,47 @@ def check_tokenizer(tokenizer: Any) -> None:
 
 
 def whole_text(tokenizer: Tokenizer, text: str) -> list[Any]:
-    """The ids of a text with the tokens that the tokenizer adds around every text, such as BOS."""
-    return _ids(tokenizer(text))
+    """The ids of a text with the tokens that the tokenizer adds around every text, such as BOS.
+
+    A text that begins with BOS gets no second one.
+    """
+    return whole_texts(tokenizer, [text])[0]
 
 
 def bare_text(tokenizer: Tokenizer, text: str) -> list[Any]:
     """The ids of a text without the tokens that the tokenizer adds around every text."""
+    return bare_texts(tokenizer, [text])[0]
+
+
+def whole_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[Any]]:
+    """`whole_text` of each text, by one call where the tokenizer takes several."""
+    encoded = _several(tokenizer, texts)
+    return [
+        _with_one_bos(tokenizer, text, ids) if len(ids) > 1 and ids[0] == ids[1] else ids
+        for text, ids in zip(texts, encoded, strict=True)
+    ]
+
+
+def bare_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[Any]]:
+    """`bare_text` of each text, by one call where the tokenizer takes several."""
     try:
-        return _ids(tokenizer(text, add_special_tokens=False))
+        return _several(tokenizer, texts, add_special_tokens=False)
     except TypeError:  # a plain function has no such option, and adds nothing
-        return _ids(tokenizer(text))
+        return _several(tokenizer, texts)
+
+
+def _several(tokenizer: Tokenizer, texts: Sequence[str], **options: Any) -> list[list[Any]]:
+    if getattr(tokenizer, "is_fast", False) is True and len(texts) > 1:
+        encoded: list[list[Any]] = tokenizer(list(texts), **options)["input_ids"]
+        return encoded
+    return [_ids(tokenizer(text, **options)) for text in texts]
+
+
+def _with_one_bos(tokenizer: Tokenizer, text: str, ids: list[Any]) -> list[Any]:
+    """The ids without one of two equal first ones, if the tokenizer added the first."""
+    bare = bare_text(tokenizer, text)
+    is_added = len(bare) < len(ids) and ids[1 : len(bare) + 1] == bare
+    return ids[1:] if is_added else ids
 
 
 def added_behind(tokenizer: Tokenizer, text: str) -> int:
@@ -58,6 +89,8 @@ def added_behind(tokenizer: Tokenizer, text: str) -> int:
 
 def _ids(encoded: Any) -> list[Any]:
     """The ids in a tokenizer's result: a list, an array, a batch of one, or a mapping of these."""
+    if type(encoded) is list and encoded and type(encoded[0]) is int:
+        return encoded
     ids = encoded["input_ids"] if isinstance(encoded, Mapping) else encoded
     if not isinstance(ids, Iterable):
         raise InputError(f"the tokenizer returned {a_kind(ids)}: it must return a list of ids")
@@ -238,6 +271,7 @@ def data_from_prose(
     encode = _needed(tokenizer, f"{source}: ")
     bare = bare_text(encode, text)
     front = _in_front(encode, next(iter(text.split()), text))
+    bare = bare[len(front) :] if front and bare[: len(front)] == front else bare
     room = length - len(front)
     if room < 1:
         raise InputError(
@@ -272,7 +306,7 @@ def read_text(path: str | Path) -> str:
 
 def _in_front(encode: Tokenizer, word: str) -> list[int]:
     """Tokens that the tokenizer adds before every text, such as BOS."""
-    whole, bare = whole_text(encode, word), bare_text(encode, word)
+    whole, bare = _several(encode, [word])[0], bare_text(encode, word)
     return whole[: len(whole) - len(bare) - added_behind(encode, word)]
 
 

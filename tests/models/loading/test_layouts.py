@@ -455,3 +455,20 @@ def test_keys_and_ignore_are_for_checkpoints_of_others(tmp_path, texts):
     save(own(), tmp_path / "model.pt")
     with pytest.raises(InputError, check=texts):
         load(tmp_path / "model.pt", keys="gpt2")
+
+
+def test_norms_without_a_shift_under_other_names_are_an_assumption(tmp_path):
+    options = {"act_fn": "relu", "n_heads": N_HEADS}
+    for kind, is_assumed in (("RMS", True), ("LN", False), (None, False)):
+        state = own(normalization_type=kind).state_dict()
+        renamed = {f"my.{name}": tensor for name, tensor in state.items()}
+        keys = {f"my.{name}": name for name in state}
+        torch.save(renamed, tmp_path / "model.pt")
+        loaded = load(tmp_path / "model.pt", keys=keys, **options)
+        assert loaded.cfg.normalization_type == kind
+        phrases = record_of(loaded).assumptions
+        assert any(phrase.startswith("normalization_type=RMS") for phrase in phrases) == is_assumed
+        if is_assumed:
+            settled = load(tmp_path / "model.pt", keys=keys, normalization_type="RMS", **options)
+            phrases = record_of(settled).assumptions
+            assert not any(phrase.startswith("normalization_type") for phrase in phrases)

@@ -178,9 +178,18 @@ def as_named(
         first = next(iter(layout))
         raise InputError(f"{source} has none of the tensors that the keys name, such as {first}")
     named = _renamed(tensors, layout, sizes, source)
+    if "normalization_type" not in settings and _has_unshifted_norms(named.tensors):
+        phrase = "normalization_type=RMS (norms without a shift, which an LN may lack too)"
+        return Named(named.tensors, (*named.phrases, phrase), named.unknown)
     if settings.get("normalization_type") != "LN":
         return named
     return Named(_with_norm_shifts(named.tensors), named.phrases, named.unknown)
+
+
+def _has_unshifted_norms(tensors: Mapping[str, Tensor]) -> bool:
+    inner = {within_block(name) for name in tensors}
+    norms = {name.rpartition(".")[0] for name in inner if name.startswith("ln")}
+    return any(f"{norm}.w" in inner and f"{norm}.b" not in inner for norm in norms)
 
 
 def could_be_turned(tensors: Mapping[str, Tensor]) -> bool:

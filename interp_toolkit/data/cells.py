@@ -1,0 +1,252 @@
+"""Cells of a table and the kinds of values in a column, the same for text files and typed ones.
+
+A text file holds `4`, `true` and `["a", "b"]` as text where JSON and parquet hold values. Both are
+read alike here, so that a table means the same in every format. A column has the kind of its cells;
+one that is mostly boolean is `damaged` if other cells stand among them.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from interp_toolkit.errors import InputError, some_of
+
+BOOLEANS = {"true": True, "false": False, "yes": True, "no": False}
+BOOLEANS |= {"1": True, "0": False, "1.0": True, "0.0": False}
+LOGICAL = ("bit", "boolean", "yes")  # kinds of a feature
+#: cells without a value, in lower case
+MISSING = frozenset(
+    ("", "n/a", "na", "nan", "none", "null", "-", "?", "#n/a", "<na>", "missing", "unknown")
+)
+NO_ANSWER = frozenset(
+    ("", "n/a", "N/A", "nan", "NaN", "#N/A", "<NA>")
+)  # other words may be answers
+_NUMBER = re.compile(r"[-+]?(\d[\d_,]*\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_NO_COMMA = re.compile(r"""['"]\s+['"]""")  # between the texts of a NumPy array
+_LONG = 24  # characters; no number or boolean has more
+_MOSTLY = 3 / 4  # of a column's cells, from which other numbers among 0 and 1 are mistakes
+_SAMPLE = 200  # cells from which the length of a text is judged
+_WORDS = 3  # median number of words in a column of prompts without a name of prompts
+
+
+def kind_of(value: Any) -> str:
+    """The kind of a cell: missing, bit, boolean, yes, number, text, ids, texts, nested, record."""
+    if isinstance(value, str):
+        return _kind_of_text(value)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or value != value:
+        return "missing"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "bit" if value in (0, 1) else "number"
+    if isinstance(value, list | tuple):
+        types = set(map(type, value))
+        if types == {int}:
+            return "ids"
+        return "missing" if not value else "texts" if types <= {str, int, float} else "nested"
+    return "record" if isinstance(value, Mapping) else "other"
+
+
+def _kind_of_text(text: str) -> str:
+    if len(text) > _LONG and text[0] not in "[(":
+        return "text"
+    word = text.strip().lower()
+    if word in MISSING:
+        return "text" if "\n" in text or "\t" in text else "missing"
+    if word in BOOLEANS:
+        return "bit" if word[0] in "01" else "yes" if word in ("yes", "no") else "boolean"
+    if word[0] in "[(":
+        items = list_in(text)
+        return "text" if items is None else kind_of(items)
+    return "number" if _NUMBER.fullmatch(word) else "text"
+
+
+def list_in(text: str) -> list[Any] | None:
+    """The list that a text spells in JSON or Python; None for any other text."""
+    stripped = text.strip()
+    if not stripped.endswith(("]", ")")) or _NO_COMMA.search(stripped):
+        return None
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            value = parse(stripped)
+        except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+            continue
+        return list(value) if isinstance(value, list | tuple) else None
+    return None
+
+
+def items_of(value: Any) -> Any:
+    """A list as such, also where a text spells it; any other value unchanged."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "("):
+        items = list_in(value)
+        return value if items is None else items
+    return list(value) if isinstance(value, tuple) else value
+
+
+def truth_of(value: Any) -> bool | None:
+    """The boolean that a cell holds; None for any other value."""
+    if isinstance(value, str):
+        return BOOLEANS.get(value.strip().lower())
+    if isinstance(value, np.generic):
+        value = value.item()
+    return bool(value) if isinstance(value, int | float) and value in (0, 1) else None
+
+
+def short(value: Any) -> str:
+    """A value for a message, shortened if it is long."""
+    text = repr(value.item() if isinstance(value, np.generic) else value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A column: its name, its cells, and what they have in common."""
+
+    name: str
+    values: Sequence[Any]
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """The number of cells of each kind."""
+        if set(map(type, self.values)) != {str}:
+            return Counter(map(kind_of, self.values))
+        rest = [text for text in self.values if len(text) <= _LONG or text[0] in "[("]
+        counts = Counter({"text": len(self.values) - len(rest)})
+        for text, n in Counter(rest).items():
+            counts[_kind_of_text(text)] += n
+        return counts
+
+    @cached_property
+    def are_texts(self) -> bool:
+        """Whether every cell is a text that spells no list."""
+        plain = self.kind in ("text", "yes", "boolean", "bit", "number", "damaged")
+        return plain and set(map(type, self.values)) == {str}
+
+    @property
+    def n_present(self) -> int:
+        """The number of cells that hold a value."""
+        return len(self.values) - self.counts["missing"]
+
+    @cached_property
+    def kind(self) -> str:
+        """The kind of the column's values; empty, damaged or mixed if they have none in common."""
+        counts = {kind: n for kind, n in self.counts.items() if kind != "missing" and n}
+        kinds = set(counts)
+        if not kinds:
+            return "empty"
+        if len(kinds) == 1:
+            return next(iter(kinds))
+        if kinds <= set(LOGICAL):
+            return "boolean"
+        if kinds <= {"bit", "number"}:
+            return "damaged" if counts["bit"] > _MOSTLY * self.n_present else "number"
+        if 2 * sum(counts.get(kind, 0) for kind in LOGICAL) > self.n_present:
+            return "damaged"
+        if kinds <= {"text", "number", *LOGICAL}:
+            return "text"
+        lists = kinds <= {"texts", "text"} and 2 * counts["texts"] > self.n_present
+        return "texts" if lists else "mixed"
+
+    @cached_property
+    def distinct(self) -> frozenset[str]:
+        """The different values, as text."""
+        present = (v for v in self.values if v is not None and v != "" and v == v)
+        return frozenset(map(str, present))
+
+    @cached_property
+    def present_texts(self) -> list[str]:
+        """The different values that are not missing, as text, in order."""
+        return sorted(value for value in self.distinct if _kind_of_text(value) != "missing")
+
+    @cached_property
+    def is_wordy(self) -> bool:
+        """Whether the cells are texts of several words, and mostly different ones."""
+        if self.kind != "text" or 2 * len(self.distinct) < self.n_present:
+            return False
+        lengths = [len(str(value).split()) for value in self.values[:_SAMPLE] if value]
+        return bool(np.median(lengths or [0]) >= _WORDS)
+
+    @cached_property
+    def is_row_number(self) -> bool:
+        """Whether the cells count the rows from 0 or 1."""
+        named = self.name in ("", "Unnamed: 0") or self.name.lower().endswith(
+            ("id", "idx", "index")
+        )
+        if self.kind not in ("bit", "number") or (len(self.values) < 3 and not named):
+            return False
+        return any(
+            all(str(v) == str(i) for i, v in enumerate(self.values, start)) for start in (0, 1)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class PromptTable:
+    """The columns of a file; messages call its rows `unit` and count them from `first`.
+
+    `numbers` are the rows' indices in the file, of a table without some of its rows.
+    """
+
+    path: str | Path
+    columns: Mapping[str, Column]
+    unit: str = "row"
+    first: int = 1
+    notes: tuple[str, ...] = ()
+    numbers: Sequence[int] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        path: str | Path,
+        columns: Mapping[str, Sequence[Any]],
+        unit: str = "row",
+        first: int = 1,
+        notes: tuple[str, ...] = (),
+    ) -> PromptTable:
+        """A table of these values by column."""
+        made = {str(name): Column(str(name), values) for name, values in columns.items()}
+        return cls(path, made, unit, first, notes)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())).values) if self.columns else 0
+
+    @property
+    def names(self) -> str:
+        """The columns' names, for messages."""
+        return some_of([name or "(no name)" for name in self.columns])
+
+    def select(self, rows: Sequence[int]) -> PromptTable:
+        """The table of these rows."""
+        columns = {
+            name: Column(name, [column.values[row] for row in rows])
+            for name, column in self.columns.items()
+        }
+        numbers = [self.number(row) for row in rows]
+        return PromptTable(self.path, columns, self.unit, self.first, self.notes, numbers)
+
+    def number(self, row: int) -> int:
+        """The index in the file of a row of this table."""
+        return row if self.numbers is None else self.numbers[row]
+
+    def row(self, row: int) -> str:
+        """A row's name for messages, by its index."""
+        return f"{self.path}: {self.unit} {self.number(row) + self.first}"
+
+    def cell(self, row: int, name: str) -> str:
+        """A cell's position and content, for messages."""
+        return f"{self.row(row)}, column {name!r}: {short(self.columns[name].values[row])}"
+
+    def refuse(self, row: int, name: str, problem: str) -> InputError:
+        """An error about one cell."""
+        return InputError(f"{self.cell(row, name)} {problem}")
