@@ -13,6 +13,7 @@ from huggingface_files import save_quietly
 from planted_faults import transposed_head
 from tiny_models import LLAMA, hf_model
 from torch import nn
+from transformer_lens.hook_points import HookPoint
 
 import interp_toolkit as it
 from interp_toolkit.diagnosis.bench import Bench, breaking, points_of, probe_rows
@@ -137,6 +138,21 @@ def test_hooks_that_a_fresh_bridge_cannot_take_either_are_no_fault(family) -> No
     result = it.doctor(model)
     answers = {check.name: check.answer for check in result.checks}
     assert (result.status, answers.get(RUNS)) == ("sound", "differs")
+
+
+def test_a_hook_that_breaks_this_bridge_alone_is_a_fault() -> None:
+    _, model = loaded("Llama")
+
+    def fail(*args):
+        raise RuntimeError("no")
+
+    class Breaking(HookPoint):
+        def add_hook(self, *args, **kwargs):
+            super().add_hook(fail)
+
+    model.hook_dict["blocks.0.attn.hook_z"].__class__ = Breaking
+    answers = {check.name: check.answer for check in it.doctor(model).checks}
+    assert answers[RUNS] == "failed"
 
 
 @pytest.mark.parametrize(
