@@ -30,7 +30,7 @@ from interp_toolkit.finding import Finding, Run, analysis, column, records
 from interp_toolkit.formatting import equals_p, p_cell, percent
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Options
-from interp_toolkit.results import Evidence, Figure, head_name
+from interp_toolkit.results import Evidence, Figure, Status, head_name
 from interp_toolkit.stats import LEVEL
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def analyze(run: Run[CompositionOptions]) -> CompositionFinding:
     ]
     modes = sorted(MODES, key=lambda mode: bool(pairs) and mode != pairs[0].mode)
     return CompositionFinding(
-        headline=headline(pairs, significant, n_pairs),
+        headline=headline(pairs, significant, n_pairs, status),
         findings=sentences(pairs, counts, n_pairs),
         evidence=CompositionEvidence(
             status, n_pairs, significant, LEVEL, NULL, ADJUSTED, reason=reason
@@ -185,10 +185,12 @@ def strongest(pairs: Sequence[Pair]) -> Pair:
     return max(significant, key=lambda pair: pair.score, default=pairs[0])
 
 
-def headline(pairs: Sequence[Pair], significant: int, n_pairs: int) -> str:
+def headline(pairs: Sequence[Pair], significant: int, n_pairs: int, status: Status) -> str:
     """Headline: number of significant compositions, and the strongest."""
     if not n_pairs:
         return "No pair of heads could be tested for composition."
+    if status == "undecided":
+        return "Whether any heads compose is undecided from weights alone."
     if not significant:
         return "No composition between heads is detected from weights alone."
     if significant == 1:

@@ -41,7 +41,7 @@ from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.options import Options, Position
 from interp_toolkit.plots import CLASS_COLORS
-from interp_toolkit.results import Evidence, Figure, Table, head_name, jsonable
+from interp_toolkit.results import Evidence, Figure, Status, Table, head_name, jsonable
 from interp_toolkit.stats import LEVEL
 
 if TYPE_CHECKING:
@@ -320,7 +320,7 @@ def analyze(run: Run[HeadCircuitOptions], circuit: KindOfCircuit) -> dict[str, A
     ]
     fields: dict[str, Any] = {"pairs": [], "components": [], "plots": [score_map(circuit, scores)]}
     if layer is None or head is None:
-        sentences = sentences_of_all(circuit, scores, reason, notes)
+        sentences = sentences_of_all(circuit, scores, status, reason, notes)
     else:
         run.progress(head_name(layer, head))
         status, reason = only_described(None)
@@ -459,7 +459,11 @@ def _others(circuit: KindOfCircuit, n: int, notes: Sequence[str]) -> str:
 
 
 def sentences_of_all(
-    circuit: KindOfCircuit, scores: pd.DataFrame, reason: str | None, notes: Sequence[str]
+    circuit: KindOfCircuit,
+    scores: pd.DataFrame,
+    status: Status,
+    reason: str | None,
+    notes: Sequence[str],
 ) -> list[str]:
     """Headline and findings: heads with significant scores, highest score first."""
     scored = scores[scores.p_adjusted.notna()]
@@ -472,6 +476,8 @@ def sentences_of_all(
     beyond = scored[scored.p_adjusted <= LEVEL]
     names = [head_name(*at) for at in zip(beyond["layer"], beyond["head"], strict=True)]
     headline = f"No {circuit.kind} circuit is detected from weights alone."
+    if status == "undecided":
+        headline = f"Whether any head has a {circuit.kind} circuit is undecided from weights alone."
     if names:
         plural = "s" if len(names) > 1 else ""
         headline = (

@@ -136,7 +136,7 @@ def read_mlp(mlp: Any, d_in: int) -> PlainMLP:
         tensors = {str(n): torch.as_tensor(np.asarray(t)) for n, t in mlp.items()}
         return _of_tensors(tensors, d_in, "these arrays", None)
     if not isinstance(mlp, str | os.PathLike):
-        raise InputError(f"{a_kind(mlp)} is no MLP: give a module, its state dict, or its file")
+        raise InputError(f"{a_kind(mlp)} is not an MLP: give a module, its state dict, or its file")
     path = os.fspath(mlp)
     content = read_file(Path(path).expanduser()).data
     if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
