@@ -137,7 +137,7 @@ def _print_lines(heading: str, lines: Sequence[str]) -> None:
     from rich.text import Text
 
     console = Console(highlight=False)
-    console.print(Text(heading, style="bold"))
+    console.print(Text(printable(heading), style="bold"), soft_wrap=True)
     for line in lines:
         console.print(Text(f"  {printable(line)}"), soft_wrap=True)
 
