@@ -4,6 +4,7 @@ Truth is made by hooks on the original: columns of the output projection's input
 head; what a head reads in one channel is the input of that projection.
 """
 
+import copy
 import dataclasses
 import functools
 import tempfile
@@ -90,19 +91,33 @@ def seen(original, tokens, modules, hooks=()):
     return [values[m] for m in modules]
 
 
-def close(ours, truth):
-    """Equal up to rounding of float32 over a few layers."""
-    torch.testing.assert_close(ours, truth, atol=5e-5 * float(truth.abs().max()), rtol=0)
+@functools.cache
+@torch.no_grad()
+def rounding(family):
+    """What one unit in the last place of every weight moves, of the largest logit."""
+    original, _, tokens, *_ = case(family)
+    other, generator = copy.deepcopy(original), torch.Generator().manual_seed(3)
+    for weight in other.parameters():
+        sign = 2 * torch.randint(0, 2, weight.shape, generator=generator) - 1
+        weight.mul_(1 + torch.finfo(weight.dtype).eps * sign)
+    before, after = (logits_of(m, tokens) for m in (original, other))
+    return float((after - before).abs().max() / before.abs().max())
+
+
+def close(ours, truth, family=None):
+    """Equal up to rounding of float32: 5e-5, more for families that are worse conditioned."""
+    allowed = 5e-5 if family is None else max(5e-5, 20 * rounding(family))
+    torch.testing.assert_close(ours, truth, atol=allowed * float(truth.abs().max()), rtol=0)
 
 
 @pytest.mark.parametrize("family", [*MIDDLE, *ELSEWHERE])
 def test_all_edges_are_the_model_and_none_the_corrupted_one(family):
     original, engine, tokens, whole, other, corrupted = case(family)
-    close(whole.logits, logits_of(original, tokens))
+    close(whole.logits, logits_of(original, tokens), family)
     gone = engine.logits(whole, other.trace.writes, engine.wiring.edges)
-    close(gone, logits_of(original, corrupted))
+    close(gone, logits_of(original, corrupted), family)
     alone = SubcircuitPass(engine, whole.trace.writes[0], other.trace.writes)
-    close(alone.logits(engine.wiring.edges), whole.logits)
+    close(alone.logits(engine.wiring.edges), whole.logits, family)
 
 
 @pytest.mark.parametrize("family", [*MIDDLE, *ELSEWHERE])
@@ -111,7 +126,7 @@ def test_the_rest_ablated_is_the_circuit_alone(family):
     drawn = np.random.default_rng(2).random(len(engine.wiring.edges)) < 0.5
     inside = engine.wiring.masked(drawn)
     alone = SubcircuitPass(engine, whole.trace.writes[0], other.trace.writes).logits(inside)
-    close(alone, engine.logits(whole, other.trace.writes, engine.wiring.masked(~drawn)))
+    close(alone, engine.logits(whole, other.trace.writes, engine.wiring.masked(~drawn)), family)
 
 
 def parts(original, layer, head, n_heads):
