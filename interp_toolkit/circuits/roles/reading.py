@@ -240,7 +240,7 @@ def readable(model: Model, view: ModelWeights) -> tuple[dict[int, OutputWeights]
             left_out[layer] = f"layer {layer} shows no {'values' if silent else 'heads'}"
             continue
         try:
-            outputs[layer] = w = view.outputs(layer)
+            w = view.outputs(layer)
         except InputError as error:
             left_out[layer] = str(error)
             continue
@@ -249,6 +249,10 @@ def readable(model: Model, view: ModelWeights) -> tuple[dict[int, OutputWeights]
                 f"layer {layer} normalizes the residual stream it adds to, so a head has no "
                 "direct effect and no role can be tested"
             )
+        if parts[layer].factor is None:
+            left_out[layer] = f"layer {layer} does not add its heads' outputs as they are"
+        else:
+            outputs[layer] = w
     if not outputs:
         raise InputError(f"no head can be read: layer 0 is left out: {left_out[0]}")
     return outputs, left_out

@@ -60,13 +60,14 @@ class LayerParts:
     """What a layer consists of.
 
     Attributes:
-        heads: whether it has attention heads whose outputs are added to the residual stream.
+        heads: whether it shows attention heads.
         mixer: whether something else moves information between positions, beside the heads
             (Falcon-H1) or in their place.
         mlp: whether it has an MLP (or experts) apart from these.
         middle: the hook point of the residual stream behind heads and mixer; None if the MLP is
             beside them.
-        factor: what `hook_attn_out` is multiplied with before it is added (Falcon-H1).
+        factor: what `hook_attn_out` is multiplied with before it is added (Falcon-H1); None if the
+            residual stream behind it is no such sum (BERT).
         apart: whether the MLP's input can be seen, so that it can be run without what is before it.
     """
 
@@ -74,7 +75,7 @@ class LayerParts:
     mixer: bool
     mlp: bool
     middle: str | None
-    factor: float = 1.0
+    factor: float | None = 1.0
     apart: bool = True
 
 
@@ -95,19 +96,19 @@ def layer_parts(model: Model) -> tuple[LayerParts, ...]:
         mlp = mlp and (heads or middle is not None)  # else the layer is one part
         behind = None if middle is None else f"blocks.{n}.hook_resid_mid"
         behind = behind if mlp else f"blocks.{n}.hook_resid_post"
-        mixer, factor = not heads, 1.0
-        if before is not None and out is not None and middle is not None:
-            mixer = not agrees(before + out, middle)
-            if mixer:
-                factor = _factor(model, f"blocks.{n}", out, middle)
-        heads = heads and factor != 0
+        mixer = not heads
+        factor: float | None = 1.0
+        if (before is not None and out is not None and middle is not None) and not agrees(
+            before + out, middle
+        ):
+            mixer, factor = True, _factor(model, f"blocks.{n}", out, middle)
         apart = behind is not None or bool(getattr(model.cfg, "parallel_attn_mlp", False))
-        parts.append(LayerParts(heads, mixer or not heads, mlp, behind, factor, apart))
+        parts.append(LayerParts(heads, mixer, mlp, behind, factor, apart))
     return tuple(parts)
 
 
-def _factor(model: Model, block: str, out: Tensor, middle: Tensor) -> float:
-    """The factor with which heads' outputs are added to the residual stream; 0 if they are not."""
+def _factor(model: Model, block: str, out: Tensor, middle: Tensor) -> float | None:
+    """What heads' outputs are multiplied with before they are added; None if they are not added."""
     points, without = hook_points(model), dict[str, Tensor]()
     name = f"{block}.hook_resid_mid"
     zeroed = (points[f"{block}.hook_attn_out"], lambda value, hook: torch.zeros_like(value))
@@ -115,7 +116,7 @@ def _factor(model: Model, block: str, out: Tensor, middle: Tensor) -> float:
     added, out = (middle - without[name]).double(), out.double()
     factor = float((added * out).sum() / out.square().sum().clamp_min(1e-300))
     fits = agrees(without[name] + factor * out, middle, middle.dtype)
-    return (1.0 if math.isclose(factor, 1, rel_tol=1e-3) else factor) if fits else 0.0
+    return (1.0 if math.isclose(factor, 1, rel_tol=1e-3) else factor) if fits and factor else None
 
 
 class ModelLayers:
@@ -219,15 +220,16 @@ class ModelLayers:
 
         If its MLP cannot be told apart, what the whole layer adds.
         """
-        middle, out = self.parts(layer).middle, f"blocks.{layer}.hook_attn_out"
-        if not self.parts(layer).apart:
+        parts, out = self.parts(layer), f"blocks.{layer}.hook_attn_out"
+        middle, factor = parts.middle, parts.factor
+        if not parts.apart:
             return self.read(layer, x, [f"blocks.{layer}.hook_resid_post"])[0] - x
         if middle is None:
             return self.read(layer, x, [out])[0]
-        if heads or not self.parts(layer).heads:
+        if heads or not parts.heads or factor is None:
             return self.read(layer, x, [middle])[0] - x
         after, of_heads = self.read(layer, x, [middle, out])
-        return after - x - self.parts(layer).factor * of_heads
+        return after - x - factor * of_heads
 
     def mlp(self, layer: int, x: Stream) -> Stream:
         """What a layer's MLP adds, given the residual stream that it reads."""

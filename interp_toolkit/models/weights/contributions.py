@@ -136,11 +136,12 @@ class ResidualParts:
         before = [f"blocks.{layer}.hook_resid_pre" for layer in range(view.n_layers)]
         self.streams = [*before, f"blocks.{view.n_layers - 1}.hook_resid_post"]
         self._view, self._parts = view, layer_parts(model)
-        self._heads = {n: summands(view, n) for n, parts in enumerate(self._parts) if parts.heads}
+        shown = {n: summands(view, n) for n, parts in enumerate(self._parts) if parts.heads}
+        self._heads = {n: w for n, w in shown.items() if self._parts[n].factor is not None}
         read = [
             hook
             for n, parts in enumerate(self._parts)
-            for hook in [*(head_hooks(n) if parts.heads else []), *_middle(parts)]
+            for hook in [*(head_hooks(n) if n in self._heads else []), *_middle(parts)]
         ]
         self.hooks = list(dict.fromkeys([*self.streams, *read]))
 

@@ -3,8 +3,9 @@ import pytest
 import torch
 from head_outputs import head_outputs
 
+from interp_toolkit.circuits.roles.reading import readable
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.weights.contributions import head_scores
+from interp_toolkit.models.weights.contributions import ResidualParts, head_scores
 from interp_toolkit.models.weights.view import weights
 
 
@@ -89,3 +90,10 @@ def test_scores_of_several_layers_in_one_pass_are_those_of_the_outputs(zoo, toke
             outputs = head_outputs(model, tokens, layer, 2).double().detach().numpy()
             expected = outputs @ direction[: model.cfg.d_model]
             np.testing.assert_allclose(scores[:, layer], expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("parts", [ResidualParts, readable])
+def test_a_norm_behind_the_addition_leaves_no_parts(zoo, parts):
+    bert = zoo("bert")
+    with pytest.raises(InputError, match="layer 0 normalizes the residual stream it adds to"):
+        parts(bert, weights(bert))

@@ -222,6 +222,8 @@ class Blocks:
             try:
                 out = _wide(view.outputs(layer))
                 _refuse_residual_norm(out, layer)
+                if self._layers.parts(layer).factor is None:
+                    raise InputError(f"layer {layer} does not add its heads' outputs as they are")
                 self._heads[layer] = _ModuleHeads(self._layers.attention(layer))
             except _NotAddedError:
                 raise
