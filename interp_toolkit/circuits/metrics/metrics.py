@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -53,6 +53,7 @@ class Metric(ABC):
             where it is 0 by definition.
         because: why the metric measures no task, where the prompts could have defined one.
         unseen: how far a prompt may differ that was not drawn, as in `stats.estimate`.
+        compares: whether it reads the whole model's logits too.
     """
 
     name: str
@@ -61,10 +62,20 @@ class Metric(ABC):
     measures_task: bool = True
     because: str | None = None
     unseen: float = 0.0
+    compares: bool = False
 
     def positions(self, rows: Rows) -> Positions | None:
         """The positions whose logits are read for these rows of the prompts; None: all."""
         return None
+
+    @property
+    def tokens(self) -> Int[Tensor, " token"] | None:
+        """The tokens whose logits are read, ascending; None: all."""
+        return None
+
+    def among(self, tokens: Int[Tensor, " token"]) -> Metric:
+        """The same metric of the logits of these tokens alone, which include its `tokens`."""
+        raise NotImplementedError(f"the {self.name} reads all logits")
 
     @abstractmethod
     def __call__(self, logits: Logits, rows: Rows, reference: Logits | None = None) -> Values:
@@ -129,6 +140,21 @@ class LogitDifference(AnswerMetric):
     unit = "logits per answer"
     unseen = UNSEEN
 
+    @property
+    def tokens(self) -> Int[Tensor, " token"] | None:
+        """The answers and the wrong ones, ascending."""
+        assert self.prompts.wrong is not None
+        tokens: Tensor = torch.cat([self.answers, self.prompts.wrong]).unique()  # type: ignore[no-untyped-call]
+        return tokens
+
+    def among(self, tokens: Int[Tensor, " token"]) -> LogitDifference:
+        """The same difference, of the logits of these tokens alone."""
+        assert self.prompts.wrong is not None
+        answers, wrong = (
+            torch.searchsorted(tokens, ids) for ids in (self.answers, self.prompts.wrong)
+        )
+        return LogitDifference(replace(self.prompts, answers=answers, wrong=wrong))
+
     def by_answer(self, logits: Logits, rows: Rows) -> Float[Tensor, "row position"]:
         """The value at each answer, in double precision."""
         assert self.prompts.wrong is not None
@@ -149,6 +175,11 @@ class Preference(LogitDifference):
     definition = "fraction of answers whose logit exceeds that of the wrong answer"
     unit = "of the answers"
     unseen = 0.0
+
+    @property
+    def tokens(self) -> None:
+        """All: rounding is relative to the largest logit."""
+        return None
 
     def by_answer(self, logits: Logits, rows: Rows) -> Float[Tensor, "row position"]:
         """1, one half (equal up to rounding), or 0 for each answer."""
@@ -260,6 +291,7 @@ class KLDivergence(Metric):
     definition = "negative KL divergence from the intact model's output"
     unit = "nats per position"
     measures_task = False
+    compares = True
 
     def __call__(self, logits: Logits, rows: Rows, reference: Logits | None = None) -> Values:
         """The value of each row, in double precision."""
@@ -275,6 +307,7 @@ class FunctionMetric(Metric):
     """
 
     unit = "of the metric"
+    compares = True
 
     def __init__(self, function: MetricFunction):
         self.function = function

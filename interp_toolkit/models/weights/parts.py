@@ -212,19 +212,22 @@ class LayerWeights(OVWeights):
 
     def scores(
         self,
-        q: Float[Tensor, "batch pos head d_head"],
-        k: Float[Tensor, "batch pos head d_head"],
+        q: Float[Tensor, "batch query head d_head"],
+        k: Float[Tensor, "batch key head d_head"],
         heads: Sequence[int] | None = None,
-    ) -> Float[Tensor, "batch head pos pos"]:
-        """Scores before the mask, from unrotated queries and keys of some or all heads."""
+    ) -> Float[Tensor, "batch head query key"]:
+        """Scores before the mask, from unrotated queries and keys of some or all heads.
+
+        Queries may be those of the last positions only.
+        """
         q, k = _normed(q, self.q_norm), _normed(k, self.k_norm)
         if self.rotary is not None:
-            q, k = self.rotary.rotate(q), self.rotary.rotate(k)
+            q, k = self.rotary.rotate(q, k.shape[1]), self.rotary.rotate(k)
         scores = soft_capped(torch.einsum("bqhd,bkhd->bhqk", q, k) / self.attn_scale, self.soft_cap)
         if self.alibi is None:
             return scores
-        positions = torch.arange(q.shape[1], device=q.device)
-        bias = self.alibi.bias(positions, positions).to(scores)
+        positions = torch.arange(k.shape[1], device=q.device)
+        bias = self.alibi.bias(positions[-q.shape[1] :], positions).to(scores)
         return scores + (bias if heads is None else bias[list(heads)])
 
     @property
@@ -233,10 +236,14 @@ class LayerWeights(OVWeights):
         return (self.W_Q, self.b_Q), (self.W_K, self.b_K), (self.W_V, self.b_V)
 
     def pattern(
-        self, scores: Float[Tensor, "batch head pos pos"], heads: Sequence[int] | None = None
-    ) -> Float[Tensor, "batch head pos pos"]:
-        """The attention pattern of some or all heads: a softmax over the visible keys."""
-        scores = scores.masked_fill(~self.visible(scores.shape[-1]), -torch.inf)
+        self, scores: Float[Tensor, "batch head query key"], heads: Sequence[int] | None = None
+    ) -> Float[Tensor, "batch head query key"]:
+        """The attention pattern of some or all heads: a softmax over the visible keys.
+
+        Queries may be those of the last positions only.
+        """
+        visible = self.visible(scores.shape[-1])[-scores.shape[-2] :]
+        scores = scores.masked_fill(~visible, -torch.inf)
         if self.sinks is None:
             return scores.softmax(-1)
         sinks = self.sinks if heads is None else self.sinks[list(heads)]

@@ -74,9 +74,11 @@ class RotaryTables:
     base: float | None
     tables: Table = field(repr=False)
 
-    def rotate(self, x: Float[Tensor, "*batch pos head d_head"]) -> Tensor:
-        """Queries or keys at positions 0, 1, ..., rotated."""
-        cos, sin = self.tables(x.shape[-3])
+    def rotate(
+        self, x: Float[Tensor, "*batch pos head d_head"], n_pos: int | None = None
+    ) -> Tensor:
+        """Queries or keys at the last of `n_pos` positions, rotated; None: at all of them."""
+        cos, sin = (t[-x.shape[-3] :] for t in self.tables(n_pos or x.shape[-3]))
         return turned(x, cos[:, None].to(x), sin[:, None].to(x), adjacent=self.adjacent)
 
     def turn(

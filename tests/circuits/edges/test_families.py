@@ -17,10 +17,11 @@ import interp_toolkit as it
 from interp_toolkit import load
 from interp_toolkit.circuits.edges.graph import edge_json
 from interp_toolkit.circuits.edges.passes.attribution import attribute
-from interp_toolkit.circuits.edges.passes.edge_ablation import SubcircuitPass
+from interp_toolkit.circuits.edges.passes.edge_ablation import EdgeAblation, SubcircuitPass
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.run import run_edges
 from interp_toolkit.circuits.edges.wiring import Edge, Node, label_of
+from interp_toolkit.circuits.metrics.metrics import LogitDifference
 from interp_toolkit.circuits.metrics.prompts import prompts_from_tokens
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.weights import read
@@ -296,3 +297,45 @@ def test_half_precision_runs(family):
         truth = model(tokens).float()
     ours = run_edges(model, tokens, PatchedModel(model).wiring.edges)
     assert (ours - truth).abs().max() < 0.1 * truth.abs().max()
+
+
+@pytest.mark.parametrize("family", [*MIDDLE, *ELSEWHERE])
+def test_positions_that_all_passes_share_are_computed_once(family):
+    _, engine, tokens, whole, other, corrupted = case(family)
+    rows, last = torch.arange(len(tokens)), torch.full((len(tokens), 1), tokens.shape[1] - 1)
+    answers, wrong = torch.tensor([[3], [7], [9]]), torch.tensor([[4], [3], [20]])
+    prompts = dataclasses.replace(
+        prompts_from_tokens(tokens, engine._model),
+        answers=answers,
+        answer_positions=last,
+        wrong=wrong,
+        corrupted=corrupted,
+    )
+    metric = LogitDifference(prompts)
+    trial = EdgeAblation(engine, prompts, rows, rows, metric, 2**30)
+    shared = 4 if engine.blocks.sequential(tokens.shape[1]) else 0
+    assert trial._part(slice(0, 2)).reference[0].shape[1] == tokens.shape[1] - shared
+    edges, nodes = engine.wiring.edges, engine.wiring.writers
+    drawn = np.random.default_rng(4).random(len(edges)) < 0.5
+    circuit, rest = engine.wiring.masked(drawn), engine.wiring.masked(~drawn)
+    writes = other.trace.writes
+
+    def value(logits):
+        return metric(logits[:, -1:], rows).numpy()
+
+    expected = {
+        "intact": (trial.intact(), value(whole.logits)),
+        "ablated": (trial.values([circuit])[:, 0], value(engine.logits(whole, writes, circuit))),
+        "alone": (trial.alone([rest])[:, 0], value(engine.logits(whole, writes, circuit))),
+        "without": (
+            trial.without(nodes[:3]),
+            np.stack([value(engine.without(whole, writes, node)) for node in nodes[:3]], 1),
+        ),
+    }
+    scale = 20 * max(rounding(family), 2e-6) * float(whole.logits.abs().max())
+    for ours, truth in expected.values():
+        np.testing.assert_allclose(ours, truth, atol=scale, rtol=0)
+    full = attribute(engine, whole, writes, lambda x: metric(x[:, -1:], rows), None, 3)
+    np.testing.assert_allclose(
+        trial.attributions(3), -full.numpy(), atol=2e-4 * float(full.abs().max())
+    )

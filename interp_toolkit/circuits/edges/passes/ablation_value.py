@@ -62,12 +62,17 @@ class AblationValue:
         self._engine, self._corrupted = engine, prompts.corrupted
         self._all = None if kind == "corrupted" else self._of_all(prompts, others, at_once)
 
-    def __call__(self, rows: Int[Tensor, " row"]) -> Reference:
-        """The ablation value of each writer on these prompts."""
+    def __call__(self, rows: Int[Tensor, " row"], engine: PatchedModel | None = None) -> Reference:
+        """The ablation value of each writer on these prompts.
+
+        `engine`: another one for the same model, as at the last positions only.
+        """
         if self._all is not None:
             return self._all
         assert self._corrupted is not None
-        return self._engine.whole(self._corrupted[rows]).trace.writes
+        engine = self._engine if engine is None else engine
+        last = torch.full((len(rows), 1), self._corrupted.shape[1] - 1)
+        return engine.whole(self._corrupted[rows], last - engine.begin).trace.writes
 
     def _of_all(self, prompts: Prompts, others: Int[Tensor, " other"], at_once: int) -> Reference:
         total: list[Tensor] = []

@@ -18,7 +18,7 @@ half a pass per position, so layers are sampled at equal steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,8 +74,11 @@ def attribute(
     gradients: list[Tensor] = []
     for i in range(steps):
         start = writes[0] + (i + 0.5) / steps * changes[0]
-        at = _gradients(engine, start, value, positions)
-        gradients = [a + b for a, b in zip(gradients, at, strict=True)] if gradients else at
+        for number, gradient in enumerate(_gradients(engine, start, value, positions)):
+            if i == 0:
+                gradients.append(gradient.clone())  # of its own, where it is a view of a tap's
+            else:
+                gradients[number] += gradient
     columns = [
         _products(gradient / steps, changes[: stage.n_sources])
         for stage, gradient in zip(engine.wiring.stages, gradients, strict=True)
@@ -95,7 +98,7 @@ def _gradients(
     start: Stream,
     value: Callable[[Tensor], Tensor],
     positions: Int[Tensor, "row position"] | None,
-) -> list[Gradient]:
+) -> Iterator[Gradient]:
     """Gradients of the metric with respect to each node's input, stage by stage."""
     blocks, taps, reads = engine.blocks, list[Tensor](), list[Tensor]()
     with torch.enable_grad():
@@ -121,12 +124,11 @@ def _gradients(
                 "ablate every edge, or give a differentiable metric"
             )
         at = iter(torch.autograd.grad(metric, taps))
-    return [
-        blocks.pulled_back(stage.layer, read, [next(at) for _ in range(3)])
-        if stage.kind == "attention"
-        else next(at)[None]
-        for stage, read in zip(engine.wiring.stages, reads, strict=True)
-    ]
+    for stage, read in zip(engine.wiring.stages, reads, strict=True):
+        if stage.kind == "attention":
+            yield blocks.pulled_back(stage.layer, read, [next(at) for _ in range(3)])
+        else:
+            yield next(at)[None]
 
 
 ROWS = 4  # that are patched

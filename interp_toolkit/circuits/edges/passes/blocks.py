@@ -8,9 +8,10 @@ the residual stream: with the output bias, and behind a norm where there is one.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -36,6 +37,8 @@ from interp_toolkit.models.weights.parts import (
 from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import ModelWeights, weights
 
+#: keys and values of every query head at earlier positions
+KeysAndValues = tuple[Float[Tensor, "row pos head d_head"], Float[Tensor, "row pos head d_value"]]
 MOST_AT_ONCE = 2**24  # numbers of a residual stream for which gradients are pulled back at once
 
 
@@ -84,33 +87,36 @@ class _Heads(Protocol):
 
 
 class _WeightHeads:
-    """Attention from the weights."""
+    """Attention from the weights, at positions behind those of keys and values already made."""
 
-    def __init__(self, w: LayerWeights):
-        self._w = w
+    def __init__(self, w: LayerWeights, before: KeysAndValues | None = None):
+        self.w, self.before = w, before
 
     def projected(self, x: Stream) -> Projected:
-        x = self._w.norm(x)
-        q, k, v = (projected(x, W, b) for W, b in self._w.projections)
+        x = self.w.norm(x)
+        q, k, v = (projected(x, W, b) for W, b in self.w.projections)
         return q, k, v
 
     def project(self, channel: int, x: Tensor, heads: list[int]) -> Tensor:
-        W, b = self._w.projections[channel]
-        return torch.einsum("nbpm,nmd->bpnd", self._w.norm(x), W[heads]) + b[heads]
+        W, b = self.w.projections[channel]
+        return torch.einsum("nbpm,nmd->bpnd", self.w.norm(x), W[heads]) + b[heads]
 
     def z(self, q: Tensor, k: Tensor, v: Tensor, heads: list[int] | None) -> Tensor:
-        return mixed(self._w.pattern(self._w.scores(q, k, heads), heads), v)
+        if self.before is not None:
+            earlier = (part if heads is None else part[:, :, heads] for part in self.before)
+            k, v = (torch.cat([a, b], 1) for a, b in zip(earlier, (k, v), strict=True))
+        return mixed(self.w.pattern(self.w.scores(q, k, heads), heads), v)
 
     def pattern(self, parts: Sequence[Tensor], head: int) -> Tensor:
         q, k, _ = parts
-        return self._w.pattern(self._w.scores(q, k, [head]), [head])[:, 0]
+        return self.w.pattern(self.w.scores(q, k, [head]), [head])[:, 0]
 
     def pulled_back(self, x: Stream, gradients: Sequence[Tensor]) -> Tensor:
         behind = [
             torch.einsum("bphd,hmd->hbpm", gradient, W)
-            for gradient, (W, _) in zip(gradients, self._w.projections, strict=True)
+            for gradient, (W, _) in zip(gradients, self.w.projections, strict=True)
         ]
-        return _through(self._w.norm, x, torch.cat(behind))
+        return _through(self.w.norm, x, torch.cat(behind))
 
 
 class _ModuleHeads:
@@ -205,6 +211,45 @@ class Blocks:
         )
         self.normed = {n for n, w in self._out.items() if w.post_norm.kind is not None}
         self._unembed = None if by_modules else _unembedding(view)
+
+    def sequential(self, n_pos: int) -> bool:
+        """Whether positions can be computed behind others: all by weights, attention causal."""
+        of_weights = [h for h in self._heads.values() if isinstance(h, _WeightHeads)]
+        return (
+            len(of_weights) == self.wiring.n_layers
+            and len(self._mlps) == sum(self.wiring.mlps)
+            and not any(bool(h.w.visible(n_pos).triu(1).any()) for h in of_weights)
+        )
+
+    def behind(self, before: Mapping[int, KeysAndValues]) -> Blocks:
+        """The same nodes at the positions behind those of these keys and values, by layer."""
+        later = copy.copy(self)
+        later._heads = {
+            layer: _WeightHeads(heads.w, before[layer])
+            for layer, heads in self._heads.items()
+            if isinstance(heads, _WeightHeads)
+        }
+        return later
+
+    def at(self, rows: slice) -> Blocks:
+        """The same nodes for some of the rows of what `behind` was given."""
+        earlier = {
+            layer: heads.before
+            for layer, heads in self._heads.items()
+            if isinstance(heads, _WeightHeads) and heads.before is not None
+        }
+        return self.behind({layer: (k[rows], v[rows]) for layer, (k, v) in earlier.items()})
+
+    def among(self, tokens: Int[Tensor, " token"]) -> Blocks | None:
+        """The same nodes with the logits of these tokens alone; None where modules make logits."""
+        if self._unembed is None:
+            return None
+        some, at = copy.copy(self), tokens.to(self._unembed.W_U.device)
+        some._unembed = replace(
+            self._unembed, W_U=self._unembed.W_U[:, at], b_U=self._unembed.b_U[at]
+        )
+        some.d_vocab = len(at)
+        return some
 
     @cached_property
     def _layers(self) -> ModelLayers:

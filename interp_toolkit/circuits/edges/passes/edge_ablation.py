@@ -5,6 +5,10 @@ ablation values of all its sources, which are the same for every circuit. Only n
 outgoing kept edge are therefore computed: a circuit of a tenth of the nodes costs about a tenth of
 a pass. A circuit that differs little from a cached one starts where the two differ. Up to rounding,
 the result is that of `PatchedModel.logits` with all other edges ablated.
+
+What all passes have in common is computed once: where the ablation value is that of a corrupted
+prompt, the positions before the first that differs, of which later ones need the keys and values
+alone; and no logits are made that the metric does not read.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -185,12 +190,24 @@ Rows = Int[Tensor, " row"]
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Some of the prompts, and the passes to start from."""
+    """Some of the prompts, their engine, and the passes to start from, made where needed."""
 
     rows: Rows
-    whole: Pass
+    tokens: Int[Tensor, "row n_pos"]
+    engine: PatchedModel
+    positions: Int[Tensor, "row position"] | None
     reference: Reference
-    alone: SubcircuitPass
+
+    @cached_property
+    def whole(self) -> Pass:
+        """The pass with no edge ablated."""
+        return self.engine.whole(self.tokens, self.positions)
+
+    @cached_property
+    def alone(self) -> SubcircuitPass:
+        """Passes of circuits alone."""
+        start = self.engine.embedded(self.tokens)
+        return SubcircuitPass(self.engine, start, self.reference, self.positions)
 
 
 class EdgeAblation:
@@ -225,10 +242,33 @@ class EdgeAblation:
         self._prompts, self._others, self._metric = prompts, others, metric
         self._memory = memory
         engine.check_on(prompts.tokens[rows[:1]])
-        self._at_once, self._graded_at_once = prompts_at_once(engine, prompts.n_pos, memory)
         kind = kinds_for(prompts)[0] if kind is None else kind
+        self._begin = self._common(kind)
+        self._narrow, self._read = self._narrowed()
+        self._at_once, self._graded_at_once = prompts_at_once(
+            self._narrow, prompts.n_pos, memory, self._begin
+        )
         self.ablation_value = AblationValue(kind, engine, prompts, others, self._at_once)
         self._held: _Part | None = None
+        self._later: PatchedModel | None = None  # the engine behind all prompts' common positions
+        self._intact: Float[np.ndarray, " row"] | None = None
+
+    def _common(self, kind: Kind) -> int:
+        """Positions before which no pass differs from another: they are computed once."""
+        read, corrupted = self._metric.positions(self.rows), self._prompts.corrupted
+        if kind != "corrupted" or corrupted is None or read is None:
+            return 0
+        equal = (self._prompts.tokens[self.rows] == corrupted[self.rows]).all(0)
+        begin = min(int(equal.int().cumprod(0).sum()), int(read.min()))
+        return begin if self.engine.blocks.sequential(self._prompts.n_pos) else 0
+
+    def _narrowed(self) -> tuple[PatchedModel, Metric]:
+        """The engine and the metric with no more logits than the metric reads."""
+        tokens = self._metric.tokens
+        engine = None if tokens is None else self.engine.among(tokens)
+        if tokens is None or engine is None:
+            return self.engine, self._metric
+        return engine, self._metric.among(tokens)
 
     @property
     def edges(self) -> Sequence[Edge]:
@@ -237,7 +277,7 @@ class EdgeAblation:
 
     def with_ablation_value(self, kind: Kind) -> EdgeAblation:
         """The same prompts with another ablation value."""
-        return EdgeAblation(
+        other = EdgeAblation(
             self.engine,
             self._prompts,
             self.rows,
@@ -246,14 +286,18 @@ class EdgeAblation:
             self._memory,
             kind,
         )
+        other._intact = self._intact
+        return other
 
     def release(self) -> None:
         """Free the passes that were cached for the next call."""
-        self._held = None
+        self._held = self._later = None
 
     def intact(self) -> Float[np.ndarray, " row"]:
         """The metric of each row in the whole model."""
-        return self._each(1, lambda part, _: part.whole.logits)[:, 0]
+        if self._intact is None:
+            self._intact = self._each(1, lambda part, _: part.whole.logits)[:, 0]
+        return self._intact.copy()
 
     def values(
         self,
@@ -263,8 +307,7 @@ class EdgeAblation:
         """The metric of each row under each set of ablated edges."""
 
         def of(part: _Part, i: int) -> Tensor:
-            positions = self._metric.positions(part.rows)
-            return self.engine.logits(part.whole, part.reference, edge_sets[i], positions)
+            return part.engine.logits(part.whole, part.reference, edge_sets[i], part.positions)
 
         return self._each(len(edge_sets), of, progress, "ablating edges")
 
@@ -294,8 +337,7 @@ class EdgeAblation:
         """The metric of each row with the output of one node ablated."""
 
         def of(part: _Part, i: int) -> Tensor:
-            positions = self._metric.positions(part.rows)
-            return self.engine.without(part.whole, part.reference, nodes[i], positions)
+            return part.engine.without(part.whole, part.reference, nodes[i], part.positions)
 
         return self._each(len(nodes), of, progress, "ablating nodes")
 
@@ -306,22 +348,20 @@ class EdgeAblation:
         self._held = None  # gradients need the room
         parts = []
         count = ProgressEstimate(progress, len(self.rows), "attribution to edges", "rows")
-        for rows in torch.split(self.rows, self._graded_at_once):
-            parts.append(self._attributed(rows, steps))
-            count.step(len(rows))
+        for start in range(0, len(self.rows), self._graded_at_once):
+            part = self._part(slice(start, start + self._graded_at_once))
+            parts.append(self._attributed(part, steps))
+            count.step(len(part.rows))
         return np.concatenate(parts)
 
-    def _attributed(self, rows: Rows, steps: int) -> Float[np.ndarray, "row edge"]:
+    def _attributed(self, part: _Part, steps: int) -> Float[np.ndarray, "row edge"]:
         """The estimates for some prompts."""
-        positions = self._metric.positions(rows)
-        whole = self.engine.whole(self._prompts.tokens[rows], positions)
+        whole, engine = part.whole, part.engine
 
         def metric(logits: Tensor) -> Tensor:
-            return self._metric(logits, rows, whole.logits)
+            return self._read(logits, part.rows, whole.logits)
 
-        estimate = attribute(
-            self.engine, whole, self.ablation_value(rows), metric, positions, steps
-        )
+        estimate = attribute(engine, whole, part.reference, metric, part.positions, steps)
         attributed: np.ndarray = -estimate.float().cpu().numpy()
         return attributed
 
@@ -347,28 +387,44 @@ class EdgeAblation:
     ) -> Iterator[Float[np.ndarray, " row"]]:
         """The metric of some prompts under each ablation; their passes are then freed."""
         part = self._held or self._part(batch)
+        if len(part.rows) == len(self.rows):
+            self._held = part
         for i in range(n):
-            yield self._metric(logits(part, i), part.rows, part.whole.logits).double().cpu().numpy()
+            whole = part.whole.logits if self._read.compares else None
+            yield self._read(logits(part, i), part.rows, whole).double().cpu().numpy()
 
     def _part(self, batch: slice) -> _Part:
-        """A part of the prompts; if it is all of them, its passes are cached."""
-        rows = self.rows[batch]
+        """A part of the prompts."""
+        rows, engine = self.rows[batch], self._behind(batch)
         positions = self._metric.positions(rows)
-        whole = self.engine.whole(self._prompts.tokens[rows], positions)
-        reference = self.ablation_value(rows)
-        alone = SubcircuitPass(self.engine, whole.trace.writes[0], reference, positions)
-        part = _Part(rows, whole, reference, alone)
-        if len(rows) == len(self.rows):
-            self._held = part
-        return part
+        if positions is not None:
+            positions = positions - self._begin
+        tokens = self._prompts.tokens[rows]
+        return _Part(rows, tokens, engine, positions, self.ablation_value(rows, engine))
+
+    def _behind(self, batch: slice) -> PatchedModel:
+        """The engine for some prompts; that for all is cached if they fit at once."""
+        if not self._begin:
+            return self._narrow
+        common = self._prompts.tokens[self.rows, : self._begin]
+        if len(self.rows) > self._at_once:
+            return self._narrow.behind(common[batch])
+        if self._later is None:
+            self._later = self._narrow.behind(common)
+        return self._later.at(batch)
 
 
-def prompts_at_once(engine: PatchedModel, n_pos: int, memory: int) -> tuple[int, int]:
+def prompts_at_once(
+    engine: PatchedModel, n_pos: int, memory: int, begin: int = 0
+) -> tuple[int, int]:
     """The number of prompts of this length that fit in one pass, and in one with gradients.
+
+    Passes begin at position `begin`.
 
     Raises InputError, with the length that fits, if not even one does.
     """
-    most = max(_pass_bytes(engine, n_pos), _gradient_bytes(engine, n_pos))
+    in_pass, graded = _pass_bytes(engine, n_pos, begin), _gradient_bytes(engine, n_pos, begin)
+    most = max(in_pass, graded)
     if most > memory:
         longest = bisect_right(
             range(1, n_pos),
@@ -380,24 +436,30 @@ def prompts_at_once(engine: PatchedModel, n_pos: int, memory: int) -> tuple[int,
             f"one prompt of {n_pos} tokens needs about {format_size(most)}, more than the "
             f"{format_size(memory)} of memory allowed; raise the limit{shorter}"
         )
-    return (
-        rows_that_fit(memory, _pass_bytes(engine, n_pos), n_pos),
-        rows_that_fit(memory, _gradient_bytes(engine, n_pos), n_pos),
-    )
+    later = n_pos - begin
+    return rows_that_fit(memory, in_pass, later), rows_that_fit(memory, graded, later)
 
 
-def _pass_bytes(engine: PatchedModel, n_pos: int) -> int:
+def _earlier(engine: PatchedModel, begin: int) -> int:
+    """Numbers of the keys and values before the position where passes begin."""
+    view = engine.blocks.view
+    return 2 * begin * view.n_layers * view.n_heads * view.d_head
+
+
+def _pass_bytes(engine: PatchedModel, n_pos: int, begin: int = 0) -> int:
     """Upper bound of a prompt's bytes while edges are ablated: writes, references and reads."""
     wiring = engine.wiring
     streams = 3 * len(wiring.writers) + 4 * len(wiring.stages) + 8 * wiring.n_layers
     streams += 3 * len(wiring.readers(wiring.stages[0]))
-    return 4 * n_pos * (streams * wiring.d_model + 4 * n_pos * wiring.n_heads + engine.widest)
+    each = streams * wiring.d_model + 4 * n_pos * wiring.n_heads + engine.widest
+    return 4 * ((n_pos - begin) * each + _earlier(engine, begin))
 
 
-def _gradient_bytes(engine: PatchedModel, n_pos: int) -> int:
+def _gradient_bytes(engine: PatchedModel, n_pos: int, begin: int = 0) -> int:
     """Upper bound of a prompt's bytes in attribution: readers' gradients twice, and the graph."""
     wiring = engine.wiring
     readers = sum(len(wiring.readers(stage)) for stage in wiring.stages)
     streams = 4 * len(wiring.writers) + 2 * readers + 24 * len(wiring.stages)
     inside = 4 * n_pos * wiring.n_heads * wiring.n_layers + engine.hidden
-    return 4 * n_pos * (streams * wiring.d_model + inside)
+    each = streams * wiring.d_model + inside
+    return 4 * ((n_pos - begin) * each + _earlier(engine, begin))

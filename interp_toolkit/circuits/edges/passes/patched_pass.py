@@ -20,6 +20,7 @@ its first tokens.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -32,7 +33,7 @@ from torch import Tensor
 from interp_toolkit.circuits.edges.passes.blocks import Blocks, Change
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Node, Stage, Wiring
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.running.forward import StopForwardError, probe_tokens, run
+from interp_toolkit.models.running.forward import Hook, StopForwardError, probe_tokens, run
 from interp_toolkit.models.running.hooks import has_hooks, hook_points
 from interp_toolkit.models.running.layers import Projected
 from interp_toolkit.models.weights.precision import agrees, at_least_single
@@ -83,10 +84,11 @@ class PatchedModel:
     Attributes:
         wiring: the nodes and edges.
         blocks: the nodes' computations.
+        begin: the position at which passes begin; see `behind`.
     """
 
     def __init__(self, model: Any, view: ModelWeights | None = None):
-        self._model, self._checked = model, 0
+        self._model, self._checked, self.begin = model, 0, 0
         self.blocks = Blocks(model, view)
         self.check_on(probe_tokens(model))
 
@@ -115,6 +117,35 @@ class PatchedModel:
         trace = Trace([self.embedded(tokens)])
         start = trace.writes[0]
         return Pass(trace, self._go_on(trace, 0, start, start, positions=positions))
+
+    @torch.no_grad()
+    def behind(self, tokens: Int[Tensor, "row pos"]) -> PatchedModel:
+        """The engine for prompts that begin with these tokens in every pass.
+
+        Its passes have the later positions alone; `blocks.sequential` says whether it is exact.
+        """
+        later, before = copy.copy(self), dict[int, Projected]()
+        start = self.embedded(tokens)
+        first = torch.zeros(len(tokens), 1, dtype=torch.long)
+        self._go_on(None, 0, start, start, positions=first, projected=before)
+        later.begin = tokens.shape[1]
+        later.blocks = self.blocks.behind({layer: (k, v) for layer, (_, k, v) in before.items()})
+        return later
+
+    def at(self, rows: slice) -> PatchedModel:
+        """The engine `behind` the tokens of some of its rows."""
+        some = copy.copy(self)
+        some.blocks = self.blocks.at(rows)
+        return some
+
+    def among(self, tokens: Int[Tensor, " token"]) -> PatchedModel | None:
+        """The engine with the logits of these tokens alone; None where modules make logits."""
+        blocks = self.blocks.among(tokens)
+        if blocks is None:
+            return None
+        some = copy.copy(self)
+        some.blocks = blocks
+        return some
 
     @torch.no_grad()
     def logits(
@@ -196,10 +227,11 @@ class PatchedModel:
         total: Tensor,
         ablated: tuple[Mapping[int, Collection[Edge]], SomeReferences] | None = None,
         positions: Int[Tensor, "row position"] | None = None,
+        projected: dict[int, Projected] | None = None,
     ) -> Tensor:
         """The logits, from a stage on; adds to `trace` the activations that later ablations need.
 
-        Without a trace nothing is stored, and nothing can be ablated.
+        Without a trace nothing is stored but `projected`, and nothing can be ablated.
         """
         last = -1 if trace is None else max(ablated[0]) if ablated else len(self.wiring.stages)
         for i, stage in enumerate(self.wiring.stages[first:], start=first):
@@ -222,6 +254,8 @@ class PatchedModel:
                 plain = self.blocks.projected(stage.layer, read) if plain is None else plain
                 if trace is not None:
                     trace.projected[stage.layer] = plain
+                if projected is not None:
+                    projected[stage.layer] = plain
                 writes = self.blocks.heads(stage.layer, read, plain, change, apart=i < last)
             if trace is not None:
                 trace.writes.extend(writes)
@@ -316,14 +350,13 @@ class PatchedModel:
 
     def _wrong(self, tokens: Int[Tensor, "row pos"]) -> tuple[int, str] | None:
         """The first layer whose output is not the model's own, and what is wrong; else None."""
-        whole = self.whole(tokens)
+        whole, (streams, logits) = self.whole(tokens), self._streams(tokens)
         for i, stage in enumerate(self.wiring.stages):
             if stage.kind == "mlp" or self.wiring.beside_attention(stage):
                 continue
-            if not agrees(whole.trace.totals[i], self._residual(tokens, stage.layer)):
+            if not agrees(whole.trace.totals[i], streams[stage.layer]):
                 return stage.layer - 1, f"layer {stage.layer - 1} is not the sum of its parts"
         last = self.wiring.n_layers
-        logits = run(self._model, tokens)
         terms = self.blocks.largest_logit(whole.trace.totals[-1])
         if logits is None or not agrees(whole.logits, logits, summed=terms):
             return (
@@ -332,22 +365,33 @@ class PatchedModel:
             )
         return None
 
-    def embedded(self, tokens: Int[Tensor, "row pos"]) -> Float[Tensor, "row pos d_model"]:
-        """The output of the input node."""
-        return at_least_single(self._residual(tokens, 0))
-
-    def _residual(self, tokens: Tensor, layer: int) -> Tensor:
-        """The model's own residual stream before a layer, or behind the last."""
-        name, recorded = f"blocks.{layer}.hook_resid_pre", list[Tensor]()
-        if layer == self.wiring.n_layers:
-            name = f"blocks.{layer - 1}.hook_resid_post"
+    def embedded(self, tokens: Int[Tensor, "row pos"]) -> Float[Tensor, "row later d_model"]:
+        """The output of the input node, at the engine's positions."""
+        recorded = list[Tensor]()
 
         def keep(value: Any, hook: Any) -> None:
             recorded.append(value.detach().clone())
             raise StopForwardError
 
-        run(self._model, tokens, [(hook_points(self._model)[name], keep)])
-        return recorded[0]
+        run(self._model, tokens, [(self._points["blocks.0.hook_resid_pre"], keep)])
+        return at_least_single(recorded[0])[:, self.begin :]
+
+    def _streams(self, tokens: Tensor) -> tuple[list[Tensor], Tensor | None]:
+        """The model's own residual stream before each layer and behind the last, and its logits."""
+        last = self.wiring.n_layers
+        names = [f"blocks.{layer}.hook_resid_pre" for layer in range(last)]
+        names.append(f"blocks.{last - 1}.hook_resid_post")
+        recorded: dict[str, Tensor] = {}
+
+        def keep(name: str) -> Hook:
+            return lambda value, hook: recorded.__setitem__(name, value.detach().clone())
+
+        logits = run(self._model, tokens, [(self._points[name], keep(name)) for name in names])
+        return [recorded[name] for name in names], logits
+
+    @cached_property
+    def _points(self) -> Mapping[str, Any]:
+        return hook_points(self._model)
 
 
 def at_positions(
