@@ -87,6 +87,17 @@ def list_in(text: str) -> list[Any] | None:
     return None
 
 
+TOKEN_COLUMNS = ("tokens", "token_ids", "input_ids", "ids")
+_SPACED_IDS = re.compile(r"\s*\d{1,9}(?:(?:\s*,\s*|\s+)\d{1,9})+\s*")
+
+
+def _spaced_ids(values: Sequence[Any]) -> list[list[int]] | None:
+    """The lists of integers that all cells spell without brackets; None for anything else."""
+    if not len(values) or not all(isinstance(v, str) and _SPACED_IDS.fullmatch(v) for v in values):
+        return None
+    return [[int(number) for number in re.findall(r"\d+", value)] for value in values]
+
+
 def items_of(value: Any) -> Any:
     """A list as such, also where a text spells it; any other value unchanged."""
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "("):
@@ -215,7 +226,12 @@ class PromptTable:
         notes: tuple[str, ...] = (),
     ) -> PromptTable:
         """A table of these values by column."""
-        made = {str(name): Column(str(name), values) for name, values in columns.items()}
+        made: dict[str, Column] = {}
+        for name, values in columns.items():
+            ids = _spaced_ids(values) if str(name).lower() in TOKEN_COLUMNS else None
+            made[str(name)] = Column(str(name), values if ids is None else ids)
+            if ids is not None:
+                notes = (*notes, f"column {str(name)!r} is read as ids separated by spaces")
         return cls(path, made, unit, first, notes)
 
     def __len__(self) -> int:

@@ -424,7 +424,7 @@ def _prompts(table: PromptTable, name: str, tokenizer: Tokenizer | None) -> list
     column = table.columns[name]
     if column.kind not in ("ids", "mixed", "nested", "other", "texts") or name == "text":
         if name == "tokens":
-            raise table.refuse(0, name, "must hold lists of ids; call a column of texts 'text'")
+            raise table.refuse(0, name, "is not a list of ids; call a column of texts 'text'")
         return _arrays(table, _texts(table, name), tokenizer)
     rows = [items_of(value) for value in column.values]
     for number, row in enumerate(rows):

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tables import write
 
-from interp_toolkit.data import read_data
+from interp_toolkit.data import Schema, read_data
 from interp_toolkit.errors import InputError
 
 SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -319,3 +319,18 @@ def test_no_file(tmp_path, texts):
         read_data(tmp_path / "none.npz")
     with pytest.raises(InputError, check=texts):
         read_data(tmp_path / "data.xlsx")
+
+
+@pytest.mark.parametrize("sign", [" ", ", ", "  "])
+def test_ids_separated_by_spaces_are_ids_in_a_column_named_for_them(tmp_path, sign) -> None:
+    rows = [[5, 17, 8], [1, 2, 30]]
+    for name in ("tokens", "input_ids", "Token_IDs"):
+        path = tmp_path / "rows.csv"
+        cells = [f'"{sign.join(map(str, row))}",{i}' for i, row in enumerate(rows)]
+        path.write_text("\n".join([f"{name},odd", *cells]) + "\n")
+        data = read_data(path, schema=Schema(prompt_column=name))
+        assert [row.tolist() for row in data.tokens] == rows
+        assert data.names == ("odd",)
+    path.write_text("text,odd\n5 17 8,0\n1 2 30,1\n")
+    with pytest.raises(InputError, match="no tokenizer"):
+        read_data(path)
