@@ -20,6 +20,7 @@ from interp_toolkit.evidence import (
     control_of_p,
     control_of_rank,
     effect_status,
+    left_open,
 )
 from interp_toolkit.finding import Finding, column, records
 from interp_toolkit.formatting import listed
@@ -143,6 +144,8 @@ class SiteVerdict:
         held_out: scores on held-out rows; None if the data has one row per input.
         controls: accuracy of probes for other functions of the same features at this site; on
             sampled data balanced and held out.
+        unread: features on which the function depends that are not shown to be readable at this
+            site, on sampled data.
     """
 
     hook: str
@@ -162,6 +165,7 @@ class SiteVerdict:
     reinitialised: CopyNull | None
     held_out: HeldOutFigures | None
     controls: Mapping[str, float]
+    unread: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -212,14 +216,22 @@ class SiteVerdict:
     def judgement(self) -> tuple[Status, str | None]:
         """The status by the evidence rule, and why the function is not shown to be readable.
 
-        A certificate needs no control. A hyperplane does, since any labels may have one. On
-        sampled data the effect is the held-out balanced accuracy, the control shuffled labels.
-        Otherwise the effect is the margin, known exactly, and the control is its rank among other
-        labelings of the points or, where the data is sampled and that null was not needed, Cover's
-        probability. In addition, models with shuffled weights must not reach the same value at any
-        site. Where held-out rows are read but most labels would be separable, the status is
-        "detected": a probe reads the function, and separability by itself is not informative.
+        A certificate needs no control; on sampled data it says nothing about the function where a
+        feature that the function depends on cannot be read either. A hyperplane does, since any
+        labels may have one. On sampled data the effect is the held-out balanced accuracy, the
+        control shuffled labels. Otherwise the effect is the margin, known exactly, and the control
+        is its rank among other labelings of the points or, where the data is sampled and that null
+        was not needed, Cover's probability. In addition, models with shuffled weights must not
+        reach the same value at any site. Where held-out rows are read but most labels would be
+        separable, the status is "detected": a probe reads the function, and separability by itself
+        is not informative.
         """
+        if self.status == "not_separable" and self.unread:
+            names = ", ".join(f"{name} {self.controls[name]:.2f}" for name in self.unread)
+            return left_open(
+                f"this does not test {self.function}, since the features are not shown to be "
+                f"readable there (held-out balanced accuracy: {names})"
+            )
         if self.status != "separable":
             return self.status, self.separability.reason
         if self.held_out is None or math.isnan(self.held_out.low):
@@ -526,6 +538,8 @@ def headline(site: SiteVerdict, heads: Sequence[HeadEffect]) -> str:
     function, where = _subject(site), f"at {site.name}"
     if site.status == "undecided":
         return f"Undecided whether {function} is linearly separable {where}."
+    if site.status == "not_separable" and site.outcome == "undecided":
+        return f"{function} is not linearly separable {where}, but that does not test it."
     if site.status == "not_separable":
         return f"{function} is not linearly separable {where}."
     separable = f"{function} is linearly separable {where}"

@@ -32,13 +32,14 @@ from interp_toolkit.models.running.memory import together
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.probes.boolean import theorem
 from interp_toolkit.probes.boolean.result import (
+    CHANCE,
     CopyNull,
     HeldOutFigures,
     LabelingNull,
     SiteVerdict,
     reaches,
 )
-from interp_toolkit.probes.estimators.boolean import TABLES, truth_values
+from interp_toolkit.probes.estimators.boolean import TABLES, depends_on, truth_values
 from interp_toolkit.probes.estimators.heldout import GRID, HeldOutScores, cross_validate_targets
 from interp_toolkit.probes.estimators.logistic import fit_logistic_targets
 from interp_toolkit.probes.estimators.separability import (
@@ -129,6 +130,7 @@ class Targets:
         inputs: an index per row, equal for rows that the site cannot distinguish.
         groups: groups of the rows, for splits: the data's groups joined with equal inputs; None if
             all rows differ.
+        features: names of the controls that are features on which the function depends.
     """
 
     names: tuple[str, ...]
@@ -136,6 +138,7 @@ class Targets:
     nulls: Bool[np.ndarray, "n draw"]
     inputs: Int[np.ndarray, " n"]
     groups: np.ndarray | None
+    features: tuple[str, ...]
 
     @property
     def function(self) -> Bool[np.ndarray, " n"]:
@@ -162,6 +165,8 @@ class SiteMeasurement:
         direction, threshold: the probe: the hyperplane if there is one, else the logistic fit.
         labelings: the null of other labelings of the same points. If sampled, only present if the
             function is separable although Cover's probability is small; else None.
+        unread: if sampled, the features on which the function depends whose own probe is not shown
+            to be above chance on held-out rows.
     """
 
     separability: Separability
@@ -171,6 +176,7 @@ class SiteMeasurement:
     direction: Float[np.ndarray, " d"]
     threshold: float
     labelings: LabelingNull | None
+    unread: tuple[str, ...] = ()
 
 
 def function_name(table: str) -> str:
@@ -299,7 +305,13 @@ def _sampled(
     null = scored.balanced_accuracy[n_named:]
     measured = null[~np.isnan(null)]
     own = float(scored.balanced_accuracy[0])
-    low, high = _accuracy_interval(own, targets)
+    low, high = _accuracy_interval(own, targets, 0)
+    of_features = [targets.names.index(name) for name in targets.features]
+    unread = [
+        targets.names[i]
+        for i in of_features
+        if not _accuracy_interval(float(accuracy[i]), targets, i)[0] > CHANCE
+    ]
     held_out = HeldOutFigures(
         accuracy=float(scored.accuracy[0]),
         balanced_accuracy=own,
@@ -320,10 +332,13 @@ def _sampled(
         direction=whole.coef[0] / size,
         threshold=-float(whole.intercept[0]),
         labelings=_shuffled(X, precision, targets, separability),
+        unread=tuple(unread),
     )
 
 
-def _accuracy_interval(balanced_accuracy: float, targets: Targets) -> tuple[float, float]:
+def _accuracy_interval(
+    balanced_accuracy: float, targets: Targets, number: int
+) -> tuple[float, float]:
     """Clopper and Pearson's interval, of as many rows as have the variance of a balanced accuracy.
 
     The mean of two classes' accuracies varies as that of 4 n p (1 - p) rows, n independent rows
@@ -332,7 +347,7 @@ def _accuracy_interval(balanced_accuracy: float, targets: Targets) -> tuple[floa
     if math.isnan(balanced_accuracy):
         return math.nan, math.nan
     rows = targets.inputs if targets.groups is None else targets.groups
-    share = float(targets.function.mean())
+    share = float(targets.labels[:, number].mean())
     n = 4 * len(np.unique(rows)) * share * (1 - share)
     return clopper_pearson(balanced_accuracy * n, n)
 
@@ -406,6 +421,7 @@ def make_targets(
     features, n_draws = np.asarray(prompts.features), run.options.shuffles
     y = truth_values(table, features)
     others = controls(table, features, prompts.names)
+    columns = [features[:, i] for i in depends_on(table)]
     draws = np.empty((len(features), 0), dtype=bool)
     if is_sampled(inputs, groups):
         moved = shuffled_labels(features, n_draws=n_draws, seed=run.seed, groups=groups)
@@ -417,6 +433,11 @@ def make_targets(
         nulls=draws,
         inputs=inputs,
         groups=groups,
+        features=tuple(
+            name
+            for name, labels in others.items()
+            if name not in ("AND", "OR") and any(np.array_equal(labels, one) for one in columns)
+        ),
     )
 
 
@@ -532,6 +553,7 @@ def site_verdict(
         reinitialised=None,
         held_out=measurement.held_out,
         controls=dict(list(measurement.accuracy.items())[1:]),
+        unread=measurement.unread,
     )
 
 

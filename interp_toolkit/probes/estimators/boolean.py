@@ -48,6 +48,22 @@ def check_table(table: str) -> int:
     return len(table).bit_length() - 1
 
 
+def depends_on(table: str) -> tuple[int, ...]:
+    """The features, by number, whose value changes the function for some values of the others.
+
+    Examples:
+        >>> depends_on("0110"), depends_on("0011")
+        ((0, 1), (0,))
+    """
+    n = len(table).bit_length() - 1
+    flips = [1 << (n - 1 - feature) for feature in range(n)]  # the first is most significant
+    return tuple(
+        feature
+        for feature, flip in enumerate(flips)
+        if any(bit != table[i ^ flip] for i, bit in enumerate(table))
+    )
+
+
 def truth_values(table: str, features: Any) -> Bool[np.ndarray, " batch"]:
     """The table's value for every row of features.
 

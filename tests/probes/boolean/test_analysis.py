@@ -188,6 +188,23 @@ def test_what_is_not_there_is_not_called_above_chance() -> None:
     assert site.status == "not_separable"
     assert site.separability.chance < 1e-10
     assert site.controls["a"] > 0.9  # though the features themselves are
+    assert (result.status, site.unread) == ("not_separable", ())
+
+
+@pytest.mark.parametrize("missing", [(0,), (1,), (0, 1)])
+def test_features_that_cannot_be_read_do_not_test_their_function(missing) -> None:
+    model, data = planted(300, 1, "nothing")
+    rng = np.random.default_rng(5)
+    features = data.features.copy()
+    for number in missing:
+        features[:, number] = rng.random(300) < 0.5
+    result = BOOLEAN(model, table="0110", data=FeatureData(data.tokens, features, ("a", "b")))
+    (site,) = result.sites
+    assert site.status == "not_separable"  # a fact about these points
+    assert site.unread == tuple("ab"[number] for number in missing)
+    assert result.status == "undecided"
+    first = BOOLEAN(model, table="0011", data=FeatureData(data.tokens, features, ("a", "b")))
+    assert first.sites[0].unread == (("a",) if 0 in missing else ())
 
 
 def test_the_unit_of_the_activations_does_not_matter() -> None:
