@@ -124,7 +124,7 @@ def audit(
         return AuditFinding(
             probe="audit",
             headline=headline(tested),
-            findings=findings(tested),
+            findings=findings(tested, context),
             evidence=evidence_of(tested, context, sealed),
             provenance=provenance(model, _described(context), _settings(context, every), seed),
             claims=tested,

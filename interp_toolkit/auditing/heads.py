@@ -49,10 +49,10 @@ from interp_toolkit.circuits.heads.significance import DetectorScores
 from interp_toolkit.circuits.metrics.causal_words import MAJOR
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.evidence import Control, all_answers, answer_by, answer_of
-from interp_toolkit.formatting import percent, percent_ci
+from interp_toolkit.formatting import percent
 from interp_toolkit.models.model import Head
 from interp_toolkit.results import head_name
-from interp_toolkit.stats import LEVEL
+from interp_toolkit.stats import LEVEL, Share
 
 ASSERTED = {
     "attends": ("there",),
@@ -194,6 +194,13 @@ class _HeadAudit:
         heads = heads_with_pattern(self.runner, self._scores, self.context.task_check)
         return [head for head in heads if head != self.head]
 
+    @property
+    def _others(self) -> list[Head]:
+        """All other heads with attention to the pattern's keys."""
+        layers, heads = self._scores.score.shape
+        every = (Head(layer, head) for layer in range(layers) for head in range(heads))
+        return [head for head in every if head != self.head and self._scores.score[head] > 0]
+
     @cached_property
     def runner(self) -> KnockoutRunner:
         """Knockouts of the pattern."""
@@ -256,8 +263,8 @@ class _HeadAudit:
             others = "the other heads of its layer" if in_layer else "all other heads that have it"
             condition = f", with the pattern also knocked out in {others}"
         text = (
-            f"knocking out {self.name}'s attention to the pattern's keys costs {percent_ci(least)} "
-            f"of the metric{condition}; claimed: at least {percent(self.bound)}"
+            f"knocking out {self.name}'s attention to the pattern's keys costs "
+            f"{self._loss(least)}{condition}; claimed: at least {percent(self.bound)}"
         )
         if decision.contradicted:
             text += f", but {decision.because}"
@@ -271,9 +278,13 @@ class _HeadAudit:
         """Effects of ablating the head's whole output, as text."""
         by_way = self.knockouts.output_effect(self.head)
         effects = " and ".join(
-            f"{percent_ci(effect)} ({way} ablation)" for way, effect in by_way.items()
+            f"{self._loss(effect)} by {way} ablation" for way, effect in by_way.items()
         )
-        return f"Ablating the whole head costs {effects} of the metric"
+        return f"Ablating the whole head costs {effects}"
+
+    def _loss(self, share: Share) -> str:
+        assert self.context.task_check is not None
+        return self.context.task_check.loss_of(share)
 
     def _special(self) -> Part:
         """Whether the knockout costs more than a control knockout in this head."""
@@ -285,30 +296,38 @@ class _HeadAudit:
         answer = answer_by(control.outcome == "passed")
         least = min(excess.values(), key=lambda s: s.mean)
         text = (
-            f"the knockout costs {percent_ci(least)} of the metric more than a knockout of as "
+            f"the knockout costs {self._loss(least)} more than a knockout of as "
             "much of the head's attention elsewhere"
         )
         return measured("special", answer, text, "intervened", least, 0.0, self.coverage, asserted)
 
     def _all(self) -> Part:
         """Whether no other head contributes to the metric by the pattern."""
-        coverage = self.context.coverage(1)
-        if not self.same_type:
-            if np.isnan(self._scores.p_value).any():
-                text = "whether other heads have the pattern could not be compared with controls"
-                return Part("all", answer_by(False), text, "observed")
-            text = "no other head is shown to have the pattern"
-            return Part("all", answer_by(True), text, "observed")
-        share = self._knockouts(coverage).effect(frozenset(self.same_type), frozenset([self.head]))
+        coverage, others = self.context.coverage(1), self.same_type
+        if not others and np.isnan(self._scores.p_value).any():
+            text = "whether other heads have the pattern could not be compared with controls"
+            return Part("all", answer_by(False), text, "observed")
+        every = others or self._others
+        if not every:
+            return Part("all", answer_by(True), "no other head attends to its keys", "observed")
+        try:
+            self.runner.check(every)
+        except InterventionError as error:
+            return untestable("all", str(error), "intervened", asserted=False)
+        share = self._knockouts(coverage).effect(frozenset(every), frozenset([self.head]))
         widest = max(share.values(), key=lambda s: s.high)
         answer = all_answers(
             [answer_of(-s.high, -s.low, -LEFT) for s in share.values()], alike=True
         )
-        text = (
-            f"once it is knocked out here, the pattern in {len(self.same_type)} other "
-            f"{'head' if len(self.same_type) == 1 else 'heads'} still carries "
-            f"{percent_ci(widest)} of the metric"
-        )
+        heads = f"{len(every)} other {'head' if len(every) == 1 else 'heads'}"
+        text = f"once it is knocked out here, the pattern in {heads} still carries "
+        if not others:
+            answer = answer if answer == "confirmed" else answer_by(False)
+            text = (
+                "no other head is shown to have the pattern; once it is knocked out here, the "
+                f"attention of {heads} to its keys still carries "
+            )
+        text += self._loss(widest)
         return measured("all", answer, text, "intervened", widest, LEFT, coverage, False)
 
     def _stable(self) -> Part:

@@ -155,16 +155,32 @@ def headline(claims: Sequence[AuditedClaim]) -> str:
     return f"Of {len(claims)} claims, {listing}."
 
 
-def findings(claims: Sequence[AuditedClaim]) -> list[str]:
-    """The decisive numbers of a single claim; for several, one finding per claim, at most five.
+def findings(claims: Sequence[AuditedClaim], context: AuditContext) -> list[str]:
+    """The prompts, then the decisive numbers: those of a single claim, else one finding per claim.
 
-    Refuted claims come first, confirmed ones last; the fifth finding may count the rest.
+    Refuted claims come first, confirmed ones last; the last finding may count the rest.
     """
+    first = _prompts(context)
+    return [*([first] if first else []), *_answers(claims)]
+
+
+def _prompts(context: AuditContext) -> str | None:
+    """The prompts that the claims were tested on, and their metric; None if none were needed."""
+    prompts, check = context.cached_prompts, context.cached_task_check
+    if prompts is None:
+        return None
+    text = f"Tested on {len(prompts)} prompts of {prompts.source}"
+    if context.data is None:
+        text = f"Tested on {len(prompts)} synthetic prompts of repeated tokens, not on your data"
+    return f"{text}." if check is None else f"{text}; the metric is {check.size} ({check.metric})."
+
+
+def _answers(claims: Sequence[AuditedClaim]) -> list[str]:
     if len(claims) == 1:
         return [capital(f"{part.summary.rstrip('.')}.") for part in _deciding(claims[0])]
     order = ("refuted", "undecided", "not_testable", "confirmed")
     ranked = sorted(claims, key=lambda claim: order.index(claim.answer))
-    shown = ranked if len(ranked) <= MOST_FINDINGS else ranked[: MOST_FINDINGS - 1]
+    shown = ranked if len(ranked) < MOST_FINDINGS else ranked[: MOST_FINDINGS - 2]
     sentences = [f"{_word(c.answer)}: {c.about}.{_why(c)}" for c in shown]
     if len(shown) < len(ranked):
         sentences.append(f"{len(ranked) - len(shown)} more claims are in the table.")
