@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
+import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from interp_studies.claims import JudgedClaim, claims_table
@@ -293,8 +295,23 @@ def study_provenance(
         data={},
         settings=settings,
         seed=seed,
-        versions=versions(),
+        versions=versions() | commit(),
     )
+
+
+def commit() -> dict[str, str]:
+    """The commit of a checkout of this package, with `-dirty` for changed files; else nothing."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return {}
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        described = subprocess.run(
+            [*command, "--exclude=*"], capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return {"commit": described.stdout.strip()}
 
 
 def _comparison(quantities: Sequence[Quantity], whose: str) -> Table:
