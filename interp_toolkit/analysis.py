@@ -19,6 +19,7 @@ from interp_toolkit.models.loading.loader import load
 from interp_toolkit.options import Options, read_options
 from interp_toolkit.registry import Analysis, find, load_all
 from interp_toolkit.results import Result
+from interp_toolkit.stages import resuming
 from interp_toolkit.state import preserve_state
 
 if TYPE_CHECKING:
@@ -99,8 +100,10 @@ def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Resul
         options: the options of the analysis, as `interp show NAME` lists them. In addition:
             `progress`, a function called with a description of each step, and `early`, a function
             called with the finding of a first stage (such as attention, before knockouts) if the
-            rest takes long, and `schema`, the columns of a file as `read_data` takes them. With
-            `features`, the feature columns of `data` are not read.
+            rest takes long, `schema`, the columns of a file as `read_data` takes them, and
+            `resume`, a folder in which finished stages of long analyses are kept, for a run with
+            the same arguments to go on from. With `features`, the feature columns of `data` are
+            not read.
 
     Raises:
         InputError: an unknown name or option, or input that the analysis cannot use.
@@ -115,12 +118,12 @@ def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Resul
     analysis = find("probes", name)
     progress = options.pop("progress", None) or (lambda step: None)
     early = options.pop("early", None) or (lambda finding: None)
-    schema = options.pop("schema", None)
+    schema, folder = options.pop("schema", None), options.pop("resume", None)
     chosen = read_options(analysis.options, options, name)
     columns = () if reads_features(chosen) else None
     if (arrays := rows_of_numbers(data)) is not None:
         model, data = on_rows(model, arrays, columns)
-    with preserve_state(model), shown_early(early):
+    with preserve_state(model), shown_early(early), resuming(folder):
         model = load(model)
         return run(analysis, model, as_data(data, model, columns, schema), chosen, progress)
 

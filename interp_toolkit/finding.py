@@ -27,12 +27,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import partial, wraps
+from functools import cached_property, partial, wraps
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from interp_toolkit.options import Options
 from interp_toolkit.registry import Analysis
 from interp_toolkit.results import Provenance, Result, Table
+from interp_toolkit.stages import Store, identity_of, store_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,12 +98,34 @@ class Run(Generic[Chosen]):
 
         A KeyboardInterrupt inside the block becomes InterruptedAnalysis with this finding.
         """
-        finding = dataclasses.replace(finding, probe=self.name)
-        _SHOW_EARLY.get()(finding)
+        _SHOW_EARLY.get()(dataclasses.replace(finding, probe=self.name))
+        with self.partly(lambda: finding):
+            yield
+
+    @contextmanager
+    def partly(self, finding: Callable[[], Finding | None]) -> Iterator[None]:
+        """A KeyboardInterrupt inside the block becomes InterruptedAnalysis with this finding.
+
+        None: nothing is finished yet, and the interrupt stays one.
+        """
         try:
             yield
         except KeyboardInterrupt as stopped:
-            raise InterruptedAnalysis(finding) from stopped
+            if isinstance(stopped, InterruptedAnalysis) or (part := finding()) is None:
+                raise
+            raise InterruptedAnalysis(dataclasses.replace(part, probe=self.name)) from stopped
+
+    @cached_property
+    def store(self) -> Store:
+        """Keeps what a stage measured, where the user asked for it; see `stages`."""
+        return store_of(self._identity)
+
+    def _identity(self) -> str:
+        from interp_toolkit.models.about.record import versions
+
+        data = None if self.data is None else self.data.digest()
+        options = self.options.model_dump(mode="json", exclude={"memory"})
+        return identity_of(self.model, [self.name, options, data, versions()])
 
     @property
     def seed(self) -> int:

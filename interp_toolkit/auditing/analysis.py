@@ -43,6 +43,7 @@ from interp_toolkit.auditing.result import (
     interval_figure,
 )
 from interp_toolkit.errors import InputError
+from interp_toolkit.finding import InterruptedAnalysis
 from interp_toolkit.models.about.record import digest_of_tokens, provenance
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.options import Effort, Options, read_options
@@ -113,24 +114,34 @@ def audit(
             progress=progress,
             effort=effort,
         )
-        tested = []
-        for number, claim in enumerate(every):
-            progress(f"claim {number + 1} of {len(every)}: {claim.about}")
-            if number == 0 and before:
-                context = context.correcting(before)
-            elif number == before:
-                context = context.correcting(len(every) - before)
-            tested.append(_tested(claim, context, sealed=number < before))
-        return AuditFinding(
-            probe="audit",
-            headline=headline(tested),
-            findings=findings(tested, context),
-            evidence=evidence_of(tested, context, sealed),
-            provenance=provenance(model, _described(context), _settings(context, every), seed),
-            claims=tested,
-            notes=[*notes, *_notes(context, tested, sealed)],
-            plots=interval_figure(tested),
-        )
+        tested: list[AuditedClaim] = []
+
+        def finding() -> AuditFinding:
+            return AuditFinding(
+                probe="audit",
+                headline=headline(tested),
+                findings=findings(tested, context),
+                evidence=evidence_of(tested, context, sealed),
+                provenance=provenance(model, _described(context), _settings(context, every), seed),
+                claims=tested,
+                notes=[*notes, *_notes(context, tested, sealed)],
+                plots=interval_figure(tested),
+            )
+
+        try:
+            for number, claim in enumerate(every):
+                progress(f"claim {number + 1} of {len(every)}: {claim.about}")
+                if number == 0 and before:
+                    context = context.correcting(before)
+                elif number == before:
+                    context = context.correcting(len(every) - before)
+                tested.append(_tested(claim, context, sealed=number < before))
+        except KeyboardInterrupt as stopped:
+            if not tested:
+                raise
+            notes.append(f"stopped: {len(tested)} of {len(every)} claims were tested")
+            raise InterruptedAnalysis(finding()) from stopped
+        return finding()
 
 
 def _listed(claims: Any) -> list[BaseClaim]:

@@ -17,6 +17,7 @@ from interp_toolkit.cli.flags import ModelFlags, OutputFlags, load, print_assump
 from interp_toolkit.cli.prompts import PromptFlags
 from interp_toolkit.errors import InputError, printable
 from interp_toolkit.models.loading.source_names import models_named
+from interp_toolkit.stages import resuming
 
 if TYPE_CHECKING:
     from interp_toolkit.data import FeatureData
@@ -44,6 +45,14 @@ def analyze(
     graph: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Write the graph that the analysis found."),
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Keep finished stages of a long analysis in this folder, and go on from those "
+            "that are there.",
+        ),
     ] = None,
     *,
     prompts: PromptFlags,
@@ -73,7 +82,8 @@ def analyze(
         _check_graph(graph_path, named, models)
     results: list[Any] = []
     try:
-        refused = _of_all(models, named, prompts, probe_options, how, output.quiet, results)
+        with resuming(resume):
+            refused = _of_all(models, named, prompts, probe_options, how, output.quiet, results)
     except BaseException as error:
         if results and (models[1:] or isinstance(error, KeyboardInterrupt)):  # keep these results
             outputs.show(results)

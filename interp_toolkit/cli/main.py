@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import inspect
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -89,6 +90,7 @@ def main() -> None:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     lenient(sys.stdout)
     lenient(sys.stderr)
+    signal.signal(signal.SIGTERM, _stopped)
     try:
         code = app(standalone_mode=False) or 0
         sys.stdout.flush()
@@ -108,6 +110,11 @@ def main() -> None:
     if code == INTERRUPTED:
         print("interp: interrupted", file=sys.stderr)
     sys.exit(code)
+
+
+def _stopped(number: int, frame: object) -> None:
+    """A signal to end is an interrupt: what is finished is shown."""
+    raise KeyboardInterrupt
 
 
 def _reader_left(leaving: BaseException) -> bool:

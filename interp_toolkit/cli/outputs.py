@@ -197,10 +197,16 @@ class Outputs:
         options.check_apart({**ours, **(written or {})}, read)
 
     def run(self, work: Callable[[Callable[[str], None]], Any]) -> None:
-        """Call `work` with a progress function, and show its results."""
+        """Call `work` with a progress function, and show its results, or part of them."""
+        from interp_toolkit.finding import InterruptedAnalysis
+
         began = time.monotonic()
-        with progress(self.quiet) as say:
-            results = work(say)
+        try:
+            with progress(self.quiet) as say:
+                results = work(say)
+        except InterruptedAnalysis as stopped:
+            self.show([stopped.finding])
+            raise
         if not self.quiet:
             print(f"done in {time.monotonic() - began:.0f} s", file=sys.stderr)
         self.show(results if isinstance(results, list) else [results])

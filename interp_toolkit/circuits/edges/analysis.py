@@ -32,7 +32,7 @@ from interp_toolkit.circuits.edges.checks import (
     Faithfulness,
     equivalent,
 )
-from interp_toolkit.circuits.edges.circuit import Circuit, EdgeEffect
+from interp_toolkit.circuits.edges.circuit import Circuit, EdgeEffect, Nothing
 from interp_toolkit.circuits.edges.figures import circuit_figure, head_map, size_figure
 from interp_toolkit.circuits.edges.graph import (
     FORMATS,
@@ -49,7 +49,7 @@ from interp_toolkit.circuits.edges.passes.attribution import patching_figure
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.screened import EDGES_KEEP, NODES_KEEP, Screening
 from interp_toolkit.circuits.edges.search import different_prompts, find_circuit
-from interp_toolkit.circuits.edges.wiring import label_of
+from interp_toolkit.circuits.edges.wiring import Node, label_of
 from interp_toolkit.circuits.metrics.prompts import prompts_from_data, repeated_prompts
 from interp_toolkit.circuits.metrics.task_check import assumption_note
 from interp_toolkit.circuits.weights.composition import CompositionScores
@@ -61,7 +61,7 @@ from interp_toolkit.formatting import capital, listed, p_cell, percent, percent_
 from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.about.record import digest_of_tokens
 from interp_toolkit.options import Options
-from interp_toolkit.results import Evidence, Table
+from interp_toolkit.results import Evidence, Provenance, Table
 from interp_toolkit.stats import COVERAGE, Share
 
 MOST_HEADS = 64  # of a model that is analyzed without being named: a few hundred passes
@@ -273,6 +273,11 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
     user_prompts = None if data is None else prompts_from_data(data, model)
     prompts = circuit_prompts(model, user_prompts, run.seed)
     n_user_prompts, prompts = len(prompts), different_prompts(model, prompts)
+    sha256 = digest_of_tokens(prompts.tokens) if data is None else data.digest()
+    about = run.provenance(source=prompts.source, rows=n_user_prompts, sha256=sha256)
+    about = dataclasses.replace(
+        about, settings={**about.settings, "share": SHARE, "effort": options.effort}
+    )
     circuit = find_circuit(
         model,
         prompts,
@@ -283,6 +288,8 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
         metric=options.metric,
         effort=options.effort,
         progress=run.progress,
+        store=run.store,
+        early=lambda estimates: run.early(first_stage(estimates, about)),
     )
     composition = composition_of(model, circuit, run.memory)
     graph = as_graph(circuit, prompts, composition, options.level)
@@ -300,15 +307,11 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
             figures.append(patching_figure(circuit.patching, token_words(model)))
         if circuit.screening is not None:
             figures += [head_map(circuit), size_figure(circuit.screening)]
-    sha256 = digest_of_tokens(prompts.tokens) if data is None else data.digest()
-    about = run.provenance(source=prompts.source, rows=n_user_prompts, sha256=sha256)
     return CircuitFinding(
         headline=headline(circuit),
         findings=sentences(circuit),
         evidence=evidence_of(circuit),
-        provenance=dataclasses.replace(
-            about, settings={**about.settings, "share": SHARE, "effort": options.effort}
-        ),
+        provenance=about,
         edges=[edge_row(effect, composition, circuit) for effect in circuit.included],
         nodes={node.name: effect.mean for node, effect in circuit.node_effects.items()},
         node_intervals={n.name: (e.low, e.high) for n, e in circuit.node_effects.items()},
@@ -316,6 +319,40 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
         network=graph,
         notes=[note for note in notes if note is not None],
         plots=figures,
+    )
+
+
+FIRST_STAGE = "no edge was ablated yet (first stage: estimates by attribution alone)"
+
+
+def first_stage(circuit: Circuit, about: Provenance) -> CircuitFinding:
+    """The estimates of all edges, before any is ablated."""
+    by_node: dict[Node, float] = {}
+    for e in circuit.edges:
+        by_node[e.edge.source] = by_node.get(e.edge.source, 0.0) + e.weight
+    nodes = sorted(by_node, key=lambda node: -abs(by_node[node]))
+    heads = [label_of(node.name) for node in nodes if node.kind == "head"]
+    largest = sorted(circuit.edges, key=lambda e: -abs(e.weight))[:LISTED]
+    whole = circuit.intact - circuit.all_ablated
+    named = ", ".join(f"{label_of(n.name)} {by_node[n]:.2g}" for n in nodes[: 2 * NODES_NAMED])
+    status, reason = left_open(FIRST_STAGE)
+    nothing = dataclasses.replace(circuit, nothing=Nothing(status, reason or ""))
+    return CircuitFinding(
+        headline=f"Largest estimates by attribution: {listed(heads, NODES_NAMED)}; not ablated.",
+        findings=[
+            f"Estimated losses of {circuit.metric.name} when a whole node is ablated, largest "
+            f"first: {named}; ablating all edges costs {whole:.2g} {circuit.metric.unit}.",
+            f"Largest edges: {listed([label_of(e.edge.name) for e in largest], NAMED)}.",
+        ],
+        evidence=evidence_of(nothing),
+        provenance=about,
+        edges=[edge_row(effect, None, circuit) for effect in largest],
+        nodes={},
+        node_intervals={},
+        graph={},
+        network=nx.DiGraph(),
+        notes=[FIRST_STAGE],
+        plots=[],
     )
 
 

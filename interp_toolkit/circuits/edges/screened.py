@@ -14,6 +14,7 @@ Steps:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -121,15 +122,21 @@ def selected(
         progress: called with a description of each step.
     """
     intact, all_ablated = values
-    whole = float((intact - all_ablated).mean())
+    whole, tried = float((intact - all_ablated).mean()), 0
 
     def keeps(selection: Selection) -> float:
+        nonlocal tried
+        tried += 1
         chosen_edges = trial.engine.wiring.masked(selection(scores))
-        progress(f"circuits of {len(chosen_edges):,} edges")
+        progress(
+            f"trial circuit {tried} of at most {at_most}, of {len(chosen_edges):,} "
+            f"{'edge' if len(chosen_edges) == 1 else 'edges'}"
+        )
         return float((trial.alone([chosen_edges])[:, 0] - all_ablated).mean()) / whole
 
     wiring = trial.engine.wiring
     n_nodes = len(wiring.writers) - 1
+    at_most = most_trials(FEWEST_NODES, n_nodes) + most_trials(FEWEST_EDGES, len(trial.edges))
     nodes, by_nodes = least_enough(
         lambda n: keeps(Selection(wiring, n, None)), FEWEST_NODES, n_nodes, NODES_KEEP
     )
@@ -138,6 +145,16 @@ def selected(
         lambda n: keeps(Selection(wiring, nodes, n)), FEWEST_EDGES, n_between, EDGES_KEEP
     )
     return Selection(wiring, nodes, edges), by_nodes, by_edges
+
+
+def most_trials(fewest: int, most: int) -> int:
+    """The largest number of sizes that `least_enough` tries.
+
+    Examples:
+        >>> most_trials(8, 8), most_trials(8, 100)
+        (4, 8)
+    """
+    return 1 + max(0, math.ceil(math.log2(most / fewest))) + HALVINGS
 
 
 def least_enough(

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,6 +62,7 @@ from interp_toolkit.formatting import percent
 from interp_toolkit.models.features.samples import equal_inputs, equal_up_to
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.options import Effort
+from interp_toolkit.stages import Store, not_stored
 from interp_toolkit.stats import COVERAGE, Estimate, estimate
 
 ENOUGH = 0.9  # of the behavior: what kept edges have alone when nothing more is looked for
@@ -278,6 +280,8 @@ def find_circuit(
     metric: Any = None,
     effort: Effort = "standard",
     progress: Progress = lambda step: None,
+    store: Store = not_stored,
+    early: Callable[[Circuit], AbstractContextManager[None]] = lambda circuit: nullcontext(),
 ) -> Circuit:
     """The edges that carry a task on these prompts; see the module.
 
@@ -293,6 +297,9 @@ def find_circuit(
             with edges ablated one by one, and all checks, of which thorough has more for large
             models.
         progress: called with a description of each step.
+        store: keeps what was measured; see `stages`.
+        early: called with the edges' estimates alone, where edges are chosen by these; the rest of
+            the search runs inside the context that it returns.
 
     Raises:
         InputError: too few rows, options out of range, or as `PatchedModel`.
@@ -316,7 +323,7 @@ def find_circuit(
     progress("running the intact model")
     halves = _halves(groups, seed, shuffle=prompts.answers is not None)
     choosing, judging = (
-        EdgeAblation(engine, prompts, half, other, judged_by, limit)
+        EdgeAblation(engine, prompts, half, other, judged_by, limit, store=store)
         for half, other in (halves, halves[::-1])
     )
     intact, all_ablated = choosing.intact(), choosing.alone([()])[:, 0]
@@ -335,21 +342,44 @@ def find_circuit(
     )
     if circuit.nothing is not None:
         return circuit
-    by_attribution = effort == "quick" or len(engine.wiring.edges) > MANY
-    budget = BUDGETS[effort] if by_attribution else THOROUGH
-    if by_attribution:
-        choice = _screened(
-            choosing,
-            prompts,
-            (intact, all_ablated),
-            budget,
-            max_edges,
-            seed,
-            progress,
-            unseen=judged_by.unseen,
+
+    def tested(choice: _Choice, budget: Budget) -> Circuit:
+        trials, chosen_on = (choosing, judging), equal_inputs(groups[halves[0].numpy(), None])
+        return _tested(circuit, trials, choice, prompts, chosen_on, budget, seed, progress)
+
+    values = intact, all_ablated
+    if effort != "quick" and len(engine.wiring.edges) <= MANY:
+        return tested(
+            _exhaustive(choosing, values, level, max_edges, judged_by, progress), THOROUGH
         )
-    else:
-        choice = _exhaustive(choosing, (intact, all_ablated), level, max_edges, judged_by, progress)
+    budget = BUDGETS[effort]
+    scores = choosing.attributions(STEPS, progress)  # before passes are held for what follows
+    nothing = Measured(np.empty(0, dtype=int), np.empty((len(intact), 0)))
+    estimates = described(choosing.edges, scores.mean(0), nothing, (), test=False)
+    with early(replace(circuit, edges=estimates)):
+        unseen = judged_by.unseen
+        choice = _screened(
+            choosing, scores, prompts, values, budget, max_edges, seed, progress, unseen=unseen
+        )
+        return tested(choice, budget)
+
+
+def _tested(
+    circuit: Circuit,
+    trials: tuple[EdgeAblation, EdgeAblation],
+    choice: _Choice,
+    prompts: Prompts,
+    chosen_on: Int[np.ndarray, " row"],
+    budget: Budget,
+    seed: int,
+    progress: Progress,
+) -> Circuit:
+    """The circuit with what the chosen edges do: by themselves, and on the other prompts.
+
+    `trials`: on the prompts that edges were chosen on, whose groups are `chosen_on`, and on others.
+    """
+    choosing, judging = trials
+    judged_by, intact = circuit.metric, choosing.intact()
     circuit = replace(circuit, edges=choice.edges, screening=choice.screening, chosen=choice.chosen)
     edges = [e.edge for e in choice.edges if e.in_circuit]
     progress("ablating the circuit's nodes")
@@ -363,12 +393,11 @@ def find_circuit(
     choosing.release()
     circuit = replace(circuit, held_out=faithfulness(judging, edges))
     if edges:
-        chosen_on = equal_inputs(groups[halves[0].numpy(), None])
         checked = _checks(judging, edges, choice, prompts, chosen_on, budget, seed, progress)
         circuit = replace(circuit, checks=checked)
     judging.release()
     if budget.chosen_with and isinstance(judged_by, AnswerMetric):
-        patching = patched_stream(engine, prompts, judged_by, limit, progress)
+        patching = patched_stream(choosing.engine, prompts, judged_by, choosing.memory, progress)
         circuit = replace(circuit, patching=patching)
     return circuit
 
@@ -454,6 +483,7 @@ def _exhaustive(
 
 def _screened(
     trial: EdgeAblation,
+    scores: Float[np.ndarray, "row edge"],
     prompts: Prompts,
     values: tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]],
     budget: Budget,
@@ -466,7 +496,6 @@ def _screened(
     """Edges chosen by attribution; see `screened`."""
     intact, all_ablated = values
     total = float((intact - all_ablated).mean())
-    scores = trial.attributions(STEPS, progress)  # before passes are kept for what follows
     order = screened.ranked(scores)
     selection, *sizes = screened.selected(trial, scores, values, progress)
     most = min(max_edges, budget.ablated)

@@ -281,6 +281,7 @@ def training_curve(training: Mapping[str, Any]) -> Figure | None:
     return Figure("Training", caption, data, layout)
 
 
+MANY_SITES = 12  # from which on the option that limits them is named
 SOURCE = "How many attention heads do you need to do XOR?"
 
 
@@ -356,51 +357,64 @@ def find_function(run: Run[Any], table: str) -> BooleanFinding:
         (hook, position) for position in positions_of(prompts, options.position) for hook in hooks
     ]
     read = SiteReader(model, prompts, sites, run.memory)
-    measured, targets = _measure(run, prompts, table, sites, read)
+    measured, targets = list[SiteMeasurement](), list[Targets]()
     copies = options.reinitialisations
-    if copies is None:
-        copies = LEAST_COPIES if any(of.sampled for of in targets) else MARGIN_COPIES
-    verdicts = corrected(
-        [
+
+    def judged() -> list[SiteVerdict]:
+        verdicts = [
             site_verdict(model, prompts, table, *where, measurement, read)
-            for where, measurement in zip(sites, measured, strict=True)
-        ],
-        measured,
-    )
-    again = in_reinitialised(run, sites, read, targets, verdicts, copies)
-    verdicts = with_reinitialised(verdicts, again)
-    focus = focus_of(verdicts)
-    site = verdicts[focus]
-    X, precision = read(*sites[focus])
-    heads, notes = list[HeadEffect](), list[str]()
-    sampled = targets[focus].sampled
-    if site.status == "separable" or sampled:
-        heads, notes = head_effects(
-            run,
-            prompts,
-            *sites[focus],
-            X,
-            precision,
-            measured[focus].direction,
-            measured[focus].threshold,
-            y,
-            ask_separability=not sampled,
+            for where, measurement in zip(sites, measured, strict=False)
+        ]
+        return corrected(verdicts, measured)
+
+    def finding(
+        verdicts: list[SiteVerdict], heads: list[HeadEffect], notes: list[str]
+    ) -> BooleanFinding:
+        focus = focus_of(verdicts)
+        sentences = findings(verdicts, heads, focus)
+        settings = {"table": table, "hooks": hooks, "reinitialisations": copies}
+        resolved = options.settings(**settings)
+        data = {"source": prompts.source, "rows": len(prompts), "sha256": prompts.digest()}
+        return BooleanFinding(
+            headline=headline(verdicts[focus], heads),
+            findings=sentences[:MOST_FINDINGS],
+            evidence=evidence_of(verdicts[focus]),
+            provenance=provenance(model, data, resolved, run.seed),
+            sites=verdicts,
+            heads=heads,
+            focus=focus,
+            notes=[*notes, *sentences[MOST_FINDINGS:]],
+            plots=_plots(run, verdicts, focus, heads, read(*sites[focus])[0], y, prompts),
         )
-    sentences = findings(verdicts, heads, focus)
-    settings = {"table": table, "hooks": hooks, "reinitialisations": copies}
-    resolved = options.settings(**settings)
-    data = {"source": prompts.source, "rows": len(prompts), "sha256": prompts.digest()}
-    return BooleanFinding(
-        headline=headline(site, heads),
-        findings=sentences[:MOST_FINDINGS],
-        evidence=evidence_of(site),
-        provenance=provenance(model, data, resolved, run.seed),
-        sites=verdicts,
-        heads=heads,
-        focus=focus,
-        notes=[*notes, *sentences[MOST_FINDINGS:]],
-        plots=_plots(run, verdicts, focus, heads, X, y, prompts),
-    )
+
+    def so_far() -> BooleanFinding | None:
+        note = f"stopped at site {len(measured) + 1} of {len(sites)}"
+        if len(measured) == len(sites):
+            note = f"stopped before all {copies} weight-shuffled models and heads were measured"
+        return finding(judged(), [], [note]) if measured else None
+
+    with run.partly(so_far):
+        _measure(run, prompts, table, sites, read, measured, targets)
+        if copies is None:
+            copies = LEAST_COPIES if any(of.sampled for of in targets) else MARGIN_COPIES
+        verdicts = judged()
+        again = in_reinitialised(run, sites, read, targets, verdicts, copies)
+        verdicts = with_reinitialised(verdicts, again)
+        focus = focus_of(verdicts)
+        heads, notes = list[HeadEffect](), list[str]()
+        sampled = targets[focus].sampled
+        if verdicts[focus].status == "separable" or sampled:
+            heads, notes = head_effects(
+                run,
+                prompts,
+                *sites[focus],
+                *read(*sites[focus]),
+                measured[focus].direction,
+                measured[focus].threshold,
+                y,
+                ask_separability=not sampled,
+            )
+    return finding(verdicts, heads, notes)
 
 
 def _measure(
@@ -409,20 +423,21 @@ def _measure(
     table: str,
     sites: Sequence[Where],
     read: SiteReader,
-) -> tuple[list[SiteMeasurement], list[Targets]]:
-    """Measure every site and return its targets; sites with the same inputs share targets."""
+    measured: list[SiteMeasurement],
+    targets: list[Targets],
+) -> None:
+    """Measure every site and add its targets; sites with the same inputs share targets."""
     groups, shared = groups_of(prompts), dict[bytes, Targets]()
-    measured, targets = list[SiteMeasurement](), list[Targets]()
+    fewer = " (--hook limits them)" if len(sites) > MANY_SITES else ""
     for i, (hook, position) in enumerate(sites):
         at = "" if position is None else f", position {position}"
-        run.progress(f"site {i + 1} of {len(sites)}: {hook}{at}")
+        run.progress(f"site {i + 1} of {len(sites)}{fewer}: {hook}{at}")
         X, precision = read(hook, position)
         equal = equal_inputs_at(run.model, prompts, position, X)
         if (key := equal.tobytes()) not in shared:
             shared[key] = make_targets(run, table, prompts, equal, groups_with(equal, groups))
+        measured.append(measure(run, X, precision, shared[key]))
         targets.append(shared[key])
-        measured.append(measure(run, X, precision, targets[-1]))
-    return measured, targets
 
 
 def _plots(

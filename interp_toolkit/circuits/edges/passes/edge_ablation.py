@@ -13,11 +13,13 @@ alone; and no logits are made that the metric does not read.
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,6 +40,7 @@ from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import ProgressEstimate
 from interp_toolkit.models.running.memory import format_size, rows_that_fit
+from interp_toolkit.stages import Store, not_stored
 
 Stream = Float[Tensor, "row pos d_model"]
 #: the sources of the kept edges into each reader, in order, since sums of floats depend on it
@@ -221,11 +224,13 @@ class EdgeAblation:
         metric: the metric of a prompt.
         memory: bytes to hold at once, in addition to the weights.
         kind: kind of the ablation value; None: the first of `kinds_for`.
+        store: keeps what was measured; see `stages`.
 
     Attributes:
         rows: indices of the prompts.
         engine: the model.
         ablation_value: the ablation values.
+        memory: bytes to hold at once, in addition to the weights.
     """
 
     def __init__(
@@ -237,10 +242,11 @@ class EdgeAblation:
         metric: Metric,
         memory: int,
         kind: Kind | None = None,
+        store: Store = not_stored,
     ):
-        self.rows, self.engine = rows, engine
+        self.rows, self.engine, self._store = rows, engine, store
         self._prompts, self._others, self._metric = prompts, others, metric
-        self._memory = memory
+        self.memory = memory
         engine.check_on(prompts.tokens[rows[:1]])
         kind = kinds_for(prompts)[0] if kind is None else kind
         self._begin = self._common(kind)
@@ -283,8 +289,9 @@ class EdgeAblation:
             self.rows,
             self._others,
             self._metric,
-            self._memory,
+            self.memory,
             kind,
+            self._store,
         )
         other._intact = self._intact
         return other
@@ -296,7 +303,7 @@ class EdgeAblation:
     def intact(self) -> Float[np.ndarray, " row"]:
         """The metric of each row in the whole model."""
         if self._intact is None:
-            self._intact = self._each(1, lambda part, _: part.whole.logits)[:, 0]
+            self._intact = self._each([()], lambda part, _: part.whole.logits, "intact")[:, 0]
         return self._intact.copy()
 
     def values(
@@ -309,7 +316,7 @@ class EdgeAblation:
         def of(part: _Part, i: int) -> Tensor:
             return part.engine.logits(part.whole, part.reference, edge_sets[i], part.positions)
 
-        return self._each(len(edge_sets), of, progress, "ablating edges")
+        return self._each([_names(s) for s in edge_sets], of, "ablating edges", progress)
 
     def alone(
         self,
@@ -327,7 +334,7 @@ class EdgeAblation:
                 part.alone.remember(near)
             return part.alone.logits(circuits[i])
 
-        return self._each(len(circuits), of, progress, "circuits alone")
+        return self._each([_names(c) for c in circuits], of, "circuits alone", progress)
 
     def without(
         self,
@@ -339,12 +346,18 @@ class EdgeAblation:
         def of(part: _Part, i: int) -> Tensor:
             return part.engine.without(part.whole, part.reference, nodes[i], part.positions)
 
-        return self._each(len(nodes), of, progress, "ablating nodes")
+        return self._each([node.name for node in nodes], of, "ablating nodes", progress)
 
     def attributions(
         self, steps: int = STEPS, progress: Callable[[str], None] = lambda step: None
     ) -> Float[np.ndarray, "row edge"]:
         """A first-order estimate of the loss of the metric when each edge is ablated."""
+        name = self._name("attribution", [str(steps)])
+        return self._store(name, lambda: self._all_attributed(steps, progress))
+
+    def _all_attributed(
+        self, steps: int, progress: Callable[[str], None]
+    ) -> Float[np.ndarray, "row edge"]:
         self._held = None  # gradients need the room
         parts = []
         count = ProgressEstimate(progress, len(self.rows), "attribution to edges", "rows")
@@ -365,12 +378,29 @@ class EdgeAblation:
         attributed: np.ndarray = -estimate.float().cpu().numpy()
         return attributed
 
+    def _name(self, what: str, ablated: Sequence[Any]) -> str:
+        """The name of a stage: what is measured, where, and on which rows."""
+        where = [what, self.ablation_value.kind, self._metric.name, self._metric.definition]
+        return json.dumps([*where, self.rows.tolist(), self._others.tolist(), ablated])
+
     def _each(
+        self,
+        ablated: Sequence[Any],
+        logits: Callable[[_Part, int], Tensor],
+        what: str,
+        progress: Callable[[str], None] = lambda step: None,
+    ) -> Float[np.ndarray, "row set"]:
+        """The metric of each row and set; `ablated`: the sets in names, as JSON data."""
+        return self._store(
+            self._name(what, ablated), lambda: self._passes(len(ablated), logits, what, progress)
+        )
+
+    def _passes(
         self,
         n: int,
         logits: Callable[[_Part, int], Tensor],
-        progress: Callable[[str], None] = lambda step: None,
-        what: str = "",
+        what: str,
+        progress: Callable[[str], None],
     ) -> Float[np.ndarray, "row set"]:
         values = np.empty((len(self.rows), n))
         at_once = len(self.rows) if self._held is not None else self._at_once
@@ -412,6 +442,10 @@ class EdgeAblation:
         if self._later is None:
             self._later = self._narrow.behind(common)
         return self._later.at(batch)
+
+
+def _names(edges: Collection[Edge]) -> list[str]:
+    return sorted(edge.name for edge in edges)
 
 
 def prompts_at_once(

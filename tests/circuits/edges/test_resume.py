@@ -1,0 +1,88 @@
+"""A search for a circuit that was stopped goes on, and ends as one that was not."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import interp_toolkit as it
+from interp_toolkit.circuits.edges import screened, search
+from interp_toolkit.errors import InputError
+from interp_toolkit.finding import InterruptedAnalysis
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch):
+    """The search of large models, on a small one."""
+    monkeypatch.setattr(search, "MANY", 0)
+    monkeypatch.setattr(screened, "FEWEST_NODES", 1)
+    monkeypatch.setattr(screened, "FEWEST_EDGES", 2)
+
+
+def analyzed(folder, stop=None, model="toy:induction", early=None, **options):
+    def progress(step):
+        if stop is not None and stop in step:
+            raise KeyboardInterrupt
+
+    return it.analyze(
+        model, "circuit", resume=folder, progress=progress, early=early, seed=1, **options
+    )
+
+
+def numbers(result):
+    return json.dumps(result.to_dict(), sort_keys=True)
+
+
+@pytest.fixture(scope="module")
+def unbroken():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "MANY", 0)
+        patch.setattr(screened, "FEWEST_NODES", 1)
+        patch.setattr(screened, "FEWEST_EDGES", 2)
+        return numbers(analyzed(None))
+
+
+@pytest.mark.parametrize("stop", ["trial circuit", "ablating nodes", "comparing"])
+def test_a_stopped_search_shows_the_estimates_and_ends_as_an_unbroken_one(tmp_path, stop, unbroken):
+    with pytest.raises(InterruptedAnalysis) as stopped:
+        analyzed(tmp_path, stop)
+    finding = stopped.value.finding
+    assert finding.status == "undecided"
+    assert {edge.edge for edge in finding.edges} >= {"a0.h1->a1.h0<k>", "a1.h0->logits"}
+    assert all(edge.effect is None and edge.estimate is not None for edge in finding.edges)
+    assert "L1H0" in finding.headline
+    before = set(tmp_path.iterdir())
+    assert before
+    assert numbers(analyzed(tmp_path)) == unbroken
+    assert set(tmp_path.iterdir()) > before
+
+
+def test_a_second_run_measures_nothing(tmp_path, unbroken, monkeypatch):
+    analyzed(tmp_path)
+
+    def refuse(*arguments, **named):
+        raise AssertionError("a pass was made")
+
+    monkeypatch.setattr(search.EdgeAblation, "_passes", refuse)
+    monkeypatch.setattr(search.EdgeAblation, "_all_attributed", refuse)
+    assert numbers(analyzed(tmp_path)) == unbroken
+    with pytest.raises(AssertionError, match="a pass was made"):
+        analyzed(tmp_path, level=0.01)
+    other = it.load("toy:induction")
+    with torch.no_grad():
+        other.blocks[0].attn.W_V.mul_(1.01)
+    with pytest.raises(AssertionError, match="a pass was made"):
+        analyzed(tmp_path, model=other)
+
+
+def test_files_are_numbers_or_refused(tmp_path):
+    analyzed(tmp_path)
+    stored = sorted(tmp_path.iterdir())
+    assert all(np.load(path, allow_pickle=False).dtype.kind == "f" for path in stored)
+    for path in stored:
+        path.write_bytes(b"no array")
+    with pytest.raises(InputError, match="delete"):
+        analyzed(tmp_path)
+    with pytest.raises(InputError, match="resume"):
+        analyzed(stored[0])
