@@ -145,7 +145,7 @@ def against_hooks(n_rows: int = 16, n_pos: int = 12) -> dict[str, Any] | str:
             3,
         )
         ours, our_seconds = timed(partial(trial.attributions, steps), 3)
-        peer = np.array([-float(theirs[e.name].detach().mean()) for e in trial.edges])
+        peer = np.array([-float(theirs[e.eap_name].detach().mean()) for e in trial.edges])
         told[name] = {
             "largest difference, of the largest": float(
                 np.abs(ours.mean(0) - peer).max() / np.abs(peer).max()

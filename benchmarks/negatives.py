@@ -295,13 +295,13 @@ def second_role(result: Any, model: Any) -> str:
 
 def with_second(result: Any, model: Any) -> str:
     """The circuit's status, if L0H1 is in it."""
-    inside = any("a0.h1" in edge.edge for edge in result.edges)
+    inside = any("L0H1" in edge.edge for edge in result.edges)
     return str(result.status) if inside or result.status != "detected" else "not_detected"
 
 
 def without_second(result: Any, model: Any) -> str:
     """The circuit's status, if L0H1 is not in it."""
-    inside = any("a0.h1" in edge.edge for edge in result.edges)
+    inside = any("L0H1" in edge.edge for edge in result.edges)
     return "with the head" if inside and result.status == "detected" else str(result.status)
 
 

@@ -30,6 +30,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -405,9 +406,11 @@ def judged(name: str, seed: int, prompts: int = PROMPTS) -> dict[str, Any]:
     circuit = it.analyze(model, "circuit", data=data, seed=seed)
     said["circuit"] = {
         "status": circuit.status,
-        "heads": {n for n in circuit.nodes if n[0] == "a" and circuit.node_intervals[n][0] > 0},
-        "edges": {e.edge for e in circuit.edges},
-        "scores": {e.edge: abs(e.effect or 0.0) + 1e-9 for e in circuit.edges},
+        "heads": {
+            eap_name(n) for n in circuit.nodes if n[0] == "L" and circuit.node_intervals[n][0] > 0
+        },
+        "edges": {eap_name(e.edge) for e in circuit.edges},
+        "scores": {eap_name(e.edge): abs(e.effect or 0.0) + 1e-9 for e in circuit.edges},
     }
     direct_effects = it.analyze(model, "logit-attribution", data=data, seed=seed)
     said["logit-attribution"] = {
@@ -456,6 +459,11 @@ def judged(name: str, seed: int, prompts: int = PROMPTS) -> dict[str, Any]:
         "largest effect outside the program": outside,
         "methods": methods,
     }
+
+
+def eap_name(name: str) -> str:
+    """The name of a node or edge in EAP-IG's notation, which this file uses."""
+    return re.sub(r"L(\d+)H(\d+)", r"a\1.h\2", re.sub(r"MLP(\d+)", r"m\1", name))
 
 
 def _counts(claimed: Collection[str], true: set[str], false: set[str]) -> dict[str, int]:

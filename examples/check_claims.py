@@ -23,12 +23,12 @@ PROPOSED = [
     {"heads": ["L1H0"], "relation": "duplicate-token", "says": "attends"},
     {
         "circuit": [
-            *("input->a0.h1<v>", "a0.h1->a1.h0<k>"),
-            *("input->a1.h0<q>", "input->a1.h0<v>", "a1.h0->logits"),
+            *("input->L0H1<v>", "L0H1->L1H0<k>"),
+            *("input->L1H0<q>", "input->L1H0<v>", "L1H0->logits"),
         ],
         "says": "sufficient",
     },
-    {"circuit": ["input->a1.h1<q>", "input->a1.h1<v>", "a1.h1->logits"], "says": "sufficient"},
+    {"circuit": ["input->L1H1<q>", "input->L1H1<v>", "L1H1->logits"], "says": "sufficient"},
 ]
 # --8<-- [end:claims]
 

@@ -16,10 +16,10 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.files import read_npz
 from interp_toolkit.finding import shown_early
 from interp_toolkit.models.loading.loader import load
+from interp_toolkit.models.running.stages import resuming
 from interp_toolkit.options import Options, read_options
 from interp_toolkit.registry import Analysis, find, load_all
 from interp_toolkit.results import Result
-from interp_toolkit.stages import resuming
 from interp_toolkit.state import preserve_state
 
 if TYPE_CHECKING:

@@ -30,10 +30,10 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial, wraps
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from interp_toolkit.models.running.stages import Store, identity_of, store_of
 from interp_toolkit.options import Options
 from interp_toolkit.registry import Analysis
 from interp_toolkit.results import Provenance, Result, Table
-from interp_toolkit.stages import Store, identity_of, store_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,7 +117,7 @@ class Run(Generic[Chosen]):
 
     @cached_property
     def store(self) -> Store:
-        """Keeps what a stage measured, where the user asked for it; see `stages`."""
+        """Keeps what a stage measured, where the user asked for it; see `models.running.stages`."""
         return store_of(self._identity)
 
     def _identity(self) -> str:

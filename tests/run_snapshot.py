@@ -81,7 +81,7 @@ AUDITS: dict[str, tuple[str, Any]] = {
     "head, decoy": ("toy:decoy", "L1H0 is an induction head"),
     "circuit": (
         "toy:induction",
-        {"circuit": ["a0.h0->a1.h0<k>", "input->a1.h0<v>"], "says": "sufficient"},
+        {"circuit": ["L0H0->L1H0<k>", "input->L1H0<v>"], "says": "sufficient"},
     ),
     "pair": ("toy:skip-bigrams", {"pair": {"head": "L0H0", "key": 1, "query": 2}}),
     "algorithm": ("toy:sort-argmax", {"algorithm": "argmax_piecewise_linear"}),

@@ -186,7 +186,7 @@ def test_where_any_labels_separate_what_is_shown_is_that_held_out_rows_are_read(
 
 CLAIMS = [
     {"heads": ["L1H0", "L0H1"], "relation": "induction"},
-    {"circuit": ["a0.h0->a1.h0<k>", "input->a1.h0<v>"], "says": "sufficient"},
+    {"circuit": ["L0H0->L1H0<k>", "input->L1H0<v>"], "says": "sufficient"},
 ]
 
 

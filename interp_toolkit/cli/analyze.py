@@ -17,7 +17,7 @@ from interp_toolkit.cli.flags import ModelFlags, OutputFlags, load, print_assump
 from interp_toolkit.cli.prompts import PromptFlags
 from interp_toolkit.errors import InputError, printable
 from interp_toolkit.models.loading.source_names import models_named
-from interp_toolkit.stages import resuming
+from interp_toolkit.models.running.stages import resuming
 
 if TYPE_CHECKING:
     from interp_toolkit.data import FeatureData

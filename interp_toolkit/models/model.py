@@ -7,7 +7,10 @@ refuses any other object with a one-line message that names its type and how to 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import operator
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from interp_toolkit.errors import InputError, a_kind
@@ -20,8 +23,31 @@ class Head(NamedTuple):
     head: int
 
 
+#: a head by name (`L5H1`, `a5.h1`, `5.1`), or its layer and index
+HeadLike = str | Iterable[Any]
+_HEAD = re.compile(r"^(?:L(\d{1,4})H(\d{1,4})|a(\d{1,4})\.h(\d{1,4})|(\d{1,4})\.(\d{1,4}))$")
+
+
+def as_head(value: Any) -> Head:
+    """A head from `L5H1`, `a5.h1`, `5.1` or (5, 1); raises ValueError for anything else.
+
+    Examples:
+        >>> as_head("L5H1"), as_head((0, 3))
+        (Head(layer=5, head=1), Head(layer=0, head=3))
+    """
+    if isinstance(value, str) and (match := _HEAD.match(value.strip())):
+        layer, head = (int(part) for part in match.groups() if part is not None)
+        return Head(layer, head)
+    if hasattr(value, "__getitem__") and not isinstance(value, str | bytes):
+        with suppress(TypeError, ValueError, KeyError):
+            layer, head = (n for n in value if not isinstance(n, bool))
+            if operator.index(layer) >= 0 and operator.index(head) >= 0:
+                return Head(operator.index(layer), operator.index(head))
+    raise ValueError("write a head as L5H1 or (5, 1)")
+
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from typing import Protocol
 
     from torch import Tensor, nn

@@ -44,13 +44,13 @@ def test_needed_is_not_enough(model, texts):
 
 def test_nodes_stand_for_the_edges_between_them():
     wiring = Wiring(2, 2, 8, (False, False), parallel=False)
-    names = {edge.name for edge in edges_of(("a0.h1", "a1.h0"), wiring)}
+    names = {edge.name for edge in edges_of(("L0H1", "L1H0"), wiring)}
     assert names == {
-        "input->logits", "a0.h1->logits", "a1.h0->logits",
-        *(f"input->{head}<{c}>" for head in ("a0.h1", "a1.h0") for c in "qkv"),
-        *(f"a0.h1->a1.h0<{c}>" for c in "qkv"),
+        "input->logits", "L0H1->logits", "L1H0->logits",
+        *(f"input->{head}<{c}>" for head in ("L0H1", "L1H0") for c in "qkv"),
+        *(f"L0H1->L1H0<{c}>" for c in "qkv"),
     }  # fmt: skip
-    assert len(edges_of(("a0.h1->a1.h0",), wiring)) == 3
+    assert len(edges_of(("L0H1->L1H0",), wiring)) == 3
 
 
 @pytest.mark.parametrize(

@@ -23,21 +23,21 @@ def test_what_we_write_comes_back(tmp_path, found, name):
 def test_eap_ig_with_scores_alone(tmp_path):
     path = tmp_path / "scores.json"
     path.write_text(json.dumps({"edges": {"a0.h1->m1": {"score": 0.5}, "m0->m1": {"score": 0}}}))
-    assert edges_of_file(path) == ("a0.h1->m1",)
+    assert edges_of_file(path) == ("L0H1->MLP1",)
 
 
 def test_auto_circuit(tmp_path):
     path = tmp_path / "pruned.json"
     names = ["Resid Start->A0.1.V", "A0.1->A1.0.K", "MLP 0->MLP 1", "A1.0->Resid End"]
     path.write_text(json.dumps(dict.fromkeys(names, 1.5)))
-    wanted = ("input->a0.h1<v>", "a0.h1->a1.h0<k>", "m0->m1", "a1.h0->logits")
+    wanted = ("input->L0H1<v>", "L0H1->L1H0<k>", "MLP0->MLP1", "L1H0->logits")
     assert edges_of_file(path) == wanted
     path.write_text(json.dumps(names))
     assert edges_of_file(path) == wanted
 
 
 def test_nodes_under_our_names():
-    assert circuit_names(["L0H1", "MLP0", "a1.h0"]) == ("a0.h1", "m0", "a1.h0")
+    assert circuit_names(["L0H1", "MLP0", "a1.h0"]) == ("L0H1", "MLP0", "L1H0")
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ claims:
     kinds = [HeadsClaim, CircuitClaim, DirectionClaim, DirectionClaim, PairClaim, AlgorithmClaim]
     assert [type(claim) for claim in found] == kinds
     assert [one.heads for one in found[0].each()] == [(Head(1, 0),), (Head(0, 1),)]
-    assert found[1].circuit == ("input->m0",)
+    assert found[1].circuit == ("input->MLP0",)
     assert found[2].direction == (1.0, 2.0)
 
 
@@ -133,7 +133,7 @@ def test_a_claim_file_reads_only_what_lies_beside_it(tmp_path, texts):
         (inside / "c.json").write_text(json.dumps({"circuit": name}))
         with pytest.raises(InputError, match="claim's", check=texts):
             read_claims(inside / "c.json")
-    assert as_claim({"circuit": str(tmp_path / "secret.json")}).circuit == ("m0->logits",)
+    assert as_claim({"circuit": str(tmp_path / "secret.json")}).circuit == ("MLP0->logits",)
 
 
 def test_a_vector_may_be_saved_as_it_is(tmp_path):

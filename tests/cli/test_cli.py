@@ -387,7 +387,7 @@ def test_the_circuit_is_written_as_a_graph(tmp_path: Path, call, texts) -> None:
     assert code == 0
     assert "5 of 29 edges" in out
     graph = nx.read_graphml(path)
-    assert graph.has_edge("a0.h1", "a1.h0")
+    assert graph.has_edge("L0H1", "L1H0")
     code, _, err = call("analyze", "toy:induction", "--probe", "circuit", "--graph", "a.png")
     assert (code, len(lines(err))) == (2, 1)
     assert ".graphml" in err

@@ -24,11 +24,13 @@ from interp_studies.challenge.question import (
 from interp_studies.challenge.tools.tool import Answer
 from interp_toolkit.analysis import analyze
 from interp_toolkit.auditing.analysis import audit
+from interp_toolkit.auditing.claims.circuit_files import circuit_names
 from interp_toolkit.data import FeatureData
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.streaming import activations
 from interp_toolkit.probes.estimators.boolean import truth_values
 from interp_toolkit.probes.estimators.separability import check_separability
+from interp_toolkit.results import head_name
 
 YES, NO = 0.95, 0.05
 CERTAIN = 0.99
@@ -97,7 +99,7 @@ class Ours:
         sure = _sure_of_circuit(result)
         if sure is None:
             return None
-        names = [f"a{head.layer}.h{head.head}" for head in question.items]
+        names = [head_name(head.layer, head.head) for head in question.items]
         return [_node(result, name, sure) for name in names]
 
     def _edges(self, model: Model, question: Question) -> Answer:
@@ -106,7 +108,8 @@ class Ours:
         if sure is None:
             return None
         kept = {edge.edge for edge in result.edges}
-        return [sure if name in kept else 1 - sure for name in question.items]
+        names = [circuit_names([item])[0] for item in question.items]
+        return [sure if name in kept else 1 - sure for name in names]
 
     def _readable(self, model: Model, question: Question) -> Answer:
         return [self._readout(model, question, item) for item in question.items]

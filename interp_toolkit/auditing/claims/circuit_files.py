@@ -3,8 +3,7 @@
 - EAP-IG and MIB: `{"edges": {"a0.h1->a1.h0<k>": {"in_graph": true, "score": 3.8}, ...}}`; the
   circuit has the edges in the graph, or without `in_graph` those whose score is true or not 0;
 - auto-circuit: `{"A0.1->A1.0.K": 3.8, ...}` or a list of such names;
-- node-link JSON and GraphML, as `interp analyze --graph` writes them, with nodes under EAP-IG's
-  names;
+- node-link JSON and GraphML, as `interp analyze --graph` writes them;
 - a list of names of edges, or of nodes (`L0H1`, `a0.h1`, `m0`, `MLP0`), which stand for all edges
   between them.
 
@@ -28,6 +27,7 @@ _NODES = (
         "head",
     ),
     (re.compile(r"^(?:m|MLP ?)(\d{1,4})$"), "mlp"),
+    (re.compile(r"^(?:x|Mixer ?)(\d{1,4})$"), "mixer"),
     (re.compile(r"^(?:input|Resid Start)$"), "input"),
     (re.compile(r"^(?:logits|Resid End)$"), "logits"),
 )
@@ -56,13 +56,13 @@ def edges_of_file(path: Path) -> tuple[str, ...]:
 
 
 def circuit_names(names: Iterable[Any]) -> tuple[str, ...]:
-    """Convert names of edges, or of nodes, to EAP-IG's, without duplicates.
+    """Convert names of edges, or of nodes, to ours, without duplicates.
 
     Raises InputError for any other name, or for edges and nodes together.
 
     Examples:
         >>> circuit_names(["A0.1->A1.0.K", "a1.h0->logits"])
-        ('a0.h1->a1.h0<k>', 'a1.h0->logits')
+        ('L0H1->L1H0<k>', 'L1H0->logits')
     """
     edge_names = tuple(dict.fromkeys(_named(name) for name in names))
     if len({"->" in name for name in edge_names}) > 1:
@@ -87,9 +87,10 @@ def _node(name: str, whole: str) -> str:
         if match := pattern.match(name):
             numbers = [int(part) for part in match.groups() if part is not None]
             if kind == "head":
-                return f"a{numbers[0]}.h{numbers[1]}"
-            return f"m{numbers[0]}" if kind == "mlp" else kind
-    raise InputError(f"{whole!r} is not the name of an edge or node; write it like a0.h1->a1.h0<k>")
+                return f"L{numbers[0]}H{numbers[1]}"
+            word = {"mlp": "MLP", "mixer": "Mixer"}.get(kind)
+            return kind if word is None else f"{word}{numbers[0]}"
+    raise InputError(f"{whole!r} is not the name of an edge or node; write it like L0H1->L1H0<k>")
 
 
 def _of_json(path: Path, text: str) -> list[Any]:
@@ -119,7 +120,7 @@ def _inside(value: Any) -> bool:
 
 
 def _linked(edges: Iterable[tuple[Any, Any, Mapping[str, Any]]]) -> list[Any]:
-    """Names of the edges of a graph whose nodes have EAP-IG's names.
+    """Names of the edges of a graph.
 
     One of its edges may stand for several channels, which it lists.
     """

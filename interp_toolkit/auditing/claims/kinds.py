@@ -27,7 +27,6 @@ that a claim in memory is complete and can be sealed (see `seal`). `text` keeps 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -41,22 +40,10 @@ from interp_toolkit.circuits.sorting.criteria import ARGMAX, MIN_GREATER
 from interp_toolkit.errors import InputError, reason_of, suggestion
 from interp_toolkit.files import RECORD, check_file, read_yaml
 from interp_toolkit.models.features.direction_files import SUFFIXES, read_directions
-from interp_toolkit.models.model import Head
+from interp_toolkit.models.model import Head, as_head
 from interp_toolkit.results import head_name
 
 MOST_CLAIMS = 1000
-_HEAD = re.compile(r"^(?:L(\d{1,4})H(\d{1,4})|a(\d{1,4})\.h(\d{1,4})|(\d{1,4})\.(\d{1,4}))$")
-
-
-def as_head(value: Any) -> Any:
-    """A head from `L5H1`, `a5.h1`, `5.1` or `[5, 1]`; raises ValueError for anything else."""
-    if isinstance(value, str) and (match := _HEAD.match(value.strip())):
-        layer, head = (int(part) for part in match.groups() if part is not None)
-        return Head(layer, head)
-    pair = isinstance(value, list | tuple) and len(value) == 2
-    if pair and all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in value):
-        return Head(*value)
-    raise ValueError("write a head as L5H1 or [5, 1]")
 
 
 def _as_heads(value: Any) -> Any:

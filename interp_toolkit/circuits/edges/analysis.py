@@ -49,7 +49,7 @@ from interp_toolkit.circuits.edges.passes.attribution import patching_figure
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.screened import EDGES_KEEP, NODES_KEEP, Screening
 from interp_toolkit.circuits.edges.search import different_prompts, find_circuit
-from interp_toolkit.circuits.edges.wiring import Node, label_of
+from interp_toolkit.circuits.edges.wiring import Node
 from interp_toolkit.circuits.metrics.prompts import prompts_from_data, repeated_prompts
 from interp_toolkit.circuits.metrics.task_check import assumption_note
 from interp_toolkit.circuits.weights.composition import CompositionScores
@@ -149,7 +149,7 @@ class CircuitEvidence(Evidence):
 
 @dataclass(frozen=True)
 class EdgeRow:
-    """An edge of the circuit, as EAP-IG names it: `a0.h1->a1.h0<k>`.
+    """An edge of the circuit, such as `L0H1->L1H0<k>`.
 
     Attributes:
         effect: mean loss of the metric when it alone is ablated, with its interval.
@@ -163,7 +163,7 @@ class EdgeRow:
             because others compensate for its ablation; None where its own effect selected it.
     """
 
-    edge: str = column("edge", format=label_of)
+    edge: str = column("edge")
     effect: float | None = column("effect")
     low: float | None = column("low")
     high: float | None = column("high")
@@ -219,7 +219,7 @@ class CircuitFinding(Finding):
             "Nodes",
             ["node", "effect", "low", "high"],
             [
-                [label_of(name), self.nodes[name], *self.node_intervals[name]]
+                [name, self.nodes[name], *self.node_intervals[name]]
                 for name in sorted(self.nodes, key=lambda name: -abs(self.nodes[name]))
             ],
             f"Effect: loss of the metric ({unit}) when the node's whole output is ablated, with "
@@ -295,7 +295,7 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
     graph = as_graph(circuit, prompts, composition, options.level)
     notes = [] if data is None else [assumption_note(model, data)]
     notes += [
-        f"the heads of layer {layer} are one node, x{layer}: {reason}"
+        f"the heads of layer {layer} are one node, Mixer{layer}: {reason}"
         for layer, reason in circuit.wiring.whole.items()
     ]
     if len(prompts) < n_user_prompts:
@@ -331,10 +331,10 @@ def first_stage(circuit: Circuit, about: Provenance) -> CircuitFinding:
     for e in circuit.edges:
         by_node[e.edge.source] = by_node.get(e.edge.source, 0.0) + e.weight
     nodes = sorted(by_node, key=lambda node: -abs(by_node[node]))
-    heads = [label_of(node.name) for node in nodes if node.kind == "head"]
+    heads = [node.name for node in nodes if node.kind == "head"]
     largest = sorted(circuit.edges, key=lambda e: -abs(e.weight))[:LISTED]
     whole = circuit.intact - circuit.all_ablated
-    named = ", ".join(f"{label_of(n.name)} {by_node[n]:.2g}" for n in nodes[: 2 * NODES_NAMED])
+    named = ", ".join(f"{n.name} {by_node[n]:.2g}" for n in nodes[: 2 * NODES_NAMED])
     status, reason = left_open(FIRST_STAGE)
     nothing = dataclasses.replace(circuit, nothing=Nothing(status, reason or ""))
     return CircuitFinding(
@@ -342,7 +342,7 @@ def first_stage(circuit: Circuit, about: Provenance) -> CircuitFinding:
         findings=[
             f"Estimated losses of {circuit.metric.name} when a whole node is ablated, largest "
             f"first: {named}; ablating all edges costs {whole:.2g} {circuit.metric.unit}.",
-            f"Largest edges: {listed([label_of(e.edge.name) for e in largest], NAMED)}.",
+            f"Largest edges: {listed([e.edge.name for e in largest], NAMED)}.",
         ],
         evidence=evidence_of(nothing),
         provenance=about,
@@ -502,7 +502,7 @@ def headline(circuit: Circuit) -> str:
     if not edges or held_out is None:
         return "No circuit is found: no edge that matters alone lies on a path to the logits."
     writers = dict.fromkeys(e.edge.source for e in edges if e.edge.source.kind != "input")
-    through = f", through {listed([label_of(n.name) for n in writers], NODES_NAMED)}"
+    through = f", through {listed([n.name for n in writers], NODES_NAMED)}"
     start = f"{len(edges):,} of {len(circuit.edges):,} edges"
     matter = "matter" if circuit.screening is None else "are chosen by their estimates"
     if status == "detected":
@@ -585,7 +585,7 @@ def _largest_edges(circuit: Circuit) -> str:
     own = [e for e in circuit.included if e.added is None]
     added = len(circuit.included) - len(own)
     against = sum((e.effect or 0.0) < 0 for e in own)
-    names = listed([label_of(e.edge.name) for e in circuit.included], NAMED)
+    names = listed([e.edge.name for e in circuit.included], NAMED)
     parts = [f"the circuit's edges, largest effect first: {names}"]
     if added:
         matter = "matters" if added == 1 else "matter"
@@ -600,7 +600,7 @@ def _next_edges(circuit: Circuit) -> str:
     least = ROUNDING * abs(circuit.intact - circuit.all_ablated)
     others = [e for e in circuit.edges if not e.in_circuit and abs(e.weight) > least]
     others.sort(key=lambda e: -abs(e.weight))
-    names = listed([label_of(e.edge.name) for e in others], NAMED)
+    names = listed([e.edge.name for e in others], NAMED)
     return f"Not shown to matter, largest estimates first: {names}." if others else ""
 
 
@@ -611,8 +611,7 @@ def _largest_heads(circuit: Circuit) -> str:
     if not certain:
         return ""
     named = ", ".join(
-        f"{label_of(n.name)} {e.mean:.2g} [{e.low:.2g}, {e.high:.2g}]"
-        for n, e in certain[:NODES_NAMED]
+        f"{n.name} {e.mean:.2g} [{e.low:.2g}, {e.high:.2g}]" for n, e in certain[:NODES_NAMED]
     )
     whole = circuit.intact - circuit.all_ablated
     return (

@@ -14,7 +14,6 @@ import networkx as nx
 from interp_toolkit import plots
 from interp_toolkit.circuits.edges.circuit import Circuit
 from interp_toolkit.circuits.edges.screened import Screening
-from interp_toolkit.circuits.edges.wiring import label_of
 from interp_toolkit.formatting import equals_p
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.results import Figure
@@ -164,7 +163,7 @@ def _line(path: Sequence[Point], channel: str, effect: float, widest: float) -> 
 
 
 def _words(source: str, target: str, channel: str, values: dict[str, Any], unit: str) -> str:
-    lines = [label_of(f"{source} → {target}") + (f" ({channel})" if channel else "")]
+    lines = [f"{source} → {target}" + (f" ({channel})" if channel else "")]
     p = f", {equals_p(values['p_value'])}" if "p_value" in values else ""
     kind = "effect" if "effect" in values else "estimate"
     lines.append(f"{kind} {_weight(values):.3g} {unit}{p}")
@@ -197,7 +196,5 @@ def _nodes(graph: nx.DiGraph, coordinates: dict[str, Point]) -> plots.Part:
     )
     sides = [f"{'bottom' if name == 'input' else 'top'} right" for name in graph]
     return (
-        marks
-        | plots.labels([label_of(name) for name in graph], sides)
-        | plots.hover("%{text}<br>%{customdata}", effects)
+        marks | plots.labels(list(graph), sides) | plots.hover("%{text}<br>%{customdata}", effects)
     )

@@ -1,6 +1,6 @@
 """Circuits as networkx graphs and as files.
 
-Nodes are named as EAP-IG names them: `input`, `a0.h1`, `m0`, `logits`. Only the circuit's nodes and
+Nodes are named as in `wiring`: `input`, `L0H1`, `MLP0`, `logits`. Only the circuit's nodes and
 edges are there (see `circuit` for how they are chosen), and always `input` and `logits`.
 
 Node attributes: kind ("input", "head", "mlp", "logits"), layer and head where they have one, and
@@ -106,7 +106,7 @@ def composition_graph(
         >>> from interp_toolkit.circuits import repeated_prompts
         >>> model = it.load("toy:induction")
         >>> graph = composition_graph(model, repeated_prompts(model, rows=8, n_pos=24).tokens)
-        >>> graph.has_edge("a0.h1", "a1.h0"), graph.graph["faithfulness"] > 0.9
+        >>> graph.has_edge("L0H1", "L1H0"), graph.graph["faithfulness"] > 0.9
         (True, True)
     """
     prompts = circuit_prompts(model, tokens, seed)
@@ -355,7 +355,7 @@ def edge_json(graph: nx.DiGraph) -> dict[str, Any]:
         parallel=cfg["parallel_attn_mlp"],
     )
     written = {
-        node.name: {"in_graph": any(True for _ in graph.successors(node.name))}
+        node.eap_name: {"in_graph": any(True for _ in graph.successors(node.name))}
         if node.name in graph
         else {"in_graph": False}
         for node in wiring.writers
@@ -364,7 +364,7 @@ def edge_json(graph: nx.DiGraph) -> dict[str, Any]:
     data = {
         "cfg": dict(cfg),
         "nodes": {**written, "logits": {"in_graph": True}},
-        "edges": {edge.name: edges.get(edge.name, absent) for edge in wiring.edges},
+        "edges": {edge.eap_name: edges.get(edge.name, absent) for edge in wiring.edges},
     }
     plain: dict[str, Any] = jsonable(data)
     return plain

@@ -13,7 +13,7 @@ from torch import Tensor
 from interp_toolkit.circuits.edges.passes.ablation_value import AblationValue, Kind, kinds_for
 from interp_toolkit.circuits.edges.passes.edge_ablation import SubcircuitPass, prompts_at_once
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
-from interp_toolkit.circuits.edges.wiring import Edge, label_of
+from interp_toolkit.circuits.edges.wiring import Edge
 from interp_toolkit.circuits.metrics.prompts import Prompts, prompts_from_tokens
 from interp_toolkit.errors import InputError, takes
 from interp_toolkit.models.model import check_model
@@ -37,7 +37,8 @@ def run_edges(
     Args:
         model: any TransformerLens model whose residual stream is a sum.
         prompts: token ids [row pos], or `Prompts`, which may have corrupted counterparts.
-        edges: names, such as "a0.h1->a1.h0<k>" or "L0H1->L1H0<k>" (see `circuits.edges.wiring`).
+        edges: names, such as "L0H1->L1H0<k>" or EAP-IG's "a0.h1->a1.h0<k>" (see
+            `circuits.edges.wiring`).
         ablation: what replaces an ablated edge: "corrupted", the value on the corrupted prompt;
             "mean", the mean over all rows at each position; "zero". None: "corrupted" if there are
             corrupted prompts, else "mean".
@@ -53,7 +54,7 @@ def run_edges(
         >>> from interp_toolkit.circuits import repeated_prompts, run_edges
         >>> model = it.load("toy:induction")
         >>> rows = repeated_prompts(model, rows=8, n_pos=24)
-        >>> run_edges(model, rows, ["a0.h1->a1.h0<k>"], ablate=True).shape
+        >>> run_edges(model, rows, ["L0H1->L1H0<k>"], ablate=True).shape
         torch.Size([8, 24, 64])
     """
     prompts = prompts if isinstance(prompts, Prompts) else prompts_from_tokens(prompts, model)
@@ -79,7 +80,7 @@ def run_edges(
 
 def _edges(all_edges: Collection[Edge], named: Iterable[str | Edge]) -> list[Edge]:
     """The edges of these names; raises InputError for one that the model does not have."""
-    by_name = {name: edge for edge in all_edges for name in (edge.name, label_of(edge.name))}
+    by_name = {name: edge for edge in all_edges for name in (edge.name, edge.eap_name)}
     chosen: dict[Edge, None] = {}
     for one in [named] if isinstance(named, str) else named:
         name = one.name if isinstance(one, Edge) else str(one)

@@ -61,8 +61,8 @@ from interp_toolkit.evidence import ANY_EFFECT, Control, effect_status, untested
 from interp_toolkit.formatting import percent
 from interp_toolkit.models.features.samples import equal_inputs, equal_up_to
 from interp_toolkit.models.running.memory import parse_memory
+from interp_toolkit.models.running.stages import Store, not_stored
 from interp_toolkit.options import Effort
-from interp_toolkit.stages import Store, not_stored
 from interp_toolkit.stats import COVERAGE, Estimate, estimate
 
 ENOUGH = 0.9  # of the behavior: what kept edges have alone when nothing more is looked for
@@ -297,7 +297,7 @@ def find_circuit(
             with edges ablated one by one, and all checks, of which thorough has more for large
             models.
         progress: called with a description of each step.
-        store: keeps what was measured; see `stages`.
+        store: keeps what was measured; see `models.running.stages`.
         early: called with the edges' estimates alone, where edges are chosen by these; the rest of
             the search runs inside the context that it returns.
 

@@ -1,18 +1,17 @@
-"""The nodes and edges of a transformer as a circuit, under the names that EAP-IG gives them.
+"""The nodes and edges of a transformer as a circuit.
 
-Writers to the residual stream are `input`, the heads `a{layer}.h{head}` and the MLPs `m{layer}`
+Writers to the residual stream are `input`, the heads `L{layer}H{head}` and the MLPs `MLP{layer}`
 (experts included); its readers are the heads, each by three channels, the MLPs and `logits`. An
-edge joins a writer to each later reader: `input->m0`, `a0.h1->a1.h0<k>`, `m0->logits`. Query heads
-that share keys and values (grouped attention) have a copy each, so every head has three channels.
-What mixes positions without attention heads (linear attention, convolution, a state-space model),
-in their place or beside them, is one writer and one reader, `x{layer}`, which EAP-IG does not have;
-so is attention whose heads cannot be taken apart.
+edge joins a writer to each later reader: `input->MLP0`, `L0H1->L1H0<k>`, `MLP0->logits`. Query
+heads that share keys and values (grouped attention) have a copy each, so every head has three
+channels. What mixes positions without attention heads (linear attention, convolution, a state-space
+model), in their place or beside them, is one writer and one reader, `Mixer{layer}`; so is attention
+whose heads cannot be taken apart. Files for EAP-IG have its names: `a0.h1->a1.h0<k>`, `m0`.
 Source: Hanna, Pezzelle & Belinkov 2024, "Have Faith in Faithfulness", arXiv 2403.17806.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,15 +26,6 @@ CHANNELS: tuple[Channel, ...] = ("q", "k", "v")
 Kind = Literal["input", "head", "mixer", "mlp", "logits"]
 
 
-_HEAD, _MLP = re.compile(r"\ba(\d+)\.h(\d+)\b"), re.compile(r"\bm(\d+)\b")
-_MIXER = re.compile(r"\bx(\d+)\b")
-
-
-def label_of(name: str) -> str:
-    """The name of a node or edge as papers write it: `L0H1->L1H0<k>` for `a0.h1->a1.h0<k>`."""
-    return _MIXER.sub(r"Mixer\1", _MLP.sub(r"MLP\1", _HEAD.sub(r"L\1H\2", name)))
-
-
 class Node(NamedTuple):
     """A node; layer and head are None where it has none."""
 
@@ -45,7 +35,15 @@ class Node(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name in the notation of EAP-IG."""
+        """The name as papers write it."""
+        if self.kind == "head":
+            return f"L{self.layer}H{self.head}"
+        word = {"mlp": "MLP", "mixer": "Mixer"}.get(self.kind)
+        return self.kind if word is None else f"{word}{self.layer}"
+
+    @property
+    def eap_name(self) -> str:
+        """The name in the notation of EAP-IG, which has no mixers (here `x{layer}`)."""
         if self.kind == "head":
             return f"a{self.layer}.h{self.head}"
         letter = {"mlp": "m", "mixer": "x"}.get(self.kind)
@@ -61,9 +59,17 @@ class Edge(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name in the notation of EAP-IG."""
-        channel = "" if self.channel is None else f"<{self.channel}>"
-        return f"{self.source.name}->{self.target.name}{channel}"
+        """The name, such as `L0H1->L1H0<k>`."""
+        return f"{self.source.name}->{self.target.name}{self._channel}"
+
+    @property
+    def eap_name(self) -> str:
+        """The name in the notation of EAP-IG, such as `a0.h1->a1.h0<k>`."""
+        return f"{self.source.eap_name}->{self.target.eap_name}{self._channel}"
+
+    @property
+    def _channel(self) -> str:
+        return "" if self.channel is None else f"<{self.channel}>"
 
 
 @dataclass(frozen=True)

@@ -7,5 +7,6 @@
 - `interventions`: edits at hook points, ablated heads, shuffled weights
 - `effect`: tests whether an edit at a hook point reaches the output
 - `restart`: runs a model again from the first edited layer
+- `stages`: arrays that finished stages of an analysis made, for a later run to go on from
 - `layers`: single layers of any model, run by its own modules from a given residual stream
 """

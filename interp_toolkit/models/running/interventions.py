@@ -8,9 +8,8 @@ grouped keys.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
@@ -21,7 +20,7 @@ from torch import Tensor
 
 from interp_toolkit.errors import InputError, InterventionError, a_kind, takes
 from interp_toolkit.formatting import ShortRepr
-from interp_toolkit.models.model import Model, check_model, sizes
+from interp_toolkit.models.model import Head, HeadLike, Model, as_head, check_model, sizes
 from interp_toolkit.models.running.effect import everything, require_effect
 from interp_toolkit.models.running.forward import attached, probe_tokens, run
 from interp_toolkit.models.running.hooks import expand_hooks, hook_points
@@ -127,7 +126,7 @@ class HeadMeans(ShortRepr):
 
 def head_means(
     model: Model,
-    heads: Iterable[tuple[int, int]],
+    heads: HeadLike | Iterable[HeadLike],
     reference: Any,
     *,
     memory: int | str | None = None,
@@ -136,7 +135,7 @@ def head_means(
 
     Args:
         model: any TransformerLens model.
-        heads: (layer, query head) pairs.
+        heads: heads such as "L0H3" or (0, 3), one or several (of grouped attention: query heads).
         reference: tokens or data, as `activations` takes them.
         memory: limit on memory for the run, such as "4GiB".
 
@@ -157,7 +156,7 @@ def head_means(
 @contextmanager
 def ablate(
     model: Model,
-    heads: Iterable[tuple[int, int]],
+    heads: HeadLike | Iterable[HeadLike],
     how: str = "mean",
     *,
     reference: Any = None,
@@ -167,7 +166,7 @@ def ablate(
 
     Args:
         model: any TransformerLens model.
-        heads: (layer, query head) pairs.
+        heads: heads such as "L0H3" or (0, 3), one or several (of grouped attention: query heads).
         how: "zero"; "mean", each position's mean over the reference's rows; "resample", the values
             of one of its rows, drawn at random, the same row for all heads. Positions count from
             the row's start.
@@ -187,7 +186,7 @@ def ablate(
     Examples:
         >>> import interp_toolkit as it
         >>> model, tokens = it.load("toy:xor-2head"), torch.tensor([[0, 1, 2]])
-        >>> with it.ablate(model, heads=[(0, 1)], how="zero"):
+        >>> with it.ablate(model, heads=["L0H1"], how="zero"):
         ...     without = model(tokens)
         >>> bool(torch.equal(without, model(tokens)))
         False
@@ -217,7 +216,7 @@ def ablate(
         yield model
 
 
-def require_heads(model: Model, heads: Iterable[tuple[int, int]]) -> None:
+def require_heads(model: Model, heads: HeadLike | Iterable[HeadLike]) -> None:
     """Check once that these (layer, query head) pairs can be edited, before using `put_heads`.
 
     Raises:
@@ -323,22 +322,27 @@ def _separate_parameters(model: Model) -> list[Tensor]:
     return listed
 
 
-def _pair(head: Any) -> tuple[int, int]:
+def _heads(heads: Any) -> list[Head]:
+    """Heads by name or as pairs of numbers; one alone, or several."""
+    with suppress(ValueError):
+        return [as_head(heads)]
+    several = heads if isinstance(heads, Iterable) and not isinstance(heads, str) else [heads]
+    return [_head(head) for head in several]
+
+
+def _head(head: Any) -> Head:
     try:
-        layer, number = head
-        return operator.index(layer), operator.index(number)
-    except TypeError:
-        raise InputError(
-            f"{head!r} is not a head: give (layer, head) pairs, such as heads=[(0, 3)]"
-        ) from None
+        return as_head(head)
     except ValueError:
-        raise InputError(f"{head!r} is not a head: give two numbers, (layer, head)") from None
+        raise InputError(
+            f"{head!r} is not a head: write it as L0H3 or (0, 3), such as heads=['L0H3']"
+        ) from None
 
 
 def _by_layer(model: Model, heads: Any) -> dict[int, list[int]]:
     n_layers, n_heads = sizes(model, "n_layers", "n_heads")
     by_layer: dict[int, list[int]] = {}
-    for layer, head in map(_pair, heads if isinstance(heads, Iterable) else [heads]):
+    for layer, head in _heads(heads):
         if not (0 <= layer < n_layers and 0 <= head < n_heads):
             raise InputError(
                 f"there is no head {head} in layer {layer}; the model has layers 0 to "

@@ -91,6 +91,6 @@ def test_it_is_what_hooks_give(attn_only, benchmarks):
     reference = engine.whole(corrupted).trace.writes
     ours = attribute(engine, engine.whole(clean), reference, _value, steps=3)
     theirs = benchmarks("plain_attribution").hooked_attribution(model, clean, corrupted, _value, 3)
-    assert set(theirs) == {edge.name for edge in engine.wiring.edges}
-    expected = torch.stack([theirs[edge.name].detach() for edge in engine.wiring.edges], dim=1)
+    assert set(theirs) == {edge.eap_name for edge in engine.wiring.edges}
+    expected = torch.stack([theirs[edge.eap_name].detach() for edge in engine.wiring.edges], dim=1)
     torch.testing.assert_close(ours, expected, atol=2e-5 * float(expected.abs().max()), rtol=1e-3)

@@ -58,7 +58,12 @@ class EapGraph:
 def test_eap_ig_reads_its_json(graph, tmp_path):
     write_graph(graph, tmp_path / "circuit.eap.json")
     read = EapGraph.from_json(tmp_path / "circuit.eap.json")
-    assert {name for name, inside in read.nodes.items() if inside} == set(graph)
+    assert {name for name, inside in read.nodes.items() if inside} == {
+        "input",
+        "a0.h1",
+        "a1.h0",
+        "logits",
+    }
     kept = {name for name, edge in read.edges.items() if edge["in_graph"]}
     assert kept == {
         "input->a0.h1<v>",
@@ -68,7 +73,7 @@ def test_eap_ig_reads_its_json(graph, tmp_path):
         "a1.h0->logits",
     }
     score = read.edges["a0.h1->a1.h0<k>"]["score"]
-    assert score == graph.edges["a0.h1", "a1.h0"]["effect_k"]
+    assert score == graph.edges["L0H1", "L1H0"]["effect_k"]
     assert read.edges["m0->logits"] == {"score": 0.0, "in_graph": False}
 
 

@@ -20,7 +20,7 @@ from interp_toolkit.circuits.edges.passes.attribution import attribute
 from interp_toolkit.circuits.edges.passes.edge_ablation import EdgeAblation, SubcircuitPass
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.run import run_edges
-from interp_toolkit.circuits.edges.wiring import Edge, Node, label_of
+from interp_toolkit.circuits.edges.wiring import Edge, Node
 from interp_toolkit.circuits.metrics.metrics import LogitDifference
 from interp_toolkit.circuits.metrics.prompts import prompts_from_tokens
 from interp_toolkit.errors import InputError
@@ -209,8 +209,8 @@ def test_attribution_is_the_derivative_of_small_ablations(family):
 def test_layers_without_heads_are_one_node():
     _, engine, *_ = case("Lfm2")
     names = {node.name for node in engine.wiring.writers}
-    assert {"x0", "m0", "a1.h0", "m1"} <= names
-    assert "a0.h0" not in names
+    assert {"Mixer0", "MLP0", "L1H0", "MLP1"} <= names
+    assert "L0H0" not in names
 
 
 def test_a_mixer_beside_heads_is_a_node_of_its_own():
@@ -231,10 +231,16 @@ def test_a_mixer_beside_heads_is_a_node_of_its_own():
 
 def test_heads_that_cannot_be_taken_apart_are_one_node_and_told():
     _, engine, *_ = case("BitNet")  # a norm over all heads' values
-    assert {node.name for node in engine.wiring.writers} == {"input", "x0", "m0", "x1", "m1"}
+    assert {node.name for node in engine.wiring.writers} == {
+        "input",
+        "Mixer0",
+        "MLP0",
+        "Mixer1",
+        "MLP1",
+    }
     assert set(engine.wiring.whole) == {0, 1}
     finding = it.analyze(engine._model, "circuit", effort="quick")
-    assert sum("x0" in note or "x1" in note for note in finding.notes) == 2
+    assert sum("Mixer0" in note or "Mixer1" in note for note in finding.notes) == 2
     with pytest.raises(InputError):
         edge_json(finding.network)
 
@@ -250,12 +256,12 @@ def test_run_edges_is_the_model_with_these_edges(family):
     only = engine.logits(whole, other.trace.writes, edges[::3])
     close(run_edges(model, prompts, some, ablate=True), only)
     rest = [edge for edge in edges if edge.name not in some]
-    close(run_edges(model, prompts, [label_of(e.name) for e in rest]), only)
+    close(run_edges(model, prompts, [e.eap_name for e in rest]), only)
     means = torch.stack(list(whole.trace.writes)).mean(1)
     truth = engine.logits(whole, list(means), edges[::3])
     close(run_edges(model, tokens, some, ablate=True), truth)
     with pytest.raises(InputError):
-        run_edges(model, tokens, ["a9.h0->logits"])
+        run_edges(model, tokens, ["L9H0->logits"])
     with pytest.raises(InputError):
         run_edges(model, tokens, some, ablation="corrupted")
 

@@ -95,13 +95,13 @@ def test_half_precision_is_computed_in_single(zoo, tokens):
 def test_names_and_wiring_are_those_of_eap(zoo):
     wiring = PatchedModel(zoo("own")).wiring
     names = [edge.name for edge in wiring.edges]
-    assert names[:2] == ["input->a0.h0<q>", "input->a0.h1<q>"]
-    assert {"a0.h1->a1.h0<k>", "a0.h3->m0", "input->m1", "m1->logits"} <= set(names)
+    assert names[:2] == ["input->L0H0<q>", "input->L0H1<q>"]
+    assert {"L0H1->L1H0<k>", "L0H3->MLP0", "input->MLP1", "MLP1->logits"} <= set(names)
     # 4 heads: 12 readers of 1 writer, an MLP of 5, 12 of 6, an MLP of 10, the logits of 11
     assert len(names) == 12 + 5 + 72 + 10 + 11 == len(set(names))
     parallel = {edge.name for edge in PatchedModel(zoo("neox")).wiring.edges}
-    assert "a0.h0->m0" not in parallel
-    assert "a0.h0->m1" in parallel
+    assert "L0H0->MLP0" not in parallel
+    assert "L0H0->MLP1" in parallel
 
 
 def _some(edges, share, seed):
@@ -227,7 +227,7 @@ def _by_loops(model, row, reference, cut):
         new = {}
         for head in range(model.cfg.n_heads):
             W_Q, W_K, W_V, W_O = (getattr(block.attn, f"W_{c}")[head] for c in "QKVO")
-            name = f"a{layer}.h{head}"
+            name = f"L{layer}H{head}"
             new[name] = []
             for query in range(len(row)):
                 q = read(name, query, "<q>") @ W_Q
@@ -297,8 +297,8 @@ def test_a_cut_that_changes_nothing_may_come_first(zoo, tokens, kind):
     means = _reference(engine, tokens)[1:]
     reference = [whole.trace.writes[0], *(mean.expand_as(whole.trace.writes[0]) for mean in means)]
     edges = {edge.name: edge for edge in engine.wiring.edges}
-    later = [edges["a0.h1->m1"], edges["m0->logits"], edges["a0.h2->a1.h0<k>"]]
-    ours = engine.logits(whole, reference, [edges["input->m0"], *later])
+    later = [edges["L0H1->MLP1"], edges["MLP0->logits"], edges["L0H2->L1H0<k>"]]
+    ours = engine.logits(whole, reference, [edges["input->MLP0"], *later])
     torch.testing.assert_close(ours, engine.logits(whole, reference, later), atol=2e-5, rtol=1e-5)
     assert (ours - whole.logits).abs().max() > 1e-3
 

@@ -49,7 +49,7 @@ def test_a_stopped_search_shows_the_estimates_and_ends_as_an_unbroken_one(tmp_pa
         analyzed(tmp_path, stop)
     finding = stopped.value.finding
     assert finding.status == "undecided"
-    assert {edge.edge for edge in finding.edges} >= {"a0.h1->a1.h0<k>", "a1.h0->logits"}
+    assert {edge.edge for edge in finding.edges} >= {"L0H1->L1H0<k>", "L1H0->logits"}
     assert all(edge.effect is None and edge.estimate is not None for edge in finding.edges)
     assert "L1H0" in finding.headline
     before = set(tmp_path.iterdir())

@@ -15,11 +15,11 @@ from interp_toolkit.stats import UNSEEN
 from interp_toolkit.toys.hand_set import induction as toys
 
 TRUE_EDGES = {
-    "input->a0.h1<v>",
-    "a0.h1->a1.h0<k>",
-    "input->a1.h0<q>",
-    "input->a1.h0<v>",
-    "a1.h0->logits",
+    "input->L0H1<v>",
+    "L0H1->L1H0<k>",
+    "input->L1H0<q>",
+    "input->L1H0<v>",
+    "L1H0->logits",
 }
 
 
@@ -117,22 +117,22 @@ def test_a_selection_takes_nodes_then_edges_between_them():
     wiring = Wiring(n_layers=2, n_heads=2, d_model=4, mlps=(True, True), parallel=False)
     scores = np.zeros((3, len(wiring.edges)))
     index = {e.name: i for i, e in enumerate(wiring.edges)}
-    scores[:, index["a0.h1->a1.h0<k>"]] = 2.0
-    scores[:, index["a1.h0->logits"]] = -3.0
-    scores[:, index["a0.h0->logits"]] = 1.0
-    scores[:, index["a0.h0->m1"]] = -1.0  # in sum this head costs nothing
-    scores[:, index["input->a0.h1<v>"]] = 0.5
+    scores[:, index["L0H1->L1H0<k>"]] = 2.0
+    scores[:, index["L1H0->logits"]] = -3.0
+    scores[:, index["L0H0->logits"]] = 1.0
+    scores[:, index["L0H0->MLP1"]] = -1.0  # in sum this head costs nothing
+    scores[:, index["input->L0H1<v>"]] = 0.5
     first = screened.ranked_nodes(wiring, scores.mean(0))[:2]
-    assert [wiring.writers[i].name for i in first] == ["a1.h0", "a0.h1"]
+    assert [wiring.writers[i].name for i in first] == ["L1H0", "L0H1"]
     inside = screened.Selection(wiring, 2, None)(scores)
-    nodes = {"input", "a1.h0", "a0.h1", "logits"}
+    nodes = {"input", "L1H0", "L0H1", "logits"}
     expected = [e.source.name in nodes and e.target.name in nodes for e in wiring.edges]
     assert inside.tolist() == expected
     chosen = screened.Selection(wiring, 2, 3)(scores)
     assert {wiring.edges[i].name for i in np.flatnonzero(chosen)} == {
-        "input->a0.h1<v>",
-        "a0.h1->a1.h0<k>",
-        "a1.h0->logits",
+        "input->L0H1<v>",
+        "L0H1->L1H0<k>",
+        "L1H0->logits",
     }
     assert not screened.Selection(wiring, 2, 2)(scores).any()  # two edges make no path
 
@@ -212,9 +212,9 @@ def test_rivals_differ_from_the_circuit_and_from_each_other():
     """Of two heads exchanged there is one other arrangement, and of everything none."""
     wiring = Wiring(n_layers=1, n_heads=2, d_model=4, mlps=(False,), parallel=False)
     rng = np.random.default_rng(0)
-    kept = [e for e in wiring.edges if e.source.name == "a0.h0"]
+    kept = [e for e in wiring.edges if e.source.name == "L0H0"]
     found = checks._others(lambda: checks._exchanged(kept, wiring, rng), {frozenset(kept)}, 8)
-    assert [[e.name for e in one] for one in found] == [["a0.h1->logits"]]
+    assert [[e.name for e in one] for one in found] == [["L0H1->logits"]]
     whole = list(wiring.edges)
     assert not checks._others(
         lambda: checks._random_circuit(whole, wiring, rng), {frozenset(whole)}, 8

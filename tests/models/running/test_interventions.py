@@ -1,5 +1,6 @@
 import itertools
 
+import numpy as np
 import pytest
 import torch
 
@@ -129,7 +130,7 @@ def test_everything_is_as_before(model, tokens, logits, count_hooks):
             assert count_hooks(model) > 0
             logits(model)
         assert count_hooks(model) == 0
-        assert torch.equal(before, logits(model))
+        torch.testing.assert_close(before, logits(model), rtol=1e-6, atol=1e-6)
     with (
         pytest.raises(RuntimeError, match="within"),
         ablate(model, [(0, 0)], "zero"),
@@ -138,7 +139,7 @@ def test_everything_is_as_before(model, tokens, logits, count_hooks):
     ):
         raise RuntimeError("within")
     assert count_hooks(model) == 0
-    assert torch.equal(before, logits(model))
+    torch.testing.assert_close(before, logits(model), rtol=1e-6, atol=1e-6)
 
 
 def test_an_edit_is_what_the_function_says(model, tokens, logits):
@@ -310,7 +311,7 @@ def test_reinitialising_a_model_of_equal_weights_changes_nothing_and_says_so(zoo
     assert all(bool((parameter == 0.5).all()) for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("heads", [[0], [(0, 1, 2)], 3, ["L0H1"], [(0, "1")]])
+@pytest.mark.parametrize("heads", [[0], [(0, 1, 2)], 3, ["L0"], [(0, "1")]])
 def test_heads_that_are_no_pairs_are_one_clear_line(zoo, heads, texts):
     with pytest.raises(InputError, check=texts):
         interventions._by_layer(zoo("own"), heads)
@@ -391,3 +392,16 @@ def test_values_are_put_where_they_belong(model, tokens, count_hooks):
 def test_heads_that_the_model_lacks_are_refused(zoo):
     with pytest.raises(InputError):
         require_heads(zoo("own"), [(0, 9)])
+
+
+@pytest.mark.parametrize(
+    "heads", ["L0H1", (0, 1), ["L0H1"], ["a0.h1"], ["0.1"], [(0, 1)], [[0, 1]], np.array([[0, 1]])]
+)
+def test_a_head_has_one_meaning_in_every_notation(zoo, heads):
+    model = zoo("own")
+    tokens = torch.arange(6)[None] % int(model.cfg.d_vocab)
+    with torch.no_grad():
+        with it.ablate(model, heads=[(0, 1)], how="zero"):
+            expected = model(tokens)
+        with it.ablate(model, heads=heads, how="zero"):
+            torch.testing.assert_close(model(tokens), expected, atol=0, rtol=0)

@@ -40,7 +40,7 @@ from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import ProgressEstimate
 from interp_toolkit.models.running.memory import format_size, rows_that_fit
-from interp_toolkit.stages import Store, not_stored
+from interp_toolkit.models.running.stages import Store, not_stored
 
 Stream = Float[Tensor, "row pos d_model"]
 #: the sources of the kept edges into each reader, in order, since sums of floats depend on it
@@ -224,7 +224,7 @@ class EdgeAblation:
         metric: the metric of a prompt.
         memory: bytes to hold at once, in addition to the weights.
         kind: kind of the ablation value; None: the first of `kinds_for`.
-        store: keeps what was measured; see `stages`.
+        store: keeps what was measured; see `models.running.stages`.
 
     Attributes:
         rows: indices of the prompts.
