@@ -1,4 +1,5 @@
 """Keeping the arrays that finished stages of a long analysis measured, so that it can go on.
+
 `resuming(folder)` keeps the arrays that stages make as .npy files. A stage is named by the model's
 weights, the prompts, the options, the versions of packages and what it measures, all hashed: a run
 that differs in any of them measures again. Files are read as arrays of numbers, never as objects.
