@@ -14,6 +14,8 @@ stand beside them, so that a rule which never says ✓ is seen too.
     constant writer               a head that writes the same on every prompt; one answer commoner
     unrelated writer              a head that writes what a token says that has no part in the task
     rare large effects            a head of mean effect 0: a little on most prompts, much on a few
+    released                      a head that in corrupted prompts writes against the answer, and
+                                  in clean ones nothing: any other activation restores as much
     own answers                   an untrained or permuted model, whose predictions are the answers
     own preferences               the same, whose preferences of two tokens are the answers
     mute head                     a head with the pattern that writes nothing, or where none reads
@@ -237,6 +239,36 @@ def writers(seed: int, kind: str, size: float, n: int = 64) -> Case:
     if seed % 2:
         data["wrong"] = 2 * ANSWERS + (clue + rng.integers(1, ANSWERS, n)) % ANSWERS
     return model, {"data": data}
+
+
+def patched(seed: int, kind: str, size: float, n: int = 64) -> Case:
+    """The models of `writers`, with corrupted prompts that have another clue in its place.
+
+    For "rare" they have none, so that the effect of L0H1 is what it writes, on average nothing.
+    L0H1 writes by the other token, which is another one in the corrupted prompt ("unrelated"), or
+    is only there and stands for the clean prompt's answer, against which L0H1 writes ("released").
+    """
+    rng = np.random.default_rng([seed, 7])
+    model, options = writers(seed, "unrelated" if kind == "released" else kind, size, n)
+    tokens = np.array(options["data"]["tokens"])
+    clue = np.array(options["data"]["answers"]) - 2 * ANSWERS
+    other_clue = (clue + rng.integers(1, ANSWERS, n)) % ANSWERS
+    is_other = (tokens >= ANSWERS) & (tokens < 2 * ANSWERS)
+    in_its_place = np.full(n, 3 * ANSWERS) if kind == "rare" else other_clue
+    corrupted = np.where(tokens < ANSWERS, in_its_place[:, None], tokens)
+    if kind == "released":
+        tokens = np.where(is_other, 3 * ANSWERS, tokens)
+        corrupted = np.where(is_other, ANSWERS + clue[:, None], corrupted)
+    else:
+        redrawn = ANSWERS + rng.integers(0, ANSWERS, n)
+        corrupted = np.where(is_other, redrawn[:, None], corrupted)
+    data = {"tokens": tokens, "answers": 2 * ANSWERS + clue, "corrupted": corrupted}
+    return model, {"data": data | {"wrong": 2 * ANSWERS + other_clue}}
+
+
+def second_patched(result: Any, model: Any) -> str:
+    """Status of L0H1 among patched sites."""
+    return next(s.status for s in result.sites if (s.layer, s.head) == (0, 1))
 
 
 def second_writer(result: Any, model: Any) -> str:
@@ -523,6 +555,19 @@ NEGATIVES: dict[str, Negative] = {
     "collapse: untrained": Negative("collapse", lambda s: (untrained(s), {})),
     "collapse: permuted": Negative("collapse", toy, permute=True),
     "collapse: bias": Negative("collapse", lambda s: (biased(s), {})),
+    "patching: constant writer": Negative(
+        "patching", lambda s: patched(s, "constant", 1 + s % 4), second_patched
+    ),
+    "patching: unrelated writer": Negative(
+        "patching", lambda s: patched(s, "unrelated", 1 + s % 3), second_patched
+    ),
+    "patching: rare large effects": Negative(
+        "patching",
+        lambda s: patched(s, "rare", 1.0, (8, 16, 32, 64)[s % 4]), second_patched, times=4,
+    ),
+    "patching: released": Negative(
+        "patching", lambda s: patched(s, "released", -2.0 - s % 3), second_patched
+    ),
 }  # fmt: skip
 POSITIVES: dict[str, tuple[str, Callable[[int, float], Case], Says]] = {
     "xor: in the embedding": ("xor", planted_xor, status),
@@ -557,6 +602,9 @@ POSITIVES: dict[str, tuple[str, Callable[[int, float], Case], Says]] = {
     ),
     "collapse: what tokens share is amplified": (
         "collapse", lambda s, size: (amplifying(s, size / 4), {}), status,
+    ),
+    "patching: writer of the answer": (
+        "patching", lambda s, size: patched(s, "answer", size), second_patched,
     ),
 }  # fmt: skip
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from interp_toolkit.circuits.edges.analysis import CircuitFinding
     from interp_toolkit.circuits.heads.result import HeadsFinding
     from interp_toolkit.circuits.logit_attribution import LogitAttributionFinding
+    from interp_toolkit.circuits.patching.analysis import PatchingFinding
     from interp_toolkit.circuits.qk_ov import OVFinding, QKFinding
     from interp_toolkit.circuits.roles.result import RolesFinding
     from interp_toolkit.circuits.skip_bigrams.analysis import SkipBigramFinding
@@ -85,6 +86,10 @@ def analyze(
 def analyze(
     model: Any, name: Literal["logit-attribution"], *, data: Any = None, **options: Any
 ) -> LogitAttributionFinding: ...
+@overload
+def analyze(
+    model: Any, name: Literal["patching"], *, data: Any = None, **options: Any
+) -> PatchingFinding: ...
 @overload
 def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Result: ...
 def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Result:

@@ -51,6 +51,7 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
         "collapse": "circuits.collapse:COLLAPSE",
         "roles": "circuits.roles.analysis:ROLES",
         "logit-attribution": "circuits.logit_attribution:LOGIT_ATTRIBUTION",
+        "patching": "circuits.patching.analysis:PATCHING",
     },
     "detectors": {
         "induction": "circuits.heads.detectors:INDUCTION",

@@ -31,6 +31,7 @@ CASES = [
     ("toy:induction-trained", "composition"),
     ("toy:induction", "logit-attribution"),
     ("toy:induction-trained", "logit-attribution"),
+    ("toy:induction-trained", "patching"),
     ("toy:induction", "collapse"),
     ("toy:skip-bigrams", "skip-bigrams"),
     ("toy:sort-argmax", "sorting"),

@@ -245,6 +245,7 @@ ON_ITS_OWN_TOY = [
     ("sorting", "toy:sort-distinct-trained"),
     ("skip-bigrams", "toy:skip-bigrams"),
     ("logit-attribution", "toy:decoy"),  # without task performance
+    ("patching", "toy:decoy"),
     ("heads", "toy:decoy"),
 ]
 

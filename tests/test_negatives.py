@@ -53,6 +53,10 @@ NEGATIVES = (
     "skip-bigrams: few large tokens",
     "collapse: untrained",
     "collapse: bias",
+    "patching: constant writer",
+    "patching: unrelated writer",
+    "patching: rare large effects",
+    "patching: released",
 )
 POSITIVES = (
     "xor: in the embedding",
@@ -67,6 +71,7 @@ POSITIVES = (
     "composition: reads what is written",
     "skip-bigrams: pairs",
     "collapse: what tokens share is amplified",
+    "patching: writer of the answer",
 )
 
 

@@ -16,6 +16,7 @@ Analyses, each one module or a package with `analysis` (the steps) and `result` 
 - `universal_keys`: boolean functions of key features by query token (`--probe universal-keys`)
 - `sorting`: the algorithm of a sorting transformer (`--probe sorting`)
 - `logit_attribution`: heads and MLPs that write the answer's logit (`--probe logit-attribution`)
+- `patching`: activation patching by layer, position and head (`--probe patching`)
 - `collapse`: similarity of hidden states by depth (`--probe collapse`)
 - `similarity`: the measurement behind `collapse`
 

@@ -105,6 +105,19 @@ class LensStep:
 
 
 @dataclass(frozen=True)
+class PromptAttribution:
+    """Direct effects on one prompt's metric, in logits; `heads`, `mlps` and `others` sum to it."""
+
+    prompt: int = column("prompt")
+    metric: float = column("metric", unit="logits")
+    heads: float = column("all heads")
+    mlps: float = column("all MLPs and mixers")
+    others: float = column("embedding and biases")
+    largest: str = column("largest component")
+    largest_effect: float = column("its effect")
+
+
+@dataclass(frozen=True)
 class LogitAttributionEvidence(Evidence):
     """Evidence: the metric, the error of the components' sum, and the effect-size threshold."""
 
@@ -131,6 +144,13 @@ class LogitAttributionFinding(Finding):
     )
     lens: Sequence[LensStep] = records(
         LensStep, "Logit lens", "Mean metric read at each depth, with its 95 % CI."
+    )
+    prompts: Sequence[PromptAttribution] = records(
+        PromptAttribution,
+        "Direct effects by prompt",
+        "Sums over components, and the one with the largest effect; prompts without duplicates.",
+        least=1,
+        select=lambda prompts: [],  # only in JSON, and as a frame: one row for each prompt
     )
 
 
@@ -259,12 +279,37 @@ def analyze(run: Run[LogitAttributionOptions]) -> LogitAttributionFinding:
         provenance=run.provenance(data, distinct=len(prompts)),
         components=components,
         lens=steps,
+        prompts=by_prompt(list(effects), own),
         notes=[
             "Direct effects only: nothing is ablated, and effects through later layers are not "
             "included."
         ],
         plots=[effects_figure(components), lens_figure(steps)],
     )
+
+
+def by_prompt(
+    parts: Sequence[ResidualPart], effects: Float[np.ndarray, "part row"]
+) -> list[PromptAttribution]:
+    """The effects of each prompt, summed by kind."""
+    kinds = np.array([part.kind for part in parts])
+    heads, mlps = kinds == "head", np.isin(kinds, ("mlp", "mixer"))
+    tested = np.flatnonzero(heads | mlps)
+    rows = []
+    for number, values in enumerate(effects.T):
+        first = tested[np.abs(values[tested]).argmax()] if len(tested) else None
+        rows.append(
+            PromptAttribution(
+                number,
+                float(values.sum()),
+                float(values[heads].sum()),
+                float(values[mlps].sum()),
+                float(values[~(heads | mlps)].sum()),
+                "" if first is None else parts[first].name,
+                math.nan if first is None else float(values[first]),
+            )
+        )
+    return rows
 
 
 REASONS: dict[Status, str | None] = {  # the status is the first that a head or MLP has

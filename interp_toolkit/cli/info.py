@@ -62,6 +62,13 @@ def info(
             metavar="MODEL",
         ),
     ] = None,
+    keys_template: Annotated[
+        str | None,
+        options.flag(
+            "Write a mapping of a checkpoint's own tensor names, to edit and to give as --keys.",
+            metavar="FILE.json",
+        ),
+    ] = None,
     debug: options.Debug = False,
 ) -> None:
     """Describe a checkpoint: shape, task, and assumptions made while loading it.
@@ -71,6 +78,9 @@ def info(
     left out, and what is ambiguous.
     """
     how = loading.load_options()
+    if keys_template is not None:
+        _write_template(model, keys_template, loading)
+        return
     from interp_toolkit.data.files import is_data
 
     if is_data(model):
@@ -98,6 +108,28 @@ def info(
         )
     else:
         _print_rows(vars(describe(loaded)))
+
+
+def _write_template(model: str, path: str, loading: InfoFlags) -> None:
+    """Write a mapping of the checkpoint's tensors, and print what is guessed and what is open."""
+    target = options.writable(path, "--keys-template")
+    options.check_apart({"--keys-template": target}, {"the model": model, **loading.files})
+    if target is None or target.suffix != ".json":
+        raise InputError(f"--keys-template {path} must end in .json, as --keys expects it")
+    from interp_toolkit.files import replacing
+    from interp_toolkit.models.loading.formats.from_file import keys_template
+
+    template = keys_template(model, loading.ignore or ())
+    with replacing(target) as temporary:
+        temporary.write_text(template.to_json(), encoding="utf-8")
+    _print_lines(
+        f"{path}: {len(template.content['tensors'])} rules for {template.n_tensors} tensors",
+        [
+            *(f"fill in  {name}: {why}" for name, why in template.blanks.items()),
+            *(f"check    {name}: {why}" for name, why in template.guesses.items()),
+            f"then     interp info {model} --keys {path}",
+        ],
+    )
 
 
 def _print_data(

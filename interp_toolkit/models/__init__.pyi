@@ -2,6 +2,7 @@ from .features.feature_sets import read_features as read_features
 from .loading.check_assumptions import AssumptionsCheck as AssumptionsCheck
 from .loading.check_assumptions import check_assumptions as check_assumptions
 from .loading.formats.checkpoint import save as save
+from .loading.formats.from_file import keys_template as keys_template
 from .loading.loader import load as load
 from .running.interventions import ablate as ablate
 from .running.interventions import edit as edit

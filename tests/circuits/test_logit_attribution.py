@@ -16,7 +16,7 @@ from interp_toolkit.circuits.logit_attribution import (
     attribute,
     sentences,
 )
-from interp_toolkit.circuits.metrics.prompts import Prompts
+from interp_toolkit.circuits.metrics.prompts import Prompts, repeated_answers
 from interp_toolkit.circuits.roles.permuted import ORDERS, smallest_p
 from interp_toolkit.circuits.roles.reading import Queries
 from interp_toolkit.data import FeatureData
@@ -256,3 +256,19 @@ def test_half_of_the_metric_is_only_said_to_be_reached_of_a_positive_one(
     text = " ".join(sentences([], lens, evidence))
     texts(text)
     assert "embedding" not in text
+
+
+def test_the_table_by_prompt_sums_to_each_prompt_s_metric():
+    model = it.load("toy:induction-trained")
+    result = it.analyze(model, "logit-attribution")
+    data = repeated_answers(model)
+    tokens, answers = torch.from_numpy(data.token_matrix()), torch.from_numpy(data.answers)
+    with torch.no_grad():
+        logits = model(tokens)[torch.arange(len(tokens)), data.answer_positions[:, 0]]
+    expected = np.sort(logits.gather(1, answers)[:, 0].numpy())
+    rows = result.prompts
+    assert np.allclose(np.sort([row.metric for row in rows]), expected, atol=1e-4)
+    assert all(np.isclose(row.heads + row.mlps + row.others, row.metric, atol=1e-6) for row in rows)
+    heads = {part.name for part in result.components if part.kind == "head"}
+    assert {row.largest for row in rows} <= heads
+    assert np.mean([row.metric for row in rows]) == pytest.approx(result.evidence.total)

@@ -112,10 +112,22 @@ def read_sweep(path: Path) -> None:
     grid_points(read(path))
 
 
-def read_layout(path: Path) -> None:
-    from interp_toolkit.models.loading.parameters.key_rules import read_layout as read
+def read_key_file(path: Path) -> None:
+    from interp_toolkit.models.loading.parameters.key_rules import read_key_file as read
 
     read(path)
+
+
+def keys_template(path: Path) -> None:
+    from interp_toolkit.models import keys_template as template
+
+    template(path).to_json()
+
+
+def renamed() -> dict[str, object]:
+    """A state dict under names of its own, with a configuration under common names."""
+    tensors = {name.replace("embed", "tok").replace("W_", "w"): t for name, t in state().items()}
+    return {"model": tensors, "config": {"n_head": 2, "activation": "relu", "dim": 4}}
 
 
 def read_features(path: Path) -> None:
@@ -271,7 +283,8 @@ def targets() -> Iterator[Target]:
     yield Target("claims, bytes", in_bytes("c.yaml", lambda p: write_yaml(CLAIMS, p)), read_claims)
     yield Target("sweep", in_tree("s.yaml", lambda: SWEEP, write_yaml), read_sweep)
     yield Target("sweep, bytes", in_bytes("s.yaml", lambda p: write_yaml(SWEEP, p)), read_sweep)
-    yield Target("keys", in_tree("k.json", lambda: LAYOUT, write_json), read_layout)
+    yield Target("keys", in_tree("k.json", lambda: LAYOUT, write_json), read_key_file)
+    yield Target("keys template", in_tree("m.pt", renamed, torch.save), keys_template)
     yield Target("circuit edges", in_tree("e.json", lambda: EDGES, write_json), read_edges)
     yield Target("results", in_tree("b.json", lambda: json.loads(results()), write_json), compare)
     yield Target(
@@ -284,7 +297,7 @@ def targets() -> Iterator[Target]:
         in_bytes("f.json", lambda p: write_json({"even": [0, 2, 4], "odd": [1, 3]}, p)),
         read_features,
     )
-    yield Target("keys, bytes", in_bytes("k.json", lambda p: write_json(LAYOUT, p)), read_layout)
+    yield Target("keys, bytes", in_bytes("k.json", lambda p: write_json(LAYOUT, p)), read_key_file)
     yield Target("edges, bytes", in_bytes("e.json", lambda p: write_json(EDGES, p)), read_edges)
     yield Target(
         "edges .graphml", in_bytes("e.graphml", lambda p: p.write_text(GRAPHML)), read_edges

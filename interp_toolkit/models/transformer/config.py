@@ -46,6 +46,7 @@ class TransformerConfig(BaseModel):
             before the product); HookedTransformer has one `b_in` after the product.
         unembed_bias: whether the unembedding has a bias; None: the same as `biases`.
         tied_embeddings: whether the unembedding is the embedding's transpose, not a parameter.
+        final_norm: whether a norm comes before the unembedding if the blocks have norms.
         mixing: None, or the variance of the entries of fixed random mixing matrices that replace
             queries, keys and softmax, with n = d_model and m = n_ctx; "1/m unshaped" leaves
             out the identity and the centering (see `models.transformer.attention`).
@@ -82,6 +83,7 @@ class TransformerConfig(BaseModel):
     mixing: MixingVariance | None = None
     normalization_type: Normalization | None = "LN"
     final_rms: bool = False
+    final_norm: bool = True
     eps: float = 1e-5
     positional_embedding_type: Positions = "standard"
     rotary_dim: int | None = Field(default=None, le=LARGEST)

@@ -265,7 +265,7 @@ class Transformer(HookedRootModule, StackedWeights):
             self.hook_pos_embed = HookPoint()
         rotary = RotaryEmbedding(cfg) if cfg.positional_embedding_type == "rotary" else None
         self.blocks = nn.ModuleList(Block(cfg, rotary) for _ in range(cfg.n_layers))
-        if cfg.normalization_type is not None:
+        if cfg.normalization_type is not None and cfg.final_norm:
             self.ln_final = final_norm(cfg)
         tied = cfg.tied_embeddings
         self.unembed = TiedUnembed(cfg, self.embed) if tied else Unembed(cfg)
@@ -341,7 +341,7 @@ class Transformer(HookedRootModule, StackedWeights):
             resid = block(resid, compared)
         if stop_at_layer is not None:
             return resid
-        if self.cfg.normalization_type is not None:
+        if self.cfg.normalization_type is not None and self.cfg.final_norm:
             resid = self.ln_final(resid)
         if return_type is None:
             return None

@@ -92,7 +92,7 @@ def test_a_net_that_is_no_transformer_is_described(tmp_path, writer, texts):
         WRITERS[writer](data, tmp_path / "net.pt")
         message = refusal(tmp_path / "net.pt")
         texts(message)
-        assert "--keys FILE.json" in message
+        assert "--keys-template" in message
 
 
 @pytest.mark.parametrize("kept", [0.2, 0.6, 0.99])

@@ -15,7 +15,7 @@ except ImportError:
     pytest.skip("TransformerLens 4 has no HookedTransformer", allow_module_level=True)
 
 #: fields of TransformerConfig that HookedTransformerConfig does not have
-OWN = ("biases", "gate_biases", "unembed_bias", "tied_embeddings", "mixing")
+OWN = ("biases", "final_norm", "gate_biases", "unembed_bias", "tied_embeddings", "mixing")
 BUFFERS = ("mask", "IGNORE", "rotary_sin", "rotary_cos")
 SHAPE = {"n_layers": 2, "d_model": 12, "n_ctx": 9, "d_head": 6, "n_heads": 4, "d_vocab": 11}
 MLP = {"d_mlp": 10, "act_fn": "gelu"}

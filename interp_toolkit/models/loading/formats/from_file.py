@@ -18,13 +18,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp_toolkit.errors import InputError, a_kind, suggestion
+from interp_toolkit.errors import PATH, InputError, a_kind, suggestion, takes
 from interp_toolkit.models.about.record import Kind, ModelRecord, set_record
 from interp_toolkit.models.loading.formats.checkpoint import read_own
 from interp_toolkit.models.loading.formats.files import read_file, sha256
 from interp_toolkit.models.loading.formats.records import PICKLED_CLASS
 from interp_toolkit.models.loading.parameters.conversion import Keys, convert, with_output
-from interp_toolkit.models.loading.parameters.foreign_config import read_foreign_config
+from interp_toolkit.models.loading.parameters.foreign_config import (
+    ForeignConfig,
+    read_foreign_config,
+)
 from interp_toolkit.models.loading.parameters.infer import (
     Assumption,
     InferredConfig,
@@ -32,17 +35,24 @@ from interp_toolkit.models.loading.parameters.infer import (
     read_state_dict,
     settle,
 )
+from interp_toolkit.models.loading.parameters.key_rules import KeyFile
+from interp_toolkit.models.loading.parameters.layouts import read_keys
+from interp_toolkit.models.loading.parameters.names import is_bridge, is_hooked
 from interp_toolkit.models.loading.parameters.strict import (
     build_transformer,
     check_finite,
     check_names,
     first_few,
 )
+from interp_toolkit.models.loading.parameters.template import Template, template_of
 from interp_toolkit.models.loading.settings import build_config, parse_settings
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 
-_CONFIG_KEYS = ("cfg", "model_cfg", "model_config", "model_args", "config")
+_CONFIG_KEYS = (
+    *("cfg", "model_cfg", "model_config", "model_args", "config"),
+    *("hparams", "hyper_parameters", "args"),
+)
 _STATE_KEYS = ("state_dict", "model_state_dict", "model", "module", "net", "params", "state_dicts")
 
 
@@ -79,6 +89,38 @@ def load_file(
     )
     set_record(model, record)
     return model
+
+
+@takes(path=PATH)
+def keys_template(path: str | Path, ignore: Sequence[str] = ()) -> Template:
+    """A mapping to edit for a checkpoint whose tensors have other names than TransformerLens's.
+
+    Args:
+        path: the checkpoint file.
+        ignore: names of tensors to leave out; `*` matches anything.
+
+    Returns:
+        The mapping: `to_json()` is a file for `load(keys=)`; `guesses` and `blanks` are the parts
+        to check and to fill in.
+
+    Raises:
+        InputError: the file cannot be read, holds no state dict, or needs no mapping.
+
+    Examples:
+        >>> import torch
+        >>> torch.save({"tok.weight": torch.zeros(5, 4), "head.weight": torch.zeros(5, 4)}, "m.pt")
+        >>> keys_template("m.pt").content["tensors"]["tok.weight"]["to"]
+        'embed.W_E'
+    """
+    source = str(path)
+    contents = read_file(Path(path))
+    saved = None
+    if read_own(contents.data, contents.metadata, source) is None:
+        saved = _saved(contents.data, ignore, source)
+    if saved is None or is_hooked(saved.tensors) or is_bridge(saved.tensors):
+        raise InputError(f"{source} has TransformerLens's names and needs no mapping")
+    cfg = saved.config or {}
+    return template_of(saved.tensors, read_foreign_config(cfg, source), cfg)
 
 
 @dataclass(frozen=True)
@@ -138,7 +180,11 @@ def _foreign(
 ) -> _LoadedFile:
     """Weights from elsewhere, with the configuration saved with them or inferred from them."""
     cfg = saved.config
-    file_settings, ignored = ({}, ()) if cfg is None else read_foreign_config(cfg, source)
+    foreign = read_foreign_config(cfg or {}, source)
+    key_file = None if keys is None else read_keys(keys)
+    if isinstance(key_file, KeyFile):
+        settings = {**_key_settings(key_file, foreign), **settings}
+    file_settings = dict(foreign.fields)
     for name in file_settings.keys() & settings.keys():
         if file_settings[name] != settings[name]:
             raise InputError(
@@ -146,9 +192,11 @@ def _foreign(
             )
     user_settings, settings = settings, {**file_settings, **settings}
     architecture = (cfg or {}).get("architecture")
-    converted = convert(saved.tensors, keys, {**settings, "architecture": architecture}, source)
+    converted = convert(saved.tensors, key_file, {**settings, "architecture": architecture}, source)
     parameters = with_output(converted.parameters, settings)
     reading = read_state_dict(parameters, converted.buffers, source)
+    overruled = _overruled(foreign, settings, reading)
+    settings = {name: value for name, value in settings.items() if name not in overruled}
     needed = {**converted.needed, **reading.needed}
     missing = {name: need for name, need in needed.items() if name not in settings}
     if missing:
@@ -156,12 +204,36 @@ def _foreign(
         raise MissingSettingError(reading, missing, source)
     settled = settle(reading, settings, source, answered=frozenset(cfg or ()))
     _refuse_without_effect(user_settings, settled.config, source)
-    phrases = (*settled.phrases, *converted.phrases, *saved.phrases)
-    if ignored:
-        phrases += (f"configuration fields {first_few(ignored)} ignored",)
+    phrases = (*settled.phrases, *converted.phrases, *saved.phrases, *overruled.values())
+    if foreign.ignored:
+        phrases += (f"configuration fields {first_few(foreign.ignored)} ignored",)
     return _LoadedFile(
         source, converted.kind, parameters, settled.config, phrases, settled.assumptions
     )
+
+
+def _key_settings(keys: KeyFile, foreign: ForeignConfig) -> dict[str, Any]:
+    """The settings of a mapping; InputError if they are not the toolkit's transformer's."""
+    parallel = keys.settings.get("parallel_attn_mlp", False)
+    if parallel is not False:
+        raise InputError(
+            f"keys: parallel_attn_mlp={parallel}: the toolkit's transformer has no parallel blocks"
+        )
+    return parse_settings({n: v for n, v in keys.settings.items() if n != "parallel_attn_mlp"})
+
+
+def _overruled(
+    foreign: ForeignConfig, settings: Mapping[str, Any], reading: InferredConfig
+) -> dict[str, str]:
+    """Fields under other names in the file that its weights contradict, each with a phrase."""
+    return {
+        own: f"{name}={foreign.fields[own]} of the file set aside: its weights have {own}="
+        f"{reading.shown[own]}"
+        for own, name in foreign.names.items()
+        if own in foreign.fields
+        and own in reading.shown
+        and settings[own] == foreign.fields[own] != reading.shown[own]
+    }
 
 
 def _refuse_without_effect(

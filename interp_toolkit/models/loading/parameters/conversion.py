@@ -19,8 +19,8 @@ from torch import Tensor
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import Kind
 from interp_toolkit.models.loading.parameters.infer import Need
+from interp_toolkit.models.loading.parameters.key_rules import KeyFile
 from interp_toolkit.models.loading.parameters.layouts import (
-    LAYOUTS,
     as_named,
     could_be_turned,
     find_layout,
@@ -72,20 +72,23 @@ class Converted:
 
 
 def convert(
-    tensors: Mapping[str, Tensor], keys: Keys | None, settings: Mapping[str, Any], source: str
+    tensors: Mapping[str, Tensor],
+    keys: str | KeyFile | None,
+    settings: Mapping[str, Any],
+    source: str,
 ) -> Converted:
     """The tensors under TransformerLens' names.
 
     Args:
         tensors: the tensors as saved.
-        keys: a layout's name, a JSON file or a mapping (see `key_rules`); None: detect the layout.
+        keys: a layout's name or a mapping (`layouts.read_keys`); None: detect the layout.
         settings: the user's settings; `n_heads` and `d_head` may be needed.
         source: name of the file, for messages.
 
     Raises:
         InputError: they are not a transformer's, or do not fit the layout.
     """
-    if keys is not None and not (isinstance(keys, str) and keys in LAYOUTS):
+    if isinstance(keys, KeyFile):
         return _mapped(tensors, {}, keys, settings, source)
     adapters = [name for name in tensors if _ADAPTER.search(name)]
     if adapters:
@@ -119,14 +122,14 @@ def with_output(parameters: Mapping[str, Tensor], settings: Mapping[str, Any]) -
 def _mapped(
     tensors: Mapping[str, Tensor],
     buffers: Mapping[str, Tensor],
-    keys: Keys,
+    keys: str | KeyFile,
     settings: Mapping[str, Any],
     source: str,
 ) -> Converted:
     named = as_named(tensors, keys, settings, source)
     parameters, more = split_buffers(named.tensors)
     phrases = named.phrases
-    if isinstance(keys, str) and keys in LAYOUTS:
+    if isinstance(keys, str):
         phrases = (f"{keys}'s names", *phrases)
     needed = {"n_heads": _HEADS} if named.unknown else {}
     return Converted("state_dict", parameters, {**buffers, **more}, phrases, needed)
@@ -165,10 +168,10 @@ def _not_ours(tensors: Mapping[str, Tensor], source: str) -> str:
         )
     if any(_ATTENTION.search(name) for name in tensors):
         return (
-            f"{source} has a transformer's tensors under unknown names: {listed}; give a "
-            "mapping: --keys FILE.json (see docs/loading.md)"
+            f"{source} has a transformer's tensors under unknown names: {listed}; write a mapping "
+            "with interp info FILE --keys-template keys.json"
         )
     return (
-        f"{source}: no tensors of a transformer found: {listed} (for tensors under other names "
-        "give a mapping: --keys FILE.json, see docs/loading.md)"
+        f"{source}: no tensors of a transformer found: {listed} (tensors under other names need a "
+        "mapping: interp info FILE --keys-template keys.json)"
     )

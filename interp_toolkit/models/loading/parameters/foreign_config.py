@@ -1,17 +1,21 @@
 """A third-party `cfg` dictionary saved beside a state dict, in `HookedTransformerConfig`'s fields.
 
-Fields that the toolkit's transformer shares are copied. Fields about where and how a model was
-made are ignored. Fields that change the computation are refused by name unless they are switched
-off. Fields that TransformerLens does not know (a learning rate) are ignored and reported.
+Fields that the toolkit's transformer shares are copied, also under the common names that other code
+has for them (`settings.common_name`); values of such names that the weights contradict are left
+aside (`from_file`), since other code may mean something else by them. Fields about where and how a
+model was made are ignored. Fields that change the computation are refused by name unless they are
+switched off. Fields that TransformerLens does not know (a learning rate) are ignored and reported.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.loading.settings import common_name
 from interp_toolkit.models.transformer.config import TransformerConfig
 
 #: fields that change the computation and are not supported here, with their "off" values
@@ -58,8 +62,44 @@ _BRIDGES = (
     "Qwen2ForCausalLM",
 )
 #: fields about where, how and from what a model was made, and options of switched-off parts
-#: other names of the shared fields
-_OTHER_NAMES = {"n_head": "n_heads", "num_heads": "n_heads", "act_type": "act_fn"}
+#: values of activations and norms in other code
+_ACTIVATIONS = {
+    "swish": "silu",
+    "swiglu": "silu",
+    "geglu": "gelu",
+    "reglu": "relu",
+    "newgelu": "gelu_new",
+    "gelu_tanh": "gelu_new",
+    "gelu(approximate='tanh')": "gelu_new",
+    "gelu(approximate='none')": "gelu",
+}
+_NORMS: dict[str, str | None] = {
+    "rms": "RMS",
+    "rmsnorm": "RMS",
+    "layernorm": "LN",
+    "ln": "LN",
+    "none": None,
+}
+_POSITIONS: dict[str, str | None] = {
+    "learned": "standard",
+    "absolute": "standard",
+    "rope": "rotary",
+    "rotary": "rotary",
+    "none": "none",
+}
+#: switches of other code: the field that each sets, and its values for true and false
+_SWITCHES = {
+    "causal": ("attention_dir", "causal", "bidirectional"),
+    "is_causal": ("attention_dir", "causal", "bidirectional"),
+    "bidirectional": ("attention_dir", "bidirectional", "causal"),
+    "use_rope": ("positional_embedding_type", "rotary", None),
+    "rope": ("positional_embedding_type", "rotary", None),
+    "use_rotary": ("positional_embedding_type", "rotary", None),
+    "rotary_pos_emb": ("positional_embedding_type", "rotary", None),
+}
+#: switches whose false means norms after the layers, which is unsupported
+_NORM_FIRST = ("norm_first", "pre_norm", "normalize_before", "decoder_normalize_before")
+_ROTARY_FRACTIONS = ("rotary_pct", "partial_rotary_factor")
 _IGNORED = re.compile(
     r"device|n_devices|dtype|seed|init_mode|init_weights|n_params|.*_architecture|architecture|"
     r"use_hook_\w+|use_attn_in|use_split_qkv_input|ungroup_grouped_query_attention|"
@@ -71,16 +111,27 @@ _IGNORED = re.compile(
 )
 
 
-def read_foreign_config(
-    cfg: Mapping[str, Any], source: str
-) -> tuple[dict[str, Any], tuple[str, ...]]:
+@dataclass(frozen=True)
+class ForeignConfig:
+    """A third-party configuration in this package's fields.
+
+    Attributes:
+        fields: the fields that this package shares.
+        names: for each field under another name, the name that the file has for it.
+        ignored: names of unknown fields.
+    """
+
+    fields: Mapping[str, Any]
+    names: Mapping[str, str]
+    ignored: tuple[str, ...]
+
+
+def read_foreign_config(cfg: Mapping[str, Any], source: str) -> ForeignConfig:
     """The fields that this package shares, and the names of unknown ones.
 
     Raises InputError if a field requires a feature that the toolkit's transformer lacks.
     """
-    cfg = {_own_name(name, cfg): value for name, value in cfg.items()}
-    if isinstance(cfg.get("act_fn"), str):
-        cfg["act_fn"] = cfg["act_fn"].lower()  # "ReLU"
+    cfg, names = _with_own_names(cfg, source)
     for name, off in _UNSUPPORTED.items():
         if name in cfg and cfg[name] not in off:
             raise InputError(
@@ -105,12 +156,63 @@ def read_foreign_config(
     }
     field_names = TransformerConfig.model_fields.keys() | _UNSUPPORTED.keys()
     foreign = sorted(n for n in map(str, cfg) if n not in field_names and not _IGNORED.fullmatch(n))
-    return _as_computed(cfg, shared, source), tuple(foreign)
+    return ForeignConfig(_as_computed(cfg, shared, source), names, tuple(foreign))
 
 
-def _own_name(name: Any, cfg: Mapping[str, Any]) -> Any:
-    own = _OTHER_NAMES.get(name, name)
-    return name if own in cfg else own
+def _with_own_names(cfg: Mapping[str, Any], source: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """The configuration under our names, and for each renamed field its name in the file."""
+    renamed: dict[str, Any] = dict(cfg)
+    names: dict[str, str] = {}
+    for name, value in cfg.items():
+        low = str(name).lower()
+        if low in _NORM_FIRST and value is False:
+            raise InputError(
+                f"{source} is a model with {name}=False (norms after the layers), which the "
+                "toolkit's transformer does not have"
+            )
+        own, new = common_name(low), value
+        if low in _SWITCHES and isinstance(value, bool):
+            own, *values = _SWITCHES[low]
+            new = values[0] if value else values[1]
+            own = own if new is not None else None
+        elif low in _ROTARY_FRACTIONS:
+            own, new = "rotary_dim", _rotary_dim(value, renamed)
+        if own is None or own in cfg or not _has_type(own, new):
+            continue
+        if own not in names:
+            names[own] = str(name)
+            renamed[own] = new
+        renamed.pop(name)
+    for own, spelled in (("normalization_type", _NORMS), ("positional_embedding_type", _POSITIONS)):
+        text = str(renamed.get(own)).lower()
+        if own in names and text in spelled:
+            renamed[own] = spelled[text]
+        elif own in names:  # of no value that is understood here: reported as ignored
+            renamed[names.pop(own)] = renamed.pop(own)
+    if isinstance(renamed.get("act_fn"), str):
+        act_fn = re.sub(r"^(torch\.)?(nn|F)(\.\w+)*\.(?=\w)|\(\)$", "", renamed["act_fn"]).lower()
+        renamed["act_fn"] = _ACTIVATIONS.get(act_fn, act_fn)  # "ReLU"
+    return renamed, names
+
+
+def _has_type(own: str, value: Any) -> bool:
+    """Whether a value of a common name can be meant for the field."""
+    if own in ("act_fn", "normalization_type", "positional_embedding_type", "attention_dir"):
+        return isinstance(value, str)
+    if own in ("eps", "rotary_base"):
+        return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    if own in ("tied_embeddings", "parallel_attn_mlp", "use_qk_norm"):
+        return isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _rotary_dim(fraction: Any, cfg: Mapping[str, Any]) -> int | None:
+    sizes = {common_name(str(name)) or name: size for name, size in cfg.items()}
+    try:
+        d_head = sizes.get("d_head") or sizes["d_model"] // sizes["n_heads"]
+        return int(fraction * d_head)
+    except (KeyError, TypeError, ValueError, OverflowError, ZeroDivisionError):
+        return None
 
 
 def _as_computed(cfg: Mapping[str, Any], shared: dict[str, Any], source: str) -> dict[str, Any]:

@@ -19,13 +19,15 @@ from torch import Tensor
 
 from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.models.loading.parameters.key_rules import (
+    KeyFile,
     KeyRule,
     Layout,
     UnknownSizeError,
     fits,
-    layout_of,
+    guessed_rules,
+    key_file_of,
     names_match,
-    read_layout,
+    read_key_file,
     rename,
 )
 from interp_toolkit.models.loading.parameters.names import (
@@ -142,42 +144,62 @@ def find_layout(tensors: Mapping[str, Tensor]) -> str | None:
     return None
 
 
-def as_named(
-    tensors: Mapping[str, Tensor],
-    keys: str | Path | Mapping[str, Any],
-    settings: Mapping[str, Any],
-    source: str,
-) -> Named:
-    """The tensors under TransformerLens' names, by a named layout, a file or a mapping.
+def read_keys(keys: str | Path | Mapping[str, Any]) -> str | KeyFile:
+    """The name of a layout as it is; a file or a mapping as rules and settings.
 
     Args:
-        tensors: the tensors as saved.
         keys: a key of `LAYOUTS`, a JSON file, or the content of such a file.
-        settings: `n_heads` and `d_head` are the sizes of the axes `head` and `d_head`; with
-            `normalization_type="LN"` norms without a shift get zeros.
-        source: name of the file, for messages.
 
     Raises:
-        InputError: there is no such layout, or it does not fit.
+        InputError: there is no such layout, or the mapping is not valid.
     """
-    axes = {"n_heads": "head", "d_head": "d_head"}
-    sizes = {axis: int(settings[name]) for name, axis in axes.items() if name in settings}
     if isinstance(keys, str) and keys in LAYOUTS:
-        return _by_name(_without_prefix(tensors), keys, sizes, source)
+        return keys
     if isinstance(keys, Mapping):
-        layout = layout_of(keys, "keys")
-    elif isinstance(keys, str) and not keys.endswith(".json"):
+        return key_file_of(keys, "keys")
+    if isinstance(keys, str) and not keys.endswith(".json"):
         names = ", ".join(LAYOUTS)
         raise InputError(
             f"--keys {keys} is neither a layout's name ({names}) nor a .json file"
             f"{suggestion(keys, LAYOUTS)}"
         )
-    else:
-        layout = read_layout(Path(keys))
+    return read_key_file(Path(keys))
+
+
+def as_named(
+    tensors: Mapping[str, Tensor],
+    keys: str | KeyFile,
+    settings: Mapping[str, Any],
+    source: str,
+) -> Named:
+    """The tensors under TransformerLens' names, by a named layout or a mapping.
+
+    Args:
+        tensors: the tensors as saved.
+        keys: a key of `LAYOUTS`, or a mapping.
+        settings: `n_heads` and `d_head` are the sizes of the axes `head` and `d_head`; with
+            `normalization_type="LN"` norms without a shift get zeros.
+        source: name of the file, for messages.
+
+    Raises:
+        InputError: it does not fit.
+    """
+    axes = {"n_heads": "head", "d_head": "d_head"}
+    sizes = {axis: int(settings[name]) for name, axis in axes.items() if name in settings}
+    if isinstance(keys, str):
+        return _by_name(_without_prefix(tensors), keys, sizes, source)
+    layout = keys.rules
     if not any(names_match({name: tensor}, layout) for name, tensor in tensors.items()):
         first = next(iter(layout))
         raise InputError(f"{source} has none of the tensors that the keys name, such as {first}")
     named = _renamed(tensors, layout, sizes, source)
+    guesses = [f"guess: {one}" for one in guessed_rules(layout)]
+    guesses += [
+        f"guess: {name}={keys.settings[name]} ({reason})"
+        for name, reason in keys.guesses.items()
+        if settings.get(name) == keys.settings[name]
+    ]
+    named = Named(named.tensors, (*named.phrases, *guesses), named.unknown)
     if "normalization_type" not in settings and _has_unshifted_norms(named.tensors):
         phrase = "normalization_type=RMS (norms without a shift, which an LN may lack too)"
         return Named(named.tensors, (*named.phrases, phrase), named.unknown)
