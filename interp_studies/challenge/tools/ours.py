@@ -27,8 +27,8 @@ from interp_toolkit.auditing.analysis import audit
 from interp_toolkit.data import FeatureData
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.streaming import activations
-from interp_toolkit.probes.estimators.boolean import truth_values
 from interp_toolkit.probes.estimators.separability import check_separability
+from interp_toolkit.probes.estimators.truth_tables import truth_values
 
 YES, NO = 0.95, 0.05
 CERTAIN = 0.99

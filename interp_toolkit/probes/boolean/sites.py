@@ -38,7 +38,6 @@ from interp_toolkit.probes.boolean.result import (
     SiteVerdict,
     reaches,
 )
-from interp_toolkit.probes.estimators.boolean import TABLES, truth_values
 from interp_toolkit.probes.estimators.heldout import GRID, HeldOutScores, cross_validate_targets
 from interp_toolkit.probes.estimators.logistic import fit_logistic_targets
 from interp_toolkit.probes.estimators.separability import (
@@ -48,6 +47,7 @@ from interp_toolkit.probes.estimators.separability import (
     check_separability,
 )
 from interp_toolkit.probes.estimators.splits import shuffled_labels
+from interp_toolkit.probes.estimators.truth_tables import TABLES, truth_values
 from interp_toolkit.stats import clopper_pearson, max_statistic_p_values
 
 COPIES_PER_LINE = 10  # of progress
