@@ -52,6 +52,7 @@ test-studies: $(VENV)/ready
 
 # The golden files of tests/texts, written anew from what the tests that compare them say now.
 texts: $(VENV)/ready
+	$(BIN)/python -m interp_toolkit.cli.descriptions
 	rm -rf tests/texts
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q -m "not real and not long" --only-texts --snapshot-update
 	$(BIN)/python docs/shown.py

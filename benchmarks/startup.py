@@ -1,17 +1,18 @@
 """How long the command line makes one wait, against importing TransformerLens itself.
 
-Each figure is the median of several fresh interpreters, the commands taken in turn so that a busy
-machine slows all alike. Run: python benchmarks/startup.py [--repeats 5] [--json FILE]
+Each figure is the processor time of a fresh interpreter, the commands taken in turn so that a busy
+machine slows all alike. The ratio to the import is the median of the ratios within a round.
+Run: python benchmarks/startup.py [--repeats 7] [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from interp_toolkit.report.html import write_text
@@ -20,6 +21,8 @@ COMMANDS = {
     "import transformer_lens": ["-c", "import transformer_lens"],
     "import interp_toolkit": ["-c", "import interp_toolkit"],
     "interp --help": ["-m", "interp_toolkit", "--help"],
+    "interp list": ["-m", "interp_toolkit", "list"],
+    "interp show heads": ["-m", "interp_toolkit", "show", "heads"],
     "interp analyze toy:xor-2head": [
         *["-m", "interp_toolkit", "analyze", "toy:xor-2head", "--probe", "xor", "--quiet"]
     ],
@@ -27,14 +30,23 @@ COMMANDS = {
 
 
 def seconds(arguments: list[str]) -> float:
-    start = time.perf_counter()
-    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - start
+    """Processor seconds of a new interpreter on one thread."""
+    before = os.times()
+    subprocess.run(
+        [sys.executable, *arguments],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    after = os.times()
+    return (after.children_user - before.children_user) + (
+        after.children_system - before.children_system
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     for arguments in COMMANDS.values():  # fill the disk cache
@@ -44,19 +56,20 @@ def main() -> None:
         for name, arguments in COMMANDS.items():
             times[name].append(seconds(arguments))
     medians = {name: statistics.median(values) for name, values in times.items()}
-    base = medians["import transformer_lens"]
-    for name, median in medians.items():
-        low, high = min(times[name]), max(times[name])
-        relative = f"{median / base:6.1%} of TransformerLens's import"
-        print(f"{name:30} {median:6.2f} s  ({low:.2f} to {high:.2f})  {relative}")
-    extra = medians["interp analyze toy:xor-2head"] - base
-    print(f"{'analyze beyond that import':30} {extra:6.2f} s")
+    base = times["import transformer_lens"]
+    fractions = {}
+    for name, values in times.items():
+        ratios = [value / import_ for value, import_ in zip(values, base, strict=True)]
+        low, fraction, high = statistics.quantiles(ratios, n=4)
+        fractions[name] = fraction
+        relative = f"{fraction:6.1%} ({low:.1%} to {high:.1%}) of TransformerLens's import"
+        print(f"{name:30} {medians[name]:6.2f} s  {relative}")
     if options.json:
-        times_as_long = {name: base / median for name, median in medians.items()}
+        times_as_long = {name: 1 / fraction for name, fraction in fractions.items()}
         found = {
             "medians_s": medians,
             "import over it": times_as_long,
-            "analyze beyond the import, s": extra,
+            "fraction of the import": fractions,
             "times_s": times,
         }
         write_text(options.json, json.dumps(found, indent=1) + "\n")

@@ -26,7 +26,6 @@ from itertools import combinations
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.optimize import linprog
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import ShortRepr
@@ -69,7 +68,7 @@ class ThresholdDegree(ShortRepr):
     """The threshold degree of a function, with proofs of both bounds.
 
     Attributes:
-        table: truth table, as in `probes.estimators.boolean`; constants are allowed too.
+        table: truth table, as in `probes.estimators.truth_tables`; constants are allowed too.
         degree: the threshold degree.
         polynomial: integer coefficients with the function's signs, by the set of bits: it proves
             that the degree is enough.
@@ -139,6 +138,8 @@ def signs(table: str) -> Int[np.ndarray, " input"]:
 
 def _polynomial(table: str, n: int, degree: int) -> dict[Monomial, int] | None:
     """Integer coefficients with the function's signs: a linear program keeps them few and small."""
+    from scipy.optimize import linprog  # takes long to import
+
     signed = signs(table)[:, None] * monomial_values(n, degree)
     k = signed.shape[1]
     solution = linprog(
@@ -162,6 +163,8 @@ def _polynomial(table: str, n: int, degree: int) -> dict[Monomial, int] | None:
 
 def _weights(table: str, n: int, degree: int) -> Int[np.ndarray, " input"]:
     """Integer weights with equal sums over both classes for every monomial up to the degree."""
+    from scipy.optimize import linprog
+
     signed = signs(table)[:, None] * monomial_values(n, degree)
     solution = linprog(
         np.zeros(len(signed)),
@@ -173,15 +176,27 @@ def _weights(table: str, n: int, degree: int) -> Int[np.ndarray, " input"]:
         raise AssertionError(f"{table}: neither a polynomial nor weights of degree {degree}")
     support = np.flatnonzero(solution.x > SUPPORT * solution.x.max())
     weights = np.zeros(len(signed), dtype=np.int64)
-    weights[support] = _integers(signed[support])
+    weights[support] = _rational(solution.x[support], signed[support]) or _integers(signed[support])
     if weights.min() < 0 or not weights.any() or (weights @ signed).any():
         raise AssertionError(f"{table}: the weights do not hold in integers")
     return weights
 
 
+def _rational(
+    weights: Float[np.ndarray, " input"], signed: Int[np.ndarray, "input monomial"]
+) -> list[int] | None:
+    """The rounded weights as coprime positive integers; None unless they are exact."""
+    ratios = [Fraction(x).limit_denominator(LARGEST_DENOMINATOR) for x in weights / weights.max()]
+    scale = math.lcm(*(x.denominator for x in ratios))
+    whole = [int(x * scale) for x in ratios]
+    divisor = math.gcd(*whole)
+    exact = min(whole) > 0 and not (np.array(whole, dtype=object) @ signed).any()
+    return [x // divisor for x in whole] if exact else None
+
+
 def _integers(signed: Int[np.ndarray, "input monomial"]) -> list[int]:
     """The unique vanishing combination of the rows, as coprime positive integers."""
-    from sympy import QQ, ZZ  # half a second to import, and few callers need it
+    from sympy import QQ, ZZ  # half a second to import, and few functions need it
     from sympy.polys.matrices import DomainMatrix
 
     matrix = DomainMatrix(signed.T.tolist(), signed.T.shape, ZZ).convert_to(QQ)

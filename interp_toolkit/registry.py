@@ -357,15 +357,28 @@ def names(group: Group) -> list[str]:
     return sorted(_entries(group))
 
 
+def entry_value(group: Group, name: str) -> str:
+    """The entry point of a registered object, "module:object"; imports nothing.
+
+    Raises InputError if there is none.
+    """
+    return _entry(group, name).value
+
+
+def _entry(group: Group, name: str) -> EntryPoint:
+    entry = _entries(group).get(name)
+    if entry is None:
+        raise InputError(f"no {group[:-1]} is called {name!r}{suggestion(name, names(group))}")
+    return entry
+
+
 @takes(name=str)
 def find(group: Group, name: str) -> Any:
     """The object registered under this name.
 
     Raises InputError if there is none, or if its package fails to import.
     """
-    entry = _entries(group).get(name)
-    if entry is None:
-        raise InputError(f"no {group[:-1]} is called {name!r}{suggestion(name, names(group))}")
+    entry = _entry(group, name)
     try:
         return entry.load()
     except Exception as error:

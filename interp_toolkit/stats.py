@@ -17,7 +17,7 @@ from functools import partial
 
 import numpy as np
 from jaxtyping import Float, Num
-from scipy import optimize, special, stats
+from scipy import special
 
 from interp_toolkit.errors import InputError
 
@@ -124,7 +124,7 @@ def mean_interval(
         [2.0, -0.48, 4.48]
     """
     n, mean, error = _standard_error(values)
-    half = stats.t.ppf((1 + coverage) / 2, np.maximum(n - 1, 1)) * error
+    half = special.stdtrit(np.maximum(n - 1, 1), (1 + coverage) / 2) * error
     return mean, np.asarray(mean - half), np.asarray(mean + half)
 
 
@@ -136,7 +136,7 @@ def mean_p_value(values: Float[np.ndarray, "row *more"]) -> Float[np.ndarray, "*
     n, mean, error = _standard_error(values)
     with np.errstate(invalid="ignore", divide="ignore"):
         t = np.where(mean == 0, 0.0, np.abs(mean) / error)
-    return np.asarray(2 * stats.t.sf(t, np.maximum(n - 1, 1)))
+    return np.asarray(2 * special.stdtr(np.maximum(n - 1, 1), -t))
 
 
 def _standard_error(
@@ -163,7 +163,7 @@ def ratio_interval(
         (0.5, 0.5)
     """
     n = len(above)
-    t = float(stats.t.ppf((1 + coverage) / 2, n - 1)) / np.sqrt(n) if n > 1 else np.inf
+    t = float(special.stdtrit(n - 1, (1 + coverage) / 2)) / np.sqrt(n) if n > 1 else np.inf
     a, b = float(above.mean()), float(below.mean())
     if n < 2 or abs(b) <= t * float(below.std(ddof=1)):
         return -np.inf, np.inf
@@ -207,8 +207,8 @@ def clopper_pearson(
         coverage: lower bound on the probability that the interval contains the truth.
     """
     tail, failures = (1 - coverage) / 2, trials - successes
-    low = stats.beta.ppf(tail, successes, failures + 1) if successes > 0 else 0.0
-    high = stats.beta.ppf(1 - tail, successes + 1, failures) if failures > 0 else 1.0
+    low = special.betaincinv(successes, failures + 1, tail) if successes > 0 else 0.0
+    high = special.betaincinv(successes + 1, failures, 1 - tail) if failures > 0 else 1.0
     return float(low), float(high)
 
 
@@ -291,6 +291,8 @@ def _lower_bound(values: Float[np.ndarray, " row"], least: float, tail: float) -
         harmonic_mean = len(distances) / float((1 / distances).sum())
         return harmonic_mean, distances / harmonic_mean
 
+    from scipy import optimize  # late, like `stats`: each takes long to import
+
     def excess(log_v: float) -> float:
         _, ratios = relative_distances(log_v)
         root = -math.sqrt(max(2 * float(np.log(ratios).sum()), 0.0))
@@ -319,7 +321,7 @@ def cover_probability(n_points: int, affine_dim: int) -> float:
     """
     if n_points <= affine_dim + 1:
         return 1.0
-    return float(stats.binom.cdf(affine_dim, n_points - 1, 0.5))
+    return float(special.betainc(n_points - 1 - affine_dim, affine_dim + 1, 0.5))
 
 
 # P-values of many tests.
@@ -421,6 +423,8 @@ def benjamini_hochberg(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " tes
     Raises:
         ValueError: values outside 0 to 1.
     """
+    from scipy import stats
+
     return _ignoring_nan(p, stats.false_discovery_control)
 
 
@@ -447,6 +451,8 @@ def benjamini_yekutieli(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " te
     Raises:
         ValueError: values outside 0 to 1.
     """
+    from scipy import stats
+
     return _ignoring_nan(p, partial(stats.false_discovery_control, method="by"))
 
 

@@ -27,8 +27,8 @@ from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.probes.boolean import theorem
-from interp_toolkit.probes.estimators.boolean import TABLES, truth_values
 from interp_toolkit.probes.estimators.separability import Separability, check_separability
+from interp_toolkit.probes.estimators.truth_tables import TABLES, truth_values
 from interp_toolkit.toys.hand_set import xor
 from interp_toolkit.training.engine.run_files import end_run
 from interp_toolkit.training.xor import loss_floor

@@ -28,7 +28,7 @@ from interp_toolkit import plots
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import percent
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
-from interp_toolkit.probes.estimators.boolean import TABLES
+from interp_toolkit.probes.estimators.truth_tables import TABLES
 from interp_toolkit.results import Evidence, Figure, Table
 from interp_toolkit.stats import clopper_pearson
 

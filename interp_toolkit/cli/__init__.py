@@ -16,6 +16,7 @@ Shared parts:
 - `probe_flags`: flags made from the options classes of analyses
 - `prompts`: prompts of `interp analyze`: a file, texts, or a named task
 - `info`: `interp list`, `interp info`, `interp show`
+- `descriptions`: summaries and options of registered objects, read without importing them
 - `options`: parsing of option texts; shell completion of names
 - `outputs`: results to terminal, JSON and HTML; progress on standard error
 """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -31,12 +29,12 @@ def list_names(
     from rich.console import Console
     from rich.table import Table
 
-    from interp_toolkit.registry import load_all
+    from interp_toolkit.cli.descriptions import descriptions
 
     console = Console(highlight=False)
     for group in GROUPS if kind is None else (kind,):
         table = Table.grid(padding=(0, 2, 0, 0))
-        for name, entry in load_all(group).items():
+        for name, entry in descriptions(group).items():
             table.add_row(f"  {'toy:' if group == 'toys' else ''}{name}", entry.summary)
         console.print(f"[bold]{group}[/bold]")
         console.print(table)
@@ -223,7 +221,8 @@ def show(
     from rich.console import Console
     from rich.text import Text
 
-    from interp_toolkit.registry import find, names
+    from interp_toolkit.cli.descriptions import description
+    from interp_toolkit.registry import names
 
     bare_name = name.removeprefix("toy:")
     groups: list[Group] = [
@@ -238,14 +237,14 @@ def show(
         raise InputError(f"nothing is called {name!r}{hint}")
     console = Console(highlight=False)
     for group in groups:
-        entry = find(group, bare_name)
+        entry = description(group, bare_name)
         title = Text.assemble((f"{group[:-1]} {bare_name}", "bold"), f"  {entry.summary}")
         console.print(title, soft_wrap=True)
-        if source := getattr(entry, "source", ""):
-            console.print(Text(f"source: {source}", style="dim"), soft_wrap=True)
+        if entry.source:
+            console.print(Text(f"source: {entry.source}", style="dim"), soft_wrap=True)
         for line in _examples(group, bare_name):
             console.print(Text(f"  {line}"), soft_wrap=True)
-        for heading, rows in _taken(group, entry):
+        for heading, rows in entry.tables:
             _table(console, heading, rows)
 
 
@@ -262,48 +261,7 @@ def _examples(group: Group, name: str) -> list[str]:
     return [lines[group]]
 
 
-def _taken(group: Group, entry: Any) -> list[tuple[str, list[list[str]]]]:
-    """Tables: options of analyses; settings, variants and presets of other entries."""
-    if group == "probes":
-        from interp_toolkit.options import flags
-
-        return [("options", [[f.name, f.metavar or f.type, f.help] for f in flags(entry.options)])]
-    tables = []
-    if group == "recipes":
-        described = _attributes(entry.config)
-        default = entry.config.model_construct()
-        rows = [
-            [f"--set {key}=", str(getattr(default, key, "")), described.get(key, "")]
-            for key in entry.config.model_fields
-        ]
-        tables = [("settings, with defaults", rows)]
-        tables.append(
-            ("variants", [[key, _pairs(values)] for key, values in entry.variants.items()])
-        )
-    if group in ("recipes", "artefacts"):
-        tables.append(("presets", [[key, _pairs(values)] for key, values in entry.presets.items()]))
-    return [(heading, rows) for heading, rows in tables if rows]
-
-
-def _attributes(config: type[Any]) -> dict[str, str]:
-    """Descriptions from the Attributes sections of a class' docstring and those of its bases."""
-    described: dict[str, str] = {}
-    for cls in reversed(config.__mro__):
-        section = inspect.cleandoc(cls.__dict__.get("__doc__") or "").partition("Attributes:\n")[2]
-        for names, text in re.findall(
-            r"^ {4}(\w[\w, ]*): (.+(?:\n {8}.*)*)", section, re.MULTILINE
-        ):
-            described |= dict.fromkeys(names.split(", "), " ".join(text.split()))
-    return described
-
-
-def _pairs(values: Any) -> str:
-    if isinstance(values, str):
-        return values
-    return ", ".join(f"{key}={value}" for key, value in dict(values).items())
-
-
-def _table(console: Any, heading: str, rows: list[list[str]]) -> None:
+def _table(console: Any, heading: str, rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 

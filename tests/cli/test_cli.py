@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import interp_toolkit as it
-from interp_toolkit.cli.info import _attributes
+from interp_toolkit.cli.descriptions import setting_descriptions
 from interp_toolkit.registry import find, names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -472,7 +472,7 @@ def test_show_says_what_a_name_is_and_takes(call, name, says) -> None:
 
 def test_show_describes_every_setting_of_every_recipe(call, texts) -> None:
     for name in names("recipes"):
-        described = _attributes(find("recipes", name).config)
+        described = setting_descriptions(find("recipes", name).config)
         assert set(find("recipes", name).config.model_fields) <= set(described), name
     _, out, _ = call("show", "retrieval")
     texts(out)  # its own setting

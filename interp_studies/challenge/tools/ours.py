@@ -28,8 +28,8 @@ from interp_toolkit.auditing.claims.circuit_files import circuit_names
 from interp_toolkit.data import FeatureData
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.streaming import activations
-from interp_toolkit.probes.estimators.boolean import truth_values
 from interp_toolkit.probes.estimators.separability import check_separability
+from interp_toolkit.probes.estimators.truth_tables import truth_values
 from interp_toolkit.results import head_name
 
 YES, NO = 0.95, 0.05

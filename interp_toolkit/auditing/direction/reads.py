@@ -24,7 +24,7 @@ from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.evidence import answer_by, answer_of
 from interp_toolkit.formatting import percent, percent_ci
 from interp_toolkit.models.running.interventions import reinitialised
-from interp_toolkit.probes.estimators.boolean import truth_values
+from interp_toolkit.probes.estimators.truth_tables import truth_values
 from interp_toolkit.stats import Share, clopper_pearson
 
 RANDOM = 200  # random directions

@@ -10,6 +10,7 @@ pattern to detect, write a `Detector` in `detectors` and one line in `CATALOGUE`
 - `scores`: the score of every head under every detector
 - `significance`: p-values against the controls, and the rule for attention alone
 - `attention_knockout`: knockouts of attention to a pattern's keys
+- `first_order`: estimates of all knockouts from one backward pass, which rank heads
 - `rule`: the head rule, which decides whether a head is of a kind
 - `partner`: the previous-token head that an induction head composes with
 - `described`: the attention of any head, split into named patterns and a remainder

@@ -31,13 +31,16 @@ from functools import cache, partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from jaxtyping import Int
 from pydantic import BeforeValidator, Field
+from torch import Tensor
 
 from interp_toolkit.circuits.heads import figures
 from interp_toolkit.circuits.heads.attention_knockout import INTACT, Knockout, KnockoutRunner
 from interp_toolkit.circuits.heads.controls import targets_of
 from interp_toolkit.circuits.heads.described import Described, Descriptions
 from interp_toolkit.circuits.heads.detectors import OURS, as_detector, as_detectors
+from interp_toolkit.circuits.heads.first_order import estimated_effects
 from interp_toolkit.circuits.heads.partner import RUNS, partners
 from interp_toolkit.circuits.heads.result import HeadsFinding, HeadVerdict, Reader
 from interp_toolkit.circuits.heads.rule import (
@@ -102,7 +105,8 @@ PARTNER_ROWS = 128  # prompts on which paths are ablated, at most
 KNOCKOUT_ROWS = 64  # synthetic prompts on which attention is knocked out, at most
 BUDGET = 10.0  # passes for knockouts in a large model, after which no single head is tested
 LEAST_PASSES = 2  # passes that each pattern takes even if the budget is spent
-LARGE_MEMBERS, LARGE_READERS = 3, 1  # heads per pattern and induction heads, in a large model
+LARGE_READERS = 1  # induction heads whose partners are searched for, in a large model
+ESTIMATE_ROWS = 4  # prompts for first-order estimates of knockouts, in a large model
 LARGE_PARTNER_ROWS = 8  # prompts on which paths are ablated, in a large model
 LARGE_RUNS = 1  # ablated paths that are also measured on the task, in a large model
 LARGE_TOKENS = 2**12  # tokens sampled for scores from weights, in a large model
@@ -351,6 +355,7 @@ def _knock_out(
     task = rows.task
     if task is not None:
         run.progress("checking task performance")
+        every_row = task.rows
         if large:
             task = first_rows(task, LARGE_ROWS)
         runner = _knockout_runner(run, task, scores)
@@ -360,7 +365,7 @@ def _knock_out(
         if task_check.yes:
             shorter = max(1.0, LARGE_LENGTH / task.prompts.n_pos)
             budget = BUDGET * LARGE_ROWS * shorter if large else math.inf
-            groups, notes = _groups(runner, scores, task_check, budget, seconds)
+            groups, notes = _groups(runner, scores, task_check, budget, seconds, every_row)
             screens = _screens(runner, scores, task_check, groups, by_layer=not large)
     heads = _judged(
         rows, scores, described, {group.detector: group for group in groups}, task_check, screens
@@ -380,7 +385,7 @@ def _screens(
 
     They end at the first pattern that they do not deny, since the result is undecided then.
     """
-    members = [member for group in groups for member in group.members]
+    members = [m for group in groups for m in group.members if not m.is_partial]
     screens: list[Screen] = []
     if any(member.status != "not_detected" for member in members):
         return screens
@@ -417,7 +422,8 @@ def _judged(
     }
     return [
         dataclasses.replace(head, status=jointly[head.detector])
-        if head.status == "not_tested" and jointly.get(head.detector) == "not_detected"
+        if jointly.get(head.detector) == "not_detected"
+        and (head.status == "not_tested" or (head.knockout and head.knockout.is_partial))
         else head
         for head in heads
     ]
@@ -437,7 +443,12 @@ def _knockout_runner(run: Run[Any], task: CircuitTask, scores: HeadScores) -> Kn
 
 
 def _groups(
-    runner: KnockoutRunner, scores: HeadScores, task_check: TaskCheck, budget: float, seconds: float
+    runner: KnockoutRunner,
+    scores: HeadScores,
+    task_check: TaskCheck,
+    budget: float,
+    seconds: float,
+    rows: Int[Tensor, " row"],
 ) -> tuple[list[Group], list[str]]:
     """Groups of heads for each detector with candidates and keys in the prompts, and notes.
 
@@ -447,6 +458,7 @@ def _groups(
         task_check: task performance of the intact model.
         budget: prompts to run at most; infinite for no limit.
         seconds: duration of one pass over the task's prompts, for the progress estimate.
+        rows: indices of all prompts of the task, of which a large model runs only the first.
     """
     heads_by_detector, notes = _heads_to_knock_out(
         runner, scores, task_check, limited=math.isfinite(budget)
@@ -458,26 +470,74 @@ def _groups(
             f"knockouts in heads with {len(heads_by_detector)} attention patterns: about "
             f"{passes:.0f} passes of {LARGE_ROWS} prompts, {in_words(passes * seconds)}"
         )
+    alone: Mapping[str, Sequence[Head]] = {}
+    estimated_on, selected_on = _rows_for_estimates(rows, runner.task.rows)
+    if math.isfinite(budget) and heads_by_detector:
+        runner.progress("first-order estimates of all knockouts")
+        alone = _to_knock_out_alone(runner, scores, heads_by_detector, task_check, estimated_on)
     groups: list[Group] = []
     for number, (name, heads) in enumerate(heads_by_detector.items()):
         left = max(budget - runner.rows_run, 0.0) / (len(heads_by_detector) - number)
-        most, until = MOST_MEMBERS, math.inf
-        if math.isfinite(budget):
-            most, until = LARGE_MEMBERS, runner.rows_run + left
+        until = runner.rows_run + left if math.isfinite(budget) else math.inf
         group = group_effects(
             runner, name, heads, task_check,
-            attention=attention[name], most=most, until=until, budget=budget,
+            attention=attention[name], most=MOST_MEMBERS, until=until, budget=budget,
+            alone=alone.get(name), selected_on=selected_on,
         )  # fmt: skip
         groups.append(group)
-        if alone := len(heads) - len(group.members):
+        if together := len(heads) - len(group.members):
             limited = math.isfinite(budget)
-            which = "" if limited else " (those with the least attention)"
+            which = " (those with the least attention)"
+            if limited:
+                which = " (those with a small estimated effect, or little attention)"
             more = "; --effort thorough tests more" if limited else ""
             notes.append(
-                f"{alone} of {len(heads)} heads with the pattern {name}{which} were knocked out "
+                f"{together} of {len(heads)} heads with the pattern {name}{which} were knocked out "
                 f"only together with the others{more}"
             )
     return groups, notes
+
+
+def _rows_for_estimates(
+    rows: Int[Tensor, " row"], tested: Int[Tensor, " tested"]
+) -> tuple[Int[Tensor, " estimated"], bool]:
+    """Prompts for first-order estimates, and whether knockouts use them too.
+
+    They are others than those of the knockouts where there are enough, so that the selection of
+    heads is independent of the effects that are then measured.
+    """
+    unused = rows[len(tested) :][:ESTIMATE_ROWS]
+    if len(unused) == ESTIMATE_ROWS:
+        return unused, False
+    return tested[:ESTIMATE_ROWS], True
+
+
+def _to_knock_out_alone(
+    runner: KnockoutRunner,
+    scores: HeadScores,
+    heads_by_detector: Mapping[str, Sequence[Head]],
+    task_check: TaskCheck,
+    rows: Int[Tensor, " row"],
+) -> dict[str, list[Head]]:
+    """Heads of each pattern to knock out one by one in a large model, largest excess first.
+
+    These are all whose first-order effect, estimated on these prompts, reaches the threshold; and
+    those that have the pattern by attention alone, up to MOST_MEMBERS in all, since a gradient
+    misses saturated effects.
+    """
+    estimates = estimated_effects(runner, list(heads_by_detector), rows)
+    least_effect = runner.task.least(task_check.whole)
+    alone: dict[str, list[Head]] = {}
+    for name, heads in heads_by_detector.items():
+        size = {head: float(estimates[name][head]) for head in heads}
+        chosen = [head for head in heads if size[head] >= least_effect]
+        attending = [
+            head for head in scores.detected_heads(name) if head in size and head not in chosen
+        ]
+        attending.sort(key=lambda head: -abs(size[head]))
+        chosen += attending[: max(MOST_MEMBERS - len(chosen), 0)]
+        alone[name] = [head for head in heads if head in chosen]
+    return alone
 
 
 def _heads_to_knock_out(

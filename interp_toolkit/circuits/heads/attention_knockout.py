@@ -170,7 +170,7 @@ class KnockoutRunner:
         return int(self.model.cfg.n_layers)
 
     @cached_property
-    def _few_logits(self) -> bool:
+    def few_logits(self) -> bool:
         """Whether logits are computed only at the positions that are read."""
         large = int(self.model.cfg.d_vocab) >= LARGE_VOCABULARY
         return large and self.restarts and can_unembed_at(self.model)
@@ -185,7 +185,7 @@ class KnockoutRunner:
         if name not in self._totals:
             layers = sorted(self._checked | {layer})
             names = [hook(n) for n in layers for hook in (hook_v, hook_z)]
-            names = [hook for hook in names if hook in self._points]
+            names = [hook for hook in names if hook in self.points]
             stored = self._stored_of(self.task.rows, names)
             if stored is None:
                 tokens = self.task.prompts.tokens[self.task.rows]
@@ -196,14 +196,14 @@ class KnockoutRunner:
         return self._totals[name]
 
     @cached_property
-    def _points(self) -> Mapping[str, Any]:
+    def points(self) -> Mapping[str, Any]:
         """Hook points of the model, cached because a bridge rebuilds them on each access."""
         return hook_points(self.model)
 
     @cached_property
     def late(self) -> bool:
         """Whether patterns are exposed only after `hook_z`, so that each layer needs a pass."""
-        return _Live(self.model, [0], self._points).late()
+        return _Live(self.model, [0], self.points).late()
 
     def check(self, heads: Iterable[tuple[int, int]]) -> None:
         """Raise InterventionError if these heads' attention cannot be edited at `hook_z`.
@@ -215,7 +215,7 @@ class KnockoutRunner:
             return
         require_heads(self.model, new)
         tokens = self.task.prompts.tokens[self.task.rows[:2]]
-        live = _Live(self.model, sorted({layer for layer, _ in new}), self._points)
+        live = _Live(self.model, sorted({layer for layer, _ in new}), self.points)
         run(self.model, tokens, live.watch())
         off = live.not_attention_times_values()
         if off is not None:
@@ -282,7 +282,7 @@ class KnockoutRunner:
     def _parts(self) -> list[str]:
         """Hook points of values and outputs; empty unless every layer has them."""
         names = [hook(n) for n in range(self._n_layers) for hook in (hook_v, hook_z)]
-        return names if set(names) <= set(self._points) else []
+        return names if set(names) <= set(self.points) else []
 
     def _run_whole(
         self, batch: Int[Tensor, " batch"], names: Sequence[str]
@@ -344,7 +344,7 @@ class KnockoutRunner:
             if key not in self._intact:
                 self._intact[key] = self._go(batch, self._n_layers - 1, [])
             return self._intact[key]
-        live = _Live(self.model, layers, self._points)
+        live = _Live(self.model, layers, self.points)
         relations = {part.relation for part in knockout.parts if part.heads | part.elsewhere}
         device = device_of(self.model)
         targets = {n: torch.from_numpy(self.targets[n](batch)).to(device) for n in relations}
@@ -363,7 +363,7 @@ class KnockoutRunner:
     ) -> Float[np.ndarray, "row 2"]:
         """Metric and loss of these prompts, with hooks from this layer on."""
         tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
-        at = self.task.positions(batch) if self._few_logits else None
+        at = self.task.positions(batch) if self.few_logits else None
         start = None
         if self.restarts and first > 0:
             start = self._unedited(batch, self._entries)[entry(first)]
@@ -511,10 +511,18 @@ def _taken(
     way: Way,
 ) -> tuple[Float[Tensor, "batch query key"], Float[Tensor, "batch query 1"]]:
     """Attention after the knockout, and the ablated attention without a replacement."""
+    if way == "renormalize":
+        return renormalized(pattern, where)
+    left = pattern * (1 - where)
+    return left, pattern.sum(-1, keepdim=True) - left.sum(-1, keepdim=True)
+
+
+def renormalized(
+    pattern: Float[Tensor, "... query key"], where: Float[Tensor, "... query key"]
+) -> tuple[Float[Tensor, "... query key"], Float[Tensor, "... query 1"]]:
+    """Attention scaled up after the knockout; the ablated attention where too little is left."""
     left = pattern * (1 - where)
     remaining, whole = left.sum(-1, keepdim=True), pattern.sum(-1, keepdim=True)
-    if way != "renormalize":
-        return left, whole - remaining
     scalable = remaining > LEAST_LEFT * whole
     scaled = left * torch.where(scalable, whole / remaining.clamp_min(1e-30), 1.0)
     changed = (where > 0).any(-1, keepdim=True)

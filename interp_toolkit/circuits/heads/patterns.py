@@ -1,17 +1,17 @@
 """Attention summed over sets of pairs in one streaming pass, without storing patterns.
 
-For every layer, prompt and head, the attention on each set's pairs is summed inside the hook. The
-pass stops at the last pattern, so the last layer's MLP and the unembedding never run. Patterns that
-are no softmax (as in MixiT, with signs) are divided by the sum of the absolute values of each row,
-so that 1 still means all attention; the result records them.
+For every layer, prompt and head, the attention on each set's pairs is summed inside the hook, on
+the model's device; the sums of a batch are copied to the host once. The pass stops at the last
+pattern, so the last layer's MLP and the unembedding never run. Patterns that are no softmax (as in
+MixiT, with signs) are divided by the sum of the absolute values of each row, so that 1 still means
+all attention; the result records them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -81,36 +81,33 @@ def pattern_sums(
     size = rows_that_fit(parse_memory(memory), per_row, n_pos)
     sums = np.full((n_layers, n_rows, n_heads, controls.n_sets), np.nan)
     kinds: list[RowKind] = ["softmax" if n in points else "none" for n in range(n_layers)]
-    indices = _Indices(controls)
     for start in range(0, n_rows, size):
         rows = range(start, min(start + size, n_rows))
         if n_rows > size:
             progress(f"attention patterns, row {start + 1} of {n_rows}")
-        done: set[int] = set()
-
-        def reduce(
-            pattern: Any, hook: Any, *, layer: int, rows: range = rows, done: set[int] = done
-        ) -> None:
-            pattern = _checked(pattern, len(rows), n_heads, n_pos)
-            if look is not None and not rows.start:
-                look(pattern, layer)
-            pattern, kind = _shares(pattern, layer)
-            if kind != "softmax":
+        indices = _Indices(controls, rows)
+        while True:
+            odd = [layer for layer, kind in enumerate(kinds) if kind not in ("softmax", "none")]
+            batch = _Batch(indices, n_heads, n_pos, look if not rows.start else None, odd)
+            hooks = [(point, partial(batch.reduce, layer=n)) for n, point in points.items()]
+            batch.until = len(points)
+            run(model, controls.tokens[start : start + size], hooks)
+            if len(batch.sums) < len(points):
+                missing = min(set(points) - set(batch.sums))
+                raise InputError(
+                    f"layer {missing} shows no attention pattern: fused attention hides it; load "
+                    "the model with interp_toolkit.load, or with attn_implementation='eager'"
+                )
+            values, read_kinds = batch.read()
+            new = {layer: kind for layer, kind in read_kinds.items() if kind != "softmax"}
+            fresh = [layer for layer in new if layer not in odd]
+            for layer, kind in new.items():
                 kinds[layer] = kind
-            for i, row in enumerate(rows):
-                sums[layer, row] = indices.reduce(pattern[i], row)
-            done.add(layer)
-            if len(done) == len(points):
-                raise StopForwardError
-
-        hooks = [(point, partial(reduce, layer=layer)) for layer, point in points.items()]
-        run(model, controls.tokens[start : start + size], hooks)
-        if len(done) < len(points):
-            missing = min(set(points) - done)
-            raise InputError(
-                f"layer {missing} shows no attention pattern: fused attention hides it; load the "
-                "model with interp_toolkit.load, or with attn_implementation='eager'"
-            )
+            if not fresh:  # else the same rows are run again, with these layers divided
+                break
+            look = None
+        for layer, of_layer in values.items():
+            sums[layer, rows.start : rows.stop] = of_layer
     return PatternSums(sums, tuple(kinds))
 
 
@@ -130,34 +127,97 @@ def pattern_points(model: Model) -> Mapping[int, Any]:
 
 
 class _Indices:
-    """Indices of each prompt's positions in its flattened pattern, on the pattern's device."""
+    """Indices of a batch's positions in its flattened patterns, on each device once."""
 
-    def __init__(self, controls: MatchedControls):
-        n_rows, n_pos = controls.tokens.shape
+    def __init__(self, controls: MatchedControls, rows: range):
+        n_pos = controls.tokens.shape[1]
         row, query, key = controls.entries
-        bounds = np.searchsorted(row, np.arange(n_rows + 1))
-        slices = [slice(low, high) for low, high in pairwise(bounds.tolist())]
-        flat = torch.from_numpy(query * n_pos + key)
-        self.flat = [flat[part] for part in slices]
-        weights = torch.from_numpy(controls.weights)
-        self.weights = [weights[part] for part in slices]
-        self.lengths = [
-            torch.from_numpy(np.bincount(controls.which_set[part], minlength=controls.n_sets))
-            for part in slices
-        ]
+        part = slice(*np.searchsorted(row, [rows.start, rows.stop]).tolist())
+        local = row[part] - rows.start
+        lengths = np.bincount(
+            local * controls.n_sets + controls.which_set[part],
+            minlength=len(rows) * controls.n_sets,
+        )
+        self.n_rows, self.n_sets = len(rows), controls.n_sets
+        self._parts = tuple(
+            torch.from_numpy(np.ascontiguousarray(values))
+            for values in (
+                local,
+                query[part] * n_pos + key[part],
+                controls.weights[part],
+                lengths,
+            )
+        )
+        self._on: dict[torch.device, tuple[Tensor, ...]] = {}
 
-    def reduce(
-        self, pattern: Float[Tensor, "head query key"], row: int
-    ) -> Float[np.ndarray, "head set"]:
-        """Sums of the attention over a row's pairs, by set."""
-        flat, lengths = (part[row].to(pattern.device) for part in (self.flat, self.lengths))
-        values = pattern.flatten(1).index_select(1, flat)
+    def reduce(self, pattern: Float[Tensor, "row head query key"]) -> Float[Tensor, "pair head"]:
+        """Sums of each row's attention over its pairs, row by row and set by set."""
+        if pattern.device not in self._on:
+            self._on[pattern.device] = tuple(part.to(pattern.device) for part in self._parts)
+        local, flat, weights, lengths = self._on[pattern.device]
+        values = pattern.flatten(2)[local, :, flat]
         values = values if values.dtype == torch.float64 else values.float()
-        values = values * self.weights[row].to(values)
-        each = lengths.expand(len(values), -1).contiguous()
-        sums = torch.segment_reduce(values, "sum", lengths=each, axis=1, unsafe=True, initial=0)
-        reduced: np.ndarray = sums.double().cpu().numpy()
-        return reduced
+        values = values * weights.to(values)[:, None]
+        return torch.segment_reduce(values, "sum", lengths=lengths, axis=0, unsafe=True, initial=0)
+
+
+class _Batch:
+    """The sums of one batch, kept on the device until its pass is over.
+
+    Args:
+        indices: indices of the batch's pairs.
+        n_heads, n_pos: sizes of a pattern.
+        look: as in `pattern_sums`.
+        divided: layers whose patterns are divided by the sum of the absolute values of each row.
+    """
+
+    def __init__(
+        self,
+        indices: _Indices,
+        n_heads: int,
+        n_pos: int,
+        look: Callable[[Float[Tensor, "row head query key"], int], None] | None,
+        divided: Sequence[int],
+    ):
+        self._indices, self._look, self._divided = indices, look, set(divided)
+        self._n_heads, self._n_pos = n_heads, n_pos
+        self.until = 0
+        self.sums: dict[int, Tensor] = {}
+        self._flags: dict[int, Tensor] = {}
+
+    def reduce(self, pattern: Any, hook: Any, *, layer: int) -> None:
+        """Take one layer's sums; the pass stops after the last layer."""
+        pattern = _checked(pattern, self._indices.n_rows, self._n_heads, self._n_pos)
+        if self._look is not None:
+            self._look(pattern, layer)
+        self._flags[layer] = _flags(pattern)
+        self.sums[layer] = self._indices.reduce(
+            _divided(pattern) if layer in self._divided else pattern
+        )
+        if len(self.sums) == self.until:
+            raise StopForwardError
+
+    def read(self) -> tuple[dict[int, Float[np.ndarray, "row head set"]], dict[int, RowKind]]:
+        """The sums by layer, and the kinds of patterns; one copy to the host.
+
+        Raises InputError for patterns that cannot be scored.
+        """
+        device = next(iter(self.sums.values())).device
+        rows = [
+            torch.cat([self._flags[n].to(device), self.sums[n].double().flatten().to(device)])
+            for n in self.sums
+        ]
+        values: np.ndarray = torch.stack(rows).cpu().numpy()
+        n_flags, n_heads = N_FLAGS + self._n_heads, self._n_heads
+        kinds = {
+            layer: _kind(flags, layer)
+            for layer, flags in zip(self.sums, values[:, :n_flags], strict=True)
+        }
+        shape = self._indices.n_rows, self._indices.n_sets, n_heads
+        return {
+            layer: of_layer.reshape(shape).swapaxes(1, 2)
+            for layer, of_layer in zip(self.sums, values[:, n_flags:], strict=True)
+        }, kinds
 
 
 def _checked(
@@ -175,27 +235,38 @@ def _checked(
     return detached
 
 
-def _shares(
-    pattern: Float[Tensor, "row head query key"], layer: int
-) -> tuple[Float[Tensor, "row head query key"], RowKind]:
-    """Pattern as fractions of each query's attention, and its kind.
+N_FLAGS = 3  # before one flag for each head
+
+
+def _flags(pattern: Float[Tensor, "row head query key"]) -> Float[Tensor, " flag"]:
+    """Whether a pattern has signs, is not finite, is no softmax, and which heads attend nowhere."""
+    sums = pattern.sum(-1, dtype=torch.promote_types(pattern.dtype, torch.float32))
+    tolerance = ROW_SUM_TOLERANCE.get(pattern.dtype, COARSE_TOLERANCE)
+    empty = sums == 0
+    off = (((sums - 1).abs() > tolerance) & ~empty).any()
+    signed, infinite = pattern.amin() < 0, ~sums.isfinite().all()
+    nowhere = empty.all(-1).any(0)
+    return torch.cat([torch.stack([signed, infinite, off]), nowhere]).double()
+
+
+def _kind(flags: Float[np.ndarray, " flag"], layer: int) -> RowKind:
+    """The kind of a layer's pattern, from its flags.
 
     Raises:
         InputError: a pattern is not finite, or is 0 for all queries of a prompt (TransformerLens
             replaces values that are not finite by 0).
     """
-    signed = bool(pattern.min() < 0)
-    sums = pattern.sum(-1, dtype=torch.promote_types(pattern.dtype, torch.float32))
-    nowhere = (sums == 0).all(-1).any(0).nonzero() if not signed else sums.new_zeros(0)
-    if len(nowhere) or not bool(sums.isfinite().all()):
+    signed, infinite, off = flags[:N_FLAGS].astype(bool)
+    nowhere = np.flatnonzero(flags[N_FLAGS:]) if not signed else np.zeros(0)
+    if len(nowhere) or infinite:
         which = f"head {int(nowhere[0])} of layer {layer}" if len(nowhere) else f"layer {layer}"
         raise InputError(
             f"{which} has no attention to score: its scores are not finite, or all keys are masked"
         )
-    tolerance = ROW_SUM_TOLERANCE.get(pattern.dtype, COARSE_TOLERANCE)
-    off = (sums - 1).abs() > tolerance
-    if not signed and not bool((off & (sums != 0)).any()):
-        return pattern, "softmax"
+    return "signed" if signed else "unnormalised" if off else "softmax"
+
+
+def _divided(pattern: Float[Tensor, "row head query key"]) -> Float[Tensor, "row head query key"]:
+    """Pattern as fractions of each query's attention."""
     size = pattern.abs().sum(-1, keepdim=True)
-    shares = pattern / torch.where(size > 0, size, 1)
-    return shares, "signed" if signed else "unnormalised"
+    return pattern / torch.where(size > 0, size, 1)

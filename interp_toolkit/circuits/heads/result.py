@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from interp_toolkit.circuits.heads.described import Described
 from interp_toolkit.circuits.heads.partner import Partner
-from interp_toolkit.circuits.heads.rule import Group, MemberEffect, Screen, least
+from interp_toolkit.circuits.heads.rule import Group, MemberEffect, Screen, in_unit, least
 from interp_toolkit.circuits.metrics.causal_words import NOT_TESTED, CausalWord, in_words
 from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.evidence import untested
@@ -82,9 +82,10 @@ class HeadVerdict:
         """JSON data as a flat mapping.
 
         `effect`, `effect_low` and `effect_high` are the effect on which the causal word rests, as a
-        fraction of the metric, and its 95 % interval. `own` (this head alone) and `restored` (with
-        the other heads' attention knocked out) map each way of knockout to [mean, low, high], with
-        intervals that are simultaneous within a pattern.
+        fraction of the metric, and its 95 % interval. `amount` is the same effect in the metric's
+        unit, [mean, low, high], where an ablation can remove more than all of the metric. `own`
+        (this head alone) and `restored` (with the other heads' attention knocked out) map each way
+        of knockout to [mean, low, high], with intervals that are simultaneous within a pattern.
         """
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         ablated: Estimate | None = own.pop("ablation")
@@ -94,6 +95,8 @@ class HeadVerdict:
         flat["effect"] = None if effect is None else effect.mean
         flat["effect_low"] = None if effect is None else effect.low
         flat["effect_high"] = None if effect is None else effect.high
+        amount = None if effect is None else in_unit(effect)
+        flat["amount"] = None if amount is None else [amount[0].mean, amount[0].low, amount[0].high]
         flat["own"] = None if knockout is None else by_way(knockout.own)
         flat["restored"] = None if knockout is None else by_way(knockout.restored)
         flat["rows_needed"] = None if knockout is None else knockout.rows_needed
@@ -278,15 +281,15 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
     has_effects = any(head.knockout for head in shown)
     ablated = any(head.ablation for head in shown) and len(shown) == len(detected)
     columns = ["head", "detector", "score", "control", "adjusted p"]
-    columns += ["effect", "low", "high", "causal"] if has_effects else []
+    unit = _unit(h.knockout.effect for h in shown if h.knockout)
+    columns += [_heading("effect", unit), "low", "high", "causal"] if has_effects else []
     columns += ["ablation"] if ablated else []
     columns += ["why not detected"] if len(shown) > len(detected) else []
     rows: list[list[Any]] = []
     for h in shown:
         row: list[Any] = [h.name, h.detector, h.score, h.null_mean, p_cell(h.p_adjusted)]
         if has_effects:
-            e = h.knockout.effect if h.knockout else None
-            row += [e.mean, e.low, e.high] if e else [None, None, None]
+            row += _ends(h.knockout.effect) if h.knockout else [None, None, None]
             row.append(in_words(h.causal))
         if ablated:
             row.append(h.ablation.mean if h.ablation else None)
@@ -300,7 +303,7 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
     )
     if has_effects:
         caption += (
-            " Effect: fraction of the metric lost when that attention is knocked out (the smaller "
+            f" Effect: {_lost(unit)} when that attention is knocked out (the smaller "
             "of two ways; alone, or once it is knocked out in the other heads too), with its 95 % "
             "interval; causal words rest on wider ones, simultaneous within a pattern."
         )
@@ -313,18 +316,36 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
     return Table(title, columns, rows, caption, highlight=range(len(detected)))
 
 
+def _unit(effects: Iterable[Share]) -> str:
+    """Unit of effects that are reported as amounts; empty for fractions of the metric."""
+    return next((amount[1] for effect in effects if (amount := in_unit(effect))), "")
+
+
+def _ends(effect: Share) -> list[float]:
+    """Mean and ends of the interval, as an amount where the metric can be exceeded."""
+    amount = in_unit(effect)
+    shown = effect if amount is None else amount[0]
+    return [shown.mean, shown.low, shown.high]
+
+
+def _heading(name: str, unit: str) -> str:
+    return f"{name} ({unit})" if unit else name
+
+
+def _lost(unit: str) -> str:
+    return f"{unit} of the metric lost" if unit else "fraction of the metric lost"
+
+
 def _group_table(groups: Sequence[Group]) -> Table:
     rows: list[list[Any]] = []
+    unit = _unit(least(group.joint) for group in groups)
     for group in groups:
-        effect = least(group.joint)
-        control = least(group.control).mean if group.control else None
+        control = _ends(least(group.control))[0] if group.control else None
         rows.append(
             [
                 group.detector,
                 len(group.heads),
-                effect.mean,
-                effect.low,
-                effect.high,
+                *_ends(least(group.joint)),
                 control,
                 in_words(group.word),
                 group.structure if group.smallest else None,
@@ -333,9 +354,19 @@ def _group_table(groups: Sequence[Group]) -> Table:
         )
     return Table(
         "Attention patterns, knocked out in all heads that have them",
-        ["pattern", "heads", "effect", "low", "high", "control", "causal", "shared", "keep 90 %"],
+        [
+            "pattern",
+            "heads",
+            _heading("effect", unit),
+            "low",
+            "high",
+            "control",
+            "causal",
+            "shared",
+            "keep 90 %",
+        ],
         rows,
-        "Effect: fraction of the metric lost. Control: the same for a knockout of as much "
+        f"Effect: {_lost(unit)}. Control: the same for a knockout of as much "
         "attention elsewhere in the same heads, if tested. Shared: how the heads share the work. "
         "Keep 90 %: the smallest set of heads found that keeps 90 % of the effect.",
     )

@@ -22,8 +22,10 @@ of each layer, and of the model, with an effect below the threshold.
 Attention only selects heads to knock out (`heads_with_pattern`). Intervals are simultaneous within
 a pattern, over all heads, sets of other heads and rounds (Bonferroni). Each round doubles the
 number of prompts, until no head is undecided or no prompts are left. With a budget of passes (a
-large model) there is one round. Single heads are knocked out only for patterns with a joint effect,
-those with the largest apparent effect first.
+large model) there is one round. Every head that has the pattern by attention, or whose effect a
+gradient estimates above the threshold (`first_order`), is then knocked out alone in one way on
+RANKED_ROWS prompts. Those whose effect reaches the threshold there are tested by the whole rule,
+largest effect first, for patterns with a joint effect; the others stay undecided.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -46,7 +49,7 @@ from interp_toolkit.circuits.metrics.causal_words import (
     judged,
     matters,
 )
-from interp_toolkit.circuits.metrics.task import TaskCheck
+from interp_toolkit.circuits.metrics.task import CircuitTask, TaskCheck
 from interp_toolkit.evidence import (
     Control,
     control_of_excess,
@@ -57,14 +60,14 @@ from interp_toolkit.evidence import (
 from interp_toolkit.formatting import percent
 from interp_toolkit.models.model import Head
 from interp_toolkit.results import Status
-from interp_toolkit.stats import COVERAGE, LEVEL, Share, rows_needed
+from interp_toolkit.stats import COVERAGE, LEVEL, Estimate, Share, rows_needed
 
 LEAST_EXCESS = 0.05  # smallest excess attention of a candidate
 CANDIDATE_LEVEL = 0.2  # p-value of a candidate; above LEVEL it is never confirmed
 NO_CHANGE = 1e-5  # nats; a control that changes no prompt's loss by more has no effect
 TWICE = 2.0  # smallest score over uniform of a candidate below its detector's threshold
 MOST_MEMBERS = 12  # heads of a group that are knocked out one by one, those with the largest excess
-RANKED_ROWS = 4  # prompts on which heads are ranked by their apparent effect, with a budget
+RANKED_ROWS = 4  # prompts on which heads are knocked out alone in one way, with a budget
 MOST_ROUNDS = 4  # rounds, each with twice as many prompts as the one before
 KEEPS = 0.9  # fraction of the joint effect that the smallest set of heads keeps
 WAYS: tuple[Way, ...] = ("renormalize", "mean")  # both must show an effect
@@ -81,6 +84,57 @@ RIVALS = {
 }
 
 DEPENDS = "its effect depends on the ablation value"
+
+
+@dataclass(frozen=True)
+class MeasuredShare(Share):
+    """An effect as a fraction of the metric, and in the metric's own unit.
+
+    Attributes:
+        amount: the effect in the unit of the metric; None if only the fraction is known.
+        unit: unit of a metric that an ablation can lower by more than all of it, so that effects
+            are reported in that unit; empty where a fraction is at most 1.
+    """
+
+    amount: Estimate | None = None
+    unit: str = ""
+
+
+def measured(
+    task: CircuitTask,
+    task_check: TaskCheck,
+    lost: Float[np.ndarray, " row"],
+    coverage: float = COVERAGE,
+) -> MeasuredShare:
+    """A loss per prompt as a fraction of the metric and in its unit, with intervals."""
+    fraction, amount = task_check.fraction(lost, coverage), task.interval(lost, coverage)
+    unit = "" if math.isfinite(task_check.most) else task_check.unit
+    return MeasuredShare(fraction.mean, fraction.low, fraction.high, amount, unit)
+
+
+def negated(share: Share) -> Share:
+    """The gain of the metric that an effect below zero is."""
+    turned = Share(-share.mean, -share.high, -share.low)
+    if not isinstance(share, MeasuredShare):
+        return turned
+    lost = share.amount
+    amount = lost and replace(lost, mean=-lost.mean, low=-lost.high, high=-lost.low)
+    return MeasuredShare(turned.mean, turned.low, turned.high, amount, share.unit)
+
+
+def in_unit(share: Share) -> tuple[Estimate, str] | None:
+    """An effect as an amount with its unit; None where it is reported as a fraction."""
+    if isinstance(share, MeasuredShare) and share.unit and share.amount is not None:
+        return share.amount, share.unit
+    return None
+
+
+def cost(share: Share, digits: int = 1) -> str:
+    """An effect in words: a percentage, or an amount where the metric can be exceeded."""
+    if (amount := in_unit(share)) is not None:
+        return f"{amount[0].mean:.2g} {amount[1]}"
+    return percent(share.mean, digits)
+
 
 Heads = frozenset[Head]
 Effect = Mapping[str, Share]  # by way, as a fraction of the metric
@@ -161,6 +215,11 @@ class MemberEffect:
         """Whether the head rule holds."""
         return self.status == "detected"
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether the head was knocked out in one way only, which decides nothing."""
+        return len(self.own) < len(WAYS)
+
 
 @dataclass(frozen=True)
 class Group:
@@ -170,7 +229,7 @@ class Group:
         detector: name of the pattern's detector.
         heads: all candidate heads, whether knocked out one by one or not.
         joint: effect of knocking the pattern out in all heads, by way; with a budget only the first
-            way if that is undecided.
+            way unless a head is detected.
         control: effect of knocking out as much attention elsewhere in the same heads; empty if not
             tested (also with a budget).
         word: causal word of the joint effect.
@@ -273,7 +332,7 @@ class Knockouts:
         detector: name of the pattern.
         heads: heads with the pattern, largest excess first.
         task_check: task performance of the intact model, which must perform the task.
-        share: converts losses per prompt to a fraction of the metric with its interval.
+        share: converts losses per prompt to an effect with its interval (see `measured`).
         attention: comparison of each head's attention with matched controls; a head without one is
             decided by its knockouts alone.
     """
@@ -350,15 +409,15 @@ class Knockouts:
         return {way: self.share(lost) for way, lost in zip(ways, losses, strict=True)}
 
     def joint_effect(self) -> Effect:
-        """Effect of knocking out all heads with the pattern, by way.
+        """Effect of knocking out all heads with the pattern, in the ways that were run.
 
-        With several heads further ways are left out where the first is undecided, since an effect
-        must hold in all.
+        The first way always is; an effect must hold in all, which a detected head requires.
         """
-        first = self.effect(self.all, ways=WAYS[:1])
-        if len(self.all) > 1 and causal_word([list(first.values())]) == "undecided":
-            return first
-        return self.effect(self.all)
+        ways = [way for way in WAYS[1:] if self._was_run(self._knockout(self.all, way))]
+        return self.effect(self.all, ways=[*WAYS[:1], *ways])
+
+    def _was_run(self, knockout: Knockout) -> bool:
+        return len(self.readings.get(knockout, ())) >= self.rows
 
     def output_effect(
         self, head: Head, company: Heads = frozenset(), *, whole: bool = False
@@ -455,7 +514,7 @@ class Knockouts:
             ):
                 if not holds:
                     low, is_open = min(low, share.low), share.high >= least_effect
-                    because = f"{name} costs {percent(share.mean, 1)} of the metric"
+                    because = f"{name} costs {cost(share)} of the metric"
                     break
         if low >= bound or not any(control.counts for control in controls):
             controls.append(self.elsewhere(frozenset([head]), company)[1])
@@ -526,35 +585,60 @@ class Knockouts:
     def members_within(
         self, heads: Sequence[Head], until: float, budget: float
     ) -> list[MemberEffect]:
-        """Head rule for these heads with a budget of prompts, largest apparent effect first.
+        """Effects of these heads with a budget of prompts, largest first.
+
+        Every head is knocked out alone in one way on a few prompts. The head rule is applied to the
+        head with the largest effect there, if it reaches the threshold, and to the next ones while
+        the budget lasts; to none without a joint effect.
 
         Args:
             heads: heads to test.
-            until: number of prompts after which no second head is tested.
-            budget: number of prompts after which no head is tested, unless it is the only one with
-                the pattern.
+            until: number of prompts after which the rule is not applied to a second head.
+            budget: number of prompts after which the rule is applied to no head, unless it is the
+                only one with the pattern.
         """
-        members: list[MemberEffect] = []
         if len(self.all) == 1:
             return [self.member(head, until) for head in heads]
-        if self.runner.rows_run >= budget:
-            return members
-        seem = self._apparent(heads)
-        for head in sorted(heads, key=lambda head: -seem[head]):
-            if self.runner.rows_run < (until if members else budget):
-                members.append(self.member(head, until))
+        within_budget = self.runner.rows_run < budget
+        apart = self.apart(heads)
+        if not within_budget or not self.reaches_threshold(self.joint_effect()):
+            return apart
+        members: list[MemberEffect] = []
+        for member in sorted(apart, key=lambda member: -member.effect.mean):
+            first = not members and member.effect.mean >= self.threshold
+            if first or self.runner.rows_run < until:
+                member = self.member(member.head, until)
+            members.append(member)
         return members
 
-    def _apparent(self, heads: Sequence[Head]) -> dict[Head, float]:
-        """Mean drop of the metric for a knockout of each head, in one way, on a few prompts."""
+    def apart(self, heads: Sequence[Head]) -> list[MemberEffect]:
+        """The effect of each head alone, in one way on a few prompts, which decides nothing."""
         rows, self.rows = self.rows, min(RANKED_ROWS, self.rows)
+        members: list[MemberEffect] = []
         try:
-            return {
-                head: float(self.losses(frozenset([head]), ways=WAYS[:1])[0].mean())
-                for head in heads
-            }
+            self.values([INTACT, *(self._knockout(frozenset([head]), WAYS[0]) for head in heads)])
+            for head in heads:
+                (lost,) = self.losses(frozenset([head]), ways=WAYS[:1])
+                own: Effect = {WAYS[0]: self.share(lost)}
+                reason = f"it was knocked out alone in one way only, on {self.rows} prompts"
+                members.append(
+                    MemberEffect(
+                        head=head,
+                        status=left_open(reason)[0],
+                        reason=reason,
+                        own=own,
+                        restored=own,
+                        claim=own,
+                        output={},
+                        word=UNDECIDED,
+                        effect=measured(self.runner.task, self.task_check, lost),
+                        rows=self.rows,
+                        is_open=True,
+                    )
+                )
         finally:
             self.rows = rows
+        return members
 
     def member(self, head: Head, until: float = math.inf) -> MemberEffect:
         """The head rule with the task's threshold for one head.
@@ -587,7 +671,7 @@ class Knockouts:
             claim=claim,
             output=decision.output,
             word=word,
-            effect=self.task_check.fraction(smallest, COVERAGE),
+            effect=measured(self.runner.task, self.task_check, smallest),
             rows=self.rows,
             is_open=decision.is_open,
             rows_needed=self._needed(head) if word == UNDECIDED else None,
@@ -646,9 +730,8 @@ def heads_with_pattern(
     heads, weak = candidates(scores), faint(scores)
     layers = sorted({head.layer for head in weak})
     coverage = 1 - (1 - COVERAGE) / (2 * max(len(layers), 1))
-    knockouts = Knockouts(
-        runner, scores.detector, heads, task_check, lambda lost: task_check.fraction(lost, coverage)
-    )
+    share = partial(measured, runner.task, task_check, coverage=coverage)
+    knockouts = Knockouts(runner, scores.detector, heads, task_check, share)
     knockouts.rows = min(runner.task.first_look, len(runner.task.rows))
     for layer in layers:
         together = frozenset(head for head in weak if head.layer == layer)
@@ -678,9 +761,8 @@ def screen(
     layers: list[int | None] = [None, *(range(n_layers) if by_layer and n_layers > 1 else ())]
     coverage = 1 - (1 - COVERAGE) / len(layers)
     attention = attention_controls(scores)
-    knockouts = Knockouts(
-        runner, scores.detector, [], task_check, lambda lost: task_check.fraction(lost, coverage)
-    )
+    share = partial(measured, runner.task, task_check, coverage=coverage)
+    knockouts = Knockouts(runner, scores.detector, [], task_check, share)
     knockouts.rows = len(runner.task.rows)
     screens: list[Screen] = []
     for layer in layers:
@@ -697,7 +779,7 @@ def screen(
             effect="joint effect of all heads",
             unconfirmed=(  # of no head is it shown that it has the pattern
                 f"knocking out this pattern in all heads{where} costs "
-                f"{percent(least(effect).mean, 1)} of the metric, and none was tested alone"
+                f"{cost(least(effect))} of the metric, and none was tested alone"
             ),
         )
         screens.append(Screen(scores.detector, layer, effect, status, reason or ""))
@@ -716,6 +798,8 @@ def group_effects(
     most: int = MOST_MEMBERS,
     until: float = math.inf,
     budget: float = math.inf,
+    alone: Sequence[Head] | None = None,
+    selected_on: bool = False,
 ) -> Group:
     """The effect of knocking out a group of heads' attention to a pattern's keys.
 
@@ -728,33 +812,33 @@ def group_effects(
         most: maximal number of heads to knock out one by one.
         until: number of prompts (`KnockoutRunner.rows_run`) after which no second head is knocked
             out alone. With such a limit there is one round, with all prompts.
-        budget: number of prompts after which several heads are knocked out only together.
+        budget: number of prompts after which the whole rule is not applied to several heads.
+        alone: heads to knock out one by one; None: the first `most`.
+        selected_on: whether they were selected by effects on the prompts of the task, so that
+            intervals are simultaneous over all heads.
     """
-    task, members, limited = runner.task, list(heads)[:most], math.isfinite(until)
+    task, limited = runner.task, math.isfinite(until)
+    members = list(heads)[:most] if alone is None else list(alone)
     n_rows = len(task.rows)
     round_sizes = [n_rows] if limited else _round_sizes(task.first_look, n_rows)
-    sets = max(len(companies(head, heads)) for head in members)
-    figures = 1 + sets * len(members)
+    sets = max((len(companies(head, heads)) for head in members), default=0)
+    figures = 1 + sets * (len(heads) if selected_on else len(members))
     coverage = 1 - (1 - COVERAGE) / (len(round_sizes) * figures)
-    knockouts = Knockouts(
-        runner,
-        detector,
-        heads,
-        task_check,
-        lambda lost: task_check.fraction(lost, coverage),
-        attention,
-    )
+    share = partial(measured, task, task_check, coverage=coverage)
+    knockouts = Knockouts(runner, detector, heads, task_check, share, attention)
     effects: list[MemberEffect] = []
     for n_rows in round_sizes:
         knockouts.rows = n_rows
         if not limited:
             effects = [knockouts.member(head) for head in members]
-        elif len(heads) == 1 or knockouts.reaches_threshold(knockouts.joint_effect()):
+        else:
             effects = knockouts.members_within(members, until, budget)
         if not any(member.is_open for member in effects):
             break
     joint = knockouts.joint_effect() if limited else knockouts.effect(knockouts.all)
     word, above_threshold = causal_word([list(joint.values())]), knockouts.reaches_threshold(joint)
+    if len(joint) < len(WAYS):
+        word = UNDECIDED  # an effect must hold in all ways
     if len(heads) == 1 and effects:
         word = effects[0].word  # replacing the whole output may contradict the knockout
     elif above_threshold and not any(matters(m.word) for m in effects):

@@ -39,7 +39,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy import stats
+from scipy import special
 
 from interp_toolkit.circuits.heads.controls import Family, MatchedControls
 from interp_toolkit.circuits.heads.detectors import Detector
@@ -185,7 +185,7 @@ def tail_p_values(
     own = controls.var(-1, ddof=1)
     variance = np.maximum(own, own.mean()) * spread + SMALLEST_SPREAD**2
     t = (target - controls.mean(-1)) / np.sqrt(variance * (1 + 1 / count))
-    tail = stats.t.sf(t, count - 1)
+    tail = special.stdtr(count - 1, -t)
     reaching = (controls >= target[..., None] - SMALLEST_SPREAD).sum(-1)
     rank = (1 + reaching) / (1 + count)
     p: np.ndarray = np.where(reaching > 0, np.maximum(rank, tail), np.minimum(tail, rank))
@@ -217,7 +217,7 @@ def _paired(
         return missing, missing, missing
     difference = difference[:, held]
     error = np.sqrt(difference.var(1, ddof=1) / count + SMALLEST_SPREAD**2)
-    p: np.ndarray = stats.t.sf(difference.mean(1) / error, count - 1)
+    p: np.ndarray = special.stdtr(count - 1, -difference.mean(1) / error)
     whole, compared = (sums.sums[..., n].sum(1) for n in (family.target, family.compared))
     p = np.where(compared < COVERED * whole, np.nan, p)
     return p, target[:, held].mean(1), other[:, held].mean(1)

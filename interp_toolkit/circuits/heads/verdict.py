@@ -13,13 +13,21 @@ from collections.abc import Callable, Sequence
 from interp_toolkit.circuits.heads.described import Described
 from interp_toolkit.circuits.heads.partner import Partner
 from interp_toolkit.circuits.heads.result import HeadsEvidence, HeadVerdict, Reader
-from interp_toolkit.circuits.heads.rule import LEAST_EXCESS, RIVALS, Group, Screen, least
+from interp_toolkit.circuits.heads.rule import (
+    LEAST_EXCESS,
+    RIVALS,
+    Group,
+    Screen,
+    in_unit,
+    least,
+    negated,
+)
 from interp_toolkit.circuits.heads.significance import DetectorScores
 from interp_toolkit.circuits.metrics.causal_words import in_words, matters
 from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.evidence import any_of, untested
 from interp_toolkit.finding import HEADLINE_WORDS, MOST_FINDINGS
-from interp_toolkit.formatting import capital, equals_p, percent, percent_ci
+from interp_toolkit.formatting import capital, equals_p, fixed, percent, percent_ci
 from interp_toolkit.models.model import Head
 from interp_toolkit.results import Status, head_name
 from interp_toolkit.stats import LEVEL, Share
@@ -121,7 +129,7 @@ def _screened(screens: Sequence[Screen]) -> str:
 
 def _open(heads: Sequence[HeadVerdict]) -> list[HeadVerdict]:
     """Heads whose knockouts neither confirm nor deny that they are of a kind."""
-    return [h for h in heads if h.knockout and h.knockout.status in ("undecided", "uninformative")]
+    return [h for h in heads if h.knockout and h.status in ("undecided", "uninformative")]
 
 
 def _undecided(heads: Sequence[HeadVerdict]) -> list[HeadVerdict]:
@@ -419,6 +427,10 @@ def _effect_words(head: HeadVerdict) -> str:
         if widest < ROUNDS_TO_ZERO:
             changes = f"changes the metric by less than {100 * ROUNDS_TO_ZERO:g} %"
             return f"negligible effect: knocking out this attention {changes}"
+        amounts = [s for s in map(in_unit, shares) if s is not None]
+        if amounts:
+            widest = max(abs(end) for a, _ in amounts for end in (a.low, a.high))
+            return f"negligible effect: {knocked}, within ± {widest:.2g} {amounts[0][1]}"
         return f"negligible effect: {knocked}, within ± {percent(widest, 1)}"
     if matters(word) and not alone:
         return (
@@ -427,8 +439,7 @@ def _effect_words(head: HeadVerdict) -> str:
         )
     if word == "suppresses":
         gain = head.knockout.effect
-        turned = Share(-gain.mean, -gain.high, -gain.low)
-        return f"suppresses: without this attention the metric rises by {_range(turned)}"
+        return f"suppresses: without this attention the metric rises by {_range(negated(gain))}"
     if word == "undecided":
         more = head.knockout.rows_needed
         prompts_needed = f"; about {more} prompts would decide" if more else ""
@@ -439,6 +450,12 @@ def _effect_words(head: HeadVerdict) -> str:
 
 
 def _range(share: Share) -> str:
+    """An effect with its interval: a fraction, or an amount where the metric can be exceeded."""
+    if (measured := in_unit(share)) is not None:
+        amount, unit = measured
+        bounded = share.low >= 0 and share.high <= 1 + ROUNDS_TO_ZERO
+        fraction = f" ({percent(share.mean)})" if bounded else ""
+        return f"{fixed(amount.mean)} {unit} [{fixed(amount.low)}, {fixed(amount.high)}]{fraction}"
     if not (math.isfinite(share.low) or math.isfinite(share.high)):
         return f"{percent(share.mean, 1)} [no bounds]"
     return percent_ci(share, 1)

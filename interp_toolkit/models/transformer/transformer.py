@@ -399,7 +399,7 @@ class Transformer(HookedRootModule, StackedWeights):
                 f"{tokens.shape[1]} positions are more than the model's context, {self.cfg.n_ctx}"
             )
         if self.check_tokens and len(tokens):
-            low, high = (int(end) for end in tokens.aminmax())
+            low, high = torch.stack(tokens.aminmax()).tolist()  # one copy from the device
             if low < 0 or high >= self.cfg.d_vocab:
                 raise InputError(
                     f"token id {low if low < 0 else high} is outside the model's vocabulary, "

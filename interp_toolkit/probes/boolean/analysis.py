@@ -64,7 +64,7 @@ from interp_toolkit.probes.boolean.sites import (
     site_verdict,
     with_reinitialised,
 )
-from interp_toolkit.probes.estimators.boolean import TABLES, check_table
+from interp_toolkit.probes.estimators.truth_tables import TABLES, check_table
 from interp_toolkit.registry import Analysis
 from interp_toolkit.results import Figure, head_name
 

@@ -14,7 +14,7 @@ from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.features.samples import equal_inputs, equal_up_to, joined
 from interp_toolkit.options import Position
 from interp_toolkit.probes.boolean.sites import SAMPLED_FROM, function_name
-from interp_toolkit.probes.estimators.boolean import check_table, truth_values
+from interp_toolkit.probes.estimators.truth_tables import check_table, truth_values
 
 DEFAULT_HOOKS = ("blocks.*.hook_resid_mid", "blocks.*.hook_resid_post")
 

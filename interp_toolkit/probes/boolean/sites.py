@@ -39,7 +39,6 @@ from interp_toolkit.probes.boolean.result import (
     SiteVerdict,
     reaches,
 )
-from interp_toolkit.probes.estimators.boolean import TABLES, depends_on, truth_values
 from interp_toolkit.probes.estimators.heldout import GRID, HeldOutScores, cross_validate_targets
 from interp_toolkit.probes.estimators.logistic import fit_logistic_targets
 from interp_toolkit.probes.estimators.separability import (
@@ -49,6 +48,7 @@ from interp_toolkit.probes.estimators.separability import (
     check_separability,
 )
 from interp_toolkit.probes.estimators.splits import shuffled_labels
+from interp_toolkit.probes.estimators.truth_tables import TABLES, depends_on, truth_values
 from interp_toolkit.stats import clopper_pearson, max_statistic_p_values
 
 COPIES_PER_LINE = 10  # of progress

@@ -32,8 +32,8 @@ from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.models.weights.view import weights
-from interp_toolkit.probes.estimators.boolean import truth_values
 from interp_toolkit.probes.estimators.separability import TOLERANCES, Certificate
+from interp_toolkit.probes.estimators.truth_tables import truth_values
 
 RESIDUAL = "blocks.0.hook_resid_pre"
 SCORES, PATTERN = "blocks.0.attn.hook_attn_scores", "blocks.0.attn.hook_pattern"

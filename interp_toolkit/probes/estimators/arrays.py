@@ -1,4 +1,6 @@
-"""Activations, features and labels as checked arrays, from lists, arrays and tensors.
+"""Activations, features, labels and options of a fit, checked.
+
+Activations, features and labels come from lists, arrays or tensors.
 
 Torch is not needed: a tensor is recognized by its `detach`.
 """
@@ -9,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
-from sklearn.utils.validation import check_array
 
 from interp_toolkit.errors import InputError
 
@@ -30,6 +31,8 @@ def checked_rows(X: Any) -> Float[np.ndarray, "batch d_model"]:
         X = (X.float() if X.is_floating_point() and X.itemsize < 4 else X).numpy()
     if getattr(X, "dtype", None) == np.float16:
         X = X.astype(np.float32)
+    from sklearn.utils.validation import check_array  # takes long to import
+
     try:
         rows = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=False)
     except ValueError as error:
@@ -60,3 +63,13 @@ def as_booleans(
             raise InputError(f"the {what} must be booleans, or numbers that are 0 or 1")
         values = values.astype(bool)
     return values
+
+
+def check_options(C: float, tol: float, max_iter: int) -> None:
+    """Raise InputError for an invalid option of the fit."""
+    if not 0 < C < np.inf:
+        raise InputError(f"C must be positive and finite, got {C}")
+    if not 0 < tol < 1:
+        raise InputError(f"tol must lie between 0 and 1, got {tol}")
+    if max_iter < 1:
+        raise InputError(f"max_iter must be at least 1, got {max_iter}")

@@ -23,13 +23,12 @@ from jaxtyping import Bool, Float, Int
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.probes.estimators import metrics
-from interp_toolkit.probes.estimators.arrays import as_booleans
+from interp_toolkit.probes.estimators.arrays import as_booleans, check_options
 from interp_toolkit.probes.estimators.logistic import (
     BLOCK_ELEMENTS,
     fit_site,
     warn_unconverged,
 )
-from interp_toolkit.probes.estimators.logistic_probe import check_options
 from interp_toolkit.probes.estimators.solver import Device, Labels, Rows, Site
 from interp_toolkit.probes.estimators.splits import Groups, grouped_folds, stratified_folds
 from interp_toolkit.probes.estimators.splits import group_codes as group_codes

@@ -13,14 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import ShortRepr
-from interp_toolkit.probes.estimators.arrays import as_booleans
-from interp_toolkit.probes.estimators.logistic_probe import LogisticProbe as LogisticProbe
-from interp_toolkit.probes.estimators.logistic_probe import check_options
+from interp_toolkit.probes.estimators.arrays import as_booleans, check_options
 from interp_toolkit.probes.estimators.solver import (
     Device,
     Labels,
@@ -154,6 +151,8 @@ def fit_site(
 def warn_unconverged(converged: Bool[np.ndarray, " target"]) -> None:
     """Issue scikit-learn's ConvergenceWarning when some targets missed the tolerance."""
     if not converged.all():
+        from sklearn.exceptions import ConvergenceWarning  # takes long to import
+
         message = (
             f"{(~converged).sum()} of {converged.size} logistic fits did not reach the tolerance; "
             "raise max_iter or tol"

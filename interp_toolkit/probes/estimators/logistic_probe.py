@@ -17,16 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from interp_toolkit.errors import InputError
-
-
-def check_options(C: float, tol: float, max_iter: int) -> None:
-    """Raise InputError for an invalid option of the fit."""
-    if not 0 < C < np.inf:
-        raise InputError(f"C must be positive and finite, got {C}")
-    if not 0 < tol < 1:
-        raise InputError(f"tol must lie between 0 and 1, got {tol}")
-    if max_iter < 1:
-        raise InputError(f"max_iter must be at least 1, got {max_iter}")
+from interp_toolkit.probes.estimators.arrays import check_options
 
 
 class LogisticProbe(ClassifierMixin, BaseEstimator):

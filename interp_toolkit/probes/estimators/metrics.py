@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import expit
-from scipy.stats import rankdata
 
 CALIBRATION_BINS = 10
 
@@ -36,6 +35,8 @@ def auroc(Y: Labels, scores: Scores, rows: Labels | None = None) -> PerTarget:
 
     `rows` restricts each target to some of its rows; None: all.
     """
+    from scipy.stats import rankdata  # takes long to import
+
     rows = np.ones_like(Y) if rows is None else rows
     ranks = rankdata(np.where(rows, scores, np.inf), axis=0)  # excluded rows rank last
     positive, negative = (Y & rows).sum(0), (~Y & rows).sum(0)

@@ -33,7 +33,7 @@ from interp_toolkit.models.features.samples import Samples, labelled_samples
 from interp_toolkit.models.running.hooks import expand_hooks, hook_points
 from interp_toolkit.options import Effort, Flag, Names, Options, Position
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
-from interp_toolkit.probes.estimators.boolean import check_table
+from interp_toolkit.probes.estimators.truth_tables import check_table
 from interp_toolkit.probes.uand.errors import PairErrors, counts, main_claim
 from interp_toolkit.probes.uand.gates import Composer, check_gates, measure_gates
 from interp_toolkit.probes.uand.intersections import Intersections

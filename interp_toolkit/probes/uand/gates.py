@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float
 from interp_toolkit.boolean_functions import AFFINE, epsilon, mobius
 from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.finding import Run
-from interp_toolkit.probes.estimators.boolean import truth_values
+from interp_toolkit.probes.estimators.truth_tables import truth_values
 from interp_toolkit.probes.uand.readout import UANDReadout
 from interp_toolkit.probes.uand.site import Layer, SiteErrors, Split, measure_site
 

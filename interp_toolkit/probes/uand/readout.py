@@ -38,7 +38,7 @@ from interp_toolkit.boolean_functions import Epsilon, mobius
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import counted
 from interp_toolkit.probes.estimators.arrays import checked_rows
-from interp_toolkit.probes.estimators.boolean import truth_values
+from interp_toolkit.probes.estimators.truth_tables import truth_values
 from interp_toolkit.probes.uand.errors import (
     PairErrors,
     Pairs,

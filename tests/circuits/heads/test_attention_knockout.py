@@ -350,7 +350,9 @@ def test_on_a_budget_the_head_that_costs_most_is_knocked_out_first():
     assert losses[first] > 10 * abs(losses[last])
     for listed in ([first, last], [last, first]):
         group = group_effects(runner, "previous-token", listed, task_check, until=0.0)
-        assert [member.head for member in group.members] == [first]
+        assert [member.head for member in group.members] == [first, last]
+        assert [member.is_partial for member in group.members] == [False, True]
+        assert group.members[1].status == group.members[1].word == "undecided"
         assert (group.structure, group.control) == ("none", {})
     whole = group_effects(runner, "previous-token", [last, first], task_check)
     assert {member.head for member in whole.members} == {first, last}
@@ -361,7 +363,9 @@ def test_on_a_budget_heads_without_an_effect_together_are_not_knocked_out_one_by
     runner = runner_of(model, rows=8)
     task_check, idle = runner.check_task(), [Head(1, 2), Head(1, 3)]
     group = group_effects(runner, "previous-token", idle, task_check, until=1e9)
-    assert list(group.members) == []
+    assert {(m.head, m.is_partial, m.status) for m in group.members} == {
+        (head, True, "undecided") for head in idle
+    }
     whole = group_effects(runner, "previous-token", idle, task_check)
     assert {member.head for member in whole.members} == set(idle)
     assert not any(member.named for member in whole.members)
@@ -389,11 +393,12 @@ def test_on_a_budget_heads_are_tested_on_all_prompts_until_it_is_spent(monkeypat
     assert ranked == [(frozenset([head]), "renormalize", 4) for head in heads]
     tested.clear()
     one = group_effects(runner, "previous-token", heads, task_check, until=0.0, budget=1e9)
-    assert len(one.members) == len(tested) == 1
-    none = group_effects(runner, "previous-token", heads, task_check, until=0.0, budget=0.0)
-    assert list(none.members) == []
     assert len(tested) == 1
-    assert none.joint == one.joint
+    assert [member.is_partial for member in one.members] == [False, True]
+    none = group_effects(runner, "previous-token", heads, task_check, until=0.0, budget=0.0)
+    assert [member.is_partial for member in none.members] == [True, True]
+    assert len(tested) == 1
+    assert none.joint["renormalize"] == one.joint["renormalize"]
     alone = group_effects(runner, "previous-token", heads[:1], task_check, until=0.0, budget=0.0)
     assert [member.head for member in alone.members] == heads[:1]
     assert alone.word == alone.members[0].word
@@ -408,7 +413,7 @@ def test_intervals_are_those_of_what_may_be_tested(number, sets):
     assert 1 - group.coverage == pytest.approx((1 - COVERAGE) / (1 + sets))
 
 
-def test_a_joint_effect_that_one_way_leaves_undecided_is_not_measured_another_way(monkeypatch):
+def test_a_joint_effect_is_measured_in_one_way_until_a_head_needs_the_others(monkeypatch):
     runner = runner_of(induction_gqa(), rows=8)
     task_check, heads = runner.check_task(), [Head(0, 0), Head(0, 1)]
     ways = []
@@ -419,19 +424,15 @@ def test_a_joint_effect_that_one_way_leaves_undecided_is_not_measured_another_wa
         return readings(self, knockouts, rows)
 
     monkeypatch.setattr(KnockoutRunner, "readings", watch)
-    for share, expected in (
-        (Share(0.5, -0.5, 1.5), ["renormalize"]),
-        (Share(0.9, 0.8, 1.0), ["renormalize", "mean"]),
-        (Share(0.0, -0.01, 0.01), ["renormalize", "mean"]),
-    ):
-        ways.clear()
-        knockouts = knockouts_of(runner, heads, task_check, share=lambda lost, share=share: share)
-        assert list(knockouts.joint_effect()) == expected
-        assert ways == expected
-    undecided = {"renormalize": Share(0.5, -0.5, 1.5)}
-    monkeypatch.setattr(Knockouts, "joint_effect", lambda self: undecided)
+    knockouts = knockouts_of(runner, heads, task_check)
+    assert list(knockouts.joint_effect()) == ways == ["renormalize"]
+    knockouts.effect(frozenset(heads))
+    assert list(knockouts.joint_effect()) == ["renormalize", "mean"]
+    one_way = {"renormalize": Share(0.5, -0.5, 1.5)}
+    monkeypatch.setattr(Knockouts, "joint_effect", lambda self: one_way)
     group = group_effects(runner, "previous-token", heads, task_check, until=1e9)
-    assert (group.joint, group.word, list(group.members)) == (undecided, "undecided", [])
+    assert (group.joint, group.word) == (one_way, "undecided")
+    assert all(member.is_partial for member in group.members)
 
 
 def test_on_a_spent_budget_no_company_of_a_head_is_tried(monkeypatch):

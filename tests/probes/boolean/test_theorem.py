@@ -14,12 +14,12 @@ from interp_toolkit.data import truth_table
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.probes.boolean import theorem
-from interp_toolkit.probes.estimators.boolean import truth_values
 from interp_toolkit.probes.estimators.separability import (
     TOLERANCES,
     Separability,
     check_separability,
 )
+from interp_toolkit.probes.estimators.truth_tables import truth_values
 
 SITE = "blocks.0.hook_resid_post"
 TASK = {"tokens": {"0": 0, "1": 1, "query": 2}}

@@ -10,12 +10,8 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.probes.estimators.boolean import (
-    TABLES,
-    BooleanProbe,
-    XORProbe,
-    truth_values,
-)
+from interp_toolkit.probes.estimators.boolean import BooleanProbe, XORProbe
+from interp_toolkit.probes.estimators.truth_tables import TABLES, truth_values
 
 PAIRS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], dtype=bool)
 FUNCTIONS = {

@@ -11,8 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.probes import LogisticProbe, fit_logistic_targets
 from interp_toolkit.probes.estimators import logistic
-from interp_toolkit.probes.estimators.logistic import LogisticProbe, fit_logistic_targets
 
 
 def make(n, d, n_target=5, seed=0, spread=1.0, offset=0.0):

@@ -6,7 +6,7 @@ import torch
 
 from interp_toolkit.errors import LONGEST, InputError
 from interp_toolkit.probes import BooleanProbe, LogisticProbe, XORProbe
-from interp_toolkit.probes.estimators.boolean import TABLES, truth_values
+from interp_toolkit.probes.estimators.truth_tables import TABLES, truth_values
 
 AB = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], dtype=bool)
 X = np.column_stack([AB, AB.all(1)]).astype(float)
