@@ -119,6 +119,7 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
         "decimal-addition": "training.tasks.recipes:DECIMAL_ADDITION",
         "dyck-1": "training.tasks.recipes:DYCK",
         "memorization": "training.tasks.recipes:MEMORIZATION",
+        "rows": "training.tasks.own_rows:ROWS",
         "yelp": "training.text.reviews:RECIPE",
         "wikitext": "training.text.language:WIKITEXT",
         "fineweb-edu": "training.text.language:FINEWEB_EDU",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +18,8 @@ def litmus(
     task: Annotated[
         str,
         typer.Argument(
-            help="A recipe with the variants standard and mixit (interp list).",
+            help="A recipe with the variants standard and mixit (interp list), or a file of your "
+            "own prompts of token ids with answers.",
             autocompletion=options.of("recipes"),
         ),
     ],
@@ -47,6 +49,8 @@ def litmus(
     """
     outputs, folder = output.open({}), jobs.folder()
     given: dict[str, Any] = dict(options.key_values(setting))
+    if Path(task).is_file():
+        given["data"], task = task, "rows"
     if steps is not None:
         if "steps" in given:
             raise InputError("steps is given twice, by --steps and by --set")

@@ -80,11 +80,14 @@ def _measured(config: SyntheticTraining, runs: SeedRuns) -> FinalScore:
 
 
 def task_recipe(
-    summary: str, config: type[SyntheticTraining], presets: Mapping[str, Mapping[str, Any]]
+    summary: str,
+    config: type[SyntheticTraining],
+    presets: Mapping[str, Mapping[str, Any]],
+    name: str | None = None,
 ) -> Recipe:
-    """The recipe of a task in every variant."""
+    """The recipe of a task in every variant; `name`: where no file of rows is named yet."""
     return Recipe(
-        name=config().task.name,
+        name=name or config().task.name,
         summary=summary,
         config=config,
         variants=BY_VARIANT,
