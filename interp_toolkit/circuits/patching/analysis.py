@@ -266,7 +266,7 @@ def analyze(run: Run[PatchingOptions]) -> PatchingFinding:
     left_out = len(user_prompts.distinct()) - len(prompts)
     if left_out:
         notes.append(
-            f"{left_out} prompts were not run (--effort thorough runs all {len(prompts) + left_out})"
+            f"{left_out} of {len(prompts) + left_out} prompts were not run (--effort thorough: all)"
         )
     if missing:
         notes.append(f"edits at {listed(missing)} do not reach the logits: left out")
