@@ -162,3 +162,36 @@ def test_the_numbers_of_circuits_are_those_of_the_code() -> None:
         f"the {figures.MOST_EDGES} largest edges",
     ):
         assert words in said, words
+
+
+def test_the_calls_that_replace_others_give_the_same() -> None:
+    """The code of docs/coming-from.md, run from the top."""
+    import torch
+
+    text = (DOCS / "coming-from.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    assert len(blocks) == text.count("```python")
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(block, names)
+    model, tokens, hook = names["model"], names["tokens"], "blocks.1.hook_resid_post"
+    whole = names["cache"][hook]
+    assert torch.allclose(names["values"][hook], whole, atol=1e-5)
+    assert torch.allclose(torch.from_numpy(names["X"]), whole[:, -1], atol=1e-5)
+    assert torch.equal(names["rows"], torch.arange(len(tokens)))
+    before = names["cache"]["blocks.0.hook_resid_post"][:, -1]
+    assert torch.allclose(names["layer_0"], before, atol=1e-5)
+    assert torch.allclose(names["attention"], names["cache"]["pattern", 1][0], atol=1e-5)
+
+    def zero(value: torch.Tensor, hook: Any) -> torch.Tensor:
+        value[:, :, 0] = 0
+        return value
+
+    with torch.no_grad():
+        z = "blocks.1.attn.hook_z"
+        halved = model.run_with_hooks(tokens, fwd_hooks=[(z, lambda value, hook: value / 2)])
+        without = model.run_with_hooks(tokens, fwd_hooks=[(z, zero)])
+    assert torch.allclose(names["halved"], halved, atol=1e-5)
+    assert torch.allclose(names["without"], without, atol=1e-5)
+    assert set(names["heads"]["name"]) == {f"L{n}H{h}" for n in range(2) for h in range(3)}
+    assert names["alone"].shape[:2] == tokens.shape

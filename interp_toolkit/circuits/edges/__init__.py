@@ -9,5 +9,6 @@
 - `checks`: faithfulness of a circuit, with its interval; minimality, stability, rivals
 - `search`: finds a circuit: every edge ablated, or those that attribution chose
 - `graph`: the circuit as a networkx graph, and as files
+- `exchange`: the graph in the formats of auto-circuit and Neuronpedia
 - `run`: a model with only some edges intact, for other code
 """

@@ -229,7 +229,7 @@ class CircuitFinding(Finding):
         return [edges, nodes, check_table(self.evidence)]
 
     def write_graph(self, path: Path) -> None:
-        """Write the graph; `path` ends in .graphml, .json (node-link) or .eap.json (EAP-IG)."""
+        """Write the graph; `path` ends in one of `graph.FORMATS`, such as .graphml or .eap.json."""
         write_graph(self.network, path)
 
 

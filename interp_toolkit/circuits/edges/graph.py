@@ -13,7 +13,7 @@ and for each channel effect_k, p_value_k, and between heads composition_k and co
 the weights (see `composition`); effect and p_value are then those of the channel with the largest
 effect. Graph attributes: see `composition_graph`.
 
-Circuit graphs as files: GraphML, node-link JSON, and the edge JSON of EAP-IG.
+Circuit graphs as files: GraphML, node-link JSON, the edge JSON of EAP-IG, and those of `exchange`.
 
 The edge JSON is what `Graph.to_json` and `Graph.from_json` of EAP-IG (Hanna, Pezzelle & Belinkov
 2024, github.com/hannamw/EAP-IG, src/eap/graph.py) write and read, and with it the circuit track of
@@ -43,6 +43,7 @@ import numpy as np
 
 from interp_toolkit.circuits.edges.checks import SHARE
 from interp_toolkit.circuits.edges.circuit import Circuit, EdgeEffect
+from interp_toolkit.circuits.edges.exchange import neuronpedia_graph, prune_scores
 from interp_toolkit.circuits.edges.passes.ablation_value import WORDS
 from interp_toolkit.circuits.edges.search import find_circuit
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Node, Wiring
@@ -285,7 +286,8 @@ def write_graph(graph: nx.DiGraph, path: str | os.PathLike[str]) -> None:
 
     Args:
         graph: the circuit.
-        path: `.graphml`, `.eap.json` (EAP-IG, MIB) or `.json` (node-link); the name says which.
+        path: `.graphml`, `.eap.json` (EAP-IG, MIB), `.autocircuit.json` and `.neuronpedia.json`
+            (see `exchange`) or `.json` (node-link); the name says which.
 
     Raises:
         InputError: another extension, a graph without what the format needs, or a file that cannot
@@ -395,6 +397,8 @@ def _dumped(data: Mapping[str, Any]) -> bytes:
 _WRITERS: dict[str, Callable[[nx.DiGraph], bytes]] = {
     ".graphml": _graphml,
     ".eap.json": lambda graph: _dumped(edge_json(graph)),
+    ".autocircuit.json": lambda graph: _dumped(prune_scores(graph)),
+    ".neuronpedia.json": lambda graph: _dumped(jsonable(neuronpedia_graph(graph))),
     ".json": lambda graph: _dumped(node_link(graph)),
 }
 #: endings of the files that a graph can be written to

@@ -31,6 +31,7 @@ from interp_toolkit.circuits.metrics.prompts import (
     repeated_prompts,
 )
 from interp_toolkit.circuits.metrics.task import TaskCheck, metric_for
+from interp_toolkit.circuits.metrics.task_check import LARGE_ROWS, is_large
 from interp_toolkit.circuits.patching.passes import (
     HOOKS,
     Kind,
@@ -187,7 +188,10 @@ def _prompts(run: Run[PatchingOptions], data: FeatureData) -> tuple[Prompts, Pro
     """All prompts, and those that are run: no duplicates, at most as many as the effort allows."""
     user_prompts = prompts_from_data(data, run.model)
     prompts = user_prompts.distinct()
-    return user_prompts, prompts.some(min(len(prompts), MOST_ROWS[run.options.effort]))
+    most = MOST_ROWS[run.options.effort]
+    if is_large(run.model, data, run.options.effort):
+        most = min(most, LARGE_ROWS)
+    return user_prompts, prompts.some(min(len(prompts), most))
 
 
 def analyze(run: Run[PatchingOptions]) -> PatchingFinding:
@@ -259,6 +263,11 @@ def analyze(run: Run[PatchingOptions]) -> PatchingFinding:
         reason=why or REASONS[status],
     )
     notes = [note for note in (copies_note(user_prompts, user_prompts.distinct()),) if note]
+    left_out = len(user_prompts.distinct()) - len(prompts)
+    if left_out:
+        notes.append(
+            f"{left_out} of {len(prompts) + left_out} prompts were not run (--effort thorough: all)"
+        )
     if missing:
         notes.append(f"edits at {listed(missing)} do not reach the logits: left out")
     return PatchingFinding(

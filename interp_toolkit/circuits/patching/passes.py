@@ -12,6 +12,7 @@ Source: Meng et al. 2022, "Locating and Editing Factual Associations in GPT"; He
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -24,6 +25,7 @@ from torch import Tensor
 from interp_toolkit.circuits.metrics.metrics import Metric, logits_at
 from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.errors import InterventionError
+from interp_toolkit.formatting import so_far
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.effect import everything, require_effect
 from interp_toolkit.models.running.forward import (
@@ -144,8 +146,10 @@ def patch(
         by_hook: dict[str, list[PatchSite]] = {}
         for site in sites:
             by_hook.setdefault(site.hook, []).append(site)
-        for number, (hook, of_hook) in enumerate(by_hook.items(), start=1):
-            progress(f"patching {hook}, {number} of {len(by_hook)}")
+        begin = time.monotonic()
+        for number, (hook, of_hook) in enumerate(by_hook.items()):
+            done = so_far(number, len(by_hook), begin, "hook points")
+            progress(f"patching {hook}, {done}")
             for site, measured in batch.patched(hook, of_hook, order):
                 values.setdefault(site, np.empty(n_rows))[rows] = measured
     return Patched(ends[0], ends[1], values)

@@ -122,3 +122,62 @@ def test_other_extensions_and_places_are_refused(graph, tmp_path, texts):
 def test_a_graph_from_elsewhere_has_no_edge_json(tmp_path):
     with pytest.raises(InputError, match="composition_graph"):
         edge_json(nx.DiGraph([("input", "logits")]))
+
+
+def test_auto_circuit_s_scores_are_those_of_the_edges(graph, tmp_path):
+    """Its `Edge.prune_score`: `scores[dest.module_name][head, src.src_idx]`, sources in order."""
+    write_graph(graph, tmp_path / "circuit.autocircuit.json")
+    scores = json.loads((tmp_path / "circuit.autocircuit.json").read_text())
+    cfg, edges = graph.graph["cfg"], graph.graph["edges"]
+    sources, seen = ["input"], {}
+    for layer in range(cfg["n_layers"]):
+        for head in range(cfg["n_heads"]):
+            for channel in "qkv":
+                row = scores[f"blocks.{layer}.hook_{channel}_input"][head]
+                target = f"a{layer}.h{head}<{channel}>"
+                seen |= {f"{s}->{target}": v for s, v in zip(sources, row, strict=True)}
+        sources += [f"a{layer}.h{head}" for head in range(cfg["n_heads"])]
+    last = scores[f"blocks.{cfg['n_layers'] - 1}.hook_resid_post"]
+    seen |= {f"{s}->logits": v for s, v in zip(sources, last, strict=True)}
+    assert seen == {name: pytest.approx(edge["score"]) for name, edge in edges.items()}
+
+
+def test_neuronpedia_s_graph_has_the_circuit_s_nodes_and_edges(graph, tmp_path):
+    write_graph(graph, tmp_path / "circuit.neuronpedia.json")
+    written = json.loads((tmp_path / "circuit.neuronpedia.json").read_text())
+    assert written.keys() == {"metadata", "qParams", "nodes", "links"}
+    assert {"slug", "scan", "transcoder_list", "prompt_tokens", "prompt"} <= (
+        written["metadata"].keys()
+    )
+    labels = {node["node_id"]: node["clerp"] for node in written["nodes"]}
+    assert len(labels) == len(graph.nodes)
+    pairs = {
+        (labels[link["source"]], labels[link["target"]]): link["weight"]
+        for link in written["links"]
+    }
+    assert pairs[("L0H1", "L1H0")] == pytest.approx(graph.edges["a0.h1", "a1.h0"]["effect"])
+    assert len(pairs) == len(graph.edges)
+    required = {"node_id", "feature", "layer", "ctx_idx", "feature_type", "jsNodeId"}
+    assert all(required <= node.keys() for node in written["nodes"])
+
+
+def test_neuronpedia_s_graph_is_read_by_circuit_tracer(graph, tmp_path):
+    models = pytest.importorskip("circuit_tracer.frontend.graph_models", exc_type=ImportError)
+    write_graph(graph, tmp_path / "circuit.neuronpedia.json")
+    read = models.Model.model_validate_json((tmp_path / "circuit.neuronpedia.json").read_text())
+    assert len(read.nodes) == len(graph.nodes)
+
+
+def test_eap_ig_itself_reads_its_json(graph, tmp_path):
+    eap = pytest.importorskip("eap.graph", exc_type=ImportError)
+    write_graph(graph, tmp_path / "circuit.eap.json")
+    read = eap.Graph.from_json(str(tmp_path / "circuit.eap.json"))
+    inside = {name for name, edge in read.edges.items() if bool(edge.in_graph)}
+    assert inside == {n for n, edge in graph.graph["edges"].items() if edge["in_graph"]}
+
+
+@pytest.mark.parametrize("ending", [".autocircuit.json", ".neuronpedia.json"])
+def test_a_graph_of_another_origin_is_refused_by_the_exchange_formats(tmp_path, ending):
+    with pytest.raises(InputError, match="composition_graph"):
+        write_graph(nx.DiGraph(), tmp_path / f"g{ending}")
+    assert not list(tmp_path.iterdir())

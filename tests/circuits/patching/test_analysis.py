@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tiny_models import HAS_HOOKED_TRANSFORMER
 
 import interp_toolkit as it
 from interp_toolkit.circuits.metrics.metrics import LogitDifference
@@ -18,6 +19,8 @@ from interp_toolkit.stats import estimate
 
 def hooked():
     """A small HookedTransformer with MLPs, norms and biases unlike 0."""
+    if not HAS_HOOKED_TRANSFORMER:
+        pytest.skip("this TransformerLens has no HookedTransformer")
     from transformer_lens import HookedTransformer, HookedTransformerConfig
 
     config = {"n_layers": 2, "n_heads": 3, "d_model": 24, "d_head": 8, "n_ctx": 12, "d_mlp": 32}
