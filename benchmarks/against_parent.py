@@ -43,7 +43,7 @@ sizes = dict(n_layers=12, n_heads=12, d_model=768, d_head=64, d_mlp=3072, n_ctx=
 model = random_model(0, **sizes, d_vocab=5000, normalization="LN")
 tokens = repeated_prompts(model, rows=8, n_pos=256).tokens
 names = ["induction", "previous-token", "duplicate-token", "first-token", "k-hop"]
-score_heads(model, tokens[:1], names)
+score_heads(model, tokens[:2, :64], names)
 """,
         "status = score_heads(model, tokens, names).detected.sum().item()",
     ),
@@ -118,7 +118,7 @@ def job_seconds(build: Path, setup: str, timed: str) -> tuple[float, Any]:
     ran = subprocess.run(
         [sys.executable, "-c", script],
         check=True,
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
         env=environment(build),
         cwd=build,
